@@ -1,0 +1,163 @@
+//! The run's manifest, equal on all peers, and each peer's own settings.
+
+use crate::codec::Codec;
+use crate::id::{Contact, Digest, PeerId, RunId};
+use crate::optim::{Optimizer, Schedule};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One parameter tensor's place in the flat vector.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TensorSpec {
+    /// Path in the model, such as `layer1.weight`.
+    pub name: String,
+    /// Dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// First element in the flat vector.
+    pub offset: usize,
+    /// Whether weight decay applies (not to biases and norms).
+    pub decay: bool,
+}
+
+impl TensorSpec {
+    /// Elements of the tensor.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether the tensor has no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// How the model's parameters lie in the flat vector.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Layout {
+    /// Tensors in visiting order, without gaps.
+    pub tensors: Vec<TensorSpec>,
+    /// Elements of the flat vector.
+    pub len: usize,
+}
+
+impl Layout {
+    /// A layout of one tensor, for vectors without a model behind them.
+    pub fn flat(len: usize) -> Self {
+        let tensor = TensorSpec { name: "vector".into(), shape: vec![len], offset: 0, decay: true };
+        Self { tensors: vec![tensor], len }
+    }
+}
+
+/// All that defines a run. Immutable; its hash is the [`RunId`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Name of the task, such as `digits`.
+    pub task: String,
+    /// The task's own configuration as JSON text, exactly as all peers read it.
+    pub task_config: String,
+    /// Seed of initial parameters and of the order of samples.
+    pub seed: u64,
+    /// Samples in the training set.
+    pub samples: u64,
+    /// Hash of the training data.
+    pub data: Digest,
+    /// Samples after which the run ends (epochs times samples, or rounds times batch).
+    pub target: u64,
+    /// Samples per round, over all peers.
+    pub batch: u32,
+    /// Samples a device works on at once (0: as many as its share).
+    pub micro_batch: u32,
+    /// The parameters' places.
+    pub layout: Layout,
+    /// How gradients become parameters.
+    pub optimizer: Optimizer,
+    /// Base learning rate.
+    pub lr: f32,
+    /// The learning rate over the steps.
+    pub schedule: Schedule,
+    /// Largest global norm of the mean gradient.
+    pub clip: Option<f32>,
+    /// How chunks travel.
+    pub codec: Codec,
+    /// Elements in one piece of a chunk.
+    pub piece: u32,
+    /// Below this many members the run waits.
+    pub min_peers: u16,
+}
+
+/// What is wrong with a manifest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ManifestError(pub &'static str);
+
+impl fmt::Display for ManifestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the run's manifest is not usable: {}", self.0)
+    }
+}
+
+impl std::error::Error for ManifestError {}
+
+impl Manifest {
+    /// Most bytes of an encoded manifest.
+    pub const SIZE_LIMIT: usize = 1 << 20;
+    /// Default elements per piece: 64 KiB of f32, 5 ms at 100 Mbit/s, so that a ring's pipeline fills early.
+    pub const PIECE: u32 = 16 * 1024;
+
+    /// The run's name.
+    pub fn run_id(&self) -> RunId {
+        RunId(*blake3::hash(&self.encode()).as_bytes())
+    }
+
+    /// As bytes, the same on every platform.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("a manifest has only plain data")
+    }
+
+    /// Reads and checks a manifest, also one from a stranger.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
+        if bytes.len() > Self::SIZE_LIMIT {
+            return Err(ManifestError("it is larger than 1 MiB"));
+        }
+        let manifest: Self = postcard::from_bytes(bytes).map_err(|_| ManifestError("it cannot be decoded"))?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Whether all numbers make sense together.
+    pub fn check(&self) -> Result<(), ManifestError> {
+        let need = |ok: bool, why| if ok { Ok(()) } else { Err(ManifestError(why)) };
+        need(self.samples > 0, "the data set is empty")?;
+        need(self.target > 0, "it asks for no samples: set epochs or rounds to at least 1")?;
+        need(self.batch > 0, "batch must be at least 1")?;
+        need((1..=1 << 20).contains(&self.piece), "piece must be 1 to 1048576 elements")?;
+        need(self.min_peers >= 1 && usize::from(self.min_peers) <= MAX_PEERS, "min_peers must be 1 to 64")?;
+        need(self.lr.is_finite() && self.lr >= 0.0, "lr must be a finite number, at least 0")?;
+        need(self.clip.is_none_or(|c| c.is_finite() && c > 0.0), "clip must be greater than 0")?;
+        let mut end = 0usize;
+        for tensor in &self.layout.tensors {
+            let len = tensor.shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
+            let next = len.and_then(|len| end.checked_add(len));
+            need(tensor.offset == end && next.is_some(), "the tensors do not lie one after the other")?;
+            end = next.expect("checked above");
+        }
+        need(end == self.layout.len && end <= MAX_ELEMENTS, "the layout's length is not that of its tensors")
+    }
+}
+
+/// Most members of a view. A guess: rings much longer than this want another schedule anyway.
+pub const MAX_PEERS: usize = 64;
+
+/// Most elements of the flat vector (64 GiB of f32): keeps index arithmetic far from overflow.
+pub const MAX_ELEMENTS: usize = 1 << 34;
+
+/// What one peer decides for itself.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// This peer.
+    pub me: PeerId,
+    /// Where others can dial it.
+    pub contact: Contact,
+    /// A bug switched on to prove that the simulation finds it.
+    #[cfg(feature = "sim")]
+    pub bug: Option<crate::sim::Bug>,
+}

@@ -1,0 +1,84 @@
+//! Names of things: peers, runs, rounds' states. Plain values, no behaviour.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! digest_type {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub struct $name(pub [u8; 32]);
+
+        impl $name {
+            /// All 64 hexadecimal digits.
+            pub fn to_hex(&self) -> String {
+                self.0.iter().map(|b| format!("{b:02x}")).collect()
+            }
+
+            /// Reads 64 hexadecimal digits.
+            pub fn from_hex(text: &str) -> Option<Self> {
+                let mut bytes = [0u8; 32];
+                if text.len() != 64 || !text.is_ascii() {
+                    return None;
+                }
+                for (i, byte) in bytes.iter_mut().enumerate() {
+                    *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
+                }
+                Some(Self(bytes))
+            }
+        }
+
+        /// The first eight hexadecimal digits: enough to tell a few apart by eye.
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0[..4].iter().try_for_each(|b| write!(f, "{b:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
+digest_type! {
+    /// A participant: the hash of its public key.
+    PeerId
+}
+digest_type! {
+    /// A training job: the hash of its manifest.
+    RunId
+}
+digest_type! {
+    /// BLAKE3 of something that all peers must share: a state, a lineage, a data set.
+    Digest
+}
+
+impl Digest {
+    /// BLAKE3 of bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+}
+
+/// How many rounds are committed; the round in work is one more.
+pub type Round = u64;
+
+/// Where a peer can be dialled, as the transport writes it (`"192.0.2.7:4433"`).
+/// Empty for a peer that can only dial out. Opaque to the protocol, bounded by [`Contact::LIMIT`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contact(pub Vec<String>);
+
+impl Contact {
+    /// At most this many addresses of at most [`Contact::ADDRESS_LIMIT`] bytes each.
+    pub const LIMIT: usize = 8;
+    /// Longest address in bytes.
+    pub const ADDRESS_LIMIT: usize = 128;
+
+    /// Whether both bounds hold.
+    pub fn is_bounded(&self) -> bool {
+        self.0.len() <= Self::LIMIT && self.0.iter().all(|a| a.len() <= Self::ADDRESS_LIMIT)
+    }
+}

@@ -1,0 +1,106 @@
+//! What all peers share: parameters and optimizer state. Changed by committed rounds alone, block by
+//! block, so that a newcomer may take blocks of different rounds and bring each up to date on its own.
+
+use crate::config::Manifest;
+use crate::id::Digest;
+use crate::optim::Step;
+use std::ops::Range;
+
+/// Parameters and optimizer state, flat.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// All parameters.
+    pub params: Vec<f32>,
+    /// The optimizer's vectors, each as long as the parameters.
+    pub slots: Vec<Vec<f32>>,
+}
+
+/// Elements of one block: the unit in which a state travels to a newcomer.
+pub const BLOCK: usize = 64 * 1024;
+
+impl State {
+    /// A state before the first step: slots are zero.
+    pub fn new(params: Vec<f32>, manifest: &Manifest) -> Self {
+        let slots = vec![vec![0.0; params.len()]; manifest.optimizer.slots()];
+        Self { params, slots }
+    }
+
+    /// Hash of all bits.
+    pub fn digest(&self) -> Digest {
+        let mut hasher = blake3::Hasher::new();
+        for vector in std::iter::once(&self.params).chain(&self.slots) {
+            // Little-endian is what every supported target has in memory.
+            hasher.update(bytemuck::cast_slice(vector));
+        }
+        Digest(*hasher.finalize().as_bytes())
+    }
+
+    /// Number of blocks.
+    pub fn blocks(&self) -> u32 {
+        self.params.len().div_ceil(BLOCK) as u32
+    }
+
+    /// Elements of a block, if there is such a block.
+    pub fn block_range(&self, block: u32) -> Option<Range<usize>> {
+        let start = (block as usize).checked_mul(BLOCK)?;
+        (start < self.params.len()).then(|| start..self.params.len().min(start + BLOCK))
+    }
+
+    /// A block's bytes: parameters, then each slot.
+    pub fn read_block(&self, block: u32) -> Option<Vec<u8>> {
+        let range = self.block_range(block)?;
+        let mut bytes = Vec::with_capacity(4 * range.len() * (1 + self.slots.len()));
+        for vector in std::iter::once(&self.params).chain(&self.slots) {
+            bytes.extend_from_slice(bytemuck::cast_slice(&vector[range.clone()]));
+        }
+        Some(bytes)
+    }
+
+    /// Takes a block's bytes. False, and unchanged, if they are not of the right length.
+    pub fn write_block(&mut self, block: u32, bytes: &[u8]) -> bool {
+        let Some(range) = self.block_range(block) else { return false };
+        if bytes.len() != 4 * range.len() * (1 + self.slots.len()) {
+            return false;
+        }
+        let mut parts = bytes.chunks_exact(4 * range.len());
+        for vector in std::iter::once(&mut self.params).chain(&mut self.slots) {
+            let part = parts.next().expect("length was checked");
+            for (value, le) in vector[range.clone()].iter_mut().zip(part.chunks_exact(4)) {
+                *value = f32::from_le_bytes(le.try_into().expect("four bytes"));
+            }
+        }
+        true
+    }
+
+    /// Applies the sums of gradients of one range of elements.
+    pub fn apply(&mut self, manifest: &Manifest, step: &Step, range: Range<usize>, sums: &[f32]) {
+        let mut slots: Vec<&mut [f32]> = self.slots.iter_mut().map(|s| &mut s[range.clone()]).collect();
+        for part in decay_parts(manifest, range.clone()) {
+            let local = part.range.start - range.start..part.range.end - range.start;
+            let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(|s| &mut s[local.clone()]).collect();
+            let params = &mut self.params[part.range.clone()];
+            manifest.optimizer.apply(step, params, &mut slots, &sums[local], part.decay);
+        }
+    }
+}
+
+struct Part {
+    range: Range<usize>,
+    decay: bool,
+}
+
+/// Splits a range where weight decay starts or stops to apply.
+fn decay_parts(manifest: &Manifest, range: Range<usize>) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    let tensors = &manifest.layout.tensors;
+    let first = tensors.partition_point(|t| t.offset + t.len() <= range.start);
+    for tensor in tensors[first..].iter().take_while(|t| t.offset < range.end) {
+        let start = tensor.offset.max(range.start);
+        let end = (tensor.offset + tensor.len()).min(range.end);
+        match parts.last_mut() {
+            Some(part) if part.decay == tensor.decay => part.range.end = end,
+            _ => parts.push(Part { range: start..end, decay: tensor.decay }),
+        }
+    }
+    parts
+}

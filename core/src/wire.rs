@@ -1,0 +1,305 @@
+//! Messages between peers: their encoding and their limits. A frame is
+//! `[u32 length of meta][meta: postcard][payload]`; the payload (a piece, a block) is never copied here.
+//!
+//! Hostile input is an error: every length is checked before anything of that length is allocated.
+
+use crate::config::MAX_PEERS;
+use crate::id::{Contact, Digest, PeerId, Round};
+use crate::ledger::{Head, Header, Record};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Version of everything in this file. Peers of another version are refused at the handshake.
+pub const VERSION: u32 = 1;
+
+/// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
+pub const META_LIMIT: usize = 1 << 20;
+
+/// Most bytes of a frame's payload.
+pub const PAYLOAD_LIMIT: usize = 8 << 20;
+
+/// Which try at which round, in which view of which lineage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ViewKey {
+    /// The round in work.
+    pub round: Round,
+    /// The attempt, from 0.
+    pub attempt: u32,
+    /// Hash of lineage, members and attempt.
+    pub id: u64,
+}
+
+/// Which half of an all-reduce a piece belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// A partial sum on its way to the chunk's owner.
+    Scatter,
+    /// The finished sum on its way to all, verbatim.
+    Gather,
+}
+
+/// What a peer is doing, told to those who wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Doing {
+    /// Making its contribution, for so many microseconds.
+    Computing {
+        /// Since it began.
+        elapsed_us: u64,
+    },
+    /// Waiting for pieces or for an agreement.
+    Waiting,
+    /// It has no reason to do anything: the run waits for more peers.
+    Idle,
+    /// Not a member yet.
+    Syncing,
+}
+
+/// Where a peer's lineage stands: compared when lineages meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Samples counted.
+    pub samples: u64,
+    /// Committed rounds.
+    pub round: Round,
+    /// The lineage.
+    pub chain: Digest,
+}
+
+impl Standing {
+    /// The standing of a ledger's head.
+    pub fn of(head: &Head) -> Self {
+        Self { samples: head.samples, round: head.round, chain: head.chain }
+    }
+
+    /// Whether this lineage stands against another: more samples, then more rounds, ties by chain.
+    pub fn beats(&self, other: &Self) -> bool {
+        (self.samples, self.round, self.chain) > (other.samples, other.round, other.chain)
+    }
+}
+
+/// Everything that peers say to each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Message {
+    /// A piece of a chunk. Piece 0 of a scattered chunk carries the headers of the members that it has passed.
+    Piece {
+        /// The attempt.
+        view: ViewKey,
+        /// Which half.
+        phase: Phase,
+        /// Whose chunk, as a position in the ring.
+        chunk: u16,
+        /// Which piece of it.
+        piece: u32,
+        /// Headers, in the order of the hops.
+        headers: Vec<Header>,
+        /// Encoded values.
+        #[serde(skip)]
+        data: Bytes,
+    },
+    /// Are you there, and what are you doing?
+    Probe {
+        /// The sender's attempt.
+        view: ViewKey,
+        /// Comes back in the answer.
+        nonce: u32,
+    },
+    /// Answer to a probe.
+    Alive {
+        /// Of the probe.
+        nonce: u32,
+        /// The round in work at the answering peer.
+        round: Round,
+        /// What it does.
+        doing: Doing,
+    },
+    /// I have stopped this attempt, not committed it, and suspect these.
+    Flush {
+        /// The attempt.
+        view: ViewKey,
+        /// Sorted.
+        suspects: Vec<PeerId>,
+    },
+    /// The attempt was aborted; the next one is without these.
+    Decision {
+        /// The attempt.
+        view: ViewKey,
+        /// Sorted.
+        suspects: Vec<PeerId>,
+    },
+    /// I have committed this round. To followers after the round's pieces; to others as an answer.
+    Committed {
+        /// The attempt that succeeded.
+        view: ViewKey,
+        /// Its record.
+        record: Record,
+        /// The state's digest after the round.
+        digest: Digest,
+    },
+    /// Send me what I lack of a committed round.
+    Repair {
+        /// The attempt that succeeded.
+        view: ViewKey,
+        /// Chunk and piece.
+        missing: Vec<(u16, u32)>,
+    },
+    /// I am no longer a member of that view.
+    Out {
+        /// The view.
+        view: ViewKey,
+    },
+    /// Where my lineage stands, to a peer that is not in my view.
+    Status {
+        /// The lineage.
+        standing: Standing,
+        /// Whether the sender is a member, rather than a newcomer with an old state.
+        member: bool,
+        /// Whether the sender has finished the run.
+        finished: bool,
+    },
+    /// Let me follow you.
+    Follow {
+        /// What I hold already, if anything.
+        have: Option<Standing>,
+        /// Where I can be dialled.
+        contact: Contact,
+    },
+    /// You follow me from this head on.
+    Following {
+        /// The sponsor's ledger.
+        head: Head,
+        /// The state's digest at that head.
+        digest: Digest,
+        /// Whether what the follower holds already goes on from here.
+        resumes: bool,
+    },
+    /// You cannot follow me.
+    NotMember {
+        /// My old lineage, if I have a whole state of one.
+        standing: Option<Standing>,
+    },
+    /// A follower has applied this round.
+    Followed {
+        /// The round.
+        round: Round,
+    },
+    /// A follower has caught up and may become a member (or, `None`: not any more).
+    Ready {
+        /// Its speed in samples per 1,000 seconds, and the round it holds.
+        speed: Option<u64>,
+    },
+    /// Send me a block of the state.
+    Fetch {
+        /// Which.
+        block: u32,
+    },
+    /// A block of the state as it is after a round.
+    Block {
+        /// Which.
+        block: u32,
+        /// The round.
+        round: Round,
+        /// Lineage at that round.
+        chain: Digest,
+        /// Parameters, then each optimizer slot, little-endian f32.
+        #[serde(skip)]
+        data: Bytes,
+    },
+    /// Pass this frame on: the sender has no link to `to`.
+    Relay {
+        /// Who wrote it.
+        from: PeerId,
+        /// Who it is for.
+        to: PeerId,
+        /// The frame.
+        #[serde(skip)]
+        frame: Bytes,
+    },
+    /// I have no link to that peer either.
+    Unreachable {
+        /// Which peer.
+        to: PeerId,
+    },
+}
+
+/// Why a frame is no message. The receiver's state has not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireError {
+    /// Shorter than it says, or over a limit.
+    Length,
+    /// Not a message of this version.
+    Meaning,
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Length => "a frame's length is wrong or over the limit",
+            Self::Meaning => "a frame is not a message of this version",
+        })
+    }
+}
+
+impl std::error::Error for WireError {}
+
+impl Message {
+    /// As a frame in two parts, the second possibly empty and shared with the message.
+    pub fn encode(&self) -> (Bytes, Bytes) {
+        let mut meta = vec![0u8; 4];
+        meta = postcard::to_extend(self, meta).expect("a message has only plain data");
+        let len = (meta.len() - 4) as u32;
+        meta[..4].copy_from_slice(&len.to_le_bytes());
+        let payload = match self {
+            Self::Piece { data, .. } | Self::Block { data, .. } => data.clone(),
+            Self::Relay { frame, .. } => frame.clone(),
+            _ => Bytes::new(),
+        };
+        (meta.into(), payload)
+    }
+
+    /// As one contiguous frame.
+    pub fn to_frame(&self) -> Bytes {
+        let (meta, payload) = self.encode();
+        [meta, payload].concat().into()
+    }
+
+    /// Reads a frame. The payload stays where it is.
+    pub fn decode(mut frame: Bytes) -> Result<Self, WireError> {
+        if frame.len() < 4 {
+            return Err(WireError::Length);
+        }
+        let len = u32::from_le_bytes(frame[..4].try_into().expect("four bytes")) as usize;
+        if len > META_LIMIT || len > frame.len() - 4 || frame.len() - 4 - len > PAYLOAD_LIMIT {
+            return Err(WireError::Length);
+        }
+        let payload = frame.split_off(4 + len);
+        let mut message: Self = postcard::from_bytes(&frame[4..]).map_err(|_| WireError::Meaning)?;
+        match &mut message {
+            Self::Piece { data, .. } | Self::Block { data, .. } => *data = payload,
+            Self::Relay { frame, .. } => *frame = payload,
+            _ if !payload.is_empty() => return Err(WireError::Length),
+            _ => {}
+        }
+        if message.is_bounded() { Ok(message) } else { Err(WireError::Length) }
+    }
+
+    /// Whether every list is within its limit.
+    fn is_bounded(&self) -> bool {
+        let headers_ok = |headers: &[Header]| {
+            headers.len() <= MAX_PEERS
+                && headers.iter().all(|h| h.ready.len() <= MAX_PEERS && h.ready.iter().all(|m| m.contact.is_bounded()))
+        };
+        match self {
+            Self::Piece { headers, .. } => headers_ok(headers),
+            Self::Flush { suspects, .. } | Self::Decision { suspects, .. } => {
+                suspects.len() <= MAX_PEERS && suspects.is_sorted()
+            }
+            Self::Committed { record, .. } => !record.headers.is_empty() && headers_ok(&record.headers),
+            Self::Following { head, .. } => {
+                head.members.len() <= MAX_PEERS && head.members.iter().all(|m| m.contact.is_bounded())
+            }
+            Self::Follow { contact, .. } => contact.is_bounded(),
+            _ => true,
+        }
+    }
+}
