@@ -159,5 +159,5 @@ pub struct Settings {
     pub contact: Contact,
     /// A bug switched on to prove that the simulation finds it.
     #[cfg(feature = "sim")]
-    pub bug: Option<crate::sim::Bug>,
+    pub bug: Option<crate::planted::Bug>,
 }

@@ -1,0 +1,66 @@
+//! Bugs that can be switched on to prove that the simulation finds them. Off in every real build:
+//! without the feature `sim` the switch does not exist.
+
+use crate::config::Settings;
+
+/// One-line mistakes, each of which once was or easily could be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// A member told of a commit applies the record without fetching the pieces that it lacks.
+    CommitWithoutRepair,
+    /// A dead member's samples are counted instead of handed out again.
+    CountTheDead,
+    /// Suspects told by others are not merged with one's own.
+    KeepSuspectsApart,
+    /// A chunk's owner applies its exact sum, the others the encoded one.
+    OwnerSkipsDecoding,
+    /// A decision or commit is taken also from a suspected peer.
+    TrustSuspects,
+    /// A peer that was excluded does not tell those who still wait for it.
+    ExcludedStaysSilent,
+    /// A flush that excludes a peer does not make it a newcomer.
+    IgnoreExclusion,
+    /// After a flush was sent, pieces that still arrive may complete the attempt.
+    FlushDoesNotFreeze,
+    /// A peer that has committed takes part in the flush of that round as if it had not.
+    CommittedFlushes,
+    /// A newcomer enters without comparing its digest with its sponsor's.
+    JoinUnchecked,
+    /// Hops are summed in the order of arrival at a member instead of ring order.
+    AddInAnyOrder,
+    /// A peer whose digest differs from the majority's goes on.
+    IgnoreDivergence,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::CommitWithoutRepair,
+        Self::CountTheDead,
+        Self::KeepSuspectsApart,
+        Self::OwnerSkipsDecoding,
+        Self::TrustSuspects,
+        Self::ExcludedStaysSilent,
+        Self::IgnoreExclusion,
+        Self::FlushDoesNotFreeze,
+        Self::CommittedFlushes,
+        Self::JoinUnchecked,
+        Self::AddInAnyOrder,
+        Self::IgnoreDivergence,
+    ];
+}
+
+impl Settings {
+    /// Whether this bug is switched on.
+    #[inline]
+    pub(crate) fn planted(&self, bug: Bug) -> bool {
+        #[cfg(feature = "sim")]
+        let on = self.bug == Some(bug);
+        #[cfg(not(feature = "sim"))]
+        let on = {
+            let _ = bug;
+            false
+        };
+        on
+    }
+}
