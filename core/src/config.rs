@@ -133,6 +133,8 @@ impl Manifest {
         need(self.min_peers >= 1 && usize::from(self.min_peers) <= MAX_PEERS, "min_peers must be 1 to 64")?;
         need(self.lr.is_finite() && self.lr >= 0.0, "lr must be a finite number, at least 0")?;
         need(self.clip.is_none_or(|c| c.is_finite() && c > 0.0), "clip must be greater than 0")?;
+        need(self.optimizer.check().is_ok(), "an optimizer setting is out of its range")?;
+        need(self.schedule.check().is_ok(), "a schedule setting is out of its range")?;
         let mut end = 0usize;
         for tensor in &self.layout.tensors {
             let len = tensor.shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));

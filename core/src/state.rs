@@ -3,7 +3,9 @@
 
 use crate::config::Manifest;
 use crate::id::Digest;
-use crate::optim::Step;
+use crate::ledger::Record;
+use crate::optim::{Step, clip_scale, norm_squared};
+use crate::reduce::Assembly;
 use std::ops::Range;
 
 /// Parameters and optimizer state, flat.
@@ -72,6 +74,11 @@ impl State {
         true
     }
 
+    /// Applies a committed round's sums to a range of elements.
+    pub fn apply_round(&mut self, manifest: &Manifest, step: &Step, sums: &Assembly, range: Range<usize>) {
+        sums.decode(range, |part, values| self.apply(manifest, step, part, values));
+    }
+
     /// Applies the sums of gradients of one range of elements.
     pub fn apply(&mut self, manifest: &Manifest, step: &Step, range: Range<usize>, sums: &[f32]) {
         let mut slots: Vec<&mut [f32]> = self.slots.iter_mut().map(|s| &mut s[range.clone()]).collect();
@@ -82,6 +89,28 @@ impl State {
             manifest.optimizer.apply(step, params, &mut slots, &sums[local], part.decay);
         }
     }
+}
+
+/// What a committed round does to every element: learning rate, step number and scale.
+/// `None` for a round without samples, which leaves the state as it is.
+///
+/// The mean gradient is the sum over its weight; its global norm, for clipping, is taken piece by piece in
+/// the order of the vector, so that it is the same wherever the round is applied.
+pub fn plan(manifest: &Manifest, steps_before: u64, record: &Record, sums: &Assembly) -> Option<Step> {
+    let weight = record.weight();
+    if weight == 0 || record.headers.len() < usize::from(manifest.min_peers) {
+        return None;
+    }
+    let mut scale = 1.0 / weight as f32;
+    if let Some(max) = manifest.clip {
+        let mut squared = 0.0f64;
+        sums.decode(0..manifest.layout.len, |_, values| squared += norm_squared(values));
+        // `f64::sqrt` is exactly rounded everywhere.
+        scale *= clip_scale(squared.sqrt() * f64::from(scale), max);
+    }
+    let step = steps_before + 1;
+    let lr = manifest.schedule.rate(manifest.lr, step);
+    Some(manifest.optimizer.step(lr, step, scale))
 }
 
 struct Part {

@@ -1,0 +1,129 @@
+//! Adaptive deadlines from what was observed: RFC 6298's estimator (smoothed mean plus four mean
+//! deviations), one for each thing that is waited for.
+
+use crate::id::PeerId;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// RFC 6298, rule 2.4: a retransmission timer is never shorter than a second. It covers what no
+/// estimator has seen yet, such as another process taking the processor. Also the deadline of an
+/// answer before the first observation (rule 2.1).
+pub const FLOOR: Duration = Duration::from_secs(1);
+
+/// RFC 6298, rule 2.5 allows a cap of a minute or more.
+pub const CAP: Duration = Duration::from_secs(60);
+
+/// The estimator of RFC 6298, section 2.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Estimator {
+    mean_us: f64,
+    deviation_us: f64,
+    seen: bool,
+}
+
+impl Estimator {
+    /// Takes an observation.
+    pub fn observe(&mut self, sample: Duration) {
+        let sample = sample.as_micros() as f64;
+        if self.seen {
+            self.deviation_us += 0.25 * ((self.mean_us - sample).abs() - self.deviation_us);
+            self.mean_us += 0.125 * (sample - self.mean_us);
+        } else {
+            self.mean_us = sample;
+            self.deviation_us = sample / 2.0;
+            self.seen = true;
+        }
+    }
+
+    /// Mean plus four deviations, if anything was seen.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.seen.then(|| Duration::from_micros((self.mean_us + 4.0 * self.deviation_us) as u64))
+    }
+}
+
+/// What this peer has observed of the others.
+#[derive(Debug, Default)]
+pub struct Detector {
+    /// From the own contribution to the end of the reduce.
+    reduce: Estimator,
+    /// From a probe to its answer.
+    answer: Estimator,
+    /// Each member's time for a sample, as its headers tell.
+    sample: BTreeMap<PeerId, Estimator>,
+}
+
+impl Detector {
+    /// A healthy round's wait was observed.
+    pub fn saw_reduce(&mut self, wait: Duration) {
+        self.reduce.observe(wait);
+    }
+
+    /// A probe was answered.
+    pub fn saw_answer(&mut self, wait: Duration) {
+        self.answer.observe(wait);
+    }
+
+    /// A member's header told how long its share took.
+    pub fn saw_compute(&mut self, peer: PeerId, compute: Duration, samples: u64) {
+        if samples > 0 {
+            let per_sample = compute.as_secs_f64() / samples as f64;
+            self.sample.entry(peer).or_default().observe(Duration::from_secs_f64(per_sample * SCALE));
+        }
+    }
+
+    /// Forgets those who are not members any more.
+    pub fn keep(&mut self, members: impl Fn(&PeerId) -> bool) {
+        self.sample.retain(|peer, _| members(peer));
+    }
+
+    /// After so long without a new piece, ask whether the others are there. Asking is cheap, so this may be
+    /// early; a quarter of the floor keeps it from being a habit where rounds take microseconds.
+    pub fn quiet(&self) -> Duration {
+        self.reduce.deadline().unwrap_or(FLOOR).clamp(FLOOR / 4, CAP)
+    }
+
+    /// After so long without an answer, a peer is suspected.
+    pub fn answer(&self) -> Duration {
+        self.answer.deadline().unwrap_or(FLOOR).clamp(FLOOR, CAP)
+    }
+
+    /// After so long a member that still computes is too slow, if anything is known of it.
+    pub fn compute(&self, peer: PeerId, samples: u64) -> Option<Duration> {
+        let per_sample = self.sample.get(&peer)?.deadline()?.as_secs_f64() / SCALE;
+        Some(Duration::from_secs_f64(per_sample * samples.max(1) as f64).max(FLOOR))
+    }
+}
+
+/// Times per sample are kept per this many samples, since a duration has no finer grain than a microsecond here.
+const SCALE: f64 = 1e6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimator_follows_rfc_6298() {
+        let ms = Duration::from_millis;
+        let mut e = Estimator::default();
+        assert_eq!(e.deadline(), None);
+        e.observe(ms(100));
+        assert_eq!(e.deadline(), Some(ms(300))); // R + 4 * R/2
+        e.observe(ms(100));
+        assert_eq!(e.deadline(), Some(ms(250))); // deviation 3/4 * 50
+        e.observe(ms(180));
+        // deviation 0.75 * 37.5 + 0.25 * 80 = 48.125; mean 0.875 * 100 + 0.125 * 180 = 110
+        assert_eq!(e.deadline(), Some(Duration::from_micros(110_000 + 192_500)));
+    }
+
+    #[test]
+    fn a_steady_member_that_turns_ten_times_slower_is_too_slow() {
+        let mut d = Detector::default();
+        let peer = PeerId([1; 32]);
+        assert_eq!(d.compute(peer, 10), None);
+        for _ in 0..50 {
+            d.saw_compute(peer, Duration::from_secs(5), 100);
+        }
+        let limit = d.compute(peer, 100).unwrap();
+        assert!(limit > Duration::from_secs(5) && limit < Duration::from_secs(6), "{limit:?}");
+    }
+}

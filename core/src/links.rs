@@ -1,0 +1,168 @@
+//! Who can be reached and how: open links, redialling with backoff, and relays where there is no link.
+
+use crate::id::{Contact, PeerId};
+use crate::peer::{Lane, Output};
+use crate::time::Time;
+use crate::wire::Message;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// First pause before a peer is dialled again; doubles up to [`LAST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// Longest pause between dials: how long a healed partition may go unnoticed.
+const LAST_PAUSE: Duration = Duration::from_secs(15);
+/// Peers that are remembered after they ceased to be members. The oldest are forgotten first.
+const ACQUAINTANCES: usize = 128;
+
+#[derive(Debug, Default)]
+struct Entry {
+    contact: Contact,
+    up: bool,
+    dialling: bool,
+    fails: u32,
+    dial_at: Option<Time>,
+    /// Peers that said they have no link to it either.
+    no_relay: BTreeSet<PeerId>,
+    /// When it was last wanted: for forgetting.
+    wanted: u64,
+}
+
+/// All peers that this one knows.
+#[derive(Debug)]
+pub struct Links {
+    me: PeerId,
+    peers: BTreeMap<PeerId, Entry>,
+    clock: u64,
+}
+
+impl Links {
+    /// Knows nobody yet.
+    pub fn new(me: PeerId) -> Self {
+        Self { me, peers: BTreeMap::new(), clock: 0 }
+    }
+
+    /// Remembers a peer, so that a link to it is kept up.
+    pub fn want(&mut self, peer: PeerId, contact: &Contact, now: Time) {
+        if peer == self.me {
+            return;
+        }
+        self.clock += 1;
+        if !self.peers.contains_key(&peer) && self.peers.len() >= ACQUAINTANCES {
+            let oldest = self.peers.iter().filter(|(_, e)| !e.up).min_by_key(|(_, e)| e.wanted).map(|(p, _)| *p);
+            let Some(oldest) = oldest else { return };
+            self.peers.remove(&oldest);
+        }
+        let entry = self.peers.entry(peer).or_default();
+        entry.wanted = self.clock;
+        if !contact.0.is_empty() {
+            entry.contact = contact.clone();
+        }
+        if !entry.up && !entry.dialling && entry.dial_at.is_none() {
+            entry.dial_at = Some(now);
+        }
+    }
+
+    /// Forgets a peer that said goodbye.
+    pub fn forget(&mut self, peer: PeerId) {
+        if self.peers.get(&peer).is_some_and(|e| !e.up) {
+            self.peers.remove(&peer);
+        } else if let Some(entry) = self.peers.get_mut(&peer) {
+            entry.contact = Contact::default();
+        }
+    }
+
+    /// A link is open.
+    pub fn up(&mut self, peer: PeerId, contact: Contact, now: Time) {
+        self.want(peer, &contact, now);
+        for entry in self.peers.values_mut() {
+            entry.no_relay.remove(&peer);
+        }
+        let entry = self.peers.entry(peer).or_default();
+        entry.up = true;
+        entry.dialling = false;
+        entry.fails = 0;
+        entry.dial_at = None;
+        entry.no_relay.clear();
+    }
+
+    /// A link is gone. The peer with the smaller name redials at once, the other a little later.
+    pub fn down(&mut self, peer: PeerId, now: Time) {
+        let me = self.me;
+        if let Some(entry) = self.peers.get_mut(&peer) {
+            entry.up = false;
+            let pause = if me < peer { Duration::ZERO } else { FIRST_PAUSE };
+            entry.dial_at = (!entry.contact.0.is_empty()).then(|| now + pause);
+        }
+    }
+
+    /// A dial failed.
+    pub fn failed(&mut self, peer: PeerId, now: Time) {
+        if let Some(entry) = self.peers.get_mut(&peer).filter(|e| !e.up) {
+            entry.dialling = false;
+            let pause = FIRST_PAUSE * 2u32.pow(entry.fails.min(10));
+            entry.fails += 1;
+            entry.dial_at = (!entry.contact.0.is_empty()).then(|| now + pause.min(LAST_PAUSE));
+        }
+    }
+
+    /// Whether there is a direct link.
+    pub fn is_up(&self, peer: PeerId) -> bool {
+        self.peers.get(&peer).is_some_and(|e| e.up)
+    }
+
+    /// How many dials in a row have failed.
+    pub fn fails(&self, peer: PeerId) -> u32 {
+        self.peers.get(&peer).map_or(0, |e| e.fails)
+    }
+
+    /// All peers with a direct link.
+    pub fn reachable(&self) -> impl Iterator<Item = PeerId> {
+        self.peers.iter().filter(|(_, e)| e.up).map(|(p, _)| *p)
+    }
+
+    /// All peers known.
+    pub fn known(&self) -> impl Iterator<Item = PeerId> {
+        self.peers.keys().copied()
+    }
+
+    /// A relay said that it cannot reach a peer either.
+    pub fn no_relay(&mut self, relay: PeerId, to: PeerId) {
+        if let Some(entry) = self.peers.get_mut(&to) {
+            entry.no_relay.insert(relay);
+        }
+    }
+
+    /// Sends over the direct link, else over a peer that may have one. False if there is no way.
+    pub fn send(&self, out: &mut VecDeque<Output>, to: PeerId, lane: Lane, message: Message) -> bool {
+        if self.is_up(to) {
+            out.push_back(Output::Send { to, lane, message });
+            return true;
+        }
+        let none = BTreeSet::new();
+        let refused = self.peers.get(&to).map_or(&none, |e| &e.no_relay);
+        let Some(relay) = self.reachable().find(|r| *r != to && !refused.contains(r)) else { return false };
+        let message = Message::Relay { from: self.me, to, frame: message.to_frame() };
+        out.push_back(Output::Send { to: relay, lane, message });
+        true
+    }
+
+    /// Dials that are due.
+    pub fn on_time(&mut self, out: &mut VecDeque<Output>, now: Time) {
+        for (peer, entry) in &mut self.peers {
+            if entry.dial_at.is_some_and(|at| at <= now) {
+                entry.dial_at = None;
+                // After a while a relay that failed may have found its link again.
+                entry.no_relay.clear();
+                if !entry.up && !entry.dialling && !entry.contact.0.is_empty() {
+                    entry.dialling = true;
+                    out.push_back(Output::Dial { peer: *peer, contact: entry.contact.clone() });
+                }
+            }
+        }
+    }
+
+    /// When [`Links::on_time`] has something to do.
+    pub fn wake_at(&self) -> Option<Time> {
+        self.peers.values().filter_map(|e| e.dial_at).min()
+    }
+}

@@ -1,0 +1,145 @@
+//! What a member does for newcomers: it forwards each finished piece and each commit to those who follow
+//! it, hands out blocks of its state, and names those who have caught up in its next header.
+
+use crate::id::{Contact, PeerId, Round};
+use crate::ledger::Member;
+use crate::peer::{Lane, Peer, Phase};
+use crate::wire::{Message, Standing};
+
+/// Rounds that a follower may be behind before pieces are no longer forwarded to it: what is on its way
+/// to it stays bounded by so many vectors.
+const LAG: Round = 2;
+
+/// A newcomer that follows this peer.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    contact: Contact,
+    /// Its speed, once it has caught up.
+    ready: Option<u64>,
+    sent: Round,
+    applied: Round,
+    /// Whether this attempt's pieces are forwarded.
+    live: bool,
+    /// Whether a round was not forwarded: it must begin again.
+    gap: bool,
+}
+
+impl Follower {
+    /// Decides whether the next attempt is forwarded.
+    pub(crate) fn begin_attempt(&mut self) {
+        self.live = !self.gap && self.sent - self.applied.min(self.sent) <= LAG;
+    }
+}
+
+impl Peer {
+    /// A newcomer asks to follow.
+    pub(crate) fn on_follow(&mut self, from: PeerId, have: Option<Standing>, contact: Contact) {
+        let able = match &self.phase {
+            Phase::Member(_) => true,
+            Phase::Lingering { .. } => self.head.finished(&self.manifest),
+            Phase::Joining(_) | Phase::Gone => false,
+        };
+        if !able {
+            let standing = self.whole_standing();
+            self.links.send(&mut self.out, from, Lane::Control, Message::NotMember { standing });
+            return;
+        }
+        let have = have.map(|h| h.chain);
+        let current = have == Some(self.head.chain);
+        let previous = self.last.as_ref().filter(|last| have == Some(last.before.chain));
+        let last = previous.map(|last| (last.view, last.record.clone(), last.digest));
+        let resumes = current || last.is_some();
+        let following = Message::Following { head: self.head.clone(), digest: self.digest, resumes };
+        let round = self.head.round;
+        let applied = round - u64::from(last.is_some());
+        let follower = Follower { contact, ready: None, sent: round, applied, live: true, gap: false };
+        self.followers.insert(from, follower);
+        self.links.send(&mut self.out, from, Lane::Bulk, following);
+        if let Some((view, record, digest)) = last {
+            self.links.send(&mut self.out, from, Lane::Bulk, Message::Committed { view, record, digest });
+        }
+        // A member that asks to follow is no member any more, unless it has just become one and not heard.
+        if let Phase::Member(w) = &self.phase
+            && w.view.contains(from)
+            && !resumes
+        {
+            self.suspect([from].into());
+        }
+    }
+
+    /// The follower has fallen too far behind: it begins again from here.
+    pub(crate) fn restart_follower(&mut self, peer: PeerId) {
+        let following = Message::Following { head: self.head.clone(), digest: self.digest, resumes: false };
+        let round = self.head.round;
+        if let Some(f) = self.followers.get_mut(&peer) {
+            *f = Follower { contact: f.contact.clone(), ready: None, sent: round, applied: round, live: true, gap: false };
+            self.links.send(&mut self.out, peer, Lane::Bulk, following);
+        }
+    }
+
+    /// A piece is finished here.
+    pub(crate) fn forward_piece(&mut self, message: &Message) {
+        for (peer, _) in self.followers.iter().filter(|(_, f)| f.live) {
+            self.links.send(&mut self.out, *peer, Lane::Bulk, message.clone());
+        }
+    }
+
+    /// A round is committed here: tells the followers, and lets go of those who are members now.
+    pub(crate) fn forward_commit(&mut self) {
+        let Some(last) = &self.last else { return };
+        let (view, record, digest) = (last.view, last.record.clone(), last.digest);
+        for (peer, f) in &mut self.followers {
+            if f.live {
+                let message = Message::Committed { view, record: record.clone(), digest };
+                self.links.send(&mut self.out, *peer, Lane::Bulk, message);
+                f.sent = view.round;
+            } else {
+                f.gap = true;
+                f.ready = None;
+            }
+            f.begin_attempt();
+        }
+        let head = &self.head;
+        self.followers.retain(|peer, _| head.position(*peer).is_none());
+    }
+
+    /// A follower has applied a round.
+    pub(crate) fn on_followed(&mut self, from: PeerId, round: Round) {
+        let Some(f) = self.followers.get_mut(&from) else { return };
+        f.applied = f.applied.max(round);
+        if f.gap && f.applied >= f.sent {
+            self.restart_follower(from);
+        }
+    }
+
+    /// A follower has caught up, or not any more.
+    pub(crate) fn on_ready(&mut self, from: PeerId, speed: Option<u64>) {
+        if let Some(f) = self.followers.get_mut(&from) {
+            f.ready = speed.map(|s| s.max(1));
+            self.start_if_ready();
+        }
+    }
+
+    /// A newcomer fetches a block of the state.
+    pub(crate) fn on_fetch(&mut self, from: PeerId, block: u32) {
+        if !matches!(self.phase, Phase::Member(_) | Phase::Lingering { .. }) {
+            return;
+        }
+        if let Some(data) = self.state.read_block(block) {
+            let data = data.into();
+            let message = Message::Block { block, round: self.head.round, chain: self.head.chain, data };
+            self.links.send(&mut self.out, from, Lane::Bulk, message);
+        }
+    }
+
+    /// Whether a follower waits to become a member.
+    pub(crate) fn has_ready(&self) -> bool {
+        self.followers.values().any(|f| f.ready.is_some())
+    }
+
+    /// The followers to name in a header.
+    pub(crate) fn ready_followers(&self) -> Vec<Member> {
+        let ready = self.followers.iter().filter_map(|(peer, f)| Some((peer, f, f.ready?)));
+        ready.map(|(peer, f, speed)| Member { peer: *peer, speed, contact: f.contact.clone() }).collect()
+    }
+}
