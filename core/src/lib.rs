@@ -1,1 +1,3 @@
-//! x
+//! The protocol of Annulus, pure: no sockets, clocks, threads or files.
+
+pub mod codec;
