@@ -1,0 +1,29 @@
+//! Elements as they are, little-endian: on most machines a copy.
+
+pub(super) fn encoded_len(elements: usize) -> usize {
+    4 * elements
+}
+
+pub(super) fn encode(values: &[f32], out: &mut Vec<u8>) {
+    if cfg!(target_endian = "little") {
+        out.extend_from_slice(bytemuck::cast_slice(values));
+    } else {
+        out.extend(values.iter().flat_map(|x| x.to_le_bytes()));
+    }
+}
+
+pub(super) fn decode(bytes: &[u8], out: &mut [f32]) {
+    if cfg!(target_endian = "little") {
+        bytemuck::cast_slice_mut(out).copy_from_slice(bytes);
+    } else {
+        for (out, x) in out.iter_mut().zip(bytes.as_chunks().0) {
+            *out = f32::from_le_bytes(*x);
+        }
+    }
+}
+
+pub(super) fn decode_add(bytes: &[u8], addend: &[f32], out: &mut [f32]) {
+    for ((out, x), own) in out.iter_mut().zip(bytes.as_chunks().0).zip(addend) {
+        *out = f32::from_le_bytes(*x) + own;
+    }
+}

@@ -1,0 +1,29 @@
+//! Clipping by the global norm, with the norm taken in an order that every platform repeats.
+
+/// Sum of the squares of a block, in `f64`: eight running sums, element `i` into sum `i mod 8`, then added pairwise.
+///
+/// The order is fixed, so the bits are the same everywhere; but they depend on where a block begins and ends. For the
+/// norm of a whole vector add the blocks' results in the vector's order, with borders that all peers share.
+pub fn norm_squared(block: &[f32]) -> f64 {
+    let (chunks, rest) = block.as_chunks::<8>();
+    let mut sums = [0.0f64; 8];
+    for chunk in chunks {
+        for (sum, x) in sums.iter_mut().zip(chunk) {
+            let x = f64::from(*x);
+            *sum += x * x;
+        }
+    }
+    for (sum, x) in sums.iter_mut().zip(rest) {
+        let x = f64::from(*x);
+        *sum += x * x;
+    }
+    let [a, b, c, d, e, f, g, h] = sums;
+    ((a + b) + (c + d)) + ((e + f) + (g + h))
+}
+
+/// The factor that brings a gradient of norm `norm` down to `max`: `min(1, max / (norm + 1e-6))`, as
+/// `torch.nn.utils.clip_grad_norm_` does. Not a number if the norm is not.
+pub fn clip_scale(norm: f64, max: f32) -> f32 {
+    let scale = f64::from(max) / (norm + 1e-6);
+    if scale >= 1.0 { 1.0 } else { scale as f32 }
+}
