@@ -12,9 +12,7 @@ fn main() {
         .and_then(|n| n.parse().ok())
         .unwrap_or(16 << 20);
     let mut params = vec![0.5f32; elements];
-    let sums: Vec<f32> = (0..elements)
-        .map(|i| (i % 1000) as f32 * 1e-3 - 0.5)
-        .collect();
+    let sums: Vec<f32> = (0..elements).map(|i| (i % 1000) as f32 * 1e-3 - 0.5).collect();
     for name in ["sgd", "momentum", "nesterov", "rmsprop", "adam", "adamw"] {
         let optimizer = Optimizer::parse(name).expect("a known name");
         let mut state = vec![vec![0.0f32; elements]; optimizer.slots()];

@@ -43,8 +43,16 @@ pub struct Layout {
 impl Layout {
     /// A layout of one tensor, for vectors without a model behind them.
     pub fn flat(len: usize) -> Self {
-        let tensor = TensorSpec { name: "vector".into(), shape: vec![len], offset: 0, decay: true };
-        Self { tensors: vec![tensor], len }
+        let tensor = TensorSpec {
+            name: "vector".into(),
+            shape: vec![len],
+            offset: 0,
+            decay: true,
+        };
+        Self {
+            tensors: vec![tensor],
+            len,
+        }
     }
 }
 
@@ -118,7 +126,8 @@ impl Manifest {
         if bytes.len() > Self::SIZE_LIMIT {
             return Err(ManifestError("it is larger than 1 MiB"));
         }
-        let manifest: Self = postcard::from_bytes(bytes).map_err(|_| ManifestError("it cannot be decoded"))?;
+        let manifest: Self =
+            postcard::from_bytes(bytes).map_err(|_| ManifestError("it cannot be decoded"))?;
         manifest.check()?;
         Ok(manifest)
     }
@@ -127,22 +136,49 @@ impl Manifest {
     pub fn check(&self) -> Result<(), ManifestError> {
         let need = |ok: bool, why| if ok { Ok(()) } else { Err(ManifestError(why)) };
         need(self.samples > 0, "the data set is empty")?;
-        need(self.target > 0, "it asks for no samples: set epochs or rounds to at least 1")?;
+        need(
+            self.target > 0,
+            "it asks for no samples: set epochs or rounds to at least 1",
+        )?;
         need(self.batch > 0, "batch must be at least 1")?;
-        need((1..=1 << 20).contains(&self.piece), "piece must be 1 to 1048576 elements")?;
-        need(self.min_peers >= 1 && usize::from(self.min_peers) <= MAX_PEERS, "min_peers must be 1 to 64")?;
-        need(self.lr.is_finite() && self.lr >= 0.0, "lr must be a finite number, at least 0")?;
-        need(self.clip.is_none_or(|c| c.is_finite() && c > 0.0), "clip must be greater than 0")?;
-        need(self.optimizer.check().is_ok(), "an optimizer setting is out of its range")?;
-        need(self.schedule.check().is_ok(), "a schedule setting is out of its range")?;
+        need(
+            (1..=1 << 20).contains(&self.piece),
+            "piece must be 1 to 1048576 elements",
+        )?;
+        need(
+            self.min_peers >= 1 && usize::from(self.min_peers) <= MAX_PEERS,
+            "min_peers must be 1 to 64",
+        )?;
+        need(
+            self.lr.is_finite() && self.lr >= 0.0,
+            "lr must be a finite number, at least 0",
+        )?;
+        need(
+            self.clip.is_none_or(|c| c.is_finite() && c > 0.0),
+            "clip must be greater than 0",
+        )?;
+        need(
+            self.optimizer.check().is_ok(),
+            "an optimizer setting is out of its range",
+        )?;
+        need(
+            self.schedule.check().is_ok(),
+            "a schedule setting is out of its range",
+        )?;
         let mut end = 0usize;
         for tensor in &self.layout.tensors {
             let len = tensor.shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
             let next = len.and_then(|len| end.checked_add(len));
-            need(tensor.offset == end && next.is_some(), "the tensors do not lie one after the other")?;
+            need(
+                tensor.offset == end && next.is_some(),
+                "the tensors do not lie one after the other",
+            )?;
             end = next.expect("checked above");
         }
-        need(end == self.layout.len && end <= MAX_ELEMENTS, "the layout's length is not that of its tensors")
+        need(
+            end == self.layout.len && end <= MAX_ELEMENTS,
+            "the layout's length is not that of its tensors",
+        )
     }
 }
 

@@ -37,7 +37,8 @@ impl Estimator {
 
     /// Mean plus four deviations, if anything was seen.
     pub fn deadline(&self) -> Option<Duration> {
-        self.seen.then(|| Duration::from_micros((self.mean_us + 4.0 * self.deviation_us) as u64))
+        self.seen
+            .then(|| Duration::from_micros((self.mean_us + 4.0 * self.deviation_us) as u64))
     }
 }
 
@@ -67,7 +68,10 @@ impl Detector {
     pub fn saw_compute(&mut self, peer: PeerId, compute: Duration, samples: u64) {
         if samples > 0 {
             let per_sample = compute.as_secs_f64() / samples as f64;
-            self.sample.entry(peer).or_default().observe(Duration::from_secs_f64(per_sample * SCALE));
+            self.sample
+                .entry(peer)
+                .or_default()
+                .observe(Duration::from_secs_f64(per_sample * SCALE));
         }
     }
 
@@ -124,6 +128,9 @@ mod tests {
             d.saw_compute(peer, Duration::from_secs(5), 100);
         }
         let limit = d.compute(peer, 100).unwrap();
-        assert!(limit > Duration::from_secs(5) && limit < Duration::from_secs(6), "{limit:?}");
+        assert!(
+            limit > Duration::from_secs(5) && limit < Duration::from_secs(6),
+            "{limit:?}"
+        );
     }
 }

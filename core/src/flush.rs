@@ -65,10 +65,20 @@ impl Peer {
     fn probe_all(&mut self) {
         self.nonce = self.nonce.wrapping_add(1);
         let until = self.now + self.detector.answer();
-        let Phase::Member(w) = &mut self.phase else { return };
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
         w.quiet_at = None;
-        w.probing = Some(Probing { nonce: self.nonce, sent: self.now, until, answers: BTreeMap::new() });
-        let probe = Message::Probe { view: w.view.key, nonce: self.nonce };
+        w.probing = Some(Probing {
+            nonce: self.nonce,
+            sent: self.now,
+            until,
+            answers: BTreeMap::new(),
+        });
+        let probe = Message::Probe {
+            view: w.view.key,
+            nonce: self.nonce,
+        };
         for peer in w.view.others() {
             self.links.send(&mut self.out, peer, Lane::Control, probe.clone());
         }
@@ -84,26 +94,45 @@ impl Peer {
             return self.tell_stranger(from, view);
         }
         let round = self.head.round + 1;
-        let alive = Message::Alive { nonce, round, doing: self.doing() };
+        let alive = Message::Alive {
+            nonce,
+            round,
+            doing: self.doing(),
+        };
         self.links.send(&mut self.out, from, Lane::Control, alive);
     }
 
     /// Somebody answers.
     pub(crate) fn on_alive(&mut self, from: PeerId, nonce: u32, round: Round, doing: Doing) {
-        let Phase::Member(w) = &mut self.phase else { return };
-        let Some(probing) = w.probing.as_mut().filter(|p| p.nonce == nonce) else { return };
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
+        let Some(probing) = w.probing.as_mut().filter(|p| p.nonce == nonce) else {
+            return;
+        };
         self.detector.saw_answer(self.now - probing.sent);
         probing.answers.insert(from, (round, doing));
-        if w.view.others().all(|peer| w.probing.as_ref().is_some_and(|p| p.answers.contains_key(&peer))) {
+        if w.view
+            .others()
+            .all(|peer| w.probing.as_ref().is_some_and(|p| p.answers.contains_key(&peer)))
+        {
             self.judge_answers();
         }
     }
 
     /// All have answered, or the time for it is over.
     fn judge_answers(&mut self) {
-        let Phase::Member(w) = &mut self.phase else { return };
-        let Some(probing) = w.probing.take() else { return };
-        let silent: BTreeSet<PeerId> = w.view.others().filter(|p| !probing.answers.contains_key(p)).collect();
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
+        let Some(probing) = w.probing.take() else {
+            return;
+        };
+        let silent: BTreeSet<PeerId> = w
+            .view
+            .others()
+            .filter(|p| !probing.answers.contains_key(p))
+            .collect();
         if !silent.is_empty() {
             return self.suspect_because(silent, Change::Failed, "silent");
         }
@@ -134,7 +163,10 @@ impl Peer {
         if !slow.is_empty() {
             self.suspect_because(slow, Change::Evicted, "too slow");
         } else if let Some(peer) = ahead.filter(|_| !idle) {
-            let ask = Message::Repair { view, missing: Vec::new() };
+            let ask = Message::Repair {
+                view,
+                missing: Vec::new(),
+            };
             self.links.send(&mut self.out, peer, Lane::Control, ask);
         } else if idle {
             self.suspect_because(BTreeSet::new(), Change::Failed, "frames were lost");
@@ -148,7 +180,9 @@ impl Peer {
 
     fn suspect_because(&mut self, peers: BTreeSet<PeerId>, change: Change, reason: &'static str) {
         let (now, answer) = (self.now, self.detector.answer());
-        let Phase::Member(w) = &mut self.phase else { return };
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
         let fresh = w.flush.is_none();
         let flush = w.flush.get_or_insert_with(|| Flush {
             suspects: BTreeSet::new(),
@@ -164,7 +198,10 @@ impl Peer {
         }
         w.quiet_at = None;
         w.probing = None;
-        if w.told.as_ref().is_some_and(|told| flush.suspects.contains(&told.by)) {
+        if w.told
+            .as_ref()
+            .is_some_and(|told| flush.suspects.contains(&told.by))
+        {
             w.told = None;
         }
         if fresh || flush.suspects.len() > before {
@@ -175,19 +212,28 @@ impl Peer {
     }
 
     fn flood(&mut self) {
-        let Phase::Member(w) = &mut self.phase else { return };
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
         let Some(flush) = &mut w.flush else { return };
         flush.again_at = self.now + self.detector.answer() / 4;
-        let message = Message::Flush { view: w.view.key, suspects: flush.suspects.iter().copied().collect() };
+        let message = Message::Flush {
+            view: w.view.key,
+            suspects: flush.suspects.iter().copied().collect(),
+        };
         for peer in w.view.others() {
-            self.links.send(&mut self.out, peer, Lane::Control, message.clone());
+            self.links
+                .send(&mut self.out, peer, Lane::Control, message.clone());
         }
     }
 
     /// Another member has stopped an attempt.
     pub(crate) fn on_flush(&mut self, from: PeerId, view: ViewKey, suspects: Vec<PeerId>) {
-        let excludes_me = suspects.contains(&self.settings.me) && !self.settings.planted(Bug::IgnoreExclusion);
-        let Phase::Member(w) = &mut self.phase else { return };
+        let excludes_me =
+            suspects.contains(&self.settings.me) && !self.settings.planted(Bug::IgnoreExclusion);
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
         let mine = w.view.key;
         let trusts = !w.suspects(from) || self.settings.planted(Bug::TrustSuspects);
         if view == mine {
@@ -208,7 +254,10 @@ impl Peer {
                 // It has decided about this attempt; a flush of one's own brings the decision.
                 self.suspect_because(BTreeSet::new(), Change::Failed, "");
             } else {
-                let ask = Message::Repair { view: mine, missing: Vec::new() };
+                let ask = Message::Repair {
+                    view: mine,
+                    missing: Vec::new(),
+                };
                 self.links.send(&mut self.out, from, Lane::Control, ask);
             }
         } else {
@@ -223,26 +272,38 @@ impl Peer {
             Change::Failed,
             "suspected by another member",
         );
-        let Phase::Member(w) = &mut self.phase else { return };
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
         let Some(flush) = &mut w.flush else { return };
         flush.heard.insert(from, theirs.clone());
         if flush.suspects != theirs {
             let suspects = flush.suspects.iter().copied().collect();
-            let message = Message::Flush { view: w.view.key, suspects };
+            let message = Message::Flush {
+                view: w.view.key,
+                suspects,
+            };
             self.links.send(&mut self.out, from, Lane::Control, message);
         }
         self.decide_if_agreed();
     }
 
     fn decide_if_agreed(&mut self) {
-        let Phase::Member(w) = &self.phase else { return };
+        let Phase::Member(w) = &self.phase else {
+            return;
+        };
         let Some(flush) = &w.flush else { return };
         let apart = self.settings.planted(Bug::KeepSuspectsApart);
         let agreed = w
             .view
             .others()
             .filter(|peer| !flush.suspects.contains(peer))
-            .all(|peer| flush.heard.get(&peer).is_some_and(|heard| apart || *heard == flush.suspects));
+            .all(|peer| {
+                flush
+                    .heard
+                    .get(&peer)
+                    .is_some_and(|heard| apart || *heard == flush.suspects)
+            });
         if agreed && w.told.is_none() {
             let suspects = flush.suspects.clone();
             self.abort(suspects);
@@ -251,16 +312,34 @@ impl Peer {
 
     /// The attempt is over: the next is without the suspects.
     fn abort(&mut self, suspects: BTreeSet<PeerId>) {
-        let Phase::Member(w) = &mut self.phase else { return };
-        let decision = Message::Decision { view: w.view.key, suspects: suspects.iter().copied().collect() };
-        w.decided.push(Decided { view: w.view.key, suspects: suspects.clone() });
-        let members: Vec<PeerId> = w.view.members.iter().copied().filter(|m| !suspects.contains(m)).collect();
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
+        let decision = Message::Decision {
+            view: w.view.key,
+            suspects: suspects.iter().copied().collect(),
+        };
+        w.decided.push(Decided {
+            view: w.view.key,
+            suspects: suspects.clone(),
+        });
+        let members: Vec<PeerId> = w
+            .view
+            .members
+            .iter()
+            .copied()
+            .filter(|m| !suspects.contains(m))
+            .collect();
         let reasons = w.flush.take().map(|f| f.reasons).unwrap_or_default();
         for peer in suspects {
-            let (change, reason) =
-                reasons.get(&peer).copied().unwrap_or((Change::Failed, "suspected by another member"));
-            self.out.push_back(Output::Event(Event::Member { peer, change, reason }));
-            self.links.send(&mut self.out, peer, Lane::Control, decision.clone());
+            let (change, reason) = reasons
+                .get(&peer)
+                .copied()
+                .unwrap_or((Change::Failed, "suspected by another member"));
+            self.out
+                .push_back(Output::Event(Event::Member { peer, change, reason }));
+            self.links
+                .send(&mut self.out, peer, Lane::Control, decision.clone());
             self.followers.remove(&peer);
             self.parted.insert(peer, self.head.samples);
         }
@@ -269,12 +348,15 @@ impl Peer {
 
     /// Another member has decided.
     pub(crate) fn on_decision(&mut self, from: PeerId, view: ViewKey, suspects: Vec<PeerId>) {
-        let Phase::Member(w) = &self.phase else { return };
+        let Phase::Member(w) = &self.phase else {
+            return;
+        };
         let mine = w.view.key;
         if w.suspects(from) && !self.settings.planted(Bug::TrustSuspects) {
             return;
         }
-        let excludes_me = suspects.contains(&self.settings.me) && !self.settings.planted(Bug::IgnoreExclusion);
+        let excludes_me =
+            suspects.contains(&self.settings.me) && !self.settings.planted(Bug::IgnoreExclusion);
         if excludes_me && (view.round == mine.round || view.round + 1 == mine.round) {
             self.outcast("excluded by the others' decision", Some(from));
         } else if view == mine && w.view.contains(from) {
@@ -307,8 +389,11 @@ impl Peer {
             self.links.send(&mut self.out, from, Lane::Control, message);
         } else if let Some(last) = last.filter(|last| last.view == view) {
             let Some(suspects) = flush else { return };
-            let committed =
-                Message::Committed { view, record: last.record.clone(), digest: last.digest };
+            let committed = Message::Committed {
+                view,
+                record: last.record.clone(),
+                digest: last.digest,
+            };
             let message = match self.settings.planted(Bug::CommittedFlushes) {
                 true => Message::Flush { view, suspects },
                 false => committed,
@@ -333,7 +418,10 @@ impl Peer {
             && view.round >= decided.view.round
         {
             let suspects = decided.suspects.iter().copied().collect();
-            let message = Message::Decision { view: decided.view, suspects };
+            let message = Message::Decision {
+                view: decided.view,
+                suspects,
+            };
             self.links.send(&mut self.out, from, Lane::Control, message);
             return;
         }
@@ -347,7 +435,11 @@ impl Peer {
         };
         let trusts = !w.suspects(from) || self.settings.planted(Bug::TrustSuspects);
         let members = record.headers.iter().map(|h| h.peer);
-        if view != w.view.key || !trusts || record.round != view.round || !members.eq(w.view.members.iter().copied()) {
+        if view != w.view.key
+            || !trusts
+            || record.round != view.round
+            || !members.eq(w.view.members.iter().copied())
+        {
             return;
         }
         w.told = Some(Told { by: from, record });
@@ -369,13 +461,26 @@ impl Peer {
             return self.on_late(from, view, None);
         };
         if missing.is_empty() {
-            let committed = Message::Committed { view, record: last.record.clone(), digest: last.digest };
+            let committed = Message::Committed {
+                view,
+                record: last.record.clone(),
+                digest: last.digest,
+            };
             self.links.send(&mut self.out, from, Lane::Control, committed);
         }
         for (chunk, piece) in missing {
-            let Some(data) = last.sums.get(chunk, piece).cloned() else { continue };
+            let Some(data) = last.sums.get(chunk, piece).cloned() else {
+                continue;
+            };
             let phase = crate::wire::Phase::Gather;
-            let message = Message::Piece { view, phase, chunk, piece, headers: Vec::new(), data };
+            let message = Message::Piece {
+                view,
+                phase,
+                chunk,
+                piece,
+                headers: Vec::new(),
+                data,
+            };
             self.links.send(&mut self.out, from, Lane::Bulk, message);
         }
     }
@@ -413,7 +518,9 @@ impl Peer {
     /// Timers of a member.
     pub(crate) fn on_member_time(&mut self) {
         let now = self.now;
-        let Phase::Member(w) = &mut self.phase else { return };
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
         if let Some(flush) = &w.flush {
             let (again, over) = (flush.again_at <= now, flush.until <= now);
             if over && w.told.is_none() {
@@ -427,7 +534,9 @@ impl Peer {
                 self.flood();
             }
         }
-        let Phase::Member(w) = &mut self.phase else { return };
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
         if w.probing.as_ref().is_some_and(|p| p.until <= now) {
             self.judge_answers();
         } else if w.quiet_at.is_some_and(|at| at <= now) {
@@ -442,7 +551,9 @@ impl Peer {
 
     /// When [`Peer::on_member_time`] has something to do.
     pub(crate) fn member_wake_at(&self) -> Option<Time> {
-        let Phase::Member(w) = &self.phase else { return None };
+        let Phase::Member(w) = &self.phase else {
+            return None;
+        };
         let flush = w.flush.as_ref().map(|f| f.again_at.min(f.until));
         let probing = w.probing.as_ref().map(|p| p.until);
         [flush, probing, w.quiet_at].into_iter().flatten().min()

@@ -88,7 +88,7 @@ impl Join {
 }
 
 impl Peer {
-    fn join(&mut self) -> Option<&mut Join> {
+    fn joining(&mut self) -> Option<&mut Join> {
         match &mut self.phase {
             Phase::Joining(join) => Some(join),
             _ => None,
@@ -97,10 +97,17 @@ impl Peer {
 
     /// Ceases to be a member; joins again, through the peer that said so if there is one.
     pub(crate) fn outcast(&mut self, reason: &'static str, via: Option<PeerId>) {
-        let lost = via.and_then(|v| self.parted.get(&v)).map_or(0, |then| self.head.samples - then);
+        let lost = via
+            .and_then(|v| self.parted.get(&v))
+            .map_or(0, |then| self.head.samples - then);
         self.out.push_back(Output::Event(Event::Outcast { reason, lost }));
         for (follower, _) in std::mem::take(&mut self.followers) {
-            self.links.send(&mut self.out, follower, Lane::Control, Message::NotMember { standing: None });
+            self.links.send(
+                &mut self.out,
+                follower,
+                Lane::Control,
+                Message::NotMember { standing: None },
+            );
         }
         self.last = None;
         self.barren = 0;
@@ -119,7 +126,9 @@ impl Peer {
     /// Asks a peer to be the sponsor: the one given, else any that can be reached and has not refused.
     pub(crate) fn seek(&mut self, via: Option<PeerId>) {
         let have = self.whole_standing();
-        let Phase::Joining(join) = &mut self.phase else { return };
+        let Phase::Joining(join) = &mut self.phase else {
+            return;
+        };
         let next = via.filter(|v| self.links.is_up(*v));
         let next = next.or_else(|| self.links.reachable().find(|p| !join.refused.contains_key(p)));
         join.sponsor = next;
@@ -129,13 +138,18 @@ impl Peer {
         join.asked_alive = false;
         if let Some(sponsor) = next {
             let contact = self.settings.contact.clone();
-            self.links.send(&mut self.out, sponsor, Lane::Control, Message::Follow { have, contact });
+            self.links.send(
+                &mut self.out,
+                sponsor,
+                Lane::Control,
+                Message::Follow { have, contact },
+            );
         }
     }
 
     /// A peer cannot be followed.
     pub(crate) fn on_refused(&mut self, from: PeerId, standing: Option<Standing>) {
-        let Some(join) = self.join() else { return };
+        let Some(join) = self.joining() else { return };
         join.refused.insert(from, standing);
         if join.sponsor == Some(from) {
             self.seek(None);
@@ -145,7 +159,7 @@ impl Peer {
 
     /// A member, or a peer that was one, is there.
     pub(crate) fn on_candidate(&mut self, from: PeerId, member: bool) {
-        let Some(join) = self.join() else { return };
+        let Some(join) = self.joining() else { return };
         if member {
             join.refused.remove(&from);
             if join.sponsor.is_none() {
@@ -158,15 +172,21 @@ impl Peer {
     fn resume_if_last(&mut self) {
         let mine = Standing::of(&self.head);
         let patience = self.detector.answer();
-        let Phase::Joining(join) = &self.phase else { return };
+        let Phase::Joining(join) = &self.phase else {
+            return;
+        };
         if !join.whole || join.sponsor.is_some() {
             return;
         }
         let waited = self.now - join.lonely_since;
         let nobody = self.links.reachable().next().is_none();
         let all_refused = self.links.reachable().all(|p| join.refused.contains_key(&p));
-        let best = join.refused.iter().all(|(p, s)| !self.links.is_up(*p) || s.is_none_or(|s| !s.beats(&mine)));
-        if (nobody && waited > LONELY * patience) || (!nobody && all_refused && best && waited > 2 * patience) {
+        let best = join
+            .refused
+            .iter()
+            .all(|(p, s)| !self.links.is_up(*p) || s.is_none_or(|s| !s.beats(&mine)));
+        if (nobody && waited > LONELY * patience) || (!nobody && all_refused && best && waited > 2 * patience)
+        {
             let me = self.myself();
             self.head = self.head.clone().continued_by(me);
             self.enter_round();
@@ -175,13 +195,25 @@ impl Peer {
 
     /// This peer as a member.
     pub(crate) fn myself(&self) -> Member {
-        Member { peer: self.settings.me, speed: self.speed.unwrap_or(1), contact: self.settings.contact.clone() }
+        Member {
+            peer: self.settings.me,
+            speed: self.speed.unwrap_or(1),
+            contact: self.settings.contact.clone(),
+        }
     }
 
     /// The sponsor has accepted.
-    pub(crate) fn on_following(&mut self, from: PeerId, head: crate::ledger::Head, digest: Digest, resumes: bool) {
+    pub(crate) fn on_following(
+        &mut self,
+        from: PeerId,
+        head: crate::ledger::Head,
+        digest: Digest,
+        resumes: bool,
+    ) {
         let now = self.now;
-        let Some(join) = self.join().filter(|j| j.sponsor == Some(from)) else { return };
+        let Some(join) = self.joining().filter(|j| j.sponsor == Some(from)) else {
+            return;
+        };
         join.following = true;
         join.heard_at = now;
         join.asked_alive = false;
@@ -193,9 +225,12 @@ impl Peer {
         }
         if resumes && self.whole_standing().is_some() {
             // What is held goes on from here; the digest at the own head is the own one.
-            let held = Block::Held { round: self.head.round, chain: self.head.chain };
+            let held = Block::Held {
+                round: self.head.round,
+                chain: self.head.chain,
+            };
             let (blocks, own) = (self.state.blocks() as usize, self.digest);
-            let Some(join) = self.join() else { return };
+            let Some(join) = self.joining() else { return };
             join.blocks = vec![held; blocks];
             join.expected = own;
             join.log.clear();
@@ -206,7 +241,7 @@ impl Peer {
             }
             let blocks = self.state.blocks() as usize;
             self.head = head;
-            let Some(join) = self.join() else { return };
+            let Some(join) = self.joining() else { return };
             join.whole = false;
             join.synced = false;
             join.blocks = vec![Block::Missing; blocks];
@@ -222,12 +257,17 @@ impl Peer {
     fn fetch(&mut self) {
         let patience = 2 * self.detector.answer();
         let now = self.now;
-        let Phase::Joining(join) = &mut self.phase else { return };
+        let Phase::Joining(join) = &mut self.phase else {
+            return;
+        };
         if !join.following {
             return;
         }
         let members = self.head.members.iter().map(|m| m.peer);
-        let mut room: Vec<(PeerId, usize)> = members.filter(|p| self.links.is_up(*p)).map(|p| (p, WINDOW)).collect();
+        let mut room: Vec<(PeerId, usize)> = members
+            .filter(|p| self.links.is_up(*p))
+            .map(|p| (p, WINDOW))
+            .collect();
         if room.is_empty() {
             // The sponsor is a member, even if only a relay reaches it.
             room.extend(join.sponsor.map(|s| (s, WINDOW)));
@@ -246,26 +286,43 @@ impl Peer {
             if !matches!(block, Block::Missing) {
                 continue;
             }
-            let Some(k) = (0..room.len()).map(|k| (turn + k) % room.len()).find(|k| room[*k].1 > 0) else { break };
+            let Some(k) = (0..room.len())
+                .map(|k| (turn + k) % room.len())
+                .find(|k| room[*k].1 > 0)
+            else {
+                break;
+            };
             let (from, left) = &mut room[k];
             *left -= 1;
             turn = k + 1;
             *block = Block::Asked { from: *from, at: now };
-            self.links.send(&mut self.out, *from, Lane::Control, Message::Fetch { block: i as u32 });
+            self.links.send(
+                &mut self.out,
+                *from,
+                Lane::Control,
+                Message::Fetch { block: i as u32 },
+            );
         }
     }
 
     /// A block of the state has come.
     pub(crate) fn on_block(&mut self, block: u32, round: Round, chain: Digest, data: &[u8]) {
         let now = self.now;
-        let Phase::Joining(join) = &mut self.phase else { return };
-        let Some(slot) = join.blocks.get_mut(block as usize) else { return };
+        let Phase::Joining(join) = &mut self.phase else {
+            return;
+        };
+        let Some(slot) = join.blocks.get_mut(block as usize) else {
+            return;
+        };
         if matches!(slot, Block::Held { .. }) || !join.following {
             return;
         }
         *slot = Block::Missing;
         let here = Standing::of(&self.head);
-        let first = join.log.iter().position(|l| l.before.round == round && l.before.chain == chain);
+        let first = join
+            .log
+            .iter()
+            .position(|l| l.before.round == round && l.before.chain == chain);
         let fits = round > here.round || (round == here.round && chain == here.chain) || first.is_some();
         if fits && self.state.write_block(block, data) {
             let range = self.state.block_range(block).expect("it was written");
@@ -273,12 +330,16 @@ impl Peer {
             if let Some(first) = first {
                 for logged in join.log.range(first..) {
                     if let Some(step) = &logged.step {
-                        self.state.apply_round(&self.manifest, step, &logged.sums, range.clone());
+                        self.state
+                            .apply_round(&self.manifest, step, &logged.sums, range.clone());
                     }
                 }
                 held = (here.round, here.chain);
             }
-            join.blocks[block as usize] = Block::Held { round: held.0, chain: held.1 };
+            join.blocks[block as usize] = Block::Held {
+                round: held.0,
+                chain: held.1,
+            };
         }
         join.heard_at = now;
         self.tell_progress();
@@ -287,22 +348,38 @@ impl Peer {
     }
 
     fn tell_progress(&mut self) {
-        let Phase::Joining(join) = &self.phase else { return };
-        let held = join.blocks.iter().filter(|b| matches!(b, Block::Held { .. })).count() as u64;
+        let Phase::Joining(join) = &self.phase else {
+            return;
+        };
+        let held = join
+            .blocks
+            .iter()
+            .filter(|b| matches!(b, Block::Held { .. }))
+            .count() as u64;
         let total = 4 * (self.state.params.len() * (1 + self.state.slots.len())) as u64;
         let bytes = total * held / (join.blocks.len().max(1) as u64);
-        self.out.push_back(Output::Event(Event::Syncing { bytes, total, round: self.head.round }));
+        self.out.push_back(Output::Event(Event::Syncing {
+            bytes,
+            total,
+            round: self.head.round,
+        }));
     }
 
     /// The sponsor has committed a round.
     pub(crate) fn on_followed_commit(&mut self, from: PeerId, view: ViewKey, record: Record, digest: Digest) {
         let null = record.headers.len() < usize::from(self.manifest.min_peers);
         let len = if null { 0 } else { self.manifest.layout.len };
-        let ring = Ring { n: record.headers.len(), len, piece: self.manifest.piece as usize };
+        let ring = Ring {
+            n: record.headers.len(),
+            len,
+            piece: self.manifest.piece as usize,
+        };
         let next = self.head.round + 1;
         let codec = self.manifest.codec;
         let now = self.now;
-        let Some(join) = self.join().filter(|j| j.sponsor == Some(from) && j.following) else { return };
+        let Some(join) = self.joining().filter(|j| j.sponsor == Some(from) && j.following) else {
+            return;
+        };
         join.heard_at = now;
         join.asked_alive = false;
         if record.round != next || view.round != next {
@@ -313,27 +390,50 @@ impl Peer {
             return;
         }
         let mut sums = Assembly::new(view, ring, codec);
-        for (sender, message) in std::mem::take(&mut self.early) {
+        for (sender, message) in self.drain_early(view) {
             match message {
-                Message::Piece { view: v, phase: Half::Gather, chunk, piece, data, .. } if v == view && sender == from => {
+                Message::Piece {
+                    phase: Half::Gather,
+                    chunk,
+                    piece,
+                    data,
+                    ..
+                } if sender == from => {
                     sums.put(chunk, piece, data);
                 }
-                message => self.early.push_back((sender, message)),
+                _ => {}
             }
         }
         let missing = sums.missing();
         if !missing.is_empty() {
-            self.links.send(&mut self.out, from, Lane::Control, Message::Repair { view, missing });
+            self.links.send(
+                &mut self.out,
+                from,
+                Lane::Control,
+                Message::Repair { view, missing },
+            );
         }
-        let Some(join) = self.join() else { return };
+        let Some(join) = self.joining() else { return };
         join.told = Some((view, record, digest, sums));
         self.apply_followed();
     }
 
     /// A finished piece, as the sponsor forwards it.
     pub(crate) fn on_followed_piece(&mut self, from: PeerId, message: Message) {
-        let Phase::Joining(join) = &mut self.phase else { return };
-        let Message::Piece { view, phase, chunk, piece, ref data, .. } = message else { return };
+        let Phase::Joining(join) = &mut self.phase else {
+            return;
+        };
+        let Message::Piece {
+            view,
+            phase,
+            chunk,
+            piece,
+            ref data,
+            ..
+        } = message
+        else {
+            return;
+        };
         if join.sponsor == Some(from) && phase == Half::Gather {
             join.heard_at = self.now;
             if let Some((_, _, _, sums)) = join.told.as_mut().filter(|told| told.0 == view) {
@@ -360,14 +460,19 @@ impl Peer {
     /// Tells a peer that still takes this one for a member.
     pub(crate) fn say_out(&mut self, to: PeerId, view: ViewKey) {
         if !self.settings.planted(Bug::ExcludedStaysSilent) {
-            self.links.send(&mut self.out, to, Lane::Control, Message::Out { view });
+            self.links
+                .send(&mut self.out, to, Lane::Control, Message::Out { view });
         }
     }
 
     /// A member wants to know whether this peer is there.
     pub(crate) fn on_probe_while_joining(&mut self, from: PeerId, view: ViewKey, nonce: u32) {
         if self.may_become(view) {
-            let alive = Message::Alive { nonce, round: self.head.round + 1, doing: self.doing() };
+            let alive = Message::Alive {
+                nonce,
+                round: self.head.round + 1,
+                doing: self.doing(),
+            };
             self.links.send(&mut self.out, from, Lane::Control, alive);
         } else {
             self.say_out(from, view);
@@ -379,7 +484,7 @@ impl Peer {
         if !self.may_become(view) {
             return self.say_out(from, view);
         }
-        let Some(join) = self.join() else { return };
+        let Some(join) = self.joining() else { return };
         let sponsor_is_gone = join.sponsor.is_none_or(|s| suspects.contains(&s));
         if sponsor_is_gone {
             self.follow_elsewhere(from);
@@ -388,23 +493,32 @@ impl Peer {
 
     /// Goes on with another sponsor from what is held.
     fn follow_elsewhere(&mut self, sponsor: PeerId) {
-        let Phase::Joining(join) = &mut self.phase else { return };
+        let Phase::Joining(join) = &mut self.phase else {
+            return;
+        };
         // Blocks that all stand at the head are a whole state.
         let here = (self.head.round, self.head.chain);
         let at_head = |b: &Block| matches!(b, Block::Held { round, chain } if (*round, *chain) == here);
-        join.whole = join.whole || (!join.blocks.is_empty() && join.synced && join.blocks.iter().all(at_head));
+        join.whole =
+            join.whole || (!join.blocks.is_empty() && join.synced && join.blocks.iter().all(at_head));
         self.seek(Some(sponsor));
     }
 
     /// Applies the round that the sponsor told of, once all its pieces are there.
     fn apply_followed(&mut self) {
         let before = Standing::of(&self.head);
-        let Phase::Joining(join) = &mut self.phase else { return };
-        let Some((_, record, digest, sums)) = join.told.take_if(|told| told.3.is_complete()) else { return };
+        let Phase::Joining(join) = &mut self.phase else {
+            return;
+        };
+        let Some((_, record, digest, sums)) = join.told.take_if(|told| told.3.is_complete()) else {
+            return;
+        };
         let step = plan(&self.manifest, self.head.steps, &record, &sums);
         join.whole = false;
         for (i, block) in join.blocks.iter_mut().enumerate() {
-            let Block::Held { round, chain } = block else { continue };
+            let Block::Held { round, chain } = block else {
+                continue;
+            };
             if (*round, *chain) == (before.round, before.chain) {
                 let range = self.state.block_range(i as u32).expect("own block");
                 if let Some(step) = &step {
@@ -418,7 +532,7 @@ impl Peer {
         self.apply_record(&record);
         let head = Standing::of(&self.head);
         let sponsor = {
-            let Some(join) = self.join() else { return };
+            let Some(join) = self.joining() else { return };
             for block in &mut join.blocks {
                 if let Block::Held { round, chain } = block
                     && *round == head.round
@@ -439,12 +553,16 @@ impl Peer {
             }
             join.sponsor
         };
-        self.early.retain(|(_, m)| !matches!(m, Message::Piece { view, .. } if view.round <= head.round));
         for member in self.head.members.clone() {
             self.links.want(member.peer, &member.contact, self.now);
         }
         if let Some(sponsor) = sponsor {
-            self.links.send(&mut self.out, sponsor, Lane::Control, Message::Followed { round: head.round });
+            self.links.send(
+                &mut self.out,
+                sponsor,
+                Lane::Control,
+                Message::Followed { round: head.round },
+            );
         }
         self.fetch();
         self.catch_up();
@@ -454,7 +572,9 @@ impl Peer {
     fn catch_up(&mut self) {
         let unchecked = self.settings.planted(Bug::JoinUnchecked);
         let here = (self.head.round, self.head.chain);
-        let Phase::Joining(join) = &mut self.phase else { return };
+        let Phase::Joining(join) = &mut self.phase else {
+            return;
+        };
         let at_head = |b: &Block| matches!(b, Block::Held { round, chain } if (*round, *chain) == here);
         if !join.following || !join.blocks.iter().all(at_head) {
             return;
@@ -486,18 +606,32 @@ impl Peer {
     /// Tells the sponsor, once both the state and the device's speed are known.
     pub(crate) fn say_ready(&mut self) {
         let round = self.head.round;
-        let Phase::Joining(join) = &mut self.phase else { return };
-        let Some(speed) = self.speed.filter(|_| join.synced && join.following && !self.leaving) else { return };
+        let Phase::Joining(join) = &mut self.phase else {
+            return;
+        };
+        let Some(speed) = self
+            .speed
+            .filter(|_| join.synced && join.following && !self.leaving)
+        else {
+            return;
+        };
         if join.ready.is_none() {
             join.ready = Some(round);
             let Some(sponsor) = join.sponsor else { return };
-            self.links.send(&mut self.out, sponsor, Lane::Control, Message::Ready { speed: Some(speed) });
+            self.links.send(
+                &mut self.out,
+                sponsor,
+                Lane::Control,
+                Message::Ready { speed: Some(speed) },
+            );
         }
     }
 
     /// The link to a peer is gone: what it was asked for does not come.
     pub(crate) fn on_lost_while_joining(&mut self, peer: PeerId) {
-        let Phase::Joining(join) = &mut self.phase else { return };
+        let Phase::Joining(join) = &mut self.phase else {
+            return;
+        };
         for block in &mut join.blocks {
             if matches!(block, Block::Asked { from, .. } if *from == peer) {
                 *block = Block::Missing;
@@ -518,8 +652,14 @@ impl Peer {
     /// Timers of a newcomer.
     pub(crate) fn on_joining_time(&mut self) {
         let patience = self.detector.answer();
-        let next = ViewKey { round: self.head.round, attempt: 0, id: 0 };
-        let Phase::Joining(join) = &mut self.phase else { return };
+        let next = ViewKey {
+            round: self.head.round,
+            attempt: 0,
+            id: 0,
+        };
+        let Phase::Joining(join) = &mut self.phase else {
+            return;
+        };
         if self.now - join.heard_at < patience {
             return;
         }
@@ -543,7 +683,7 @@ impl Peer {
             }
             None => {
                 self.resume_if_last();
-                if let Some(join) = self.join() {
+                if let Some(join) = self.joining() {
                     join.refused.clear();
                     self.seek(None);
                 }
@@ -554,7 +694,7 @@ impl Peer {
     /// The sponsor is there.
     pub(crate) fn on_alive_while_joining(&mut self, from: PeerId) {
         let now = self.now;
-        if let Some(join) = self.join().filter(|j| j.sponsor == Some(from)) {
+        if let Some(join) = self.joining().filter(|j| j.sponsor == Some(from)) {
             join.heard_at = now;
             join.asked_alive = false;
         }

@@ -127,7 +127,10 @@ impl Allotment {
 
     /// Positions of one member's share.
     pub fn ranges(&self, member: usize) -> Vec<Range<u64>> {
-        self.shares[member].iter().map(|hole| hole.start..hole.end).collect()
+        self.shares[member]
+            .iter()
+            .map(|hole| hole.start..hole.end)
+            .collect()
     }
 
     /// Whether there is nothing left to do.
@@ -158,7 +161,10 @@ impl Head {
     /// A lineage of its own from here on.
     pub fn continued_by(mut self, founder: Member) -> Self {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.chain.0).update(b"continued").update(&founder.peer.0);
+        hasher
+            .update(&self.chain.0)
+            .update(b"continued")
+            .update(&founder.peer.0);
         self.chain = Digest(*hasher.finalize().as_bytes());
         self.members = vec![founder];
         self
@@ -188,7 +194,10 @@ impl Head {
             let mut quota = quotas[member];
             while let Some(range) = taken.peek_mut().filter(|_| quota > 0) {
                 let n = quota.min(range.len());
-                shares[member].push(Hole { end: range.start + n, ..range.clone() });
+                shares[member].push(Hole {
+                    end: range.start + n,
+                    ..range.clone()
+                });
                 range.start += n;
                 quota -= n;
                 if range.start == range.end {
@@ -207,12 +216,19 @@ impl Head {
             if n == 0 {
                 break;
             }
-            taken.push(Hole { end: hole.start + n, ..hole.clone() });
+            taken.push(Hole {
+                end: hole.start + n,
+                ..hole.clone()
+            });
             left -= n;
         }
         let fresh = left.min(target.saturating_sub(self.cursor));
         if fresh > 0 {
-            taken.push(Hole { start: self.cursor, end: self.cursor + fresh, refused: 0 });
+            taken.push(Hole {
+                start: self.cursor,
+                end: self.cursor + fresh,
+                refused: 0,
+            });
         }
         taken
     }
@@ -247,7 +263,11 @@ impl Head {
                     continue;
                 }
                 let refused = range.refused + u8::from(header.is_some());
-                let rest = Hole { start: range.start + n, end: range.end, refused };
+                let rest = Hole {
+                    start: range.start + n,
+                    end: range.end,
+                    refused,
+                };
                 if refused < REFUSALS {
                     uncounted.push(rest);
                 } else {
@@ -278,11 +298,25 @@ impl Head {
     fn next_members(&self, record: &Record) -> Vec<Member> {
         let majority = record.majority();
         let mut next = Vec::new();
-        for header in record.headers.iter().filter(|h| !h.leaving && h.digest == majority) {
-            let contact = self.position(header.peer).map(|i| self.members[i].contact.clone());
-            next.push(Member { peer: header.peer, speed: header.speed, contact: contact.unwrap_or_default() });
+        for header in record
+            .headers
+            .iter()
+            .filter(|h| !h.leaving && h.digest == majority)
+        {
+            let contact = self
+                .position(header.peer)
+                .map(|i| self.members[i].contact.clone());
+            next.push(Member {
+                peer: header.peer,
+                speed: header.speed,
+                contact: contact.unwrap_or_default(),
+            });
         }
-        let mut ready: Vec<Member> = record.headers.iter().flat_map(|h| h.ready.iter().cloned()).collect();
+        let mut ready: Vec<Member> = record
+            .headers
+            .iter()
+            .flat_map(|h| h.ready.iter().cloned())
+            .collect();
         ready.sort_by_key(|m| m.peer);
         ready.dedup_by_key(|m| m.peer);
         for member in ready {

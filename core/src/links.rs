@@ -38,7 +38,11 @@ pub struct Links {
 impl Links {
     /// Knows nobody yet.
     pub fn new(me: PeerId) -> Self {
-        Self { me, peers: BTreeMap::new(), clock: 0 }
+        Self {
+            me,
+            peers: BTreeMap::new(),
+            clock: 0,
+        }
     }
 
     /// Remembers a peer, so that a link to it is kept up.
@@ -48,7 +52,12 @@ impl Links {
         }
         self.clock += 1;
         if !self.peers.contains_key(&peer) && self.peers.len() >= ACQUAINTANCES {
-            let oldest = self.peers.iter().filter(|(_, e)| !e.up).min_by_key(|(_, e)| e.wanted).map(|(p, _)| *p);
+            let oldest = self
+                .peers
+                .iter()
+                .filter(|(_, e)| !e.up)
+                .min_by_key(|(_, e)| e.wanted)
+                .map(|(p, _)| *p);
             let Some(oldest) = oldest else { return };
             self.peers.remove(&oldest);
         }
@@ -110,19 +119,9 @@ impl Links {
         self.peers.get(&peer).is_some_and(|e| e.up)
     }
 
-    /// How many dials in a row have failed.
-    pub fn fails(&self, peer: PeerId) -> u32 {
-        self.peers.get(&peer).map_or(0, |e| e.fails)
-    }
-
     /// All peers with a direct link.
     pub fn reachable(&self) -> impl Iterator<Item = PeerId> {
         self.peers.iter().filter(|(_, e)| e.up).map(|(p, _)| *p)
-    }
-
-    /// All peers known.
-    pub fn known(&self) -> impl Iterator<Item = PeerId> {
-        self.peers.keys().copied()
     }
 
     /// A relay said that it cannot reach a peer either.
@@ -140,9 +139,19 @@ impl Links {
         }
         let none = BTreeSet::new();
         let refused = self.peers.get(&to).map_or(&none, |e| &e.no_relay);
-        let Some(relay) = self.reachable().find(|r| *r != to && !refused.contains(r)) else { return false };
-        let message = Message::Relay { from: self.me, to, frame: message.to_frame() };
-        out.push_back(Output::Send { to: relay, lane, message });
+        let Some(relay) = self.reachable().find(|r| *r != to && !refused.contains(r)) else {
+            return false;
+        };
+        let message = Message::Relay {
+            from: self.me,
+            to,
+            frame: message.to_frame(),
+        };
+        out.push_back(Output::Send {
+            to: relay,
+            lane,
+            message,
+        });
         true
     }
 
@@ -155,7 +164,10 @@ impl Links {
                 entry.no_relay.clear();
                 if !entry.up && !entry.dialling && !entry.contact.0.is_empty() {
                     entry.dialling = true;
-                    out.push_back(Output::Dial { peer: *peer, contact: entry.contact.clone() });
+                    out.push_back(Output::Dial {
+                        peer: *peer,
+                        contact: entry.contact.clone(),
+                    });
                 }
             }
         }

@@ -15,8 +15,8 @@ use crate::round::{Committed, Working};
 use crate::sponsor::Follower;
 use crate::state::State;
 use crate::time::Time;
-use crate::wire::{Doing, Message, Standing, ViewKey};
-use std::collections::{BTreeMap, VecDeque};
+use crate::wire::{Message, Standing, ViewKey};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -210,6 +210,8 @@ pub(crate) enum Phase {
     Lingering {
         exit: Exit,
         until: Time,
+        /// Who may still lack a piece of the last round.
+        waits_for: BTreeSet<PeerId>,
     },
     Gone,
 }
@@ -237,5 +239,379 @@ pub struct Peer {
     pub(crate) committed_at: Time,
     /// Samples counted when a peer ceased to be in this peer's view: what is lost if its lineage stands.
     pub(crate) parted: BTreeMap<PeerId, u64>,
-    nonce: u32,
+    /// Pieces of views that this peer has not reached yet.
+    pub(crate) early: VecDeque<(PeerId, Message)>,
+    early_bytes: usize,
+    /// A buffer as long as the parameters that nobody uses now.
+    pub(crate) spare: Vec<f32>,
+    pub(crate) nonce: u32,
+    /// When a peer that is not in the view was last told the standing.
+    told_status: BTreeMap<PeerId, Time>,
+}
+
+impl Peer {
+    /// Founds a run with an initial state, as its only member so far.
+    pub fn found(manifest: Arc<Manifest>, settings: Settings, state: State, now: Time) -> Self {
+        let head = Head::genesis(&manifest, lone_member(&settings));
+        let mut peer = Self::new(manifest, settings, state, head, now);
+        peer.enter_round();
+        peer
+    }
+
+    /// Goes on with a run from a checkpoint, as its only member so far.
+    pub fn resume(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
+        let head = head.continued_by(lone_member(&settings));
+        let mut peer = Self::new(manifest, settings, state, head, now);
+        peer.enter_round();
+        peer
+    }
+
+    /// Joins a run through one of its members.
+    pub fn join(
+        manifest: Arc<Manifest>,
+        settings: Settings,
+        via: PeerId,
+        contact: &Contact,
+        now: Time,
+    ) -> Self {
+        let head = Head::genesis(&manifest, lone_member(&settings));
+        let state = State::new(Vec::new(), &manifest);
+        let mut peer = Self::new(manifest, settings, state, head, now);
+        peer.phase = Phase::Joining(Box::new(Join::new(now, false)));
+        peer.links.want(via, contact, now);
+        peer.on_time();
+        peer
+    }
+
+    fn new(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
+        Self {
+            digest: state.digest(),
+            links: Links::new(settings.me),
+            manifest,
+            settings,
+            now,
+            out: VecDeque::new(),
+            detector: Detector::default(),
+            phase: Phase::Gone,
+            state,
+            head,
+            last: None,
+            followers: BTreeMap::new(),
+            speed: None,
+            leaving: false,
+            barren: 0,
+            committed_at: now,
+            parted: BTreeMap::new(),
+            early: VecDeque::new(),
+            early_bytes: 0,
+            spare: Vec::new(),
+            nonce: 0,
+            told_status: BTreeMap::new(),
+        }
+    }
+
+    /// Takes an input. Time never goes back.
+    pub fn handle(&mut self, input: Input, now: Time) {
+        self.now = self.now.max(now);
+        match input {
+            Input::Tick => {}
+            Input::LinkUp { peer, contact } => self.on_link_up(peer, contact),
+            Input::LinkDown { peer } => self.on_link_down(peer),
+            Input::DialFailed { peer } => self.links.failed(peer, self.now),
+            Input::Message { from, message } => self.on_message(from, message),
+            Input::Contribution {
+                round,
+                gradient,
+                weight,
+                loss,
+                compute,
+            } => {
+                self.on_contribution(round, gradient, weight, loss, compute);
+            }
+            Input::Warm { speed } => {
+                self.speed.get_or_insert(speed.max(1));
+                self.say_ready();
+            }
+            Input::Leave => self.leave(),
+        }
+        self.on_time();
+    }
+
+    /// The next thing to do, until there is none.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.out.pop_front()
+    }
+
+    /// When [`Input::Tick`] is due, if nothing else happens before.
+    pub fn wake_at(&self) -> Option<Time> {
+        let linger = match &self.phase {
+            Phase::Lingering { until, .. } => Some(*until),
+            Phase::Gone => return None,
+            _ => None,
+        };
+        [
+            self.links.wake_at(),
+            self.member_wake_at(),
+            self.joining_wake_at(),
+            linger,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// The state after the last committed round (of a newcomer: as far as it has come).
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The end of the ledger.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The state's digest at the head.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Whether this peer is a member of the round in work.
+    pub fn is_member(&self) -> bool {
+        matches!(self.phase, Phase::Member(_))
+    }
+
+    /// Bytes of pieces that wait for something: bounded by a few vectors.
+    pub fn buffered_bytes(&self) -> usize {
+        let waiting = match &self.phase {
+            Phase::Member(w) => w.reduce.waiting_bytes(),
+            _ => 0,
+        };
+        self.early_bytes + waiting
+    }
+
+    /// Damages one bit of the state, as failing memory would.
+    #[cfg(feature = "sim")]
+    pub fn flip_bit(&mut self, element: usize, bit: u32) {
+        if let Some(value) = self.state.params.get_mut(element) {
+            *value = f32::from_bits(value.to_bits() ^ (1 << (bit % 32)));
+        }
+    }
+
+    fn on_message(&mut self, from: PeerId, message: Message) {
+        match message {
+            Message::Relay {
+                from: author,
+                to,
+                frame,
+            } => self.on_relay(from, author, to, frame),
+            Message::Unreachable { to } => self.links.no_relay(from, to),
+            Message::Piece { view, .. } => self.route_piece(from, view, message),
+            Message::Probe { view, nonce } => match self.phase {
+                Phase::Joining(_) => self.on_probe_while_joining(from, view, nonce),
+                _ => self.on_probe(from, view, nonce),
+            },
+            Message::Alive { nonce, round, doing } => match self.phase {
+                Phase::Joining(_) => self.on_alive_while_joining(from),
+                _ => self.on_alive(from, nonce, round, doing),
+            },
+            Message::Flush { view, suspects } => match self.phase {
+                Phase::Joining(_) => self.on_flush_while_joining(from, view, &suspects),
+                Phase::Member(_) => self.on_flush(from, view, suspects),
+                Phase::Lingering { .. } => self.on_late(from, view, Some(suspects)),
+                Phase::Gone => {}
+            },
+            Message::Decision { view, suspects } => self.on_decision(from, view, suspects),
+            Message::Committed { view, record, digest } => self.on_committed(from, view, record, digest),
+            Message::Repair { view, missing } => self.on_repair(from, view, missing),
+            Message::Out { view } => self.on_out(from, view),
+            Message::Status {
+                standing,
+                member,
+                finished,
+            } => self.on_status(from, standing, member, finished),
+            Message::Follow { have, contact } => self.on_follow(from, have, contact),
+            Message::Following {
+                head,
+                digest,
+                resumes,
+            } => self.on_following(from, head, digest, resumes),
+            Message::NotMember { standing } => self.on_refused(from, standing),
+            Message::Followed { round } => self.on_followed(from, round),
+            Message::Ready { speed } => self.on_ready(from, speed),
+            Message::Fetch { block } => self.on_fetch(from, block),
+            Message::Block {
+                block,
+                round,
+                chain,
+                data,
+            } => self.on_block(block, round, chain, &data),
+        }
+    }
+
+    /// Passes a frame on, or takes it if it is for this peer.
+    fn on_relay(&mut self, from: PeerId, author: PeerId, to: PeerId, frame: bytes::Bytes) {
+        if to == self.settings.me {
+            match Message::decode(frame) {
+                // A relay in a relay could go in circles.
+                Ok(Message::Relay { .. }) | Err(_) => {}
+                Ok(message) => self.on_message(author, message),
+            }
+        } else if from == author && self.links.is_up(to) {
+            let lane = Lane::Bulk;
+            self.out.push_back(Output::Send {
+                to,
+                lane,
+                message: Message::Relay {
+                    from: author,
+                    to,
+                    frame,
+                },
+            });
+        } else if from == author {
+            self.links
+                .send(&mut self.out, from, Lane::Control, Message::Unreachable { to });
+        }
+    }
+
+    /// A piece goes to the attempt that it belongs to, or waits for that to begin.
+    fn route_piece(&mut self, from: PeerId, view: ViewKey, message: Message) {
+        match &self.phase {
+            Phase::Joining(_) => self.on_followed_piece(from, message),
+            Phase::Member(w) => {
+                let mine = w.view.key;
+                if view == mine {
+                    self.on_piece(from, message);
+                } else if (view.round, view.attempt) > (mine.round, mine.attempt) {
+                    self.keep_early(from, message);
+                } else if !w.view.contains(from) {
+                    self.on_late(from, view, None);
+                }
+            }
+            Phase::Lingering { .. } | Phase::Gone => {}
+        }
+    }
+
+    /// Keeps a piece of a view that is not reached yet: at most two vectors, the oldest go first.
+    pub(crate) fn keep_early(&mut self, from: PeerId, message: Message) {
+        let limit = 2 * self.manifest.codec.encoded_len(self.manifest.layout.len) + (64 << 10);
+        self.early_bytes += payload(&message);
+        self.early.push_back((from, message));
+        while self.early_bytes > limit || self.early.len() > EARLY_LIMIT {
+            let Some((_, dropped)) = self.early.pop_front() else {
+                break;
+            };
+            self.early_bytes -= payload(&dropped);
+        }
+    }
+
+    /// Takes the pieces of one view out of those kept, and drops those that are too old to matter.
+    pub(crate) fn drain_early(&mut self, wanted: ViewKey) -> Vec<(PeerId, Message)> {
+        let mut drained = Vec::new();
+        for (from, message) in std::mem::take(&mut self.early) {
+            match &message {
+                Message::Piece { view, .. } if *view == wanted => drained.push((from, message)),
+                Message::Piece { view, .. }
+                    if (view.round, view.attempt) >= (wanted.round, wanted.attempt) =>
+                {
+                    self.early.push_back((from, message));
+                }
+                _ => {}
+            }
+        }
+        self.early_bytes = self.early.iter().map(|(_, m)| payload(m)).sum();
+        drained
+    }
+
+    /// Takes the pieces that waited for the view that has begun.
+    pub(crate) fn take_early(&mut self) {
+        let Phase::Member(w) = &self.phase else {
+            return;
+        };
+        let mine = w.view.key;
+        for (from, message) in self.drain_early(mine) {
+            if matches!(&self.phase, Phase::Member(w) if w.view.key == mine) {
+                self.on_piece(from, message);
+            }
+        }
+    }
+
+    fn on_link_up(&mut self, peer: PeerId, contact: Contact) {
+        self.links.up(peer, contact, self.now);
+        match &self.phase {
+            Phase::Joining(_) => self.on_candidate(peer, true),
+            Phase::Member(w) if !w.view.contains(peer) && !self.followers.contains_key(&peer) => {
+                self.send_status(peer)
+            }
+            _ => {}
+        }
+    }
+
+    fn on_link_down(&mut self, peer: PeerId) {
+        self.links.down(peer, self.now);
+        self.followers.remove(&peer);
+        self.hurry(peer);
+        self.on_lost_while_joining(peer);
+    }
+
+    /// Tells a peer that is not in this peer's view where this lineage stands; not more often than it could answer.
+    pub(crate) fn send_status(&mut self, peer: PeerId) {
+        let (now, patience) = (self.now, self.detector.answer() / 4);
+        if self.told_status.get(&peer).is_some_and(|at| now - *at < patience) {
+            return;
+        }
+        self.told_status.retain(|_, at| now - *at < patience);
+        self.told_status.insert(peer, now);
+        let standing = Standing::of(&self.head);
+        let member = matches!(self.phase, Phase::Member(_) | Phase::Lingering { .. });
+        let finished = matches!(self.phase, Phase::Lingering { .. });
+        let message = Message::Status {
+            standing,
+            member,
+            finished,
+        };
+        self.links.send(&mut self.out, peer, Lane::Control, message);
+    }
+
+    fn leave(&mut self) {
+        self.leaving = true;
+        match &self.phase {
+            Phase::Member(w) if w.is_null(&self.manifest) && w.view.members.len() == 1 => {
+                self.finish(Exit::Left)
+            }
+            Phase::Member(_) => self.start_if_ready(),
+            Phase::Joining(_) => {
+                self.out.push_back(Output::Exit(Exit::Left));
+                self.phase = Phase::Gone;
+            }
+            _ => {}
+        }
+    }
+
+    fn on_time(&mut self) {
+        self.links.on_time(&mut self.out, self.now);
+        match &self.phase {
+            Phase::Member(_) => self.on_member_time(),
+            Phase::Joining(_) => self.on_joining_time(),
+            Phase::Lingering { .. } => self.linger(),
+            Phase::Gone => {}
+        }
+    }
+}
+
+/// Most pieces that wait for their view, for vectors so short that bytes are no bound.
+const EARLY_LIMIT: usize = 1 << 16;
+
+fn payload(message: &Message) -> usize {
+    match message {
+        Message::Piece { data, .. } => data.len(),
+        _ => 0,
+    }
+}
+
+fn lone_member(settings: &Settings) -> Member {
+    Member {
+        peer: settings.me,
+        speed: 1,
+        contact: settings.contact.clone(),
+    }
 }

@@ -101,14 +101,21 @@ impl Assembly {
                     break;
                 }
                 let part = whole.start.max(range.start)..whole.end.min(range.end);
-                let Some(data) = data.as_ref().filter(|_| !part.is_empty()) else { continue };
+                let Some(data) = data.as_ref().filter(|_| !part.is_empty()) else {
+                    continue;
+                };
                 values.resize(whole.len(), 0.0);
-                self.codec.decode(data, &mut values).expect("length was checked when it came");
+                self.codec
+                    .decode(data, &mut values)
+                    .expect("length was checked when it came");
                 #[cfg(feature = "sim")]
                 if let Some(exact) = self.exact.get(&whole.start) {
                     values.copy_from_slice(exact);
                 }
-                each(part.clone(), &values[part.start - whole.start..part.end - whole.start]);
+                each(
+                    part.clone(),
+                    &values[part.start - whole.start..part.end - whole.start],
+                );
             }
         }
     }
@@ -197,14 +204,30 @@ impl Reduce {
 
     /// Takes a piece from the predecessor. `own` are this member's values if they are in.
     pub fn accept(&mut self, own: Option<&[f32]>, message: Message, out: &mut Hops) -> Result<(), Violation> {
-        let Message::Piece { phase, chunk, piece, headers, data, .. } = message else { return Err(Violation) };
-        let range = self.gathered.ring.range(usize::from(chunk), piece as usize).ok_or(Violation)?;
+        let Message::Piece {
+            phase,
+            chunk,
+            piece,
+            headers,
+            data,
+            ..
+        } = message
+        else {
+            return Err(Violation);
+        };
+        let range = self
+            .gathered
+            .ring
+            .range(usize::from(chunk), piece as usize)
+            .ok_or(Violation)?;
         if data.len() != self.codec.encoded_len(range.len()) {
             return Err(Violation);
         }
         match (phase, own) {
             (Phase::Gather, _) => self.gather(chunk, piece, data, out),
-            (Phase::Scatter, Some(own)) if self.is_started() => self.add(own, chunk, piece, headers, &data, out)?,
+            (Phase::Scatter, Some(own)) if self.is_started() => {
+                self.add(own, chunk, piece, headers, &data, out)?
+            }
             (Phase::Scatter, _) => {
                 self.waiting.insert((chunk, piece), (headers, data));
             }
@@ -237,7 +260,9 @@ impl Reduce {
         let range = ring.range(usize::from(chunk), piece as usize).ok_or(Violation)?;
         let mut sum = std::mem::take(&mut self.sum);
         sum.resize(range.len(), 0.0);
-        self.codec.decode_add(data, &own[range], &mut sum).map_err(|_| Violation)?;
+        self.codec
+            .decode_add(data, &own[range], &mut sum)
+            .map_err(|_| Violation)?;
         self.pass_on(chunk, piece, headers, &sum, out);
         self.sum = sum;
         Ok(())
@@ -250,14 +275,25 @@ impl Reduce {
         if usize::from(chunk) == self.me {
             #[cfg(feature = "sim")]
             if self.keep_exact {
-                let range = self.gathered.ring.range(self.me, piece as usize).expect("own chunk");
+                let range = self
+                    .gathered
+                    .ring
+                    .range(self.me, piece as usize)
+                    .expect("own chunk");
                 self.gathered.exact.insert(range.start, sum.to_vec());
             }
             self.gather(chunk, piece, data.into(), out);
         } else {
             headers.extend(self.header.clone().filter(|_| piece == 0));
             let view = self.gathered.view;
-            out.next.push(Message::Piece { view, phase: Phase::Scatter, chunk, piece, headers, data: data.into() });
+            out.next.push(Message::Piece {
+                view,
+                phase: Phase::Scatter,
+                chunk,
+                piece,
+                headers,
+                data: data.into(),
+            });
         }
     }
 
@@ -266,7 +302,14 @@ impl Reduce {
         let view = self.gathered.view;
         let last = self.gathered.ring.next(self.me) == usize::from(chunk);
         if self.gathered.put(chunk, piece, data.clone()) == Some(true) {
-            let message = Message::Piece { view, phase: Phase::Gather, chunk, piece, headers: Vec::new(), data };
+            let message = Message::Piece {
+                view,
+                phase: Phase::Gather,
+                chunk,
+                piece,
+                headers: Vec::new(),
+                data,
+            };
             if !last {
                 out.next.push(message.clone());
             }

@@ -32,7 +32,15 @@ impl View {
         }
         let id = u64::from_le_bytes(hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes"));
         let me = members.iter().position(|m| *m == me)?;
-        Some(Self { key: ViewKey { round: head.round + 1, attempt, id }, members, me })
+        Some(Self {
+            key: ViewKey {
+                round: head.round + 1,
+                attempt,
+                id,
+            },
+            members,
+            me,
+        })
     }
 
     pub fn contains(&self, peer: PeerId) -> bool {
@@ -41,7 +49,11 @@ impl View {
 
     pub fn others(&self) -> impl Iterator<Item = PeerId> {
         let me = self.me;
-        self.members.iter().enumerate().filter(move |(i, _)| *i != me).map(|(_, m)| *m)
+        self.members
+            .iter()
+            .enumerate()
+            .filter(move |(i, _)| *i != me)
+            .map(|(_, m)| *m)
     }
 }
 
@@ -51,7 +63,12 @@ pub(crate) enum Own {
     /// The device is at work.
     Computing,
     /// They wait for the reduce, or are in it; kept for another attempt.
-    Made { gradient: Vec<f32>, weight: u32, loss: f32, compute: Duration },
+    Made {
+        gradient: Vec<f32>,
+        weight: u32,
+        loss: f32,
+        compute: Duration,
+    },
 }
 
 /// A commit that another member told of, while its pieces come.
@@ -126,10 +143,19 @@ impl Peer {
             buffer.clear();
             buffer.extend_from_slice(&self.state.params);
             let round = self.head.round + 1;
-            self.out.push_back(Output::Compute { round, positions, buffer });
+            self.out.push_back(Output::Compute {
+                round,
+                positions,
+                buffer,
+            });
         } else {
             let gradient = vec![0.0; self.manifest.layout.len];
-            self.made(Own::Made { gradient, weight: 0, loss: 0.0, compute: Duration::ZERO });
+            self.made(Own::Made {
+                gradient,
+                weight: 0,
+                loss: 0.0,
+                compute: Duration::ZERO,
+            });
         }
         self.start_if_ready();
         self.take_early();
@@ -158,22 +184,33 @@ impl Peer {
     fn new_reduce(&self, view: &View) -> Reduce {
         let null = view.members.len() < usize::from(self.manifest.min_peers);
         let len = if null { 0 } else { self.manifest.layout.len };
-        let ring = Ring { n: view.members.len(), len, piece: self.manifest.piece as usize };
+        let ring = Ring {
+            n: view.members.len(),
+            len,
+            piece: self.manifest.piece as usize,
+        };
         let reduce = Reduce::new(view.key, view.members.clone(), view.me, ring, self.manifest.codec);
         #[cfg(feature = "sim")]
-        let reduce = Reduce { keep_exact: self.settings.planted(Bug::OwnerSkipsDecoding), ..reduce };
+        let reduce = Reduce {
+            keep_exact: self.settings.planted(Bug::OwnerSkipsDecoding),
+            ..reduce
+        };
         reduce
     }
 
     /// The next attempt at the same round, without some members, from the contributions still held.
     pub(crate) fn next_attempt(&mut self, members: Vec<PeerId>) {
-        let Phase::Member(w) = &mut self.phase else { return };
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
         let attempt = w.view.key.attempt + 1;
         let Some(view) = View::new(&self.head, attempt, members, self.settings.me) else {
             return self.outcast("excluded", None);
         };
         let reduce = self.new_reduce(&view);
-        let Phase::Member(w) = &mut self.phase else { return };
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
         w.view = view;
         w.reduce = reduce;
         w.quiet_at = None;
@@ -193,7 +230,14 @@ impl Peer {
     }
 
     /// The device has finished.
-    pub(crate) fn on_contribution(&mut self, round: Round, gradient: Vec<f32>, weight: u32, loss: f32, took: Duration) {
+    pub(crate) fn on_contribution(
+        &mut self,
+        round: Round,
+        gradient: Vec<f32>,
+        weight: u32,
+        loss: f32,
+        took: Duration,
+    ) {
         let elements = self.manifest.layout.len;
         let Phase::Member(w) = &self.phase else {
             self.spare = gradient;
@@ -208,13 +252,23 @@ impl Peer {
         let own = if finite && gradient.len() == elements {
             let weight = weight.min(share.min(u64::from(u32::MAX)) as u32);
             self.measure_speed(weight, took);
-            Own::Made { gradient, weight, loss, compute: took }
+            Own::Made {
+                gradient,
+                weight,
+                loss,
+                compute: took,
+            }
         } else {
             self.out.push_back(Output::Event(Event::NotFinite { round }));
             let mut gradient = gradient;
             gradient.clear();
             gradient.resize(elements, 0.0);
-            Own::Made { gradient, weight: 0, loss: 0.0, compute: took }
+            Own::Made {
+                gradient,
+                weight: 0,
+                loss: 0.0,
+                compute: took,
+            }
         };
         self.made(own);
         self.start_if_ready();
@@ -237,7 +291,9 @@ impl Peer {
 
     /// Puts this member's values into the reduce, if they are there and nothing speaks against it.
     pub(crate) fn start_if_ready(&mut self) {
-        let Phase::Member(w) = &self.phase else { return };
+        let Phase::Member(w) = &self.phase else {
+            return;
+        };
         if w.reduce.is_started() || w.flush.is_some() || w.told.is_some() {
             return;
         }
@@ -245,7 +301,12 @@ impl Peer {
         let (weight, loss, compute) = match &w.own {
             // A round that only changes the membership begins when there is something to change.
             _ if null && (self.leaving || self.has_ready() || w.reduce.waits()) => (0, 0.0, Duration::ZERO),
-            Own::Made { weight, loss, compute, .. } if !null => (*weight, *loss, *compute),
+            Own::Made {
+                weight,
+                loss,
+                compute,
+                ..
+            } if !null => (*weight, *loss, *compute),
             _ => return,
         };
         let header = Header {
@@ -259,7 +320,9 @@ impl Peer {
             leaving: self.leaving,
         };
         let mut hops = Hops::default();
-        let Phase::Member(w) = &mut self.phase else { return };
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
         let own: &[f32] = match &w.own {
             Own::Made { gradient, .. } if !null => gradient,
             _ => &[],
@@ -271,8 +334,12 @@ impl Peer {
 
     /// A piece of the current attempt.
     pub(crate) fn on_piece(&mut self, from: PeerId, message: Message) {
-        let Phase::Member(w) = &mut self.phase else { return };
-        let Message::Piece { phase, .. } = &message else { return };
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
+        let Message::Piece { phase, .. } = &message else {
+            return;
+        };
         let gather = *phase == crate::wire::Phase::Gather;
         let frozen = w.flush.is_some() && w.told.is_none() && !self.settings.planted(Bug::FlushDoesNotFreeze);
         if frozen || (w.told.is_some() && !gather) {
@@ -307,7 +374,9 @@ impl Peer {
     }
 
     fn after_hops(&mut self, hops: Hops, result: Result<(), Violation>) {
-        let Phase::Member(w) = &self.phase else { return };
+        let Phase::Member(w) = &self.phase else {
+            return;
+        };
         let successor = w.reduce.successor();
         let predecessor = w.view.members[w.reduce.gathered.ring.previous(w.view.me)];
         for message in hops.next {
@@ -324,7 +393,9 @@ impl Peer {
 
     /// Commits if all is there: from the headers that rode along, or as another member told.
     pub(crate) fn try_commit(&mut self) {
-        let Phase::Member(w) = &mut self.phase else { return };
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
         let whole = w.reduce.gathered.is_complete() || self.settings.planted(Bug::CommitWithoutRepair);
         if let Some(told) = w.told.take_if(|_| whole) {
             return self.commit(told.record);
@@ -334,7 +405,11 @@ impl Peer {
             return;
         }
         if let Some(headers) = w.reduce.headers() {
-            let record = Record { round: w.view.key.round, attempt: w.view.key.attempt, headers };
+            let record = Record {
+                round: w.view.key.round,
+                attempt: w.view.key.attempt,
+                headers,
+            };
             self.commit(record);
         }
     }
@@ -344,7 +419,9 @@ impl Peer {
         if record.majority() != self.digest && !self.settings.planted(Bug::IgnoreDivergence) {
             return self.outcast("its state differs from the majority's", None);
         }
-        let Phase::Member(w) = std::mem::replace(&mut self.phase, Phase::Gone) else { return };
+        let Phase::Member(w) = std::mem::replace(&mut self.phase, Phase::Gone) else {
+            return;
+        };
         let w = *w;
         let null = w.is_null(&self.manifest);
         if let (Some(made), Some(_), None) = (w.made_at, &w.reduce.headers(), &w.flush) {
@@ -352,12 +429,14 @@ impl Peer {
         }
         for header in &record.headers {
             let took = Duration::from_micros(header.compute_us);
-            self.detector.saw_compute(header.peer, took, u64::from(header.weight));
+            self.detector
+                .saw_compute(header.peer, took, u64::from(header.weight));
         }
         let sums = w.reduce.gathered;
         let before = Standing::of(&self.head);
         if let Some(step) = plan(&self.manifest, self.head.steps, &record, &sums) {
-            self.state.apply_round(&self.manifest, &step, &sums, 0..self.manifest.layout.len);
+            self.state
+                .apply_round(&self.manifest, &step, &sums, 0..self.manifest.layout.len);
             self.digest = self.state.digest();
         }
         let members_before = self.head.members.clone();
@@ -384,9 +463,18 @@ impl Peer {
             record,
         };
         self.committed_at = self.now;
-        self.barren = if !null && commit.record.weight() == 0 { self.barren + 1 } else { 0 };
-        let left = commit.record.headers.iter().any(|h| h.leaving && h.peer == self.settings.me);
-        self.out.push_back(Output::Event(Event::Committed(Box::new(commit))));
+        self.barren = if !null && commit.record.weight() == 0 {
+            self.barren + 1
+        } else {
+            0
+        };
+        let left = commit
+            .record
+            .headers
+            .iter()
+            .any(|h| h.leaving && h.peer == self.settings.me);
+        self.out
+            .push_back(Output::Event(Event::Committed(Box::new(commit))));
         self.tell_changes(&members_before);
         self.forward_commit();
         self.detector.keep(|peer| self.head.position(*peer).is_some());
@@ -406,7 +494,12 @@ impl Peer {
             let allotment = self.head.allot(&self.manifest);
             for (i, member) in self.head.members.iter().enumerate() {
                 if padded.headers.iter().all(|h| h.peer != member.peer) {
-                    let dead = Header { peer: member.peer, weight: allotment.len(i) as u32, leaving: true, ..padded.headers[0].clone() };
+                    let dead = Header {
+                        peer: member.peer,
+                        weight: allotment.len(i) as u32,
+                        leaving: true,
+                        ..padded.headers[0].clone()
+                    };
                     padded.headers.push(dead);
                 }
             }
@@ -422,12 +515,20 @@ impl Peer {
         for member in before.iter().filter(|m| self.head.position(m.peer).is_none()) {
             match last.record.headers.iter().find(|h| h.peer == member.peer) {
                 Some(header) if header.leaving => changes.push((member.peer, Change::Left, "said goodbye")),
-                Some(_) => changes.push((member.peer, Change::Evicted, "its state differs from the majority's")),
+                Some(_) => changes.push((
+                    member.peer,
+                    Change::Evicted,
+                    "its state differs from the majority's",
+                )),
                 // Told when it was decided.
                 None => {}
             }
         }
-        let joined = self.head.members.iter().filter(|m| before.iter().all(|b| b.peer != m.peer));
+        let joined = self
+            .head
+            .members
+            .iter()
+            .filter(|m| before.iter().all(|b| b.peer != m.peer));
         changes.extend(joined.map(|m| (m.peer, Change::Joined, "caught up")));
         for (peer, change, reason) in changes {
             match change {
@@ -440,28 +541,56 @@ impl Peer {
                 }
                 _ => {}
             }
-            self.out.push_back(Output::Event(Event::Member { peer, change, reason }));
+            self.out
+                .push_back(Output::Event(Event::Member { peer, change, reason }));
         }
     }
 
     /// Done. Stays for a while to answer those who lack a piece of the last round.
     pub(crate) fn finish(&mut self, exit: Exit) {
         let others: Vec<PeerId> = match &self.last {
-            Some(last) => last.record.headers.iter().map(|h| h.peer).filter(|p| *p != self.settings.me).collect(),
+            Some(last) => last
+                .record
+                .headers
+                .iter()
+                .map(|h| h.peer)
+                .filter(|p| *p != self.settings.me)
+                .collect(),
             None => Vec::new(),
         };
-        let status = Message::Status { standing: Standing::of(&self.head), member: true, finished: true };
-        for peer in others.iter().copied().chain(self.followers.keys().copied()).collect::<Vec<_>>() {
-            self.links.send(&mut self.out, peer, Lane::Control, status.clone());
+        let status = Message::Status {
+            standing: Standing::of(&self.head),
+            member: true,
+            finished: true,
+        };
+        for peer in others
+            .iter()
+            .copied()
+            .chain(self.followers.keys().copied())
+            .collect::<Vec<_>>()
+        {
+            self.links
+                .send(&mut self.out, peer, Lane::Control, status.clone());
         }
         let until = self.now + 2 * self.detector.answer();
-        self.phase = Phase::Lingering { exit, until, waits_for: others.into_iter().collect() };
+        self.phase = Phase::Lingering {
+            exit,
+            until,
+            waits_for: others.into_iter().collect(),
+        };
         self.linger();
     }
 
     /// Goes as soon as nobody can need this peer any more.
     pub(crate) fn linger(&mut self) {
-        let Phase::Lingering { exit, until, waits_for } = &self.phase else { return };
+        let Phase::Lingering {
+            exit,
+            until,
+            waits_for,
+        } = &self.phase
+        else {
+            return;
+        };
         if waits_for.is_empty() || self.now >= *until {
             self.out.push_back(Output::Exit(exit.clone()));
             self.phase = Phase::Gone;
@@ -473,7 +602,9 @@ impl Peer {
         match &self.phase {
             Phase::Member(w) if w.is_null(&self.manifest) && !w.reduce.is_started() => Doing::Idle,
             Phase::Member(w) if matches!(w.own, Own::Computing) && !w.is_null(&self.manifest) => {
-                Doing::Computing { elapsed_us: (self.now - w.began).as_micros() as u64 }
+                Doing::Computing {
+                    elapsed_us: (self.now - w.began).as_micros() as u64,
+                }
             }
             Phase::Member(_) | Phase::Lingering { .. } | Phase::Gone => Doing::Waiting,
             Phase::Joining(_) => Doing::Syncing,

@@ -68,11 +68,7 @@ impl Network {
         let low_bits = bits.div_ceil(2);
         Self {
             key: mix(mix(seed.wrapping_add(GOLDEN)).wrapping_add(epoch)),
-            rounds: if bits < SMALL_BITS {
-                SMALL_ROUNDS
-            } else {
-                ROUNDS
-            },
+            rounds: if bits < SMALL_BITS { SMALL_ROUNDS } else { ROUNDS },
             low_bits,
             low_mask: (1 << low_bits) - 1,
             high_mask: (1 << (bits - low_bits)) - 1,
@@ -172,9 +168,7 @@ mod tests {
 
     #[test]
     fn epochs_and_seeds_have_their_own_orders() {
-        let orders: HashSet<_> = (0..50)
-            .map(|number| epoch(shuffle(5, 100), number))
-            .collect();
+        let orders: HashSet<_> = (0..50).map(|number| epoch(shuffle(5, 100), number)).collect();
         assert_eq!(orders.len(), 50);
         let orders: HashSet<_> = (0..50).map(|seed| epoch(shuffle(seed, 100), 0)).collect();
         assert_eq!(orders.len(), 50);
@@ -193,10 +187,7 @@ mod tests {
             }
             for (position, counts) in counts.chunks(n as usize).enumerate() {
                 let got = chi_square(counts);
-                assert!(
-                    got < limit(counts.len()),
-                    "n {n}, position {position}: {got}"
-                );
+                assert!(got < limit(counts.len()), "n {n}, position {position}: {got}");
             }
         }
     }
@@ -226,9 +217,8 @@ mod tests {
                 let (one, next) = (shuffle.index(number * n), shuffle.index(number * n + 1));
                 counts[(one * n + next) as usize] += 1;
             }
-            let (same, others): (Vec<_>, Vec<_>) = (0u64..)
-                .zip(counts)
-                .partition(|(pair, _)| pair / n == pair % n);
+            let (same, others): (Vec<_>, Vec<_>) =
+                (0u64..).zip(counts).partition(|(pair, _)| pair / n == pair % n);
             assert!(same.iter().all(|(_, count)| *count == 0));
             let counts: Vec<u64> = others.into_iter().map(|(_, count)| count).collect();
             let got = chi_square(&counts);
@@ -253,11 +243,7 @@ mod tests {
             }
             for counts in [landed, steps, parity] {
                 let got = chi_square(&counts);
-                assert!(
-                    got < limit(counts.len()),
-                    "n {n}: {got} in {} bins",
-                    counts.len()
-                );
+                assert!(got < limit(counts.len()), "n {n}: {got} in {} bins", counts.len());
             }
         }
     }
@@ -266,9 +252,6 @@ mod tests {
     #[test]
     fn the_order_is_pinned() {
         assert_eq!(epoch(shuffle(42, 10), 0), [1, 2, 9, 7, 5, 4, 3, 8, 6, 0]);
-        assert_eq!(
-            shuffle(42, 1_000_000_007).index(123_456_789_012),
-            486_429_956
-        );
+        assert_eq!(shuffle(42, 1_000_000_007).index(123_456_789_012), 486_429_956);
     }
 }

@@ -41,7 +41,12 @@ impl Peer {
         };
         if !able {
             let standing = self.whole_standing();
-            self.links.send(&mut self.out, from, Lane::Control, Message::NotMember { standing });
+            self.links.send(
+                &mut self.out,
+                from,
+                Lane::Control,
+                Message::NotMember { standing },
+            );
             return;
         }
         let have = have.map(|h| h.chain);
@@ -49,14 +54,30 @@ impl Peer {
         let previous = self.last.as_ref().filter(|last| have == Some(last.before.chain));
         let last = previous.map(|last| (last.view, last.record.clone(), last.digest));
         let resumes = current || last.is_some();
-        let following = Message::Following { head: self.head.clone(), digest: self.digest, resumes };
+        let following = Message::Following {
+            head: self.head.clone(),
+            digest: self.digest,
+            resumes,
+        };
         let round = self.head.round;
         let applied = round - u64::from(last.is_some());
-        let follower = Follower { contact, ready: None, sent: round, applied, live: true, gap: false };
+        let follower = Follower {
+            contact,
+            ready: None,
+            sent: round,
+            applied,
+            live: true,
+            gap: false,
+        };
         self.followers.insert(from, follower);
         self.links.send(&mut self.out, from, Lane::Bulk, following);
         if let Some((view, record, digest)) = last {
-            self.links.send(&mut self.out, from, Lane::Bulk, Message::Committed { view, record, digest });
+            self.links.send(
+                &mut self.out,
+                from,
+                Lane::Bulk,
+                Message::Committed { view, record, digest },
+            );
         }
         // A member that asks to follow is no member any more, unless it has just become one and not heard.
         if let Phase::Member(w) = &self.phase
@@ -69,10 +90,21 @@ impl Peer {
 
     /// The follower has fallen too far behind: it begins again from here.
     pub(crate) fn restart_follower(&mut self, peer: PeerId) {
-        let following = Message::Following { head: self.head.clone(), digest: self.digest, resumes: false };
+        let following = Message::Following {
+            head: self.head.clone(),
+            digest: self.digest,
+            resumes: false,
+        };
         let round = self.head.round;
         if let Some(f) = self.followers.get_mut(&peer) {
-            *f = Follower { contact: f.contact.clone(), ready: None, sent: round, applied: round, live: true, gap: false };
+            *f = Follower {
+                contact: f.contact.clone(),
+                ready: None,
+                sent: round,
+                applied: round,
+                live: true,
+                gap: false,
+            };
             self.links.send(&mut self.out, peer, Lane::Bulk, following);
         }
     }
@@ -90,7 +122,11 @@ impl Peer {
         let (view, record, digest) = (last.view, last.record.clone(), last.digest);
         for (peer, f) in &mut self.followers {
             if f.live {
-                let message = Message::Committed { view, record: record.clone(), digest };
+                let message = Message::Committed {
+                    view,
+                    record: record.clone(),
+                    digest,
+                };
                 self.links.send(&mut self.out, *peer, Lane::Bulk, message);
                 f.sent = view.round;
             } else {
@@ -105,7 +141,9 @@ impl Peer {
 
     /// A follower has applied a round.
     pub(crate) fn on_followed(&mut self, from: PeerId, round: Round) {
-        let Some(f) = self.followers.get_mut(&from) else { return };
+        let Some(f) = self.followers.get_mut(&from) else {
+            return;
+        };
         f.applied = f.applied.max(round);
         if f.gap && f.applied >= f.sent {
             self.restart_follower(from);
@@ -127,7 +165,12 @@ impl Peer {
         }
         if let Some(data) = self.state.read_block(block) {
             let data = data.into();
-            let message = Message::Block { block, round: self.head.round, chain: self.head.chain, data };
+            let message = Message::Block {
+                block,
+                round: self.head.round,
+                chain: self.head.chain,
+                data,
+            };
             self.links.send(&mut self.out, from, Lane::Bulk, message);
         }
     }
@@ -139,7 +182,16 @@ impl Peer {
 
     /// The followers to name in a header.
     pub(crate) fn ready_followers(&self) -> Vec<Member> {
-        let ready = self.followers.iter().filter_map(|(peer, f)| Some((peer, f, f.ready?)));
-        ready.map(|(peer, f, speed)| Member { peer: *peer, speed, contact: f.contact.clone() }).collect()
+        let ready = self
+            .followers
+            .iter()
+            .filter_map(|(peer, f)| Some((peer, f, f.ready?)));
+        ready
+            .map(|(peer, f, speed)| Member {
+                peer: *peer,
+                speed,
+                contact: f.contact.clone(),
+            })
+            .collect()
     }
 }

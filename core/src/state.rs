@@ -60,7 +60,9 @@ impl State {
 
     /// Takes a block's bytes. False, and unchanged, if they are not of the right length.
     pub fn write_block(&mut self, block: u32, bytes: &[u8]) -> bool {
-        let Some(range) = self.block_range(block) else { return false };
+        let Some(range) = self.block_range(block) else {
+            return false;
+        };
         if bytes.len() != 4 * range.len() * (1 + self.slots.len()) {
             return false;
         }
@@ -86,7 +88,9 @@ impl State {
             let local = part.range.start - range.start..part.range.end - range.start;
             let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(|s| &mut s[local.clone()]).collect();
             let params = &mut self.params[part.range.clone()];
-            manifest.optimizer.apply(step, params, &mut slots, &sums[local], part.decay);
+            manifest
+                .optimizer
+                .apply(step, params, &mut slots, &sums[local], part.decay);
         }
     }
 }
@@ -104,7 +108,9 @@ pub fn plan(manifest: &Manifest, steps_before: u64, record: &Record, sums: &Asse
     let mut scale = 1.0 / weight as f32;
     if let Some(max) = manifest.clip {
         let mut squared = 0.0f64;
-        sums.decode(0..manifest.layout.len, |_, values| squared += norm_squared(values));
+        sums.decode(0..manifest.layout.len, |_, values| {
+            squared += norm_squared(values)
+        });
         // `f64::sqrt` is exactly rounded everywhere.
         scale *= clip_scale(squared.sqrt() * f64::from(scale), max);
     }
@@ -128,7 +134,10 @@ fn decay_parts(manifest: &Manifest, range: Range<usize>) -> Vec<Part> {
         let end = (tensor.offset + tensor.len()).min(range.end);
         match parts.last_mut() {
             Some(part) if part.decay == tensor.decay => part.range.end = end,
-            _ => parts.push(Part { range: start..end, decay: tensor.decay }),
+            _ => parts.push(Part {
+                range: start..end,
+                decay: tensor.decay,
+            }),
         }
     }
     parts

@@ -10,7 +10,10 @@ pub struct Time(pub u64);
 impl Add<Duration> for Time {
     type Output = Time;
     fn add(self, duration: Duration) -> Time {
-        Time(self.0.saturating_add(duration.as_micros().min(u128::from(u64::MAX)) as u64))
+        Time(
+            self.0
+                .saturating_add(duration.as_micros().min(u128::from(u64::MAX)) as u64),
+        )
     }
 }
 

@@ -69,7 +69,11 @@ pub struct Standing {
 impl Standing {
     /// The standing of a ledger's head.
     pub fn of(head: &Head) -> Self {
-        Self { samples: head.samples, round: head.round, chain: head.chain }
+        Self {
+            samples: head.samples,
+            round: head.round,
+            chain: head.chain,
+        }
     }
 
     /// Whether this lineage stands against another: more samples, then more rounds, ties by chain.
@@ -280,14 +284,20 @@ impl Message {
             _ if !payload.is_empty() => return Err(WireError::Length),
             _ => {}
         }
-        if message.is_bounded() { Ok(message) } else { Err(WireError::Length) }
+        if message.is_bounded() {
+            Ok(message)
+        } else {
+            Err(WireError::Length)
+        }
     }
 
     /// Whether every list is within its limit.
     fn is_bounded(&self) -> bool {
         let headers_ok = |headers: &[Header]| {
             headers.len() <= MAX_PEERS
-                && headers.iter().all(|h| h.ready.len() <= MAX_PEERS && h.ready.iter().all(|m| m.contact.is_bounded()))
+                && headers
+                    .iter()
+                    .all(|h| h.ready.len() <= MAX_PEERS && h.ready.iter().all(|m| m.contact.is_bounded()))
         };
         match self {
             Self::Piece { headers, .. } => headers_ok(headers),

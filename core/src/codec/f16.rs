@@ -130,10 +130,7 @@ fn magnitude(x: f32) -> u32 {
 }
 
 fn largest_finite(values: &[f32]) -> u32 {
-    let finite = values
-        .iter()
-        .map(|x| magnitude(*x))
-        .filter(|m| *m < INFINITY);
+    let finite = values.iter().map(|x| magnitude(*x)).filter(|m| *m < INFINITY);
     finite.max().unwrap_or(0)
 }
 

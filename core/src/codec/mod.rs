@@ -69,12 +69,7 @@ impl Codec {
 
     /// `out = decoded + addend`, in this order: a hop of a reduce-scatter, where the partial sum that travelled meets
     /// this member's own share. On an error `out` is as it was.
-    pub fn decode_add(
-        self,
-        bytes: &[u8],
-        addend: &[f32],
-        out: &mut [f32],
-    ) -> Result<(), CodecError> {
+    pub fn decode_add(self, bytes: &[u8], addend: &[f32], out: &mut [f32]) -> Result<(), CodecError> {
         self.check_length(bytes, out.len())?;
         if addend.len() != out.len() {
             return Err(CodecError::Addend {
@@ -149,10 +144,7 @@ impl fmt::Display for CodecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length { expected, got } => {
-                write!(
-                    f,
-                    "an encoded run of {got} bytes came where {expected} were due"
-                )
+                write!(f, "an encoded run of {got} bytes came where {expected} were due")
             }
             Self::Addend { expected, got } => {
                 write!(f, "a run of {expected} elements was to be added to {got}")

@@ -203,28 +203,16 @@ fn wrong_lengths_and_exponents_are_refused_and_write_nothing() {
         let right = codec.encoded_len(3);
         for got in (0..right + 9).filter(|got| *got != right) {
             let bytes = vec![0; got];
-            let error = Err(CodecError::Length {
-                expected: right,
-                got,
-            });
+            let error = Err(CodecError::Length { expected: right, got });
             assert_eq!(codec.decode(&bytes, &mut out), error);
             assert_eq!(codec.decode_add(&bytes, &[0.0; 3], &mut out), error);
         }
-        let addend = Err(CodecError::Addend {
-            expected: 3,
-            got: 2,
-        });
-        assert_eq!(
-            codec.decode_add(&vec![0; right], &[0.0; 2], &mut out),
-            addend
-        );
+        let addend = Err(CodecError::Addend { expected: 3, got: 2 });
+        assert_eq!(codec.decode_add(&vec![0; right], &[0.0; 2], &mut out), addend);
     }
     for k in (i16::MIN..-163).chain(114..=i16::MAX) {
         let run = f16_run(k, &[1, 2, 3]);
-        assert_eq!(
-            Codec::F16.decode(&run, &mut out),
-            Err(CodecError::Exponent(k))
-        );
+        assert_eq!(Codec::F16.decode(&run, &mut out), Err(CodecError::Exponent(k)));
         assert_eq!(
             Codec::F16.decode_add(&run, &[0.0; 3], &mut out),
             Err(CodecError::Exponent(k))

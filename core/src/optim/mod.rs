@@ -201,11 +201,7 @@ impl Optimizer {
                 },
                 [velocity],
             ) => {
-                let kernel = if nesterov {
-                    sgd::nesterov
-                } else {
-                    sgd::momentum
-                };
+                let kernel = if nesterov { sgd::nesterov } else { sgd::momentum };
                 kernel(step, momentum, rate(weight_decay), params, velocity, sums);
             }
             (

@@ -43,9 +43,7 @@ impl Optimizer {
     fn name(&self) -> &'static str {
         match self {
             Self::Sgd { .. } => "sgd",
-            Self::Momentum {
-                nesterov: false, ..
-            } => "momentum",
+            Self::Momentum { nesterov: false, .. } => "momentum",
             Self::Momentum { nesterov: true, .. } => "nesterov",
             Self::RmsProp { .. } => "rmsprop",
             Self::Adam { .. } => "adam",
@@ -84,11 +82,7 @@ impl Optimizer {
                 alpha,
                 eps,
                 weight_decay,
-            } => vec![
-                ("alpha", alpha),
-                ("eps", eps),
-                ("weight_decay", weight_decay),
-            ],
+            } => vec![("alpha", alpha), ("eps", eps), ("weight_decay", weight_decay)],
             Self::Adam {
                 beta1,
                 beta2,
@@ -121,11 +115,7 @@ impl FromStr for Optimizer {
         for word in words {
             optimizer.set(word).ok_or_else(|| OptimError::BadSetting {
                 text: word.to_owned(),
-                known: optimizer
-                    .settings()
-                    .into_iter()
-                    .map(|(name, _)| name)
-                    .collect(),
+                known: optimizer.settings().into_iter().map(|(name, _)| name).collect(),
             })?;
         }
         optimizer.check()?;

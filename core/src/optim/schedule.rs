@@ -32,13 +32,11 @@ impl Schedule {
     /// Whether the floor is a share. Ask this of a schedule that came from elsewhere.
     pub fn check(&self) -> Result<(), OptimError> {
         match *self {
-            Self::Cosine { floor, .. } if !(0.0..=1.0).contains(&floor) => {
-                Err(OptimError::OutOfRange {
-                    name: "floor",
-                    value: floor,
-                    range: "0 to 1",
-                })
-            }
+            Self::Cosine { floor, .. } if !(0.0..=1.0).contains(&floor) => Err(OptimError::OutOfRange {
+                name: "floor",
+                value: floor,
+                range: "0 to 1",
+            }),
             _ => Ok(()),
         }
     }
@@ -50,11 +48,7 @@ impl Schedule {
             Self::Constant => 1.0,
             Self::Warmup { steps } => rise(done, steps),
             Self::Cosine { warmup, .. } if done < warmup => rise(done, warmup),
-            Self::Cosine {
-                warmup,
-                total,
-                floor,
-            } => {
+            Self::Cosine { warmup, total, floor } => {
                 let floor = f64::from(floor);
                 let left = if done < total {
                     let progress = (done - warmup) as f64 / (total - warmup) as f64;

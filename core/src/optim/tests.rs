@@ -96,8 +96,7 @@ fn five_steps_are_pytorch_s() {
             let sums = gradient.map(|g| g * 8.0);
             let step = optimizer.step(lr, n as u64 + 1, 0.125);
             for (part, decay) in [(0..2, true), (2..4, false)] {
-                let mut slots: Vec<&mut [f32]> =
-                    state.iter_mut().map(|s| &mut s[part.clone()]).collect();
+                let mut slots: Vec<&mut [f32]> = state.iter_mut().map(|s| &mut s[part.clone()]).collect();
                 let params = &mut params[part.clone()];
                 optimizer.apply(&step, params, &mut slots, &sums[part], decay);
             }
@@ -130,15 +129,12 @@ fn clipping_is_pytorch_s() {
 
 #[test]
 fn the_norm_is_exact_and_its_order_is_the_documented_one() {
-    let block: Vec<f32> = (0..1003)
-        .map(|i| (i as f32 * 0.37 - 150.0) * 1.0001)
-        .collect();
+    let block: Vec<f32> = (0..1003).map(|i| (i as f32 * 0.37 - 150.0) * 1.0001).collect();
     let mut sums = [0.0f64; 8];
     for (i, x) in block.iter().enumerate() {
         sums[i % 8] += f64::from(*x) * f64::from(*x);
     }
-    let tree =
-        ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    let tree = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
     assert_eq!(norm_squared(&block).to_bits(), tree.to_bits());
     assert_eq!(norm_squared(&[]), 0.0);
     assert_eq!(norm_squared(&[3.0, 4.0]), 25.0);
@@ -157,21 +153,9 @@ fn schedules_are_nanogpt_s_and_pytorch_s() {
         total: 5,
         floor: 0.1,
     };
-    let expected = [
-        0.1,
-        0.091405764,
-        0.06890576,
-        0.041094236,
-        0.018594235,
-        0.01,
-        0.01,
-    ];
+    let expected = [0.1, 0.091405764, 0.06890576, 0.041094236, 0.018594235, 0.01, 0.01];
     for (step, expected) in (1..).zip(expected) {
-        assert_close(
-            cosine.rate(0.1, step),
-            expected,
-            &format!("cosine, step {step}"),
-        );
+        assert_close(cosine.rate(0.1, step), expected, &format!("cosine, step {step}"));
     }
     // nanoGPT's get_lr with warmup_iters=3, lr_decay_iters=7, min_lr a tenth.
     let cosine = Schedule::Cosine {
@@ -201,11 +185,7 @@ fn schedules_are_nanogpt_s_and_pytorch_s() {
     let warmup = Schedule::Warmup { steps: 3 };
     let expected = [0.025, 0.05, 0.075, 0.1, 0.1];
     for (step, expected) in (1..).zip(expected) {
-        assert_close(
-            warmup.rate(0.1, step),
-            expected,
-            &format!("warm-up, step {step}"),
-        );
+        assert_close(warmup.rate(0.1, step), expected, &format!("warm-up, step {step}"));
     }
     assert_eq!(Schedule::Constant.rate(0.1, 1), 0.1);
     assert_eq!(Schedule::Constant.rate(0.1, u64::MAX), 0.1);
@@ -226,11 +206,7 @@ fn schedules_are_nanogpt_s_and_pytorch_s() {
         };
         assert!(schedule.check().is_err());
     }
-    assert!(
-        Schedule::Warmup { steps: u64::MAX }
-            .rate(1.0, 0)
-            .is_finite()
-    );
+    assert!(Schedule::Warmup { steps: u64::MAX }.rate(1.0, 0).is_finite());
 }
 
 #[test]
