@@ -22,7 +22,7 @@ pub struct Assembly {
     lacking: usize,
     /// Sums before they were encoded, by their first element: only for a planted bug.
     #[cfg(feature = "sim")]
-    pub(crate) exact: std::collections::BTreeMap<usize, Vec<f32>>,
+    exact: std::collections::BTreeMap<usize, Vec<f32>>,
 }
 
 /// What one step of a member's part gives.
@@ -139,7 +139,7 @@ pub struct Reduce {
     /// What is finished.
     pub gathered: Assembly,
     #[cfg(feature = "sim")]
-    pub(crate) keep_exact: bool,
+    keep_exact: bool,
 }
 
 impl Reduce {
@@ -158,6 +158,13 @@ impl Reduce {
             #[cfg(feature = "sim")]
             keep_exact: false,
         }
+    }
+
+    /// With the planted bug that an owner applies what it has, not what the others will decode.
+    #[cfg(feature = "sim")]
+    pub(crate) fn keeping_exact(mut self, keep_exact: bool) -> Self {
+        self.keep_exact = keep_exact;
+        self
     }
 
     /// The member that all messages go to.

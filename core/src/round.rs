@@ -191,10 +191,7 @@ impl Peer {
         };
         let reduce = Reduce::new(view.key, view.members.clone(), view.me, ring, self.manifest.codec);
         #[cfg(feature = "sim")]
-        let reduce = Reduce {
-            keep_exact: self.settings.planted(Bug::OwnerSkipsDecoding),
-            ..reduce
-        };
+        let reduce = reduce.keeping_exact(self.settings.planted(Bug::OwnerSkipsDecoding));
         reduce
     }
 
