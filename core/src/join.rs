@@ -189,6 +189,7 @@ impl Peer {
         {
             let me = self.myself();
             self.head = self.head.clone().continued_by(me);
+            self.out.push_back(Output::Event(Event::Continued));
             self.enter_round();
         }
     }
@@ -590,14 +591,11 @@ impl Peer {
             return self.seek(sponsor);
         }
         self.digest = digest;
-        let first = !join.synced;
         join.synced = true;
-        if first {
-            self.out.push_back(Output::Event(Event::Synced));
-        }
         if self.head.finished(&self.manifest) || self.head.position(self.settings.me).is_some() {
             self.committed_at = self.now;
             self.last = None;
+            self.out.push_back(Output::Event(Event::Entered));
             return self.enter_round();
         }
         self.say_ready();

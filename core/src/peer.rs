@@ -139,8 +139,10 @@ pub enum Event {
         /// The sponsor's round.
         round: Round,
     },
-    /// This peer holds the whole state of a round; it is or will be a member from here on.
-    Synced,
+    /// This peer holds the state of the head and is a member from here on.
+    Entered,
+    /// Nobody that can be reached is a member: this peer goes on alone from the state that it holds.
+    Continued,
     /// This peer ceased to be a member and joins again.
     Outcast {
         /// Why.
