@@ -69,6 +69,8 @@ pub struct Manifest {
     pub samples: u64,
     /// Hash of the training data.
     pub data: Digest,
+    /// Where the founder has the data, for peers on the same machine (empty: the task makes it itself).
+    pub data_hint: String,
     /// Samples after which the run ends (epochs times samples, or rounds times batch).
     pub target: u64,
     /// Samples per round, over all peers.
@@ -198,4 +200,16 @@ pub struct Settings {
     /// A bug switched on to prove that the simulation finds it.
     #[cfg(feature = "sim")]
     pub bug: Option<crate::planted::Bug>,
+}
+
+impl Settings {
+    /// A peer without bugs.
+    pub fn new(me: PeerId, contact: Contact) -> Self {
+        Self {
+            me,
+            contact,
+            #[cfg(feature = "sim")]
+            bug: None,
+        }
+    }
 }

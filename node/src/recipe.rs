@@ -1,0 +1,73 @@
+//! A task whose type is forgotten: what a program that knows several tasks by name keeps of each.
+
+use crate::device::OpenDevice;
+use crate::task::{Task, TaskError, config_from_json, config_to_json};
+use crate::trainer::{Trainer, TrainerOptions, Worker, WorkerError};
+use annulus_core::Digest;
+use serde_json::{Map, Value};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Makes a worker; again for each thread that needs one.
+pub type Maker = Arc<dyn Fn() -> Result<Box<dyn Worker>, WorkerError> + Send + Sync>;
+
+/// How to make a task.
+#[derive(Clone, Copy)]
+pub struct Recipe {
+    /// The name under which it is chosen.
+    pub name: &'static str,
+    /// Its settings with their default values.
+    pub defaults: fn() -> Map<String, Value>,
+    /// Loads it: settings as JSON text, and the path of the data, if the user gave one.
+    pub load: fn(&str, Option<&Path>) -> Result<Loaded, TaskError>,
+}
+
+/// A task with its data.
+pub struct Loaded {
+    /// Its settings as JSON text, all keys included.
+    pub config: String,
+    /// Samples to train on.
+    pub samples: u64,
+    /// Hash of the training data.
+    pub data: Digest,
+    bind: Box<dyn Fn(OpenDevice, TrainerOptions) -> Maker + Send + Sync>,
+}
+
+impl Loaded {
+    /// What makes workers on a device.
+    pub fn maker(&self, device: OpenDevice, options: TrainerOptions) -> Maker {
+        (self.bind)(device, options)
+    }
+}
+
+impl Recipe {
+    /// The recipe of a task.
+    pub fn of<T: Task>() -> Self {
+        Self {
+            name: T::NAME,
+            defaults: || match serde_json::from_str(&config_to_json(&T::Config::default())) {
+                Ok(Value::Object(fields)) => fields,
+                _ => Map::new(),
+            },
+            load: load::<T>,
+        }
+    }
+}
+
+fn load<T: Task>(config: &str, data: Option<&Path>) -> Result<Loaded, TaskError> {
+    let config: T::Config = config_from_json(config)?;
+    let text = config_to_json(&config);
+    let task = Arc::new(T::new(config, data)?);
+    Ok(Loaded {
+        config: text,
+        samples: task.samples(),
+        data: task.digest(),
+        bind: Box::new(move |device, options| {
+            let task = task.clone();
+            Arc::new(move || {
+                let trainer = Trainer::new(task.clone(), &device, options)?;
+                Ok(Box::new(trainer) as Box<dyn Worker>)
+            })
+        }),
+    })
+}
