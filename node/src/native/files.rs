@@ -1,0 +1,142 @@
+//! Files that are either the old one or the new one, never half of one, and errors that say what to do.
+//!
+//! It must not know what is in the files.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// What a file that is still being written is called: the final name and this.
+pub const PARTIAL: &str = ".partial";
+
+/// Buffer for small writes; what is larger goes straight to the file.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Why a file could not be read or written. What was there before is still there.
+#[derive(Debug)]
+pub enum FileError {
+    /// No space is left, or a quota or a limit on file sizes is reached.
+    Full(PathBuf),
+    /// This user may not, or the file system is read-only.
+    Denied(PathBuf),
+    /// There is no such file.
+    Missing(PathBuf),
+    /// Anything else that the operating system says.
+    Io(PathBuf, io::Error),
+}
+
+impl FileError {
+    /// Sorts an error of the operating system.
+    pub fn new(path: &Path, error: io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        let path = path.to_path_buf();
+        match error.kind() {
+            Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge => Self::Full(path),
+            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Self::Denied(path),
+            Kind::NotFound => Self::Missing(path),
+            _ => Self::Io(path, error),
+        }
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(path) => {
+                write!(
+                    f,
+                    "no space left for {}: free some, what was saved before is kept",
+                    path.display()
+                )
+            }
+            Self::Denied(path) => {
+                write!(
+                    f,
+                    "no permission for {}: choose another directory or change its owner",
+                    path.display()
+                )
+            }
+            Self::Missing(path) => write!(f, "{} does not exist", path.display()),
+            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// Gives [`io::Error`]s the path that they lack.
+pub trait At<T> {
+    /// Names the file that an error speaks of.
+    fn at(self, path: &Path) -> Result<T, FileError>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    fn at(self, path: &Path) -> Result<T, FileError> {
+        self.map_err(|error| FileError::new(path, error))
+    }
+}
+
+/// Writes a file aside, makes it durable, and only then gives it its name. On an error nothing is left behind.
+pub fn write_atomic(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
+) -> Result<(), FileError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(PARTIAL);
+    let partial = Partial(PathBuf::from(name));
+    remove_if_there(&partial.0)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&partial.0)
+        .at(&partial.0)?;
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, &file);
+    write(&mut out).and_then(|()| out.flush()).at(path)?;
+    // Without this a power cut could leave the name on an empty file.
+    file.sync_all().at(path)?;
+    drop(out);
+    fs::rename(&partial.0, path).at(path)?;
+    sync_parent(path)
+}
+
+/// Makes a directory's list of names durable.
+pub fn sync_parent(path: &Path) -> Result<(), FileError> {
+    let parent = path
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    // Only Unix opens directories; elsewhere the rename alone has to do.
+    if cfg!(unix) {
+        File::open(parent).and_then(|dir| dir.sync_all()).at(parent)
+    } else {
+        Ok(())
+    }
+}
+
+/// Removes a file; that it is not there is fine.
+pub fn remove_if_there(path: &Path) -> Result<(), FileError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::new(path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Reads a whole file of at most `limit` bytes; a longer one is cut there, for the reader's own check to refuse.
+pub fn read_limited(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(limit as u64).read_to_end(&mut bytes))
+        .at(path)?;
+    Ok(bytes)
+}
+
+/// A file that is removed when it did not become one with a name.
+struct Partial(PathBuf);
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // After the rename there is nothing of this name.
+        let _ = fs::remove_file(&self.0);
+    }
+}

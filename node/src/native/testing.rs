@@ -1,0 +1,137 @@
+//! A small made-up run for tests: members come, fail and leave, samples return, and states change with each round.
+
+use annulus_core::codec::Codec;
+use annulus_core::config::{Layout, Manifest, TensorSpec};
+use annulus_core::id::{Contact, Digest, PeerId};
+use annulus_core::ledger::{Head, Header, Member, Record};
+use annulus_core::optim::{Optimizer, Schedule};
+use annulus_core::state::State;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A directory that is removed in the end.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "annulus-test-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn peer(n: u8) -> PeerId {
+    PeerId([n; 32])
+}
+
+pub fn member(n: u8) -> Member {
+    Member {
+        peer: peer(n),
+        speed: 1000 * u64::from(n),
+        contact: Contact::default(),
+    }
+}
+
+pub fn manifest() -> Manifest {
+    let shapes: [(&str, &[usize]); 4] = [
+        ("a.weight", &[3, 4]),
+        ("a.bias", &[4]),
+        ("scale", &[]),
+        ("b \"x\".weight", &[2, 1, 5]),
+    ];
+    let mut layout = Layout::default();
+    for (name, shape) in shapes {
+        let tensor = TensorSpec {
+            name: name.into(),
+            shape: shape.into(),
+            offset: layout.len,
+            decay: shape.len() > 1,
+        };
+        layout.len += tensor.len();
+        layout.tensors.push(tensor);
+    }
+    Manifest {
+        task: "test".into(),
+        task_config: "{\"hidden\":4}".into(),
+        seed: 7,
+        samples: 1000,
+        data: Digest::of(b"data"),
+        target: 1000,
+        batch: 50,
+        micro_batch: 0,
+        layout,
+        optimizer: Optimizer::parse("adam").unwrap(),
+        lr: 0.01,
+        schedule: Schedule::Constant,
+        clip: None,
+        codec: Codec::F32,
+        piece: 4,
+        min_peers: 1,
+    }
+}
+
+/// A run that goes on as it is told to.
+pub struct Run {
+    pub manifest: Manifest,
+    pub head: Head,
+    pub state: State,
+}
+
+impl Run {
+    pub fn new() -> Self {
+        let manifest = manifest();
+        let params = (0..manifest.layout.len).map(|i| (i as f32 * 0.7).sin()).collect();
+        let head = Head::genesis(&manifest, member(1));
+        Self {
+            state: State::new(params, &manifest),
+            manifest,
+            head,
+        }
+    }
+
+    /// A round in which all members count all of their shares.
+    pub fn round(&mut self) -> (Record, Digest) {
+        self.round_with(|_| {})
+    }
+
+    /// A round after whose making the record is changed.
+    pub fn round_with(&mut self, change: impl FnOnce(&mut Record)) -> (Record, Digest) {
+        let allotment = self.head.allot(&self.manifest);
+        let digest = self.state.digest();
+        let headers = self.head.members.iter().enumerate().map(|(i, member)| Header {
+            peer: member.peer,
+            weight: allotment.len(i) as u32,
+            loss: 2.0 * allotment.len(i) as f32,
+            speed: member.speed,
+            compute_us: 1500,
+            digest,
+            ready: Vec::new(),
+            leaving: false,
+        });
+        let mut record = Record {
+            round: self.head.round + 1,
+            attempt: 0,
+            headers: headers.collect(),
+        };
+        change(&mut record);
+        self.head.apply(&record, &self.manifest);
+        for vector in std::iter::once(&mut self.state.params).chain(&mut self.state.slots) {
+            vector
+                .iter_mut()
+                .for_each(|x| *x = *x * 0.5 + record.round as f32);
+        }
+        (record, self.state.digest())
+    }
+}

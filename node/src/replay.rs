@@ -1,0 +1,410 @@
+//! A run once more, in one process and without a network: each round's contributions one after the other, summed in
+//! the ring's order, applied as members apply them. What comes out must have the digests that the members recorded.
+//!
+//! It must not know how members agree or how pieces travel: the sum is written here a second time, from the definition.
+
+use annulus_core::config::Manifest;
+use annulus_core::id::Digest;
+use annulus_core::ledger::{Head, Member, Record};
+use annulus_core::reduce::Assembly;
+use annulus_core::schedule::Ring;
+use annulus_core::state::{State, plan};
+use annulus_core::wire::ViewKey;
+use std::fmt;
+use std::ops::Range;
+
+/// Why a round could not be recomputed. The replay stands where it stood before the round.
+#[derive(Debug)]
+pub enum ReplayError<E> {
+    /// The record does not follow from the ledger so far.
+    Record(&'static str),
+    /// A contribution could not be made.
+    Contribution(E),
+    /// A contribution is not as long as the parameters.
+    Length {
+        /// Elements that it should have.
+        expected: usize,
+        /// Elements that it has.
+        got: usize,
+    },
+}
+
+impl<E: fmt::Display> fmt::Display for ReplayError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Record(why) => write!(f, "the ledger cannot be replayed: {why}"),
+            Self::Contribution(error) => write!(f, "a contribution could not be recomputed: {error}"),
+            Self::Length { expected, got } => {
+                write!(
+                    f,
+                    "a recomputed contribution has {got} elements instead of {expected}: is this the run's model?"
+                )
+            }
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for ReplayError<E> {}
+
+/// A run that is being recomputed.
+pub struct Replay {
+    manifest: Manifest,
+    head: Head,
+    state: State,
+}
+
+impl Replay {
+    /// Starts from a head and its state.
+    pub fn new(manifest: Manifest, head: Head, state: State) -> Self {
+        Self {
+            manifest,
+            head,
+            state,
+        }
+    }
+
+    /// The ledger's end so far.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The state so far.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// One peer went on alone.
+    pub fn continued_by(&mut self, founder: Member) {
+        self.head = self.head.clone().continued_by(founder);
+    }
+
+    /// Recomputes a round and returns the digest of the state after it.
+    ///
+    /// `contribute` is given the parameters and the stream positions of the samples that a member counted, and returns
+    /// the sum of their gradients. It is not called for members that counted none.
+    pub fn round<E>(
+        &mut self,
+        record: &Record,
+        mut contribute: impl FnMut(&[f32], &[Range<u64>]) -> Result<Vec<f32>, E>,
+    ) -> Result<Digest, ReplayError<E>> {
+        if record.round != self.head.round + 1 || record.headers.is_empty() {
+            return Err(ReplayError::Record("a round is missing or empty"));
+        }
+        let counts = record.weight() > 0 && record.headers.len() >= usize::from(self.manifest.min_peers);
+        if counts {
+            let contributions = self.contributions(record, &mut contribute)?;
+            let sums = ring_sum(&self.manifest, record, &contributions);
+            if let Some(step) = plan(&self.manifest, self.head.steps, record, &sums) {
+                let all = 0..self.manifest.layout.len;
+                self.state.apply_round(&self.manifest, &step, &sums, all);
+            }
+        }
+        self.head.apply(record, &self.manifest);
+        Ok(self.state.digest())
+    }
+
+    fn contributions<E>(
+        &self,
+        record: &Record,
+        contribute: &mut impl FnMut(&[f32], &[Range<u64>]) -> Result<Vec<f32>, E>,
+    ) -> Result<Vec<Vec<f32>>, ReplayError<E>> {
+        let expected = self.manifest.layout.len;
+        let allotment = self.head.allot(&self.manifest);
+        let mut contributions = Vec::with_capacity(record.headers.len());
+        for header in &record.headers {
+            if header.weight == 0 {
+                contributions.push(vec![0.0; expected]);
+                continue;
+            }
+            let member = self.head.position(header.peer);
+            let member = member.ok_or(ReplayError::Record("a contributor was not a member"))?;
+            let positions = front(allotment.ranges(member), u64::from(header.weight));
+            let sum = contribute(&self.state.params, &positions).map_err(ReplayError::Contribution)?;
+            if sum.len() != expected {
+                return Err(ReplayError::Length {
+                    expected,
+                    got: sum.len(),
+                });
+            }
+            contributions.push(sum);
+        }
+        Ok(contributions)
+    }
+}
+
+/// The first `weight` positions of a share: those that are in its contribution.
+pub fn front(ranges: Vec<Range<u64>>, weight: u64) -> Vec<Range<u64>> {
+    let mut left = weight;
+    let mut taken = Vec::new();
+    for range in ranges {
+        let n = left.min(range.end - range.start);
+        if n > 0 {
+            taken.push(range.start..range.start + n);
+        }
+        left -= n;
+    }
+    taken
+}
+
+/// What an all-reduce of these contributions, in ring order, leaves with every member.
+///
+/// The sum of chunk `c` starts with the contribution of member `c + 1` and goes round to member `c`. Between any two
+/// members it is encoded and decoded, piece by piece; the last one's is encoded once more, for all.
+fn ring_sum(manifest: &Manifest, record: &Record, contributions: &[Vec<f32>]) -> Assembly {
+    let ring = Ring {
+        n: contributions.len(),
+        len: manifest.layout.len,
+        piece: manifest.piece as usize,
+    };
+    let view = ViewKey {
+        round: record.round,
+        attempt: record.attempt,
+        id: 0,
+    };
+    let codec = manifest.codec;
+    let mut sums = Assembly::new(view, ring, codec);
+    let mut sum = Vec::new();
+    for chunk in 0..ring.n {
+        let start = (chunk + 1) % ring.n;
+        for piece in 0..ring.pieces(chunk) {
+            let range = ring.range(chunk, piece).expect("a piece of this chunk");
+            sum.resize(range.len(), 0.0);
+            let mut encoded = Vec::new();
+            codec.encode(&contributions[start][range.clone()], &mut encoded);
+            for hop in 1..ring.n {
+                let own = &contributions[(start + hop) % ring.n][range.clone()];
+                codec
+                    .decode_add(&encoded, own, &mut sum)
+                    .expect("encoded two lines above");
+                encoded.clear();
+                codec.encode(&sum, &mut encoded);
+            }
+            sums.put(chunk as u16, piece as u32, encoded.into())
+                .expect("a piece of this vector");
+        }
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use annulus_core::codec::Codec;
+    use annulus_core::config::Layout;
+    use annulus_core::id::{Contact, PeerId};
+    use annulus_core::ledger::Header;
+    use annulus_core::optim::{Optimizer, Schedule};
+    use annulus_core::reduce::{Hops, Reduce};
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+
+    fn manifest(len: usize, piece: u32, codec: Codec) -> Manifest {
+        Manifest {
+            task: "test".into(),
+            task_config: String::new(),
+            seed: 1,
+            samples: 100,
+            data: Digest::of(b"data"),
+            target: 300,
+            batch: 30,
+            micro_batch: 0,
+            layout: Layout::flat(len),
+            optimizer: Optimizer::parse("adam").expect("its name"),
+            lr: 0.01,
+            schedule: Schedule::Constant,
+            clip: Some(1.0),
+            codec,
+            piece,
+            min_peers: 1,
+        }
+    }
+
+    fn member(n: usize) -> Member {
+        Member {
+            peer: PeerId([n as u8 + 1; 32]),
+            speed: 1000 + n as u64,
+            contact: Contact::default(),
+        }
+    }
+
+    fn headers(head: &Head, manifest: &Manifest, digest: Digest) -> Vec<Header> {
+        let allotment = head.allot(manifest);
+        let header = |(i, member): (usize, &Member)| Header {
+            peer: member.peer,
+            weight: allotment.len(i) as u32,
+            loss: 1.0,
+            speed: member.speed,
+            compute_us: 1,
+            digest,
+            ready: Vec::new(),
+            leaving: false,
+        };
+        head.members.iter().enumerate().map(header).collect()
+    }
+
+    /// Any function of parameters and positions whose sums depend on their order.
+    fn contribute(params: &[f32], positions: &[Range<u64>]) -> Result<Vec<f32>, Infallible> {
+        let of = |i: usize, p: u64| ((p * 7 + i as u64 * 13) % 101) as f32 * 0.037 - 1.7;
+        let sum = |(i, x): (usize, &f32)| {
+            positions
+                .iter()
+                .cloned()
+                .flatten()
+                .map(|p| of(i, p) * (1.0 + x))
+                .sum()
+        };
+        Ok(params.iter().enumerate().map(sum).collect())
+    }
+
+    /// The protocol's own reduce, one object per member, messages delivered in order.
+    fn reduced(manifest: &Manifest, record: &Record, contributions: &[Vec<f32>]) -> Vec<Assembly> {
+        let n = contributions.len();
+        let ring = Ring {
+            n,
+            len: manifest.layout.len,
+            piece: manifest.piece as usize,
+        };
+        let view = ViewKey {
+            round: record.round,
+            attempt: 0,
+            id: 0,
+        };
+        let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
+        let new = |me| Reduce::new(view, members.clone(), me, ring, manifest.codec);
+        let mut all: Vec<Reduce> = (0..n).map(new).collect();
+        let mut queue = VecDeque::new();
+        for me in 0..n {
+            let mut hops = Hops::default();
+            all[me]
+                .start(&contributions[me], record.headers[me].clone(), &mut hops)
+                .unwrap();
+            queue.extend(hops.next.into_iter().map(|m| ((me + 1) % n, m)));
+        }
+        while let Some((to, message)) = queue.pop_front() {
+            let mut hops = Hops::default();
+            all[to]
+                .accept(Some(&contributions[to]), message, &mut hops)
+                .unwrap();
+            queue.extend(hops.next.into_iter().map(|m| ((to + 1) % n, m)));
+        }
+        assert!(all.iter().all(Reduce::is_complete));
+        all.into_iter().map(|reduce| reduce.gathered).collect()
+    }
+
+    #[test]
+    fn a_replay_gives_the_bits_that_members_get() {
+        for codec in Codec::ALL {
+            for n in 1..=5 {
+                for (len, piece) in [(1, 1), (7, 3), (37, 5), (64, 8), (100, 1000)] {
+                    let manifest = manifest(len, piece, codec);
+                    let mut head = Head::genesis(&manifest, member(0));
+                    head.members = (0..n).map(member).collect();
+                    let params = (0..len).map(|i| i as f32 * 0.01 - 0.2).collect();
+                    let mut state = State::new(params, &manifest);
+                    let mut replay = Replay::new(manifest.clone(), head.clone(), state.clone());
+                    for round in 1..=4 {
+                        let record = Record {
+                            round,
+                            attempt: 0,
+                            headers: headers(&head, &manifest, state.digest()),
+                        };
+                        let allotment = head.allot(&manifest);
+                        let made = (0..n).map(|i| contribute(&state.params, &allotment.ranges(i)).unwrap());
+                        let sums = reduced(&manifest, &record, &made.collect::<Vec<_>>());
+                        for sums in sums {
+                            let mut next = state.clone();
+                            let step = plan(&manifest, head.steps, &record, &sums).unwrap();
+                            next.apply_round(&manifest, &step, &sums, 0..len);
+                            let mut once = Replay::new(manifest.clone(), head.clone(), state.clone());
+                            assert_eq!(once.round(&record, contribute).unwrap(), next.digest());
+                        }
+                        let digest = replay.round(&record, contribute).unwrap();
+                        state = replay.state().clone();
+                        head.apply(&record, &manifest);
+                        assert_eq!((replay.head(), digest), (&head, state.digest()));
+                    }
+                    assert_eq!(head.steps, 4);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_counted_samples_are_recomputed() {
+        let manifest = manifest(3, 2, Codec::F32);
+        let mut head = Head::genesis(&manifest, member(0));
+        head.members = (0..3).map(member).collect();
+        let state = State::new(vec![0.0; 3], &manifest);
+        let mut record = Record {
+            round: 1,
+            attempt: 0,
+            headers: headers(&head, &manifest, state.digest()),
+        };
+        record.headers[0].weight = 4;
+        record.headers[1].weight = 0;
+        record.headers.pop();
+        let first = head.allot(&manifest).ranges(0)[0].start;
+        let mut asked = Vec::new();
+        let mut replay = Replay::new(manifest, head, state);
+        let digest = replay.round(&record, |params, positions| {
+            asked.push(positions.to_vec());
+            contribute(params, positions)
+        });
+        assert!(digest.is_ok());
+        assert_eq!(asked, [vec![first..first + 4]]);
+        assert_eq!(replay.head().samples, 4);
+    }
+
+    #[test]
+    fn a_round_below_min_peers_changes_no_state() {
+        let mut manifest = manifest(3, 2, Codec::F32);
+        manifest.min_peers = 2;
+        let head = Head::genesis(&manifest, member(0));
+        let state = State::new(vec![0.5; 3], &manifest);
+        let record = Record {
+            round: 1,
+            attempt: 0,
+            headers: headers(&head, &manifest, state.digest()),
+        };
+        let mut replay = Replay::new(manifest, head, state.clone());
+        assert_eq!(replay.round(&record, contribute).unwrap(), state.digest());
+        assert_eq!((replay.head().round, replay.head().samples), (1, 0));
+    }
+
+    #[test]
+    fn what_cannot_be_replayed_is_an_error_and_changes_nothing() {
+        let manifest = manifest(3, 2, Codec::F32);
+        let head = Head::genesis(&manifest, member(0));
+        let state = State::new(vec![0.5; 3], &manifest);
+        let record = Record {
+            round: 1,
+            attempt: 0,
+            headers: headers(&head, &manifest, state.digest()),
+        };
+        let mut replay = Replay::new(manifest, head.clone(), state.clone());
+        let short = |_: &[f32], _: &[Range<u64>]| Ok::<_, Infallible>(vec![0.0; 2]);
+        assert!(matches!(
+            replay.round(&record, short),
+            Err(ReplayError::Length { expected: 3, got: 2 })
+        ));
+        assert!(matches!(
+            replay.round(&record, |_, _| Err("no data")),
+            Err(ReplayError::Contribution("no data"))
+        ));
+        let skipped = Record {
+            round: 2,
+            ..record.clone()
+        };
+        assert!(matches!(
+            replay.round(&skipped, contribute),
+            Err(ReplayError::Record(_))
+        ));
+        let mut stranger = record.clone();
+        stranger.headers[0].peer = member(9).peer;
+        assert!(matches!(
+            replay.round(&stranger, contribute),
+            Err(ReplayError::Record(_))
+        ));
+        assert_eq!((replay.head(), replay.state()), (&head, &state));
+    }
+}
