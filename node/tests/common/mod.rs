@@ -1,0 +1,268 @@
+//! Real processes of the real binary, driven through the command line and watched through their JSON log.
+#![allow(dead_code, missing_docs, reason = "each test file uses its own part")]
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// Longest wait for anything, on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One of the tests in a file at a time: they share two cores, and their deadlines are about real time.
+pub static ALONE: Mutex<()> = Mutex::new(());
+
+pub fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+pub fn annulus() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_annulus"));
+    // Mesa warns on standard error where it is not set.
+    if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+        command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
+    }
+    command
+}
+
+/// Runs a command to its end.
+pub fn run(args: &[&str]) -> Output {
+    annulus().args(args).stdin(Stdio::null()).output().expect("the binary runs")
+}
+
+/// A folder that goes away with the test.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("annulus-test-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        Self(path)
+    }
+
+    pub fn join(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// An event of a peer and when its line was read.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub at: Instant,
+    pub event: Value,
+}
+
+impl Seen {
+    pub fn is(&self, name: &str) -> bool {
+        self.event["event"] == name
+    }
+
+    pub fn round(&self) -> u64 {
+        self.event["round"].as_u64().expect("a round")
+    }
+
+    pub fn members(&self) -> Vec<String> {
+        let members = self.event["members"].as_array().expect("members");
+        members.iter().map(|m| m["peer"].as_str().expect("a name").to_owned()).collect()
+    }
+}
+
+/// A running peer.
+pub struct Node {
+    pub name: &'static str,
+    pub dir: String,
+    child: Child,
+    log: Arc<(Mutex<Vec<Seen>>, Condvar)>,
+    errors: Arc<Mutex<String>>,
+}
+
+impl Node {
+    pub fn start(name: &'static str, dir: String, args: &[&str]) -> Self {
+        let mut command = annulus();
+        command.args(args).args(["--out", &dir, "--listen", "127.0.0.1:0", "--log-format", "json"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary runs");
+        let log: Arc<(Mutex<Vec<Seen>>, Condvar)> = Arc::default();
+        let errors: Arc<Mutex<String>> = Arc::default();
+        let (to, out) = (log.clone(), child.stdout.take().expect("piped"));
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                let event = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{name}: {e}: {line}"));
+                to.0.lock().expect("log").push(Seen { at: Instant::now(), event });
+                to.1.notify_all();
+            }
+        });
+        let (to, err) = (errors.clone(), child.stderr.take().expect("piped"));
+        std::thread::spawn(move || {
+            for line in BufReader::new(err).lines().map_while(Result::ok) {
+                to.lock().expect("errors").push_str(&(line + "\n"));
+            }
+        });
+        Self { name, dir, child, log, errors }
+    }
+
+    /// The first event, at or after a place in the log, that fits.
+    pub fn wait(&mut self, what: &str, fits: impl Fn(&Seen) -> bool) -> Seen {
+        self.wait_from(0, what, fits)
+    }
+
+    pub fn wait_from(&mut self, from: usize, what: &str, fits: impl Fn(&Seen) -> bool) -> Seen {
+        let deadline = Instant::now() + PATIENCE;
+        let mut looked = from;
+        let (lock, more) = &*self.log.clone();
+        let mut log = lock.lock().expect("log");
+        loop {
+            if let Some(seen) = log[looked.min(log.len())..].iter().find(|s| fits(s)) {
+                return seen.clone();
+            }
+            looked = log.len().max(from);
+            if Instant::now() > deadline || self.child.try_wait().is_ok_and(|s| s.is_some() && log.len() == looked) {
+                let tail: Vec<String> = log.iter().rev().take(8).map(|s| s.event.to_string()).collect();
+                let errors = self.errors.lock().expect("errors").clone();
+                panic!("{}: never saw {what}. Last events, newest first:\n{}\n{errors}", self.name, tail.join("\n"));
+            }
+            log = more.wait_timeout(log, Duration::from_millis(200)).expect("log").0;
+        }
+    }
+
+    pub fn seen(&self) -> usize {
+        self.log.0.lock().expect("log").len()
+    }
+
+    pub fn log(&self) -> Vec<Seen> {
+        self.log.0.lock().expect("log").clone()
+    }
+
+    pub fn errors(&self) -> String {
+        self.errors.lock().expect("errors").clone()
+    }
+
+    pub fn ready(&mut self) -> Seen {
+        self.wait("ready", |s| s.is("ready"))
+    }
+
+    pub fn ticket(&mut self) -> String {
+        self.ready().event["ticket"].as_str().expect("a ticket").to_owned()
+    }
+
+    pub fn peer(&mut self) -> String {
+        self.ready().event["peer"].as_str().expect("a peer").to_owned()
+    }
+
+    /// Waits for the next round with so many members.
+    pub fn members(&mut self, count: usize) -> Seen {
+        let from = self.seen();
+        self.wait_from(from, &format!("a round of {count}"), |s| s.is("round") && s.members().len() == count)
+    }
+
+    /// Waits for so many more rounds.
+    pub fn rounds(&mut self, more: u64) -> Seen {
+        let now = self.log().iter().rev().find(|s| s.is("round")).map_or(0, Seen::round);
+        self.wait(&format!("round {}", now + more), |s| s.is("round") && s.round() >= now + more)
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        let done = Command::new("kill").args([signal, &pid]).status().expect("kill");
+        assert!(done.success(), "kill {signal} {pid}");
+    }
+
+    /// SIGKILL: it cannot say a word.
+    pub fn kill(&mut self) -> Instant {
+        self.child.kill().expect("kill");
+        let at = Instant::now();
+        let _ = self.child.wait();
+        at
+    }
+
+    /// Asks it to leave and waits for its end.
+    pub fn leave(&mut self) -> ExitStatus {
+        self.signal("-TERM");
+        self.end()
+    }
+
+    pub fn end(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().expect("wait") {
+                // The readers may be a line behind.
+                std::thread::sleep(Duration::from_millis(100));
+                return status;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{} does not end", self.name);
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Digest of each round that a peer committed. A peer that rejoined may have committed a round twice: the last counts.
+pub fn digests(node: &Node) -> BTreeMap<u64, String> {
+    let log = node.log();
+    let rounds = log.iter().filter(|s| s.is("round"));
+    rounds.map(|s| (s.round(), s.event["digest"].as_str().expect("a digest").to_owned())).collect()
+}
+
+/// Asserts that all rounds that two peers committed have equal digests; returns how many there are.
+pub fn assert_equal(nodes: &[&Node]) -> usize {
+    let mut all: BTreeMap<u64, (String, &str)> = BTreeMap::new();
+    let mut shared = 0;
+    for node in nodes {
+        for (round, digest) in digests(node) {
+            match all.get(&round) {
+                Some((other, name)) => {
+                    assert_eq!(*other, digest, "round {round}: {} and {name} differ", node.name);
+                    shared += 1;
+                }
+                None => {
+                    all.insert(round, (digest, node.name));
+                }
+            }
+        }
+    }
+    shared
+}
+
+/// Asserts that no committed round is missing in a peer's log.
+pub fn assert_gapless(node: &Node) {
+    let rounds: Vec<u64> = digests(node).into_keys().collect();
+    for pair in rounds.windows(2) {
+        assert_eq!(pair[0] + 1, pair[1], "{}: a round is missing", node.name);
+    }
+}
+
+/// `inspect` with `--json`: among others it audits that each sample is counted once.
+pub fn inspect(dir: &str) -> Value {
+    let output = run(&["inspect", dir, "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("text");
+    serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
+}
+
+/// The folder with real data sets, if it is there. Says so if not.
+pub fn data(name: &str) -> Option<PathBuf> {
+    let base = std::env::var_os("ANNULUS_DATA").map(PathBuf::from);
+    let base = base.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"));
+    let path = base.join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    eprintln!("skipped: {} is not there (set ANNULUS_DATA to the folder that holds {name})", path.display());
+    None
+}

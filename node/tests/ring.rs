@@ -1,0 +1,141 @@
+//! The ring as real processes over real QUIC: peers die, freeze, come and go; nothing committed is lost.
+
+mod common;
+
+use common::*;
+use std::time::{Duration, Instant};
+
+/// A run that outlasts its test.
+const LONG: [&str; 7] = ["train", "--task", "digits", "--device", "cpu", "rounds=1000000", "seed=1"];
+
+fn ring(folder: &Folder, peers: usize) -> Vec<Node> {
+    const NAMES: [&str; 4] = ["first", "second", "third", "fourth"];
+    let mut nodes = vec![Node::start(NAMES[0], folder.join(NAMES[0]), &LONG)];
+    let ticket = nodes[0].ticket();
+    for name in &NAMES[1..peers] {
+        nodes.push(Node::start(name, folder.join(name), &["join", &ticket, "--device", "cpu"]));
+    }
+    for node in &mut nodes {
+        node.members(peers);
+        node.rounds(5);
+    }
+    nodes
+}
+
+/// The survivors' next commit without the failed peer came soon after the failure.
+fn assert_soon(nodes: &mut [Node], without: &str, since: Instant) {
+    for node in nodes {
+        let next = node.wait("a round without the failed peer", |s| {
+            s.at >= since && s.is("round") && !s.members().iter().any(|m| m == without)
+        });
+        let took = next.at - since;
+        println!("{}: next round {:.2} s after the failure", node.name, took.as_secs_f64());
+        assert!(took < Duration::from_secs(3), "{}: {took:?}", node.name);
+    }
+}
+
+fn assert_sound(nodes: &mut [Node]) {
+    for node in nodes.iter_mut() {
+        assert!(node.leave().success(), "{}: {}", node.name, node.errors());
+    }
+    let nodes: Vec<&Node> = nodes.iter().collect();
+    assert!(assert_equal(&nodes) > 10);
+    for node in nodes {
+        assert_gapless(node);
+        let report = inspect(&node.dir);
+        assert_eq!(report["audit"]["sound"], true, "{}: {report}", node.name);
+    }
+}
+
+#[test]
+fn kill_one_of_four() {
+    let _alone = alone();
+    let folder = Folder::new("kill");
+    let mut nodes = ring(&folder, 4);
+    let mut victim = nodes.remove(2);
+    let name = victim.peer();
+    let since = victim.kill();
+    assert_soon(&mut nodes, &name, since);
+    for node in &mut nodes {
+        node.rounds(20);
+    }
+    assert_sound(&mut nodes);
+}
+
+#[test]
+fn kill_the_first() {
+    let _alone = alone();
+    let folder = Folder::new("first");
+    let mut nodes = ring(&folder, 3);
+    let mut victim = nodes.remove(0);
+    let name = victim.peer();
+    let since = victim.kill();
+    assert_soon(&mut nodes, &name, since);
+    // Any member's ticket will do.
+    let ticket = nodes[0].ticket();
+    let newcomer = Node::start("newcomer", folder.join("newcomer"), &["join", &ticket, "--device", "cpu"]);
+    nodes.push(newcomer);
+    for node in &mut nodes {
+        node.members(3);
+        node.rounds(20);
+    }
+    assert_sound(&mut nodes);
+}
+
+#[test]
+fn freeze_one_for_twenty_seconds() {
+    let _alone = alone();
+    let folder = Folder::new("freeze");
+    let mut nodes = ring(&folder, 4);
+    let mut frozen = nodes.remove(1);
+    let name = frozen.peer();
+    frozen.signal("-STOP");
+    let since = Instant::now();
+    assert_soon(&mut nodes, &name, since);
+    std::thread::sleep(Duration::from_secs(20).saturating_sub(since.elapsed()));
+    let before = frozen.seen();
+    frozen.signal("-CONT");
+    frozen.wait_from(before, "its way back into a round of four", |s| s.is("round") && s.members().len() == 4);
+    nodes.push(frozen);
+    for node in &mut nodes {
+        node.members(4);
+        node.rounds(20);
+    }
+    // What the frozen one slept through it never committed.
+    for node in &mut nodes {
+        assert!(node.leave().success(), "{}: {}", node.name, node.errors());
+    }
+    let frozen = nodes.pop().expect("four");
+    let mut all: Vec<&Node> = nodes.iter().collect();
+    for node in &all {
+        assert_gapless(node);
+        assert_eq!(inspect(&node.dir)["audit"]["sound"], true);
+    }
+    all.push(&frozen);
+    assert!(assert_equal(&all) > 10);
+}
+
+#[test]
+fn join_a_running_one_and_leave_it() {
+    let _alone = alone();
+    let folder = Folder::new("join");
+    let mut nodes = ring(&folder, 2);
+    let ticket = nodes[1].ticket();
+    let mut newcomer = Node::start("newcomer", folder.join("newcomer"), &["join", &ticket, "--device", "cpu"]);
+    newcomer.members(3);
+    newcomer.rounds(20);
+    assert!(newcomer.leave().success(), "{}", newcomer.errors());
+    for node in &mut nodes {
+        node.members(2);
+        node.rounds(20);
+        let left = node.wait("the goodbye", |s| s.is("member") && s.event["change"] == "left");
+        assert_eq!(left.event["peer"], newcomer.ready().event["peer"]);
+        // Nobody was taken for dead.
+        assert!(node.log().iter().all(|s| s.event["change"] != "failed"), "{}", node.name);
+    }
+    nodes.push(newcomer);
+    let all: Vec<&Node> = nodes.iter().collect();
+    assert!(assert_equal(&all) > 20);
+    nodes.pop();
+    assert_sound(&mut nodes);
+}
