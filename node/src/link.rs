@@ -1,0 +1,594 @@
+//! What the driver needs of a transport: links to peers, named by [`PeerId`], each with two lanes of frames.
+//!
+//! A transport implements [`Link`]; natively that is QUIC, in a browser WebTransport. This module also holds the
+//! framing that both share, because a frame must look alike whoever carries it. It must know no sockets, no
+//! runtime, and nothing of what the frames mean.
+
+use annulus_core::PeerId;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::{
+    fmt,
+    future::Future,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+/// Longest frame that a link carries, without its length prefix.
+///
+/// Long enough for a piece of any sensible size, short enough that one frame a lane and peer is never a
+/// memory problem.
+pub const MAX_FRAME: usize = 8 << 20;
+
+/// Bytes of the length prefix before each frame: a little-endian `u32`.
+pub const PREFIX: usize = 4;
+
+/// Most addresses that are known of a peer.
+pub const MAX_ADDRESSES: usize = 8;
+
+/// Longest such address (`host:port`), in bytes.
+pub const MAX_ADDRESS: usize = 128;
+
+/// The two independent, ordered streams of frames of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Small and urgent: views, flushes, headers. Goes out before anything that waits on the bulk lane.
+    Control,
+    /// Large and patient: pieces of chunks, snapshots.
+    Bulk,
+}
+
+/// One frame to send: slices that follow one another, so that a header and a shared payload need no copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frame(Vec<Bytes>);
+
+impl Frame {
+    /// The frame made of these slices, in order.
+    pub fn new(parts: Vec<Bytes>) -> Self {
+        Self(parts)
+    }
+
+    /// Length of all slices together.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    /// Whether the frame holds no byte. Links carry such frames as sign of life and never hand them out.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The slices, in order.
+    pub fn into_parts(self) -> Vec<Bytes> {
+        self.0
+    }
+}
+
+impl From<Bytes> for Frame {
+    fn from(part: Bytes) -> Self {
+        Self(vec![part])
+    }
+}
+
+impl<const N: usize> From<[Bytes; N]> for Frame {
+    fn from(parts: [Bytes; N]) -> Self {
+        Self(parts.into())
+    }
+}
+
+/// A transport as the driver sees it. One task owns it; no method blocks.
+///
+/// Order of calls for one peer: [`dial`](Link::dial) (or the peer dials us), [`LinkEvent::Up`],
+/// [`send`](Link::send) and [`LinkEvent::Frame`] as often as wanted, [`hang_up`](Link::hang_up) (or not),
+/// [`LinkEvent::Down`]. There is at most one link to a peer at any time, and never a frame outside of
+/// its `Up` and `Down`.
+pub trait Link {
+    /// Starts to connect to `peer` at any of `addresses` (`host:port`), tried nearly at once.
+    ///
+    /// Ends with `Up` or `DialFailed`. Does nothing if a link to the peer is up or being dialled.
+    fn dial(&mut self, peer: PeerId, addresses: &[String]);
+
+    /// Queues one frame. On an error nothing was queued.
+    fn send(&mut self, peer: PeerId, lane: Lane, frame: Frame) -> Result<(), SendError>;
+
+    /// Closes the link once what is queued has arrived (or a bound on that time has passed); `Down` follows.
+    fn hang_up(&mut self, peer: PeerId);
+
+    /// Bytes that wait in our queues for `peer`, both lanes; 0 if there is no link.
+    fn queued(&self, peer: PeerId) -> usize;
+
+    /// What went over the present link to `peer`, if it is up.
+    fn traffic(&self, peer: PeerId) -> Option<Traffic>;
+
+    /// The next event, in order. `Ready(None)` once the transport has stopped for good.
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<LinkEvent>>;
+}
+
+/// Waits for the next event. Dropping the future loses none.
+pub fn next_event<L: Link>(link: &mut L) -> impl Future<Output = Option<LinkEvent>> + use<'_, L> {
+    std::future::poll_fn(|context| link.poll_event(context))
+}
+
+/// What a transport tells the driver.
+#[derive(Debug)]
+pub enum LinkEvent {
+    /// A link to `peer` stands, authenticated both ways.
+    Up {
+        /// Whom it leads to.
+        peer: PeerId,
+        /// Where that peer says it can be dialled, unchecked, and where it was seen; at most
+        /// [`MAX_ADDRESSES`] of at most [`MAX_ADDRESS`] bytes.
+        addresses: Vec<String>,
+        /// Whether our dial made it.
+        dialled_by_us: bool,
+    },
+    /// The link to `peer` is gone; frames still queued are lost.
+    Down {
+        /// Whom it led to.
+        peer: PeerId,
+        /// Why it went.
+        reason: DownReason,
+    },
+    /// One whole frame from `peer`; frames of one lane come in the order they were sent.
+    Frame {
+        /// Who sent it.
+        peer: PeerId,
+        /// On which lane.
+        lane: Lane,
+        /// The frame without its prefix; never empty.
+        bytes: Bytes,
+    },
+    /// A [`Link::dial`] led to nothing.
+    DialFailed {
+        /// Who was dialled.
+        peer: PeerId,
+        /// Why it failed.
+        reason: DialError,
+    },
+}
+
+/// Counters of one link since it came up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Frame bytes handed to the transport, with prefixes.
+    pub sent_bytes: u64,
+    /// Frame bytes received, with prefixes.
+    pub received_bytes: u64,
+    /// Packets given up for lost and sent again.
+    pub lost_packets: u64,
+    /// The round-trip time as last estimated.
+    pub rtt: Duration,
+}
+
+/// Why a link went down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DownReason {
+    /// The peer said goodbye after its last frame.
+    PeerLeft,
+    /// We hung up.
+    HungUp,
+    /// A newer connection to the same peer takes its place; `Up` follows at once.
+    Replaced,
+    /// Nothing was heard for longer than the idle timeout.
+    Silent,
+    /// The peer no longer knows the connection: its process was restarted or ended in a hurry.
+    Restarted,
+    /// The peer refused us after all.
+    Refused(Refusal),
+    /// The peer broke the protocol, and we hung up.
+    Misbehaved(FrameError),
+    /// The transport gave up; the text is its own.
+    Transport(String),
+}
+
+impl fmt::Display for DownReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PeerLeft => write!(f, "the peer left"),
+            Self::HungUp => write!(f, "we hung up"),
+            Self::Replaced => write!(f, "replaced by a newer connection"),
+            Self::Silent => write!(f, "nothing heard from the peer for too long"),
+            Self::Restarted => write!(f, "the peer was restarted, or ended without a word"),
+            Self::Refused(why) => write!(f, "refused: {why}"),
+            Self::Misbehaved(how) => write!(f, "the peer broke the protocol: {how}"),
+            Self::Transport(text) => write!(f, "the connection broke: {text}"),
+        }
+    }
+}
+
+/// Why a peer turned a connection away. The number of each is its close code on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The ticket's secret is not the run's.
+    WrongSecret = 0x11,
+    /// The peer takes part in another run.
+    AnotherRun = 0x12,
+    /// The peer speaks another version of the protocol.
+    AnotherVersion = 0x13,
+    /// The peer has as many links as it allows.
+    TooManyPeers = 0x14,
+    /// The peer has our own identity.
+    Ourselves = 0x15,
+    /// The peer keeps another connection between the two of us.
+    Duplicate = 0x16,
+    /// What we said in the handshake could not be understood.
+    BadHandshake = 0x17,
+    /// The handshake took too long.
+    TooSlow = 0x18,
+}
+
+impl Refusal {
+    const ALL: [Self; 8] = [
+        Self::WrongSecret,
+        Self::AnotherRun,
+        Self::AnotherVersion,
+        Self::TooManyPeers,
+        Self::Ourselves,
+        Self::Duplicate,
+        Self::BadHandshake,
+        Self::TooSlow,
+    ];
+
+    /// The close code that says this on the wire.
+    pub fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// The refusal that a close code means, if it is one.
+    pub fn from_code(code: u64) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|refusal| u64::from(refusal.code()) == code)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::WrongSecret => {
+                "the ticket's secret is not the one of this run; it may be of an earlier start of the run. \
+                 Ask someone who takes part for a fresh ticket and copy it whole"
+            }
+            Self::AnotherRun => {
+                "that address takes part in another run than the ticket names, perhaps because a new run was \
+                 started there. Ask for a ticket of the run that you want to join"
+            }
+            Self::AnotherVersion => {
+                "that peer speaks another version of the protocol. All peers of a run need the same release: \
+                 compare `annulus --version` on both machines and update the older one"
+            }
+            Self::TooManyPeers => {
+                "that peer has as many links as it allows. Try again later, use another peer's address, or \
+                 raise the limit there"
+            }
+            Self::Ourselves => {
+                "the peer at that address has our own identity: either it is this very node, or two nodes were \
+                 started from one identity file. Give each node an identity of its own"
+            }
+            Self::Duplicate => {
+                "that peer already has a connection with us and keeps that one. Nothing needs to be done: it \
+                 is either up in a moment, or it will be replaced at the next try"
+            }
+            Self::BadHandshake => {
+                "that peer could not make sense of our handshake. Check that both run the same release and \
+                 that nothing in between alters the traffic"
+            }
+            Self::TooSlow => {
+                "the handshake took too long. The network or one of the machines is overloaded: try again"
+            }
+        })
+    }
+}
+
+/// Why a dial failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DialError {
+    /// No address was given, or none could be used; each with its own reason.
+    NoAddress(String),
+    /// Nobody answered at any address, each with what was seen there.
+    Unreachable(String),
+    /// Whoever answers there is not the peer that was dialled.
+    AnotherPeer(PeerId),
+    /// The peer answered and turned us away.
+    Refused(Refusal),
+    /// The one who answers cannot prove that it knows the ticket's secret: it is not part of the run.
+    Unproven,
+    /// The connection broke during the handshake.
+    Broken(String),
+    /// Too many dials run at once.
+    Busy,
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAddress(text) => write!(f, "no usable address: {text}"),
+            Self::Unreachable(text) => write!(
+                f,
+                "nobody answers: {text}. Check that the peer runs, that the address is right, and that no \
+                 firewall drops UDP to that port"
+            ),
+            Self::AnotherPeer(peer) => {
+                write!(
+                    f,
+                    "peer {peer} answers there instead; the addresses are out of date"
+                )
+            }
+            Self::Refused(why) => why.fmt(f),
+            Self::Unproven => write!(
+                f,
+                "whoever answers there cannot prove to know the ticket's secret, so it is no part of the run. \
+                 Ask for a fresh ticket"
+            ),
+            Self::Broken(text) => write!(f, "the connection broke during the handshake: {text}"),
+            Self::Busy => write!(f, "too many dials at once; try again when some have ended"),
+        }
+    }
+}
+
+impl std::error::Error for DialError {}
+
+/// Why a frame was not queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// No link to that peer is up.
+    NotUp,
+    /// The lane's queue is full: the peer takes frames more slowly than they are made.
+    Full,
+    /// The frame is longer than [`MAX_FRAME`].
+    TooLong,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotUp => write!(f, "no link to that peer is up"),
+            Self::Full => write!(
+                f,
+                "the queue to that peer is full; wait until it has drained"
+            ),
+            Self::TooLong => write!(
+                f,
+                "a frame holds at most {MAX_FRAME} bytes; cut it into pieces"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+/// How incoming bytes were no frames. The stream is of no more use after one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// A prefix announced more than [`MAX_FRAME`] bytes.
+    TooLong(u32),
+    /// The stream ended within a frame.
+    Truncated,
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong(bytes) => write!(f, "a frame of {bytes} bytes; {MAX_FRAME} are allowed"),
+            Self::Truncated => write!(f, "a stream that ended within a frame"),
+        }
+    }
+}
+
+impl std::error::Error for FrameError {}
+
+/// Turns frames into the chunks that a stream writes: prefixes and small slices are copied together, large
+/// slices pass as they are.
+///
+/// Long runs of tiny chunks are what makes a QUIC send buffer slow; a copy of less than a few KiB is cheaper.
+#[derive(Debug, Default)]
+pub struct Chunker {
+    chunks: Vec<Bytes>,
+    small: BytesMut,
+    len: usize,
+}
+
+impl Chunker {
+    /// Slices of fewer bytes are copied. Guess: far above the cost of a queue entry, far below that of a packet run.
+    const COPY_BELOW: usize = 4096;
+
+    /// Appends one frame with its prefix; the frame is at most [`MAX_FRAME`] long.
+    pub fn push(&mut self, frame: Frame) {
+        let len = frame.len();
+        debug_assert!(len <= MAX_FRAME, "whoever queues a frame checks its length");
+        self.len += PREFIX + len;
+        self.small.put_u32_le(len as u32);
+        for part in frame.into_parts() {
+            if part.len() < Self::COPY_BELOW {
+                self.small.put_slice(&part);
+            } else {
+                self.cut_small();
+                self.chunks.push(part);
+            }
+        }
+    }
+
+    /// Bytes appended since the last [`take`](Self::take).
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing was appended since the last [`take`](Self::take).
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All chunks so far, in order.
+    pub fn take(&mut self) -> Vec<Bytes> {
+        self.cut_small();
+        self.len = 0;
+        std::mem::take(&mut self.chunks)
+    }
+
+    fn cut_small(&mut self) {
+        if !self.small.is_empty() {
+            self.chunks.push(self.small.split().freeze());
+        }
+    }
+}
+
+/// Cuts incoming bytes into frames, with at most one copy of each byte.
+///
+/// Either [`push`](Self::push) what arrived, or read at most [`want`](Self::want) bytes straight into
+/// [`buffer`](Self::buffer); then call [`next_frame`](Self::next_frame) until it gives `None`. A prefix alone
+/// never makes it allocate more than [`Deframer::RESERVE`].
+#[derive(Debug, Default)]
+pub struct Deframer {
+    buffer: BytesMut,
+}
+
+impl Deframer {
+    /// Memory set aside for a frame before its bytes are there; beyond it the buffer grows with what arrives.
+    pub const RESERVE: usize = 1 << 20;
+
+    /// How much is read where the next frame's length is not known: many small frames at once, and little to
+    /// move when a large one starts there.
+    const READ_AHEAD: usize = 16 << 10;
+
+    /// Most bytes that should be read next: to the end of a frame that has begun, or a little where none has.
+    pub fn want(&self) -> usize {
+        match self.announced() {
+            Some(len) if len <= MAX_FRAME => (PREFIX + len)
+                .saturating_sub(self.buffer.len())
+                .clamp(1, Self::RESERVE),
+            _ => Self::READ_AHEAD,
+        }
+    }
+
+    /// The buffer to append to, with room for at least one byte of what is wanted.
+    pub fn buffer(&mut self) -> &mut BytesMut {
+        let want = self.want();
+        if self.buffer.capacity() - self.buffer.len() < want {
+            self.buffer.reserve(want);
+        }
+        &mut self.buffer
+    }
+
+    /// Appends bytes that already lie elsewhere.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame, if it is there. Empty frames are skipped.
+    pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameError> {
+        while let Some(len) = self.announced() {
+            if len > MAX_FRAME {
+                return Err(FrameError::TooLong(len as u32));
+            }
+            if self.buffer.len() < PREFIX + len {
+                return Ok(None);
+            }
+            self.buffer.advance(PREFIX);
+            if len > 0 {
+                return Ok(Some(self.buffer.split_to(len).freeze()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// To be asked at the stream's end: whether it came between two frames.
+    pub fn finish(&self) -> Result<(), FrameError> {
+        if self.buffer.is_empty() {
+            Ok(())
+        } else {
+            Err(FrameError::Truncated)
+        }
+    }
+
+    fn announced(&self) -> Option<usize> {
+        let prefix = self.buffer.get(..PREFIX)?;
+        Some(u32::from_le_bytes(prefix.try_into().expect("four bytes were taken")) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn wire(frames: &[Vec<Bytes>]) -> Vec<u8> {
+        let mut chunker = Chunker::default();
+        frames
+            .iter()
+            .for_each(|parts| chunker.push(Frame::new(parts.clone())));
+        let len = chunker.len();
+        let wire = chunker.take().concat();
+        assert_eq!(wire.len(), len);
+        assert!(chunker.is_empty());
+        wire
+    }
+
+    proptest! {
+        #[test]
+        fn frames_survive_any_cutting(
+            frames in prop::collection::vec(prop::collection::vec(0usize..9000, 0..4), 0..8),
+            cuts in prop::collection::vec(1usize..5000, 1..20),
+        ) {
+            let frames: Vec<Vec<Bytes>> = frames.iter().enumerate().map(|(i, parts)| {
+                parts.iter().map(|&len| Bytes::from(vec![i as u8; len])).collect()
+            }).collect();
+            let wire = wire(&frames);
+            let (mut deframer, mut got, mut rest) = (Deframer::default(), vec![], &wire[..]);
+            for cut in cuts.iter().cycle() {
+                let (now, later) = rest.split_at((*cut).min(rest.len()));
+                deframer.push(now);
+                while let Some(frame) = deframer.next_frame().unwrap() {
+                    got.push(frame.to_vec());
+                }
+                if later.is_empty() { break; }
+                rest = later;
+            }
+            let expected: Vec<Vec<u8>> = frames.iter().map(|parts| parts.concat()).filter(|f| !f.is_empty()).collect();
+            prop_assert_eq!(got, expected);
+            prop_assert_eq!(deframer.finish(), Ok(()));
+        }
+
+        #[test]
+        fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+            let mut deframer = Deframer::default();
+            deframer.push(&bytes);
+            while let Ok(Some(_)) = deframer.next_frame() {}
+            prop_assert!(deframer.want() <= Deframer::RESERVE);
+            prop_assert!(deframer.buffer().capacity() <= 2 * (Deframer::RESERVE + 2000));
+        }
+    }
+
+    #[test]
+    fn a_prefix_too_large_is_an_error_and_a_cut_frame_too() {
+        let mut deframer = Deframer::default();
+        deframer.push(&(MAX_FRAME as u32 + 1).to_le_bytes());
+        assert_eq!(
+            deframer.next_frame(),
+            Err(FrameError::TooLong(MAX_FRAME as u32 + 1))
+        );
+
+        let mut deframer = Deframer::default();
+        deframer.push(&[5, 0, 0, 0, 1]);
+        assert_eq!(deframer.next_frame(), Ok(None));
+        assert_eq!(deframer.want(), 4);
+        assert_eq!(deframer.finish(), Err(FrameError::Truncated));
+    }
+
+    #[test]
+    fn large_slices_are_not_copied() {
+        let payload = Bytes::from(vec![7; 100_000]);
+        let mut chunker = Chunker::default();
+        chunker.push([Bytes::from_static(b"header"), payload.clone()].into());
+        let chunks = chunker.take();
+        assert_eq!(chunks.len(), 2);
+        assert_eq!(chunks[0].len(), PREFIX + 6);
+        assert_eq!(chunks[1].as_ptr(), payload.as_ptr());
+    }
+
+    #[test]
+    fn refusal_codes_are_distinct_and_come_back() {
+        for refusal in Refusal::ALL {
+            assert_eq!(Refusal::from_code(refusal.code().into()), Some(refusal));
+        }
+        assert_eq!(Refusal::from_code(0), None);
+    }
+}

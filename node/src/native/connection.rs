@@ -1,0 +1,388 @@
+//! One standing connection: its queues, its two lanes of frames, and its end.
+//!
+//! It must not know how the connection came about, nor of other connections.
+
+use super::transport;
+use crate::link::{
+    Chunker, Deframer, DownReason, Frame, FrameError, Lane, MAX_FRAME, PREFIX, Refusal, SendError,
+    Traffic,
+};
+use annulus_core::PeerId;
+use bytes::{BufMut, Bytes};
+use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::AsyncReadExt,
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
+    time::{sleep, timeout},
+};
+
+/// Frames handed to QUIC in one go hold about this much: enough to fill many packets under one lock, little
+/// enough that a lane's queue drains steadily.
+const BATCH: usize = 1 << 20;
+
+/// How long a hang-up waits for the peer to take what was queued.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// The control lane's queue, in bytes. Control frames are small; this many waiting means that the peer is gone.
+const CONTROL_QUEUE: usize = 32 << 20;
+
+/// What a frame costs in a queue beyond its bytes, so that empty frames are bounded too.
+const OVERHEAD: usize = 64;
+
+/// Close codes that are no refusals.
+pub(super) const LEFT: VarInt = VarInt::from_u32(0);
+pub(super) const REPLACED: VarInt = VarInt::from_u32(1);
+const MISBEHAVED: VarInt = VarInt::from_u32(2);
+
+/// One end of a link, as those who send and close see it.
+pub(super) struct Wire {
+    pub peer: PeerId,
+    pub dialled_by_us: bool,
+    /// Of the peer's process.
+    pub instance: u64,
+    pub connection: Connection,
+    lanes: [Queue; 2],
+    bulk_limit: usize,
+    closing: AtomicBool,
+    close_wake: Notify,
+    replaced: AtomicBool,
+    received: AtomicU64,
+    /// Closed when the link is down and said so.
+    pub gone: Semaphore,
+}
+
+#[derive(Default)]
+struct Queue {
+    frames: Mutex<VecDeque<Frame>>,
+    /// Waiting in `frames` or being handed to QUIC.
+    bytes: AtomicUsize,
+    wake: Notify,
+    sent: AtomicU64,
+}
+
+impl Queue {
+    fn frames(&self) -> MutexGuard<'_, VecDeque<Frame>> {
+        self.frames
+            .lock()
+            .expect("nobody panics while holding the queue")
+    }
+}
+
+/// The streams of a connection after the handshake.
+pub(super) struct Streams {
+    pub control: (SendStream, RecvStream),
+    pub bulk: (SendStream, RecvStream),
+}
+
+impl Wire {
+    pub(super) fn new(
+        connection: Connection,
+        peer: PeerId,
+        dialled_by_us: bool,
+        instance: u64,
+        bulk_limit: usize,
+    ) -> Arc<Self> {
+        connection.set_receive_window(VarInt::from_u32(transport::WINDOW));
+        Arc::new(Self {
+            peer,
+            dialled_by_us,
+            instance,
+            connection,
+            lanes: Default::default(),
+            bulk_limit,
+            closing: AtomicBool::new(false),
+            close_wake: Notify::new(),
+            replaced: AtomicBool::new(false),
+            received: AtomicU64::new(0),
+            gone: Semaphore::new(0),
+        })
+    }
+
+    /// Queues a frame, unless that would overfill the lane. A frame alone always fits an empty queue.
+    pub(super) fn send(&self, lane: Lane, frame: Frame) -> Result<(), SendError> {
+        let len = frame.len();
+        if len > MAX_FRAME {
+            return Err(SendError::TooLong);
+        }
+        if self.closing.load(Relaxed) {
+            return Err(SendError::NotUp);
+        }
+        let queue = &self.lanes[lane as usize];
+        let limit = match lane {
+            Lane::Control => CONTROL_QUEUE,
+            Lane::Bulk => self.bulk_limit,
+        };
+        let waiting = queue.bytes.load(Relaxed);
+        if waiting > 0 && waiting + len + OVERHEAD > limit {
+            return Err(SendError::Full);
+        }
+        queue.bytes.fetch_add(len + OVERHEAD, Relaxed);
+        queue.frames().push_back(frame);
+        queue.wake.notify_one();
+        Ok(())
+    }
+
+    pub(super) fn queued(&self) -> usize {
+        self.lanes
+            .iter()
+            .map(|queue| queue.bytes.load(Relaxed))
+            .sum()
+    }
+
+    pub(super) fn traffic(&self) -> Traffic {
+        let stats = self.connection.stats();
+        Traffic {
+            sent_bytes: self
+                .lanes
+                .iter()
+                .map(|queue| queue.sent.load(Relaxed))
+                .sum(),
+            received_bytes: self.received.load(Relaxed),
+            lost_packets: stats.path.lost_packets,
+            rtt: stats.path.rtt,
+        }
+    }
+
+    /// Takes no more frames, and ends the link when those queued have arrived.
+    pub(super) fn hang_up(&self) {
+        self.closing.store(true, Relaxed);
+        self.lanes.iter().for_each(|queue| queue.wake.notify_one());
+        self.close_wake.notify_one();
+    }
+
+    /// Ends the link at once in favour of a newer one.
+    pub(super) fn replace(&self) {
+        self.replaced.store(true, Relaxed);
+        self.connection
+            .close(REPLACED, b"a newer connection takes the place of this one");
+    }
+
+    /// Whether the peer still answers on this connection, found out by making it acknowledge something.
+    pub(super) async fn answers(&self) -> bool {
+        let heard = || self.connection.stats().udp_rx.datagrams;
+        let before = heard();
+        // A full queue needs no sign of life beside it.
+        let _ = self.send(Lane::Control, Frame::default());
+        let wait = (4 * self.connection.rtt())
+            .clamp(Duration::from_millis(200), Duration::from_millis(1500));
+        sleep(wait).await;
+        heard() > before && self.connection.close_reason().is_none()
+    }
+
+    /// Carries frames both ways until the link ends, and says why it did. Nothing is delivered afterwards.
+    pub(super) async fn run(&self, streams: Streams, inbox: &Inbox) -> DownReason {
+        let (control_send, control_recv) = streams.control;
+        let (bulk_send, bulk_recv) = streams.bulk;
+        // A failure means that the stream went away already, which the loops below find out.
+        let _ = control_send.set_priority(1);
+        let readers = async {
+            tokio::try_join!(
+                self.read(control_recv, Lane::Control, inbox),
+                self.read(bulk_recv, Lane::Bulk, inbox)
+            )
+        };
+        let writers = async {
+            tokio::try_join!(
+                self.write(control_send, Lane::Control),
+                self.write(bulk_send, Lane::Bulk)
+            )
+        };
+        let too_late = async {
+            self.close_wake.notified().await;
+            sleep(FLUSH).await;
+        };
+        tokio::select! {
+            read = readers => match read {
+                Ok(_) => {
+                    self.connection.close(LEFT, b"");
+                    if self.closing.load(Relaxed) { DownReason::HungUp } else { DownReason::PeerLeft }
+                }
+                Err(Broken::Lost) => self.ended().await,
+                Err(Broken::Frames(error)) => {
+                    self.connection.close(MISBEHAVED, error.to_string().as_bytes());
+                    DownReason::Misbehaved(error)
+                }
+            },
+            written = async {
+                match writers.await {
+                    // All is acknowledged; the peer closes when it has read it.
+                    Ok(_) => std::future::pending().await,
+                    Err(()) => self.ended().await,
+                }
+            } => written,
+            () = too_late => {
+                self.connection.close(LEFT, b"");
+                DownReason::HungUp
+            }
+        }
+    }
+
+    async fn write(&self, mut stream: SendStream, lane: Lane) -> Result<(), ()> {
+        let queue = &self.lanes[lane as usize];
+        let mut chunker = Chunker::default();
+        loop {
+            // Asked before the queue is looked at: what was queued before a hang-up is still sent.
+            let closing = self.closing.load(Relaxed);
+            let mut taken = 0;
+            {
+                let mut frames = queue.frames();
+                while chunker.len() < BATCH
+                    && let Some(frame) = frames.pop_front()
+                {
+                    taken += frame.len() + OVERHEAD;
+                    chunker.push(frame);
+                }
+            }
+            if taken == 0 {
+                if closing {
+                    // An error here shows in `stopped`.
+                    let _ = stream.finish();
+                    return stream.stopped().await.map(drop).map_err(drop);
+                }
+                queue.wake.notified().await;
+                continue;
+            }
+            let bytes = chunker.len() as u64;
+            stream
+                .write_all_chunks(&mut chunker.take())
+                .await
+                .map_err(drop)?;
+            queue.sent.fetch_add(bytes, Relaxed);
+            queue.bytes.fetch_sub(taken, Relaxed);
+        }
+    }
+
+    async fn read(&self, mut stream: RecvStream, lane: Lane, inbox: &Inbox) -> Result<(), Broken> {
+        let mut deframer = Deframer::default();
+        loop {
+            let want = deframer.want();
+            let got = stream
+                .read_buf(&mut deframer.buffer().limit(want))
+                .await
+                .map_err(|_| Broken::Lost)?;
+            if got == 0 {
+                return deframer.finish().map_err(Broken::Frames);
+            }
+            while let Some(bytes) = deframer.next_frame().map_err(Broken::Frames)? {
+                self.received
+                    .fetch_add((bytes.len() + PREFIX) as u64, Relaxed);
+                inbox.frame(self.peer, lane, bytes).await;
+            }
+        }
+    }
+
+    /// Why the connection ended, once it has.
+    async fn ended(&self) -> DownReason {
+        // A stream that the peer alone reset or stopped leaves the connection open; nobody keeps half a link.
+        let error = match timeout(Duration::from_secs(1), self.connection.closed()).await {
+            Ok(error) => error,
+            Err(_) => {
+                self.connection.close(MISBEHAVED, b"a lane was reset");
+                return DownReason::Transport("the peer reset a lane".to_owned());
+            }
+        };
+        match error {
+            _ if self.closing.load(Relaxed) => DownReason::HungUp,
+            ConnectionError::ApplicationClosed(close) if close.error_code == LEFT => {
+                DownReason::PeerLeft
+            }
+            ConnectionError::ApplicationClosed(close) if close.error_code == REPLACED => {
+                DownReason::Replaced
+            }
+            ConnectionError::ApplicationClosed(close) => {
+                match Refusal::from_code(close.error_code.into_inner()) {
+                    Some(refusal) => DownReason::Refused(refusal),
+                    None => DownReason::Transport(printable(&close.reason)),
+                }
+            }
+            ConnectionError::TimedOut => DownReason::Silent,
+            ConnectionError::Reset => DownReason::Restarted,
+            ConnectionError::LocallyClosed if self.replaced.load(Relaxed) => DownReason::Replaced,
+            ConnectionError::LocallyClosed => DownReason::HungUp,
+            other => DownReason::Transport(other.to_string()),
+        }
+    }
+}
+
+/// A peer's words, made harmless for a log.
+fn printable(text: &[u8]) -> String {
+    String::from_utf8_lossy(text)
+        .chars()
+        .take(200)
+        .flat_map(char::escape_debug)
+        .collect()
+}
+
+enum Broken {
+    Lost,
+    Frames(FrameError),
+}
+
+/// What connections tell the owner of the link.
+pub(super) enum Report {
+    Up {
+        wire: Arc<Wire>,
+        addresses: Vec<String>,
+    },
+    Down {
+        peer: PeerId,
+        reason: DownReason,
+    },
+    Frame {
+        peer: PeerId,
+        lane: Lane,
+        bytes: Bytes,
+        _share: OwnedSemaphorePermit,
+    },
+    DialFailed {
+        peer: PeerId,
+        reason: crate::link::DialError,
+    },
+    Stopped,
+}
+
+/// The way to the owner: ordered, and bounded for frames by their bytes, each lane for itself so that a full
+/// bulk lane never holds back the other's first frame.
+#[derive(Clone)]
+pub(super) struct Inbox {
+    reports: mpsc::UnboundedSender<Report>,
+    budgets: [Arc<Semaphore>; 2],
+}
+
+impl Inbox {
+    pub(super) fn new(bytes_per_lane: usize) -> (Self, mpsc::UnboundedReceiver<Report>) {
+        let (reports, receiver) = mpsc::unbounded_channel();
+        let bytes = bytes_per_lane.clamp(MAX_FRAME + OVERHEAD, u32::MAX as usize >> 4);
+        let budgets = [(); 2].map(|()| Arc::new(Semaphore::new(bytes)));
+        (Self { reports, budgets }, receiver)
+    }
+
+    /// Says something of which there is only a bounded amount at a time.
+    pub(super) fn tell(&self, report: Report) {
+        // Without an owner there is nobody to tell.
+        let _ = self.reports.send(report);
+    }
+
+    async fn frame(&self, peer: PeerId, lane: Lane, bytes: Bytes) {
+        let cost = (bytes.len() + OVERHEAD) as u32;
+        let budget = self.budgets[lane as usize].clone();
+        let share = budget
+            .acquire_many_owned(cost)
+            .await
+            .expect("the budget is never closed");
+        self.tell(Report::Frame {
+            peer,
+            lane,
+            bytes,
+            _share: share,
+        });
+    }
+}

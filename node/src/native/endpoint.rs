@@ -1,0 +1,430 @@
+//! The endpoint behind the links: accepts, dials, and decides which connection to a peer stands.
+//!
+//! It must know nothing of frames, nor of who owns the link.
+
+use super::{
+    connection::{Inbox, LEFT, Report, Streams, Wire},
+    handshake::{Me, Purpose, dial_error, listen, propose, refuse, welcome},
+    identity::TLS_NAME,
+    quic::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_HANDSHAKES, QuicConfig},
+    transport::{Configs, Path, peer_at},
+};
+use crate::link::{DialError, MAX_ADDRESSES, Refusal};
+use annulus_core::PeerId;
+use quinn::{Connection, Endpoint, Incoming};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinSet,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+
+/// Each address after the first waits this long for those before it.
+const DIAL_STAGGER: Duration = Duration::from_millis(250);
+
+/// Dials that may run at once.
+const MAX_DIALS: usize = 64;
+
+/// What all tasks of an endpoint share.
+pub(super) struct Shared {
+    pub me: Me,
+    pub endpoint: Endpoint,
+    configs: Configs,
+    pub config: QuicConfig,
+    inbox: Inbox,
+    /// The connection that stands with each peer. Its `Up` may still wait for its predecessor's `Down`.
+    links: Mutex<HashMap<PeerId, Arc<Wire>>>,
+    /// Our dials that run; each receiver sees its sender go when the dial is over.
+    dials: Mutex<HashMap<PeerId, watch::Receiver<()>>>,
+}
+
+/// What the acceptor does with a good hello from a peer with which it has a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// The old link is dead on the other side: take the new connection.
+    Replace,
+    /// Both may have dialled at once: keep the old link if it still answers.
+    Probe,
+}
+
+/// A peer dials only while it has no link with us. So either it lost the old one, or its dial crossed ours; and
+/// the latter only if ours made the old link and we are the smaller one, since the smaller one's hello is never
+/// kept waiting while the larger one's is.
+fn judge(old_dialled_by_us: bool, same_instance: bool, we_are_smaller: bool) -> Verdict {
+    if same_instance && old_dialled_by_us && we_are_smaller {
+        Verdict::Probe
+    } else {
+        Verdict::Replace
+    }
+}
+
+impl Shared {
+    pub(super) fn new(
+        me: Me,
+        endpoint: Endpoint,
+        configs: Configs,
+        config: QuicConfig,
+        inbox: Inbox,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            me,
+            endpoint,
+            configs,
+            config,
+            inbox,
+            links: Mutex::default(),
+            dials: Mutex::default(),
+        })
+    }
+
+    fn links(&self) -> MutexGuard<'_, HashMap<PeerId, Arc<Wire>>> {
+        self.links
+            .lock()
+            .expect("nobody panics while holding the links")
+    }
+
+    fn dials(&self) -> MutexGuard<'_, HashMap<PeerId, watch::Receiver<()>>> {
+        self.dials
+            .lock()
+            .expect("nobody panics while holding the dials")
+    }
+
+    /// Accepts connections until the endpoint fails or is closed.
+    pub(super) async fn accept(self: Arc<Self>) {
+        let slots = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+        while let Some(incoming) = self.endpoint.accept().await {
+            // Under pressure, make whoever knocks show first that its address is real.
+            if slots.available_permits() < MAX_HANDSHAKES / 2
+                && incoming.may_retry()
+                && !incoming.remote_address_validated()
+            {
+                // Cannot fail: it was just checked that it may.
+                let _ = incoming.retry();
+                continue;
+            }
+            let Ok(slot) = slots.clone().try_acquire_owned() else {
+                incoming.refuse();
+                continue;
+            };
+            let shared = self.clone();
+            tokio::spawn(async move {
+                let _slot = slot;
+                shared.receive(incoming).await;
+            });
+        }
+        self.inbox.tell(Report::Stopped);
+    }
+
+    async fn receive(self: Arc<Self>, incoming: Incoming) {
+        let until = Instant::now() + HANDSHAKE_TIMEOUT;
+        let path = Path::between(incoming.local_ip(), incoming.remote_address().ip());
+        let Ok(connecting) = incoming.accept_with(self.configs.server(path)) else {
+            return;
+        };
+        // A failure here is TLS's, and TLS has told the other side.
+        let Ok(Ok(connection)) = timeout_at(until, connecting).await else {
+            return;
+        };
+        let Some(peer) = peer_at(&connection) else {
+            return refuse(&connection, Refusal::BadHandshake);
+        };
+        match timeout_at(until, self.greet(&connection, peer)).await {
+            Err(_) => refuse(&connection, Refusal::TooSlow),
+            Ok(Err(refusal)) => refuse(&connection, refusal),
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(newcomer))) => {
+                if let Err(refusal) = self.adopt(newcomer) {
+                    refuse(&connection, refusal);
+                }
+            }
+        }
+    }
+
+    /// The acceptor's side of a handshake, up to the decision. `None` if the peer only wanted the manifest.
+    async fn greet(
+        &self,
+        connection: &Connection,
+        peer: PeerId,
+    ) -> Result<Option<Newcomer>, Refusal> {
+        let (hello, mut send, recv) = listen(&self.me, connection, peer).await?;
+        if hello.purpose == Purpose::Manifest {
+            welcome(
+                &self.me,
+                connection,
+                peer,
+                Some(&self.config.manifest),
+                &mut send,
+            )
+            .await?;
+            // The peer closes when it has read all.
+            connection.closed().await;
+            return Ok(None);
+        }
+        if self.me.peer < peer {
+            let dial = self.dials().get(&peer).cloned();
+            if let Some(mut dial) = dial {
+                // An error is what is waited for: the dial is over.
+                let _ = dial.changed().await;
+            }
+        }
+        let old = self.links().get(&peer).cloned();
+        match old {
+            Some(old) => {
+                let verdict = judge(
+                    old.dialled_by_us,
+                    old.instance == hello.instance,
+                    self.me.peer < peer,
+                );
+                if verdict == Verdict::Probe && old.answers().await {
+                    return Err(Refusal::Duplicate);
+                }
+            }
+            None if self.links().len() >= self.config.max_peers => {
+                return Err(Refusal::TooManyPeers);
+            }
+            None => {}
+        }
+        welcome(&self.me, connection, peer, None, &mut send).await?;
+        let bulk = connection
+            .accept_bi()
+            .await
+            .map_err(|_| Refusal::BadHandshake)?;
+        Ok(Some(Newcomer {
+            wire: self.wire(connection, peer, false, hello.instance),
+            streams: Streams {
+                control: (send, recv),
+                bulk,
+            },
+            addresses: hello.addresses,
+        }))
+    }
+
+    /// Dials in a task of its own, unless there is a link or a dial already.
+    pub(super) fn start_dial(self: Arc<Self>, peer: PeerId, addresses: Vec<String>) {
+        let failed = |reason| self.inbox.tell(Report::DialFailed { peer, reason });
+        if peer == self.me.peer {
+            return failed(DialError::Refused(Refusal::Ourselves));
+        }
+        let (over, dial) = watch::channel(());
+        {
+            let mut dials = self.dials();
+            if dials.contains_key(&peer) || self.links().contains_key(&peer) {
+                return;
+            }
+            if dials.len() >= MAX_DIALS {
+                return failed(DialError::Busy);
+            }
+            dials.insert(peer, dial);
+        }
+        tokio::spawn(async move {
+            let dialled = timeout(DIAL_TIMEOUT, self.dial(peer, addresses)).await;
+            let failure = match dialled {
+                Ok(Ok(newcomer)) => self.clone().adopt(newcomer).err().map(DialError::Refused),
+                Ok(Err(error)) => Some(error),
+                Err(_) => Some(DialError::Unreachable(format!(
+                    "no answer within {} s",
+                    DIAL_TIMEOUT.as_secs()
+                ))),
+            };
+            // A dial that lost against the peer's own was no failure if that one is up.
+            let mut dials = self.dials();
+            dials.remove(&peer);
+            if let Some(reason) = failure
+                && !self.links().contains_key(&peer)
+            {
+                self.inbox.tell(Report::DialFailed { peer, reason });
+            }
+            drop((dials, over));
+        });
+    }
+
+    async fn dial(&self, peer: PeerId, addresses: Vec<String>) -> Result<Newcomer, DialError> {
+        let connection = connect(&self.endpoint, &self.configs, addresses, Some(peer)).await?;
+        let (welcome, send, recv) = propose(&self.me, Purpose::Link, &connection, peer).await?;
+        let mut bulk = connection.open_bi().await.map_err(dial_error)?;
+        // Tells the acceptor of the stream, and that its welcome was found good.
+        bulk.0
+            .write_all(&[0; 4])
+            .await
+            .map_err(|error| DialError::Broken(error.to_string()))?;
+        Ok(Newcomer {
+            wire: self.wire(&connection, peer, true, welcome.instance),
+            streams: Streams {
+                control: (send, recv),
+                bulk,
+            },
+            addresses: welcome.addresses,
+        })
+    }
+
+    fn wire(
+        &self,
+        connection: &Connection,
+        peer: PeerId,
+        dialled_by_us: bool,
+        instance: u64,
+    ) -> Arc<Wire> {
+        Wire::new(
+            connection.clone(),
+            peer,
+            dialled_by_us,
+            instance,
+            self.config.bulk_queue_bytes,
+        )
+    }
+
+    /// Makes a connection whose handshake is done the link to its peer, in place of any other.
+    fn adopt(self: Arc<Self>, newcomer: Newcomer) -> Result<(), Refusal> {
+        let Newcomer {
+            wire,
+            streams,
+            mut addresses,
+        } = newcomer;
+        let old = {
+            let mut links = self.links();
+            if !wire.dialled_by_us
+                && !links.contains_key(&wire.peer)
+                && links.len() >= self.config.max_peers
+            {
+                return Err(Refusal::TooManyPeers);
+            }
+            links.insert(wire.peer, wire.clone())
+        };
+        let seen = wire.connection.remote_address();
+        let seen = SocketAddr::new(seen.ip().to_canonical(), seen.port()).to_string();
+        if !addresses.contains(&seen) {
+            addresses.truncate(MAX_ADDRESSES - 1);
+            addresses.push(seen);
+        }
+        tokio::spawn(async move {
+            if let Some(old) = old {
+                old.replace();
+                // An error is what is waited for: the old link's `Down` has been told.
+                let _ = old.gone.acquire().await;
+            }
+            self.inbox.tell(Report::Up {
+                wire: wire.clone(),
+                addresses,
+            });
+            let reason = wire.run(streams, &self.inbox).await;
+            let mut links = self.links();
+            if links
+                .get(&wire.peer)
+                .is_some_and(|standing| Arc::ptr_eq(standing, &wire))
+            {
+                links.remove(&wire.peer);
+            }
+            // Under the lock, so that a successor's `Up` cannot come before it.
+            self.inbox.tell(Report::Down {
+                peer: wire.peer,
+                reason,
+            });
+            drop(links);
+            wire.gone.close();
+        });
+        Ok(())
+    }
+}
+
+/// A connection whose handshake is done.
+struct Newcomer {
+    wire: Arc<Wire>,
+    streams: Streams,
+    addresses: Vec<String>,
+}
+
+/// A QUIC connection to the first of `addresses` that answers, started one shortly after the other.
+pub(super) async fn connect(
+    endpoint: &Endpoint,
+    configs: &Configs,
+    addresses: Vec<String>,
+    expected: Option<PeerId>,
+) -> Result<Connection, DialError> {
+    let mut unusable = vec![];
+    let mut attempts = JoinSet::new();
+    let mut started: u32 = 0;
+    for address in addresses {
+        let resolved: Vec<SocketAddr> = match tokio::net::lookup_host(&address).await {
+            Ok(resolved) => resolved.take(MAX_ADDRESSES).collect(),
+            Err(error) => {
+                unusable.push(format!("{address} ({error})"));
+                continue;
+            }
+        };
+        for to in resolved {
+            let (endpoint, config, wait) = (
+                endpoint.clone(),
+                configs.client(Path::to(to)),
+                DIAL_STAGGER * started,
+            );
+            started += 1;
+            attempts.spawn(async move {
+                sleep(wait).await;
+                let connecting = endpoint
+                    .connect_with(config, to, TLS_NAME)
+                    .map_err(|error| DialError::NoAddress(format!("{to} ({error})")))?;
+                let connection = connecting.await.map_err(|error| match dial_error(error) {
+                    DialError::Unreachable(why) => DialError::Unreachable(format!("{to} ({why})")),
+                    error => error,
+                })?;
+                Ok((connection, to))
+            });
+        }
+    }
+    if started == 0 {
+        let why = if unusable.is_empty() {
+            "none was given".to_owned()
+        } else {
+            unusable.join(", ")
+        };
+        return Err(DialError::NoAddress(why));
+    }
+    let (mut silent, mut told) = (vec![], None);
+    while let Some(attempt) = attempts.join_next().await {
+        // The attempts neither panic nor are aborted while this set lives.
+        let Ok(attempt) = attempt else { continue };
+        match attempt {
+            Ok((connection, to)) => match peer_at(&connection) {
+                Some(peer) if expected.is_none_or(|expected| expected == peer) => {
+                    return Ok(connection);
+                }
+                Some(peer) => {
+                    connection.close(LEFT, b"");
+                    told = Some(DialError::AnotherPeer(peer));
+                }
+                None => silent.push(format!("{to} (no certificate)")),
+            },
+            Err(DialError::Unreachable(why) | DialError::NoAddress(why)) => silent.push(why),
+            Err(error) => told = told.or(Some(error)),
+        }
+    }
+    silent.extend(unusable);
+    Err(told.unwrap_or_else(|| DialError::Unreachable(silent.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_dial_that_may_have_crossed_ours_is_worth_a_probe() {
+        for (old_dialled_by_us, same_instance, we_are_smaller, expected) in [
+            (true, true, true, Verdict::Probe),
+            (true, true, false, Verdict::Replace),
+            (false, true, true, Verdict::Replace),
+            (false, true, false, Verdict::Replace),
+            (true, false, true, Verdict::Replace),
+            (false, false, false, Verdict::Replace),
+        ] {
+            assert_eq!(
+                judge(old_dialled_by_us, same_instance, we_are_smaller),
+                expected
+            );
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Who a peer is: a key pair, and the certificate that carries its public half into TLS.
+//!
+//! A [`PeerId`] is the BLAKE3 hash of the public key's SubjectPublicKeyInfo, so it needs no authority and
+//! cannot be claimed without the key. It must know nothing of runs, tickets or connections.
+
+use annulus_core::PeerId;
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::{
+    pki_types::{CertificateDer, PrivatePkcs8KeyDer},
+    server::ParsedCertificate,
+};
+use std::{
+    fmt, fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+/// Name in every certificate and in every TLS greeting; nobody checks it, but TLS wants one.
+pub(super) const TLS_NAME: &str = "annulus";
+
+/// Longest key file that is read; ours have about 140 bytes.
+const MAX_KEY_FILE: u64 = 4096;
+
+/// A peer's key pair, its certificate and its id.
+///
+/// The keys are ECDSA P-256: the one kind that browsers accept for a self-signed WebTransport certificate too.
+pub struct Identity {
+    key: KeyPair,
+    certificate: CertificateDer<'static>,
+    peer: PeerId,
+}
+
+impl Identity {
+    /// A new identity from the operating system's random numbers.
+    pub fn generate() -> Self {
+        let key =
+            KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).expect("P-256 keys can be generated");
+        Self::from_key(key)
+    }
+
+    /// The identity saved at `path`.
+    pub fn load(path: &Path) -> Result<Self, IdentityError> {
+        let unreadable = |error| IdentityError::Read(path.to_owned(), error);
+        if fs::metadata(path).map_err(unreadable)?.len() > MAX_KEY_FILE {
+            return Err(IdentityError::NoKey(path.to_owned()));
+        }
+        let der = fs::read(path).map_err(unreadable)?;
+        let key = KeyPair::from_pkcs8_der_and_sign_algo(
+            &PrivatePkcs8KeyDer::from(der),
+            &PKCS_ECDSA_P256_SHA256,
+        )
+        .map_err(|_| IdentityError::NoKey(path.to_owned()))?;
+        Ok(Self::from_key(key))
+    }
+
+    /// Writes the private key (PKCS #8, DER) to a new file that only its owner may read.
+    ///
+    /// Never overwrites: a lost key is a lost identity.
+    pub fn save(&self, path: &Path) -> Result<(), IdentityError> {
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        options
+            .open(path)
+            .and_then(|mut file| {
+                file.write_all(self.key.serialized_der())?;
+                file.sync_all()
+            })
+            .map_err(|error| IdentityError::Write(path.to_owned(), error))
+    }
+
+    /// The identity saved at `path`, or a new one saved there if there is no such file.
+    pub fn load_or_create(path: &Path) -> Result<Self, IdentityError> {
+        match Self::load(path) {
+            Err(IdentityError::Read(_, error)) if error.kind() == io::ErrorKind::NotFound => {
+                let identity = Self::generate();
+                identity.save(path)?;
+                Ok(identity)
+            }
+            loaded => loaded,
+        }
+    }
+
+    /// The id by which others know this identity.
+    pub fn peer(&self) -> PeerId {
+        self.peer
+    }
+
+    pub(super) fn certificate(&self) -> CertificateDer<'static> {
+        self.certificate.clone()
+    }
+
+    pub(super) fn private_key(&self) -> PrivatePkcs8KeyDer<'static> {
+        PrivatePkcs8KeyDer::from(self.key.serialized_der().to_vec())
+    }
+
+    fn from_key(key: KeyPair) -> Self {
+        let certificate: CertificateDer<'static> =
+            CertificateParams::new(vec![TLS_NAME.to_owned()])
+                .and_then(|params| params.self_signed(&key))
+                .expect("a certificate can be made from constants and a P-256 key")
+                .into();
+        let peer = peer_of(&certificate).expect("a certificate just made can be read");
+        Self {
+            key,
+            certificate,
+            peer,
+        }
+    }
+}
+
+impl fmt::Debug for Identity {
+    /// Without the private key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({})", self.peer)
+    }
+}
+
+/// The id that belongs to a certificate's public key; `None` if it cannot be read.
+pub(super) fn peer_of(certificate: &CertificateDer<'_>) -> Option<PeerId> {
+    let parsed = ParsedCertificate::try_from(certificate).ok()?;
+    Some(PeerId(
+        *blake3::hash(&parsed.subject_public_key_info()).as_bytes(),
+    ))
+}
+
+/// Why an identity could not be loaded or saved. Nothing was changed on disk, except that a failed write may
+/// leave a short file.
+#[derive(Debug)]
+pub enum IdentityError {
+    /// The file cannot be read.
+    Read(PathBuf, io::Error),
+    /// The file does not hold one of our keys.
+    NoKey(PathBuf),
+    /// The file cannot be written.
+    Write(PathBuf, io::Error),
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(path, error) => {
+                write!(f, "cannot read the identity {}: {error}", path.display())
+            }
+            Self::NoKey(path) => write!(
+                f,
+                "{} holds no annulus identity (a P-256 key as PKCS #8 DER): name another file, or move it away \
+                 and a new identity is made",
+                path.display()
+            ),
+            Self::Write(path, error) => {
+                write!(f, "cannot save the identity to {}: {error}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for IdentityError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir =
+            std::env::temp_dir().join(format!("annulus-identity-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_saved_identity_comes_back_and_only_its_owner_reads_it() {
+        let path = scratch("roundtrip").join("key");
+        let first = Identity::load_or_create(&path).unwrap();
+        let again = Identity::load_or_create(&path).unwrap();
+        assert_eq!(first.peer(), again.peer());
+        assert_ne!(first.peer(), Identity::generate().peer());
+        assert_eq!(peer_of(&again.certificate()), Some(first.peer()));
+        assert!(
+            matches!(first.save(&path), Err(IdentityError::Write(..))),
+            "overwrote a key"
+        );
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(
+                fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+                0o600
+            );
+        }
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn other_files_are_told() {
+        let dir = scratch("other");
+        for (name, content) in [
+            ("empty", vec![]),
+            ("text", b"hello".to_vec()),
+            ("long", vec![0x30; 10_000]),
+        ] {
+            fs::write(dir.join(name), content).unwrap();
+            assert!(
+                matches!(
+                    Identity::load(&dir.join(name)),
+                    Err(IdentityError::NoKey(_))
+                ),
+                "{name}"
+            );
+        }
+        assert!(matches!(
+            Identity::load(&dir.join("none")),
+            Err(IdentityError::Read(..))
+        ));
+        assert_eq!(peer_of(&CertificateDer::from(vec![1, 2, 3])), None);
+        fs::remove_dir_all(dir).unwrap();
+    }
+}

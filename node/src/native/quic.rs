@@ -1,0 +1,962 @@
+//! Links over QUIC: one UDP endpoint that dials and accepts, and decides which connection to a peer stands.
+//!
+//! **One link a pair.** The dialler asks, the acceptor decides, and its welcome is final: the connection that
+//! was welcomed takes the place of any other with that peer. Where two peers dial each other at once, the one
+//! with the smaller id lets the other's hello wait until its own dial has succeeded or failed, so the
+//! connection dialled by the smaller id stands and neither side sees a second one. A link that is already up
+//! gives way to a new connection if the peer's process was restarted, or if the link no longer answers.
+//!
+//! **Silence.** A link is down after 10 s of silence by default; a keep-alive goes out after 3 s of it, so three
+//! in a row must get lost on a healthy link. A shorter timeout would take a machine that swaps or compiles for
+//! dead; the protocol above has its own adaptive deadlines for what is slow but not dead.
+//!
+//! **Bounds.** Sending: each peer's bulk queue holds [`QuicConfig::bulk_queue_bytes`], and QUIC itself 16 MiB
+//! a lane that are not yet acknowledged. Receiving: the frames that the owner has not yet taken hold
+//! [`QuicConfig::inbox_bytes`] a lane over all peers; beyond that the streams are not read, and flow control (16 MiB a
+//! lane) stops the senders. Before a peer has proved that it belongs to the run it can make us hold 64 KiB; at
+//! most [`MAX_HANDSHAKES`] such connections exist at once, each for at most [`HANDSHAKE_TIMEOUT`].
+//!
+//! It must know nothing of what the frames mean.
+
+pub use super::congestion::Congestion;
+use super::{
+    connection::{Inbox, LEFT, Report, Wire},
+    endpoint::{Shared, connect},
+    handshake::{MAX_MANIFEST, Me, Purpose, propose},
+    identity::Identity,
+    ticket::{Secret, Ticket},
+    transport::{self, Configs, peer_at},
+};
+use crate::link::{
+    DialError, Frame, Lane, Link, LinkEvent, MAX_ADDRESSES, Refusal, SendError, Traffic, next_event,
+};
+use annulus_core::{PeerId, RunId};
+use bytes::Bytes;
+use std::{
+    collections::HashMap,
+    fmt, io,
+    net::{IpAddr, SocketAddr, UdpSocket},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::{
+    sync::mpsc,
+    task::JoinHandle,
+    time::{Instant, timeout, timeout_at},
+};
+
+/// Connections that have not yet proved to belong to the run, at any time.
+pub const MAX_HANDSHAKES: usize = 64;
+
+/// How long such a connection may take. Longer than a dial, for which it may have to wait.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a dial may take, over all addresses.
+pub const DIAL_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// What an endpoint needs to know. Build it with [`QuicConfig::new`] and change what differs.
+#[derive(Clone, Debug)]
+pub struct QuicConfig {
+    /// The UDP address to bind; port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// Addresses to tell every peer, `host:port`; the first 8 are sent.
+    pub addresses: Vec<String>,
+    /// The run to take part in.
+    pub run: RunId,
+    /// The secret of its tickets.
+    pub secret: Secret,
+    /// The run's manifest, served to whoever has a ticket; at most 1 MiB.
+    pub manifest: Bytes,
+    /// Most links at once; dials of our own are not refused by it.
+    pub max_peers: usize,
+    /// Bytes that may wait for one peer on the bulk lane. The default lets a whole model of 64 M parameters
+    /// wait, since a protocol that paces itself by its rounds should never find the queue full.
+    pub bulk_queue_bytes: usize,
+    /// Bytes received that the owner has not yet taken, per lane; at least one longest frame.
+    pub inbox_bytes: usize,
+    /// Silence after which a link is down; keep-alives go out after three tenths of it.
+    pub idle: Duration,
+    /// How fast to send over a network.
+    pub congestion: Congestion,
+}
+
+impl QuicConfig {
+    /// The defaults for taking part in this run: any free port, both address families.
+    pub fn new(run: RunId, secret: Secret, manifest: Bytes) -> Self {
+        Self {
+            listen: SocketAddr::from(([0u16; 8], 0)),
+            addresses: vec![],
+            run,
+            secret,
+            manifest,
+            max_peers: 64,
+            bulk_queue_bytes: 256 << 20,
+            inbox_bytes: 64 << 20,
+            idle: Duration::from_secs(10),
+            congestion: Congestion::default(),
+        }
+    }
+}
+
+/// Why an endpoint could not be started.
+#[derive(Debug)]
+pub enum StartError {
+    /// Another program, or another node, has the port.
+    PortInUse(SocketAddr),
+    /// The address cannot be bound.
+    Bind(SocketAddr, io::Error),
+    /// The manifest has this many bytes, which nobody could fetch.
+    ManifestTooLong(usize),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PortInUse(addr) => write!(
+                f,
+                "UDP port {} is in use, perhaps by another node: choose another port, or 0 for any free one",
+                addr.port()
+            ),
+            Self::Bind(addr, error) => write!(
+                f,
+                "cannot listen on {addr}: {error}. Name an address of this machine, or [::] or 0.0.0.0 for all"
+            ),
+            Self::ManifestTooLong(bytes) => {
+                write!(
+                    f,
+                    "the manifest has {bytes} bytes, {MAX_MANIFEST} are allowed"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A [`Link`] over QUIC. Dropping it closes all links at once; [`drain`](Self::drain) first to lose nothing.
+pub struct QuicLink {
+    shared: Arc<Shared>,
+    reports: mpsc::UnboundedReceiver<Report>,
+    /// The links that are up as far as the owner has been told.
+    up: HashMap<PeerId, Arc<Wire>>,
+    accepting: JoinHandle<()>,
+}
+
+impl QuicLink {
+    /// Binds the socket and starts to accept. Must be called within a tokio runtime.
+    pub fn start(identity: &Identity, config: QuicConfig) -> Result<Self, StartError> {
+        if config.manifest.len() > MAX_MANIFEST {
+            return Err(StartError::ManifestTooLong(config.manifest.len()));
+        }
+        let configs = Configs::new(identity, config.idle, config.congestion);
+        let endpoint = transport::endpoint(config.listen, Some(&configs)).map_err(|error| {
+            match error.kind() {
+                io::ErrorKind::AddrInUse => StartError::PortInUse(config.listen),
+                _ => StartError::Bind(config.listen, error),
+            }
+        })?;
+        let (inbox, reports) = Inbox::new(config.inbox_bytes);
+        let me = Me {
+            peer: identity.peer(),
+            run: config.run,
+            secret: config.secret,
+            instance: getrandom::u64().expect("the operating system gives random bytes"),
+            addresses: config.addresses.clone(),
+        };
+        let shared = Shared::new(me, endpoint, configs, config, inbox);
+        let accepting = tokio::spawn(shared.clone().accept());
+        Ok(Self {
+            shared,
+            reports,
+            up: HashMap::new(),
+            accepting,
+        })
+    }
+
+    /// Where the endpoint listens, with the port that it got.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.shared
+            .endpoint
+            .local_addr()
+            .unwrap_or(self.shared.config.listen)
+    }
+
+    /// Our own id.
+    pub fn peer(&self) -> PeerId {
+        self.shared.me.peer
+    }
+
+    /// Hangs up on everyone and waits until each has taken all frames, for at most `limit`. Events of that time are
+    /// dropped. Returns whether all went in time.
+    pub async fn drain(&mut self, limit: Duration) -> bool {
+        self.accepting.abort();
+        self.up.values().for_each(|wire| wire.hang_up());
+        let until = Instant::now() + limit;
+        while !self.up.is_empty() {
+            match timeout_at(until, next_event(self)).await {
+                // Whoever came up just now has nothing queued.
+                Ok(Some(LinkEvent::Up { peer, .. })) => self.hang_up(peer),
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(_) => return false,
+            }
+        }
+        // The last closes are packets too.
+        self.shared.endpoint.close(LEFT, b"");
+        timeout_at(until, self.shared.endpoint.wait_idle())
+            .await
+            .is_ok()
+    }
+}
+
+impl Link for QuicLink {
+    fn dial(&mut self, peer: PeerId, addresses: &[String]) {
+        if !self.up.contains_key(&peer) {
+            self.shared.clone().start_dial(
+                peer,
+                addresses.iter().take(MAX_ADDRESSES).cloned().collect(),
+            );
+        }
+    }
+
+    fn send(&mut self, peer: PeerId, lane: Lane, frame: Frame) -> Result<(), SendError> {
+        self.up
+            .get(&peer)
+            .ok_or(SendError::NotUp)?
+            .send(lane, frame)
+    }
+
+    fn hang_up(&mut self, peer: PeerId) {
+        if let Some(wire) = self.up.get(&peer) {
+            wire.hang_up();
+        }
+    }
+
+    fn queued(&self, peer: PeerId) -> usize {
+        self.up.get(&peer).map_or(0, |wire| wire.queued())
+    }
+
+    fn traffic(&self, peer: PeerId) -> Option<Traffic> {
+        self.up.get(&peer).map(|wire| wire.traffic())
+    }
+
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<LinkEvent>> {
+        let report = ready!(self.reports.poll_recv(context));
+        Poll::Ready(match report {
+            None | Some(Report::Stopped) => None,
+            Some(Report::Up { wire, addresses }) => {
+                let (peer, dialled_by_us) = (wire.peer, wire.dialled_by_us);
+                self.up.insert(peer, wire);
+                Some(LinkEvent::Up {
+                    peer,
+                    addresses,
+                    dialled_by_us,
+                })
+            }
+            Some(Report::Down { peer, reason }) => {
+                self.up.remove(&peer);
+                Some(LinkEvent::Down { peer, reason })
+            }
+            Some(Report::Frame {
+                peer, lane, bytes, ..
+            }) => Some(LinkEvent::Frame { peer, lane, bytes }),
+            Some(Report::DialFailed { peer, reason }) => {
+                Some(LinkEvent::DialFailed { peer, reason })
+            }
+        })
+    }
+}
+
+impl Drop for QuicLink {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.shared.endpoint.close(LEFT, b"");
+    }
+}
+
+/// Asks any address of a ticket for the run's manifest, before there is a node of our own.
+pub async fn fetch_manifest(
+    ticket: &Ticket,
+    identity: &Identity,
+) -> Result<(PeerId, Bytes), DialError> {
+    let configs = Configs::new(identity, HANDSHAKE_TIMEOUT, Congestion::default());
+    let endpoint = transport::endpoint(SocketAddr::from(([0u16; 8], 0)), None)
+        .or_else(|_| transport::endpoint(SocketAddr::from(([0; 4], 0)), None))
+        .map_err(|error| DialError::NoAddress(format!("no UDP socket can be had: {error}")))?;
+    let me = Me {
+        peer: identity.peer(),
+        run: ticket.run,
+        secret: ticket.secret,
+        instance: 0,
+        addresses: vec![],
+    };
+    let addresses = ticket
+        .addrs
+        .iter()
+        .map(ToString::to_string)
+        .take(MAX_ADDRESSES)
+        .collect();
+    let fetch = async {
+        let connection = connect(&endpoint, &configs, addresses, None).await?;
+        let acceptor = peer_at(&connection).ok_or(DialError::Unproven)?;
+        let fetched = propose(&me, Purpose::Manifest, &connection, acceptor).await;
+        connection.close(LEFT, b"");
+        let manifest = fetched?
+            .0
+            .manifest
+            .ok_or(DialError::Refused(Refusal::AnotherVersion))?;
+        Ok((acceptor, Bytes::from(manifest)))
+    };
+    let fetched = timeout(HANDSHAKE_TIMEOUT, fetch).await;
+    // Lets the close go out, so that the peer need not wait for a timeout.
+    let _ = timeout(Duration::from_millis(200), endpoint.wait_idle()).await;
+    fetched.unwrap_or_else(|_| Err(DialError::Unreachable("no answer in time".to_owned())))
+}
+
+/// The addresses at which others can probably reach a socket bound to `listen`: itself, or for a wildcard the
+/// address that packets to the outside would carry (nothing is sent), and loopback last.
+pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
+    if !listen.ip().is_unspecified() {
+        return vec![listen];
+    }
+    // Addresses reserved for documentation: routed like any outside address, owned by nobody.
+    let outside: [(SocketAddr, IpAddr); 2] = [
+        (SocketAddr::from(([192, 0, 2, 1], 9)), IpAddr::from([0; 4])),
+        (
+            SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 9)),
+            IpAddr::from([0u16; 8]),
+        ),
+    ];
+    let mut addresses: Vec<SocketAddr> = outside
+        .into_iter()
+        .filter(|(to, _)| listen.is_ipv6() || to.is_ipv4())
+        .filter_map(|(to, any)| {
+            let socket = UdpSocket::bind((any, 0)).ok()?;
+            socket.connect(to).ok()?;
+            let ip = socket.local_addr().ok()?.ip();
+            (!ip.is_loopback() && !ip.is_unspecified()).then(|| SocketAddr::new(ip, listen.port()))
+        })
+        .collect();
+    addresses.push(SocketAddr::from(([127, 0, 0, 1], listen.port())));
+    addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        link::{DownReason, FrameError, MAX_FRAME},
+        native::transport::Path,
+    };
+    use quinn::{Connection, ConnectionError, Endpoint};
+    use tokio::{net::UdpSocket as AsyncUdpSocket, time::sleep};
+
+    const RUN: RunId = RunId([1; 32]);
+    const SECRET: Secret = Secret([2; 16]);
+
+    fn config() -> QuicConfig {
+        QuicConfig {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            ..QuicConfig::new(RUN, SECRET, Bytes::from_static(b"the manifest"))
+        }
+    }
+
+    fn start(config: QuicConfig) -> QuicLink {
+        QuicLink::start(&Identity::generate(), config).unwrap()
+    }
+
+    fn address(link: &QuicLink) -> String {
+        link.local_addr().to_string()
+    }
+
+    async fn event(link: &mut QuicLink) -> LinkEvent {
+        timeout(Duration::from_secs(20), next_event(link))
+            .await
+            .expect("an event in time")
+            .expect("a live link")
+    }
+
+    async fn up(link: &mut QuicLink) -> (PeerId, bool) {
+        match event(link).await {
+            LinkEvent::Up {
+                peer,
+                dialled_by_us,
+                ..
+            } => (peer, dialled_by_us),
+            other => panic!("{other:?} instead of Up"),
+        }
+    }
+
+    async fn down(link: &mut QuicLink) -> DownReason {
+        match event(link).await {
+            LinkEvent::Down { reason, .. } => reason,
+            other => panic!("{other:?} instead of Down"),
+        }
+    }
+
+    async fn frame(link: &mut QuicLink) -> (Lane, Bytes) {
+        match event(link).await {
+            LinkEvent::Frame { lane, bytes, .. } => (lane, bytes),
+            other => panic!("{other:?} instead of a frame"),
+        }
+    }
+
+    async fn dial_error(link: &mut QuicLink, peer: PeerId, addresses: &[String]) -> DialError {
+        link.dial(peer, addresses);
+        match event(link).await {
+            LinkEvent::DialFailed { peer: of, reason } if of == peer => reason,
+            other => panic!("{other:?} instead of DialFailed"),
+        }
+    }
+
+    async fn pair() -> (QuicLink, QuicLink) {
+        let (mut a, mut b) = (start(config()), start(config()));
+        a.dial(b.peer(), &[address(&b)]);
+        assert_eq!(up(&mut a).await, (b.peer(), true));
+        assert_eq!(up(&mut b).await, (a.peer(), false));
+        (a, b)
+    }
+
+    /// A connection on which TLS is done and the handshake is not.
+    async fn raw(identity: &Identity, to: SocketAddr) -> (Endpoint, Connection) {
+        let configs = Configs::new(identity, Duration::from_secs(10), Congestion::default());
+        let endpoint =
+            transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0)), Some(&configs)).unwrap();
+        let connection = endpoint
+            .connect_with(configs.client(Path::Local), to, "annulus")
+            .unwrap()
+            .await
+            .unwrap();
+        (endpoint, connection)
+    }
+
+    fn me(identity: &Identity, secret: Secret) -> Me {
+        Me {
+            peer: identity.peer(),
+            run: RUN,
+            secret,
+            instance: 7,
+            addresses: vec![],
+        }
+    }
+
+    fn refusal(error: ConnectionError) -> Option<Refusal> {
+        match error {
+            ConnectionError::ApplicationClosed(close) => {
+                Refusal::from_code(close.error_code.into_inner())
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    /// Carries datagrams between whoever speaks first and `to`, until it is dropped: a cable to cut.
+    struct Cable(JoinHandle<()>, SocketAddr);
+
+    impl Cable {
+        async fn to(to: SocketAddr) -> Self {
+            let outer = AsyncUdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let inner = AsyncUdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let at = outer.local_addr().unwrap();
+            let task = tokio::spawn(async move {
+                let (mut there, mut back) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+                let mut client = None;
+                loop {
+                    tokio::select! {
+                        Ok((len, from)) = outer.recv_from(&mut there) => {
+                            client = Some(from);
+                            let _ = inner.send_to(&there[..len], to).await;
+                        }
+                        Ok((len, _)) = inner.recv_from(&mut back) => {
+                            let _ = outer.send_to(&back[..len], client.unwrap()).await;
+                        }
+                    }
+                }
+            });
+            Self(task, at)
+        }
+    }
+
+    impl Drop for Cable {
+        fn drop(&mut self) {
+            self.0.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn peers_say_where_they_listen_and_where_they_were_seen() {
+        let mut a = start(QuicConfig {
+            addresses: vec!["host.example:4100".to_owned()],
+            ..config()
+        });
+        let mut b = start(config());
+        b.dial(a.peer(), &[address(&a)]);
+        let LinkEvent::Up { addresses, .. } = event(&mut b).await else {
+            panic!("no Up")
+        };
+        assert_eq!(addresses, ["host.example:4100".to_owned(), address(&a)]);
+        let LinkEvent::Up { addresses, .. } = event(&mut a).await else {
+            panic!("no Up")
+        };
+        assert_eq!(addresses, [address(&b)]);
+    }
+
+    #[tokio::test]
+    async fn frames_of_all_sizes_arrive_whole_and_in_order_on_both_lanes() {
+        let (mut a, mut b) = pair().await;
+        let sizes = [1, 3, 16 << 10, 65_536, 1_000_003, MAX_FRAME, 5];
+        for (i, &size) in sizes.iter().enumerate() {
+            for lane in [Lane::Control, Lane::Bulk] {
+                let body = Bytes::from(vec![i as u8; size - 1]);
+                a.send(b.peer(), lane, [Bytes::from_static(b"#"), body].into())
+                    .unwrap();
+            }
+        }
+        let mut seen = [0; 2];
+        for _ in 0..2 * sizes.len() {
+            let (lane, bytes) = frame(&mut b).await;
+            let i = &mut seen[lane as usize];
+            assert_eq!(bytes.len(), sizes[*i]);
+            assert_eq!(bytes[0], b'#');
+            assert!(bytes[1..].iter().all(|&byte| byte == *i as u8));
+            *i += 1;
+        }
+        assert_eq!(seen, [sizes.len(); 2]);
+        let traffic = b.traffic(a.peer()).unwrap();
+        assert_eq!(
+            traffic.received_bytes,
+            2 * sizes.iter().map(|size| size + 4).sum::<usize>() as u64
+        );
+        assert_eq!(
+            a.send(
+                b.peer(),
+                Lane::Bulk,
+                Bytes::from(vec![0; MAX_FRAME + 1]).into()
+            ),
+            Err(SendError::TooLong)
+        );
+        assert_eq!(
+            a.send(PeerId([0; 32]), Lane::Bulk, Frame::default()),
+            Err(SendError::NotUp)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_nobody_drains_is_bounded_and_loses_nothing() {
+        let mut a = start(QuicConfig {
+            bulk_queue_bytes: 8 << 20,
+            ..config()
+        });
+        let mut b = start(QuicConfig {
+            inbox_bytes: 0,
+            ..config()
+        });
+        a.dial(b.peer(), &[address(&b)]);
+        up(&mut a).await;
+        up(&mut b).await;
+        let body = Bytes::from(vec![1; 1 << 20]);
+        let mut sent = 0;
+        // Until the queue stays full although QUIC has had time to take from it.
+        loop {
+            let before = sent;
+            while a.send(b.peer(), Lane::Bulk, body.clone().into()).is_ok() {
+                sent += 1;
+            }
+            if sent == before {
+                break;
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+        assert!((8..80).contains(&sent), "{sent} MiB were taken");
+        assert!(
+            a.queued(b.peer()) > 4 << 20,
+            "{sent} MiB sent, {} bytes wait",
+            a.queued(b.peer())
+        );
+        // The control lane does not wait for the bulk lane, only for what the owner could already have taken.
+        a.send(b.peer(), Lane::Control, Bytes::from_static(b"urgent").into()).unwrap();
+        sleep(Duration::from_millis(500)).await;
+        let mut bulk = 0;
+        let mut before_control = None;
+        while bulk < sent || before_control.is_none() {
+            match frame(&mut b).await {
+                (Lane::Control, bytes) => {
+                    assert_eq!(bytes, "urgent");
+                    before_control = Some(bulk);
+                }
+                (Lane::Bulk, bytes) => {
+                    assert_eq!(bytes, body);
+                    bulk += 1;
+                }
+            }
+        }
+        assert!(
+            before_control.unwrap() <= 12,
+            "the control frame came after {before_control:?} MiB"
+        );
+    }
+
+    #[tokio::test]
+    async fn whoever_does_not_belong_is_refused_and_told_why() {
+        let mut host = start(QuicConfig {
+            max_peers: 1,
+            ..config()
+        });
+        let at = [address(&host)];
+        let refused = |refusal| DialError::Refused(refusal);
+
+        let mut guest = start(QuicConfig {
+            secret: Secret([3; 16]),
+            ..config()
+        });
+        assert_eq!(
+            dial_error(&mut guest, host.peer(), &at).await,
+            refused(Refusal::WrongSecret)
+        );
+        let mut guest = start(QuicConfig {
+            run: RunId([9; 32]),
+            ..config()
+        });
+        assert_eq!(
+            dial_error(&mut guest, host.peer(), &at).await,
+            refused(Refusal::AnotherRun)
+        );
+
+        let other = PeerId([5; 32]);
+        let mut guest = start(config());
+        assert_eq!(
+            dial_error(&mut guest, other, &at).await,
+            DialError::AnotherPeer(host.peer())
+        );
+        let ourselves = guest.peer();
+        assert_eq!(
+            dial_error(&mut guest, ourselves, &at).await,
+            refused(Refusal::Ourselves)
+        );
+        guest.dial(host.peer(), &at);
+        up(&mut guest).await;
+        up(&mut host).await;
+        let mut late = start(config());
+        assert_eq!(
+            dial_error(&mut late, host.peer(), &at).await,
+            refused(Refusal::TooManyPeers)
+        );
+    }
+
+    #[tokio::test]
+    async fn two_nodes_with_one_identity_are_told() {
+        let identity = Identity::generate();
+        let host = QuicLink::start(&identity, config()).unwrap();
+        let ticket = Ticket {
+            addrs: vec![host.local_addr()],
+            run: RUN,
+            secret: SECRET,
+        };
+        let error = fetch_manifest(&ticket, &identity).await.unwrap_err();
+        assert_eq!(error, DialError::Refused(Refusal::Ourselves));
+    }
+
+    #[tokio::test]
+    async fn another_version_is_told_whatever_follows_it() {
+        let host = start(config());
+        let (_endpoint, connection) = raw(&Identity::generate(), host.local_addr()).await;
+        let (mut send, _recv) = connection.open_bi().await.unwrap();
+        send.write_all(b"\x02\x00whatever").await.unwrap();
+        assert_eq!(
+            refusal(connection.closed().await),
+            Some(Refusal::AnotherVersion)
+        );
+    }
+
+    #[tokio::test]
+    async fn an_acceptor_without_the_secret_is_unmasked() {
+        let (identity, impostor) = (Identity::generate(), Identity::generate());
+        let configs = Configs::new(&impostor, Duration::from_secs(10), Congestion::default());
+        let endpoint =
+            transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0)), Some(&configs)).unwrap();
+        let at = endpoint.local_addr().unwrap();
+        let pretended = me(&impostor, Secret([0; 16]));
+        tokio::spawn(async move {
+            let connection = endpoint.accept().await.unwrap().await.unwrap();
+            let (mut send, _recv) = connection.accept_bi().await.unwrap();
+            let dialler = peer_at(&connection).unwrap();
+            super::super::handshake::welcome(&pretended, &connection, dialler, None, &mut send)
+                .await
+                .unwrap();
+            connection.closed().await;
+        });
+        let mut link = QuicLink::start(&identity, config()).unwrap();
+        assert_eq!(
+            dial_error(&mut link, impostor.peer(), &[at.to_string()]).await,
+            DialError::Unproven
+        );
+    }
+
+    #[tokio::test]
+    async fn garbage_harms_nobody() {
+        let mut host = start(config());
+        let to = host.local_addr();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut junk = vec![0; 1400];
+        for i in 0..2000 {
+            getrandom::fill(&mut junk).unwrap();
+            // Half of it looks like the start of a connection.
+            junk[0] |= if i % 2 == 0 { 0xc0 } else { 0 };
+            junk[1..5].copy_from_slice(if i % 4 == 0 { &[0, 0, 0, 1] } else { &[9; 4] });
+            socket.send_to(&junk[..1 + i % 1400], to).unwrap();
+        }
+
+        // Garbage instead of a hello; and a hello of four thousand million bytes.
+        let (_endpoint, connection) = raw(&Identity::generate(), to).await;
+        let (mut send, _recv) = connection.open_bi().await.unwrap();
+        send.write_all(b"\x01\x00\x08\x00\x00\x00garbage!")
+            .await
+            .unwrap();
+        assert_eq!(
+            refusal(connection.closed().await),
+            Some(Refusal::BadHandshake)
+        );
+        let (_endpoint, connection) = raw(&Identity::generate(), to).await;
+        let (mut send, _recv) = connection.open_bi().await.unwrap();
+        send.write_all(b"\x01\x00\xff\xff\xff\xff").await.unwrap();
+        assert_eq!(
+            refusal(connection.closed().await),
+            Some(Refusal::BadHandshake)
+        );
+
+        // Garbage instead of frames, from a peer that knows the secret.
+        let guest = Identity::generate();
+        let (_endpoint, connection) = raw(&guest, to).await;
+        let (_, mut control, _recv) =
+            propose(&me(&guest, SECRET), Purpose::Link, &connection, host.peer())
+                .await
+                .unwrap();
+        let mut bulk = connection.open_bi().await.unwrap();
+        bulk.0.write_all(&[0; 4]).await.unwrap();
+        assert_eq!(up(&mut host).await, (guest.peer(), false));
+        control.write_all(&[0xff; 8]).await.unwrap();
+        assert_eq!(
+            down(&mut host).await,
+            DownReason::Misbehaved(FrameError::TooLong(u32::MAX))
+        );
+
+        let mut honest = start(config());
+        honest.dial(host.peer(), &[to.to_string()]);
+        up(&mut honest).await;
+        up(&mut host).await;
+    }
+
+    #[tokio::test]
+    async fn handshakes_that_never_end_keep_nobody_out() {
+        let mut host = start(config());
+        let mut idle = vec![];
+        for _ in 0..MAX_HANDSHAKES / 2 + 4 {
+            idle.push(raw(&Identity::generate(), host.local_addr()).await);
+        }
+        let mut honest = start(config());
+        honest.dial(host.peer(), &[address(&host)]);
+        up(&mut honest).await;
+        up(&mut host).await;
+        for (_endpoint, connection) in idle {
+            assert_eq!(refusal(connection.closed().await), Some(Refusal::TooSlow));
+        }
+    }
+
+    #[tokio::test]
+    async fn peers_that_dial_each_other_at_once_agree_on_one_link() {
+        for _ in 0..20 {
+            let (mut a, mut b) = (start(config()), start(config()));
+            a.dial(b.peer(), &[address(&b)]);
+            b.dial(a.peer(), &[address(&a)]);
+            let smaller_is_a = a.peer() < b.peer();
+            assert_eq!(up(&mut a).await, (b.peer(), smaller_is_a));
+            assert_eq!(up(&mut b).await, (a.peer(), !smaller_is_a));
+            a.send(b.peer(), Lane::Control, Bytes::from_static(b"to b").into())
+                .unwrap();
+            b.send(a.peer(), Lane::Bulk, Bytes::from_static(b"to a").into())
+                .unwrap();
+            assert_eq!(
+                frame(&mut a).await,
+                (Lane::Bulk, Bytes::from_static(b"to a"))
+            );
+            assert_eq!(
+                frame(&mut b).await,
+                (Lane::Control, Bytes::from_static(b"to b"))
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_goes_is_down_and_may_come_back() {
+        let (mut a, b) = pair().await;
+        let (peer, at) = (b.peer(), address(&b));
+        drop(b);
+        assert_eq!(down(&mut a).await, DownReason::PeerLeft);
+        let error = dial_error(&mut a, peer, &[at]).await;
+        assert!(matches!(error, DialError::Unreachable(_)), "{error:?}");
+
+        let mut b = start(config());
+        for _ in 0..3 {
+            a.dial(b.peer(), &[address(&b)]);
+            up(&mut a).await;
+            up(&mut b).await;
+            b.hang_up(a.peer());
+            assert_eq!(down(&mut b).await, DownReason::HungUp);
+            assert_eq!(down(&mut a).await, DownReason::PeerLeft);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cut_cable_shows_as_silence() {
+        let quick = QuicConfig {
+            idle: Duration::from_secs(1),
+            ..config()
+        };
+        let (mut a, mut b) = (start(quick.clone()), start(quick));
+        let cable = Cable::to(b.local_addr()).await;
+        a.dial(b.peer(), &[cable.1.to_string()]);
+        up(&mut a).await;
+        up(&mut b).await;
+        // Keep-alives hold an idle link up for longer than the timeout.
+        assert!(
+            timeout(Duration::from_secs(2), next_event(&mut a))
+                .await
+                .is_err()
+        );
+        drop(cable);
+        assert_eq!(down(&mut a).await, DownReason::Silent);
+        assert_eq!(down(&mut b).await, DownReason::Silent);
+    }
+
+    #[tokio::test]
+    async fn a_restarted_peer_takes_the_place_of_its_dead_link() {
+        let (identity, mut host) = (Identity::generate(), start(config()));
+        let cable = Cable::to(host.local_addr()).await;
+        let mut first = QuicLink::start(&identity, config()).unwrap();
+        first.dial(host.peer(), &[cable.1.to_string()]);
+        up(&mut first).await;
+        up(&mut host).await;
+        drop(cable);
+        let mut second = QuicLink::start(&identity, config()).unwrap();
+        second.dial(host.peer(), &[address(&host)]);
+        up(&mut second).await;
+        assert_eq!(down(&mut host).await, DownReason::Replaced);
+        assert_eq!(up(&mut host).await, (identity.peer(), false));
+        host.send(
+            identity.peer(),
+            Lane::Bulk,
+            Bytes::from_static(b"hello again").into(),
+        )
+        .unwrap();
+        assert_eq!(frame(&mut second).await.1, "hello again");
+    }
+
+    #[tokio::test]
+    async fn draining_delivers_what_was_queued() {
+        let (mut a, mut b) = pair().await;
+        let body = Bytes::from(vec![3; 1 << 20]);
+        for _ in 0..50 {
+            a.send(b.peer(), Lane::Bulk, body.clone().into()).unwrap();
+        }
+        a.send(b.peer(), Lane::Control, Bytes::from_static(b"bye").into())
+            .unwrap();
+        let receive = async {
+            let (mut frames, mut said) = (0, false);
+            loop {
+                match event(&mut b).await {
+                    LinkEvent::Frame {
+                        lane: Lane::Bulk, ..
+                    } => frames += 1,
+                    LinkEvent::Frame {
+                        lane: Lane::Control,
+                        ..
+                    } => said = true,
+                    LinkEvent::Down { reason, .. } => return (frames, said, reason),
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        let (drained, received) = tokio::join!(a.drain(Duration::from_secs(10)), receive);
+        assert!(drained);
+        assert_eq!(received, (50, true, DownReason::PeerLeft));
+    }
+
+    #[tokio::test]
+    async fn a_ticket_alone_fetches_the_manifest() {
+        let manifest = Bytes::from((0..MAX_MANIFEST).map(|i| i as u8).collect::<Vec<_>>());
+        let host = start(QuicConfig {
+            manifest: manifest.clone(),
+            ..config()
+        });
+        let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
+        let ticket = Ticket {
+            addrs: vec![nobody, host.local_addr()],
+            run: RUN,
+            secret: SECRET,
+        };
+        let identity = Identity::generate();
+        assert_eq!(
+            fetch_manifest(&ticket, &identity).await,
+            Ok((host.peer(), manifest))
+        );
+
+        let wrong = Ticket {
+            secret: Secret([0; 16]),
+            ..ticket
+        };
+        assert_eq!(
+            fetch_manifest(&wrong, &identity).await,
+            Err(DialError::Refused(Refusal::WrongSecret))
+        );
+        let too_long = QuicConfig {
+            manifest: Bytes::from(vec![0; MAX_MANIFEST + 1]),
+            ..config()
+        };
+        assert!(matches!(
+            QuicLink::start(&identity, too_long),
+            Err(StartError::ManifestTooLong(_))
+        ));
+    }
+
+    #[tokio::test]
+    async fn bad_addresses_are_clear_errors() {
+        let mut a = start(config());
+        let taken = QuicConfig {
+            listen: a.local_addr(),
+            ..config()
+        };
+        let error = QuicLink::start(&Identity::generate(), taken).err().unwrap();
+        assert!(matches!(error, StartError::PortInUse(_)), "{error}");
+        let foreign = QuicConfig {
+            listen: SocketAddr::from(([192, 0, 2, 1], 0)),
+            ..config()
+        };
+        assert!(matches!(
+            QuicLink::start(&Identity::generate(), foreign),
+            Err(StartError::Bind(..))
+        ));
+
+        let peer = PeerId([5; 32]);
+        for addresses in [
+            &[][..],
+            &["nonsense".to_owned()],
+            &["127.0.0.1:port".to_owned()],
+        ] {
+            assert!(
+                matches!(
+                    dial_error(&mut a, peer, addresses).await,
+                    DialError::NoAddress(_)
+                ),
+                "{addresses:?}"
+            );
+        }
+        let error = dial_error(
+            &mut a,
+            peer,
+            &["127.0.0.1:9".to_owned(), "[::1]:0".to_owned()],
+        )
+        .await;
+        assert!(matches!(error, DialError::Unreachable(_)), "{error}");
+        assert!(own_addresses(a.local_addr()).contains(&a.local_addr()));
+    }
+}

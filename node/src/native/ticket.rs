@@ -1,0 +1,337 @@
+//! Tickets: the one line of text that lets somebody join a run.
+//!
+//! A ticket says where to dial, which run, and a secret that proves the right to take part. It must know
+//! nothing of connections; that the secret never crosses the wire is the handshake's business.
+
+use annulus_core::RunId;
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
+
+/// Start of every ticket's text; the number is the format's version.
+const START: &str = "annulus1";
+
+/// Crockford's base 32: no letter that is taken for a digit, case does not matter.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// Most addresses in one ticket.
+const MAX_ADDRESSES: usize = 16;
+
+/// Bytes of BLAKE3 at the end: a mistyped ticket passes once in four thousand million.
+const CHECKSUM: usize = 4;
+
+/// Longest text that is looked at: [`MAX_ADDRESSES`] IPv6 addresses need about 620 characters.
+const MAX_TEXT: usize = 1024;
+
+/// All that a newcomer needs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Ticket {
+    /// Where members of the run listen.
+    pub addrs: Vec<SocketAddr>,
+    /// The run, by the hash of its manifest.
+    pub run: RunId,
+    /// Known to the run's members alone.
+    pub secret: Secret,
+}
+
+/// A run's secret: 128 random bits, out of reach of guessing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Secret(pub [u8; 16]);
+
+impl Secret {
+    /// A fresh one from the operating system's generator.
+    pub fn generate() -> Self {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for Secret {
+    /// Says nothing, so that no log gives it away.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Ticket {{ addrs: {:?}, run: {}, secret: .. }}",
+            self.addrs, self.run
+        )
+    }
+}
+
+impl fmt::Display for Ticket {
+    /// The text to hand on. It contains the secret. Addresses beyond the sixteenth are left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = Vec::with_capacity(64);
+        bytes.extend(self.run.0);
+        bytes.extend(self.secret.0);
+        for addr in self.addrs.iter().take(MAX_ADDRESSES) {
+            match addr.ip() {
+                IpAddr::V4(ip) => {
+                    bytes.push(4);
+                    bytes.extend(ip.octets());
+                }
+                IpAddr::V6(ip) => {
+                    bytes.push(6);
+                    bytes.extend(ip.octets());
+                }
+            }
+            bytes.extend(addr.port().to_be_bytes());
+        }
+        bytes.extend(checksum(&bytes));
+        write!(f, "{START}{}", encode(&bytes))
+    }
+}
+
+impl FromStr for Ticket {
+    type Err = TicketError;
+
+    fn from_str(text: &str) -> Result<Self, TicketError> {
+        let text = text.trim();
+        if text.len() > MAX_TEXT {
+            return Err(TicketError::TooLong);
+        }
+        let lower = text.to_ascii_lowercase();
+        let body = match lower.strip_prefix(START) {
+            Some(body) => body,
+            None if lower.starts_with("annulus") => return Err(TicketError::OtherVersion),
+            None => return Err(TicketError::NoTicket),
+        };
+        let bytes = decode(body)?;
+        let (payload, sum) = bytes
+            .split_last_chunk::<CHECKSUM>()
+            .ok_or(TicketError::Cut)?;
+        if checksum(payload) != *sum {
+            return Err(TicketError::Mistyped);
+        }
+        let (run, rest) = payload.split_first_chunk().ok_or(TicketError::Cut)?;
+        let (secret, mut rest) = rest.split_first_chunk().ok_or(TicketError::Cut)?;
+        let mut addrs = vec![];
+        while let [kind, after @ ..] = rest {
+            let (ip, after) = match kind {
+                4 => after
+                    .split_first_chunk::<4>()
+                    .map(|(ip, after)| (IpAddr::from(*ip), after)),
+                6 => after
+                    .split_first_chunk::<16>()
+                    .map(|(ip, after)| (IpAddr::from(*ip), after)),
+                _ => return Err(TicketError::OtherVersion),
+            }
+            .ok_or(TicketError::Cut)?;
+            let (port, after) = after.split_first_chunk().ok_or(TicketError::Cut)?;
+            addrs.push(SocketAddr::new(ip, u16::from_be_bytes(*port)));
+            rest = after;
+        }
+        if addrs.is_empty() || addrs.len() > MAX_ADDRESSES {
+            return Err(TicketError::Addresses(addrs.len()));
+        }
+        Ok(Self {
+            addrs,
+            run: RunId(*run),
+            secret: Secret(*secret),
+        })
+    }
+}
+
+/// What is wrong with a ticket's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TicketError {
+    /// It does not look like a ticket at all.
+    NoTicket,
+    /// It is a ticket of another release.
+    OtherVersion,
+    /// It holds a character that no ticket has.
+    Character(char),
+    /// It was altered or is not whole.
+    Mistyped,
+    /// It is too short to be whole.
+    Cut,
+    /// It is longer than any ticket.
+    TooLong,
+    /// It names no address, or too many.
+    Addresses(usize),
+}
+
+impl fmt::Display for TicketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoTicket => write!(
+                f,
+                "this is no ticket: a ticket starts with `{START}`. `annulus train` prints one when it starts"
+            ),
+            Self::OtherVersion => write!(
+                f,
+                "this ticket was made by another release of annulus: use the same release on all machines"
+            ),
+            Self::Character(c) => write!(
+                f,
+                "the ticket holds {c:?}, which no ticket has: copy it again"
+            ),
+            Self::Mistyped => write!(
+                f,
+                "the ticket is mistyped or not whole (its checksum does not fit): copy all of it again"
+            ),
+            Self::Cut => write!(
+                f,
+                "the ticket is not whole: copy all of it, it is one long word"
+            ),
+            Self::TooLong => write!(
+                f,
+                "this text is longer than any ticket: copy the ticket alone"
+            ),
+            Self::Addresses(0) => {
+                write!(f, "the ticket names no address to dial: ask for a new one")
+            }
+            Self::Addresses(n) => {
+                write!(
+                    f,
+                    "the ticket names {n} addresses, {MAX_ADDRESSES} are allowed: ask for a new one"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for TicketError {}
+
+fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
+    let hash = blake3::derive_key("annulus 1 ticket checksum", bytes);
+    *hash
+        .first_chunk()
+        .expect("a hash is longer than a checksum")
+}
+
+/// Five bits a character, the last one filled with zeros.
+fn encode(bytes: &[u8]) -> String {
+    let bit = |i: usize| bytes.get(i / 8).map_or(0, |byte| byte >> (7 - i % 8) & 1);
+    (0..(bytes.len() * 8).div_ceil(5))
+        .map(|c| (0..5).fold(0, |value, i| value << 1 | bit(c * 5 + i)))
+        .map(|value: u8| char::from(ALPHABET[usize::from(value)]))
+        .collect()
+}
+
+/// The inverse of [`encode`] for lower-case text. Takes the look-alikes `o`, `i` and `l` for digits.
+fn decode(text: &str) -> Result<Vec<u8>, TicketError> {
+    let (mut bytes, mut held, mut bits) = (vec![], 0u32, 0);
+    for c in text.chars() {
+        let plain = match c {
+            'o' => b'0',
+            'i' | 'l' => b'1',
+            c => u8::try_from(c).map_err(|_| TicketError::Character(c))?,
+        };
+        let value = ALPHABET
+            .iter()
+            .position(|&a| a == plain)
+            .ok_or(TicketError::Character(c))?;
+        held = held << 5 | value as u32;
+        bits += 5;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push((held >> bits) as u8);
+            held &= (1 << bits) - 1;
+        }
+    }
+    // A whole character too many, or set bits in the filling, would be a second text of the same ticket.
+    if bits >= 5 || held != 0 {
+        return Err(TicketError::Mistyped);
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tickets() -> impl Strategy<Value = Ticket> {
+        let addr = (any::<IpAddr>(), any::<u16>()).prop_map(|(ip, port)| SocketAddr::new(ip, port));
+        (
+            prop::collection::vec(addr, 1..=MAX_ADDRESSES),
+            any::<[u8; 32]>(),
+            any::<[u8; 16]>(),
+        )
+            .prop_map(|(addrs, run, secret)| Ticket {
+                addrs,
+                run: RunId(run),
+                secret: Secret(secret),
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn a_ticket_comes_back(ticket in tickets()) {
+            let text = ticket.to_string();
+            prop_assert!(text.len() <= MAX_TEXT);
+            prop_assert_eq!(&text.parse::<Ticket>().unwrap(), &ticket);
+            prop_assert_eq!(&format!(" {}\n", text.to_uppercase()).parse::<Ticket>().unwrap(), &ticket);
+        }
+
+        #[test]
+        fn a_typing_error_is_told(ticket in tickets(), at in any::<prop::sample::Index>(), to in 0usize..32) {
+            let mut text = ticket.to_string().into_bytes();
+            let at = START.len() + at.index(text.len() - START.len());
+            prop_assume!(text[at] != ALPHABET[to]);
+            text[at] = ALPHABET[to];
+            prop_assert!(String::from_utf8(text).unwrap().parse::<Ticket>().is_err());
+        }
+
+        #[test]
+        fn a_cut_ticket_is_told(ticket in tickets(), to in any::<prop::sample::Index>()) {
+            let text = ticket.to_string();
+            prop_assert!(text[..to.index(text.len())].parse::<Ticket>().is_err());
+        }
+
+        #[test]
+        fn any_text_is_an_error_and_no_panic(text in "\\PC*", body in "[0-9a-z]*") {
+            prop_assert!(text.parse::<Ticket>().is_err());
+            let text = format!("{START}{}", body);
+            prop_assert!(text.parse::<Ticket>().is_err());
+        }
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let ticket = Ticket {
+            addrs: vec!["192.0.2.7:4100".parse().unwrap()],
+            run: RunId([3; 32]),
+            secret: Secret([99; 16]),
+        };
+        let text = ticket.to_string();
+        assert!(text.len() < 110, "{text}");
+        assert_eq!("hello".parse::<Ticket>(), Err(TicketError::NoTicket));
+        assert_eq!(
+            text.replacen("annulus1", "annulus9", 1).parse::<Ticket>(),
+            Err(TicketError::OtherVersion)
+        );
+        assert_eq!(
+            format!("{text}!").parse::<Ticket>(),
+            Err(TicketError::Character('!'))
+        );
+        assert_eq!("annulus1".parse::<Ticket>(), Err(TicketError::Cut));
+        assert_eq!(
+            "a".repeat(2000).parse::<Ticket>(),
+            Err(TicketError::TooLong)
+        );
+        assert_eq!(
+            Ticket {
+                addrs: vec![],
+                ..ticket.clone()
+            }
+            .to_string()
+            .parse::<Ticket>(),
+            Err(TicketError::Addresses(0))
+        );
+        let shown = format!("{ticket:?} {:?}", ticket.secret);
+        assert!(
+            !shown.contains("99") && !shown.contains("6363"),
+            "the secret shows in {shown}"
+        );
+    }
+}
