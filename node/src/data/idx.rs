@@ -1,0 +1,455 @@
+//! Images and labels in IDX files, the format of MNIST and its relatives, plain or gzipped.
+//!
+//! An IDX file is two zero bytes, a type byte, the number of dimensions, each dimension as a
+//! big-endian `u32`, then the elements. Only unsigned bytes are read: that is what images and
+//! labels are. See <https://yann.lecun.org/exdb/mnist/>.
+//!
+//! A header is never believed: memory grows with the bytes that really arrive, up to a bound.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+
+use super::{DataError, Images, Split};
+
+/// The most elements a file may hold: EMNIST's largest split, the largest relative of MNIST in
+/// common use, holds 0.64 billion.
+const MAX_ELEMENTS: u64 = 1 << 30;
+
+/// The type byte of unsigned bytes.
+const UNSIGNED_BYTE: u8 = 0x08;
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// One set's images and labels under the names that they usually have, without `.gz`.
+struct Names {
+    images: &'static [&'static str],
+    labels: &'static [&'static str],
+}
+
+const TRAIN: Names = Names {
+    images: &[
+        "train-images-idx3-ubyte",
+        "train-images.idx3-ubyte",
+        "images-idx3-ubyte",
+        "images",
+    ],
+    labels: &[
+        "train-labels-idx1-ubyte",
+        "train-labels.idx1-ubyte",
+        "labels-idx1-ubyte",
+        "labels",
+    ],
+};
+
+const TEST: Names = Names {
+    images: &["t10k-images-idx3-ubyte", "t10k-images.idx3-ubyte"],
+    labels: &["t10k-labels-idx1-ubyte", "t10k-labels.idx1-ubyte"],
+};
+
+const EXPECTED: &str = "IDX files such as train-images-idx3-ubyte.gz and \
+     train-labels-idx1-ubyte.gz, with t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz \
+     as the test set (each with or without .gz)";
+
+/// Reads the images and labels in `folder`.
+///
+/// With both a training and a test set (`train-*` and `t10k-*`) each is what its name says. With
+/// only one of them, its last fifth is held out as the test set and the rest is trained on: the
+/// 10,000 images of `t10k-*` alone make 8,000 and 2,000.
+///
+/// # Errors
+///
+/// If no set is found, or a file is unreadable, truncated, too long, or does not fit the others.
+pub fn read_folder(folder: &Path) -> Result<Split, DataError> {
+    let train = read_set(folder, &TRAIN)?;
+    let test = read_set(folder, &TEST)?;
+    match (train, test) {
+        (Some((_, train)), Some((test_path, test))) => {
+            if (train.rows, train.columns) != (test.rows, test.columns) {
+                return Err(malformed(
+                    &test_path,
+                    format!(
+                        "its images are {} x {} pixels, but the training images are {} x {}; \
+                         both sets must come from one source",
+                        test.rows, test.columns, train.rows, train.columns
+                    ),
+                ));
+            }
+            Ok(Split { train, test })
+        }
+        (Some((path, only)), None) | (None, Some((path, only))) => hold_out_last_fifth(&path, only),
+        (None, None) => Err(DataError::NothingFound {
+            folder: folder.to_owned(),
+            expected: EXPECTED,
+        }),
+    }
+}
+
+fn hold_out_last_fifth(path: &Path, images: Images) -> Result<Split, DataError> {
+    let held_out = images.len() / 5;
+    if held_out == 0 {
+        return Err(malformed(
+            path,
+            format!(
+                "it holds {} images, too few to train on and to hold some out; at least 5 are \
+                 needed",
+                images.len()
+            ),
+        ));
+    }
+    let at = images.len() - held_out;
+    let (train, test) = images.split_off(at);
+    Ok(Split { train, test })
+}
+
+/// Reads one set, if any of its files is there; also returns the path of its images.
+fn read_set(folder: &Path, names: &Names) -> Result<Option<(PathBuf, Images)>, DataError> {
+    let images_path = find(folder, names.images)?;
+    let labels_path = find(folder, names.labels)?;
+    let (images_path, labels_path) = match (images_path, labels_path) {
+        (None, None) => return Ok(None),
+        (Some(images), Some(labels)) => (images, labels),
+        (Some(images), None) => {
+            return Err(malformed(
+                &images,
+                format!("its labels are missing; put {} beside it", names.labels[0]),
+            ));
+        }
+        (None, Some(labels)) => {
+            return Err(malformed(
+                &labels,
+                format!("its images are missing; put {} beside it", names.images[0]),
+            ));
+        }
+    };
+    let (dimensions, pixels) = read_file::<3>(&images_path)?;
+    let ([label_count], labels) = read_file::<1>(&labels_path)?;
+    let [count, rows, columns] = dimensions;
+    if count != label_count {
+        return Err(malformed(
+            &labels_path,
+            format!(
+                "it holds {label_count} labels, but {} holds {count} images; take both files \
+                 from one source",
+                images_path.display()
+            ),
+        ));
+    }
+    let images = Images {
+        pixels,
+        labels,
+        rows,
+        columns,
+    };
+    Ok(Some((images_path, images)))
+}
+
+/// The first of `names` in `folder`, plain or with `.gz`.
+fn find(folder: &Path, names: &[&str]) -> Result<Option<PathBuf>, DataError> {
+    let metadata = std::fs::metadata(folder).map_err(|source| read_error(folder, source))?;
+    if !metadata.is_dir() {
+        return Err(malformed(
+            folder,
+            "it is a file; give the folder that holds the IDX files".to_owned(),
+        ));
+    }
+    let candidates = names
+        .iter()
+        .flat_map(|name| [folder.join(name), folder.join(format!("{name}.gz"))]);
+    Ok(candidates.into_iter().find(|path| path.is_file()))
+}
+
+/// Reads one file with `D` dimensions.
+fn read_file<const D: usize>(path: &Path) -> Result<([usize; D], Vec<u8>), DataError> {
+    let open = || File::open(path).map_err(|source| read_error(path, source));
+    let mut magic = Vec::with_capacity(2);
+    open()?
+        .take(2)
+        .read_to_end(&mut magic)
+        .map_err(|source| read_error(path, source))?;
+    let file = BufReader::new(open()?);
+    if magic == GZIP_MAGIC {
+        parse(path, MultiGzDecoder::new(file))
+    } else {
+        parse(path, file)
+    }
+}
+
+/// Reads header and elements, and checks that nothing is missing or left over.
+fn parse<const D: usize>(
+    path: &Path,
+    mut reader: impl Read,
+) -> Result<([usize; D], Vec<u8>), DataError> {
+    let mut head = [0; 4];
+    read_header(path, &mut reader, &mut head)?;
+    if head != [0, 0, UNSIGNED_BYTE, D as u8] {
+        return Err(malformed(
+            path,
+            format!(
+                "it starts with {head:02x?}, where an IDX file of bytes in {D} dimension(s) \
+                 starts with [00, 00, 08, {D:02x}]; it is another kind of file or damaged, get \
+                 it anew"
+            ),
+        ));
+    }
+    let mut dimensions = [0; D];
+    let mut elements = 1u64;
+    for dimension in &mut dimensions {
+        let mut bytes = [0; 4];
+        read_header(path, &mut reader, &mut bytes)?;
+        let size = u32::from_be_bytes(bytes);
+        elements = elements.saturating_mul(u64::from(size));
+        *dimension = size as usize;
+    }
+    if elements == 0 || elements > MAX_ELEMENTS {
+        return Err(malformed(
+            path,
+            format!(
+                "its header claims the dimensions {dimensions:?}, which is not between 1 and \
+                 {MAX_ELEMENTS} bytes; the file is damaged, get it anew"
+            ),
+        ));
+    }
+    // One byte more than wanted shows whether something is left over.
+    let mut data = Vec::new();
+    reader
+        .take(elements + 1)
+        .read_to_end(&mut data)
+        .map_err(|source| damaged(path, &source))?;
+    let found = data.len() as u64;
+    if found != elements {
+        let problem = if found < elements {
+            format!("it ends after {found} of the {elements} bytes that its header announces")
+        } else {
+            format!("it goes on after the {elements} bytes that its header announces")
+        };
+        return Err(malformed(
+            path,
+            format!("{problem}; the file is damaged, get it anew"),
+        ));
+    }
+    Ok((dimensions, data))
+}
+
+fn read_header(path: &Path, reader: &mut impl Read, bytes: &mut [u8]) -> Result<(), DataError> {
+    reader
+        .read_exact(bytes)
+        .map_err(|source| damaged(path, &source))
+}
+
+/// An error while reading the content: a truncated file, or a gzip stream that is not one.
+fn damaged(path: &Path, source: &std::io::Error) -> DataError {
+    malformed(
+        path,
+        format!("its content cannot be read ({source}); the file is damaged, get it anew"),
+    )
+}
+
+fn read_error(path: &Path, source: std::io::Error) -> DataError {
+    DataError::Read {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn malformed(path: &Path, problem: String) -> DataError {
+    DataError::Malformed {
+        path: path.to_owned(),
+        problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    /// A folder that is removed with its files.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("annulus-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn put(&self, name: &str, bytes: &[u8]) {
+            std::fs::write(self.0.join(name), bytes).unwrap();
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            // A folder that stays behind in the temporary directory harms nobody.
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn idx(dimensions: &[u32], data: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0, 0, UNSIGNED_BYTE, dimensions.len() as u8];
+        for dimension in dimensions {
+            bytes.extend(dimension.to_be_bytes());
+        }
+        bytes.extend(data);
+        bytes
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn problem(folder: &Folder) -> String {
+        let message = read_folder(&folder.0).unwrap_err().to_string();
+        assert!(
+            message.contains(&*folder.0.to_string_lossy()),
+            "the message must name the file: {message}"
+        );
+        message
+    }
+
+    #[test]
+    fn a_training_and_a_test_set_are_read_plain_and_gzipped() {
+        let folder = Folder::new("both");
+        folder.put("train-images-idx3-ubyte", &idx(&[2, 2, 1], &[1, 2, 3, 4]));
+        folder.put("train-labels.idx1-ubyte", &idx(&[2], &[7, 8]));
+        folder.put(
+            "t10k-images-idx3-ubyte.gz",
+            &gzip(&idx(&[1, 2, 1], &[5, 6])),
+        );
+        folder.put("t10k-labels-idx1-ubyte.gz", &gzip(&idx(&[1], &[9])));
+        let split = read_folder(&folder.0).unwrap();
+        assert_eq!(split.train.labels, [7, 8]);
+        assert_eq!(split.train.pixels_of(1), [3, 4]);
+        assert_eq!((split.train.rows, split.train.columns), (2, 1));
+        assert_eq!(split.test.pixels, [5, 6]);
+        assert_eq!(split.test.labels, [9]);
+    }
+
+    #[test]
+    fn the_last_fifth_of_a_single_set_is_held_out() {
+        let folder = Folder::new("single");
+        let data: Vec<u8> = (0..11).collect();
+        folder.put("images", &idx(&[11, 1, 1], &data));
+        folder.put("labels.gz", &gzip(&idx(&[11], &data)));
+        let split = read_folder(&folder.0).unwrap();
+        assert_eq!(split.train.labels, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(split.test.labels, [9, 10]);
+        assert_eq!(split.test.pixels, [9, 10]);
+    }
+
+    #[test]
+    fn a_missing_or_empty_folder_says_what_it_should_hold() {
+        let folder = Folder::new("empty");
+        assert!(problem(&folder).contains("train-images-idx3-ubyte.gz"));
+        folder.put("file", b"");
+        let error = read_folder(&folder.0.join("file")).unwrap_err();
+        assert!(error.to_string().contains("give the folder"));
+        let error = read_folder(&folder.0.join("absent")).unwrap_err();
+        assert!(matches!(error, DataError::Read { .. }));
+    }
+
+    #[test]
+    fn images_without_labels_are_refused() {
+        let folder = Folder::new("unlabelled");
+        folder.put("images", &idx(&[5, 1, 1], &[0; 5]));
+        assert!(problem(&folder).contains("its labels are missing"));
+    }
+
+    #[test]
+    fn counts_that_differ_are_refused() {
+        let folder = Folder::new("counts");
+        folder.put("images", &idx(&[5, 1, 1], &[0; 5]));
+        folder.put("labels", &idx(&[6], &[0; 6]));
+        assert!(problem(&folder).contains("6 labels"));
+    }
+
+    #[test]
+    fn sets_of_different_size_are_refused() {
+        let folder = Folder::new("sizes");
+        folder.put("train-images-idx3-ubyte", &idx(&[1, 2, 2], &[0; 4]));
+        folder.put("train-labels-idx1-ubyte", &idx(&[1], &[0]));
+        folder.put("t10k-images-idx3-ubyte", &idx(&[1, 2, 3], &[0; 6]));
+        folder.put("t10k-labels-idx1-ubyte", &idx(&[1], &[0]));
+        assert!(problem(&folder).contains("2 x 3"));
+    }
+
+    #[test]
+    fn every_truncation_is_refused() {
+        let folder = Folder::new("truncated");
+        folder.put("labels", &idx(&[5], &[0; 5]));
+        let whole = idx(&[5, 1, 2], &[3; 10]);
+        for length in 0..whole.len() {
+            folder.put("images", &whole[..length]);
+            problem(&folder);
+        }
+        let packed = gzip(&whole);
+        std::fs::remove_file(folder.0.join("images")).unwrap();
+        for length in 0..packed.len() {
+            folder.put("images.gz", &packed[..length]);
+            problem(&folder);
+        }
+        folder.put("images.gz", &packed);
+        assert!(read_folder(&folder.0).is_ok());
+    }
+
+    #[test]
+    fn every_flipped_bit_in_a_gzipped_file_is_refused_or_harmless() {
+        let folder = Folder::new("flipped");
+        folder.put("labels", &idx(&[5], &[0; 5]));
+        let whole = idx(&[5, 1, 2], &[3; 10]);
+        let packed = gzip(&whole);
+        for bit in 0..packed.len() * 8 {
+            let mut damaged = packed.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            folder.put("images.gz", &damaged);
+            // The bits of gzip's header that carry no data may be flipped without harm.
+            if let Ok(split) = read_folder(&folder.0) {
+                assert_eq!(split.train.pixels, [3; 8]);
+            }
+        }
+    }
+
+    #[test]
+    fn trailing_bytes_are_refused() {
+        let folder = Folder::new("trailing");
+        folder.put("images", &idx(&[5, 1, 1], &[0; 6]));
+        folder.put("labels", &idx(&[5], &[0; 5]));
+        assert!(problem(&folder).contains("goes on after"));
+    }
+
+    #[test]
+    fn hostile_headers_allocate_nothing() {
+        let folder = Folder::new("hostile");
+        folder.put("labels", &idx(&[5], &[0; 5]));
+        for dimensions in [
+            [u32::MAX, u32::MAX, u32::MAX],
+            [1 << 30, 1, 1 << 1],
+            [0, 28, 28],
+        ] {
+            folder.put("images", &idx(&dimensions, &[]));
+            assert!(problem(&folder).contains("its header claims"));
+        }
+        // Within the bound, but with no data: only what arrives is allocated.
+        folder.put("images", &idx(&[1 << 20, 1, 1 << 10], &[0; 9]));
+        assert!(problem(&folder).contains("ends after 9"));
+    }
+
+    #[test]
+    fn other_kinds_of_file_are_refused() {
+        let folder = Folder::new("kinds");
+        folder.put("labels", &idx(&[5], &[0; 5]));
+        folder.put("images", b"\x89PNG\r\n\x1a\n0000000000000");
+        assert!(problem(&folder).contains("another kind of file"));
+        folder.put("images", &idx(&[5], &[0; 5]));
+        assert!(problem(&folder).contains("3 dimension(s)"));
+    }
+}

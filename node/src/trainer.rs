@@ -1,0 +1,985 @@
+//! A Burn model seen as one flat vector of `f32`: parameters in, sums of gradients out.
+//!
+//! [`Worker`] is all that the rest of a peer knows of training. Nothing here knows of peers, rounds
+//! or optimizers.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{DType, Device, Gradients, Tensor, TensorData, read_sync};
+
+use crate::core_types::{Layout, TensorSpec};
+use crate::device::{DeviceKind, OpenDevice};
+use crate::task::{Eval, Task};
+
+/// Trains on one device. A peer has one, on a thread of its own.
+pub trait Worker: Send {
+    /// Where each tensor lies in the flat vector.
+    fn layout(&self) -> &Layout;
+
+    /// Initial parameters, from the run's seed: the same on every call and every device.
+    fn init(&self) -> Vec<f32>;
+
+    /// Takes parameters and gives back the sum of the gradients over `samples`, in the same
+    /// allocation. No samples make a sum of zeros.
+    ///
+    /// # Errors
+    ///
+    /// If the arguments do not fit the task, the device fails, or the result is not finite. The
+    /// worker stays usable.
+    fn contribute(
+        &mut self,
+        params: Vec<f32>,
+        samples: &[u64],
+    ) -> Result<Contribution, WorkerError>;
+
+    /// How good these parameters are on held-out data; nothing if the task holds none out.
+    ///
+    /// # Errors
+    ///
+    /// If the arguments do not fit the model or the device fails.
+    fn evaluate(&mut self, params: &[f32]) -> Result<Option<Eval>, WorkerError>;
+
+    /// Whether equal parameters and samples make equal bits.
+    fn deterministic(&self) -> bool;
+
+    /// What computes, for people to read.
+    fn device_name(&self) -> &str;
+}
+
+/// A peer's part of a round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contribution {
+    /// Sum over the samples of the loss's gradients.
+    pub gradient: Vec<f32>,
+    /// Sum of the losses over the samples.
+    pub loss_sum: f32,
+    /// How many samples.
+    pub samples: u32,
+    /// How long it took.
+    pub compute: Duration,
+}
+
+/// Why a worker cannot do what was asked. Its state is unchanged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkerError {
+    /// The model has parts that cannot be trained by summing gradients.
+    Unsupported {
+        /// Which part, and what to do.
+        problem: String,
+    },
+    /// A vector of parameters of the wrong length.
+    WrongLength {
+        /// Length of the model's flat vector.
+        expected: usize,
+        /// Length of what was given.
+        found: usize,
+    },
+    /// A sample that the task does not have.
+    NoSuchSample {
+        /// Its number.
+        sample: u64,
+        /// How many samples there are.
+        samples: u64,
+    },
+    /// The task's loss is not one element with gradients.
+    BadLoss {
+        /// What it is.
+        problem: String,
+    },
+    /// The loss is NaN or infinite.
+    LossNotFinite,
+    /// The loss is finite, but a gradient is NaN or infinite.
+    GradientNotFinite {
+        /// The first tensor with such an element.
+        tensor: String,
+    },
+    /// The device gave up.
+    Device {
+        /// What it said.
+        reason: String,
+    },
+}
+
+impl std::fmt::Display for WorkerError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unsupported { problem } => write!(f, "this model cannot be trained: {problem}"),
+            Self::WrongLength { expected, found } => write!(
+                f,
+                "{found} parameters for a model of {expected}: the peers' models differ"
+            ),
+            Self::NoSuchSample { sample, samples } => {
+                write!(f, "no sample {sample}: the task has {samples}")
+            }
+            Self::BadLoss { problem } => write!(f, "the task's loss {problem}"),
+            Self::LossNotFinite => f.write_str(
+                "the loss is not finite: lower the learning rate, clip the gradient, or look for \
+                 bad data",
+            ),
+            Self::GradientNotFinite { tensor } => write!(
+                f,
+                "the gradient of {tensor} is not finite: lower the learning rate, clip the \
+                 gradient, or look for a division or logarithm of 0"
+            ),
+            Self::Device { reason } => write!(f, "the device failed: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for WorkerError {}
+
+/// What a trainer needs to know beside its task and device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrainerOptions {
+    /// The run's seed.
+    pub seed: u64,
+    /// Most samples that the device works on at once; 0 for as many as it is given.
+    pub micro_batch: usize,
+}
+
+/// Trains a task's model on one device.
+#[derive(Debug)]
+pub struct Trainer<T: Task> {
+    task: Arc<T>,
+    /// With autodiff.
+    device: Device,
+    device_kind: DeviceKind,
+    device_name: String,
+    options: TrainerOptions,
+    layout: Layout,
+    model: T::Model,
+}
+
+/// Burn's CPU backend has one random generator for the whole process. Initial parameters must not
+/// depend on what else draws from it (dropout in another worker), so they are made alone.
+static RANDOM: RwLock<()> = RwLock::new(());
+
+impl<T: Task> Trainer<T> {
+    /// Builds the model on `device`.
+    ///
+    /// # Errors
+    ///
+    /// If the model has no parameters, or some that cannot be trained by summing gradients.
+    pub fn new(
+        task: Arc<T>,
+        device: &OpenDevice,
+        options: TrainerOptions,
+    ) -> Result<Self, WorkerError> {
+        let (model, _) = initial_model(&*task, options.seed);
+        let layout = layout_of(&model)?;
+        let autodiff = device.device.clone().autodiff();
+        // The CPU backend is where the model is already; forking it would copy for nothing.
+        let model = match device.kind {
+            DeviceKind::Cpu => model,
+            DeviceKind::Gpu | DeviceKind::SoftwareGpu => model.fork(&autodiff),
+        };
+        Ok(Self {
+            task,
+            device: autodiff,
+            device_kind: device.kind,
+            device_name: device.name.clone(),
+            options,
+            layout,
+            model,
+        })
+    }
+
+    /// The sum of the gradients in `buffer`, and of the losses. [`Worker::contribute`] for where
+    /// a thread must not wait, as in a browser.
+    ///
+    /// # Errors
+    ///
+    /// As [`Worker::contribute`].
+    pub async fn gradient(
+        &mut self,
+        buffer: &mut [f32],
+        samples: &[u64],
+    ) -> Result<f32, WorkerError> {
+        let known = self.task.samples();
+        if let Some(&sample) = samples.iter().find(|sample| **sample >= known) {
+            return Err(WorkerError::NoSuchSample {
+                sample,
+                samples: known,
+            });
+        }
+        self.load(buffer)?;
+        buffer.fill(0.0);
+        let Some(&first) = samples.first() else {
+            return Ok(0.0);
+        };
+        // Shared with other workers, but not with the making of initial parameters.
+        let random = RANDOM.read().unwrap_or_else(PoisonError::into_inner);
+        // So that dropout is another one for other samples, yet the same when tried again.
+        self.device.seed(self.options.seed ^ first.rotate_left(32));
+        let at_once = match self.options.micro_batch {
+            0 => samples.len(),
+            size => size,
+        };
+        let mut on_device = None;
+        let mut loss_sum = 0.0;
+        for micro_batch in samples.chunks(at_once) {
+            let (sum, mut gradients) = self.backward(micro_batch)?;
+            if self.device_kind == DeviceKind::Cpu {
+                // Reading costs no more than a copy here, so each gradient is added as it comes.
+                loss_sum += read_scalar(sum).await?;
+                add_gradients(&self.model, &mut gradients, buffer)?;
+            } else {
+                let flat = flatten_gradients(&self.model, &mut gradients, sum);
+                on_device = Some(match on_device {
+                    None => flat,
+                    Some(total) => total + flat,
+                });
+            }
+        }
+        drop(random);
+        if let Some(total) = on_device {
+            let data = read(total).await?;
+            let values = as_floats(&data)?;
+            let (gradient, loss) = values.split_at(buffer.len());
+            buffer.copy_from_slice(gradient);
+            loss_sum = loss[0];
+        }
+        if !loss_sum.is_finite() {
+            return Err(WorkerError::LossNotFinite);
+        }
+        self.check_finite(buffer)?;
+        Ok(loss_sum)
+    }
+
+    /// [`Worker::evaluate`] for where a thread must not wait, as in a browser.
+    ///
+    /// # Errors
+    ///
+    /// As [`Worker::evaluate`].
+    pub async fn scores(&mut self, params: &[f32]) -> Result<Option<Eval>, WorkerError> {
+        self.load(params)?;
+        let device = self.device.clone().without_autodiff();
+        let Some(scores) = self.task.evaluate(&self.model.valid(), &device) else {
+            return Ok(None);
+        };
+        let loss = read_scalar(scores.loss).await?;
+        let accuracy = match scores.accuracy {
+            Some(accuracy) => Some(read_scalar(accuracy).await?),
+            None => None,
+        };
+        Ok(Some(Eval { loss, accuracy }))
+    }
+
+    /// Writes parameters to the device.
+    fn load(&mut self, params: &[f32]) -> Result<(), WorkerError> {
+        if params.len() != self.layout.len {
+            return Err(WorkerError::WrongLength {
+                expected: self.layout.len,
+                found: params.len(),
+            });
+        }
+        let mut load = Load {
+            rest: params,
+            device: &self.device,
+        };
+        // Clones share their tensors, so this copies nothing.
+        self.model = self.model.clone().map(&mut load);
+        Ok(())
+    }
+
+    /// The sum of the losses over a micro-batch, and its gradients.
+    fn backward(&self, samples: &[u64]) -> Result<(Tensor<1>, Gradients), WorkerError> {
+        let mean = self.task.loss(&self.model, samples, &self.device);
+        if mean.dims() != [1] {
+            return Err(WorkerError::BadLoss {
+                problem: format!(
+                    "has the shape {:?}; return the mean over the samples",
+                    mean.dims()
+                ),
+            });
+        }
+        let sum = mean.mul_scalar(samples.len() as f32);
+        if !sum.is_tracked() {
+            return Err(WorkerError::BadLoss {
+                problem: "does not depend on the model's parameters; compute it from them on the \
+                          device that is given, without detaching"
+                    .to_owned(),
+            });
+        }
+        let gradients = sum.backward();
+        Ok((sum.inner(), gradients))
+    }
+
+    fn check_finite(&self, gradient: &[f32]) -> Result<(), WorkerError> {
+        // Magnitudes in order of their bits, infinity and NaN last: a loop that vectorizes.
+        let largest = |values: &[f32]| values.iter().map(|v| v.abs().to_bits()).max();
+        let infinity = f32::INFINITY.to_bits();
+        if largest(gradient) < Some(infinity) {
+            return Ok(());
+        }
+        let tensor = self.layout.tensors.iter().find(|tensor| {
+            largest(&gradient[tensor.offset..tensor.offset + tensor.len()]) >= Some(infinity)
+        });
+        tensor.map_or(Ok(()), |tensor| {
+            Err(WorkerError::GradientNotFinite {
+                tensor: tensor.name.clone(),
+            })
+        })
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+impl<T: Task> Worker for Trainer<T> {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn init(&self) -> Vec<f32> {
+        initial_model(&*self.task, self.options.seed).1
+    }
+
+    fn contribute(
+        &mut self,
+        mut buffer: Vec<f32>,
+        samples: &[u64],
+    ) -> Result<Contribution, WorkerError> {
+        let start = std::time::Instant::now();
+        let loss_sum = read_sync(self.gradient(&mut buffer, samples))?;
+        Ok(Contribution {
+            gradient: buffer,
+            loss_sum,
+            samples: samples.len() as u32,
+            compute: start.elapsed(),
+        })
+    }
+
+    fn evaluate(&mut self, params: &[f32]) -> Result<Option<Eval>, WorkerError> {
+        read_sync(self.scores(params))
+    }
+
+    fn deterministic(&self) -> bool {
+        self.device_kind == DeviceKind::Cpu
+    }
+
+    fn device_name(&self) -> &str {
+        &self.device_name
+    }
+}
+
+/// The model as the seed makes it, on the CPU whatever device will train it, and its parameters.
+fn initial_model<T: Task>(task: &T, seed: u64) -> (T::Model, Vec<f32>) {
+    let _alone = RANDOM.write().unwrap_or_else(PoisonError::into_inner);
+    let cpu = Device::flex().autodiff();
+    cpu.seed(seed);
+    let model = task.model(&cpu);
+    // Burn draws a parameter when it is first looked at, so this fixes the order.
+    let mut collect = Collect::default();
+    model.visit(&mut collect);
+    (model, collect.params)
+}
+
+#[derive(Default)]
+struct Collect {
+    params: Vec<f32>,
+}
+
+impl ModuleVisitor for Collect {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let data = param.base().inner().into_data_as::<f32>();
+        // The data were just converted to this type.
+        let values = data.as_slice::<f32>().expect("f32 data");
+        self.params.extend_from_slice(values);
+    }
+}
+
+/// Lists the parameters in visiting order.
+fn layout_of<M: Module>(model: &M) -> Result<Layout, WorkerError> {
+    let mut list = List::default();
+    model.visit(&mut list);
+    let unsupported = |problem: String| Err(WorkerError::Unsupported { problem });
+    if let Some(problem) = list.problem {
+        return unsupported(problem);
+    }
+    if list.layout.len == 0 {
+        return unsupported("it has no parameters".to_owned());
+    }
+    Ok(list.layout)
+}
+
+#[derive(Default)]
+struct List {
+    path: Vec<String>,
+    layout: Layout,
+    problem: Option<String>,
+}
+
+impl ModuleVisitor for List {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.push(name.to_owned());
+        if container_type.ends_with(":BatchNorm") {
+            let problem = format!(
+                "{} is a batch normalization, whose running statistics no gradient carries to the \
+                 other peers; use group or layer normalization",
+                self.path.join(".")
+            );
+            self.problem.get_or_insert(problem);
+        }
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let name = self.path.join(".");
+        let tensor = param.base();
+        if tensor.dtype() != DType::F32 {
+            let problem = format!(
+                "{name} is of type {:?}; only f32 is trained",
+                tensor.dtype()
+            );
+            self.problem.get_or_insert(problem);
+        }
+        let spec = TensorSpec {
+            name,
+            shape: tensor.dims().to_vec(),
+            offset: self.layout.len,
+            // Biases and normalizations have one dimension. What is frozen has no gradient, and
+            // must not decay either.
+            decay: D > 1 && tensor.is_require_grad(),
+        };
+        self.layout.len += spec.len();
+        self.layout.tensors.push(spec);
+    }
+}
+
+/// Replaces the parameters, in visiting order.
+struct Load<'a> {
+    rest: &'a [f32],
+    device: &'a Device,
+}
+
+impl ModuleMapper for Load<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let shape = param.shape();
+        let (values, rest) = self.rest.split_at(shape.num_elements());
+        self.rest = rest;
+        param.map(|old| {
+            let data = TensorData::new(values.to_vec(), shape);
+            Tensor::from_data(data, self.device).set_require_grad(old.is_require_grad())
+        })
+    }
+}
+
+/// Adds each parameter's gradient to its place in `sum`. For the CPU, where reading is cheap.
+fn add_gradients<M: Module>(
+    model: &M,
+    gradients: &mut Gradients,
+    sum: &mut [f32],
+) -> Result<(), WorkerError> {
+    struct Add<'a> {
+        gradients: &'a mut Gradients,
+        rest: &'a mut [f32],
+        error: Option<WorkerError>,
+    }
+
+    impl ModuleVisitor for Add<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let tensor = param.base();
+            let rest = std::mem::take(&mut self.rest);
+            let (place, rest) = rest.split_at_mut(tensor.shape().num_elements());
+            self.rest = rest;
+            // What is frozen, or takes no part in the loss, has none and adds nothing.
+            let Some(gradient) = tensor.grad_remove(self.gradients) else {
+                return;
+            };
+            let added = read_sync(read(gradient)).and_then(|data| {
+                for (sum, value) in place.iter_mut().zip(as_floats(&data)?) {
+                    *sum += value;
+                }
+                Ok(())
+            });
+            if let Err(error) = added {
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+
+    let mut add = Add {
+        gradients,
+        rest: sum,
+        error: None,
+    };
+    model.visit(&mut add);
+    add.error.map_or(Ok(()), Err)
+}
+
+/// All gradients and then the loss as one vector, so that a GPU is read once.
+fn flatten_gradients<M: Module>(
+    model: &M,
+    gradients: &mut Gradients,
+    loss: Tensor<1>,
+) -> Tensor<1> {
+    struct Flatten<'a> {
+        gradients: &'a mut Gradients,
+        device: Device,
+        parts: Vec<Tensor<1>>,
+    }
+
+    impl ModuleVisitor for Flatten<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let tensor = param.base();
+            let length = tensor.shape().num_elements();
+            self.parts.push(match tensor.grad_remove(self.gradients) {
+                Some(gradient) => gradient.reshape([length]),
+                None => Tensor::zeros([length], &self.device),
+            });
+        }
+    }
+
+    let mut flatten = Flatten {
+        gradients,
+        device: loss.device(),
+        parts: Vec::new(),
+    };
+    model.visit(&mut flatten);
+    flatten.parts.push(loss);
+    Tensor::cat(flatten.parts, 0)
+}
+
+async fn read<const D: usize>(tensor: Tensor<D>) -> Result<TensorData, WorkerError> {
+    let data = tensor.into_data_async().await;
+    data.map_err(|error| WorkerError::Device {
+        reason: error.to_string(),
+    })
+}
+
+fn as_floats(data: &TensorData) -> Result<&[f32], WorkerError> {
+    data.as_slice().map_err(|error| WorkerError::Device {
+        reason: format!("it gave values of another type than f32: {error:?}"),
+    })
+}
+
+async fn read_scalar(tensor: Tensor<1>) -> Result<f32, WorkerError> {
+    let data = read(tensor).await?;
+    match as_floats(&data)? {
+        [value] => Ok(*value),
+        values => Err(WorkerError::BadLoss {
+            problem: format!("or score has {} elements; return the mean", values.len()),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use burn::module::Module;
+    use burn::nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig};
+    use burn::tensor::activation::tanh;
+
+    use super::*;
+    use crate::core_types::Digest;
+    use crate::device::{self, DeviceChoice, DeviceError};
+    use crate::task::{Scores, TaskError};
+    use crate::tasks::digits::{Digits, DigitsConfig, ModelKind};
+
+    #[derive(Module, Debug)]
+    struct Curve {
+        first: Linear,
+        dropout: Dropout,
+        second: Linear,
+    }
+
+    /// Fits a curve through 32 points; what may go wrong goes wrong on demand.
+    #[derive(Debug, Default)]
+    struct Points {
+        dropout: f64,
+        fault: Fault,
+    }
+
+    #[derive(Debug, Default, PartialEq)]
+    enum Fault {
+        #[default]
+        None,
+        LossPerSample,
+        Detached,
+        InfiniteGradient,
+    }
+
+    impl Task for Points {
+        type Model = Curve;
+        type Config = ();
+
+        const NAME: &'static str = "points";
+
+        fn new(_config: (), _data: Option<&Path>) -> Result<Self, TaskError> {
+            Ok(Self::default())
+        }
+
+        fn samples(&self) -> u64 {
+            32
+        }
+
+        fn digest(&self) -> Digest {
+            Digest::of(b"points")
+        }
+
+        fn model(&self, device: &Device) -> Curve {
+            Curve {
+                first: LinearConfig::new(1, 5).init(device),
+                dropout: DropoutConfig::new(self.dropout).init(),
+                second: LinearConfig::new(5, 1).init(device),
+            }
+        }
+
+        fn loss(&self, model: &Curve, samples: &[u64], device: &Device) -> Tensor<1> {
+            let x: Vec<f32> = samples.iter().map(|i| *i as f32 / 16.0 - 1.0).collect();
+            let shape = [samples.len(), 1];
+            let x = Tensor::<2>::from_data(TensorData::new(x, shape), device);
+            let hidden = model.dropout.forward(tanh(model.first.forward(x.clone())));
+            let error = model.second.forward(hidden) - x.powi_scalar(3);
+            match self.fault {
+                Fault::None => error.powi_scalar(2).mean(),
+                Fault::LossPerSample => error.flatten(0, 1),
+                Fault::Detached => error.detach().mean(),
+                // The square root of zero: a finite value with an infinite slope.
+                Fault::InfiniteGradient => (error * 0.0).sqrt().mean(),
+            }
+        }
+
+        fn evaluate(&self, model: &Curve, device: &Device) -> Option<Scores> {
+            let loss = self.loss(model, &[1, 3, 5], device);
+            Some(Scores {
+                loss,
+                accuracy: None,
+            })
+        }
+    }
+
+    fn points(task: Points) -> Trainer<Points> {
+        Trainer::new(
+            Arc::new(task),
+            &OpenDevice::cpu(),
+            TrainerOptions::default(),
+        )
+        .unwrap()
+    }
+
+    fn digits(config: DigitsConfig, device: &OpenDevice, micro_batch: usize) -> Trainer<Digits> {
+        let config = DigitsConfig {
+            train: 64,
+            test: 64,
+            ..config
+        };
+        let task = Arc::new(Digits::new(config, None).unwrap());
+        let options = TrainerOptions {
+            seed: 5,
+            micro_batch,
+        };
+        Trainer::new(task, device, options).unwrap()
+    }
+
+    fn mlp(micro_batch: usize) -> Trainer<Digits> {
+        digits(DigitsConfig::default(), &OpenDevice::cpu(), micro_batch)
+    }
+
+    fn assert_close(left: &[f32], right: &[f32], tolerance: f32) {
+        assert_eq!(left.len(), right.len());
+        let scale = left.iter().fold(0.0f32, |scale, v| scale.max(v.abs()));
+        for (index, (l, r)) in left.iter().zip(right).enumerate() {
+            assert!(
+                (l - r).abs() <= tolerance * scale,
+                "element {index}: {l} and {r} differ by more than {tolerance} of {scale}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_layout_names_every_parameter_in_visiting_order() {
+        let config = DigitsConfig {
+            model: ModelKind::Cnn,
+            hidden: 32,
+            ..DigitsConfig::default()
+        };
+        let trainer = digits(config, &OpenDevice::cpu(), 0);
+        let expected: [(&str, &[usize], bool); 8] = [
+            ("features.first.weight", &[8, 1, 3, 3], true),
+            ("features.first.bias", &[8], false),
+            ("features.second.weight", &[16, 8, 3, 3], true),
+            ("features.second.bias", &[16], false),
+            ("hidden.weight", &[784, 32], true),
+            ("hidden.bias", &[32], false),
+            ("output.weight", &[32, 10], true),
+            ("output.bias", &[10], false),
+        ];
+        let layout = trainer.layout();
+        let mut offset = 0;
+        assert_eq!(layout.tensors.len(), expected.len());
+        for (tensor, (name, shape, decay)) in layout.tensors.iter().zip(expected) {
+            assert_eq!(tensor.name, name);
+            assert_eq!(tensor.shape, shape);
+            assert_eq!((tensor.offset, tensor.decay), (offset, decay));
+            offset += tensor.len();
+        }
+        assert_eq!(layout.len, offset);
+        assert_eq!(trainer.init().len(), offset);
+    }
+
+    #[test]
+    fn parameters_written_to_the_model_are_read_back_in_place() {
+        let mut trainer = mlp(0);
+        let params: Vec<f32> = (0..trainer.layout.len).map(|i| i as f32).collect();
+        trainer.load(&params).unwrap();
+        let mut collect = Collect::default();
+        trainer.model.visit(&mut collect);
+        assert_eq!(collect.params, params);
+    }
+
+    #[test]
+    fn initial_parameters_depend_on_the_seed_alone() {
+        let trainer = points(Points::default());
+        let params = trainer.init();
+        // Another worker that draws random numbers all the time must not change them.
+        let busy = std::sync::atomic::AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut noisy = points(Points {
+                    dropout: 0.5,
+                    ..Points::default()
+                });
+                let params = noisy.init();
+                while busy.load(std::sync::atomic::Ordering::Relaxed) {
+                    noisy.contribute(params.clone(), &[1, 2, 3]).unwrap();
+                }
+            });
+            for _ in 0..200 {
+                assert_eq!(trainer.init(), params);
+            }
+            busy.store(false, std::sync::atomic::Ordering::Relaxed);
+        });
+        let options = TrainerOptions {
+            seed: 1,
+            micro_batch: 0,
+        };
+        let other = Trainer::new(Arc::clone(&trainer.task), &OpenDevice::cpu(), options);
+        assert_ne!(other.unwrap().init(), params);
+    }
+
+    #[test]
+    fn the_gradient_is_the_slope_of_the_sum_of_losses() {
+        let mut trainer = points(Points::default());
+        let samples = [0, 7, 7, 20, 31];
+        let params = trainer.init();
+        let result = trainer.contribute(params.clone(), &samples).unwrap();
+        assert_eq!(result.samples, 5);
+        let step = 1e-2;
+        let mut loss_at = |index: usize, change: f32| {
+            let mut moved = params.clone();
+            moved[index] += change;
+            trainer.contribute(moved, &samples).unwrap().loss_sum
+        };
+        let slopes: Vec<f32> = (0..params.len())
+            .map(|index| (loss_at(index, step) - loss_at(index, -step)) / (2.0 * step))
+            .collect();
+        assert_close(&slopes, &result.gradient, 2e-3);
+    }
+
+    #[test]
+    fn micro_batches_change_nothing_but_rounding() {
+        let samples: Vec<u64> = (0..64).collect();
+        let params = mlp(0).init();
+        let whole = mlp(0).contribute(params.clone(), &samples).unwrap();
+        for size in [16, 24, 64, 100] {
+            let parts = mlp(size).contribute(params.clone(), &samples).unwrap();
+            assert_close(&whole.gradient, &parts.gradient, 1e-5);
+            assert!((whole.loss_sum - parts.loss_sum).abs() < 1e-3);
+        }
+    }
+
+    #[test]
+    fn equal_arguments_make_equal_bits_on_the_cpu() {
+        let samples: Vec<u64> = (0..64).rev().collect();
+        // The wide one is large enough for its products to run on several threads.
+        for (model, hidden) in [
+            (ModelKind::Mlp, 128),
+            (ModelKind::Mlp, 1024),
+            (ModelKind::Cnn, 32),
+        ] {
+            let config = DigitsConfig {
+                model,
+                hidden,
+                ..DigitsConfig::default()
+            };
+            let make = || digits(config.clone(), &OpenDevice::cpu(), 48);
+            let mut trainer = make();
+            assert!(trainer.deterministic());
+            let params = trainer.init();
+            let first = trainer.contribute(params.clone(), &samples).unwrap();
+            for trainer in [&mut trainer, &mut make()] {
+                for _ in 0..5 {
+                    let again = trainer.contribute(params.clone(), &samples).unwrap();
+                    assert!(first.gradient == again.gradient, "{model:?} {hidden}");
+                    assert_eq!(first.loss_sum, again.loss_sum);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn dropout_is_the_same_for_the_same_samples() {
+        // In a process of its own no other worker would draw in between; here the lock stands in.
+        let mut trainer = points(Points {
+            dropout: 0.5,
+            ..Points::default()
+        });
+        let params = trainer.init();
+        let results: Vec<_> = (0..20)
+            .map(|first| trainer.contribute(params.clone(), &[first, 9]).unwrap())
+            .collect();
+        let without = points(Points::default())
+            .contribute(params, &[0, 9])
+            .unwrap();
+        assert_ne!(results[0].gradient, without.gradient);
+    }
+
+    #[test]
+    fn no_samples_make_a_sum_of_zeros_in_the_same_allocation() {
+        let mut trainer = points(Points::default());
+        let params = trainer.init();
+        let address = params.as_ptr();
+        let nothing = trainer.contribute(params, &[]).unwrap();
+        assert!(nothing.gradient.iter().all(|value| *value == 0.0));
+        assert_eq!((nothing.loss_sum, nothing.samples), (0.0, 0));
+        let something = trainer.contribute(nothing.gradient, &[1]).unwrap();
+        assert_eq!(something.gradient.as_ptr(), address);
+    }
+
+    #[test]
+    fn evaluation_leaves_no_trace() {
+        let mut trainer = mlp(0);
+        let params = trainer.init();
+        let before = trainer.contribute(params.clone(), &[1, 2]).unwrap();
+        let eval = trainer.evaluate(&params).unwrap().unwrap();
+        assert!((2.0..2.6).contains(&eval.loss), "untrained: {eval:?}");
+        assert!((0.0..0.5).contains(&eval.accuracy.unwrap()));
+        assert_eq!(trainer.evaluate(&params).unwrap(), Some(eval));
+        let after = trainer.contribute(params, &[1, 2]).unwrap();
+        assert_eq!(before.gradient, after.gradient);
+    }
+
+    #[test]
+    fn wrong_arguments_are_refused_and_the_worker_goes_on() {
+        let mut trainer = points(Points::default());
+        let length = WorkerError::WrongLength {
+            expected: 16,
+            found: 3,
+        };
+        assert_eq!(trainer.contribute(vec![0.0; 3], &[1]), Err(length.clone()));
+        assert_eq!(trainer.evaluate(&[0.0; 3]), Err(length));
+        let sample = WorkerError::NoSuchSample {
+            sample: 32,
+            samples: 32,
+        };
+        assert_eq!(trainer.contribute(trainer.init(), &[1, 32]), Err(sample));
+        assert!(trainer.contribute(trainer.init(), &[1, 31]).is_ok());
+    }
+
+    #[test]
+    fn what_is_not_finite_is_reported() {
+        let mut trainer = points(Points::default());
+        for bad in [f32::NAN, f32::INFINITY, 1e30] {
+            let mut params = trainer.init();
+            *params.last_mut().unwrap() = bad;
+            let result = trainer.contribute(params, &[1]);
+            assert_eq!(result, Err(WorkerError::LossNotFinite), "{bad}");
+        }
+        let mut trainer = points(Points {
+            fault: Fault::InfiniteGradient,
+            ..Points::default()
+        });
+        let result = trainer.contribute(trainer.init(), &[1]);
+        let tensor = "first.weight".to_owned();
+        assert_eq!(result, Err(WorkerError::GradientNotFinite { tensor }));
+    }
+
+    #[test]
+    fn a_loss_that_is_no_mean_is_refused() {
+        for fault in [Fault::LossPerSample, Fault::Detached] {
+            let mut trainer = points(Points {
+                fault,
+                ..Points::default()
+            });
+            let result = trainer.contribute(trainer.init(), &[1, 2]);
+            assert!(
+                matches!(result, Err(WorkerError::BadLoss { .. })),
+                "{result:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn batch_normalization_is_refused_by_name() {
+        #[derive(Module, Debug)]
+        struct Normalized {
+            norm: BatchNorm,
+        }
+        let norm = BatchNormConfig::new(4).init(&Device::flex());
+        let error = layout_of(&Normalized { norm }).unwrap_err().to_string();
+        assert!(error.contains("norm is a batch normalization"), "{error}");
+    }
+
+    #[test]
+    fn frozen_parameters_stay_in_the_vector_without_gradient_or_decay() {
+        #[derive(Module, Debug)]
+        struct Pair {
+            frozen: Linear,
+            free: Linear,
+        }
+        let device = Device::flex().autodiff();
+        let layer = || LinearConfig::new(2, 2).init(&device);
+        let pair = Pair {
+            frozen: layer().no_grad(),
+            free: layer(),
+        };
+        let layout = layout_of(&pair).unwrap();
+        let decay: Vec<bool> = layout.tensors.iter().map(|tensor| tensor.decay).collect();
+        assert_eq!(decay, [false, false, true, false]);
+        let x = Tensor::<2>::ones([1, 2], &device);
+        let mut gradients = pair.free.forward(pair.frozen.forward(x)).sum().backward();
+        let mut sum = vec![0.0; layout.len];
+        add_gradients(&pair, &mut gradients, &mut sum).unwrap();
+        assert!(sum[..6].iter().all(|value| *value == 0.0));
+        assert!(sum[6..].iter().any(|value| *value != 0.0));
+    }
+
+    #[test]
+    fn a_gpu_agrees_with_the_cpu() {
+        let gpu = match device::open(DeviceChoice::Gpu) {
+            Err(DeviceError::NoAdapter) => {
+                println!("skipped: this machine has no adapter, not even a software one");
+                return;
+            }
+            gpu => gpu.unwrap(),
+        };
+        println!("comparing the CPU with {}", gpu.name);
+        let samples: Vec<u64> = (0..40).collect();
+        for model in [ModelKind::Mlp, ModelKind::Cnn] {
+            let config = DigitsConfig {
+                model,
+                hidden: 32,
+                ..DigitsConfig::default()
+            };
+            let mut on_cpu = digits(config.clone(), &OpenDevice::cpu(), 16);
+            let mut on_gpu = digits(config, &gpu, 16);
+            assert!(!on_gpu.deterministic());
+            let params = on_cpu.init();
+            assert_eq!(on_gpu.init(), params);
+            let expected = on_cpu.contribute(params.clone(), &samples).unwrap();
+            let found = on_gpu.contribute(params.clone(), &samples).unwrap();
+            assert_close(&expected.gradient, &found.gradient, 1e-4);
+            assert!((expected.loss_sum - found.loss_sum).abs() < 1e-3);
+            let expected = on_cpu.evaluate(&params).unwrap().unwrap();
+            let found = on_gpu.evaluate(&params).unwrap().unwrap();
+            assert!((expected.loss - found.loss).abs() < 1e-4);
+            assert_eq!(expected.accuracy, found.accuracy);
+        }
+    }
+}
