@@ -1,0 +1,35 @@
+//! `annulus completions`: completion scripts.
+
+use super::error::Error;
+use clap_complete::Shell;
+use std::io::{self, Write};
+
+/// Print a script that completes commands and options in a shell.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Which shell.
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus completions bash > ~/.local/share/bash-completion/completions/annulus
+  annulus completions zsh > ~/.zfunc/_annulus
+  annulus completions fish > ~/.config/fish/completions/annulus.fish
+";
+
+/// Does it.
+pub fn run(args: Args) -> Result<(), Error> {
+    io::stdout()
+        .write_all(&script(args.shell))
+        .map_err(|e| Error::failed(format!("cannot write the script to standard output: {e}")))
+}
+
+/// The script of a shell.
+pub fn script(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut super::command(), "annulus", &mut script);
+    script
+}

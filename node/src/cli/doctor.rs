@@ -1,0 +1,382 @@
+//! `annulus doctor`: what this machine offers to a run, and what stands in its way.
+
+use super::error::Error;
+use super::human;
+use super::node::{Adapter, Node};
+use super::output::unix_ms;
+use super::terminal::{Color, Style};
+use crate::events::rfc3339;
+use serde::Serialize;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// Look at this machine: adapters, processor, memory, ports, clock.
+///
+/// Ends with exit code 0 if the machine can take part in a run; a missing graphics adapter does not prevent that.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The port to look at, UDP and TCP; 0 takes any free one.
+    #[arg(long, default_value_t = 0)]
+    pub port: u16,
+    /// Write one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus doctor
+  annulus doctor --port 4433
+  annulus doctor --json
+";
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub name: &'static str,
+    /// How it stands.
+    pub verdict: Verdict,
+    /// What was found, and what to do if it is not well.
+    pub text: String,
+}
+
+/// How something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// A run works without it, but less well.
+    Poor,
+    /// No run works like this.
+    Bad,
+}
+
+#[derive(Serialize)]
+struct Report {
+    version: &'static str,
+    findings: Vec<Finding>,
+    adapters: Vec<Adapter>,
+}
+
+/// Does it.
+pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
+    let adapters = node.adapters();
+    let findings = vec![
+        graphics(&adapters),
+        processor(),
+        memory(),
+        clock(unix_ms()),
+        loopback("loopback IPv4", Ipv4Addr::LOCALHOST.into()),
+        loopback("loopback IPv6", Ipv6Addr::LOCALHOST.into()).softened(),
+        port(args.port),
+        address().softened(),
+        folder(),
+    ];
+    let bad = findings.iter().filter(|f| f.verdict == Verdict::Bad).count();
+    let report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        findings,
+        adapters,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&report).expect("a report is plain data with text keys"));
+    } else {
+        print!("{}", tell(&report, Style::of_stdout()));
+    }
+    match bad {
+        0 => Ok(()),
+        n => Err(Error::failed(format!(
+            "this machine cannot take part in a run yet: {} marked `bad`, each with what to do about it",
+            human::plural(n as u64, "finding")
+        ))),
+    }
+}
+
+fn tell(report: &Report, style: Style) -> String {
+    let mut text = format!("annulus {}\n", report.version);
+    for finding in &report.findings {
+        let (color, word) = match finding.verdict {
+            Verdict::Good => (Color::Green, "good"),
+            Verdict::Poor => (Color::Yellow, "poor"),
+            Verdict::Bad => (Color::Red, "bad "),
+        };
+        text += &format!("  {} {:<14} {}\n", style.paint(color, word), finding.name, finding.text);
+    }
+    for adapter in &report.adapters {
+        let kind = if adapter.software { "software" } else { "hardware" };
+        text += &format!("--device {}: {} ({}, {kind})\n", adapter.device, adapter.name, adapter.backend);
+        for (name, value) in &adapter.limits {
+            text += &style.paint(Color::Dim, &format!("    {name:<44} {:>14}", human::grouped(*value)));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+impl Finding {
+    fn new(name: &'static str, verdict: Verdict, text: impl Into<String>) -> Self {
+        Self {
+            name,
+            verdict,
+            text: text.into(),
+        }
+    }
+
+    /// For what a run can do without.
+    fn softened(mut self) -> Self {
+        if self.verdict == Verdict::Bad {
+            self.verdict = Verdict::Poor;
+        }
+        self
+    }
+}
+
+fn graphics(adapters: &[Adapter]) -> Finding {
+    let name = "graphics";
+    if let Some(adapter) = adapters.iter().find(|a| !a.software) {
+        return Finding::new(name, Verdict::Good, format!("{} ({})", adapter.name, adapter.backend));
+    }
+    let text = match adapters.first() {
+        Some(adapter) => format!(
+            "only {}, which is software: --device auto takes the processor itself, which is faster",
+            adapter.name
+        ),
+        None => "no adapter: --device auto takes the processor. If there is a graphics card, install its Vulkan driver"
+            .to_owned(),
+    };
+    Finding::new(name, Verdict::Poor, text)
+}
+
+fn processor() -> Finding {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let model = proc_value("/proc/cpuinfo", "model name").map(|m| format!(", {m}")).unwrap_or_default();
+    let features = cpu_features().join(" ");
+    let text = format!("{} of {}{model} {features}", human::plural(threads, "thread"), std::env::consts::ARCH);
+    Finding::new("processor", Verdict::Good, text.trim_end())
+}
+
+/// Extensions that make training faster, of those that this processor has.
+fn cpu_features() -> Vec<&'static str> {
+    #[cfg(target_arch = "x86_64")]
+    let found = [
+        ("avx2", is_x86_feature_detected!("avx2")),
+        ("fma", is_x86_feature_detected!("fma")),
+        ("avx512f", is_x86_feature_detected!("avx512f")),
+    ];
+    #[cfg(not(target_arch = "x86_64"))]
+    let found: [(&str, bool); 0] = [];
+    found.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
+}
+
+/// Less free memory than this is too little for the smallest run, with a wide margin.
+const MEMORY_LOW_BYTES: f64 = 256e6;
+
+fn memory() -> Finding {
+    let kib = |key| -> Option<f64> { proc_value("/proc/meminfo", key)?.strip_suffix(" kB")?.trim().parse().ok() };
+    match (kib("MemTotal"), kib("MemAvailable")) {
+        (Some(total), Some(free)) => {
+            let text = format!("{} free of {}", human::bytes(free * 1024.0), human::bytes(total * 1024.0));
+            match free * 1024.0 < MEMORY_LOW_BYTES {
+                false => Finding::new("memory", Verdict::Good, text),
+                true => Finding::new("memory", Verdict::Poor, format!("{text}: close other programs")),
+            }
+        }
+        _ => Finding::new("memory", Verdict::Good, "not known on this system"),
+    }
+}
+
+/// The value behind `key :` in one of Linux's text files.
+fn proc_value(path: &str, key: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(key))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// Nobody runs this program before the day it was written: 2026-11-20.
+const CLOCK_AT_LEAST_UNIX_MS: u64 = 1_795_132_800_000;
+
+fn clock(unix_ms: u64) -> Finding {
+    let now = rfc3339(unix_ms);
+    if unix_ms < CLOCK_AT_LEAST_UNIX_MS {
+        let text = format!("{now} is in the past: set the clock, or browsers will refuse this peer's certificates");
+        return Finding::new("clock", Verdict::Bad, text);
+    }
+    Finding::new("clock", Verdict::Good, now)
+}
+
+/// Bytes of the datagrams that are tried: what QUIC sends at first on any path (RFC 9000, section 14.1).
+const DATAGRAM_BYTES: usize = 1200;
+/// Datagrams that are tried.
+const DATAGRAMS: usize = 8;
+/// How long to wait for something that takes microseconds.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+fn loopback(name: &'static str, ip: IpAddr) -> Finding {
+    match udp_round_trip(ip).and_then(|time| tcp_round_trip(ip).map(|()| time)) {
+        Ok(time) => Finding::new(name, Verdict::Good, format!("UDP and TCP reach {ip}; {} there and back", micros(time))),
+        Err(e) => Finding::new(
+            name,
+            Verdict::Bad,
+            format!("UDP or TCP does not reach {ip} ({e}): allow it in the firewall or the sandbox"),
+        ),
+    }
+}
+
+fn micros(time: Duration) -> String {
+    format!("{} us", time.as_micros())
+}
+
+/// Sends datagrams to itself by way of a second socket; the median time there and back.
+fn udp_round_trip(ip: IpAddr) -> io::Result<Duration> {
+    let near = UdpSocket::bind(SocketAddr::new(ip, 0))?;
+    let far = UdpSocket::bind(SocketAddr::new(ip, 0))?;
+    near.connect(far.local_addr()?)?;
+    far.connect(near.local_addr()?)?;
+    near.set_read_timeout(Some(PATIENCE))?;
+    far.set_read_timeout(Some(PATIENCE))?;
+    let mut times = Vec::with_capacity(DATAGRAMS);
+    let mut buffer = [0; DATAGRAM_BYTES];
+    for i in 0..DATAGRAMS {
+        let sent = [i as u8; DATAGRAM_BYTES];
+        let start = Instant::now();
+        near.send(&sent)?;
+        let n = far.recv(&mut buffer)?;
+        far.send(&buffer[..n])?;
+        let n = near.recv(&mut buffer)?;
+        times.push(start.elapsed());
+        if buffer[..n] != sent {
+            return Err(io::Error::other("a datagram came back changed"));
+        }
+    }
+    times.sort_unstable();
+    Ok(times[DATAGRAMS / 2])
+}
+
+fn tcp_round_trip(ip: IpAddr) -> io::Result<()> {
+    let listener = TcpListener::bind(SocketAddr::new(ip, 0))?;
+    let mut near = TcpStream::connect_timeout(&listener.local_addr()?, PATIENCE)?;
+    let (mut far, _) = listener.accept()?;
+    near.write_all(b"ring")?;
+    drop(near);
+    let mut text = String::new();
+    far.set_read_timeout(Some(PATIENCE))?;
+    far.read_to_string(&mut text)?;
+    if text == "ring" { Ok(()) } else { Err(io::Error::other("a stream came back changed")) }
+}
+
+/// Peers use UDP, pages TCP, of one number.
+fn port(wanted: u16) -> Finding {
+    let any = |port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+    let tried = UdpSocket::bind(any(wanted)).map_err(|e| ("UDP", e)).and_then(|udp| {
+        let port = udp.local_addr().map_err(|e| ("UDP", e))?.port();
+        TcpListener::bind(any(port)).map_err(|e| ("TCP", e))?;
+        Ok(port)
+    });
+    match tried {
+        Ok(port) => Finding::new("port", Verdict::Good, format!("{port} is free, UDP and TCP")),
+        Err((protocol, e)) => Finding::new(
+            "port",
+            Verdict::Bad,
+            format!("{protocol} port {wanted} cannot be had ({e}): choose another with --listen HOST:PORT"),
+        ),
+    }
+}
+
+/// The address that others in the same network would use. Connecting a UDP socket sends nothing.
+fn address() -> Finding {
+    let route = || -> io::Result<IpAddr> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        // A documentation address (RFC 5737): the default route leads there as it does anywhere.
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
+        Ok(socket.local_addr()?.ip())
+    };
+    match route() {
+        Ok(ip) => Finding::new("address", Verdict::Good, format!("{ip}; let UDP to the port of --listen pass the firewall")),
+        Err(_) => Finding::new(
+            "address",
+            Verdict::Bad,
+            "no route to other machines: peers on this machine work, others need a network",
+        ),
+    }
+}
+
+/// Checkpoints need a folder that can be written.
+fn folder() -> Finding {
+    let dir = std::env::temp_dir();
+    let path = dir.join(format!("annulus-doctor-{}", std::process::id()));
+    let tried = std::fs::write(&path, b"ring").and_then(|()| std::fs::read(&path));
+    let _ = std::fs::remove_file(&path);
+    match tried {
+        Ok(bytes) if bytes == b"ring" => {
+            Finding::new("folder", Verdict::Good, format!("{} can be written", dir.display()))
+        }
+        Ok(_) => Finding::new("folder", Verdict::Bad, format!("{} loses what is written to it", dir.display())),
+        Err(e) => Finding::new(
+            "folder",
+            Verdict::Poor,
+            format!("{} cannot be written ({e}): the demo needs it, runs need only --out", dir.display()),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adapter(software: bool) -> Adapter {
+        Adapter {
+            device: "gpu:0".into(),
+            name: "Some Adapter".into(),
+            backend: "Vulkan".into(),
+            software,
+            limits: vec![("max_storage_buffer_binding_size".into(), 134_217_728)],
+        }
+    }
+
+    #[test]
+    fn hardware_is_good_and_nothing_is_bad_without_it() {
+        assert_eq!(graphics(&[adapter(true), adapter(false)]).verdict, Verdict::Good);
+        assert_eq!(graphics(&[adapter(true)]).verdict, Verdict::Poor);
+        assert_eq!(graphics(&[]).verdict, Verdict::Poor);
+    }
+
+    #[test]
+    fn a_wrong_clock_is_found() {
+        assert_eq!(clock(0).verdict, Verdict::Bad);
+        assert_eq!(clock(CLOCK_AT_LEAST_UNIX_MS).verdict, Verdict::Good);
+    }
+
+    #[test]
+    fn a_port_in_use_is_found() {
+        assert_eq!(port(0).verdict, Verdict::Good);
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let taken = port(socket.local_addr().unwrap().port());
+        assert_eq!(taken.verdict, Verdict::Bad);
+        assert!(taken.text.starts_with("UDP port"), "{}", taken.text);
+    }
+
+    #[test]
+    fn loopback_is_reached() {
+        let finding = loopback("loopback IPv4", Ipv4Addr::LOCALHOST.into());
+        assert_eq!(finding.verdict, Verdict::Good, "{}", finding.text);
+        // Documentation addresses belong to nobody, so nothing can be bound to one.
+        let nowhere = loopback("nowhere", Ipv4Addr::new(192, 0, 2, 1).into());
+        assert_eq!(nowhere.verdict, Verdict::Bad);
+        assert_eq!(nowhere.softened().verdict, Verdict::Poor);
+    }
+
+    #[test]
+    fn the_report_lists_findings_adapters_and_limits() {
+        let report = Report { version: "1.2.3", findings: vec![processor(), memory()], adapters: vec![adapter(false)] };
+        let text = tell(&report, Style { live: false, color: false });
+        assert!(text.starts_with("annulus 1.2.3\n  good processor"), "{text}");
+        assert!(text.contains("--device gpu:0: Some Adapter (Vulkan, hardware)"), "{text}");
+        assert!(text.contains("max_storage_buffer_binding_size"), "{text}");
+        assert!(text.contains("134,217,728"), "{text}");
+        assert!(serde_json::to_string(&report).unwrap().contains(r#""verdict":"good""#));
+    }
+}

@@ -1,0 +1,129 @@
+//! Errors as the terminal shows them: one paragraph on stderr that says what is wrong and what to do.
+
+use std::fmt;
+
+/// What a command failed with.
+#[derive(Debug)]
+pub struct Error {
+    text: String,
+    code: u8,
+}
+
+impl Error {
+    /// The command line itself is wrong. Exit code 2.
+    pub fn usage(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            code: 2,
+        }
+    }
+
+    /// The command was understood and could not be done. Exit code 1.
+    pub fn failed(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            code: 1,
+        }
+    }
+
+    /// An error of the argument parser, in this program's form.
+    pub fn of_parser(error: &clap::Error) -> Self {
+        let text = error.render().to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        let text = &text.replace("\n\n  tip: ", "; ");
+        let end = text.find("\nUsage:").or_else(|| text.find("\nFor more information"));
+        let told: Vec<&str> = text[..end.unwrap_or(text.len())].split_whitespace().collect();
+        // The usage line names the command that was meant.
+        let words = text.split("Usage: ").nth(1).unwrap_or_default().split_whitespace();
+        let command: Vec<&str> = words
+            .take_while(|w| w.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !w.starts_with('-'))
+            .collect();
+        let command = if command.is_empty() { "annulus".into() } else { command.join(" ") };
+        Self::usage(format!("{}. See `{command} --help`.", told.join(" ").trim_end_matches('.')))
+    }
+
+    /// The process's exit code: 1 or 2.
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// The paragraph, wrapped to a width.
+    pub fn render(&self, width: usize) -> String {
+        wrap(&format!("error: {}", self.text), width)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
+    /// The error, then each of its causes that it does not tell itself.
+    fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let told = error.to_string();
+            if !text.contains(&told) {
+                text = format!("{text}: {told}");
+            }
+            cause = error.source();
+        }
+        Self::failed(text)
+    }
+}
+
+/// Breaks a text at blanks into lines of at most `width` characters. A longer word gets a line of its own, whole, so
+/// that it can be copied.
+pub fn wrap(text: &str, width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paragraph_fits_its_width() {
+        let error = Error::failed("the ticket has expired; ask a member of the run for a new one and try again");
+        let text = error.render(30);
+        assert!(text.starts_with("error: the ticket has expired;\n"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 30), "{text}");
+        assert_eq!(text.split_whitespace().count(), error.render(1000).split_whitespace().count());
+        assert_eq!(wrap("a verylongword b", 4), "a\nverylongword\nb");
+    }
+
+    #[test]
+    fn causes_are_told_once() {
+        #[derive(Debug)]
+        struct Outer(Error);
+        impl fmt::Display for Outer {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("cannot read the checkpoint")
+            }
+        }
+        impl std::error::Error for Outer {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let boxed: Box<dyn std::error::Error + Send + Sync> = Box::new(Outer(Error::failed("no such file")));
+        let error = Error::from(boxed);
+        assert_eq!(error.to_string(), "cannot read the checkpoint: no such file");
+        assert_eq!(error.code(), 1);
+    }
+}

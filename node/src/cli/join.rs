@@ -1,0 +1,57 @@
+//! `annulus join`: take part in a run.
+
+use super::error::Error;
+use super::node::Node;
+use super::output::{self, Role};
+use super::settings::{self, KEYS};
+use super::train::LocalArgs;
+use crate::options::JoinOptions;
+use std::path::PathBuf;
+
+/// Take part in a run.
+///
+/// Any member's ticket will do. The run goes on while this peer catches up; it enters at the end of a round. Ctrl-C
+/// leaves after the current round; the others go on.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// What a member of the run printed.
+    pub ticket: String,
+    /// What concerns this peer alone.
+    #[command(flatten)]
+    pub local: LocalArgs,
+    /// Settings of this peer: eval_every, checkpoint_every and keep, as in `annulus train --help`.
+    #[arg(value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus join TICKET
+  annulus join TICKET --device gpu --data mnist/ --out run1
+  annulus join TICKET --device cpu --listen 127.0.0.1:0 --log-format json checkpoint_every=100
+";
+
+/// Does it.
+pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
+    let options = options(&args, node)?;
+    output::tell(args.local.log_format, Role::Newcomer, |sink| node.join(options, sink))
+}
+
+/// The options that the arguments mean.
+pub fn options(args: &Args, node: &dyn Node) -> Result<JoinOptions, Error> {
+    if args.ticket.contains('=') && KEYS.iter().any(|key| args.ticket.starts_with(&format!("{}=", key.name))) {
+        return Err(Error::usage("the ticket is missing: write it first, as in `annulus join TICKET --device cpu`"));
+    }
+    let settings = settings::read(None, &args.settings, None, &node.tasks())?;
+    if let Some(key) = settings.of_run {
+        return Err(Error::usage(format!(
+            "`{key}` is the same on all peers of a run and cannot be chosen when joining: leave it out"
+        )));
+    }
+    Ok(JoinOptions {
+        ticket: args.ticket.clone(),
+        // Several peers of one run may work in one folder.
+        local: args.local.to_local(PathBuf::from("runs").join(format!("joined-{}", std::process::id())), &settings),
+    })
+}

@@ -1,0 +1,35 @@
+//! `annulus man`: manual pages, made from the definitions of the commands.
+
+use super::error::Error;
+use std::io;
+use std::path::PathBuf;
+
+/// Write the manual pages to a folder, or the first of them to standard output.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Where to write `annulus.1`, `annulus-train.1` and so on; made if it does not exist.
+    pub dir: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus man ~/.local/share/man/man1
+  annulus man
+";
+
+/// Does it.
+pub fn run(args: Args) -> Result<(), Error> {
+    let command = super::command();
+    match &args.dir {
+        Some(dir) => std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(command, dir)).map_err(|e| {
+            Error::failed(format!(
+                "cannot write the manual to {}: {e}. Name a folder that you may write to",
+                dir.display()
+            ))
+        }),
+        None => clap_mangen::Man::new(command)
+            .render(&mut io::stdout())
+            .map_err(|e| Error::failed(format!("cannot write the manual to standard output: {e}"))),
+    }
+}

@@ -1,0 +1,104 @@
+//! The command line: one file per command, each turning words into options, calling the [`Node`], and telling the
+//! result. What commands share: [`settings`] (`KEY=VALUE`), [`output`] (what a run writes), [`error`], [`human`] and
+//! [`terminal`].
+//!
+//! It must not know how training, links or checkpoints work: that is behind [`Node`].
+
+pub mod completions;
+pub mod demo;
+pub mod doctor;
+pub mod error;
+pub mod human;
+pub mod join;
+pub mod man;
+pub mod node;
+pub mod output;
+pub mod progress;
+pub mod settings;
+pub mod terminal;
+pub mod train;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use error::Error;
+use node::Node;
+use std::process::ExitCode;
+
+/// Train a model on all the machines that you have, of any make, without a master.
+#[derive(Debug, Parser)]
+#[command(name = "annulus", version, propagate_version = true, after_help = EXAMPLES)]
+#[command(arg_required_else_help = true, max_term_width = 100, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus demo                          see it work, in less than a minute
+  annulus train --task digits           start a run; it prints a ticket
+  annulus join TICKET                   take part in it, on this machine or another
+";
+
+/// One variant per file.
+#[derive(Debug, Subcommand)]
+#[expect(missing_docs, reason = "each is told at its arguments, where the help takes it from")]
+pub enum Command {
+    Demo(demo::Args),
+    Train(train::Args),
+    Join(join::Args),
+    Doctor(doctor::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+/// The whole program: reads the process's arguments, does what they say, and returns its exit code.
+pub fn main(node: &dyn Node) -> ExitCode {
+    let done = match parse(std::env::args_os()) {
+        Ok(cli) => run(cli, node),
+        Err(error) if !error.use_stderr() => {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            return ExitCode::from(2);
+        }
+        Err(error) => Err(Error::of_parser(&error)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}", error.render(terminal::size().0.min(100)));
+            ExitCode::from(error.code())
+        }
+    }
+}
+
+/// Reads arguments, the program's name first.
+pub fn parse<I, T>(args: I) -> Result<Cli, clap::Error>
+where
+    I: IntoIterator<Item = T>,
+    T: Into<std::ffi::OsString> + Clone,
+{
+    Cli::from_arg_matches(&command().try_get_matches_from(args)?)
+}
+
+/// The definition from which parser, help, completions and manual pages are made.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+fn run(cli: Cli, node: &dyn Node) -> Result<(), Error> {
+    match cli.command {
+        Command::Demo(args) => demo::run(args, node),
+        Command::Train(args) => train::run(args, node),
+        Command::Join(args) => join::run(args, node),
+        Command::Doctor(args) => doctor::run(args, node),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
+    }
+}
+
+#[cfg(test)]
+mod tests;

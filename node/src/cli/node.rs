@@ -1,0 +1,72 @@
+//! What the commands ask of the rest of the crate. One implementor, where tasks, trainer, links and checkpoints come
+//! together; the commands know nothing of those.
+
+use crate::events::Event;
+use crate::options::{JoinOptions, TrainOptions};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// Why something could not be done, in words that say what to do.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Takes what a run tells, as it happens.
+pub type Sink<'a> = &'a mut (dyn FnMut(Event) + Send);
+
+/// A participant, as the command line sees it.
+pub trait Node {
+    /// The tasks that this program knows. The first is the default.
+    fn tasks(&self) -> Vec<TaskInfo>;
+
+    /// The adapters that this machine has.
+    fn adapters(&self) -> Vec<Adapter>;
+
+    /// What a run would need, without starting it.
+    fn plan(&self, options: &TrainOptions) -> Result<Plan, Failure>;
+
+    /// Starts or resumes a run, until it ends or this peer is asked to leave it (Ctrl-C).
+    fn train(&self, options: TrainOptions, sink: Sink<'_>) -> Result<(), Failure>;
+
+    /// Takes part in a run, until it ends or this peer is asked to leave it.
+    fn join(&self, options: JoinOptions, sink: Sink<'_>) -> Result<(), Failure>;
+}
+
+/// A task.
+#[derive(Clone, Debug)]
+pub struct TaskInfo {
+    /// Its name.
+    pub name: String,
+    /// One line about it.
+    pub about: String,
+    /// Its configuration with the default values: its keys, and the type of each.
+    pub config: Map<String, Value>,
+}
+
+/// A graphics adapter, or another device to compute on.
+#[derive(Clone, Debug, Serialize)]
+pub struct Adapter {
+    /// What `--device` calls it.
+    pub device: String,
+    /// Its maker's name for it.
+    pub name: String,
+    /// Through which interface it is reached, such as Vulkan.
+    pub backend: String,
+    /// Hardware, or a processor that imitates it.
+    pub software: bool,
+    /// Limits that matter: name and value.
+    pub limits: Vec<(String, u64)>,
+}
+
+/// What a run would need.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The device that would compute, in words.
+    pub device: String,
+    /// Parameters of the model.
+    pub parameters: u64,
+    /// Tensors that they come in.
+    pub tensors: u64,
+    /// Vectors that the optimizer keeps, each as long as the parameters.
+    pub slots: u64,
+    /// Samples in the training set.
+    pub samples: u64,
+}

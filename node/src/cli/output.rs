@@ -1,0 +1,119 @@
+//! What a run writes to standard output: JSON lines for programs, or a progress line for people.
+
+use super::error::Error;
+use super::node::{Failure, Sink};
+use super::progress::Progress;
+use super::terminal::{self, Style};
+use crate::events::{Event, Line};
+use clap::ValueEnum;
+use std::io::{self, Write};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// How a run tells what happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people: a line of progress, and events above it.
+    #[default]
+    Text,
+    /// For programs: one JSON object per line, as in docs/events.md, and nothing else.
+    Json,
+}
+
+/// Runs something that tells events, and writes them to standard output.
+///
+/// If standard output goes away (its reader has ended), the process ends: nobody would learn what it does.
+pub fn tell(format: LogFormat, role: Role, work: impl FnOnce(Sink<'_>) -> Result<(), Failure>) -> Result<(), Error> {
+    match format {
+        LogFormat::Json => work(&mut |event| {
+            let line = Line::new(unix_ms(), event).to_json() + "\n";
+            write_or_exit(&line);
+        })?,
+        LogFormat::Text => {
+            let style = Style::of_stdout();
+            let mut screen = Screen::new(style, role);
+            let done = work(&mut |event| write_or_exit(&screen.show(&event)));
+            write_or_exit(&screen.close());
+            done?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether this peer has started the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It did.
+    Founder,
+    /// It joined.
+    Newcomer,
+}
+
+/// Milliseconds since 1970.
+pub fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+}
+
+fn write_or_exit(text: &str) {
+    let mut out = io::stdout().lock();
+    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        std::process::exit(1);
+    }
+}
+
+/// Shortest time between two paintings of the line, in seconds: faster than the eye is waste.
+const REPAINT_SECONDS: f64 = 0.1;
+/// Time between two lines where nothing can be repainted, in seconds.
+const REPEAT_SECONDS: f64 = 5.0;
+
+/// Progress and scrolling messages as text for a stream.
+struct Screen {
+    progress: Progress,
+    style: Style,
+    start: Instant,
+    shown: f64,
+    painted: bool,
+}
+
+impl Screen {
+    fn new(style: Style, role: Role) -> Self {
+        Self {
+            progress: Progress::new(role),
+            style,
+            start: Instant::now(),
+            shown: f64::NEG_INFINITY,
+            painted: false,
+        }
+    }
+
+    fn show(&mut self, event: &Event) -> String {
+        let now = self.start.elapsed().as_secs_f64();
+        let messages = self.progress.take(event, now, self.style);
+        let mut text = String::new();
+        if !messages.is_empty() {
+            text.push_str(self.clear());
+            messages.iter().for_each(|message| text.extend([message, "\n"]));
+        }
+        let pause = if self.style.live { REPAINT_SECONDS } else { REPEAT_SECONDS };
+        let due = now - self.shown >= pause || (self.style.live && !messages.is_empty());
+        if due && let Some(line) = self.progress.line(now, terminal::size().0 - 1, self.style) {
+            self.shown = now;
+            text.push_str(self.clear());
+            text.push_str(&line);
+            if self.style.live {
+                self.painted = true;
+            } else {
+                text.push('\n');
+            }
+        }
+        text
+    }
+
+    fn clear(&mut self) -> &'static str {
+        if std::mem::take(&mut self.painted) { "\r\x1b[2K" } else { "" }
+    }
+
+    /// Leaves the last line as it is and the cursor below it.
+    fn close(&mut self) -> String {
+        if std::mem::take(&mut self.painted) { "\n".into() } else { String::new() }
+    }
+}

@@ -1,0 +1,570 @@
+//! Settings as `KEY=VALUE` words and as TOML: one table of keys, one parser for both.
+
+use super::error::Error;
+use super::node::TaskInfo;
+use crate::options::{Codec, Length, Local, NewRun, Schedule};
+use serde_json::Value;
+use std::fmt::{Display, Write as _};
+use std::str::FromStr;
+
+/// A setting.
+#[derive(Debug)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What to write after the `=`.
+    pub value: &'static str,
+    /// What it does, and what happens without it.
+    pub about: &'static str,
+    /// Whether it concerns one peer alone. Others are the run's own, equal on all peers and fixed at its start.
+    pub local: bool,
+}
+
+/// All settings that do not belong to a task.
+pub const KEYS: &[Key] = &[
+    key("epochs", "N", "end after N passes over the data (default 5)"),
+    key("rounds", "N", "end after the samples of N rounds, instead of epochs"),
+    key("batch", "N", "samples per round, over all peers (default 64)"),
+    key("micro_batch", "N", "samples that a device works on at once (default: its whole share)"),
+    key("lr", "X", "learning rate (default 1e-3)"),
+    key("schedule", "constant|warmup|cosine", "the learning rate over the rounds (default constant)"),
+    key("warmup", "N", "rounds over which the learning rate rises at first (default 0)"),
+    key("optimizer", "sgd|momentum|nesterov|rmsprop|adam|adamw", "the optimizer (default adam)"),
+    key("momentum", "X", "momentum of sgd and its kin (default 0.9 where it applies)"),
+    key("weight_decay", "X", "weight decay (default 0, adamw 0.01)"),
+    key("beta1", "X", "of adam and adamw (default 0.9)"),
+    key("beta2", "X", "of adam and adamw (default 0.999)"),
+    key("alpha", "X", "of rmsprop (default 0.99)"),
+    key("eps", "X", "of rmsprop, adam and adamw (default 1e-8)"),
+    key("clip", "X", "largest norm of the mean gradient (default: no limit)"),
+    key("codec", "f32|f16", "how numbers travel between peers (default f32)"),
+    key("min_peers", "N", "wait while there are fewer members (default 1)"),
+    key("seed", "N", "seed of initial parameters and order of samples (default 1)"),
+    local("eval_every", "N", "evaluate every N rounds (default 0: only at the end)"),
+    local("checkpoint_every", "N", "save every N rounds (default 1000; 0: only at the end)"),
+    local("keep", "N", "checkpoints to keep (default 3)"),
+];
+
+const fn key(name: &'static str, value: &'static str, about: &'static str) -> Key {
+    Key {
+        name,
+        value,
+        about,
+        local: false,
+    }
+}
+
+const fn local(name: &'static str, value: &'static str, about: &'static str) -> Key {
+    Key {
+        name,
+        value,
+        about,
+        local: true,
+    }
+}
+
+/// What else people call some keys, for a better hint.
+const ALIASES: &[(&str, &str)] = &[
+    ("learning_rate", "lr"),
+    ("batch_size", "batch"),
+    ("wd", "weight_decay"),
+    ("grad_clip", "clip"),
+    ("max_steps", "rounds"),
+    ("steps", "rounds"),
+    ("lr_schedule", "schedule"),
+    ("opt", "optimizer"),
+    ("compression", "codec"),
+    ("save_every", "checkpoint_every"),
+];
+
+/// The table of keys as help text.
+pub fn help() -> String {
+    let left = |k: &Key| format!("{}={}", k.name, k.value);
+    let mut text = String::from("Settings:\n");
+    for key in KEYS {
+        let left = left(key);
+        if left.len() <= 24 {
+            let _ = writeln!(text, "  {left:<24}  {}", key.about);
+        } else {
+            let _ = writeln!(text, "  {left}\n  {:<24}  {}", "", key.about);
+        }
+    }
+    text.push_str("  task.KEY=VALUE            a setting of the task; without `task.` where no name clashes\n");
+    text
+}
+
+/// Settings taken together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Of a new run.
+    pub run: NewRun,
+    /// Of this peer: rounds from one checkpoint to the next.
+    pub checkpoint_every: u64,
+    /// Checkpoints to keep.
+    pub keep: u32,
+    /// Rounds from one evaluation to the next.
+    pub eval_every: u64,
+    /// The first key that was given and is the run's own.
+    pub of_run: Option<String>,
+}
+
+impl Settings {
+    /// Fills in what concerns this peer.
+    pub fn apply_to(&self, local: &mut Local) {
+        local.checkpoint_every = self.checkpoint_every;
+        local.keep = self.keep;
+        local.eval_every = self.eval_every;
+    }
+}
+
+/// Reads settings: the defaults, then a TOML text, then `KEY=VALUE` words, the later winning.
+///
+/// `task` is the task's name as a flag gave it; without one it is the TOML text's `task` (or `name` in its table
+/// `[task]`), else the first task there is.
+pub fn read(
+    toml: Option<&str>,
+    words: &[String],
+    task: Option<&str>,
+    tasks: &[TaskInfo],
+) -> Result<Settings, Error> {
+    let (named, from_file) = match toml {
+        Some(text) => file_assignments(text)?,
+        None => (None, Vec::new()),
+    };
+    let named = task.map(str::to_owned).or(named);
+    let task = match &named {
+        None => tasks.first(),
+        Some(name) => tasks.iter().find(|t| t.name == *name),
+    };
+    let Some(task) = task else {
+        let name = named.unwrap_or_default();
+        let names: Vec<&str> = tasks.iter().map(|t| t.name.as_str()).collect();
+        return Err(Error::usage(format!(
+            "there is no task `{name}`{} This program knows: {}.",
+            did_you_mean(&name, names.iter().copied()),
+            names.join(", ")
+        )));
+    };
+    let mut reader = Reader {
+        task,
+        optimizer: "adam".into(),
+        optimizer_settings: Vec::new(),
+        length: None,
+        settings: Settings {
+            run: NewRun {
+                task: task.name.clone(),
+                ..NewRun::default()
+            },
+            checkpoint_every: 1000,
+            keep: 3,
+            eval_every: 0,
+            of_run: None,
+        },
+    };
+    for (layer, assignments) in [from_file, word_assignments(words)?].into_iter().enumerate() {
+        for (key, value) in assignments {
+            reader.assign(layer, &key, value)?;
+        }
+    }
+    reader.finish()
+}
+
+type Assignments = Vec<(String, Value)>;
+
+/// The words as key and text.
+fn word_assignments(words: &[String]) -> Result<Assignments, Error> {
+    let split = |word: &String| match word.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), Value::String(value.to_owned()))),
+        _ => Err(Error::usage(format!(
+            "`{word}` is not a setting: write settings as KEY=VALUE, for example lr=1e-3"
+        ))),
+    };
+    words.iter().map(split).collect()
+}
+
+/// The name of the task and the assignments in a TOML text.
+fn file_assignments(text: &str) -> Result<(Option<String>, Assignments), Error> {
+    let table: toml::Table =
+        toml::from_str(text).map_err(|e| Error::failed(format!("the configuration is not valid TOML: {e}")))?;
+    let mut name = None;
+    let mut assignments = Vec::new();
+    for (key, value) in table {
+        match (key.as_str(), value) {
+            ("task", toml::Value::String(task)) => name = Some(task),
+            ("task", toml::Value::Table(table)) => {
+                for (key, value) in table {
+                    match (key.as_str(), value) {
+                        ("name", toml::Value::String(task)) => name = Some(task),
+                        (_, value) => assignments.push((format!("task.{key}"), json(&key, value)?)),
+                    }
+                }
+            }
+            (_, value) => assignments.push((key.clone(), json(&key, value)?)),
+        }
+    }
+    Ok((name, assignments))
+}
+
+/// A TOML value as JSON.
+fn json(key: &str, value: toml::Value) -> Result<Value, Error> {
+    serde_json::to_value(value).map_err(|e| Error::usage(format!("the configuration's `{key}` cannot be used: {e}")))
+}
+
+struct Reader<'a> {
+    task: &'a TaskInfo,
+    settings: Settings,
+    optimizer: String,
+    optimizer_settings: Vec<(String, String)>,
+    length: Option<(usize, Length)>,
+}
+
+impl Reader<'_> {
+    fn assign(&mut self, layer: usize, key: &str, value: Value) -> Result<(), Error> {
+        if let Some(of_task) = key.strip_prefix("task.") {
+            return self.assign_task(key, of_task, value);
+        }
+        let Some(known) = KEYS.iter().find(|k| k.name == key) else {
+            return match self.task.config.contains_key(key) {
+                true => self.assign_task(key, key, value),
+                false => Err(self.unknown(key)),
+            };
+        };
+        if !known.local {
+            self.settings.of_run.get_or_insert_with(|| key.to_owned());
+        }
+        let text = match &value {
+            Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            _ => return Err(bad(known, &value.to_string(), "that is neither a number nor a word")),
+        };
+        self.assign_own(layer, known, &text)
+    }
+
+    fn assign_own(&mut self, layer: usize, key: &Key, text: &str) -> Result<(), Error> {
+        let run = &mut self.settings.run;
+        match key.name {
+            "epochs" => self.length(layer, Length::Epochs(at_least_1(key, text)?))?,
+            "rounds" => self.length(layer, Length::Rounds(at_least_1(key, text)?))?,
+            "batch" => run.batch = at_least_1(key, text)?,
+            "micro_batch" => run.micro_batch = number(key, text)?,
+            "lr" => run.lr = real(key, text, |x| x >= 0.0, "at least 0")?,
+            "schedule" => {
+                run.schedule = match text {
+                    "constant" => Schedule::Constant,
+                    "warmup" => Schedule::Warmup,
+                    "cosine" => Schedule::Cosine,
+                    _ => return Err(bad(key, text, "that is none of its words")),
+                }
+            }
+            "warmup" => run.warmup = number(key, text)?,
+            "optimizer" => {
+                if !key.value.split('|').any(|name| name == text) {
+                    return Err(bad(key, text, "that is none of its words"));
+                }
+                self.optimizer = text.to_owned();
+            }
+            "momentum" | "weight_decay" | "beta1" | "beta2" | "alpha" | "eps" => {
+                real(key, text, |x| x >= 0.0, "at least 0")?;
+                self.optimizer_settings.retain(|(name, _)| name != key.name);
+                self.optimizer_settings.push((key.name.to_owned(), text.to_owned()));
+            }
+            "clip" => run.clip = Some(real(key, text, |x| x > 0.0, "greater than 0")?),
+            "codec" => {
+                run.codec = match text {
+                    "f32" => Codec::F32,
+                    "f16" => Codec::F16,
+                    _ => return Err(bad(key, text, "that is none of its words")),
+                }
+            }
+            "min_peers" => run.min_peers = at_least_1(key, text)?,
+            "seed" => run.seed = number(key, text)?,
+            "eval_every" => self.settings.eval_every = number(key, text)?,
+            "checkpoint_every" => self.settings.checkpoint_every = number(key, text)?,
+            "keep" => self.settings.keep = at_least_1(key, text)?,
+            name => unreachable!("key {name} is in the table and has no reader"),
+        }
+        Ok(())
+    }
+
+    /// A later layer's length replaces an earlier one's; two in one layer contradict each other.
+    fn length(&mut self, layer: usize, length: Length) -> Result<(), Error> {
+        if let Some((of, other)) = self.length
+            && of == layer
+            && std::mem::discriminant(&other) != std::mem::discriminant(&length)
+        {
+            return Err(Error::usage("epochs and rounds both say when the run ends: give one of them"));
+        }
+        self.length = Some((layer, length));
+        Ok(())
+    }
+
+    fn assign_task(&mut self, key: &str, name: &str, value: Value) -> Result<(), Error> {
+        let Some(default) = self.task.config.get(name) else {
+            return Err(self.unknown(key));
+        };
+        let value = typed(name, value, default)?;
+        self.settings.run.task_config.insert(name.to_owned(), value);
+        self.settings.of_run.get_or_insert_with(|| key.to_owned());
+        Ok(())
+    }
+
+    fn unknown(&self, key: &str) -> Error {
+        let of_task = key.starts_with("task.");
+        let plain = key.strip_prefix("task.").unwrap_or(key);
+        let own = KEYS.iter().map(|k| k.name).filter(|_| !of_task);
+        let tasks = self.task.config.keys().map(String::as_str);
+        let mut text = format!("unknown setting `{key}`{}", did_you_mean(plain, own.clone().chain(tasks.clone())));
+        if !of_task {
+            let _ = write!(text, " Settings of a run: {}.", own.collect::<Vec<_>>().join(", "));
+        }
+        let _ = match self.task.config.is_empty() {
+            true => write!(text, " The task {} has none of its own.", self.task.name),
+            false => write!(text, " Settings of the task {}: {}.", self.task.name, tasks.collect::<Vec<_>>().join(", ")),
+        };
+        Error::usage(text)
+    }
+
+    fn finish(mut self) -> Result<Settings, Error> {
+        if let Some((_, length)) = self.length {
+            self.settings.run.length = length;
+        }
+        // Many know gradient descent with momentum as a setting of sgd.
+        if self.optimizer == "sgd" && self.optimizer_settings.iter().any(|(name, _)| name == "momentum") {
+            self.optimizer = "momentum".into();
+        }
+        let run = &mut self.settings.run;
+        run.optimizer = self.optimizer;
+        for (name, value) in &self.optimizer_settings {
+            let _ = write!(run.optimizer, " {name}={value}");
+        }
+        if run.schedule == Schedule::Warmup && run.warmup == 0 {
+            return Err(Error::usage("schedule=warmup needs to know for how long: add warmup=ROUNDS"));
+        }
+        if run.schedule == Schedule::Constant && run.warmup > 0 {
+            run.schedule = Schedule::Warmup;
+        }
+        Ok(self.settings)
+    }
+}
+
+/// A task's value in the type that its default has. Words of the command line are read as that type.
+fn typed(name: &str, value: Value, default: &Value) -> Result<Value, Error> {
+    let fits = |value: &Value| match default {
+        Value::Bool(_) => value.is_boolean(),
+        Value::Number(n) if n.is_u64() => value.is_u64(),
+        Value::Number(n) if n.is_i64() => value.is_i64(),
+        Value::Number(_) => value.is_number(),
+        Value::String(_) => value.is_string(),
+        Value::Array(_) => value.is_array(),
+        Value::Object(_) => value.is_object(),
+        Value::Null => true,
+    };
+    let read = match &value {
+        Value::String(text) if !default.is_string() => serde_json::from_str(text).unwrap_or_else(|_| value.clone()),
+        _ => value,
+    };
+    if fits(&read) {
+        return Ok(read);
+    }
+    let kind = match default {
+        Value::Bool(_) => "true or false",
+        Value::Number(n) if n.is_u64() => "a whole number, at least 0",
+        Value::Number(n) if n.is_i64() => "a whole number",
+        Value::Number(_) => "a number",
+        Value::Array(_) => "a list such as [1,2]",
+        Value::Object(_) => "an object such as {\"a\":1}",
+        Value::String(_) | Value::Null => "a text",
+    };
+    let given = read.as_str().map_or_else(|| read.to_string(), str::to_owned);
+    Err(Error::usage(format!("{name}={given} is not possible: give {kind}, for example {name}={}", bare(default))))
+}
+
+fn bare(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn number<N: FromStr>(key: &Key, text: &str) -> Result<N, Error> {
+    text.parse().map_err(|_| bad(key, text, "that is not a whole number in its range"))
+}
+
+fn at_least_1<N: FromStr + PartialOrd + From<u8>>(key: &Key, text: &str) -> Result<N, Error> {
+    let n = number::<N>(key, text)?;
+    if n < N::from(1) {
+        return Err(bad(key, text, "it must be at least 1"));
+    }
+    Ok(n)
+}
+
+fn real(key: &Key, text: &str, fits: impl Fn(f32) -> bool, range: &str) -> Result<f32, Error> {
+    match text.parse::<f32>() {
+        Ok(x) if x.is_finite() && fits(x) => Ok(x),
+        Ok(_) => Err(bad(key, text, &format!("it must be a finite number, {range}"))),
+        Err(_) => Err(bad(key, text, "that is not a number")),
+    }
+}
+
+fn bad(key: &Key, given: &str, why: impl Display) -> Error {
+    let Key { name, value, about, .. } = key;
+    Error::usage(format!("{name}={given} is not possible: {why}. Write {name}={value}: {about}."))
+}
+
+fn did_you_mean<'a>(given: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let given = given.to_lowercase().replace('-', "_");
+    let others = ALIASES.iter().filter(|(_, name)| known.clone().any(|k| k == *name)).copied();
+    let all = known.clone().map(|name| (name, name)).chain(others);
+    let nearest = all.min_by_key(|(written, _)| strsim::damerau_levenshtein(&given, written));
+    nearest.map_or_else(|| ".".into(), |(_, name)| format!("; the nearest is `{name}`."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn tasks() -> Vec<TaskInfo> {
+        let object = |value: Value| value.as_object().unwrap().clone();
+        vec![
+            TaskInfo {
+                name: "digits".into(),
+                about: "".into(),
+                config: object(json!({"model": "mlp", "hidden": 128, "dropout": 0.5, "flip": false, "seed": 3})),
+            },
+            TaskInfo {
+                name: "gpt".into(),
+                about: "".into(),
+                config: object(json!({"layers": 4})),
+            },
+        ]
+    }
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn of(text: &str) -> Result<Settings, Error> {
+        read(None, &words(text), None, &tasks())
+    }
+
+    #[test]
+    fn no_settings_are_the_defaults() {
+        let settings = of("").unwrap();
+        assert_eq!(settings.run, NewRun::default());
+        assert_eq!(settings.of_run, None);
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let settings = of("optimizer=adamw lr=3e-4 batch=32 epochs=2 seed=9 micro_batch=8 min_peers=2 clip=1 \
+             schedule=cosine warmup=20 weight_decay=0.1 beta1=0.8 beta2=0.95 eps=1e-6 codec=f16 eval_every=50 \
+             checkpoint_every=0 keep=1")
+        .unwrap();
+        let expected = NewRun {
+            optimizer: "adamw weight_decay=0.1 beta1=0.8 beta2=0.95 eps=1e-6".into(),
+            lr: 3e-4,
+            batch: 32,
+            length: Length::Epochs(2),
+            seed: 9,
+            micro_batch: 8,
+            min_peers: 2,
+            clip: Some(1.0),
+            schedule: Schedule::Cosine,
+            warmup: 20,
+            codec: Codec::F16,
+            ..NewRun::default()
+        };
+        assert_eq!(settings.run, expected);
+        assert_eq!((settings.eval_every, settings.checkpoint_every, settings.keep), (50, 0, 1));
+        assert_eq!(of("optimizer=rmsprop alpha=0.9").unwrap().run.optimizer, "rmsprop alpha=0.9");
+        assert_eq!(of("rounds=100").unwrap().run.length, Length::Rounds(100));
+        for key in KEYS {
+            let message = of(&format!("{}=?", key.name)).unwrap_err().to_string();
+            assert!(message.contains(&format!("{}=? is not possible", key.name)), "{message}");
+            assert!(message.contains(key.about), "{message}");
+        }
+    }
+
+    #[test]
+    fn momentum_makes_sgd_the_optimizer_of_that_name() {
+        assert_eq!(of("optimizer=sgd momentum=0.8").unwrap().run.optimizer, "momentum momentum=0.8");
+        assert_eq!(of("optimizer=sgd").unwrap().run.optimizer, "sgd");
+        assert_eq!(of("momentum=0.1 optimizer=nesterov momentum=0.8").unwrap().run.optimizer, "nesterov momentum=0.8");
+    }
+
+    #[test]
+    fn task_keys_with_and_without_prefix() {
+        let config = of("model=cnn task.hidden=64 dropout=0 task.flip=true task.seed=5 seed=6").unwrap().run;
+        assert_eq!(
+            Value::Object(config.task_config),
+            json!({"model": "cnn", "hidden": 64, "dropout": 0, "flip": true, "seed": 5})
+        );
+        assert_eq!(config.seed, 6, "a run's own key wins over the task's of the same name");
+        let message = of("hidden=-1").unwrap_err().to_string();
+        assert!(message.contains("a whole number, at least 0, for example hidden=128"), "{message}");
+        assert!(of("flip=yes").unwrap_err().to_string().contains("true or false"));
+        assert!(read(None, &words("layers=2"), Some("gpt"), &tasks()).is_ok());
+        assert!(read(None, &words("layers=2"), None, &tasks()).is_err());
+    }
+
+    #[test]
+    fn unknown_keys_name_the_nearest_and_list_all() {
+        for (given, nearest) in [
+            ("bacth", "batch"),
+            ("learning_rate", "lr"),
+            ("lerning_rate", "lr"),
+            ("Batch-Size", "batch"),
+            ("hiden", "hidden"),
+            ("task.modle", "model"),
+        ] {
+            let message = of(&format!("{given}=1")).unwrap_err().to_string();
+            assert!(message.starts_with(&format!("unknown setting `{given}`; the nearest is `{nearest}`.")), "{message}");
+            assert!(message.contains("model"), "{message}");
+            if !given.starts_with("task.") {
+                assert!(KEYS.iter().all(|key| message.contains(key.name)), "{message}");
+            }
+        }
+        let message = read(None, &[], Some("digit"), &tasks()).unwrap_err().to_string();
+        assert_eq!(message, "there is no task `digit`; the nearest is `digits`. This program knows: digits, gpt.");
+    }
+
+    #[test]
+    fn bad_values_are_errors() {
+        for text in [
+            "lr=-1", "lr=nan", "lr=inf", "batch=0", "batch=1.5", "batch=99999999999", "clip=0", "schedule=linear",
+            "schedule=warmup", "codec=int8", "optimizer=adagrad", "epochs=0", "min_peers=0", "keep=0", "seed=-1", "lr",
+            "=3", "epochs=1 rounds=2", "batch=",
+        ] {
+            let error = of(text).expect_err(text);
+            assert_eq!(error.code(), 2, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_file_gives_way_to_words() {
+        let file = r#"
+            batch = 32
+            lr = 0.01
+            epochs = 3
+            optimizer = "sgd"
+            model = "cnn"
+            eval_every = 7
+            [task]
+            name = "digits"
+            hidden = 64
+        "#;
+        let settings = read(Some(file), &words("lr=0.5 rounds=10 hidden=32"), None, &tasks()).unwrap();
+        assert_eq!(settings.run.batch, 32);
+        assert_eq!(settings.run.lr, 0.5);
+        assert_eq!(settings.run.length, Length::Rounds(10));
+        assert_eq!(settings.run.optimizer, "sgd");
+        assert_eq!(Value::Object(settings.run.task_config), json!({"model": "cnn", "hidden": 32}));
+        assert_eq!(settings.eval_every, 7);
+        assert_eq!(settings.of_run.as_deref(), Some("batch"));
+        let named = |text, flag| read(Some(text), &[], flag, &tasks()).map(|s| s.run.task);
+        assert_eq!(named("task = 'gpt'", None).unwrap(), "gpt");
+        assert_eq!(named("task = 'gpt'", Some("digits")).unwrap(), "digits");
+        assert!(named("batch = ", None).unwrap_err().to_string().contains("TOML"));
+        assert!(named("batch = true", None).is_err());
+        assert!(named("bach = 1", None).unwrap_err().to_string().contains("`batch`"));
+        assert!(named("[model]\na = 1", None).is_err());
+    }
+}

@@ -1,0 +1,168 @@
+//! The command line as a whole: what the help says can be typed, and what cannot is answered well.
+
+use super::node::{Adapter, Failure, Node, Plan, Sink, TaskInfo};
+use super::*;
+use crate::options::{JoinOptions, Length, Start, TrainOptions};
+use serde_json::json;
+
+/// Knows a task and can do nothing: parsing needs no more.
+struct Parsing;
+
+impl Node for Parsing {
+    fn tasks(&self) -> Vec<TaskInfo> {
+        let config = json!({"model": "mlp"}).as_object().unwrap().clone();
+        vec![TaskInfo { name: "digits".into(), about: "handwritten digits".into(), config }]
+    }
+
+    fn adapters(&self) -> Vec<Adapter> {
+        Vec::new()
+    }
+
+    fn plan(&self, _: &TrainOptions) -> Result<Plan, Failure> {
+        Err("only parses".into())
+    }
+
+    fn train(&self, _: TrainOptions, _: Sink<'_>) -> Result<(), Failure> {
+        Err("only parses".into())
+    }
+
+    fn join(&self, _: JoinOptions, _: Sink<'_>) -> Result<(), Failure> {
+        Err("only parses".into())
+    }
+}
+
+fn cli(line: &str) -> Result<Cli, Error> {
+    parse(line.split_whitespace()).map_err(|e| Error::of_parser(&e))
+}
+
+fn train(line: &str) -> Result<TrainOptions, Error> {
+    match cli(line)?.command {
+        Command::Train(args) => super::train::options(&args, &Parsing),
+        other => panic!("not train: {other:?}"),
+    }
+}
+
+fn join(line: &str) -> Result<JoinOptions, Error> {
+    match cli(line)?.command {
+        Command::Join(args) => super::join::options(&args, &Parsing),
+        other => panic!("not join: {other:?}"),
+    }
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    command().debug_assert();
+}
+
+#[test]
+fn every_example_in_the_help_can_be_typed() {
+    let mut examples = 0;
+    let mut top = command();
+    top.build();
+    for command in std::iter::once(&top).chain(top.get_subcommands()) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        assert!(help.contains("Examples:\n"), "{} has no examples", command.get_name());
+        for line in help.lines().filter_map(|line| line.strip_prefix("  annulus ")) {
+            let line = line.split("  ").next().unwrap().split(" > ").next().unwrap();
+            let parsed = cli(&format!("annulus {line}")).unwrap_or_else(|e| panic!("{line}: {e}"));
+            match parsed.command {
+                Command::Train(args) if args.config.is_none() => {
+                    super::train::options(&args, &Parsing).unwrap_or_else(|e| panic!("{line}: {e}"));
+                }
+                Command::Join(args) => {
+                    super::join::options(&args, &Parsing).unwrap_or_else(|e| panic!("{line}: {e}"));
+                }
+                _ => {}
+            }
+            examples += 1;
+        }
+    }
+    assert!(examples >= 15, "{examples}");
+}
+
+#[test]
+fn train_takes_all_that_scripts_use() {
+    let options = train(
+        "annulus train --task digits --data D --out O --device cpu --listen 127.0.0.1:0 --log-format json \
+         --advertise 192.0.2.1:1 --advertise 192.0.2.2:2 optimizer=adam lr=1e-3 batch=64 epochs=5 seed=1 model=cnn",
+    )
+    .unwrap();
+    let Start::New(run) = options.start else { panic!("{options:?}") };
+    assert_eq!(run.length, Length::Epochs(5));
+    assert_eq!(run.task_config["model"], "cnn");
+    let local = options.local;
+    assert_eq!(local.data.unwrap().to_str(), Some("D"));
+    assert_eq!(local.out.to_str(), Some("O"));
+    assert_eq!((local.device.as_str(), local.listen.as_str()), ("cpu", "127.0.0.1:0"));
+    assert_eq!(local.advertise, ["192.0.2.1:1", "192.0.2.2:2"]);
+    assert_eq!((local.checkpoint_every, local.keep, local.eval_every), (1000, 3, 0));
+}
+
+#[test]
+fn settings_may_stand_anywhere() {
+    for line in ["annulus train lr=0.5 --device cpu batch=8", "annulus train --device cpu lr=0.5 batch=8"] {
+        let Start::New(run) = train(line).unwrap().start else { panic!("{line}") };
+        assert_eq!((run.lr, run.batch), (0.5, 8));
+    }
+}
+
+#[test]
+fn a_configuration_file_is_read() {
+    let path = std::env::temp_dir().join(format!("annulus-cli-test-{}.toml", std::process::id()));
+    std::fs::write(&path, "lr = 0.25\nbatch = 16\n[task]\nmodel = 'cnn'\n").unwrap();
+    let options = train(&format!("annulus train --config {} batch=8", path.display()));
+    std::fs::remove_file(&path).unwrap();
+    let Start::New(run) = options.unwrap().start else { panic!() };
+    assert_eq!((run.lr, run.batch), (0.25, 8));
+    assert_eq!(run.task_config["model"], "cnn");
+    let error = train("annulus train --config /no/such/file.toml").unwrap_err();
+    assert_eq!(error.code(), 1);
+    assert!(error.to_string().contains("/no/such/file.toml"), "{error}");
+}
+
+#[test]
+fn a_resumed_run_keeps_its_settings() {
+    let options = train("annulus train --resume R eval_every=5").unwrap();
+    assert_eq!(options.start, Start::Resume("R".into()));
+    assert_eq!(options.local.out.to_str(), Some("R"));
+    assert_eq!(options.local.eval_every, 5);
+    assert!(train("annulus train --resume R lr=1").unwrap_err().to_string().starts_with("`lr` cannot change"));
+    assert!(train("annulus train --resume R --task digits").is_err());
+}
+
+#[test]
+fn join_takes_a_ticket_and_settings_of_its_own() {
+    let options = join("annulus join T --device cpu --out O --log-format json keep=7").unwrap();
+    assert_eq!((options.ticket.as_str(), options.local.keep), ("T", 7));
+    assert!(join("annulus join T lr=1").unwrap_err().to_string().contains("same on all peers"));
+    assert!(join("annulus join keep=7").unwrap_err().to_string().contains("ticket is missing"));
+    assert_eq!(join("annulus join").unwrap_err().code(), 2);
+}
+
+#[test]
+fn a_wrong_command_line_is_one_paragraph_that_says_where_to_look() {
+    for (line, told, look) in [
+        ("annulus trian", "unrecognized subcommand 'trian'", "annulus --help"),
+        ("annulus train --devise cpu", "unexpected argument '--devise' found; a similar argument exists: '--device'", "annulus train --help"),
+        ("annulus train --log-format xml", "invalid value 'xml'", "--help"),
+        ("annulus join", "<TICKET>", "annulus join --help"),
+    ] {
+        let text = cli(line).unwrap_err().render(1000);
+        assert!(text.starts_with("error: ") && !text.contains('\n'), "{text}");
+        assert!(text.contains(told) && text.contains(look), "{text}");
+    }
+}
+
+#[test]
+fn completions_and_manuals_know_all_commands() {
+    let script = String::from_utf8(super::completions::script(clap_complete::Shell::Bash)).unwrap();
+    let dir = std::env::temp_dir().join(format!("annulus-cli-man-{}", std::process::id()));
+    super::man::run(super::man::Args { dir: Some(dir.clone()) }).unwrap();
+    for command in command().get_subcommands() {
+        let name = command.get_name();
+        assert!(script.contains(&format!("annulus,{name})")), "{name}");
+        let page = std::fs::read_to_string(dir.join(format!("annulus-{name}.1"))).unwrap();
+        assert!(page.contains("Examples:"), "{name}");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}

@@ -1,0 +1,240 @@
+//! `annulus train`: start a run, or go on with one.
+
+use super::error::Error;
+use super::human;
+use super::node::{Node, Plan};
+use super::output::{self, LogFormat, Role};
+use super::settings::{self, Settings};
+use crate::options::{Length, Local, NewRun, Start, TrainOptions};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Start a run that others can join, or go on with one that has stopped.
+///
+/// The run goes on at once, with whoever is there; others join whenever they like, and it does not matter who leaves,
+/// this peer included. What it needs to join is printed as a ticket. Ctrl-C leaves the run after the current round.
+#[derive(Debug, clap::Args)]
+#[command(after_help = after_help(), next_line_help = false)]
+pub struct Args {
+    /// What to train: `digits` (handwritten digits), for example.
+    #[arg(long, value_name = "NAME")]
+    pub task: Option<String>,
+    /// What concerns this peer alone.
+    #[command(flatten)]
+    pub local: LocalArgs,
+    /// Go on with the run whose checkpoints are in DIR, with its settings.
+    #[arg(long, value_name = "DIR", conflicts_with = "task")]
+    pub resume: Option<PathBuf>,
+    /// Read settings from a TOML file; those on the command line win.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Say what the run would need, and do not start it.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Settings, as listed below.
+    #[arg(value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+}
+
+/// Options of one peer, however it comes to take part.
+#[derive(Debug, clap::Args)]
+pub struct LocalArgs {
+    /// Training data, a folder or a file; without it the task makes its own.
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+    /// Folder for checkpoints and the ledger.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Where to compute: auto, cpu, gpu or gpu:N, as `annulus doctor` lists them.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: String,
+    /// UDP address to listen on; port 0 takes any free one.
+    #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:0")]
+    pub listen: String,
+    /// Another address under which others can reach this peer. May be given more than once.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub advertise: Vec<String>,
+    /// How to tell what happens.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub log_format: LogFormat,
+}
+
+impl LocalArgs {
+    /// As options, with a folder for the case that none was given.
+    pub fn to_local(&self, out: PathBuf, settings: &Settings) -> Local {
+        let mut local = Local {
+            data: self.data.clone(),
+            out: self.out.clone().unwrap_or(out),
+            device: self.device.clone(),
+            listen: self.listen.clone(),
+            advertise: self.advertise.clone(),
+            checkpoint_every: 0,
+            keep: 0,
+            eval_every: 0,
+        };
+        settings.apply_to(&mut local);
+        local
+    }
+}
+
+fn after_help() -> String {
+    format!(
+        "{}
+A file for --config has the same keys, the task's in a table:
+  lr = 3e-4
+  epochs = 10
+  [task]
+  name = \"digits\"
+  model = \"cnn\"
+
+Examples:
+  annulus train
+  annulus train --task digits --data mnist/ --out run1 optimizer=adam lr=1e-3 batch=64 epochs=5
+  annulus train --device gpu:1 --listen 0.0.0.0:4433 --advertise 203.0.113.7:4433 min_peers=2
+  annulus train --config run.toml lr=1e-4 --dry-run
+  annulus train --resume run1
+  annulus train --device cpu --listen 127.0.0.1:0 --log-format json rounds=100
+",
+        settings::help()
+    )
+}
+
+/// Does it.
+pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
+    let options = options(&args, node)?;
+    if args.dry_run {
+        let plan = node.plan(&options)?;
+        print!("{}", tell_plan(&plan, &options, args.local.log_format));
+        return Ok(());
+    }
+    output::tell(args.local.log_format, Role::Founder, |sink| node.train(options, sink))
+}
+
+/// The options that the arguments mean. Reads the configuration file, if one is named.
+pub fn options(args: &Args, node: &dyn Node) -> Result<TrainOptions, Error> {
+    let toml = match &args.config {
+        None => None,
+        Some(path) => Some(std::fs::read_to_string(path).map_err(|e| {
+            Error::failed(format!("cannot read the configuration {}: {e}. Check the path after --config", path.display()))
+        })?),
+    };
+    let settings = settings::read(toml.as_deref(), &args.settings, args.task.as_deref(), &node.tasks())?;
+    let Some(dir) = &args.resume else {
+        let out = PathBuf::from("runs").join(&settings.run.task);
+        return Ok(TrainOptions {
+            local: args.local.to_local(out, &settings),
+            start: Start::New(Box::new(settings.run)),
+        });
+    };
+    if let Some(key) = settings.of_run {
+        return Err(Error::usage(format!(
+            "`{key}` cannot change in a run that has begun: leave it out, or start a new run without --resume"
+        )));
+    }
+    Ok(TrainOptions {
+        local: args.local.to_local(dir.clone(), &settings),
+        start: Start::Resume(dir.clone()),
+    })
+}
+
+/// What a dry run prints.
+fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
+    let parameters = plan.parameters;
+    // What a peer holds: parameters, the optimizer's vectors, its contribution, and the last round's sums for repair.
+    let state = 4 * parameters * (1 + plan.slots);
+    let memory = state + 2 * 4 * parameters;
+    let run = match &options.start {
+        Start::New(run) => Some(run.as_ref()),
+        Start::Resume(_) => None,
+    };
+    let number = run.map_or(4, |run| run.codec.bytes());
+    let sent = |peers: u64| 2 * (peers - 1) * parameters * number / peers;
+    let rounds = run.map(|run| rounds(run, plan.samples));
+    if format == LogFormat::Json {
+        let plan = json!({
+            "task": run.map(|run| &run.task),
+            "device": plan.device,
+            "parameters": parameters,
+            "tensors": plan.tensors,
+            "samples": plan.samples,
+            "rounds": rounds,
+            "state_bytes": state,
+            "memory_bytes": memory,
+            "round_bytes": {"2": sent(2), "4": sent(4), "8": sent(8)},
+        });
+        return format!("{plan}\n");
+    }
+    let mut lines = Vec::new();
+    if let (Some(run), Some(rounds)) = (run, rounds) {
+        lines.push(("task", format!("{}, {} samples", run.task, human::grouped(plan.samples))));
+        lines.push(("rounds", format!("{} of {} samples", human::grouped(rounds), human::grouped(run.batch.into()))));
+        lines.push(("optimizer", format!("{}, lr={}", run.optimizer, run.lr)));
+    }
+    lines.push(("device", plan.device.clone()));
+    lines.push(("parameters", format!("{} in {}", human::grouped(parameters), human::plural(plan.tensors, "tensor"))));
+    lines.push((
+        "memory",
+        format!("{} on each peer ({} of it shared state), apart from activations", size(memory), size(state)),
+    ));
+    lines.push((
+        "traffic",
+        format!("each peer sends per round: {} of 2 peers, {} of 4, {} of 8", size(sent(2)), size(sent(4)), size(sent(8))),
+    ));
+    lines.iter().map(|(name, text)| format!("{name:<11}{text}\n")).collect()
+}
+
+fn size(bytes: u64) -> String {
+    human::bytes(bytes as f64)
+}
+
+/// Rounds until the end, if none is short of members.
+fn rounds(run: &NewRun, samples: u64) -> u64 {
+    match run.length {
+        Length::Rounds(rounds) => rounds,
+        Length::Epochs(epochs) => epochs.saturating_mul(samples).div_ceil(u64::from(run.batch).max(1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_adds_up() {
+        let plan = Plan { device: "CPU".into(), parameters: 101_770, tensors: 4, slots: 2, samples: 60_000 };
+        let local = LocalArgs {
+            data: None,
+            out: None,
+            device: "cpu".into(),
+            listen: "0.0.0.0:0".into(),
+            advertise: Vec::new(),
+            log_format: LogFormat::Text,
+        };
+        let settings = settings::read(
+            None,
+            &["codec=f16".into()],
+            None,
+            &[super::super::node::TaskInfo { name: "digits".into(), about: String::new(), config: Default::default() }],
+        )
+        .unwrap();
+        let options = TrainOptions {
+            local: local.to_local("out".into(), &settings),
+            start: Start::New(Box::new(settings.run)),
+        };
+        let text = tell_plan(&plan, &options, LogFormat::Text);
+        assert_eq!(
+            text,
+            "task       digits, 60,000 samples\n\
+             rounds     4,688 of 64 samples\n\
+             optimizer  adam, lr=0.001\n\
+             device     CPU\n\
+             parameters 101,770 in 4 tensors\n\
+             memory     2.04 MB on each peer (1.22 MB of it shared state), apart from activations\n\
+             traffic    each peer sends per round: 204 kB of 2 peers, 305 kB of 4, 356 kB of 8\n"
+        );
+        let json: serde_json::Value = serde_json::from_str(&tell_plan(&plan, &options, LogFormat::Json)).unwrap();
+        assert_eq!(json["rounds"], 4688);
+        assert_eq!(json["round_bytes"]["2"], 203_540);
+        assert_eq!(json["state_bytes"], 3 * 4 * 101_770);
+    }
+}

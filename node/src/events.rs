@@ -1,0 +1,360 @@
+//! What a run tells the world: the one source of log lines, JSON, pages and the demo.
+//!
+//! An [`Event`] is plain data. In JSON (`--log-format json`) each is one line, an object with the fields of
+//! `docs/events.md`: first `time`, then `event` with the variant's name in lower case, then the variant's own fields.
+//! Numbers that are not finite are written as `null`, as is what does not exist (an accuracy, a page's address).
+//! Readers should ignore fields that they do not know: later versions may add some, and take none away.
+//!
+//! This module must not know who makes events, who reads them, or what time it is.
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Something that happened to a run, as one peer saw it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum Event {
+    /// This peer is up: it knows the run's manifest, its device works and others can dial it.
+    Ready(Ready),
+    /// A newcomer has got so much of the state that it needs to take part.
+    Sync {
+        /// Bytes received.
+        bytes: u64,
+        /// Bytes needed.
+        total: u64,
+        /// The committed round that it is catching up with.
+        round: u64,
+    },
+    /// A round was committed.
+    Round(Round),
+    /// A peer became a member of the ring, or is one no longer.
+    Member {
+        /// Whom it concerns.
+        peer: String,
+        /// What happened to it.
+        change: Change,
+        /// The last committed round when it happened.
+        round: u64,
+        /// Why, in words; empty where there is nothing to explain.
+        reason: String,
+    },
+    /// The model was tried on data that it does not train on.
+    Eval {
+        /// The committed round whose parameters were tried.
+        round: u64,
+        /// Mean loss per sample.
+        #[serde(deserialize_with = "null_is_nan")]
+        loss: f32,
+        /// Share of right answers, 0 to 1, of tasks that have such a thing.
+        accuracy: Option<f32>,
+    },
+    /// Something that a person should know, and that the run survives.
+    Warning {
+        /// What, and what to do about it.
+        message: String,
+    },
+    /// This peer's part is over: the run has reached its end, or the peer has left it.
+    Done(Done),
+}
+
+/// See [`Event::Ready`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ready {
+    /// This peer's name, 64 hexadecimal digits.
+    pub peer: String,
+    /// The run's name, 64 hexadecimal digits.
+    pub run: String,
+    /// What another peer needs to join (`annulus join TICKET`).
+    pub ticket: String,
+    /// Address of the page on which a browser can join, if one is served.
+    pub url: Option<String>,
+    /// Name of the task.
+    pub task: String,
+    /// The device that computes, in words.
+    pub device: String,
+    /// Parameters of the model.
+    pub parameters: u64,
+    /// Samples after which the run ends.
+    pub target: u64,
+}
+
+/// See [`Event::Round`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// Its number, from 1.
+    pub round: u64,
+    /// Identifies the view (members and attempt) that committed it, 16 hexadecimal digits.
+    pub view: String,
+    /// Who contributed, in ring order.
+    pub members: Vec<Share>,
+    /// Mean loss per sample of the round.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub loss: f32,
+    /// Digest of parameters and optimizer state after it, 64 hexadecimal digits; equal on all members.
+    pub digest: String,
+    /// Samples in the round's sum.
+    pub samples: u64,
+    /// Samples that the run has counted so far.
+    pub counted: u64,
+    /// How long this peer computed.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub compute_seconds: f64,
+    /// From this peer's contribution to the commit: exchanging, and waiting for others.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub reduce_seconds: f64,
+    /// From the previous commit to this one, at this peer.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub seconds: f64,
+    /// Bytes that this peer sent for it.
+    pub bytes_sent: u64,
+    /// Bytes that this peer received for it.
+    pub bytes_received: u64,
+}
+
+/// One contributor of a round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Its name, 64 hexadecimal digits.
+    pub peer: String,
+    /// Samples in its contribution.
+    pub weight: u64,
+}
+
+/// How a peer's membership changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// It is a member from the next round on.
+    Joined,
+    /// It said goodbye.
+    Left,
+    /// Its links closed or it missed its deadline.
+    Failed,
+    /// The others went on without it although it is alive: this very peer, or one whose state differed.
+    Evicted,
+}
+
+/// See [`Event::Done`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Done {
+    /// The last round that this peer committed.
+    pub round: u64,
+    /// Digest of parameters and optimizer state after it, 64 hexadecimal digits.
+    pub digest: String,
+    /// Mean loss per sample of the last evaluation, or of the last round where there was none.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub loss: f32,
+    /// Accuracy of the last evaluation, 0 to 1.
+    pub accuracy: Option<f32>,
+    /// The folder that holds the final checkpoint.
+    pub dir: String,
+}
+
+/// An event and when it happened: one line of a JSON log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// RFC 3339, UTC, with milliseconds.
+    pub time: String,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+impl Line {
+    /// An event at a time, given as milliseconds since 1970-01-01 UTC.
+    pub fn new(unix_ms: u64, event: Event) -> Self {
+        Self {
+            time: rfc3339(unix_ms),
+            event,
+        }
+    }
+
+    /// The line, without its end.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("events are plain data with text keys")
+    }
+
+    /// Reads a line back.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+}
+
+/// A time as RFC 3339 in UTC with milliseconds, such as `2026-11-20T13:20:00.250Z`.
+pub fn rfc3339(unix_ms: u64) -> String {
+    let (seconds, ms) = (unix_ms / 1000, unix_ms % 1000);
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+/// Year, month and day of a day counted from 1970-01-01 (proleptic Gregorian). Years are taken to begin in March,
+/// so that the leap day is the last of its year and 153 days make five months.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let since = days + 719_468; // from 0000-03-01
+    let (era, day_of_era) = (since / 146_097, since % 146_097); // 400 years each
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153; // 0 is March
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (400 * era + year_of_era + carry, month, day)
+}
+
+/// JSON has no word for numbers that are not finite: they are written as `null` and read as not-a-number.
+fn null_is_nan<'de, D: Deserializer<'de>, N: Deserialize<'de> + From<f32>>(input: D) -> Result<N, D::Error> {
+    Ok(Option::<N>::deserialize(input)?.unwrap_or_else(|| N::from(f32::NAN)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    fn samples() -> Vec<Event> {
+        let round = Round {
+            round: 7,
+            view: "00c0ffee00c0ffee".into(),
+            members: vec![Share { peer: "ab".repeat(32), weight: 64 }],
+            loss: 0.1,
+            digest: "cd".repeat(32),
+            samples: 64,
+            counted: 448,
+            compute_seconds: 0.004,
+            reduce_seconds: 0.001,
+            seconds: 0.005,
+            bytes_sent: 1000,
+            bytes_received: 2000,
+        };
+        let ready = Ready {
+            peer: "ab".repeat(32),
+            run: "ef".repeat(32),
+            ticket: "annulus1xyz".into(),
+            url: Some("http://127.0.0.1:4433/".into()),
+            task: "digits".into(),
+            device: "CPU".into(),
+            parameters: 101_770,
+            target: 300_000,
+        };
+        let done = Done {
+            round: 8,
+            digest: "cd".repeat(32),
+            loss: 0.2,
+            accuracy: Some(0.97),
+            dir: "out".into(),
+        };
+        let member = |change, reason: &str| Event::Member {
+            peer: "ab".repeat(32),
+            change,
+            round: 7,
+            reason: reason.into(),
+        };
+        vec![
+            Event::Ready(ready.clone()),
+            Event::Ready(Ready { url: None, ..ready }),
+            Event::Sync { bytes: 1, total: 2, round: 3 },
+            Event::Round(round),
+            member(Change::Joined, ""),
+            member(Change::Left, ""),
+            member(Change::Failed, "the link closed"),
+            member(Change::Evicted, "its state differed"),
+            Event::Eval { round: 7, loss: 0.3, accuracy: None },
+            Event::Warning { message: "a \"quoted\"\nwarning".into() },
+            Event::Done(done),
+        ]
+    }
+
+    #[test]
+    fn every_event_survives_the_way_there_and_back_on_one_line() {
+        for event in samples() {
+            let line = Line::new(1_763_644_800_250, event);
+            let json = line.to_json();
+            assert!(!json.contains('\n'));
+            assert_eq!(Line::from_json(&json).unwrap(), line, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_line_starts_with_time_and_event() {
+        let line = Line::new(0, Event::Sync { bytes: 1, total: 2, round: 3 });
+        assert_eq!(
+            line.to_json(),
+            r#"{"time":"1970-01-01T00:00:00.000Z","event":"sync","bytes":1,"total":2,"round":3}"#
+        );
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_are_null() {
+        for loss in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let json = Line::new(0, Event::Eval { round: 1, loss, accuracy: None }).to_json();
+            assert!(json.contains(r#""loss":null,"accuracy":null"#), "{json}");
+            let Event::Eval { loss, accuracy, .. } = Line::from_json(&json).unwrap().event else {
+                panic!("{json}")
+            };
+            assert!(loss.is_nan() && accuracy.is_none());
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_ignored_and_missing_ones_are_not() {
+        let json = r#"{"time":"x","event":"sync","bytes":1,"total":2,"round":3,"later":4}"#;
+        assert!(Line::from_json(json).is_ok());
+        assert!(Line::from_json(r#"{"time":"x","event":"sync","bytes":1,"total":2}"#).is_err());
+        assert!(Line::from_json(r#"{"time":"x","event":"unheard"}"#).is_err());
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (unix_ms, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_709_251_199_001, "2024-02-29T23:59:59.001Z"),
+            (1_709_251_200_000, "2024-03-01T00:00:00.000Z"),
+            (1_767_225_599_000, "2025-12-31T23:59:59.000Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(rfc3339(unix_ms), text);
+        }
+    }
+
+    /// Field names of each event as `docs/events.md` lists them, and as the code writes them.
+    #[test]
+    fn the_documentation_lists_just_these_fields() {
+        let mut written: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for event in samples() {
+            let json = serde_json::to_value(&event).unwrap();
+            let fields = written.entry(json["event"].as_str().unwrap().to_owned()).or_default();
+            for (name, value) in json.as_object().unwrap().iter().filter(|(name, _)| *name != "event") {
+                fields.insert(name.clone());
+                for inner in value.as_array().into_iter().flatten().filter_map(|v| v.as_object()) {
+                    fields.extend(inner.keys().map(|key| format!("{name}[].{key}")));
+                }
+            }
+        }
+
+        let mut documented: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut section = None;
+        for line in include_str!("../../docs/events.md").lines() {
+            if let Some(name) = line.strip_prefix("## `").and_then(|rest| rest.strip_suffix('`')) {
+                documented.insert(name.to_owned(), BTreeSet::new());
+                section = Some(name.to_owned());
+            } else if line.starts_with("## ") {
+                section = None;
+            } else if let (Some(section), Some(row)) = (&section, line.strip_prefix("| `")) {
+                let columns: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+                assert_eq!(columns.len(), 4, "field, type, unit, meaning: {line}");
+                assert!(columns.iter().all(|c| !c.is_empty()), "{line}");
+                let field = row.split('`').next().unwrap().to_owned();
+                documented.get_mut(section).unwrap().insert(field);
+            }
+        }
+        assert_eq!(documented, written);
+
+        let text = include_str!("../../docs/events.md");
+        for change in [Change::Joined, Change::Left, Change::Failed, Change::Evicted] {
+            let word = serde_json::to_value(change).unwrap();
+            assert!(text.contains(&format!("`{}`", word.as_str().unwrap())));
+        }
+    }
+}

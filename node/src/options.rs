@@ -1,0 +1,146 @@
+//! What a participant is asked to do, as plain data: made by the command line or by a program of one's own.
+//!
+//! Names of optimizers, devices and the like are text here; who acts on the options parses and checks them. This
+//! module must not know the command line, files or devices.
+
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+
+/// Start a run, or go on with one that has stopped.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainOptions {
+    /// Where the run comes from.
+    pub start: Start,
+    /// What concerns this peer alone.
+    pub local: Local,
+}
+
+/// Where a run comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Start {
+    /// It is new.
+    New(Box<NewRun>),
+    /// Its last checkpoint, in the folder of an earlier run. The settings are those of then.
+    Resume(PathBuf),
+}
+
+/// Take part in a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JoinOptions {
+    /// What a member printed.
+    pub ticket: String,
+    /// What concerns this peer alone.
+    pub local: Local,
+}
+
+/// All that defines a new run, apart from the data. Equal on all peers from then on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewRun {
+    /// Name of the task, such as `digits`.
+    pub task: String,
+    /// Keys of the task's configuration that differ from its defaults.
+    pub task_config: Map<String, Value>,
+    /// When it ends.
+    pub length: Length,
+    /// Samples per round, over all peers.
+    pub batch: u32,
+    /// Samples that a device works on at once; 0: its whole share of a round.
+    pub micro_batch: u32,
+    /// Seed of the initial parameters and of the samples' order.
+    pub seed: u64,
+    /// An optimizer as text: its name, then settings, as in `adamw weight_decay=0.1`.
+    pub optimizer: String,
+    /// Base learning rate.
+    pub lr: f32,
+    /// The learning rate over the rounds.
+    pub schedule: Schedule,
+    /// Rounds over which the rate rises at first.
+    pub warmup: u64,
+    /// Largest norm of the mean gradient.
+    pub clip: Option<f32>,
+    /// How numbers travel.
+    pub codec: Codec,
+    /// With fewer members the run waits.
+    pub min_peers: u16,
+}
+
+impl Default for NewRun {
+    fn default() -> Self {
+        Self {
+            task: "digits".into(),
+            task_config: Map::new(),
+            length: Length::Epochs(5),
+            // The batch and the rate are those of the usual first MNIST example with Adam.
+            batch: 64,
+            micro_batch: 0,
+            seed: 1,
+            optimizer: "adam".into(),
+            lr: 1e-3,
+            schedule: Schedule::Constant,
+            warmup: 0,
+            clip: None,
+            codec: Codec::F32,
+            min_peers: 1,
+        }
+    }
+}
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// After so many passes over the data.
+    Epochs(u64),
+    /// After the samples of so many full rounds.
+    Rounds(u64),
+}
+
+/// The learning rate over the rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// The base rate throughout.
+    Constant,
+    /// It rises to the base rate and stays.
+    Warmup,
+    /// It rises, then falls along half a cosine until the end of the run.
+    Cosine,
+}
+
+/// How numbers travel between peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// 4 bytes each, as they are.
+    F32,
+    /// 2 bytes each, rounded.
+    F16,
+}
+
+impl Codec {
+    /// Bytes of one number.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::F32 => 4,
+            Self::F16 => 2,
+        }
+    }
+}
+
+/// What concerns one peer alone; others may have chosen otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Local {
+    /// Folder or file of the training data; none: what the task makes itself.
+    pub data: Option<PathBuf>,
+    /// Folder for checkpoints and the ledger.
+    pub out: PathBuf,
+    /// The device as text: `auto`, `cpu`, `gpu` or `gpu:N`.
+    pub device: String,
+    /// `HOST:PORT` to listen on; port 0: any free one.
+    pub listen: String,
+    /// Addresses to tell others, beside those found out; behind NAT, for example.
+    pub advertise: Vec<String>,
+    /// Rounds from one checkpoint to the next; 0: only at the end.
+    pub checkpoint_every: u64,
+    /// Checkpoints to keep.
+    pub keep: u32,
+    /// Rounds from one evaluation to the next; 0: only at the end.
+    pub eval_every: u64,
+}
