@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use annulus::core_types::Digest;
+use annulus_core::Digest;
 use annulus::task::{Scores, Task, TaskError};
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};

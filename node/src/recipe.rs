@@ -16,6 +16,8 @@ pub type Maker = Arc<dyn Fn() -> Result<Box<dyn Worker>, WorkerError> + Send + S
 pub struct Recipe {
     /// The name under which it is chosen.
     pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
     /// Its settings with their default values.
     pub defaults: fn() -> Map<String, Value>,
     /// Loads it: settings as JSON text, and the path of the data, if the user gave one.
@@ -45,6 +47,7 @@ impl Recipe {
     pub fn of<T: Task>() -> Self {
         Self {
             name: T::NAME,
+            about: T::ABOUT,
             defaults: || match serde_json::from_str(&config_to_json(&T::Config::default())) {
                 Ok(Value::Object(fields)) => fields,
                 _ => Map::new(),

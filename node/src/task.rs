@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::core_types::Digest;
+use annulus_core::Digest;
 
 /// Why a task could not be set up; whatever the task says, for a person to read.
 pub type TaskError = Box<dyn std::error::Error + Send + Sync>;
@@ -30,6 +30,9 @@ pub trait Task: Send + Sync + Sized + 'static {
 
     /// The name under which the task is chosen, such as `digits`.
     const NAME: &'static str;
+
+    /// One line about it, for help texts.
+    const ABOUT: &'static str = "";
 
     /// Loads the data; `data` is the path that the user gave, if any.
     ///

@@ -9,7 +9,7 @@ use std::time::Duration;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData, read_sync};
 
-use crate::core_types::{Layout, TensorSpec};
+use annulus_core::{Layout, TensorSpec};
 use crate::device::{DeviceKind, OpenDevice};
 use crate::task::{Eval, Task};
 
@@ -576,7 +576,7 @@ mod tests {
     use burn::tensor::activation::tanh;
 
     use super::*;
-    use crate::core_types::Digest;
+    use annulus_core::Digest;
     use crate::device::{self, DeviceChoice, DeviceError};
     use crate::task::{Scores, TaskError};
     use crate::tasks::digits::{Digits, DigitsConfig, ModelKind};

@@ -1,11 +1,24 @@
-//! What needs an operating system: the identity on disk, tickets, and QUIC. It must know nothing of the
-//! protocol that runs over its links.
+//! What needs an operating system: links over QUIC, keys and tickets, run directories, threads.
 
+mod audit;
+pub mod checkpoint;
 mod congestion;
 mod connection;
 mod endpoint;
+pub mod export;
+mod files;
 mod handshake;
 pub mod identity;
+pub mod inspect;
+pub mod ledger_file;
+pub mod machine;
+pub mod participant;
 pub mod quic;
+mod recompute;
+pub mod scribe;
+mod state_file;
+#[cfg(test)]
+mod testing;
 pub mod ticket;
 mod transport;
+pub mod workers;

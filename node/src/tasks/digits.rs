@@ -16,7 +16,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use crate::core_types::Digest;
+use annulus_core::Digest;
 use crate::data::{Images, Split, idx, strokes};
 use crate::task::{Scores, Task, TaskError};
 

@@ -1,0 +1,69 @@
+//! What the commands ask for, done on this machine: the seam between the command line and everything else.
+
+use super::participant;
+use crate::cli::node::{Adapter, Failure, Node, Plan, Sink, TaskInfo};
+use crate::device;
+use crate::options::{JoinOptions, TrainOptions};
+use crate::recipe::Recipe;
+
+/// This machine, and the tasks that the program knows.
+pub struct Machine {
+    recipes: Vec<Recipe>,
+}
+
+impl Machine {
+    /// With these tasks; the first is the default.
+    pub fn new(recipes: Vec<Recipe>) -> Self {
+        Self { recipes }
+    }
+
+    /// Waits for a participant's end. One thread serves links and protocol: more of them would only hand
+    /// frames to each other.
+    fn block_on<F: Future<Output = Result<(), participant::Error>>>(&self, participant: F) -> Result<(), Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(runtime.block_on(participant)?)
+    }
+}
+
+impl Node for Machine {
+    fn tasks(&self) -> Vec<TaskInfo> {
+        let info = |recipe: &Recipe| TaskInfo {
+            name: recipe.name.to_owned(),
+            about: recipe.about.to_owned(),
+            config: (recipe.defaults)(),
+        };
+        self.recipes.iter().map(info).collect()
+    }
+
+    fn adapters(&self) -> Vec<Adapter> {
+        let adapters = device::adapters().into_iter();
+        adapters
+            .map(|adapter| Adapter {
+                device: format!("gpu:{}", adapter.number),
+                software: adapter.is_software(),
+                limits: adapter.limits.list().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+                name: adapter.name,
+                backend: adapter.api,
+            })
+            .collect()
+    }
+
+    fn plan(&self, options: &TrainOptions) -> Result<Plan, Failure> {
+        let (manifest, device) = participant::plan(options, &self.recipes)?;
+        Ok(Plan {
+            device,
+            parameters: manifest.layout.len as u64,
+            tensors: manifest.layout.tensors.len() as u64,
+            slots: manifest.optimizer.slots() as u64,
+            samples: manifest.samples,
+        })
+    }
+
+    fn train(&self, options: TrainOptions, sink: Sink<'_>) -> Result<(), Failure> {
+        self.block_on(participant::train(options, &self.recipes, sink))
+    }
+
+    fn join(&self, options: JoinOptions, sink: Sink<'_>) -> Result<(), Failure> {
+        self.block_on(participant::join(options, &self.recipes, sink))
+    }
+}
