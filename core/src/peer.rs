@@ -92,7 +92,8 @@ pub enum Output {
         contact: Contact,
     },
     /// Make a contribution: replace the parameters in this buffer by the sum of gradients over the
-    /// samples at these stream positions and give it back as [`Input::Contribution`].
+    /// samples at these stream positions and give it back as [`Input::Contribution`]: exactly one for each
+    /// of these, in the order in which they were asked for.
     Compute {
         /// The round.
         round: Round,
@@ -244,6 +245,8 @@ pub struct Peer {
     /// Pieces of views that this peer has not reached yet.
     pub(crate) early: VecDeque<(PeerId, Message)>,
     early_bytes: usize,
+    /// Contributions that the device was asked for and has not given.
+    pub(crate) computing: u32,
     /// A buffer as long as the parameters that nobody uses now.
     pub(crate) spare: Vec<f32>,
     pub(crate) nonce: u32,
@@ -306,6 +309,7 @@ impl Peer {
             parted: BTreeMap::new(),
             early: VecDeque::new(),
             early_bytes: 0,
+            computing: 0,
             spare: Vec::new(),
             nonce: 0,
             told_status: BTreeMap::new(),

@@ -143,6 +143,7 @@ impl Peer {
             buffer.clear();
             buffer.extend_from_slice(&self.state.params);
             let round = self.head.round + 1;
+            self.computing += 1;
             self.out.push_back(Output::Compute {
                 round,
                 positions,
@@ -236,15 +237,19 @@ impl Peer {
         took: Duration,
     ) {
         let elements = self.manifest.layout.len;
+        // The device answers in order: only the last answer outstanding can be to the last question, which
+        // may be about a round of the same number in another lineage.
+        self.computing = self.computing.saturating_sub(1);
         let Phase::Member(w) = &self.phase else {
             self.spare = gradient;
             return;
         };
-        if w.view.key.round != round || !matches!(w.own, Own::Computing) {
+        if self.computing > 0 || w.view.key.round != round || !matches!(w.own, Own::Computing) {
             self.spare = gradient;
             return;
         }
-        let share = w.allotment.len(w.view.me);
+        // The share is that of the place in the head, not in the attempt's view.
+        let share = self.head.position(self.settings.me).map_or(0, |i| w.allotment.len(i));
         let finite = weight > 0 && loss.is_finite() && gradient.iter().all(|g| g.is_finite());
         let own = if finite && gradient.len() == elements {
             let weight = weight.min(share.min(u64::from(u32::MAX)) as u32);
