@@ -587,6 +587,7 @@ impl World {
         let done = node.busy_until;
         let (mut gradient, loss) = device::contribution(&params, &positions, weight);
         let made = if spoil == Some(Spoil::NotFinite) { 0 } else { weight };
+        self.look_at(i);
         if let Err(why) = self.ledger.contribute(&self.nodes[i], &positions, &params, made, &gradient) {
             self.fail(why);
         }
