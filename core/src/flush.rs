@@ -498,13 +498,17 @@ impl Peer {
             Phase::Joining(_) => self.on_candidate(from, member),
             Phase::Member(w) if member && !finished => {
                 let known = w.view.contains(from);
+                let stuck = w.is_null(&self.manifest) && standing == mine;
                 if standing.beats(&mine) && standing.chain != mine.chain {
                     // Frames of a member that is one round ahead are no other lineage.
                     let ahead = known && standing.round == mine.round + 1;
                     if !ahead {
                         self.outcast("another lineage counts more samples", Some(from));
                     }
-                } else if !known && mine.beats(&standing) {
+                } else if !known && stuck && from < self.settings.me {
+                    // Both have excluded each other from a round that neither can do alone.
+                    self.outcast("another part of the same lineage waits too", Some(from));
+                } else if !known && (mine.beats(&standing) || stuck) {
                     self.send_status(from);
                 } else if known && mine.beats(&standing) {
                     // It has excluded this peer and fallen behind: it is out of this lineage.

@@ -63,6 +63,8 @@ pub(crate) struct Join {
     log: VecDeque<Logged>,
     told: Option<(ViewKey, Record, Digest, Assembly)>,
     synced: bool,
+    /// Whether blocks of several members did not fit together.
+    sponsor_only: bool,
     /// The round held when the sponsor was told "ready".
     ready: Option<Round>,
 }
@@ -82,6 +84,7 @@ impl Join {
             log: VecDeque::new(),
             told: None,
             synced: false,
+            sponsor_only: false,
             ready: None,
         }
     }
@@ -266,7 +269,7 @@ impl Peer {
         }
         let members = self.head.members.iter().map(|m| m.peer);
         let mut room: Vec<(PeerId, usize)> = members
-            .filter(|p| self.links.is_up(*p))
+            .filter(|p| self.links.is_up(*p) && (!join.sponsor_only || join.sponsor == Some(*p)))
             .map(|p| (p, WINDOW))
             .collect();
         if room.is_empty() {
@@ -582,16 +585,22 @@ impl Peer {
         }
         let digest = self.state.digest();
         if digest != join.expected && !unchecked {
-            // What the sponsor holds, the others do not share, or a block was damaged on its way.
+            // What the sponsor holds, the others do not share, or a block was damaged: all from the sponsor
+            // then, and if even that does not fit together, another sponsor.
             join.blocks.fill(Block::Missing);
             join.whole = false;
             join.synced = false;
             join.log.clear();
-            let sponsor = join.sponsor;
+            let mut sponsor = join.sponsor;
+            if join.sponsor_only {
+                join.refused.extend(sponsor.take().map(|s| (s, None)));
+            }
+            join.sponsor_only = true;
             return self.seek(sponsor);
         }
         self.digest = digest;
         join.synced = true;
+        join.sponsor_only = false;
         if self.head.finished(&self.manifest) || self.head.position(self.settings.me).is_some() {
             self.committed_at = self.now;
             self.last = None;

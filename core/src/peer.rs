@@ -251,7 +251,7 @@ pub struct Peer {
     pub(crate) spare: Vec<f32>,
     pub(crate) nonce: u32,
     /// When a peer that is not in the view was last told the standing.
-    told_status: BTreeMap<PeerId, Time>,
+    told_status: BTreeMap<PeerId, (Time, Standing)>,
 }
 
 impl Peer {
@@ -319,6 +319,7 @@ impl Peer {
     /// Takes an input. Time never goes back.
     pub fn handle(&mut self, input: Input, now: Time) {
         self.now = self.now.max(now);
+        self.links.now = self.now;
         match input {
             Input::Tick => {}
             Input::LinkUp { peer, contact } => self.on_link_up(peer, contact),
@@ -425,7 +426,7 @@ impl Peer {
                 to,
                 frame,
             } => self.on_relay(from, author, to, frame),
-            Message::Unreachable { to } => self.links.no_relay(from, to),
+            Message::Unreachable { to, frame } => self.on_unreachable(from, to, frame),
             Message::Piece { view, .. } => self.route_piece(from, view, message),
             Message::Probe { view, nonce } => match self.phase {
                 Phase::Joining(_) => self.on_probe_while_joining(from, view, nonce),
@@ -474,7 +475,7 @@ impl Peer {
         if to == self.settings.me {
             match Message::decode(frame) {
                 // A relay in a relay could go in circles.
-                Ok(Message::Relay { .. }) | Err(_) => {}
+                Ok(Message::Relay { .. } | Message::Unreachable { .. }) | Err(_) => {}
                 Ok(message) => self.on_message(author, message),
             }
         } else if from == author && self.links.is_up(to) {
@@ -490,7 +491,18 @@ impl Peer {
             });
         } else if from == author {
             self.links
-                .send(&mut self.out, from, Lane::Control, Message::Unreachable { to });
+                .send(&mut self.out, from, Lane::Bulk, Message::Unreachable { to, frame });
+        }
+    }
+
+    /// A relay has no link either: the frame goes another way, if there is one.
+    fn on_unreachable(&mut self, relay: PeerId, to: PeerId, frame: bytes::Bytes) {
+        self.links.no_relay(relay, to);
+        match Message::decode(frame) {
+            Ok(Message::Relay { .. } | Message::Unreachable { .. }) | Err(_) => {}
+            Ok(message) => {
+                self.links.send(&mut self.out, to, Lane::Bulk, message);
+            }
         }
     }
 
@@ -574,15 +586,17 @@ impl Peer {
         self.on_lost_while_joining(peer);
     }
 
-    /// Tells a peer that is not in this peer's view where this lineage stands; not more often than it could answer.
+    /// Tells a peer that is not in this peer's view where this lineage stands; the same not more often than it
+    /// could answer.
     pub(crate) fn send_status(&mut self, peer: PeerId) {
         let (now, patience) = (self.now, self.detector.answer() / 4);
-        if self.told_status.get(&peer).is_some_and(|at| now - *at < patience) {
+        let standing = Standing::of(&self.head);
+        let told = self.told_status.get(&peer);
+        if told.is_some_and(|(at, told)| now - *at < patience && *told == standing) {
             return;
         }
-        self.told_status.retain(|_, at| now - *at < patience);
-        self.told_status.insert(peer, now);
-        let standing = Standing::of(&self.head);
+        self.told_status.retain(|_, (at, _)| now - *at < patience);
+        self.told_status.insert(peer, (now, standing));
         let member = matches!(self.phase, Phase::Member(_) | Phase::Lingering { .. });
         let finished = matches!(self.phase, Phase::Lingering { .. });
         let message = Message::Status {
@@ -591,6 +605,17 @@ impl Peer {
             finished,
         };
         self.links.send(&mut self.out, peer, Lane::Control, message);
+    }
+
+    /// Tells all peers that can be reached and are not in this peer's view where this lineage stands: links
+    /// outlive views, so lineages may meet without a link coming up.
+    pub(crate) fn tell_strangers(&mut self) {
+        let Phase::Member(w) = &self.phase else { return };
+        let stranger = |peer: &PeerId| !w.view.contains(*peer) && !self.followers.contains_key(peer);
+        let strangers: Vec<PeerId> = self.links.reachable().filter(stranger).collect();
+        for peer in strangers {
+            self.send_status(peer);
+        }
     }
 
     fn leave(&mut self) {

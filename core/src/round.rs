@@ -158,6 +158,7 @@ impl Peer {
                 compute: Duration::ZERO,
             });
         }
+        self.tell_strangers();
         self.start_if_ready();
         self.take_early();
     }
@@ -223,6 +224,7 @@ impl Peer {
         for follower in self.followers.values_mut() {
             follower.begin_attempt();
         }
+        self.tell_strangers();
         self.start_if_ready();
         self.take_early();
     }

@@ -223,6 +223,9 @@ pub enum Message {
     Unreachable {
         /// Which peer.
         to: PeerId,
+        /// The frame that was to be passed on, for another way.
+        #[serde(skip)]
+        frame: Bytes,
     },
 }
 
@@ -255,7 +258,7 @@ impl Message {
         meta[..4].copy_from_slice(&len.to_le_bytes());
         let payload = match self {
             Self::Piece { data, .. } | Self::Block { data, .. } => data.clone(),
-            Self::Relay { frame, .. } => frame.clone(),
+            Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => frame.clone(),
             _ => Bytes::new(),
         };
         (meta.into(), payload)
@@ -280,7 +283,7 @@ impl Message {
         let mut message: Self = postcard::from_bytes(&frame[4..]).map_err(|_| WireError::Meaning)?;
         match &mut message {
             Self::Piece { data, .. } | Self::Block { data, .. } => *data = payload,
-            Self::Relay { frame, .. } => *frame = payload,
+            Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => *frame = payload,
             _ if !payload.is_empty() => return Err(WireError::Length),
             _ => {}
         }
