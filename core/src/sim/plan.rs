@@ -124,6 +124,7 @@ fn draw_manifest(rng: &mut Rng, count: usize) -> Manifest {
         seed: rng.next(),
         samples: rng.between(1, 1000),
         data: Digest([0; 32]),
+        data_hint: String::new(),
         target: (batch * rounds).saturating_sub(rng.below(batch)).max(1),
         batch: batch as u32,
         micro_batch: 0,

@@ -151,7 +151,7 @@ pub(super) fn message(world: &World, message: &Message) -> String {
             let inner = Message::decode(frame.clone()).map(|m| self::message(world, &m));
             format!("relay {} to {}: {}", world.name(*from), world.name(*to), inner.unwrap_or_else(|e| e.to_string()))
         }
-        Message::Unreachable { to } => format!("unreachable {}", world.name(*to)),
+        Message::Unreachable { to, .. } => format!("unreachable {}", world.name(*to)),
         other => format!("{other:?}"),
     }
 }
