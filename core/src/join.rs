@@ -65,6 +65,9 @@ pub(crate) struct Join {
     synced: bool,
     /// Whether blocks of several members did not fit together.
     sponsor_only: bool,
+    /// The sponsor's lineage when it accepted this peer without having it in its view: the round after
+    /// that goes on without this peer, even if the ledger names it as a member.
+    excluded_after: Option<Digest>,
     /// The round held when the sponsor was told "ready".
     ready: Option<Round>,
 }
@@ -85,6 +88,7 @@ impl Join {
             told: None,
             synced: false,
             sponsor_only: false,
+            excluded_after: None,
             ready: None,
         }
     }
@@ -213,6 +217,7 @@ impl Peer {
         head: crate::ledger::Head,
         digest: Digest,
         resumes: bool,
+        member: bool,
     ) {
         let now = self.now;
         let Some(join) = self.joining().filter(|j| j.sponsor == Some(from)) else {
@@ -224,19 +229,21 @@ impl Peer {
         join.refused.clear();
         join.told = None;
         join.ready = None;
+        join.excluded_after = (!member).then_some(head.chain);
         for member in &head.members {
             self.links.want(member.peer, &member.contact, now);
         }
         if resumes && self.whole_standing().is_some() {
-            // What is held goes on from here; the digest at the own head is the own one.
+            // What is held goes on from here.
             let held = Block::Held {
                 round: self.head.round,
                 chain: self.head.chain,
             };
-            let (blocks, own) = (self.state.blocks() as usize, self.digest);
+            let blocks = self.state.blocks() as usize;
+            let expected = if head.chain == self.head.chain { digest } else { self.digest };
             let Some(join) = self.joining() else { return };
             join.blocks = vec![held; blocks];
-            join.expected = own;
+            join.expected = expected;
             join.log.clear();
         } else {
             let elements = self.manifest.layout.len;
@@ -601,7 +608,8 @@ impl Peer {
         self.digest = digest;
         join.synced = true;
         join.sponsor_only = false;
-        if self.head.finished(&self.manifest) || self.head.position(self.settings.me).is_some() {
+        let admitted = self.head.position(self.settings.me).is_some() && join.excluded_after != Some(self.head.chain);
+        if self.head.finished(&self.manifest) || admitted {
             self.committed_at = self.now;
             self.last = None;
             self.out.push_back(Output::Event(Event::Entered));

@@ -54,10 +54,15 @@ impl Peer {
         let previous = self.last.as_ref().filter(|last| have == Some(last.before.chain));
         let last = previous.map(|last| (last.view, last.record.clone(), last.digest));
         let resumes = current || last.is_some();
+        // A member that asks to follow is no member any more, unless it has just become one and not heard.
+        let in_view = matches!(&self.phase, Phase::Member(w) if w.view.contains(from));
+        let fresh = self.last.as_ref().is_some_and(|last| last.record.headers.iter().all(|h| h.peer != from));
+        let member = in_view && fresh && resumes;
         let following = Message::Following {
             head: self.head.clone(),
             digest: self.digest,
             resumes,
+            member,
         };
         let round = self.head.round;
         let applied = round - u64::from(last.is_some());
@@ -79,11 +84,7 @@ impl Peer {
                 Message::Committed { view, record, digest },
             );
         }
-        // A member that asks to follow is no member any more, unless it has just become one and not heard.
-        if let Phase::Member(w) = &self.phase
-            && w.view.contains(from)
-            && !resumes
-        {
+        if in_view && !member {
             self.suspect([from].into());
         }
     }
@@ -94,6 +95,7 @@ impl Peer {
             head: self.head.clone(),
             digest: self.digest,
             resumes: false,
+            member: false,
         };
         let round = self.head.round;
         if let Some(f) = self.followers.get_mut(&peer) {

@@ -176,6 +176,8 @@ pub enum Message {
         digest: Digest,
         /// Whether what the follower holds already goes on from here.
         resumes: bool,
+        /// Whether the follower is in the sponsor's view already: it was admitted and had not heard.
+        member: bool,
     },
     /// You cannot follow me.
     NotMember {
