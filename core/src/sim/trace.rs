@@ -142,8 +142,8 @@ pub(super) fn message(world: &World, message: &Message) -> String {
             format!("status {}, member {member}, finished {finished}", standing(s))
         }
         Message::Follow { have, .. } => format!("follow, have {}", have.as_ref().map(standing).unwrap_or_default()),
-        Message::Following { head: h, digest, resumes } => {
-            format!("following from {} digest {digest}, resumes {resumes}", head(world, h))
+        Message::Following { head: h, digest, resumes, member } => {
+            format!("following from {} digest {digest}, resumes {resumes}, member {member}", head(world, h))
         }
         Message::NotMember { standing: s } => format!("not member, {}", s.as_ref().map(standing).unwrap_or_default()),
         Message::Block { block, round, chain, .. } => format!("block {block} of round {round} on {chain}"),
