@@ -86,11 +86,12 @@ impl Peer {
 
     /// Somebody asks.
     pub(crate) fn on_probe(&mut self, from: PeerId, view: ViewKey, nonce: u32) {
-        if let Phase::Member(w) = &self.phase
-            && view.round <= w.view.key.round
-            && !w.view.contains(from)
-            && !self.followers.contains_key(&from)
-        {
+        let stranger = match &self.phase {
+            Phase::Member(w) => view.round <= w.view.key.round && !w.view.contains(from),
+            Phase::Lingering { .. } => view.round <= self.head.round,
+            _ => false,
+        };
+        if stranger && !self.followers.contains_key(&from) {
             return self.tell_stranger(from, view);
         }
         let round = self.head.round + 1;
@@ -340,7 +341,6 @@ impl Peer {
                 .push_back(Output::Event(Event::Member { peer, change, reason }));
             self.links
                 .send(&mut self.out, peer, Lane::Control, decision.clone());
-            self.followers.remove(&peer);
             self.parted.insert(peer, self.head.samples);
         }
         self.next_attempt(members);
@@ -454,6 +454,7 @@ impl Peer {
 
     /// Somebody lacks pieces of a committed round, or has not heard that it is committed.
     pub(crate) fn on_repair(&mut self, from: PeerId, view: ViewKey, missing: Vec<(u16, u32)>) {
+        self.linger_on();
         let Some(last) = self.last.as_ref().filter(|last| last.view == view) else {
             if self.followers.contains_key(&from) {
                 return self.restart_follower(from);

@@ -9,7 +9,7 @@
 use crate::id::{Digest, PeerId, Round};
 use crate::ledger::{Member, Record};
 use crate::optim::Step;
-use crate::peer::{Event, Lane, Output, Peer, Phase};
+use crate::peer::{Event, Exit, Lane, Output, Peer, Phase};
 use crate::planted::Bug;
 use crate::reduce::Assembly;
 use crate::schedule::Ring;
@@ -116,6 +116,11 @@ impl Peer {
                 Message::NotMember { standing: None },
             );
         }
+        if self.leaving {
+            self.out.push_back(Output::Exit(Exit::Left));
+            self.phase = Phase::Gone;
+            return;
+        }
         self.last = None;
         self.barren = 0;
         self.phase = Phase::Joining(Box::new(Join::new(self.now, true)));
@@ -169,7 +174,9 @@ impl Peer {
         let Some(join) = self.joining() else { return };
         if member {
             join.refused.remove(&from);
-            if join.sponsor.is_none() {
+            // A sponsor tells its standing only to those who do not follow it: it has let go of this peer.
+            let dropped = join.sponsor == Some(from) && join.following;
+            if join.sponsor.is_none() || dropped {
                 self.seek(Some(from));
             }
         }

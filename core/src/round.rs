@@ -12,6 +12,7 @@ use crate::schedule::Ring;
 use crate::state::plan;
 use crate::time::Time;
 use crate::wire::{Doing, Message, Standing, ViewKey};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The members of one attempt.
@@ -536,6 +537,7 @@ impl Peer {
         changes.extend(joined.map(|m| (m.peer, Change::Joined, "caught up")));
         for (peer, change, reason) in changes {
             match change {
+                Change::Left if peer == self.settings.me => {}
                 Change::Left => {
                     self.send_status(peer);
                     self.links.forget(peer);
@@ -562,27 +564,36 @@ impl Peer {
                 .collect(),
             None => Vec::new(),
         };
+        let mut waits_for: BTreeSet<PeerId> = others.into_iter().collect();
+        if exit == Exit::Finished {
+            // Who did not make it to the end takes the result from here.
+            waits_for.extend(self.links.reachable());
+        }
+        // A follower hears of the end with the last commit.
         let status = Message::Status {
             standing: Standing::of(&self.head),
             member: true,
             finished: true,
         };
-        for peer in others
-            .iter()
-            .copied()
-            .chain(self.followers.keys().copied())
-            .collect::<Vec<_>>()
-        {
+        for peer in waits_for.iter().filter(|p| !self.followers.contains_key(p)) {
             self.links
-                .send(&mut self.out, peer, Lane::Control, status.clone());
+                .send(&mut self.out, *peer, Lane::Control, status.clone());
         }
         let until = self.now + 2 * self.detector.answer();
         self.phase = Phase::Lingering {
             exit,
             until,
-            waits_for: others.into_iter().collect(),
+            waits_for,
         };
         self.linger();
+    }
+
+    /// Somebody still needs something: stays a while longer.
+    pub(crate) fn linger_on(&mut self) {
+        let later = self.now + 2 * self.detector.answer();
+        if let Phase::Lingering { until, .. } = &mut self.phase {
+            *until = later;
+        }
     }
 
     /// Goes as soon as nobody can need this peer any more.

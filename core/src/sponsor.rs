@@ -34,6 +34,7 @@ impl Follower {
 impl Peer {
     /// A newcomer asks to follow.
     pub(crate) fn on_follow(&mut self, from: PeerId, have: Option<Standing>, contact: Contact) {
+        self.linger_on();
         let able = match &self.phase {
             Phase::Member(_) => true,
             Phase::Lingering { .. } => self.head.finished(&self.manifest),
@@ -162,6 +163,7 @@ impl Peer {
 
     /// A newcomer fetches a block of the state.
     pub(crate) fn on_fetch(&mut self, from: PeerId, block: u32) {
+        self.linger_on();
         if !matches!(self.phase, Phase::Member(_) | Phase::Lingering { .. }) {
             return;
         }
