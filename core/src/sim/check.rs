@@ -5,7 +5,7 @@
 
 use super::device;
 use super::world::{Node, World};
-use crate::config::Manifest;
+use crate::config::{Manifest, Settings};
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Head, Member, Record};
 use crate::optim::{clip_scale, norm_squared};
@@ -205,32 +205,34 @@ impl Ledger {
         Ok(Some(sums))
     }
 
+    /// If a lineage is unknown, it must be what a peer begins that goes on alone from a known one.
+    fn go_on_alone(&mut self, peer: &Peer, chain: Digest) -> Result<(), String> {
+        if self.points.contains_key(&chain) {
+            return Ok(());
+        }
+        let Settings { me, contact, .. } = peer.settings.clone();
+        let member = Member { peer: me, speed: 1, contact };
+        let mut heads = self.points.values().map(|from| (from, from.head.clone().continued_by(member.clone())));
+        let (from, head) = heads.find(|(_, head)| head.chain == chain).ok_or("it is on a lineage that nobody committed")?;
+        let states = from.states.iter();
+        let states = states.map(|s| Held { before: s.before, digest: s.digest, state: s.state.clone() }).collect();
+        let point = Point { head, states, samples: from.samples.clone(), sums: None };
+        self.points.insert(chain, point);
+        Ok(())
+    }
+
     /// Where a peer stands that is a member without having committed: joined, or gone on alone.
     fn stand(&mut self, node: &Node, peer: &Peer) -> Result<(), String> {
         let (head, digest) = (peer.head(), peer.digest());
-        if !self.points.contains_key(&head.chain) {
-            let member = Member { peer: node.id, speed: 1, contact: Default::default() };
-            let mut points = self.points.values();
-            let from = points.find(|p| p.head.clone().continued_by(member.clone()).chain == head.chain);
-            let from = from.ok_or("it is a member of a lineage that nobody committed")?;
-            let states = from.states.iter();
-            let states = states.map(|s| Held { before: s.before, digest: s.digest, state: s.state.clone() }).collect();
-            let samples = from.samples.clone();
-            let same = (from.head.round, from.head.cursor, &from.head.holes) == (head.round, head.cursor, &head.holes);
-            if !same || head.members.len() != 1 {
-                return Err("it goes on alone, but not from where it was".into());
-            }
-            self.points.insert(head.chain, Point { head: head.clone(), states, samples, sums: None });
-        }
+        self.go_on_alone(peer, head.chain)?;
         let point = &self.points[&head.chain];
-        // Who goes on alone may do so twice from the same place, with another speed; alone it is no matter.
-        let alone = |head: &Head| head.members.len() == 1 && head.members[0].peer == node.id;
-        let differ = if alone(head) && alone(&point.head) {
-            Head { members: Vec::new(), ..point.head.clone() } != Head { members: Vec::new(), ..head.clone() }
-        } else {
-            point.head != *head
+        // A lone member's speed is no matter, and each time that it goes on it may be another.
+        let plain = |head: &Head| {
+            let mut head = head.clone();
+            head.members.iter_mut().filter(|_| point.head.members.len() == 1).for_each(|m| m.speed = 1);
+            head
         };
-        if differ {
+        if plain(&point.head) != plain(head) {
             return Err(format!("its ledger is not its lineage's: {head:?} instead of {:?}", point.head));
         }
         let held = point.states.iter().find(|s| s.digest == digest);
@@ -371,7 +373,8 @@ impl World {
         let Some(before) = node.stands.map(|(chain, _)| chain).or(last) else {
             return self.fail(format!("{} commits a round out of nowhere", node.name));
         };
-        match self.ledger.commit(before, node, &commit.record, commit.digest) {
+        let known = node.peer.as_ref().map_or(Ok(()), |peer| self.ledger.go_on_alone(peer, before));
+        match known.and_then(|()| self.ledger.commit(before, node, &commit.record, commit.digest)) {
             Ok(chain) => self.nodes[i].stands = Some((chain, commit.digest)),
             Err(why) => {
                 let name = &self.nodes[i].name;
