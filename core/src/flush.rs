@@ -489,6 +489,10 @@ impl Peer {
     /// Where lineages meet: the one with fewer samples yields.
     pub(crate) fn on_status(&mut self, from: PeerId, standing: Standing, member: bool, finished: bool) {
         let mine = Standing::of(&self.head);
+        if member {
+            // Who is a member follows nobody.
+            self.followers.remove(&from);
+        }
         match &mut self.phase {
             Phase::Lingering { waits_for, .. } => {
                 if finished || standing.round >= mine.round {

@@ -445,6 +445,10 @@ impl Peer {
             self.digest = self.state.digest();
         }
         let members_before = self.head.members.clone();
+        let refused = record.headers.iter().any(|h| {
+            let share = self.head.position(h.peer).map_or(0, |i| w.allotment.len(i));
+            h.weight == 0 && share > 0
+        });
         self.apply_record(&record);
         self.last = Some(Committed {
             view: w.view.key,
@@ -468,11 +472,12 @@ impl Peer {
             record,
         };
         self.committed_at = self.now;
-        self.barren = if !null && commit.record.weight() == 0 {
-            self.barren + 1
-        } else {
-            0
-        };
+        // A round in which only the dead had a share says nothing about numbers.
+        if commit.record.weight() > 0 {
+            self.barren = 0;
+        } else if !null && refused {
+            self.barren += 1;
+        }
         let left = commit
             .record
             .headers

@@ -35,6 +35,10 @@ impl Peer {
     /// A newcomer asks to follow.
     pub(crate) fn on_follow(&mut self, from: PeerId, have: Option<Standing>, contact: Contact) {
         self.linger_on();
+        if self.followers.contains_key(&from) {
+            // It begins again: perhaps what it was given did not fit together.
+            self.examine_state();
+        }
         let able = match &self.phase {
             Phase::Member(_) => true,
             Phase::Lingering { .. } => self.head.finished(&self.manifest),
@@ -88,6 +92,20 @@ impl Peer {
         if in_view && !member {
             self.suspect([from].into());
         }
+    }
+
+    /// Compares the state with its digest. Damaged, a member among others is none any more; a lone one has
+    /// nothing else to go on from.
+    fn examine_state(&mut self) {
+        let actual = self.state.digest();
+        let Phase::Member(w) = &self.phase else { return };
+        if actual == self.digest {
+            return;
+        }
+        if w.view.members.len() > 1 {
+            return self.outcast("its state was damaged", None);
+        }
+        self.digest = actual;
     }
 
     /// The follower has fallen too far behind: it begins again from here.
