@@ -225,6 +225,11 @@ impl Ledger {
     fn stand(&mut self, node: &Node, peer: &Peer) -> Result<(), String> {
         let (head, digest) = (peer.head(), peer.digest());
         self.go_on_alone(peer, head.chain)?;
+        let point = self.points.get_mut(&head.chain).expect("just looked up");
+        if node.flipped && point.states.iter().all(|s| s.digest != digest) {
+            // A lone peer that has noticed the damage has nothing else to go on from.
+            point.states.push(Held { before: digest, digest, state: peer.state().clone() });
+        }
         let point = &self.points[&head.chain];
         // A lone member's speed is no matter, and each time that it goes on it may be another.
         let plain = |head: &Head| {
@@ -424,7 +429,7 @@ impl World {
         }
         let stands = stands(peer);
         let member = stands.is_some();
-        if member && (node.stands != stands || peer.head().round == 0 || node.last_commit_at == self.now) {
+        if member && (node.stands != stands || node.last_commit_at == self.now) {
             if let Err(why) = self.ledger.stand(node, peer) {
                 return self.fail(format!("{} after round {}: {why}", node.name, peer.head().round));
             }
