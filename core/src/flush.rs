@@ -147,10 +147,9 @@ impl Peer {
             match doing {
                 Doing::Computing { elapsed_us } if *round == w.view.key.round => {
                     at_work = true;
-                    let position = self.head.position(*peer);
-                    let share = position.map_or(0, |i| w.allotment.len(i));
-                    let limit = self.detector.compute(*peer, share);
-                    if limit.is_some_and(|limit| Duration::from_micros(*elapsed_us) > limit) {
+                    let place = self.head.position(*peer);
+                    let (share, speed) = place.map_or((0, 1), |i| (w.allotment.len(i), self.head.members[i].speed));
+                    if Duration::from_micros(*elapsed_us) > self.detector.compute(*peer, share, speed) {
                         slow.insert(*peer);
                     }
                 }

@@ -68,6 +68,10 @@ pub(crate) struct Join {
     /// The sponsor's lineage when it accepted this peer without having it in its view: the round after
     /// that goes on without this peer, even if the ledger names it as a member.
     excluded_after: Option<Digest>,
+    /// The sponsor's round when it accepted this peer: what was held before that leads to no round in work.
+    since: Round,
+    /// Whether the state held is known to be wrong: good for going on alone, not for resuming.
+    damaged: bool,
     /// The round held when the sponsor was told "ready".
     ready: Option<Round>,
 }
@@ -89,6 +93,8 @@ impl Join {
             synced: false,
             sponsor_only: false,
             excluded_after: None,
+            since: 0,
+            damaged: false,
             ready: None,
         }
     }
@@ -104,6 +110,15 @@ impl Peer {
 
     /// Ceases to be a member; joins again, through the peer that said so if there is one.
     pub(crate) fn outcast(&mut self, reason: &'static str, via: Option<PeerId>) {
+        self.cast_out(reason, via, false);
+    }
+
+    /// As [`Peer::outcast`], and what it holds is wrong.
+    pub(crate) fn outcast_damaged(&mut self, reason: &'static str) {
+        self.cast_out(reason, None, true);
+    }
+
+    fn cast_out(&mut self, reason: &'static str, via: Option<PeerId>, damaged: bool) {
         let lost = via
             .and_then(|v| self.parted.get(&v))
             .map_or(0, |then| self.head.samples - then);
@@ -123,7 +138,8 @@ impl Peer {
         }
         self.last = None;
         self.barren = 0;
-        self.phase = Phase::Joining(Box::new(Join::new(self.now, true)));
+        let join = Join { damaged, ..Join::new(self.now, true) };
+        self.phase = Phase::Joining(Box::new(join));
         self.seek(via);
     }
 
@@ -141,6 +157,7 @@ impl Peer {
         let Phase::Joining(join) = &mut self.phase else {
             return;
         };
+        let have = have.filter(|_| !join.damaged);
         let next = via.filter(|v| self.links.is_up(*v));
         let next = next.or_else(|| self.links.reachable().find(|p| !join.refused.contains_key(p)));
         join.sponsor = next;
@@ -237,6 +254,7 @@ impl Peer {
         join.told = None;
         join.ready = None;
         join.excluded_after = (!member).then_some(head.chain);
+        join.since = head.round;
         for member in &head.members {
             self.links.want(member.peer, &member.contact, now);
         }
@@ -615,7 +633,9 @@ impl Peer {
         self.digest = digest;
         join.synced = true;
         join.sponsor_only = false;
-        let admitted = self.head.position(self.settings.me).is_some() && join.excluded_after != Some(self.head.chain);
+        let admitted = self.head.position(self.settings.me).is_some()
+            && self.head.round >= join.since
+            && join.excluded_after != Some(self.head.chain);
         if self.head.finished(&self.manifest) || admitted {
             self.committed_at = self.now;
             self.last = None;

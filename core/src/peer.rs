@@ -92,8 +92,8 @@ pub enum Output {
         contact: Contact,
     },
     /// Make a contribution: replace the parameters in this buffer by the sum of gradients over the
-    /// samples at these stream positions and give it back as [`Input::Contribution`]: exactly one for each
-    /// of these, in the order in which they were asked for.
+    /// samples at these stream positions and give it back as [`Input::Contribution`]. One is asked for at a
+    /// time, the next only after this one has been given.
     Compute {
         /// The round.
         round: Round,
@@ -245,8 +245,8 @@ pub struct Peer {
     /// Pieces of views that this peer has not reached yet.
     pub(crate) early: VecDeque<(PeerId, Message)>,
     early_bytes: usize,
-    /// Contributions that the device was asked for and has not given.
-    pub(crate) computing: u32,
+    /// The lineage for whose next round the device is at work, and the state that it started from.
+    pub(crate) computing: Option<(Digest, Digest)>,
     /// A buffer as long as the parameters that nobody uses now.
     pub(crate) spare: Vec<f32>,
     pub(crate) nonce: u32,
@@ -309,7 +309,7 @@ impl Peer {
             parted: BTreeMap::new(),
             early: VecDeque::new(),
             early_bytes: 0,
-            computing: 0,
+            computing: None,
             spare: Vec::new(),
             nonce: 0,
             told_status: BTreeMap::new(),

@@ -134,22 +134,12 @@ impl Peer {
         let null = working.is_null(&self.manifest);
         let me = working.view.me;
         let share = working.allotment.len(me);
-        let positions = working.allotment.ranges(me);
         let members = working.view.members.len();
         self.phase = Phase::Member(Box::new(working));
         if null {
             self.out.push_back(Output::Event(Event::Waiting { members }));
         } else if share > 0 {
-            let mut buffer = std::mem::take(&mut self.spare);
-            buffer.clear();
-            buffer.extend_from_slice(&self.state.params);
-            let round = self.head.round + 1;
-            self.computing += 1;
-            self.out.push_back(Output::Compute {
-                round,
-                positions,
-                buffer,
-            });
+            self.ask_device();
         } else {
             let gradient = vec![0.0; self.manifest.layout.len];
             self.made(Own::Made {
@@ -230,6 +220,24 @@ impl Peer {
         self.take_early();
     }
 
+    /// Asks for this round's contribution, unless the device is still at an older one: it gets one thing at a
+    /// time, so that a peer in trouble does not bury it.
+    fn ask_device(&mut self) {
+        let Phase::Member(w) = &self.phase else { return };
+        let Some(place) = self.head.position(self.settings.me) else { return };
+        let positions = w.allotment.ranges(place);
+        let idle = self.computing.is_none() && matches!(w.own, Own::Computing);
+        if !idle || positions.is_empty() || self.head.members.len() < usize::from(self.manifest.min_peers) {
+            return;
+        }
+        self.computing = Some((self.head.chain, self.digest));
+        let mut buffer = std::mem::take(&mut self.spare);
+        buffer.clear();
+        buffer.extend_from_slice(&self.state.params);
+        let round = self.head.round + 1;
+        self.out.push_back(Output::Compute { round, positions, buffer });
+    }
+
     /// The device has finished.
     pub(crate) fn on_contribution(
         &mut self,
@@ -240,16 +248,15 @@ impl Peer {
         took: Duration,
     ) {
         let elements = self.manifest.layout.len;
-        // The device answers in order: only the last answer outstanding can be to the last question, which
-        // may be about a round of the same number in another lineage.
-        self.computing = self.computing.saturating_sub(1);
+        let asked = self.computing.take();
         let Phase::Member(w) = &self.phase else {
             self.spare = gradient;
             return;
         };
-        if self.computing > 0 || w.view.key.round != round || !matches!(w.own, Own::Computing) {
+        if asked != Some((self.head.chain, self.digest)) || w.view.key.round != round || !matches!(w.own, Own::Computing) {
+            // It was for a round since given up; the device is free for the one in work.
             self.spare = gradient;
-            return;
+            return self.ask_device();
         }
         // The share is that of the place in the head, not in the attempt's view.
         let share = self.head.position(self.settings.me).map_or(0, |i| w.allotment.len(i));
@@ -422,7 +429,7 @@ impl Peer {
     /// Applies a round and begins the next.
     fn commit(&mut self, record: Record) {
         if record.majority() != self.digest && !self.settings.planted(Bug::IgnoreDivergence) {
-            return self.outcast("its state differs from the majority's", None);
+            return self.outcast_damaged("its state differs from the majority's");
         }
         let Phase::Member(w) = std::mem::replace(&mut self.phase, Phase::Gone) else {
             return;

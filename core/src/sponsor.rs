@@ -103,7 +103,7 @@ impl Peer {
             return;
         }
         if w.view.members.len() > 1 {
-            return self.outcast("its state was damaged", None);
+            return self.outcast_damaged("its state was damaged");
         }
         self.digest = actual;
     }
