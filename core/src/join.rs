@@ -12,6 +12,7 @@ use crate::optim::Step;
 use crate::peer::{Event, Exit, Lane, Output, Peer, Phase};
 use crate::planted::Bug;
 use crate::reduce::Assembly;
+use crate::round::view_id;
 use crate::schedule::Ring;
 use crate::state::{State, plan};
 use crate::time::Time;
@@ -240,11 +241,14 @@ impl Peer {
         from: PeerId,
         head: crate::ledger::Head,
         digest: Digest,
-        resumes: bool,
+        resumes: Option<Digest>,
         member: bool,
     ) {
         let now = self.now;
-        let Some(join) = self.joining().filter(|j| j.sponsor == Some(from)) else {
+        let chain = self.head.chain;
+        // An answer to an older question may be about what was held then.
+        let current = resumes.is_none_or(|resumes| resumes == chain && self.whole_standing().is_some());
+        let Some(join) = self.joining().filter(|j| current && j.sponsor == Some(from)) else {
             return;
         };
         join.following = true;
@@ -258,7 +262,7 @@ impl Peer {
         for member in &head.members {
             self.links.want(member.peer, &member.contact, now);
         }
-        if resumes && self.whole_standing().is_some() {
+        if resumes.is_some() {
             // What is held goes on from here.
             let held = Block::Held {
                 round: self.head.round,
@@ -413,14 +417,16 @@ impl Peer {
         let next = self.head.round + 1;
         let codec = self.manifest.codec;
         let now = self.now;
+        let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
+        let fits = view.id == view_id(&self.head, record.attempt, &members);
         let Some(join) = self.joining().filter(|j| j.sponsor == Some(from) && j.following) else {
             return;
         };
         join.heard_at = now;
         join.asked_alive = false;
-        if record.round != next || view.round != next {
-            if record.round > next {
-                // A round is missing between: begin again.
+        if record.round != next || view.round != next || !fits {
+            if record.round >= next {
+                // A round is missing between, or it is one of another lineage: begin again.
                 self.seek(Some(from));
             }
             return;

@@ -26,12 +26,7 @@ pub(crate) struct View {
 impl View {
     /// `None` if this peer is not among the members.
     fn new(head: &Head, attempt: u32, members: Vec<PeerId>, me: PeerId) -> Option<Self> {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&head.chain.0).update(&attempt.to_le_bytes());
-        for member in &members {
-            hasher.update(&member.0);
-        }
-        let id = u64::from_le_bytes(hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes"));
+        let id = view_id(head, attempt, &members);
         let me = members.iter().position(|m| *m == me)?;
         Some(Self {
             key: ViewKey {
@@ -56,6 +51,20 @@ impl View {
             .filter(move |(i, _)| *i != me)
             .map(|(_, m)| *m)
     }
+}
+
+/// What tells an attempt from all others: lineage, attempt and members.
+pub(crate) fn view_id(head: &Head, attempt: u32, members: &[PeerId]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&head.chain.0).update(&attempt.to_le_bytes());
+    for member in members {
+        hasher.update(&member.0);
+    }
+    u64::from_le_bytes(
+        hasher.finalize().as_bytes()[..8]
+            .try_into()
+            .expect("eight bytes"),
+    )
 }
 
 /// This member's values for the round.

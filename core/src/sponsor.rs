@@ -66,7 +66,7 @@ impl Peer {
         let following = Message::Following {
             head: self.head.clone(),
             digest: self.digest,
-            resumes,
+            resumes: have.filter(|_| resumes),
             member,
         };
         let round = self.head.round;
@@ -113,7 +113,7 @@ impl Peer {
         let following = Message::Following {
             head: self.head.clone(),
             digest: self.digest,
-            resumes: false,
+            resumes: None,
             member: false,
         };
         let round = self.head.round;

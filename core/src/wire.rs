@@ -174,8 +174,8 @@ pub enum Message {
         head: Head,
         /// The state's digest at that head.
         digest: Digest,
-        /// Whether what the follower holds already goes on from here.
-        resumes: bool,
+        /// The lineage of what the follower holds already, if that goes on from here.
+        resumes: Option<Digest>,
         /// Whether the follower is in the sponsor's view already: it was admitted and had not heard.
         member: bool,
     },
