@@ -143,7 +143,7 @@ pub(super) fn message(world: &World, message: &Message) -> String {
         }
         Message::Follow { have, .. } => format!("follow, have {}", have.as_ref().map(standing).unwrap_or_default()),
         Message::Following { head: h, digest, resumes, member } => {
-            format!("following from {} digest {digest}, resumes {resumes}, member {member}", head(world, h))
+            format!("following from {} digest {digest}, resumes {resumes:?}, member {member}", head(world, h))
         }
         Message::NotMember { standing: s } => format!("not member, {}", s.as_ref().map(standing).unwrap_or_default()),
         Message::Block { block, round, chain, .. } => format!("block {block} of round {round} on {chain}"),
