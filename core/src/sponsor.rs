@@ -168,6 +168,9 @@ impl Peer {
         f.applied = f.applied.max(round);
         if f.gap && f.applied >= f.sent {
             self.restart_follower(from);
+        } else if !f.live {
+            // What it missed of the attempt in work it asks for with the commit.
+            f.begin_attempt();
         }
     }
 
