@@ -91,10 +91,12 @@ impl Detector {
         self.answer.deadline().unwrap_or(FLOOR).clamp(FLOOR, CAP)
     }
 
-    /// After so long a member that still computes is too slow, if anything is known of it.
-    pub fn compute(&self, peer: PeerId, samples: u64) -> Option<Duration> {
-        let per_sample = self.sample.get(&peer)?.deadline()?.as_secs_f64() / SCALE;
-        Some(Duration::from_secs_f64(per_sample * samples.max(1) as f64).max(FLOOR))
+    /// After so long a member that still computes is too slow. Before the first observation its declared speed,
+    /// in samples per 1,000 seconds, counts as one.
+    pub fn compute(&self, peer: PeerId, samples: u64, speed: u64) -> Duration {
+        let seen = self.sample.get(&peer).and_then(Estimator::deadline);
+        let per_sample = seen.map_or(3.0 * 1000.0 / speed.max(1) as f64, |seen| seen.as_secs_f64() / SCALE);
+        Duration::from_secs_f64(per_sample * samples.max(1) as f64).max(FLOOR)
     }
 }
 
@@ -123,11 +125,11 @@ mod tests {
     fn a_steady_member_that_turns_ten_times_slower_is_too_slow() {
         let mut d = Detector::default();
         let peer = PeerId([1; 32]);
-        assert_eq!(d.compute(peer, 10), None);
+        assert_eq!(d.compute(peer, 10, 20_000), Duration::from_millis(1500));
         for _ in 0..50 {
             d.saw_compute(peer, Duration::from_secs(5), 100);
         }
-        let limit = d.compute(peer, 100).unwrap();
+        let limit = d.compute(peer, 100, 1);
         assert!(
             limit > Duration::from_secs(5) && limit < Duration::from_secs(6),
             "{limit:?}"

@@ -86,11 +86,12 @@ impl Peer {
 
     /// Somebody asks.
     pub(crate) fn on_probe(&mut self, from: PeerId, view: ViewKey, nonce: u32) {
-        if let Phase::Member(w) = &self.phase
-            && view.round <= w.view.key.round
-            && !w.view.contains(from)
-            && !self.followers.contains_key(&from)
-        {
+        let stranger = match &self.phase {
+            Phase::Member(w) => view.round <= w.view.key.round && !w.view.contains(from),
+            Phase::Lingering { .. } => view.round <= self.head.round,
+            _ => false,
+        };
+        if stranger && !self.followers.contains_key(&from) {
             return self.tell_stranger(from, view);
         }
         let round = self.head.round + 1;
@@ -146,10 +147,9 @@ impl Peer {
             match doing {
                 Doing::Computing { elapsed_us } if *round == w.view.key.round => {
                     at_work = true;
-                    let position = self.head.position(*peer);
-                    let share = position.map_or(0, |i| w.allotment.len(i));
-                    let limit = self.detector.compute(*peer, share);
-                    if limit.is_some_and(|limit| Duration::from_micros(*elapsed_us) > limit) {
+                    let place = self.head.position(*peer);
+                    let (share, speed) = place.map_or((0, 1), |i| (w.allotment.len(i), self.head.members[i].speed));
+                    if Duration::from_micros(*elapsed_us) > self.detector.compute(*peer, share, speed) {
                         slow.insert(*peer);
                     }
                 }
@@ -340,7 +340,6 @@ impl Peer {
                 .push_back(Output::Event(Event::Member { peer, change, reason }));
             self.links
                 .send(&mut self.out, peer, Lane::Control, decision.clone());
-            self.followers.remove(&peer);
             self.parted.insert(peer, self.head.samples);
         }
         self.next_attempt(members);
@@ -454,6 +453,7 @@ impl Peer {
 
     /// Somebody lacks pieces of a committed round, or has not heard that it is committed.
     pub(crate) fn on_repair(&mut self, from: PeerId, view: ViewKey, missing: Vec<(u16, u32)>) {
+        self.linger_on();
         let Some(last) = self.last.as_ref().filter(|last| last.view == view) else {
             if self.followers.contains_key(&from) {
                 return self.restart_follower(from);
@@ -488,6 +488,10 @@ impl Peer {
     /// Where lineages meet: the one with fewer samples yields.
     pub(crate) fn on_status(&mut self, from: PeerId, standing: Standing, member: bool, finished: bool) {
         let mine = Standing::of(&self.head);
+        if member {
+            // Who is a member follows nobody.
+            self.followers.remove(&from);
+        }
         match &mut self.phase {
             Phase::Lingering { waits_for, .. } => {
                 if finished || standing.round >= mine.round {
@@ -498,13 +502,17 @@ impl Peer {
             Phase::Joining(_) => self.on_candidate(from, member),
             Phase::Member(w) if member && !finished => {
                 let known = w.view.contains(from);
+                let stuck = w.is_null(&self.manifest) && standing == mine;
                 if standing.beats(&mine) && standing.chain != mine.chain {
                     // Frames of a member that is one round ahead are no other lineage.
                     let ahead = known && standing.round == mine.round + 1;
                     if !ahead {
                         self.outcast("another lineage counts more samples", Some(from));
                     }
-                } else if !known && mine.beats(&standing) {
+                } else if !known && stuck && from < self.settings.me {
+                    // Both have excluded each other from a round that neither can do alone.
+                    self.outcast("another part of the same lineage waits too", Some(from));
+                } else if !known && (mine.beats(&standing) || stuck) {
                     self.send_status(from);
                 } else if known && mine.beats(&standing) {
                     // It has excluded this peer and fallen behind: it is out of this lineage.

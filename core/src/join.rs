@@ -9,9 +9,10 @@
 use crate::id::{Digest, PeerId, Round};
 use crate::ledger::{Member, Record};
 use crate::optim::Step;
-use crate::peer::{Event, Lane, Output, Peer, Phase};
+use crate::peer::{Event, Exit, Lane, Output, Peer, Phase};
 use crate::planted::Bug;
 use crate::reduce::Assembly;
+use crate::round::view_id;
 use crate::schedule::Ring;
 use crate::state::{State, plan};
 use crate::time::Time;
@@ -63,6 +64,15 @@ pub(crate) struct Join {
     log: VecDeque<Logged>,
     told: Option<(ViewKey, Record, Digest, Assembly)>,
     synced: bool,
+    /// Whether blocks of several members did not fit together.
+    sponsor_only: bool,
+    /// The sponsor's lineage when it accepted this peer without having it in its view: the round after
+    /// that goes on without this peer, even if the ledger names it as a member.
+    excluded_after: Option<Digest>,
+    /// The sponsor's round when it accepted this peer: what was held before that leads to no round in work.
+    since: Round,
+    /// Whether the state held is known to be wrong: good for going on alone, not for resuming.
+    damaged: bool,
     /// The round held when the sponsor was told "ready".
     ready: Option<Round>,
 }
@@ -82,6 +92,10 @@ impl Join {
             log: VecDeque::new(),
             told: None,
             synced: false,
+            sponsor_only: false,
+            excluded_after: None,
+            since: 0,
+            damaged: false,
             ready: None,
         }
     }
@@ -97,6 +111,15 @@ impl Peer {
 
     /// Ceases to be a member; joins again, through the peer that said so if there is one.
     pub(crate) fn outcast(&mut self, reason: &'static str, via: Option<PeerId>) {
+        self.cast_out(reason, via, false);
+    }
+
+    /// As [`Peer::outcast`], and what it holds is wrong.
+    pub(crate) fn outcast_damaged(&mut self, reason: &'static str) {
+        self.cast_out(reason, None, true);
+    }
+
+    fn cast_out(&mut self, reason: &'static str, via: Option<PeerId>, damaged: bool) {
         let lost = via
             .and_then(|v| self.parted.get(&v))
             .map_or(0, |then| self.head.samples - then);
@@ -109,9 +132,15 @@ impl Peer {
                 Message::NotMember { standing: None },
             );
         }
+        if self.leaving {
+            self.out.push_back(Output::Exit(Exit::Left));
+            self.phase = Phase::Gone;
+            return;
+        }
         self.last = None;
         self.barren = 0;
-        self.phase = Phase::Joining(Box::new(Join::new(self.now, true)));
+        let join = Join { damaged, ..Join::new(self.now, true) };
+        self.phase = Phase::Joining(Box::new(join));
         self.seek(via);
     }
 
@@ -129,6 +158,7 @@ impl Peer {
         let Phase::Joining(join) = &mut self.phase else {
             return;
         };
+        let have = have.filter(|_| !join.damaged);
         let next = via.filter(|v| self.links.is_up(*v));
         let next = next.or_else(|| self.links.reachable().find(|p| !join.refused.contains_key(p)));
         join.sponsor = next;
@@ -162,7 +192,9 @@ impl Peer {
         let Some(join) = self.joining() else { return };
         if member {
             join.refused.remove(&from);
-            if join.sponsor.is_none() {
+            // A sponsor tells its standing only to those who do not follow it: it has let go of this peer.
+            let dropped = join.sponsor == Some(from) && join.following;
+            if join.sponsor.is_none() || dropped {
                 self.seek(Some(from));
             }
         }
@@ -209,10 +241,14 @@ impl Peer {
         from: PeerId,
         head: crate::ledger::Head,
         digest: Digest,
-        resumes: bool,
+        resumes: Option<Digest>,
+        member: bool,
     ) {
         let now = self.now;
-        let Some(join) = self.joining().filter(|j| j.sponsor == Some(from)) else {
+        let chain = self.head.chain;
+        // An answer to an older question may be about what was held then.
+        let current = resumes.is_none_or(|resumes| resumes == chain && self.whole_standing().is_some());
+        let Some(join) = self.joining().filter(|j| current && j.sponsor == Some(from)) else {
             return;
         };
         join.following = true;
@@ -221,19 +257,22 @@ impl Peer {
         join.refused.clear();
         join.told = None;
         join.ready = None;
+        join.excluded_after = (!member).then_some(head.chain);
+        join.since = head.round;
         for member in &head.members {
             self.links.want(member.peer, &member.contact, now);
         }
-        if resumes && self.whole_standing().is_some() {
-            // What is held goes on from here; the digest at the own head is the own one.
+        if resumes.is_some() {
+            // What is held goes on from here.
             let held = Block::Held {
                 round: self.head.round,
                 chain: self.head.chain,
             };
-            let (blocks, own) = (self.state.blocks() as usize, self.digest);
+            let blocks = self.state.blocks() as usize;
+            let expected = if head.chain == self.head.chain { digest } else { self.digest };
             let Some(join) = self.joining() else { return };
             join.blocks = vec![held; blocks];
-            join.expected = own;
+            join.expected = expected;
             join.log.clear();
         } else {
             let elements = self.manifest.layout.len;
@@ -266,7 +305,7 @@ impl Peer {
         }
         let members = self.head.members.iter().map(|m| m.peer);
         let mut room: Vec<(PeerId, usize)> = members
-            .filter(|p| self.links.is_up(*p))
+            .filter(|p| self.links.is_up(*p) && (!join.sponsor_only || join.sponsor == Some(*p)))
             .map(|p| (p, WINDOW))
             .collect();
         if room.is_empty() {
@@ -378,14 +417,16 @@ impl Peer {
         let next = self.head.round + 1;
         let codec = self.manifest.codec;
         let now = self.now;
+        let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
+        let fits = view.id == view_id(&self.head, record.attempt, &members);
         let Some(join) = self.joining().filter(|j| j.sponsor == Some(from) && j.following) else {
             return;
         };
         join.heard_at = now;
         join.asked_alive = false;
-        if record.round != next || view.round != next {
-            if record.round > next {
-                // A round is missing between: begin again.
+        if record.round != next || view.round != next || !fits {
+            if record.round >= next {
+                // A round is missing between, or it is one of another lineage: begin again.
                 self.seek(Some(from));
             }
             return;
@@ -582,17 +623,26 @@ impl Peer {
         }
         let digest = self.state.digest();
         if digest != join.expected && !unchecked {
-            // What the sponsor holds, the others do not share, or a block was damaged on its way.
+            // What the sponsor holds, the others do not share, or a block was damaged: all from the sponsor
+            // then, and if even that does not fit together, another sponsor.
             join.blocks.fill(Block::Missing);
             join.whole = false;
             join.synced = false;
             join.log.clear();
-            let sponsor = join.sponsor;
+            let mut sponsor = join.sponsor;
+            if join.sponsor_only {
+                join.refused.extend(sponsor.take().map(|s| (s, None)));
+            }
+            join.sponsor_only = true;
             return self.seek(sponsor);
         }
         self.digest = digest;
         join.synced = true;
-        if self.head.finished(&self.manifest) || self.head.position(self.settings.me).is_some() {
+        join.sponsor_only = false;
+        let admitted = self.head.position(self.settings.me).is_some()
+            && self.head.round >= join.since
+            && join.excluded_after != Some(self.head.chain);
+        if self.head.finished(&self.manifest) || admitted {
             self.committed_at = self.now;
             self.last = None;
             self.out.push_back(Output::Event(Event::Entered));

@@ -37,6 +37,8 @@ pub mod reduce;
 mod round;
 pub mod schedule;
 pub mod shuffle;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod sponsor;
 pub mod state;
 mod time;

@@ -4,13 +4,15 @@ use crate::id::{Contact, PeerId};
 use crate::peer::{Lane, Output};
 use crate::time::Time;
 use crate::wire::Message;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// First pause before a peer is dialled again; doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Longest pause between dials: how long a healed partition may go unnoticed.
 const LAST_PAUSE: Duration = Duration::from_secs(15);
+/// After so long a relay that had no link may have found one.
+const RELAY_PAUSE: Duration = Duration::from_secs(1);
 /// Peers that are remembered after they ceased to be members. The oldest are forgotten first.
 const ACQUAINTANCES: usize = 128;
 
@@ -21,8 +23,8 @@ struct Entry {
     dialling: bool,
     fails: u32,
     dial_at: Option<Time>,
-    /// Peers that said they have no link to it either.
-    no_relay: BTreeSet<PeerId>,
+    /// Peers that said they have no link to it either, and when.
+    no_relay: BTreeMap<PeerId, Time>,
     /// When it was last wanted: for forgetting.
     wanted: u64,
 }
@@ -30,6 +32,8 @@ struct Entry {
 /// All peers that this one knows.
 #[derive(Debug)]
 pub struct Links {
+    /// Set with every input.
+    pub now: Time,
     me: PeerId,
     peers: BTreeMap<PeerId, Entry>,
     clock: u64,
@@ -39,6 +43,7 @@ impl Links {
     /// Knows nobody yet.
     pub fn new(me: PeerId) -> Self {
         Self {
+            now: Time::default(),
             me,
             peers: BTreeMap::new(),
             clock: 0,
@@ -127,7 +132,7 @@ impl Links {
     /// A relay said that it cannot reach a peer either.
     pub fn no_relay(&mut self, relay: PeerId, to: PeerId) {
         if let Some(entry) = self.peers.get_mut(&to) {
-            entry.no_relay.insert(relay);
+            entry.no_relay.insert(relay, self.now);
         }
     }
 
@@ -137,9 +142,11 @@ impl Links {
             out.push_back(Output::Send { to, lane, message });
             return true;
         }
-        let none = BTreeSet::new();
-        let refused = self.peers.get(&to).map_or(&none, |e| &e.no_relay);
-        let Some(relay) = self.reachable().find(|r| *r != to && !refused.contains(r)) else {
+        let refused = |relay: &PeerId| {
+            let said = self.peers.get(&to).and_then(|e| e.no_relay.get(relay));
+            said.is_some_and(|at| self.now - *at < RELAY_PAUSE)
+        };
+        let Some(relay) = self.reachable().find(|r| *r != to && !refused(r)) else {
             return false;
         };
         let message = Message::Relay {
@@ -160,8 +167,6 @@ impl Links {
         for (peer, entry) in &mut self.peers {
             if entry.dial_at.is_some_and(|at| at <= now) {
                 entry.dial_at = None;
-                // After a while a relay that failed may have found its link again.
-                entry.no_relay.clear();
                 if !entry.up && !entry.dialling && !entry.contact.0.is_empty() {
                     entry.dialling = true;
                     out.push_back(Output::Dial {

@@ -92,7 +92,8 @@ pub enum Output {
         contact: Contact,
     },
     /// Make a contribution: replace the parameters in this buffer by the sum of gradients over the
-    /// samples at these stream positions and give it back as [`Input::Contribution`].
+    /// samples at these stream positions and give it back as [`Input::Contribution`]. One is asked for at a
+    /// time, the next only after this one has been given.
     Compute {
         /// The round.
         round: Round,
@@ -244,11 +245,13 @@ pub struct Peer {
     /// Pieces of views that this peer has not reached yet.
     pub(crate) early: VecDeque<(PeerId, Message)>,
     early_bytes: usize,
+    /// The lineage for whose next round the device is at work, and the state that it started from.
+    pub(crate) computing: Option<(Digest, Digest)>,
     /// A buffer as long as the parameters that nobody uses now.
     pub(crate) spare: Vec<f32>,
     pub(crate) nonce: u32,
     /// When a peer that is not in the view was last told the standing.
-    told_status: BTreeMap<PeerId, Time>,
+    told_status: BTreeMap<PeerId, (Time, Standing)>,
 }
 
 impl Peer {
@@ -306,6 +309,7 @@ impl Peer {
             parted: BTreeMap::new(),
             early: VecDeque::new(),
             early_bytes: 0,
+            computing: None,
             spare: Vec::new(),
             nonce: 0,
             told_status: BTreeMap::new(),
@@ -315,6 +319,7 @@ impl Peer {
     /// Takes an input. Time never goes back.
     pub fn handle(&mut self, input: Input, now: Time) {
         self.now = self.now.max(now);
+        self.links.now = self.now;
         match input {
             Input::Tick => {}
             Input::LinkUp { peer, contact } => self.on_link_up(peer, contact),
@@ -421,7 +426,7 @@ impl Peer {
                 to,
                 frame,
             } => self.on_relay(from, author, to, frame),
-            Message::Unreachable { to } => self.links.no_relay(from, to),
+            Message::Unreachable { to, frame } => self.on_unreachable(from, to, frame),
             Message::Piece { view, .. } => self.route_piece(from, view, message),
             Message::Probe { view, nonce } => match self.phase {
                 Phase::Joining(_) => self.on_probe_while_joining(from, view, nonce),
@@ -451,7 +456,8 @@ impl Peer {
                 head,
                 digest,
                 resumes,
-            } => self.on_following(from, head, digest, resumes),
+                member,
+            } => self.on_following(from, head, digest, resumes, member),
             Message::NotMember { standing } => self.on_refused(from, standing),
             Message::Followed { round } => self.on_followed(from, round),
             Message::Ready { speed } => self.on_ready(from, speed),
@@ -470,7 +476,7 @@ impl Peer {
         if to == self.settings.me {
             match Message::decode(frame) {
                 // A relay in a relay could go in circles.
-                Ok(Message::Relay { .. }) | Err(_) => {}
+                Ok(Message::Relay { .. } | Message::Unreachable { .. }) | Err(_) => {}
                 Ok(message) => self.on_message(author, message),
             }
         } else if from == author && self.links.is_up(to) {
@@ -486,7 +492,18 @@ impl Peer {
             });
         } else if from == author {
             self.links
-                .send(&mut self.out, from, Lane::Control, Message::Unreachable { to });
+                .send(&mut self.out, from, Lane::Bulk, Message::Unreachable { to, frame });
+        }
+    }
+
+    /// A relay has no link either: the frame goes another way, if there is one.
+    fn on_unreachable(&mut self, relay: PeerId, to: PeerId, frame: bytes::Bytes) {
+        self.links.no_relay(relay, to);
+        match Message::decode(frame) {
+            Ok(Message::Relay { .. } | Message::Unreachable { .. }) | Err(_) => {}
+            Ok(message) => {
+                self.links.send(&mut self.out, to, Lane::Bulk, message);
+            }
         }
     }
 
@@ -570,15 +587,17 @@ impl Peer {
         self.on_lost_while_joining(peer);
     }
 
-    /// Tells a peer that is not in this peer's view where this lineage stands; not more often than it could answer.
+    /// Tells a peer that is not in this peer's view where this lineage stands; the same not more often than it
+    /// could answer.
     pub(crate) fn send_status(&mut self, peer: PeerId) {
         let (now, patience) = (self.now, self.detector.answer() / 4);
-        if self.told_status.get(&peer).is_some_and(|at| now - *at < patience) {
+        let standing = Standing::of(&self.head);
+        let told = self.told_status.get(&peer);
+        if told.is_some_and(|(at, told)| now - *at < patience && *told == standing) {
             return;
         }
-        self.told_status.retain(|_, at| now - *at < patience);
-        self.told_status.insert(peer, now);
-        let standing = Standing::of(&self.head);
+        self.told_status.retain(|_, (at, _)| now - *at < patience);
+        self.told_status.insert(peer, (now, standing));
         let member = matches!(self.phase, Phase::Member(_) | Phase::Lingering { .. });
         let finished = matches!(self.phase, Phase::Lingering { .. });
         let message = Message::Status {
@@ -587,6 +606,17 @@ impl Peer {
             finished,
         };
         self.links.send(&mut self.out, peer, Lane::Control, message);
+    }
+
+    /// Tells all peers that can be reached and are not in this peer's view where this lineage stands: links
+    /// outlive views, so lineages may meet without a link coming up.
+    pub(crate) fn tell_strangers(&mut self) {
+        let Phase::Member(w) = &self.phase else { return };
+        let stranger = |peer: &PeerId| !w.view.contains(*peer) && !self.followers.contains_key(peer);
+        let strangers: Vec<PeerId> = self.links.reachable().filter(stranger).collect();
+        for peer in strangers {
+            self.send_status(peer);
+        }
     }
 
     fn leave(&mut self) {

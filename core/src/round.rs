@@ -12,6 +12,7 @@ use crate::schedule::Ring;
 use crate::state::plan;
 use crate::time::Time;
 use crate::wire::{Doing, Message, Standing, ViewKey};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The members of one attempt.
@@ -25,12 +26,7 @@ pub(crate) struct View {
 impl View {
     /// `None` if this peer is not among the members.
     fn new(head: &Head, attempt: u32, members: Vec<PeerId>, me: PeerId) -> Option<Self> {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&head.chain.0).update(&attempt.to_le_bytes());
-        for member in &members {
-            hasher.update(&member.0);
-        }
-        let id = u64::from_le_bytes(hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes"));
+        let id = view_id(head, attempt, &members);
         let me = members.iter().position(|m| *m == me)?;
         Some(Self {
             key: ViewKey {
@@ -55,6 +51,20 @@ impl View {
             .filter(move |(i, _)| *i != me)
             .map(|(_, m)| *m)
     }
+}
+
+/// What tells an attempt from all others: lineage, attempt and members.
+pub(crate) fn view_id(head: &Head, attempt: u32, members: &[PeerId]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&head.chain.0).update(&attempt.to_le_bytes());
+    for member in members {
+        hasher.update(&member.0);
+    }
+    u64::from_le_bytes(
+        hasher.finalize().as_bytes()[..8]
+            .try_into()
+            .expect("eight bytes"),
+    )
 }
 
 /// This member's values for the round.
@@ -133,21 +143,12 @@ impl Peer {
         let null = working.is_null(&self.manifest);
         let me = working.view.me;
         let share = working.allotment.len(me);
-        let positions = working.allotment.ranges(me);
         let members = working.view.members.len();
         self.phase = Phase::Member(Box::new(working));
         if null {
             self.out.push_back(Output::Event(Event::Waiting { members }));
         } else if share > 0 {
-            let mut buffer = std::mem::take(&mut self.spare);
-            buffer.clear();
-            buffer.extend_from_slice(&self.state.params);
-            let round = self.head.round + 1;
-            self.out.push_back(Output::Compute {
-                round,
-                positions,
-                buffer,
-            });
+            self.ask_device();
         } else {
             let gradient = vec![0.0; self.manifest.layout.len];
             self.made(Own::Made {
@@ -157,6 +158,7 @@ impl Peer {
                 compute: Duration::ZERO,
             });
         }
+        self.tell_strangers();
         self.start_if_ready();
         self.take_early();
     }
@@ -222,8 +224,27 @@ impl Peer {
         for follower in self.followers.values_mut() {
             follower.begin_attempt();
         }
+        self.tell_strangers();
         self.start_if_ready();
         self.take_early();
+    }
+
+    /// Asks for this round's contribution, unless the device is still at an older one: it gets one thing at a
+    /// time, so that a peer in trouble does not bury it.
+    fn ask_device(&mut self) {
+        let Phase::Member(w) = &self.phase else { return };
+        let Some(place) = self.head.position(self.settings.me) else { return };
+        let positions = w.allotment.ranges(place);
+        let idle = self.computing.is_none() && matches!(w.own, Own::Computing);
+        if !idle || positions.is_empty() || self.head.members.len() < usize::from(self.manifest.min_peers) {
+            return;
+        }
+        self.computing = Some((self.head.chain, self.digest));
+        let mut buffer = std::mem::take(&mut self.spare);
+        buffer.clear();
+        buffer.extend_from_slice(&self.state.params);
+        let round = self.head.round + 1;
+        self.out.push_back(Output::Compute { round, positions, buffer });
     }
 
     /// The device has finished.
@@ -236,15 +257,18 @@ impl Peer {
         took: Duration,
     ) {
         let elements = self.manifest.layout.len;
+        let asked = self.computing.take();
         let Phase::Member(w) = &self.phase else {
             self.spare = gradient;
             return;
         };
-        if w.view.key.round != round || !matches!(w.own, Own::Computing) {
+        if asked != Some((self.head.chain, self.digest)) || w.view.key.round != round || !matches!(w.own, Own::Computing) {
+            // It was for a round since given up; the device is free for the one in work.
             self.spare = gradient;
-            return;
+            return self.ask_device();
         }
-        let share = w.allotment.len(w.view.me);
+        // The share is that of the place in the head, not in the attempt's view.
+        let share = self.head.position(self.settings.me).map_or(0, |i| w.allotment.len(i));
         let finite = weight > 0 && loss.is_finite() && gradient.iter().all(|g| g.is_finite());
         let own = if finite && gradient.len() == elements {
             let weight = weight.min(share.min(u64::from(u32::MAX)) as u32);
@@ -414,7 +438,7 @@ impl Peer {
     /// Applies a round and begins the next.
     fn commit(&mut self, record: Record) {
         if record.majority() != self.digest && !self.settings.planted(Bug::IgnoreDivergence) {
-            return self.outcast("its state differs from the majority's", None);
+            return self.outcast_damaged("its state differs from the majority's");
         }
         let Phase::Member(w) = std::mem::replace(&mut self.phase, Phase::Gone) else {
             return;
@@ -437,6 +461,10 @@ impl Peer {
             self.digest = self.state.digest();
         }
         let members_before = self.head.members.clone();
+        let refused = record.headers.iter().any(|h| {
+            let share = self.head.position(h.peer).map_or(0, |i| w.allotment.len(i));
+            h.weight == 0 && share > 0
+        });
         self.apply_record(&record);
         self.last = Some(Committed {
             view: w.view.key,
@@ -460,11 +488,12 @@ impl Peer {
             record,
         };
         self.committed_at = self.now;
-        self.barren = if !null && commit.record.weight() == 0 {
-            self.barren + 1
-        } else {
-            0
-        };
+        // A round in which only the dead had a share says nothing about numbers.
+        if commit.record.weight() > 0 {
+            self.barren = 0;
+        } else if !null && refused {
+            self.barren += 1;
+        }
         let left = commit
             .record
             .headers
@@ -529,6 +558,7 @@ impl Peer {
         changes.extend(joined.map(|m| (m.peer, Change::Joined, "caught up")));
         for (peer, change, reason) in changes {
             match change {
+                Change::Left if peer == self.settings.me => {}
                 Change::Left => {
                     self.send_status(peer);
                     self.links.forget(peer);
@@ -555,27 +585,36 @@ impl Peer {
                 .collect(),
             None => Vec::new(),
         };
+        let mut waits_for: BTreeSet<PeerId> = others.into_iter().collect();
+        if exit == Exit::Finished {
+            // Who did not make it to the end takes the result from here.
+            waits_for.extend(self.links.reachable());
+        }
+        // A follower hears of the end with the last commit.
         let status = Message::Status {
             standing: Standing::of(&self.head),
             member: true,
             finished: true,
         };
-        for peer in others
-            .iter()
-            .copied()
-            .chain(self.followers.keys().copied())
-            .collect::<Vec<_>>()
-        {
+        for peer in waits_for.iter().filter(|p| !self.followers.contains_key(p)) {
             self.links
-                .send(&mut self.out, peer, Lane::Control, status.clone());
+                .send(&mut self.out, *peer, Lane::Control, status.clone());
         }
         let until = self.now + 2 * self.detector.answer();
         self.phase = Phase::Lingering {
             exit,
             until,
-            waits_for: others.into_iter().collect(),
+            waits_for,
         };
         self.linger();
+    }
+
+    /// Somebody still needs something: stays a while longer.
+    pub(crate) fn linger_on(&mut self) {
+        let later = self.now + 2 * self.detector.answer();
+        if let Phase::Lingering { until, .. } = &mut self.phase {
+            *until = later;
+        }
     }
 
     /// Goes as soon as nobody can need this peer any more.

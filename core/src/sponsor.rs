@@ -34,6 +34,11 @@ impl Follower {
 impl Peer {
     /// A newcomer asks to follow.
     pub(crate) fn on_follow(&mut self, from: PeerId, have: Option<Standing>, contact: Contact) {
+        self.linger_on();
+        if self.followers.contains_key(&from) {
+            // It begins again: perhaps what it was given did not fit together.
+            self.examine_state();
+        }
         let able = match &self.phase {
             Phase::Member(_) => true,
             Phase::Lingering { .. } => self.head.finished(&self.manifest),
@@ -54,10 +59,15 @@ impl Peer {
         let previous = self.last.as_ref().filter(|last| have == Some(last.before.chain));
         let last = previous.map(|last| (last.view, last.record.clone(), last.digest));
         let resumes = current || last.is_some();
+        // A member that asks to follow is no member any more, unless it has just become one and not heard.
+        let in_view = matches!(&self.phase, Phase::Member(w) if w.view.contains(from));
+        let fresh = self.last.as_ref().is_some_and(|last| last.record.headers.iter().all(|h| h.peer != from));
+        let member = in_view && fresh && resumes;
         let following = Message::Following {
             head: self.head.clone(),
             digest: self.digest,
-            resumes,
+            resumes: have.filter(|_| resumes),
+            member,
         };
         let round = self.head.round;
         let applied = round - u64::from(last.is_some());
@@ -79,13 +89,23 @@ impl Peer {
                 Message::Committed { view, record, digest },
             );
         }
-        // A member that asks to follow is no member any more, unless it has just become one and not heard.
-        if let Phase::Member(w) = &self.phase
-            && w.view.contains(from)
-            && !resumes
-        {
+        if in_view && !member {
             self.suspect([from].into());
         }
+    }
+
+    /// Compares the state with its digest. Damaged, a member among others is none any more; a lone one has
+    /// nothing else to go on from.
+    fn examine_state(&mut self) {
+        let actual = self.state.digest();
+        let Phase::Member(w) = &self.phase else { return };
+        if actual == self.digest {
+            return;
+        }
+        if w.view.members.len() > 1 {
+            return self.outcast_damaged("its state was damaged");
+        }
+        self.digest = actual;
     }
 
     /// The follower has fallen too far behind: it begins again from here.
@@ -93,7 +113,8 @@ impl Peer {
         let following = Message::Following {
             head: self.head.clone(),
             digest: self.digest,
-            resumes: false,
+            resumes: None,
+            member: false,
         };
         let round = self.head.round;
         if let Some(f) = self.followers.get_mut(&peer) {
@@ -147,6 +168,9 @@ impl Peer {
         f.applied = f.applied.max(round);
         if f.gap && f.applied >= f.sent {
             self.restart_follower(from);
+        } else if !f.live {
+            // What it missed of the attempt in work it asks for with the commit.
+            f.begin_attempt();
         }
     }
 
@@ -160,6 +184,7 @@ impl Peer {
 
     /// A newcomer fetches a block of the state.
     pub(crate) fn on_fetch(&mut self, from: PeerId, block: u32) {
+        self.linger_on();
         if !matches!(self.phase, Phase::Member(_) | Phase::Lingering { .. }) {
             return;
         }

@@ -174,8 +174,10 @@ pub enum Message {
         head: Head,
         /// The state's digest at that head.
         digest: Digest,
-        /// Whether what the follower holds already goes on from here.
-        resumes: bool,
+        /// The lineage of what the follower holds already, if that goes on from here.
+        resumes: Option<Digest>,
+        /// Whether the follower is in the sponsor's view already: it was admitted and had not heard.
+        member: bool,
     },
     /// You cannot follow me.
     NotMember {
@@ -223,6 +225,9 @@ pub enum Message {
     Unreachable {
         /// Which peer.
         to: PeerId,
+        /// The frame that was to be passed on, for another way.
+        #[serde(skip)]
+        frame: Bytes,
     },
 }
 
@@ -255,7 +260,7 @@ impl Message {
         meta[..4].copy_from_slice(&len.to_le_bytes());
         let payload = match self {
             Self::Piece { data, .. } | Self::Block { data, .. } => data.clone(),
-            Self::Relay { frame, .. } => frame.clone(),
+            Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => frame.clone(),
             _ => Bytes::new(),
         };
         (meta.into(), payload)
@@ -280,7 +285,7 @@ impl Message {
         let mut message: Self = postcard::from_bytes(&frame[4..]).map_err(|_| WireError::Meaning)?;
         match &mut message {
             Self::Piece { data, .. } | Self::Block { data, .. } => *data = payload,
-            Self::Relay { frame, .. } => *frame = payload,
+            Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => *frame = payload,
             _ if !payload.is_empty() => return Err(WireError::Length),
             _ => {}
         }

@@ -1,0 +1,134 @@
+//! Runs the seeded worlds on all cores and says which seed failed and why.
+//!
+//! `cargo run --release -p annulus-core --features sim --example sim -- --seeds 10000`
+//! `... -- --seeds 1 --from 4711 --trace` tells one seed's story.
+//! `... -- --bug all --seeds 1000` plants each bug and says which seed finds it first.
+
+use annulus_core::planted::Bug;
+use annulus_core::sim::{self, Outcome, Stats};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all] [--trace] [--keep-going]";
+
+struct Options {
+    seeds: u64,
+    from: u64,
+    jobs: usize,
+    bugs: Vec<Bug>,
+    trace: bool,
+    keep_going: bool,
+}
+
+fn main() -> ExitCode {
+    let options = match parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("{error}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    // A panic in a peer is reported with its seed, below.
+    std::panic::set_hook(Box::new(|_| {}));
+    if options.bugs.is_empty() { check(&options) } else { hunt(&options) }
+}
+
+/// Runs all seeds without a planted bug.
+fn check(options: &Options) -> ExitCode {
+    let began = Instant::now();
+    let (failures, stats, ran) = run_all(options, None, !options.keep_going);
+    let seconds = began.elapsed().as_secs_f64();
+    for (seed, why) in &failures {
+        println!("FAILED  cargo xtask sim --seeds 1 --from {seed}  # {why}");
+    }
+    println!(
+        "{ran} seeds in {seconds:.1} s ({:.0} seeds/s), {} failed; {} rounds ({} retried), {} joins, {} outcasts, {} messages",
+        ran as f64 / seconds,
+        failures.len(),
+        stats.rounds,
+        stats.retried,
+        stats.joins,
+        stats.outcasts,
+        stats.messages,
+    );
+    let faults: Vec<String> = stats.faults.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+    println!("faults: {}", faults.join(", "));
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Plants each bug and looks for the first seed that finds it.
+fn hunt(options: &Options) -> ExitCode {
+    let mut all_found = true;
+    for bug in &options.bugs {
+        let (failures, _, _) = run_all(options, Some(*bug), true);
+        match failures.first() {
+            Some((seed, why)) => println!("{bug:?}: found by seed {seed} ({} tried): {why}", seed - options.from + 1),
+            None => {
+                all_found = false;
+                println!("{bug:?}: NOT FOUND in {} seeds", options.seeds);
+            }
+        }
+    }
+    if all_found { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The failures in the order of seeds, what happened, and how many seeds ran. With `stop`, the first
+/// failing seed is surely among them, later ones perhaps not.
+fn run_all(options: &Options, bug: Option<Bug>, stop: bool) -> (Vec<(u64, String)>, Stats, u64) {
+    let next = AtomicU64::new(options.from);
+    let stopped = AtomicBool::new(false);
+    let results = Mutex::new((Vec::new(), Stats::default(), 0u64));
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs {
+            scope.spawn(|| {
+                while !stopped.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= options.from + options.seeds {
+                        break;
+                    }
+                    let Outcome { failure, stats } = sim::run(seed, bug, options.trace);
+                    let mut results = results.lock().expect("no thread panics with the lock");
+                    results.1.add(&stats);
+                    results.2 += 1;
+                    if let Some(why) = failure {
+                        results.0.push((seed, why));
+                        stopped.fetch_or(stop, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let (mut failures, stats, ran) = results.into_inner().expect("all threads are done");
+    failures.sort();
+    (failures, stats, ran)
+}
+
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
+    let jobs = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let mut options = Options { seeds: 100, from: 0, jobs, bugs: Vec::new(), trace: false, keep_going: false };
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or(format!("{arg} needs a value"));
+        let number = |text: String| text.parse::<u64>().map_err(|_| format!("{text} is no number"));
+        match arg.as_str() {
+            "--seeds" => options.seeds = number(value()?)?,
+            "--from" => options.from = number(value()?)?,
+            "--jobs" => options.jobs = number(value()?)?.clamp(1, 1024) as usize,
+            "--trace" => options.trace = true,
+            "--keep-going" => options.keep_going = true,
+            "--bug" => options.bugs = bugs(&value()?)?,
+            _ => return Err(format!("unknown option {arg}")),
+        }
+    }
+    Ok(options)
+}
+
+fn bugs(name: &str) -> Result<Vec<Bug>, String> {
+    if name == "all" {
+        return Ok(Bug::ALL.to_vec());
+    }
+    let found: Vec<Bug> = Bug::ALL.into_iter().filter(|bug| format!("{bug:?}").eq_ignore_ascii_case(name)).collect();
+    let names: Vec<String> = Bug::ALL.iter().map(|bug| format!("{bug:?}")).collect();
+    if found.is_empty() { Err(format!("no planted bug is called {name}: use all, {}", names.join(", "))) } else { Ok(found) }
+}

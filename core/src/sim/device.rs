@@ -1,0 +1,28 @@
+//! A device that computes something like a gradient: it depends on every parameter and on each sample's
+//! position, so that a wrong state, a wrong share or a sample counted twice changes the sum.
+
+use super::rng::mix;
+use std::ops::Range;
+
+/// The sum of the first `weight` samples' gradients, in order, and the sum of their losses.
+pub fn contribution(params: &[f32], positions: &[Range<u64>], weight: u64) -> (Vec<f32>, f32) {
+    let mut sum = vec![0.0f32; params.len()];
+    let mut loss = 0.0f32;
+    for position in positions.iter().cloned().flatten().take(weight as usize) {
+        let mut noise = mix(position.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x00A5_5A00);
+        for (sum, param) in sum.iter_mut().zip(params) {
+            noise = noise.wrapping_mul(0xD134_2543_DE82_EF95).wrapping_add(1);
+            // The upper 24 bits are the good ones, and f32 holds them exactly.
+            let wanted = (noise >> 40) as f32 * (2.0 / (1 << 24) as f32) - 1.0;
+            let error = *param - wanted;
+            *sum += error;
+            loss += error * error;
+        }
+    }
+    (sum, loss)
+}
+
+/// Parameters to start from.
+pub fn initial(len: usize, seed: u64) -> Vec<f32> {
+    (0..len as u64).map(|i| (mix(seed ^ i) >> 40) as f32 * (1.0 / (1 << 24) as f32) - 0.5).collect()
+}

@@ -1,0 +1,207 @@
+//! What goes wrong. The world draws when and to whom; here is what each kind does and when it is fair:
+//! the last member that holds the state is never killed, and a bit flips only where a majority can tell.
+
+use super::trace::tell;
+use super::world::{Doom, Node, Spoil, What, World};
+use std::fmt;
+
+/// Kinds of faults, and of things that just happen at any moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A peer is gone for good.
+    Crash,
+    /// A peer is gone in the middle of the messages with which it reacts to something.
+    CrashMidway,
+    /// A peer does nothing for a while; what comes to it waits.
+    Freeze,
+    /// Two peers do not hear each other for a while.
+    Cut,
+    /// One of two peers does not hear the other for a while.
+    CutOneWay,
+    /// Two groups of peers do not hear each other for a while.
+    Partition,
+    /// A link breaks and loses what was under way; it can be dialled again at once.
+    Break,
+    /// A peer becomes ten times slower.
+    Slow,
+    /// A link becomes slow for a while.
+    Delay,
+    /// A bit of a peer's state flips.
+    Flip,
+    /// A contribution is not finite, or holds only part of its share.
+    Spoil,
+    /// A peer leaves as it should.
+    Leave,
+    /// A peer joins.
+    Join,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::Crash,
+        Self::CrashMidway,
+        Self::Freeze,
+        Self::Cut,
+        Self::CutOneWay,
+        Self::Partition,
+        Self::Break,
+        Self::Slow,
+        Self::Delay,
+        Self::Flip,
+        Self::Spoil,
+        Self::Leave,
+        Self::Join,
+    ];
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Slowness of a slow peer.
+const SLOW: f64 = 10.0;
+
+impl World {
+    /// Something goes wrong, if it is fair now. Says what did.
+    pub(super) fn inject(&mut self, kind: Kind) -> bool {
+        let done = match kind {
+            Kind::Crash => self.mortal().map(|i| {
+                tell!(self, "FAULT {} crashes", self.nodes[i].name);
+                self.crash(i);
+            }),
+            Kind::CrashMidway => self.mortal().map(|i| {
+                let at_commit = self.chaos.chance(0.7);
+                tell!(self, "FAULT {} will crash midway", self.nodes[i].name);
+                self.nodes[i].doom = Some(if at_commit { Doom::AtCommit } else { Doom::AtSend });
+            }),
+            Kind::Freeze => self.freeze_one(),
+            Kind::Cut => self.pair().map(|(a, b)| {
+                tell!(self, "FAULT {} and {} are cut off from each other", self.nodes[a].name, self.nodes[b].name);
+                self.cut_for_a_while(vec![(a, b), (b, a)]);
+            }),
+            Kind::CutOneWay => self.pair().map(|(a, b)| {
+                tell!(self, "FAULT {} is not heard by {}", self.nodes[a].name, self.nodes[b].name);
+                self.cut_for_a_while(vec![(a, b)]);
+            }),
+            Kind::Partition => self.partition(),
+            Kind::Break => self.pair().map(|(a, b)| {
+                tell!(self, "FAULT the link of {} and {} breaks", self.nodes[a].name, self.nodes[b].name);
+                self.break_link(a, b);
+            }),
+            Kind::Slow => self.any(|n| n.slow == 1.0).map(|i| {
+                tell!(self, "FAULT {} becomes {SLOW} times slower", self.nodes[i].name);
+                self.nodes[i].slow = SLOW;
+            }),
+            Kind::Delay => self.pair().map(|(a, b)| {
+                let extra = (self.chaos.octaves(0.05, 5.0) * 1e6) as u64;
+                tell!(self, "FAULT {} to {} takes {extra} us longer", self.nodes[a].name, self.nodes[b].name);
+                self.net.delay(a, b, extra);
+                let until = self.now + self.while_us();
+                self.schedule(until, What::EndDelay { from: a, to: b });
+            }),
+            Kind::Flip => self.flip(),
+            Kind::Spoil => {
+                let not_finite = self.chaos.chance(0.7);
+                self.any(|n| n.is_member() && n.view_len() >= 2).map(|i| {
+                    tell!(self, "FAULT the next contribution of {} is spoilt", self.nodes[i].name);
+                    self.nodes[i].spoil = Some(if not_finite { Spoil::NotFinite } else { Spoil::Partial });
+                })
+            }
+            Kind::Leave => self.mortal().map(|i| {
+                tell!(self, "{} is asked to leave", self.nodes[i].name);
+                self.ask_to_leave(i);
+            }),
+            Kind::Join => self.newcomer(),
+        };
+        done.is_some()
+    }
+
+    /// A peer that may go: another member would be left, and one that can be dialled.
+    fn mortal(&mut self) -> Option<usize> {
+        if self.deaths >= self.plan.deaths {
+            return None;
+        }
+        let fair: Vec<usize> = (0..self.nodes.len()).filter(|i| self.may_die(*i)).collect();
+        let victim = self.chaos.pick(&fair)?;
+        self.deaths += 1;
+        Some(victim)
+    }
+
+    /// Whether the run survives this peer.
+    pub(super) fn may_die(&self, i: usize) -> bool {
+        let lasting = |n: &&Node| n.is_alive() && n.is_member() && n.doom.is_none() && !n.leaving;
+        let others = || self.nodes.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, n)| n).filter(lasting);
+        self.nodes[i].is_alive()
+            && self.nodes[i].doom.is_none()
+            && !self.nodes[i].leaving
+            && others().count() > 0
+            && others().any(|n| n.dialable)
+    }
+
+    /// A living peer of some sort.
+    fn any(&mut self, fits: impl Fn(&Node) -> bool) -> Option<usize> {
+        let fair: Vec<usize> =
+            (0..self.nodes.len()).filter(|i| self.nodes[*i].is_alive() && fits(&self.nodes[*i])).collect();
+        self.chaos.pick(&fair)
+    }
+
+    fn pair(&mut self) -> Option<(usize, usize)> {
+        let a = self.any(|_| true)?;
+        let fair: Vec<usize> = (0..self.nodes.len()).filter(|i| *i != a && self.nodes[*i].is_alive()).collect();
+        Some((a, self.chaos.pick(&fair)?))
+    }
+
+    /// How long a fault lasts: from much shorter than a round to longer than any patience.
+    fn while_us(&mut self) -> u64 {
+        let most = (self.plan.round_us * 8.0).max(20e6);
+        self.chaos.octaves(20_000.0, most) as u64
+    }
+
+    fn cut_for_a_while(&mut self, pairs: Vec<(usize, usize)>) {
+        for (a, b) in &pairs {
+            self.block(*a, *b);
+        }
+        let until = self.now + self.while_us();
+        self.schedule(until, What::EndCut { pairs });
+    }
+
+    fn partition(&mut self) -> Option<()> {
+        let alive: Vec<usize> = (0..self.nodes.len()).filter(|i| self.nodes[*i].is_alive()).collect();
+        if alive.len() < 2 {
+            return None;
+        }
+        let here: Vec<bool> = alive.iter().map(|_| self.chaos.chance(0.5)).collect();
+        let side = |here: bool, sides: &[bool]| -> Vec<usize> {
+            alive.iter().zip(sides).filter(|(_, s)| **s == here).map(|(i, _)| *i).collect()
+        };
+        let (left, right) = (side(true, &here), side(false, &here));
+        let pairs: Vec<_> = left.iter().flat_map(|a| right.iter().flat_map(|b| [(*a, *b), (*b, *a)])).collect();
+        if pairs.is_empty() {
+            return None;
+        }
+        tell!(self, "FAULT partition: {:?} | {:?}", self.names(&left), self.names(&right));
+        self.cut_for_a_while(pairs);
+        Some(())
+    }
+
+    fn freeze_one(&mut self) -> Option<()> {
+        let i = self.any(|n| !n.frozen)?;
+        let until = self.now + self.while_us();
+        tell!(self, "FAULT {} freezes until {:.3} s", self.nodes[i].name, until as f64 / 1e6);
+        self.freeze(i, until);
+        Some(())
+    }
+
+    fn flip(&mut self) -> Option<()> {
+        let i = self.any(|n| n.is_member() && n.view_len() >= 3)?;
+        let len = self.plan.manifest.layout.len;
+        // The low bits of the significand: a wrong number, not a wild one.
+        let (at, bit) = (self.chaos.index(len), self.chaos.below(20) as u32);
+        tell!(self, "FAULT bit {bit} of element {at} flips at {}", self.nodes[i].name);
+        self.nodes[i].flip(at, bit);
+        Some(())
+    }
+}

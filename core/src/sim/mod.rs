@@ -1,0 +1,85 @@
+//! A seeded world of peers, links and faults that holds the protocol to its promises.
+//!
+//! One seed draws everything: the run, the peers and their speeds, the links, and which faults happen
+//! how often. The peers are real; only the network, the clock and the device are not. While the faults
+//! last nothing wrong may be done; once they have ended the run must also finish. A seed that fails does
+//! so again: `cargo xtask sim --seeds 1 --from SEED --trace` tells its story.
+//!
+//! - [`plan`]: what a seed means.
+//! - [`world`]: virtual time, the event queue, the peers' driver.
+//! - [`net`]: links, their delays and how they break.
+//! - [`faults`]: what goes wrong.
+//! - [`device`]: contributions that show a wrong state or a sample counted twice.
+//! - [`check`]: what must hold, worked out apart from the code under test.
+//! - [`trace`]: a seed's story as text.
+
+pub mod check;
+pub mod device;
+pub mod faults;
+pub mod net;
+pub mod plan;
+pub mod rng;
+pub mod trace;
+pub mod world;
+
+use crate::planted::Bug;
+use faults::Kind;
+use std::collections::BTreeMap;
+
+/// What became of a seed.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Why the seed failed, if it did.
+    pub failure: Option<String>,
+    /// What happened.
+    pub stats: Stats,
+}
+
+/// Counts over one seed or many.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Events handled.
+    pub events: u64,
+    /// Messages delivered.
+    pub messages: u64,
+    /// Rounds on the lineages that finished, and on those that did not.
+    pub rounds: u64,
+    /// Rounds that took more than one attempt.
+    pub retried: u64,
+    /// Peers that ceased to be members and had to join again.
+    pub outcasts: u64,
+    /// Peers that became members after the start.
+    pub joins: u64,
+    /// Virtual time in microseconds.
+    pub virtual_us: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<Kind, u64>,
+}
+
+impl Stats {
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.messages += other.messages;
+        self.rounds += other.rounds;
+        self.retried += other.retried;
+        self.outcasts += other.outcasts;
+        self.joins += other.joins;
+        self.virtual_us += other.virtual_us;
+        for (kind, count) in &other.faults {
+            *self.faults.entry(*kind).or_default() += count;
+        }
+    }
+}
+
+/// Runs one seed to its end. With `trace`, tells its story on standard output.
+///
+/// A panic inside a peer is a failure like any other; the caller's panic hook still prints it.
+pub fn run(seed: u64, bug: Option<Bug>, trace: bool) -> Outcome {
+    let caught = std::panic::catch_unwind(|| world::World::new(seed, bug, trace).run());
+    caught.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Outcome { failure: Some(format!("panicked: {text}")), stats: Stats::default() }
+    })
+}

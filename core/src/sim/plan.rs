@@ -1,0 +1,160 @@
+//! What a seed means: the run, its peers, their links and the rates of the faults. Drawn once, before
+//! anything happens. Knows nothing of what peers do.
+
+use super::faults::Kind;
+use super::rng::Rng;
+use crate::codec::Codec;
+use crate::config::{Layout, Manifest, TensorSpec};
+use crate::id::Digest;
+use crate::optim::{Optimizer, Schedule};
+
+/// Most peers that a world ever has, the dead ones counted.
+pub const MOST_PEERS: usize = 12;
+
+/// Everything drawn from a seed.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The run.
+    pub manifest: Manifest,
+    /// The peers that come by themselves; the first founds the run.
+    pub peers: Vec<PeerPlan>,
+    /// Typical compute time of a round, in microseconds.
+    pub round_us: f64,
+    /// Typical one-way latency, in microseconds.
+    pub latency_us: f64,
+    /// Typical rate of a link.
+    pub rate_bytes_per_s: f64,
+    /// A silent link is given up after this long, in microseconds.
+    pub idle_us: u64,
+    /// Share of a compute time that is random.
+    pub jitter: f64,
+    /// Whether every message goes through its encoding.
+    pub frames: bool,
+    /// The faults and how likely each is among them. Empty: nothing ever goes wrong.
+    pub faults: Vec<(Kind, f64)>,
+    /// Mean time between faults, in microseconds.
+    pub fault_every_us: f64,
+    /// All faults end when this share of the samples is counted ...
+    pub heal_at_share: f64,
+    /// ... or at this time, in microseconds.
+    pub heal_at_us: u64,
+    /// Most peers that may be killed or leave.
+    pub deaths: usize,
+    /// Probability that a contribution is not finite.
+    pub not_finite: f64,
+}
+
+/// One peer.
+#[derive(Clone, Debug)]
+pub struct PeerPlan {
+    /// When it starts, in microseconds.
+    pub at_us: u64,
+    /// Samples per second.
+    pub speed: f64,
+    /// Whether others can dial it.
+    pub dialable: bool,
+}
+
+impl Plan {
+    /// Draws a world.
+    pub fn draw(seed: u64) -> Self {
+        let rng = &mut Rng::new(seed);
+        let calm = rng.chance(0.2);
+        let count = [2, 2, 3, 3, 3, 4, 4, 5, 6, 7][rng.index(10)];
+        let round_us = 1e6 * rng.octaves(0.1, 6.0);
+        let manifest = draw_manifest(rng, count);
+        let faults = if calm { Vec::new() } else { draw_faults(rng) };
+        let at_once = rng.chance(0.6);
+        let mut peers = Vec::new();
+        for i in 0..count {
+            let spread = if at_once { 0.5 } else { 12.0 };
+            let at_us = if i == 0 { 0 } else { (rng.unit() * spread * round_us) as u64 };
+            let speed = draw_speed(rng, &manifest, count, round_us);
+            let dialable = i == 0 || rng.chance(0.8);
+            peers.push(PeerPlan { at_us, speed, dialable });
+        }
+        let rounds = manifest.target as f64 / f64::from(manifest.batch);
+        Self {
+            peers,
+            round_us,
+            latency_us: rng.octaves(200.0, 80_000.0),
+            rate_bytes_per_s: rng.octaves(2e4, 2e7),
+            idle_us: rng.between(3_000_000, 10_000_000),
+            jitter: rng.unit() * 0.5,
+            frames: rng.chance(0.15),
+            fault_every_us: round_us * rng.octaves(0.5, 8.0),
+            heal_at_share: 0.2 + 0.4 * rng.unit(),
+            heal_at_us: (round_us * rounds * 3.0) as u64 + 60_000_000,
+            deaths: rng.between(1, 4) as usize,
+            not_finite: if calm || rng.chance(0.8) { 0.0 } else { rng.unit() * 0.05 },
+            faults,
+            manifest,
+        }
+    }
+
+    /// Whether nothing ever goes wrong here.
+    pub fn is_calm(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    /// A peer that comes later.
+    pub fn newcomer(&self, rng: &mut Rng) -> PeerPlan {
+        let speed = draw_speed(rng, &self.manifest, self.peers.len(), self.round_us);
+        PeerPlan { at_us: 0, speed, dialable: rng.chance(0.8) }
+    }
+}
+
+fn draw_speed(rng: &mut Rng, manifest: &Manifest, count: usize, round_us: f64) -> f64 {
+    f64::from(manifest.batch) / count as f64 / (round_us / 1e6) * rng.octaves(0.5, 2.0)
+}
+
+fn draw_manifest(rng: &mut Rng, count: usize) -> Manifest {
+    let len = rng.octaves(1.0, 300.0) as usize;
+    let split = rng.index(len + 1);
+    let mut tensors = vec![TensorSpec { name: "a".into(), shape: vec![split], offset: 0, decay: true }];
+    tensors.push(TensorSpec { name: "b".into(), shape: vec![len - split], offset: split, decay: false });
+    tensors.retain(|t| !t.is_empty());
+    let batch = rng.octaves(1.0, 48.0) as u64;
+    let rounds = rng.between(15, 36);
+    // Five pieces a chunk at most: what goes wrong shows with few, and a seed stays cheap.
+    let least = (len / count / 5).max(1) as u64;
+    Manifest {
+        task: "sim".into(),
+        task_config: String::new(),
+        seed: rng.next(),
+        samples: rng.between(1, 1000),
+        data: Digest([0; 32]),
+        data_hint: String::new(),
+        target: (batch * rounds).saturating_sub(rng.below(batch)).max(1),
+        batch: batch as u32,
+        micro_batch: 0,
+        layout: Layout { tensors, len },
+        optimizer: draw_optimizer(rng),
+        lr: 0.01,
+        schedule: Schedule::Constant,
+        clip: rng.chance(0.25).then_some(0.5),
+        codec: if rng.chance(0.5) { Codec::F32 } else { Codec::F16 },
+        piece: rng.between(least, least.max(64)) as u32,
+        min_peers: if rng.chance(0.85) { 1 } else { 2 },
+    }
+}
+
+fn draw_optimizer(rng: &mut Rng) -> Optimizer {
+    let text = ["sgd", "momentum", "nesterov", "rmsprop", "adam", "adamw"][rng.index(6)];
+    text.parse().expect("these are the names of optimizers")
+}
+
+fn draw_faults(rng: &mut Rng) -> Vec<(Kind, f64)> {
+    // Each kind is there or not, so that a kind is also seen without the noise of the others.
+    let share = [0.15, 0.35, 0.6][rng.index(3)];
+    let mut faults: Vec<(Kind, f64)> =
+        Kind::ALL.into_iter().filter(|_| rng.chance(share)).map(|kind| (kind, 1.0)).collect();
+    for (_, weight) in &mut faults {
+        *weight = rng.octaves(0.2, 5.0);
+    }
+    if faults.is_empty() {
+        let kind = Kind::ALL[rng.index(Kind::ALL.len())];
+        faults.push((kind, 1.0));
+    }
+    faults
+}

@@ -1,0 +1,73 @@
+//! A small seeded generator (SplitMix64), so that a seed means the same world on every platform and
+//! in every version of every dependency.
+
+/// Draws everything that is random in a world.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// A generator that always draws the same after the same seed.
+    pub fn new(seed: u64) -> Self {
+        let mut rng = Self(seed ^ 0x5851_F42D_4C95_7F2D);
+        rng.next();
+        rng
+    }
+
+    /// A generator of its own for one purpose, so that drawing more for it changes nothing else.
+    pub fn fork(&mut self) -> Self {
+        Self::new(self.next())
+    }
+
+    /// The next 64 bits.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.0)
+    }
+
+    /// Below `n`; 0 if `n` is 0. The bias of the multiplication is below `n / 2^64`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+    }
+
+    /// An index into something of that length.
+    pub fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
+    /// From `low` to `high`, both included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+
+    /// In `[0, 1)`.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// True with that probability.
+    pub fn chance(&mut self, probability: f64) -> bool {
+        self.unit() < probability
+    }
+
+    /// From `low` to `high`, each octave as likely as the next.
+    pub fn octaves(&mut self, low: f64, high: f64) -> f64 {
+        low * libm::exp2(self.unit() * libm::log2(high / low))
+    }
+
+    /// Time to the next event of a Poisson process with that mean.
+    pub fn wait(&mut self, mean: f64) -> f64 {
+        -libm::log(1.0 - self.unit()) * mean
+    }
+
+    /// One of them.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
+        (!from.is_empty()).then(|| from[self.index(from.len())])
+    }
+}
+
+/// The finaliser of SplitMix64: every bit of the result depends on every bit of the argument.
+pub fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
