@@ -5,7 +5,7 @@
 
 use super::files::{At, FileError, PARTIAL, remove_if_there, write_atomic};
 use super::ledger_file::{Entry, LedgerWriter, advance};
-use super::run_dir::{CheckpointError, Loaded, RunDir, state_error};
+use super::run_dir::state_error;
 use super::state_file::{self, Label};
 use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, Round};
@@ -17,6 +17,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use super::run_dir::{CheckpointError, Loaded, RunDir};
 
 /// How many checkpoints are kept besides the base. A guess: one may be damaged, and a third costs little.
 pub const KEEP: usize = 3;
