@@ -205,6 +205,7 @@ mod tests {
             seed: 1,
             samples: 100,
             data: Digest::of(b"data"),
+            data_hint: String::new(),
             target: 300,
             batch: 30,
             micro_batch: 0,

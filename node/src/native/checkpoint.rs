@@ -315,7 +315,10 @@ mod tests {
     use super::super::state_file::StateFileError;
     use super::super::testing::{Run, Scratch, member};
     use super::*;
-    use std::process::Command;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    use std::thread;
+    use std::time::Duration;
 
     fn begun() -> (Scratch, PathBuf, Run, Writer) {
         let scratch = Scratch::new();
@@ -519,6 +522,72 @@ mod tests {
             matches!(error, CheckpointError::State(_, StateFileError::Shape(_))),
             "{error}"
         );
+    }
+
+    /// Runs this very test as another process, which saves without end, and kills it.
+    #[test]
+    fn a_process_killed_at_any_moment_loses_nothing_that_it_had_saved() {
+        const DIRECTORY: &str = "ANNULUS_TEST_SAVE_IN";
+        if let Some(path) = std::env::var_os(DIRECTORY) {
+            save_for_ever(Path::new(&path));
+        }
+        let scratch = Scratch::new();
+        let path = scratch.0.join("run");
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let name = format!("{module}::a_process_killed_at_any_moment_loses_nothing_that_it_had_saved");
+        let mut saved = 0;
+        for attempt in 0..12 {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", &name, "--nocapture"])
+                .env(DIRECTORY, &path)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap())
+                .lines()
+                .map(Result::unwrap);
+            lines.find(|line| line.starts_with("saved ")).unwrap();
+            thread::sleep(Duration::from_micros(137 * attempt * attempt));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            if let Some(line) = lines.filter(|line| line.starts_with("saved ")).last() {
+                saved = line["saved ".len()..].parse().unwrap();
+            }
+            let loaded = RunDir::open(&path).unwrap().load_latest().unwrap();
+            assert!(
+                loaded.head.round >= saved,
+                "{} was saved, {saved} found",
+                loaded.head.round
+            );
+            assert!(
+                loaded.warnings.iter().all(|w| w.contains("ledger's last")),
+                "{:?}",
+                loaded.warnings
+            );
+            let mut run = Run::new();
+            (0..loaded.head.round).for_each(|_| drop(run.round()));
+            assert_eq!(loaded.state, run.state);
+        }
+        assert!(saved > 12, "only {saved} rounds were saved");
+    }
+
+    fn save_for_ever(path: &Path) -> ! {
+        let mut run = Run::new();
+        run.manifest.target = u64::MAX;
+        let mut writer = if path.join("ledger").exists() {
+            let (mut writer, loaded) = Writer::open(path).unwrap();
+            run.state = loaded.state;
+            run.head = writer.resume(member(1)).unwrap();
+            writer
+        } else {
+            Writer::create(path, &run.manifest, &run.head, &run.state).unwrap()
+        };
+        loop {
+            go(&mut run, &mut writer, 1);
+            save(&run, &writer);
+            println!("saved {}", run.head.round);
+        }
     }
 
     /// A file system of the given size; gone in the end.

@@ -75,6 +75,7 @@ pub(crate) fn manifest() -> Manifest {
         seed: 7,
         samples: 1000,
         data: Digest::of(b"data"),
+        data_hint: String::new(),
         target: 1000,
         batch: 50,
         micro_batch: 0,
