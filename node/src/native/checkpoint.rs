@@ -317,8 +317,13 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
+    use std::sync::{Mutex, PoisonError};
     use std::thread;
     use std::time::Duration;
+
+    /// Held while processes are started: until they run, they have copies of all files that are open, which keeps
+    /// removed ones on the disk and a file system writable.
+    static STARTING: Mutex<()> = Mutex::new(());
 
     fn begun() -> (Scratch, PathBuf, Run, Writer) {
         let scratch = Scratch::new();
@@ -531,6 +536,7 @@ mod tests {
         if let Some(path) = std::env::var_os(DIRECTORY) {
             save_for_ever(Path::new(&path));
         }
+        let _guard = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let scratch = Scratch::new();
         let path = scratch.0.join("run");
         let (_, module) = module_path!().split_once("::").unwrap();
@@ -614,6 +620,7 @@ mod tests {
 
     #[test]
     fn a_full_or_read_only_disk_loses_nothing() {
+        let _guard = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(disk) = SmallDisk::mount("size=256k") else {
             println!("skipped: a full disk: this user cannot mount a small file system");
             return;
