@@ -205,6 +205,7 @@ mod tests {
             seed: 1,
             samples: 100,
             data: Digest::of(b"data"),
+            data_hint: String::new(),
             target: 300,
             batch: 30,
             micro_batch: 0,
@@ -351,7 +352,7 @@ mod tests {
             contribute(params, positions)
         });
         assert!(digest.is_ok());
-        assert_eq!(asked, [vec![first..first + 4]]);
+        assert_eq!(asked.concat(), std::slice::from_ref(&(first..first + 4)));
         assert_eq!(replay.head().samples, 4);
     }
 

@@ -1,2 +1,50 @@
-//! x
-fn main() {}
+//! The project's own chores, so that a newcomer needs cargo alone: `cargo xtask help`.
+//!
+//! It must not know the product's code: it only runs other programs and reads files.
+
+mod steps;
+mod tally;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const HELP: &str = "\
+usage: cargo xtask COMMAND
+
+  test [--seeds N]    all checks: format, tidiness, lints, tests, and N simulated worlds (default 200)
+  sim [OPTIONS]       simulated worlds: --seeds N --from K, and what else the example `sim` of core takes
+  tidy                only what the project believes of its own files
+  help                this text
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match args.as_slice() {
+        ["test"] => Ok(steps::test(&root(), "200")),
+        ["test", "--seeds", seeds] if seeds.parse::<u64>().is_ok() => Ok(steps::test(&root(), seeds)),
+        ["sim", options @ ..] => Ok(steps::sim(&root(), options)),
+        ["tidy"] => Ok(steps::tidy(&root())),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        other => Err(format!("\"{}\" is not understood", other.join(" "))),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}\n\n{HELP}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The workspace's directory.
+fn root() -> PathBuf {
+    // Cargo sets it for `cargo run`; the path at compile time would be wrong after a move.
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| "xtask".into(), PathBuf::from);
+    package.parent().map_or_else(|| ".".into(), PathBuf::from)
+}

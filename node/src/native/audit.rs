@@ -2,7 +2,7 @@
 //!
 //! Samples are counted here a second time, as sets of positions and without the ledger's own sums.
 
-use super::checkpoint::{CheckpointError, RunDir};
+use super::run_dir::{CheckpointError, RunDir};
 use super::ledger_file::{Entry, advance};
 use crate::replay::front;
 use annulus_core::config::Manifest;

@@ -1,323 +1,27 @@
-//! A run's directory: its manifest, its ledger, and the last few states.
+//! Writing to a run's directory: the ledger, and states in such a way that there is always a good one.
 //!
-//! ```text
-//! manifest.bin    the manifest, exactly as hashed       ledger        committed rounds, append-only
-//! manifest.json   the same for people                   ledger.cut    what was last cut off its end
-//! lock            held by the process that trains here  checkpoints/round-00000042.safetensors
-//! ```
-//! [`RunDir`] reads, also while another process trains; [`Writer`] writes and is the only one; its [`Saver`] saves states
-//! from another thread. A checkpoint appears whole or not at all, and never before the ledger that leads to it.
-//!
-//! It must not know of peers, tasks or devices.
+//! [`Writer`] is the only one that writes; its [`Saver`] saves states from another thread. A checkpoint appears whole or
+//! not at all, and never before the ledger that leads to it. It must not know of peers, tasks or devices.
 
-use super::files::{At, FileError, PARTIAL, read_limited, remove_if_there, write_atomic};
-use super::ledger_file::{Entry, LedgerError, LedgerReader, LedgerWriter, advance};
-use super::state_file::{self, Label, StateFileError};
-use annulus_core::config::{Manifest, ManifestError};
+use super::files::{At, FileError, PARTIAL, remove_if_there, write_atomic};
+use super::ledger_file::{Entry, LedgerWriter, advance};
+use super::run_dir::state_error;
+use super::state_file::{self, Label};
+use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, Round};
 use annulus_core::ledger::{Head, Member, Record};
 use annulus_core::state::State;
 use serde_json::Value;
-use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use super::run_dir::{CheckpointError, Loaded, RunDir};
+
 /// How many checkpoints are kept besides the base. A guess: one may be damaged, and a third costs little.
 pub const KEEP: usize = 3;
-
-/// What a run's directory refuses. Unless a variant says otherwise nothing was changed.
-#[derive(Debug)]
-pub enum CheckpointError {
-    /// The operating system refused.
-    File(FileError),
-    /// There is no run in this directory.
-    NoRun(PathBuf),
-    /// There is a run in this directory already.
-    Occupied(PathBuf),
-    /// Another process trains in this directory.
-    Locked(PathBuf),
-    /// The manifest cannot be used.
-    Manifest(PathBuf, ManifestError),
-    /// The ledger cannot be used.
-    Ledger(LedgerError),
-    /// A state could not be saved, or one that was asked for not be read.
-    State(PathBuf, StateFileError),
-    /// No checkpoint is good; for each that is there, why not.
-    NoneGood(PathBuf, Vec<String>),
-}
-
-impl fmt::Display for CheckpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(error) => error.fmt(f),
-            Self::NoRun(dir) => write!(f, "{} holds no run: name a run's directory", dir.display()),
-            Self::Occupied(dir) => {
-                write!(
-                    f,
-                    "{} already holds a run: resume it or choose another directory",
-                    dir.display()
-                )
-            }
-            Self::Locked(dir) => {
-                write!(
-                    f,
-                    "another process is training in {}: stop it or choose another directory",
-                    dir.display()
-                )
-            }
-            Self::Manifest(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Ledger(error) => error.fmt(f),
-            Self::State(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::NoneGood(dir, reasons) if reasons.is_empty() => {
-                write!(f, "{} has no checkpoint: start the run again", dir.display())
-            }
-            Self::NoneGood(dir, reasons) => {
-                write!(
-                    f,
-                    "{} has no good checkpoint: {}",
-                    dir.display(),
-                    reasons.join("; ")
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for CheckpointError {}
-
-impl From<FileError> for CheckpointError {
-    fn from(error: FileError) -> Self {
-        Self::File(error)
-    }
-}
-
-impl From<LedgerError> for CheckpointError {
-    fn from(error: LedgerError) -> Self {
-        match error {
-            LedgerError::File(error) => Self::File(error),
-            error => Self::Ledger(error),
-        }
-    }
-}
-
-/// A run's directory, for reading.
-#[derive(Clone, Debug)]
-pub struct RunDir {
-    path: PathBuf,
-    manifest: Manifest,
-}
-
-/// A checkpoint that was read and found good.
-#[derive(Debug)]
-pub struct Loaded {
-    /// The run.
-    pub manifest: Manifest,
-    /// The ledger's end at the checkpoint.
-    pub head: Head,
-    /// The state there.
-    pub state: State,
-    /// Its digest, as recorded and as computed.
-    pub digest: Digest,
-    /// Where it was read.
-    pub path: PathBuf,
-    /// What was found damaged and passed over.
-    pub warnings: Vec<String>,
-}
-
-/// A checkpoint's file.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CheckpointFile {
-    /// Committed rounds, by its name.
-    pub round: Round,
-    /// Where it is.
-    pub path: PathBuf,
-    /// Its size.
-    pub bytes: u64,
-}
-
-impl RunDir {
-    /// Reads the manifest of the run in a directory.
-    pub fn open(path: &Path) -> Result<Self, CheckpointError> {
-        let file = path.join("manifest.bin");
-        let bytes = match read_limited(&file, Manifest::SIZE_LIMIT + 1) {
-            Err(FileError::Missing(_)) => return Err(CheckpointError::NoRun(path.to_path_buf())),
-            other => other?,
-        };
-        let manifest = Manifest::decode(&bytes).map_err(|error| CheckpointError::Manifest(file, error))?;
-        Ok(Self {
-            path: path.to_path_buf(),
-            manifest,
-        })
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The run.
-    pub fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    /// The ledger's entries, from the first.
-    pub fn entries(&self) -> Result<LedgerReader, CheckpointError> {
-        Ok(LedgerReader::open(&self.ledger_path(), self.manifest.run_id())?)
-    }
-
-    /// Where the present lineage begins in this ledger.
-    pub fn base(&self) -> Result<(Head, Digest), CheckpointError> {
-        let mut base = None;
-        for entry in self.entries()? {
-            if let Entry::Base { head, digest } = entry? {
-                base = Some((head, digest));
-            }
-        }
-        base.ok_or_else(|| LedgerError::NotALedger(self.ledger_path()).into())
-    }
-
-    /// The checkpoints that are there, good or not, oldest first.
-    pub fn checkpoints(&self) -> Result<Vec<CheckpointFile>, CheckpointError> {
-        let dir = self.path.join("checkpoints");
-        let mut found = Vec::new();
-        for file in fs::read_dir(&dir).at(&dir)? {
-            let file = file.at(&dir)?;
-            let round = file.file_name().to_str().and_then(round_of);
-            // It may have been pruned since; then it is as if it had not been listed.
-            if let (Some(round), Ok(metadata)) = (round, file.metadata()) {
-                found.push(CheckpointFile {
-                    round,
-                    path: file.path(),
-                    bytes: metadata.len(),
-                });
-            }
-        }
-        found.sort_by_key(|file| file.round);
-        Ok(found)
-    }
-
-    /// Reads one checkpoint.
-    pub fn load(&self, round: Round) -> Result<Loaded, CheckpointError> {
-        let path = self.checkpoint_path(round);
-        let (label, state) = self.read(&path)?;
-        Ok(self.loaded(path, label, state, Vec::new()))
-    }
-
-    /// Reads what one checkpoint says of itself, without its state.
-    pub fn label(&self, round: Round) -> Result<Label, CheckpointError> {
-        let path = self.checkpoint_path(round);
-        state_file::read_label(&path, &self.manifest).map_err(|error| state_error(path, error))
-    }
-
-    /// Reads the newest good checkpoint. Those of a lineage that was left come last, however new.
-    pub fn load_latest(&self) -> Result<Loaded, CheckpointError> {
-        let mut warnings = Vec::new();
-        let points = self.points(&mut warnings);
-        let place = |file: &CheckpointFile| {
-            let label = self.label(file.round).ok()?;
-            points.iter().rfind(|p| p.is_at(&label.head)).map(|p| p.base)
-        };
-        let present = points.last().map(|p| p.base);
-        let mut files: Vec<_> = self.checkpoints()?.into_iter().map(|f| (place(&f), f)).collect();
-        // What the ledger does not know is no worse than what it knows: the ledger may be the one that is damaged.
-        files.sort_by_key(|(place, file)| (place.is_none() || *place == present, file.round));
-        for (place, file) in files.into_iter().rev() {
-            match self.read(&file.path) {
-                Ok((label, state)) => {
-                    if place.is_none() || place != present {
-                        warnings.push(format!(
-                            "round {} is not in the ledger, which restarts there",
-                            file.round
-                        ));
-                    }
-                    return Ok(self.loaded(file.path, label, state, warnings));
-                }
-                Err(error) => warnings.push(format!("passed over {error}")),
-            }
-        }
-        Err(CheckpointError::NoneGood(self.path.clone(), warnings))
-    }
-
-    fn loaded(&self, path: PathBuf, label: Label, state: State, warnings: Vec<String>) -> Loaded {
-        let manifest = self.manifest.clone();
-        Loaded {
-            manifest,
-            head: label.head,
-            state,
-            digest: label.digest,
-            path,
-            warnings,
-        }
-    }
-
-    fn read(&self, path: &Path) -> Result<(Label, State), CheckpointError> {
-        state_file::read(path, &self.manifest).map_err(|error| state_error(path.to_path_buf(), error))
-    }
-
-    /// The heads that the ledger has gone through, as far as it can be read.
-    fn points(&self, warnings: &mut Vec<String>) -> Vec<Point> {
-        let mut points = Vec::new();
-        let mut walk = || -> Result<(), CheckpointError> {
-            let mut reader = self.entries()?;
-            let mut head = None;
-            let (mut count, mut base) = (0, 0);
-            while let Some(entry) = reader.next().transpose()? {
-                let next = advance(head, &entry, &self.manifest)?;
-                if matches!(entry, Entry::Base { .. }) {
-                    base = next.round;
-                    count += 1;
-                }
-                let (round, chain) = (next.round, next.chain);
-                points.push(Point {
-                    base: (count, base),
-                    round,
-                    chain,
-                    end: reader.position(),
-                });
-                head = Some(next);
-            }
-            if reader.rest() > 0 {
-                warnings.push(format!(
-                    "the ledger's last {} bytes are not readable",
-                    reader.rest()
-                ));
-            }
-            Ok(())
-        };
-        if let Err(error) = walk() {
-            warnings.push(error.to_string());
-        }
-        points
-    }
-
-    fn ledger_path(&self) -> PathBuf {
-        self.path.join("ledger")
-    }
-
-    fn checkpoint_path(&self, round: Round) -> PathBuf {
-        self.path
-            .join("checkpoints")
-            .join(format!("round-{round:08}.safetensors"))
-    }
-}
-
-/// A place in the ledger's file.
-struct Point {
-    /// Which base it follows, counted from 1, and that base's round.
-    base: (usize, Round),
-    round: Round,
-    chain: Digest,
-    end: u64,
-}
-
-impl Point {
-    fn is_at(&self, head: &Head) -> bool {
-        (self.round, self.chain) == (head.round, head.chain)
-    }
-}
 
 /// The one that writes to a run's directory.
 pub struct Writer {
@@ -381,8 +85,9 @@ impl Writer {
         let dir = RunDir::open(path)?;
         let lock = lock(path)?;
         remove_partials(path)?;
-        let mut loaded = dir.load_latest()?;
-        let points = dir.points(&mut Vec::new());
+        let mut warnings = Vec::new();
+        let points = dir.points(&mut warnings);
+        let mut loaded = dir.latest(&points, warnings)?;
         let present = points.last().map(|p| p.base);
         let at = points
             .iter()
@@ -572,13 +277,6 @@ fn save(dir: &RunDir, label: &Label, state: &State) -> Result<PathBuf, Checkpoin
     Ok(path)
 }
 
-fn state_error(path: PathBuf, error: StateFileError) -> CheckpointError {
-    match error {
-        StateFileError::File(error) => CheckpointError::File(error),
-        error => CheckpointError::State(path, error),
-    }
-}
-
 fn lock(path: &Path) -> Result<Lock, CheckpointError> {
     let name = path.join("lock");
     let file = File::create(&name).at(&name)?;
@@ -601,13 +299,6 @@ fn remove_partials(path: &Path) -> Result<(), CheckpointError> {
     Ok(())
 }
 
-fn round_of(name: &str) -> Option<Round> {
-    name.strip_prefix("round-")?
-        .strip_suffix(".safetensors")?
-        .parse()
-        .ok()
-}
-
 /// The manifest as a person wants to read it. Never read back.
 fn readable(manifest: &Manifest) -> Value {
     let mut value = serde_json::to_value(manifest).expect("a manifest has only plain data");
@@ -621,9 +312,18 @@ fn readable(manifest: &Manifest) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::state_file::StateFileError;
     use super::super::testing::{Run, Scratch, member};
     use super::*;
-    use std::process::Command;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    use std::sync::{Mutex, PoisonError};
+    use std::thread;
+    use std::time::Duration;
+
+    /// Held while processes are started: until they run, they have copies of all files that are open, which keeps
+    /// removed ones on the disk and a file system writable.
+    static STARTING: Mutex<()> = Mutex::new(());
 
     fn begun() -> (Scratch, PathBuf, Run, Writer) {
         let scratch = Scratch::new();
@@ -829,6 +529,73 @@ mod tests {
         );
     }
 
+    /// Runs this very test as another process, which saves without end, and kills it.
+    #[test]
+    fn a_process_killed_at_any_moment_loses_nothing_that_it_had_saved() {
+        const DIRECTORY: &str = "ANNULUS_TEST_SAVE_IN";
+        if let Some(path) = std::env::var_os(DIRECTORY) {
+            save_for_ever(Path::new(&path));
+        }
+        let _guard = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        let scratch = Scratch::new();
+        let path = scratch.0.join("run");
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let name = format!("{module}::a_process_killed_at_any_moment_loses_nothing_that_it_had_saved");
+        let mut saved = 0;
+        for attempt in 0..12 {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", &name, "--nocapture"])
+                .env(DIRECTORY, &path)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap())
+                .lines()
+                .map(Result::unwrap);
+            lines.find(|line| line.starts_with("saved ")).unwrap();
+            thread::sleep(Duration::from_micros(137 * attempt * attempt));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            if let Some(line) = lines.filter(|line| line.starts_with("saved ")).last() {
+                saved = line["saved ".len()..].parse().unwrap();
+            }
+            let loaded = RunDir::open(&path).unwrap().load_latest().unwrap();
+            assert!(
+                loaded.head.round >= saved,
+                "{} was saved, {saved} found",
+                loaded.head.round
+            );
+            assert!(
+                loaded.warnings.iter().all(|w| w.contains("ledger's last")),
+                "{:?}",
+                loaded.warnings
+            );
+            let mut run = Run::new();
+            (0..loaded.head.round).for_each(|_| drop(run.round()));
+            assert_eq!(loaded.state, run.state);
+        }
+        assert!(saved > 12, "only {saved} rounds were saved");
+    }
+
+    fn save_for_ever(path: &Path) -> ! {
+        let mut run = Run::new();
+        run.manifest.target = u64::MAX;
+        let mut writer = if path.join("ledger").exists() {
+            let (mut writer, loaded) = Writer::open(path).unwrap();
+            run.state = loaded.state;
+            run.head = writer.resume(member(1)).unwrap();
+            writer
+        } else {
+            Writer::create(path, &run.manifest, &run.head, &run.state).unwrap()
+        };
+        loop {
+            go(&mut run, &mut writer, 1);
+            save(&run, &writer);
+            println!("saved {}", run.head.round);
+        }
+    }
+
     /// A file system of the given size; gone in the end.
     struct SmallDisk(Scratch);
 
@@ -853,6 +620,7 @@ mod tests {
 
     #[test]
     fn a_full_or_read_only_disk_loses_nothing() {
+        let _guard = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(disk) = SmallDisk::mount("size=256k") else {
             println!("skipped: a full disk: this user cannot mount a small file system");
             return;

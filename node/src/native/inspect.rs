@@ -2,10 +2,10 @@
 //!
 //! It only reads, also while a process trains there. It must not know how any of it came about.
 
-use super::checkpoint::{CheckpointError, CheckpointFile, RunDir};
 use super::ledger_file::{Entry, advance};
+use super::run_dir::{CheckpointError, CheckpointFile, RunDir};
 use annulus_core::id::{Digest, PeerId, Round};
-use annulus_core::ledger::{Head, Record};
+use annulus_core::ledger::{Head, Header, Record};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -133,6 +133,7 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
     let mut head: Option<Head> = None;
     let (mut changes, mut table) = (Vec::new(), Vec::new());
     let mut totals: BTreeMap<PeerId, Total> = BTreeMap::new();
+    let mut names = BTreeMap::new();
     let mut base = 0;
     while let Some(entry) = reader.next().transpose()? {
         let next = advance(head.clone(), &entry, manifest)?;
@@ -151,7 +152,7 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
                     .as_ref()
                     .expect("a round follows a base, as advance has checked");
                 changes.extend(changes_of(before, &next, record));
-                table.push(row(record, *digest));
+                table.push(row(record, *digest, &mut names));
                 add_up(&mut totals, record);
             }
             Entry::Continued { founder } => {
@@ -217,9 +218,10 @@ fn changes_of(before: &Head, after: &Head, record: &Record) -> Vec<Change> {
     changes
 }
 
-fn row(record: &Record, digest: Digest) -> Row {
-    let contributor = |h: &annulus_core::ledger::Header| Contributor {
-        peer: h.peer.to_hex(),
+fn row(record: &Record, digest: Digest, names: &mut BTreeMap<PeerId, String>) -> Row {
+    let mut name = |peer: PeerId| names.entry(peer).or_insert_with(|| peer.to_hex()).clone();
+    let contributor = |h: &Header| Contributor {
+        peer: name(h.peer),
         weight: h.weight,
     };
     Row {
@@ -234,14 +236,13 @@ fn row(record: &Record, digest: Digest) -> Row {
 
 fn add_up(totals: &mut BTreeMap<PeerId, Total>, record: &Record) {
     for header in &record.headers {
-        let peer = header.peer.to_hex();
-        let none = Total {
-            peer,
+        let none = || Total {
+            peer: header.peer.to_hex(),
             rounds: 0,
             samples: 0,
             compute_seconds: 0.0,
         };
-        let total = totals.entry(header.peer).or_insert(none);
+        let total = totals.entry(header.peer).or_insert_with(none);
         total.rounds += 1;
         total.samples += u64::from(header.weight);
         total.compute_seconds += header.compute_us as f64 / 1e6;

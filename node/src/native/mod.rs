@@ -1,6 +1,6 @@
 //! What needs an operating system: links over QUIC, keys and tickets, run directories, threads.
 
-mod audit;
+pub mod audit;
 pub mod checkpoint;
 mod congestion;
 mod connection;
@@ -14,7 +14,8 @@ pub mod ledger_file;
 pub mod machine;
 pub mod participant;
 pub mod quic;
-mod recompute;
+pub mod recompute;
+pub mod run_dir;
 pub mod scribe;
 mod state_file;
 #[cfg(test)]

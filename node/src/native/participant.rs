@@ -1,6 +1,7 @@
 //! One participant from start to end: puts task, device, link, peer and disk together and runs the loop.
 
-use super::checkpoint::{CheckpointError, RunDir, Writer};
+use super::checkpoint::Writer;
+use super::run_dir::{CheckpointError, RunDir};
 use super::identity::{Identity, IdentityError};
 use super::quic::{QuicConfig, QuicLink, StartError, fetch_manifest, own_addresses};
 use super::scribe::{Scribe, Written};

@@ -1,6 +1,7 @@
 //! Writes the ledger and checkpoints on a thread of its own: the ring never waits for a disk.
 
-use super::checkpoint::{CheckpointError, Writer};
+use super::checkpoint::Writer;
+use super::run_dir::CheckpointError;
 use annulus_core::ledger::{Head, Member, Record};
 use annulus_core::{Digest, Manifest, Round, State};
 use std::path::PathBuf;

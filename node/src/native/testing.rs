@@ -10,17 +10,24 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory that is removed in the end.
-pub struct Scratch(pub PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!(
             "annulus-test-{}-{}",
             std::process::id(),
             NEXT.fetch_add(1, Ordering::Relaxed)
         );
-        let path = std::env::temp_dir().join(name);
+        // In memory where that is to be had: some tests write thousands of small files.
+        let memory = PathBuf::from("/dev/shm");
+        let path = if memory.is_dir() {
+            memory
+        } else {
+            std::env::temp_dir()
+        }
+        .join(name);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -32,11 +39,11 @@ impl Drop for Scratch {
     }
 }
 
-pub fn peer(n: u8) -> PeerId {
+pub(crate) fn peer(n: u8) -> PeerId {
     PeerId([n; 32])
 }
 
-pub fn member(n: u8) -> Member {
+pub(crate) fn member(n: u8) -> Member {
     Member {
         peer: peer(n),
         speed: 1000 * u64::from(n),
@@ -44,7 +51,7 @@ pub fn member(n: u8) -> Member {
     }
 }
 
-pub fn manifest() -> Manifest {
+pub(crate) fn manifest() -> Manifest {
     let shapes: [(&str, &[usize]); 4] = [
         ("a.weight", &[3, 4]),
         ("a.bias", &[4]),
@@ -68,6 +75,7 @@ pub fn manifest() -> Manifest {
         seed: 7,
         samples: 1000,
         data: Digest::of(b"data"),
+        data_hint: String::new(),
         target: 1000,
         batch: 50,
         micro_batch: 0,
@@ -83,14 +91,14 @@ pub fn manifest() -> Manifest {
 }
 
 /// A run that goes on as it is told to.
-pub struct Run {
-    pub manifest: Manifest,
-    pub head: Head,
-    pub state: State,
+pub(crate) struct Run {
+    pub(crate) manifest: Manifest,
+    pub(crate) head: Head,
+    pub(crate) state: State,
 }
 
 impl Run {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let manifest = manifest();
         let params = (0..manifest.layout.len).map(|i| (i as f32 * 0.7).sin()).collect();
         let head = Head::genesis(&manifest, member(1));
@@ -102,12 +110,12 @@ impl Run {
     }
 
     /// A round in which all members count all of their shares.
-    pub fn round(&mut self) -> (Record, Digest) {
+    pub(crate) fn round(&mut self) -> (Record, Digest) {
         self.round_with(|_| {})
     }
 
     /// A round after whose making the record is changed.
-    pub fn round_with(&mut self, change: impl FnOnce(&mut Record)) -> (Record, Digest) {
+    pub(crate) fn round_with(&mut self, change: impl FnOnce(&mut Record)) -> (Record, Digest) {
         let allotment = self.head.allot(&self.manifest);
         let digest = self.state.digest();
         let headers = self.head.members.iter().enumerate().map(|(i, member)| Header {
