@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
-use annulus_core::Digest;
 use annulus::task::{Scores, Task, TaskError};
+use annulus_core::Digest;
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::tanh;

@@ -32,7 +32,11 @@ fn main() -> ExitCode {
     };
     // A panic in a peer is reported with its seed, below.
     std::panic::set_hook(Box::new(|_| {}));
-    if options.bugs.is_empty() { check(&options) } else { hunt(&options) }
+    if options.bugs.is_empty() {
+        check(&options)
+    } else {
+        hunt(&options)
+    }
 }
 
 /// Runs all seeds without a planted bug.
@@ -53,9 +57,17 @@ fn check(options: &Options) -> ExitCode {
         stats.outcasts,
         stats.messages,
     );
-    let faults: Vec<String> = stats.faults.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+    let faults: Vec<String> = stats
+        .faults
+        .iter()
+        .map(|(kind, n)| format!("{n} {kind}"))
+        .collect();
     println!("faults: {}", faults.join(", "));
-    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Plants each bug and looks for the first seed that finds it.
@@ -64,14 +76,21 @@ fn hunt(options: &Options) -> ExitCode {
     for bug in &options.bugs {
         let (failures, _, _) = run_all(options, Some(*bug), true);
         match failures.first() {
-            Some((seed, why)) => println!("{bug:?}: found by seed {seed} ({} tried): {why}", seed - options.from + 1),
+            Some((seed, why)) => println!(
+                "{bug:?}: found by seed {seed} ({} tried): {why}",
+                seed - options.from + 1
+            ),
             None => {
                 all_found = false;
                 println!("{bug:?}: NOT FOUND in {} seeds", options.seeds);
             }
         }
     }
-    if all_found { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if all_found {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// The failures in the order of seeds, what happened, and how many seeds ran. With `stop`, the first
@@ -107,7 +126,14 @@ fn run_all(options: &Options, bug: Option<Bug>, stop: bool) -> (Vec<(u64, String
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     let jobs = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let mut options = Options { seeds: 100, from: 0, jobs, bugs: Vec::new(), trace: false, keep_going: false };
+    let mut options = Options {
+        seeds: 100,
+        from: 0,
+        jobs,
+        bugs: Vec::new(),
+        trace: false,
+        keep_going: false,
+    };
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(format!("{arg} needs a value"));
         let number = |text: String| text.parse::<u64>().map_err(|_| format!("{text} is no number"));
@@ -128,7 +154,17 @@ fn bugs(name: &str) -> Result<Vec<Bug>, String> {
     if name == "all" {
         return Ok(Bug::ALL.to_vec());
     }
-    let found: Vec<Bug> = Bug::ALL.into_iter().filter(|bug| format!("{bug:?}").eq_ignore_ascii_case(name)).collect();
+    let found: Vec<Bug> = Bug::ALL
+        .into_iter()
+        .filter(|bug| format!("{bug:?}").eq_ignore_ascii_case(name))
+        .collect();
     let names: Vec<String> = Bug::ALL.iter().map(|bug| format!("{bug:?}")).collect();
-    if found.is_empty() { Err(format!("no planted bug is called {name}: use all, {}", names.join(", "))) } else { Ok(found) }
+    if found.is_empty() {
+        Err(format!(
+            "no planted bug is called {name}: use all, {}",
+            names.join(", ")
+        ))
+    } else {
+        Ok(found)
+    }
 }

@@ -95,7 +95,9 @@ impl Detector {
     /// in samples per 1,000 seconds, counts as one.
     pub fn compute(&self, peer: PeerId, samples: u64, speed: u64) -> Duration {
         let seen = self.sample.get(&peer).and_then(Estimator::deadline);
-        let per_sample = seen.map_or(3.0 * 1000.0 / speed.max(1) as f64, |seen| seen.as_secs_f64() / SCALE);
+        let per_sample = seen.map_or(3.0 * 1000.0 / speed.max(1) as f64, |seen| {
+            seen.as_secs_f64() / SCALE
+        });
         Duration::from_secs_f64(per_sample * samples.max(1) as f64).max(FLOOR)
     }
 }

@@ -148,7 +148,8 @@ impl Peer {
                 Doing::Computing { elapsed_us } if *round == w.view.key.round => {
                     at_work = true;
                     let place = self.head.position(*peer);
-                    let (share, speed) = place.map_or((0, 1), |i| (w.allotment.len(i), self.head.members[i].speed));
+                    let (share, speed) =
+                        place.map_or((0, 1), |i| (w.allotment.len(i), self.head.members[i].speed));
                     if Duration::from_micros(*elapsed_us) > self.detector.compute(*peer, share, speed) {
                         slow.insert(*peer);
                     }

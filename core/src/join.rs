@@ -139,7 +139,10 @@ impl Peer {
         }
         self.last = None;
         self.barren = 0;
-        let join = Join { damaged, ..Join::new(self.now, true) };
+        let join = Join {
+            damaged,
+            ..Join::new(self.now, true)
+        };
         self.phase = Phase::Joining(Box::new(join));
         self.seek(via);
     }
@@ -269,7 +272,11 @@ impl Peer {
                 chain: self.head.chain,
             };
             let blocks = self.state.blocks() as usize;
-            let expected = if head.chain == self.head.chain { digest } else { self.digest };
+            let expected = if head.chain == self.head.chain {
+                digest
+            } else {
+                self.digest
+            };
             let Some(join) = self.joining() else { return };
             join.blocks = vec![held; blocks];
             join.expected = expected;

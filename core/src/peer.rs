@@ -491,8 +491,12 @@ impl Peer {
                 },
             });
         } else if from == author {
-            self.links
-                .send(&mut self.out, from, Lane::Bulk, Message::Unreachable { to, frame });
+            self.links.send(
+                &mut self.out,
+                from,
+                Lane::Bulk,
+                Message::Unreachable { to, frame },
+            );
         }
     }
 

@@ -60,11 +60,7 @@ pub(crate) fn view_id(head: &Head, attempt: u32, members: &[PeerId]) -> u64 {
     for member in members {
         hasher.update(&member.0);
     }
-    u64::from_le_bytes(
-        hasher.finalize().as_bytes()[..8]
-            .try_into()
-            .expect("eight bytes"),
-    )
+    u64::from_le_bytes(hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes"))
 }
 
 /// This member's values for the round.
@@ -233,7 +229,9 @@ impl Peer {
     /// time, so that a peer in trouble does not bury it.
     fn ask_device(&mut self) {
         let Phase::Member(w) = &self.phase else { return };
-        let Some(place) = self.head.position(self.settings.me) else { return };
+        let Some(place) = self.head.position(self.settings.me) else {
+            return;
+        };
         let positions = w.allotment.ranges(place);
         let idle = self.computing.is_none() && matches!(w.own, Own::Computing);
         if !idle || positions.is_empty() || self.head.members.len() < usize::from(self.manifest.min_peers) {
@@ -244,7 +242,11 @@ impl Peer {
         buffer.clear();
         buffer.extend_from_slice(&self.state.params);
         let round = self.head.round + 1;
-        self.out.push_back(Output::Compute { round, positions, buffer });
+        self.out.push_back(Output::Compute {
+            round,
+            positions,
+            buffer,
+        });
     }
 
     /// The device has finished.
@@ -262,13 +264,19 @@ impl Peer {
             self.spare = gradient;
             return;
         };
-        if asked != Some((self.head.chain, self.digest)) || w.view.key.round != round || !matches!(w.own, Own::Computing) {
+        if asked != Some((self.head.chain, self.digest))
+            || w.view.key.round != round
+            || !matches!(w.own, Own::Computing)
+        {
             // It was for a round since given up; the device is free for the one in work.
             self.spare = gradient;
             return self.ask_device();
         }
         // The share is that of the place in the head, not in the attempt's view.
-        let share = self.head.position(self.settings.me).map_or(0, |i| w.allotment.len(i));
+        let share = self
+            .head
+            .position(self.settings.me)
+            .map_or(0, |i| w.allotment.len(i));
         let finite = weight > 0 && loss.is_finite() && gradient.iter().all(|g| g.is_finite());
         let own = if finite && gradient.len() == elements {
             let weight = weight.min(share.min(u64::from(u32::MAX)) as u32);

@@ -61,7 +61,10 @@ impl Peer {
         let resumes = current || last.is_some();
         // A member that asks to follow is no member any more, unless it has just become one and not heard.
         let in_view = matches!(&self.phase, Phase::Member(w) if w.view.contains(from));
-        let fresh = self.last.as_ref().is_some_and(|last| last.record.headers.iter().all(|h| h.peer != from));
+        let fresh = self
+            .last
+            .as_ref()
+            .is_some_and(|last| last.record.headers.iter().all(|h| h.peer != from));
         let member = in_view && fresh && resumes;
         let following = Message::Following {
             head: self.head.clone(),

@@ -263,9 +263,7 @@ mod native {
                 Ok(best(adapters))
             }
             DeviceChoice::Gpu => best(adapters).map(Some).ok_or(DeviceError::NoAdapter),
-            DeviceChoice::GpuNumber(number) if number < count => {
-                Ok(Some(adapters.swap_remove(number)))
-            }
+            DeviceChoice::GpuNumber(number) if number < count => Ok(Some(adapters.swap_remove(number))),
             DeviceChoice::GpuNumber(_) if count == 0 => Err(DeviceError::NoAdapter),
             DeviceChoice::GpuNumber(number) => Err(DeviceError::NoSuchAdapter { number, count }),
         }
@@ -316,11 +314,7 @@ mod native {
         let apis = if cfg!(target_os = "macos") {
             vec![wgpu::Backends::METAL]
         } else {
-            vec![
-                wgpu::Backends::VULKAN,
-                wgpu::Backends::DX12,
-                wgpu::Backends::GL,
-            ]
+            vec![wgpu::Backends::VULKAN, wgpu::Backends::DX12, wgpu::Backends::GL]
         };
         let mut software = Vec::new();
         for api in apis {
@@ -406,9 +400,7 @@ mod native {
         #[test]
         fn each_choice_takes_the_adapter_it_should() {
             use DeviceChoice::{Auto, Cpu, Gpu, GpuNumber};
-            use DeviceType::{
-                Cpu as Software, DiscreteGpu as Discrete, IntegratedGpu as Integrated, Other,
-            };
+            use DeviceType::{Cpu as Software, DiscreteGpu as Discrete, IntegratedGpu as Integrated, Other};
             let none: &[DeviceType] = &[];
             let two = &[Software, Discrete, Integrated, Discrete][..];
             let no_such = |number, count| Err(DeviceError::NoSuchAdapter { number, count });

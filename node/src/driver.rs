@@ -84,7 +84,10 @@ impl<L: Link> Driver<L> {
     /// Feeds the peer what the link tells.
     pub fn on_link(&mut self, event: LinkEvent, now: Time) {
         let input = match event {
-            LinkEvent::Up { peer, addresses, .. } => Input::LinkUp { peer, contact: bounded(addresses) },
+            LinkEvent::Up { peer, addresses, .. } => Input::LinkUp {
+                peer,
+                contact: bounded(addresses),
+            },
             LinkEvent::Down { peer, .. } => Input::LinkDown { peer },
             LinkEvent::DialFailed { peer, .. } => Input::DialFailed { peer },
             LinkEvent::Frame { peer, bytes, .. } => {
@@ -103,9 +106,21 @@ impl<L: Link> Driver<L> {
             match output {
                 Output::Send { to, lane, message } => self.send(to, lane, &message),
                 Output::Dial { peer, contact } => self.link.dial(peer, &contact.0),
-                Output::Compute { round, positions, buffer } => {
-                    let samples = positions.into_iter().flatten().map(|p| self.shuffle.index(p)).collect();
-                    self.todo.push_back(Todo::Compute { round, samples, buffer });
+                Output::Compute {
+                    round,
+                    positions,
+                    buffer,
+                } => {
+                    let samples = positions
+                        .into_iter()
+                        .flatten()
+                        .map(|p| self.shuffle.index(p))
+                        .collect();
+                    self.todo.push_back(Todo::Compute {
+                        round,
+                        samples,
+                        buffer,
+                    });
                 }
                 Output::Event(event) => self.todo.push_back(Todo::Event(event)),
                 Output::Exit(exit) => self.todo.push_back(Todo::Exit(exit)),
@@ -118,7 +133,11 @@ impl<L: Link> Driver<L> {
 
     fn send(&mut self, to: PeerId, lane: annulus_core::Lane, message: &Message) {
         let (meta, payload) = message.encode();
-        let frame = Frame::new(if payload.is_empty() { vec![meta] } else { vec![meta, payload] });
+        let frame = Frame::new(if payload.is_empty() {
+            vec![meta]
+        } else {
+            vec![meta, payload]
+        });
         let lane = match lane {
             annulus_core::Lane::Control => Lane::Control,
             annulus_core::Lane::Bulk => Lane::Bulk,

@@ -197,7 +197,11 @@ fn civil(days: u64) -> (u64, u64, u64) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month = (5 * day_of_year + 2) / 153; // 0 is March
     let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let (month, carry) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
     (400 * era + year_of_era + carry, month, day)
 }
 
@@ -215,7 +219,10 @@ mod tests {
         let round = Round {
             round: 7,
             view: "00c0ffee00c0ffee".into(),
-            members: vec![Share { peer: "ab".repeat(32), weight: 64 }],
+            members: vec![Share {
+                peer: "ab".repeat(32),
+                weight: 64,
+            }],
             loss: 0.1,
             digest: "cd".repeat(32),
             samples: 64,
@@ -252,14 +259,24 @@ mod tests {
         vec![
             Event::Ready(ready.clone()),
             Event::Ready(Ready { url: None, ..ready }),
-            Event::Sync { bytes: 1, total: 2, round: 3 },
+            Event::Sync {
+                bytes: 1,
+                total: 2,
+                round: 3,
+            },
             Event::Round(round),
             member(Change::Joined, ""),
             member(Change::Left, ""),
             member(Change::Failed, "the link closed"),
             member(Change::Evicted, "its state differed"),
-            Event::Eval { round: 7, loss: 0.3, accuracy: None },
-            Event::Warning { message: "a \"quoted\"\nwarning".into() },
+            Event::Eval {
+                round: 7,
+                loss: 0.3,
+                accuracy: None,
+            },
+            Event::Warning {
+                message: "a \"quoted\"\nwarning".into(),
+            },
             Event::Done(done),
         ]
     }
@@ -276,7 +293,14 @@ mod tests {
 
     #[test]
     fn a_line_starts_with_time_and_event() {
-        let line = Line::new(0, Event::Sync { bytes: 1, total: 2, round: 3 });
+        let line = Line::new(
+            0,
+            Event::Sync {
+                bytes: 1,
+                total: 2,
+                round: 3,
+            },
+        );
         assert_eq!(
             line.to_json(),
             r#"{"time":"1970-01-01T00:00:00.000Z","event":"sync","bytes":1,"total":2,"round":3}"#
@@ -286,7 +310,15 @@ mod tests {
     #[test]
     fn numbers_that_are_not_finite_are_null() {
         for loss in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let json = Line::new(0, Event::Eval { round: 1, loss, accuracy: None }).to_json();
+            let json = Line::new(
+                0,
+                Event::Eval {
+                    round: 1,
+                    loss,
+                    accuracy: None,
+                },
+            )
+            .to_json();
             assert!(json.contains(r#""loss":null,"accuracy":null"#), "{json}");
             let Event::Eval { loss, accuracy, .. } = Line::from_json(&json).unwrap().event else {
                 panic!("{json}")
@@ -324,10 +356,22 @@ mod tests {
         let mut written: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for event in samples() {
             let json = serde_json::to_value(&event).unwrap();
-            let fields = written.entry(json["event"].as_str().unwrap().to_owned()).or_default();
-            for (name, value) in json.as_object().unwrap().iter().filter(|(name, _)| *name != "event") {
+            let fields = written
+                .entry(json["event"].as_str().unwrap().to_owned())
+                .or_default();
+            for (name, value) in json
+                .as_object()
+                .unwrap()
+                .iter()
+                .filter(|(name, _)| *name != "event")
+            {
                 fields.insert(name.clone());
-                for inner in value.as_array().into_iter().flatten().filter_map(|v| v.as_object()) {
+                for inner in value
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|v| v.as_object())
+                {
                     fields.extend(inner.keys().map(|key| format!("{name}[].{key}")));
                 }
             }

@@ -342,14 +342,8 @@ impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotUp => write!(f, "no link to that peer is up"),
-            Self::Full => write!(
-                f,
-                "the queue to that peer is full; wait until it has drained"
-            ),
-            Self::TooLong => write!(
-                f,
-                "a frame holds at most {MAX_FRAME} bytes; cut it into pieces"
-            ),
+            Self::Full => write!(f, "the queue to that peer is full; wait until it has drained"),
+            Self::TooLong => write!(f, "a frame holds at most {MAX_FRAME} bytes; cut it into pieces"),
         }
     }
 }

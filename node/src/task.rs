@@ -103,11 +103,9 @@ impl std::fmt::Display for ConfigError {
             Self::UnknownKey { key, known } if known.is_empty() => {
                 write!(f, "unknown setting {key:?}: this task has no settings")
             }
-            Self::UnknownKey { key, known } => write!(
-                f,
-                "unknown setting {key:?}: this task knows {}",
-                known.join(", ")
-            ),
+            Self::UnknownKey { key, known } => {
+                write!(f, "unknown setting {key:?}: this task knows {}", known.join(", "))
+            }
             Self::BadValue { problem } => write!(f, "bad task setting: {problem}"),
         }
     }

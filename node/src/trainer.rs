@@ -9,9 +9,9 @@ use std::time::Duration;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData, read_sync};
 
-use annulus_core::{Layout, TensorSpec};
 use crate::device::{DeviceKind, OpenDevice};
 use crate::task::{Eval, Task};
+use annulus_core::{Layout, TensorSpec};
 
 /// Trains on one device. A peer has one, on a thread of its own.
 pub trait Worker: Send {
@@ -28,11 +28,7 @@ pub trait Worker: Send {
     ///
     /// If the arguments do not fit the task, the device fails, or the result is not finite. The
     /// worker stays usable.
-    fn contribute(
-        &mut self,
-        params: Vec<f32>,
-        samples: &[u64],
-    ) -> Result<Contribution, WorkerError>;
+    fn contribute(&mut self, params: Vec<f32>, samples: &[u64]) -> Result<Contribution, WorkerError>;
 
     /// How good these parameters are on held-out data; nothing if the task holds none out.
     ///
@@ -162,11 +158,7 @@ impl<T: Task> Trainer<T> {
     /// # Errors
     ///
     /// If the model has no parameters, or some that cannot be trained by summing gradients.
-    pub fn new(
-        task: Arc<T>,
-        device: &OpenDevice,
-        options: TrainerOptions,
-    ) -> Result<Self, WorkerError> {
+    pub fn new(task: Arc<T>, device: &OpenDevice, options: TrainerOptions) -> Result<Self, WorkerError> {
         let (model, _) = initial_model(&*task, options.seed);
         let layout = layout_of(&model)?;
         let autodiff = device.device.clone().autodiff();
@@ -192,11 +184,7 @@ impl<T: Task> Trainer<T> {
     /// # Errors
     ///
     /// As [`Worker::contribute`].
-    pub async fn gradient(
-        &mut self,
-        buffer: &mut [f32],
-        samples: &[u64],
-    ) -> Result<f32, WorkerError> {
+    pub async fn gradient(&mut self, buffer: &mut [f32], samples: &[u64]) -> Result<f32, WorkerError> {
         let known = self.task.samples();
         if let Some(&sample) = samples.iter().find(|sample| **sample >= known) {
             return Err(WorkerError::NoSuchSample {
@@ -314,9 +302,10 @@ impl<T: Task> Trainer<T> {
         if largest(gradient) < Some(infinity) {
             return Ok(());
         }
-        let tensor = self.layout.tensors.iter().find(|tensor| {
-            largest(&gradient[tensor.offset..tensor.offset + tensor.len()]) >= Some(infinity)
-        });
+        let tensor =
+            self.layout.tensors.iter().find(|tensor| {
+                largest(&gradient[tensor.offset..tensor.offset + tensor.len()]) >= Some(infinity)
+            });
         tensor.map_or(Ok(()), |tensor| {
             Err(WorkerError::GradientNotFinite {
                 tensor: tensor.name.clone(),
@@ -335,11 +324,7 @@ impl<T: Task> Worker for Trainer<T> {
         initial_model(&*self.task, self.options.seed).1
     }
 
-    fn contribute(
-        &mut self,
-        mut buffer: Vec<f32>,
-        samples: &[u64],
-    ) -> Result<Contribution, WorkerError> {
+    fn contribute(&mut self, mut buffer: Vec<f32>, samples: &[u64]) -> Result<Contribution, WorkerError> {
         let start = std::time::Instant::now();
         let loss_sum = read_sync(self.gradient(&mut buffer, samples))?;
         Ok(Contribution {
@@ -431,10 +416,7 @@ impl ModuleVisitor for List {
         let name = self.path.join(".");
         let tensor = param.base();
         if tensor.dtype() != DType::F32 {
-            let problem = format!(
-                "{name} is of type {:?}; only f32 is trained",
-                tensor.dtype()
-            );
+            let problem = format!("{name} is of type {:?}; only f32 is trained", tensor.dtype());
             self.problem.get_or_insert(problem);
         }
         let spec = TensorSpec {
@@ -512,11 +494,7 @@ fn add_gradients<M: Module>(
 }
 
 /// All gradients and then the loss as one vector, so that a GPU is read once.
-fn flatten_gradients<M: Module>(
-    model: &M,
-    gradients: &mut Gradients,
-    loss: Tensor<1>,
-) -> Tensor<1> {
+fn flatten_gradients<M: Module>(model: &M, gradients: &mut Gradients, loss: Tensor<1>) -> Tensor<1> {
     struct Flatten<'a> {
         gradients: &'a mut Gradients,
         device: Device,
@@ -576,10 +554,10 @@ mod tests {
     use burn::tensor::activation::tanh;
 
     use super::*;
-    use annulus_core::Digest;
     use crate::device::{self, DeviceChoice, DeviceError};
     use crate::task::{Scores, TaskError};
     use crate::tasks::digits::{Digits, DigitsConfig, ModelKind};
+    use annulus_core::Digest;
 
     #[derive(Module, Debug)]
     struct Curve {
@@ -647,20 +625,12 @@ mod tests {
 
         fn evaluate(&self, model: &Curve, device: &Device) -> Option<Scores> {
             let loss = self.loss(model, &[1, 3, 5], device);
-            Some(Scores {
-                loss,
-                accuracy: None,
-            })
+            Some(Scores { loss, accuracy: None })
         }
     }
 
     fn points(task: Points) -> Trainer<Points> {
-        Trainer::new(
-            Arc::new(task),
-            &OpenDevice::cpu(),
-            TrainerOptions::default(),
-        )
-        .unwrap()
+        Trainer::new(Arc::new(task), &OpenDevice::cpu(), TrainerOptions::default()).unwrap()
     }
 
     fn digits(config: DigitsConfig, device: &OpenDevice, micro_batch: usize) -> Trainer<Digits> {
@@ -670,10 +640,7 @@ mod tests {
             ..config
         };
         let task = Arc::new(Digits::new(config, None).unwrap());
-        let options = TrainerOptions {
-            seed: 5,
-            micro_batch,
-        };
+        let options = TrainerOptions { seed: 5, micro_batch };
         Trainer::new(task, device, options).unwrap()
     }
 
@@ -834,9 +801,7 @@ mod tests {
         let results: Vec<_> = (0..20)
             .map(|first| trainer.contribute(params.clone(), &[first, 9]).unwrap())
             .collect();
-        let without = points(Points::default())
-            .contribute(params, &[0, 9])
-            .unwrap();
+        let without = points(Points::default()).contribute(params, &[0, 9]).unwrap();
         assert_ne!(results[0].gradient, without.gradient);
     }
 
@@ -908,10 +873,7 @@ mod tests {
                 ..Points::default()
             });
             let result = trainer.contribute(trainer.init(), &[1, 2]);
-            assert!(
-                matches!(result, Err(WorkerError::BadLoss { .. })),
-                "{result:?}"
-            );
+            assert!(matches!(result, Err(WorkerError::BadLoss { .. })), "{result:?}");
         }
     }
 

@@ -6,14 +6,26 @@ use common::*;
 use std::time::{Duration, Instant};
 
 /// A run that outlasts its test.
-const LONG: [&str; 7] = ["train", "--task", "digits", "--device", "cpu", "rounds=1000000", "seed=1"];
+const LONG: [&str; 7] = [
+    "train",
+    "--task",
+    "digits",
+    "--device",
+    "cpu",
+    "rounds=1000000",
+    "seed=1",
+];
 
 fn ring(folder: &Folder, peers: usize) -> Vec<Node> {
     const NAMES: [&str; 4] = ["first", "second", "third", "fourth"];
     let mut nodes = vec![Node::start(NAMES[0], folder.join(NAMES[0]), &LONG)];
     let ticket = nodes[0].ticket();
     for name in &NAMES[1..peers] {
-        nodes.push(Node::start(name, folder.join(name), &["join", &ticket, "--device", "cpu"]));
+        nodes.push(Node::start(
+            name,
+            folder.join(name),
+            &["join", &ticket, "--device", "cpu"],
+        ));
     }
     for node in &mut nodes {
         node.members(peers);
@@ -29,7 +41,11 @@ fn assert_soon(nodes: &mut [Node], without: &str, since: Instant) {
             s.at >= since && s.is("round") && !s.members().iter().any(|m| m == without)
         });
         let took = next.at - since;
-        println!("{}: next round {:.2} s after the failure", node.name, took.as_secs_f64());
+        println!(
+            "{}: next round {:.2} s after the failure",
+            node.name,
+            took.as_secs_f64()
+        );
         assert!(took < Duration::from_secs(3), "{}: {took:?}", node.name);
     }
 }
@@ -73,7 +89,11 @@ fn kill_the_first() {
     assert_soon(&mut nodes, &name, since);
     // Any member's ticket will do.
     let ticket = nodes[0].ticket();
-    let newcomer = Node::start("newcomer", folder.join("newcomer"), &["join", &ticket, "--device", "cpu"]);
+    let newcomer = Node::start(
+        "newcomer",
+        folder.join("newcomer"),
+        &["join", &ticket, "--device", "cpu"],
+    );
     nodes.push(newcomer);
     for node in &mut nodes {
         node.members(3);
@@ -95,7 +115,9 @@ fn freeze_one_for_twenty_seconds() {
     std::thread::sleep(Duration::from_secs(20).saturating_sub(since.elapsed()));
     let before = frozen.seen();
     frozen.signal("-CONT");
-    frozen.wait_from(before, "its way back into a round of four", |s| s.is("round") && s.members().len() == 4);
+    frozen.wait_from(before, "its way back into a round of four", |s| {
+        s.is("round") && s.members().len() == 4
+    });
     nodes.push(frozen);
     for node in &mut nodes {
         node.members(4);
@@ -121,7 +143,11 @@ fn join_a_running_one_and_leave_it() {
     let folder = Folder::new("join");
     let mut nodes = ring(&folder, 2);
     let ticket = nodes[1].ticket();
-    let mut newcomer = Node::start("newcomer", folder.join("newcomer"), &["join", &ticket, "--device", "cpu"]);
+    let mut newcomer = Node::start(
+        "newcomer",
+        folder.join("newcomer"),
+        &["join", &ticket, "--device", "cpu"],
+    );
     newcomer.members(3);
     newcomer.rounds(20);
     assert!(newcomer.leave().success(), "{}", newcomer.errors());
@@ -131,7 +157,11 @@ fn join_a_running_one_and_leave_it() {
         let left = node.wait("the goodbye", |s| s.is("member") && s.event["change"] == "left");
         assert_eq!(left.event["peer"], newcomer.ready().event["peer"]);
         // Nobody was taken for dead.
-        assert!(node.log().iter().all(|s| s.event["change"] != "failed"), "{}", node.name);
+        assert!(
+            node.log().iter().all(|s| s.event["change"] != "failed"),
+            "{}",
+            node.name
+        );
     }
     nodes.push(newcomer);
     let all: Vec<&Node> = nodes.iter().collect();

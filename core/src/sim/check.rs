@@ -58,7 +58,11 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub fn new(manifest: Arc<Manifest>) -> Self {
-        Self { manifest, points: BTreeMap::new(), contributions: BTreeMap::new() }
+        Self {
+            manifest,
+            points: BTreeMap::new(),
+            contributions: BTreeMap::new(),
+        }
     }
 
     /// Rounds over all lineages.
@@ -69,9 +73,21 @@ impl Ledger {
     /// The run's beginning.
     pub fn found(&mut self, head: &Head, state: &State) {
         let digest = state.digest();
-        let states = vec![Held { before: digest, digest, state: state.clone() }];
+        let states = vec![Held {
+            before: digest,
+            digest,
+            state: state.clone(),
+        }];
         let samples = vec![Sample::Open(0); self.manifest.target as usize];
-        self.points.insert(head.chain, Point { head: head.clone(), states, samples, sums: None });
+        self.points.insert(
+            head.chain,
+            Point {
+                head: head.clone(),
+                states,
+                samples,
+                sums: None,
+            },
+        );
     }
 
     /// A device was asked for a contribution: was it given its own share and the right parameters?
@@ -85,21 +101,37 @@ impl Ledger {
     ) -> Result<(), String> {
         let Some(peer) = &node.peer else { return Ok(()) };
         let head = peer.head();
-        let point = self.points.get(&head.chain).ok_or_else(|| format!("{} works on an unknown lineage", node.name))?;
-        let me = point.head.position(node.id).ok_or_else(|| format!("{} works without being a member", node.name))?;
+        let point = self
+            .points
+            .get(&head.chain)
+            .ok_or_else(|| format!("{} works on an unknown lineage", node.name))?;
+        let me = point
+            .head
+            .position(node.id)
+            .ok_or_else(|| format!("{} works without being a member", node.name))?;
         if point.head.allot(&self.manifest).ranges(me) != positions {
-            return Err(format!("{} works on another share than its own: {positions:?}", node.name));
+            return Err(format!(
+                "{} works on another share than its own: {positions:?}",
+                node.name
+            ));
         }
         if !node.flipped {
             let digest = peer.digest();
             let held = point.states.iter().find(|s| s.digest == digest);
-            let held = held.ok_or_else(|| format!("{} holds a state that no member has: {digest}", node.name))?;
+            let held =
+                held.ok_or_else(|| format!("{} holds a state that no member has: {digest}", node.name))?;
             if !same_bits(&held.state.params, params) {
-                return Err(format!("{} computes from parameters that are not its lineage's", node.name));
+                return Err(format!(
+                    "{} computes from parameters that are not its lineage's",
+                    node.name
+                ));
             }
             let (pure, _) = device::contribution(&held.state.params, positions, weight);
             if weight > 0 && !same_bits(&pure, gradient) {
-                return Err(format!("{}'s contribution is not what its state gives", node.name));
+                return Err(format!(
+                    "{}'s contribution is not what its state gives",
+                    node.name
+                ));
             }
         }
         if weight > 0 {
@@ -110,12 +142,29 @@ impl Ledger {
     }
 
     /// A peer has committed a round. Gives the lineage after it.
-    fn commit(&mut self, before: Digest, me: &Node, record: &Record, digest: Digest) -> Result<Digest, String> {
-        let point = self.points.get(&before).ok_or("it goes on from an unknown lineage")?;
+    fn commit(
+        &mut self,
+        before: Digest,
+        me: &Node,
+        record: &Record,
+        digest: Digest,
+    ) -> Result<Digest, String> {
+        let point = self
+            .points
+            .get(&before)
+            .ok_or("it goes on from an unknown lineage")?;
         check_record(&point.head, record, &self.manifest)?;
-        let own = record.headers.iter().find(|h| h.peer == me.id).ok_or("its own header is not in the record")?;
+        let own = record
+            .headers
+            .iter()
+            .find(|h| h.peer == me.id)
+            .ok_or("its own header is not in the record")?;
         if own.digest != record.majority() {
-            return Err(format!("its state {} is not the majority's {}", own.digest, record.majority()));
+            return Err(format!(
+                "its state {} is not the majority's {}",
+                own.digest,
+                record.majority()
+            ));
         }
         let mut head = point.head.clone();
         head.apply(record, &self.manifest);
@@ -124,7 +173,15 @@ impl Ledger {
             let sums = self.reduce(before, record)?;
             let samples = count(point, record, &self.manifest)?;
             check_head(&head, &samples)?;
-            self.points.insert(chain, Point { head, states: Vec::new(), samples, sums });
+            self.points.insert(
+                chain,
+                Point {
+                    head,
+                    states: Vec::new(),
+                    samples,
+                    sums,
+                },
+            );
         }
         self.apply(before, chain, own.digest, me, record, digest)?;
         Ok(chain)
@@ -141,19 +198,30 @@ impl Ledger {
         digest: Digest,
     ) -> Result<(), String> {
         let actual = me.peer.as_ref().map(|p| p.state()).ok_or("it is gone")?;
-        let known = self.points[&chain].states.iter().find(|s| s.before == own).map(|s| s.digest);
+        let known = self.points[&chain]
+            .states
+            .iter()
+            .find(|s| s.before == own)
+            .map(|s| s.digest);
         let expected = match known {
             Some(known) => known,
             None => {
                 let point = &self.points[&before];
                 let held = point.states.iter().find(|s| s.digest == own);
-                let mut state = held.ok_or_else(|| format!("nobody held the state {own} that it goes on from"))?.state.clone();
+                let mut state = held
+                    .ok_or_else(|| format!("nobody held the state {own} that it goes on from"))?
+                    .state
+                    .clone();
                 if let Some(sums) = &self.points[&chain].sums {
                     step(&mut state, &self.manifest, point.head.steps, record, sums);
                 }
                 let digest = state.digest();
                 let point = self.points.get_mut(&chain).expect("just made");
-                point.states.push(Held { before: own, digest, state });
+                point.states.push(Held {
+                    before: own,
+                    digest,
+                    state,
+                });
                 digest
             }
         };
@@ -161,10 +229,16 @@ impl Ledger {
             return Ok(());
         }
         if !me.flipped {
-            return Err(format!("its state {digest} is not the serial reference's {expected}"));
+            return Err(format!(
+                "its state {digest} is not the serial reference's {expected}"
+            ));
         }
         let point = self.points.get_mut(&chain).expect("just made");
-        point.states.push(Held { before: own, digest, state: actual.clone() });
+        point.states.push(Held {
+            before: own,
+            digest,
+            state: actual.clone(),
+        });
         Ok(())
     }
 
@@ -194,7 +268,11 @@ impl Ledger {
                 let mut sum = Vec::new();
                 for hop in 1..=n {
                     let own = &values[(owner + hop) % n][piece.clone()];
-                    sum = if hop == 1 { own.to_vec() } else { sum.iter().zip(own).map(|(a, b)| a + b).collect() };
+                    sum = if hop == 1 {
+                        own.to_vec()
+                    } else {
+                        sum.iter().zip(own).map(|(a, b)| a + b).collect()
+                    };
                     let mut bytes = Vec::new();
                     m.codec.encode(&sum, &mut bytes);
                     m.codec.decode(&bytes, &mut sum).map_err(|e| e.to_string())?;
@@ -211,12 +289,32 @@ impl Ledger {
             return Ok(());
         }
         let Settings { me, contact, .. } = peer.settings.clone();
-        let member = Member { peer: me, speed: 1, contact };
-        let mut heads = self.points.values().map(|from| (from, from.head.clone().continued_by(member.clone())));
-        let (from, head) = heads.find(|(_, head)| head.chain == chain).ok_or("it is on a lineage that nobody committed")?;
+        let member = Member {
+            peer: me,
+            speed: 1,
+            contact,
+        };
+        let mut heads = self
+            .points
+            .values()
+            .map(|from| (from, from.head.clone().continued_by(member.clone())));
+        let (from, head) = heads
+            .find(|(_, head)| head.chain == chain)
+            .ok_or("it is on a lineage that nobody committed")?;
         let states = from.states.iter();
-        let states = states.map(|s| Held { before: s.before, digest: s.digest, state: s.state.clone() }).collect();
-        let point = Point { head, states, samples: from.samples.clone(), sums: None };
+        let states = states
+            .map(|s| Held {
+                before: s.before,
+                digest: s.digest,
+                state: s.state.clone(),
+            })
+            .collect();
+        let point = Point {
+            head,
+            states,
+            samples: from.samples.clone(),
+            sums: None,
+        };
         self.points.insert(chain, point);
         Ok(())
     }
@@ -228,17 +326,27 @@ impl Ledger {
         let point = self.points.get_mut(&head.chain).expect("just looked up");
         if node.flipped && point.states.iter().all(|s| s.digest != digest) {
             // A lone peer that has noticed the damage has nothing else to go on from.
-            point.states.push(Held { before: digest, digest, state: peer.state().clone() });
+            point.states.push(Held {
+                before: digest,
+                digest,
+                state: peer.state().clone(),
+            });
         }
         let point = &self.points[&head.chain];
         // A lone member's speed is no matter, and each time that it goes on it may be another.
         let plain = |head: &Head| {
             let mut head = head.clone();
-            head.members.iter_mut().filter(|_| point.head.members.len() == 1).for_each(|m| m.speed = 1);
+            head.members
+                .iter_mut()
+                .filter(|_| point.head.members.len() == 1)
+                .for_each(|m| m.speed = 1);
             head
         };
         if plain(&point.head) != plain(head) {
-            return Err(format!("its ledger is not its lineage's: {head:?} instead of {:?}", point.head));
+            return Err(format!(
+                "its ledger is not its lineage's: {head:?} instead of {:?}",
+                point.head
+            ));
         }
         let held = point.states.iter().find(|s| s.digest == digest);
         let held = held.ok_or_else(|| format!("it is a member with a state that no member has: {digest}"))?;
@@ -267,7 +375,9 @@ fn step(state: &mut State, manifest: &Manifest, steps: u64, record: &Record, sum
         let mut squared = 0.0f64;
         for owner in 0..n {
             let chunk = &sums[owner * len / n..(owner + 1) * len / n];
-            squared = chunk.chunks(piece).fold(squared, |squared, piece| squared + norm_squared(piece));
+            squared = chunk
+                .chunks(piece)
+                .fold(squared, |squared, piece| squared + norm_squared(piece));
         }
         scale = scale_clipped(scale, squared, max);
     }
@@ -287,7 +397,10 @@ fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(),
     }
     let mut places = Vec::new();
     for header in &record.headers {
-        places.push(head.position(header.peer).ok_or("a contributor was not a member")?);
+        places.push(
+            head.position(header.peer)
+                .ok_or("a contributor was not a member")?,
+        );
     }
     if places.is_empty() || !places.is_sorted_by(|a, b| a < b) {
         return Err("the contributors are not in ring order".into());
@@ -297,7 +410,10 @@ fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(),
     for (header, place) in record.headers.iter().zip(places) {
         let share = if null { 0 } else { allotment.len(place) };
         if u64::from(header.weight) > share {
-            return Err(format!("a weight of {} is more than the share of {share}", header.weight));
+            return Err(format!(
+                "a weight of {} is more than the share of {share}",
+                header.weight
+            ));
         }
     }
     Ok(())
@@ -311,9 +427,13 @@ fn count(point: &Point, record: &Record, manifest: &Manifest) -> Result<Vec<Samp
     }
     let allotment = point.head.allot(manifest);
     for (place, member) in point.head.members.iter().enumerate() {
-        let Some(header) = record.headers.iter().find(|h| h.peer == member.peer) else { continue };
+        let Some(header) = record.headers.iter().find(|h| h.peer == member.peer) else {
+            continue;
+        };
         for (k, position) in allotment.ranges(place).into_iter().flatten().enumerate() {
-            let sample = samples.get_mut(position as usize).ok_or("a sample beyond the target was handed out")?;
+            let sample = samples
+                .get_mut(position as usize)
+                .ok_or("a sample beyond the target was handed out")?;
             *sample = match *sample {
                 Sample::Open(_) if k < header.weight as usize => Sample::Counted,
                 Sample::Open(0) => Sample::Open(1),
@@ -340,13 +460,19 @@ fn check_head(head: &Head, samples: &[Sample]) -> Result<(), String> {
     let mut open = vec![None; samples.len()];
     open[(head.cursor as usize).min(samples.len())..].fill(Some(0));
     for hole in &head.holes {
-        let range = open.get_mut(hole.start as usize..hole.end as usize).ok_or("a hole beyond the target")?;
+        let range = open
+            .get_mut(hole.start as usize..hole.end as usize)
+            .ok_or("a hole beyond the target")?;
         range.fill(Some(hole.refused));
     }
     for (position, (open, sample)) in open.iter().zip(samples).enumerate() {
-        let said = open.map_or(!matches!(sample, Sample::Open(_)), |refused| *sample == Sample::Open(refused));
+        let said = open.map_or(!matches!(sample, Sample::Open(_)), |refused| {
+            *sample == Sample::Open(refused)
+        });
         if !said {
-            return Err(format!("sample {position} is {sample:?}, but the ledger says {open:?}"));
+            return Err(format!(
+                "sample {position} is {sample:?}, but the ledger says {open:?}"
+            ));
         }
     }
     Ok(())
@@ -361,10 +487,17 @@ impl World {
                 self.stats.outcasts += 1;
                 self.nodes[i].stands = None;
                 if self.plan.is_calm() {
-                    self.fail(format!("{} is cast out though nothing went wrong: {reason}", self.nodes[i].name));
+                    self.fail(format!(
+                        "{} is cast out though nothing went wrong: {reason}",
+                        self.nodes[i].name
+                    ));
                 }
             }
-            Event::Member { peer, change: Change::Failed | Change::Evicted, reason } if self.plan.is_calm() => {
+            Event::Member {
+                peer,
+                change: Change::Failed | Change::Evicted,
+                reason,
+            } if self.plan.is_calm() => {
                 let (me, it) = (&self.nodes[i].name, self.name(peer));
                 self.fail(format!("{me} suspects {it} though nothing went wrong: {reason}"));
             }
@@ -374,11 +507,18 @@ impl World {
 
     fn on_commit(&mut self, i: usize, commit: Commit) {
         let node = &self.nodes[i];
-        let last = node.peer.as_ref().and_then(|p| p.last.as_ref()).map(|last| last.before.chain);
+        let last = node
+            .peer
+            .as_ref()
+            .and_then(|p| p.last.as_ref())
+            .map(|last| last.before.chain);
         let Some(before) = node.stands.map(|(chain, _)| chain).or(last) else {
             return self.fail(format!("{} commits a round out of nowhere", node.name));
         };
-        let known = node.peer.as_ref().map_or(Ok(()), |peer| self.ledger.go_on_alone(peer, before));
+        let known = node
+            .peer
+            .as_ref()
+            .map_or(Ok(()), |peer| self.ledger.go_on_alone(peer, before));
         match known.and_then(|()| self.ledger.commit(before, node, &commit.record, commit.digest)) {
             Ok(chain) => self.nodes[i].stands = Some((chain, commit.digest)),
             Err(why) => {
@@ -399,7 +539,9 @@ impl World {
         }
         let (name, round) = (&self.nodes[i].name, commit.record.round);
         if commit.record.attempt > 0 {
-            return self.fail(format!("round {round} took a second attempt though nothing went wrong"));
+            return self.fail(format!(
+                "round {round} took a second attempt though nothing went wrong"
+            ));
         }
         let trains = commit.record.headers.len() >= usize::from(self.plan.manifest.min_peers);
         if self.nodes[i].commits == 0 || !trains {
@@ -409,12 +551,20 @@ impl World {
         let vector = 4.0 * self.plan.manifest.layout.len as f64 + 2000.0;
         // The slowest way that can be drawn, there and back for each hop.
         let hop_us = 3.75 * 1.25 * self.plan.latency_us + vector / (0.5 * self.plan.rate_bytes_per_s) * 1e6;
-        let compute_us = commit.record.headers.iter().map(|h| h.compute_us).max().unwrap_or(0);
+        let compute_us = commit
+            .record
+            .headers
+            .iter()
+            .map(|h| h.compute_us)
+            .max()
+            .unwrap_or(0);
         let most_us = compute_us as f64 + 4.0 * n * hop_us + 100_000.0;
         let took_us = (self.now - self.nodes[i].last_commit_at) as f64;
         if took_us > most_us {
             let (took, most) = (took_us / 1e6, most_us / 1e6);
-            self.fail(format!("{name} waited {took:.3} s for round {round}, which needs at most {most:.3} s"));
+            self.fail(format!(
+                "{name} waited {took:.3} s for round {round}, which needs at most {most:.3} s"
+            ));
         }
     }
 
@@ -441,7 +591,9 @@ impl World {
     /// A peer says that it is done.
     pub(super) fn check_exit(&mut self, i: usize) {
         let node = &self.nodes[i];
-        let (Some(peer), Some(exit)) = (&node.peer, &node.exit) else { return };
+        let (Some(peer), Some(exit)) = (&node.peer, &node.exit) else {
+            return;
+        };
         let head = peer.head();
         let wrong = match exit {
             Exit::Finished => {
@@ -453,9 +605,12 @@ impl World {
                 (!done).then_some("finished, but not every sample is counted or given up")
             }
             Exit::Left => (!node.leaving).then_some("left without being asked"),
-            Exit::NotFinite => {
-                (!self.plan.faults.iter().any(|(k, _)| *k == super::faults::Kind::Spoil)).then_some("saw nothing finite")
-            }
+            Exit::NotFinite => (!self
+                .plan
+                .faults
+                .iter()
+                .any(|(k, _)| *k == super::faults::Kind::Spoil))
+            .then_some("saw nothing finite"),
         };
         let stands = (head.chain, peer.digest());
         if let Some(wrong) = wrong {
@@ -479,7 +634,10 @@ impl World {
         let rounds = self.plan.manifest.target as f64 / f64::from(self.plan.manifest.batch) + 10.0;
         let bound = healed_at + (rounds * round_us) as u64 + 2 * PATIENCE_US;
         if self.now > bound {
-            return self.fail(format!("not finished so long after the faults: {}", self.situation()));
+            return self.fail(format!(
+                "not finished so long after the faults: {}",
+                self.situation()
+            ));
         }
         let patience = PATIENCE_US + (10.0 * round_us) as u64;
         for node in &self.nodes {
@@ -495,12 +653,19 @@ impl World {
         if self.nodes.iter().any(|n| n.exit == Some(Exit::NotFinite)) {
             return;
         }
-        let finished: Vec<&Node> = self.nodes.iter().filter(|n| n.exit == Some(Exit::Finished)).collect();
+        let finished: Vec<&Node> = self
+            .nodes
+            .iter()
+            .filter(|n| n.exit == Some(Exit::Finished))
+            .collect();
         let Some(first) = finished.first() else {
             return self.fail(format!("nobody finished: {}", self.situation()));
         };
         if let Some(other) = finished.iter().find(|n| n.stands != first.stands) {
-            let why = format!("{} and {} finished apart: {:?} {:?}", first.name, other.name, first.stands, other.stands);
+            let why = format!(
+                "{} and {} finished apart: {:?} {:?}",
+                first.name, other.name, first.stands, other.stands
+            );
             self.fail(why);
         }
     }

@@ -24,5 +24,7 @@ pub fn contribution(params: &[f32], positions: &[Range<u64>], weight: u64) -> (V
 
 /// Parameters to start from.
 pub fn initial(len: usize, seed: u64) -> Vec<f32> {
-    (0..len as u64).map(|i| (mix(seed ^ i) >> 40) as f32 * (1.0 / (1 << 24) as f32) - 0.5).collect()
+    (0..len as u64)
+        .map(|i| (mix(seed ^ i) >> 40) as f32 * (1.0 / (1 << 24) as f32) - 0.5)
+        .collect()
 }

@@ -79,16 +79,31 @@ impl World {
             }),
             Kind::Freeze => self.freeze_one(),
             Kind::Cut => self.pair().map(|(a, b)| {
-                tell!(self, "FAULT {} and {} are cut off from each other", self.nodes[a].name, self.nodes[b].name);
+                tell!(
+                    self,
+                    "FAULT {} and {} are cut off from each other",
+                    self.nodes[a].name,
+                    self.nodes[b].name
+                );
                 self.cut_for_a_while(vec![(a, b), (b, a)]);
             }),
             Kind::CutOneWay => self.pair().map(|(a, b)| {
-                tell!(self, "FAULT {} is not heard by {}", self.nodes[a].name, self.nodes[b].name);
+                tell!(
+                    self,
+                    "FAULT {} is not heard by {}",
+                    self.nodes[a].name,
+                    self.nodes[b].name
+                );
                 self.cut_for_a_while(vec![(a, b)]);
             }),
             Kind::Partition => self.partition(),
             Kind::Break => self.pair().map(|(a, b)| {
-                tell!(self, "FAULT the link of {} and {} breaks", self.nodes[a].name, self.nodes[b].name);
+                tell!(
+                    self,
+                    "FAULT the link of {} and {} breaks",
+                    self.nodes[a].name,
+                    self.nodes[b].name
+                );
                 self.break_link(a, b);
             }),
             Kind::Slow => self.any(|n| n.slow == 1.0).map(|i| {
@@ -97,7 +112,12 @@ impl World {
             }),
             Kind::Delay => self.pair().map(|(a, b)| {
                 let extra = (self.chaos.octaves(0.05, 5.0) * 1e6) as u64;
-                tell!(self, "FAULT {} to {} takes {extra} us longer", self.nodes[a].name, self.nodes[b].name);
+                tell!(
+                    self,
+                    "FAULT {} to {} takes {extra} us longer",
+                    self.nodes[a].name,
+                    self.nodes[b].name
+                );
                 self.net.delay(a, b, extra);
                 let until = self.now + self.while_us();
                 self.schedule(until, What::EndDelay { from: a, to: b });
@@ -106,8 +126,16 @@ impl World {
             Kind::Spoil => {
                 let not_finite = self.chaos.chance(0.7);
                 self.any(|n| n.is_member() && n.view_len() >= 2).map(|i| {
-                    tell!(self, "FAULT the next contribution of {} is spoilt", self.nodes[i].name);
-                    self.nodes[i].spoil = Some(if not_finite { Spoil::NotFinite } else { Spoil::Partial });
+                    tell!(
+                        self,
+                        "FAULT the next contribution of {} is spoilt",
+                        self.nodes[i].name
+                    );
+                    self.nodes[i].spoil = Some(if not_finite {
+                        Spoil::NotFinite
+                    } else {
+                        Spoil::Partial
+                    });
                 })
             }
             Kind::Leave => self.mortal().map(|i| {
@@ -133,7 +161,14 @@ impl World {
     /// Whether the run survives this peer.
     pub(super) fn may_die(&self, i: usize) -> bool {
         let lasting = |n: &&Node| n.is_alive() && n.is_member() && n.doom.is_none() && !n.leaving;
-        let others = || self.nodes.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, n)| n).filter(lasting);
+        let others = || {
+            self.nodes
+                .iter()
+                .enumerate()
+                .filter(|(j, _)| *j != i)
+                .map(|(_, n)| n)
+                .filter(lasting)
+        };
         self.nodes[i].is_alive()
             && self.nodes[i].doom.is_none()
             && !self.nodes[i].leaving
@@ -143,14 +178,17 @@ impl World {
 
     /// A living peer of some sort.
     fn any(&mut self, fits: impl Fn(&Node) -> bool) -> Option<usize> {
-        let fair: Vec<usize> =
-            (0..self.nodes.len()).filter(|i| self.nodes[*i].is_alive() && fits(&self.nodes[*i])).collect();
+        let fair: Vec<usize> = (0..self.nodes.len())
+            .filter(|i| self.nodes[*i].is_alive() && fits(&self.nodes[*i]))
+            .collect();
         self.chaos.pick(&fair)
     }
 
     fn pair(&mut self) -> Option<(usize, usize)> {
         let a = self.any(|_| true)?;
-        let fair: Vec<usize> = (0..self.nodes.len()).filter(|i| *i != a && self.nodes[*i].is_alive()).collect();
+        let fair: Vec<usize> = (0..self.nodes.len())
+            .filter(|i| *i != a && self.nodes[*i].is_alive())
+            .collect();
         Some((a, self.chaos.pick(&fair)?))
     }
 
@@ -169,20 +207,35 @@ impl World {
     }
 
     fn partition(&mut self) -> Option<()> {
-        let alive: Vec<usize> = (0..self.nodes.len()).filter(|i| self.nodes[*i].is_alive()).collect();
+        let alive: Vec<usize> = (0..self.nodes.len())
+            .filter(|i| self.nodes[*i].is_alive())
+            .collect();
         if alive.len() < 2 {
             return None;
         }
         let here: Vec<bool> = alive.iter().map(|_| self.chaos.chance(0.5)).collect();
         let side = |here: bool, sides: &[bool]| -> Vec<usize> {
-            alive.iter().zip(sides).filter(|(_, s)| **s == here).map(|(i, _)| *i).collect()
+            alive
+                .iter()
+                .zip(sides)
+                .filter(|(_, s)| **s == here)
+                .map(|(i, _)| *i)
+                .collect()
         };
         let (left, right) = (side(true, &here), side(false, &here));
-        let pairs: Vec<_> = left.iter().flat_map(|a| right.iter().flat_map(|b| [(*a, *b), (*b, *a)])).collect();
+        let pairs: Vec<_> = left
+            .iter()
+            .flat_map(|a| right.iter().flat_map(|b| [(*a, *b), (*b, *a)]))
+            .collect();
         if pairs.is_empty() {
             return None;
         }
-        tell!(self, "FAULT partition: {:?} | {:?}", self.names(&left), self.names(&right));
+        tell!(
+            self,
+            "FAULT partition: {:?} | {:?}",
+            self.names(&left),
+            self.names(&right)
+        );
         self.cut_for_a_while(pairs);
         Some(())
     }
@@ -190,7 +243,12 @@ impl World {
     fn freeze_one(&mut self) -> Option<()> {
         let i = self.any(|n| !n.frozen)?;
         let until = self.now + self.while_us();
-        tell!(self, "FAULT {} freezes until {:.3} s", self.nodes[i].name, until as f64 / 1e6);
+        tell!(
+            self,
+            "FAULT {} freezes until {:.3} s",
+            self.nodes[i].name,
+            until as f64 / 1e6
+        );
         self.freeze(i, until);
         Some(())
     }
@@ -200,7 +258,11 @@ impl World {
         let len = self.plan.manifest.layout.len;
         // The low bits of the significand: a wrong number, not a wild one.
         let (at, bit) = (self.chaos.index(len), self.chaos.below(20) as u32);
-        tell!(self, "FAULT bit {bit} of element {at} flips at {}", self.nodes[i].name);
+        tell!(
+            self,
+            "FAULT bit {bit} of element {at} flips at {}",
+            self.nodes[i].name
+        );
         self.nodes[i].flip(at, bit);
         Some(())
     }

@@ -79,7 +79,12 @@ pub fn run(seed: u64, bug: Option<Bug>, trace: bool) -> Outcome {
     let caught = std::panic::catch_unwind(|| world::World::new(seed, bug, trace).run());
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        Outcome { failure: Some(format!("panicked: {text}")), stats: Stats::default() }
+        let text = text
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("no message");
+        Outcome {
+            failure: Some(format!("panicked: {text}")),
+            stats: Stats::default(),
+        }
     })
 }

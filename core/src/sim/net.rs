@@ -50,7 +50,12 @@ pub(super) struct Net {
 impl Net {
     pub fn new(plan: &Plan, seed: u64) -> Self {
         let links = (0..MOST_PEERS * MOST_PEERS).map(|_| Link::default()).collect();
-        let mut net = Self { links, latency_us: plan.latency_us, rate_bytes_per_s: plan.rate_bytes_per_s, seed };
+        let mut net = Self {
+            links,
+            latency_us: plan.latency_us,
+            rate_bytes_per_s: plan.rate_bytes_per_s,
+            seed,
+        };
         for low in 0..MOST_PEERS {
             for high in low + 1..MOST_PEERS {
                 net.draw(low, high);
@@ -102,7 +107,11 @@ impl Net {
 
     /// There and back.
     pub fn round_trip_us(&mut self, a: usize, b: usize) -> u64 {
-        self.link(a, b).ways.iter().map(|way| way.latency_us + way.extra_us).sum()
+        self.link(a, b)
+            .ways
+            .iter()
+            .map(|way| way.latency_us + way.extra_us)
+            .sum()
     }
 
     /// A fresh connection.
@@ -119,7 +128,15 @@ impl Net {
     }
 
     /// When a frame that is sent now arrives.
-    pub fn arrival(&mut self, now: u64, from: usize, to: usize, lane: Lane, message: &Message, rng: &mut Rng) -> u64 {
+    pub fn arrival(
+        &mut self,
+        now: u64,
+        from: usize,
+        to: usize,
+        lane: Lane,
+        message: &Message,
+        rng: &mut Rng,
+    ) -> u64 {
         let bytes = FRAME_BYTES + payload_len(message);
         let way = self.way(from, to);
         let took = (bytes as f64 * way.us_per_byte) as u64;

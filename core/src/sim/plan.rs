@@ -68,10 +68,18 @@ impl Plan {
         let mut peers = Vec::new();
         for i in 0..count {
             let spread = if at_once { 0.5 } else { 12.0 };
-            let at_us = if i == 0 { 0 } else { (rng.unit() * spread * round_us) as u64 };
+            let at_us = if i == 0 {
+                0
+            } else {
+                (rng.unit() * spread * round_us) as u64
+            };
             let speed = draw_speed(rng, &manifest, count, round_us);
             let dialable = i == 0 || rng.chance(0.8);
-            peers.push(PeerPlan { at_us, speed, dialable });
+            peers.push(PeerPlan {
+                at_us,
+                speed,
+                dialable,
+            });
         }
         let rounds = manifest.target as f64 / f64::from(manifest.batch);
         Self {
@@ -86,7 +94,11 @@ impl Plan {
             heal_at_share: 0.2 + 0.4 * rng.unit(),
             heal_at_us: (round_us * rounds * 3.0) as u64 + 60_000_000,
             deaths: rng.between(1, 4) as usize,
-            not_finite: if calm || rng.chance(0.8) { 0.0 } else { rng.unit() * 0.05 },
+            not_finite: if calm || rng.chance(0.8) {
+                0.0
+            } else {
+                rng.unit() * 0.05
+            },
             faults,
             manifest,
         }
@@ -100,7 +112,11 @@ impl Plan {
     /// A peer that comes later.
     pub fn newcomer(&self, rng: &mut Rng) -> PeerPlan {
         let speed = draw_speed(rng, &self.manifest, self.peers.len(), self.round_us);
-        PeerPlan { at_us: 0, speed, dialable: rng.chance(0.8) }
+        PeerPlan {
+            at_us: 0,
+            speed,
+            dialable: rng.chance(0.8),
+        }
     }
 }
 
@@ -111,8 +127,18 @@ fn draw_speed(rng: &mut Rng, manifest: &Manifest, count: usize, round_us: f64) -
 fn draw_manifest(rng: &mut Rng, count: usize) -> Manifest {
     let len = rng.octaves(1.0, 300.0) as usize;
     let split = rng.index(len + 1);
-    let mut tensors = vec![TensorSpec { name: "a".into(), shape: vec![split], offset: 0, decay: true }];
-    tensors.push(TensorSpec { name: "b".into(), shape: vec![len - split], offset: split, decay: false });
+    let mut tensors = vec![TensorSpec {
+        name: "a".into(),
+        shape: vec![split],
+        offset: 0,
+        decay: true,
+    }];
+    tensors.push(TensorSpec {
+        name: "b".into(),
+        shape: vec![len - split],
+        offset: split,
+        decay: false,
+    });
     tensors.retain(|t| !t.is_empty());
     let batch = rng.octaves(1.0, 48.0) as u64;
     let rounds = rng.between(15, 36);
@@ -147,8 +173,11 @@ fn draw_optimizer(rng: &mut Rng) -> Optimizer {
 fn draw_faults(rng: &mut Rng) -> Vec<(Kind, f64)> {
     // Each kind is there or not, so that a kind is also seen without the noise of the others.
     let share = [0.15, 0.35, 0.6][rng.index(3)];
-    let mut faults: Vec<(Kind, f64)> =
-        Kind::ALL.into_iter().filter(|_| rng.chance(share)).map(|kind| (kind, 1.0)).collect();
+    let mut faults: Vec<(Kind, f64)> = Kind::ALL
+        .into_iter()
+        .filter(|_| rng.chance(share))
+        .map(|kind| (kind, 1.0))
+        .collect();
     for (_, weight) in &mut faults {
         *weight = rng.octaves(0.2, 5.0);
     }

@@ -21,7 +21,11 @@ pub(super) use tell;
 /// A world in one line.
 pub(super) fn plan(plan: &Plan) -> String {
     let m = &plan.manifest;
-    let faults: Vec<String> = plan.faults.iter().map(|(kind, weight)| format!("{kind} {weight:.1}")).collect();
+    let faults: Vec<String> = plan
+        .faults
+        .iter()
+        .map(|(kind, weight)| format!("{kind} {weight:.1}"))
+        .collect();
     format!(
         "{} peers, {} elements, pieces of {}, batch {}, target {}, min_peers {}, {:?}, {}, clip {:?}, rounds of {:.2} s, \
          latency {:.1} ms, {:.0} kB/s, idle {:.1} s, jitter {:.2}, frames {}, {} deaths, a fault every {:.2} s of [{}]",
@@ -48,7 +52,11 @@ pub(super) fn plan(plan: &Plan) -> String {
 
 /// A peer in a few words.
 pub(super) fn peer_plan(plan: &PeerPlan) -> String {
-    format!("{:.1} samples/s{}", plan.speed, if plan.dialable { "" } else { ", cannot be dialled" })
+    format!(
+        "{:.1} samples/s{}",
+        plan.speed,
+        if plan.dialable { "" } else { ", cannot be dialled" }
+    )
 }
 
 /// What a peer is doing.
@@ -59,11 +67,27 @@ pub(super) fn phase(world: &World, peer: &Peer) -> String {
         Stage::Joining(join) => format!("joins: {join:?}"),
         Stage::Member(w) => {
             let members: Vec<String> = w.view.members.iter().map(|m| world.name(*m)).collect();
-            let reduce = if w.reduce.is_started() { "reduces" } else { "computes" };
+            let reduce = if w.reduce.is_started() {
+                "reduces"
+            } else {
+                "computes"
+            };
             let missing = w.reduce.gathered.missing().len();
-            let flush = w.flush.as_ref().map(|f| format!(", flush {f:?}")).unwrap_or_default();
-            let told = w.told.as_ref().map(|t| format!(", told by {}", world.name(t.by))).unwrap_or_default();
-            format!("{reduce} {} [{}], {missing} missing{flush}{told}", view(&w.view.key), members.join(" "))
+            let flush = w
+                .flush
+                .as_ref()
+                .map(|f| format!(", flush {f:?}"))
+                .unwrap_or_default();
+            let told = w
+                .told
+                .as_ref()
+                .map(|t| format!(", told by {}", world.name(t.by)))
+                .unwrap_or_default();
+            format!(
+                "{reduce} {} [{}], {missing} missing{flush}{told}",
+                view(&w.view.key),
+                members.join(" ")
+            )
         }
         Stage::Lingering { exit, .. } => format!("lingers, {exit:?}"),
         Stage::Gone => "gone".into(),
@@ -79,8 +103,16 @@ pub(super) fn input(world: &World, i: usize, input: &Input) {
         Input::LinkDown { peer } => format!("link down: {}", world.name(*peer)),
         Input::DialFailed { peer } => format!("dial failed: {}", world.name(*peer)),
         Input::Message { from, message: m } => format!("<- {}: {}", world.name(*from), message(world, m)),
-        Input::Contribution { round, weight, compute, .. } => {
-            format!("contribution to round {round}: {weight} samples in {:.3} s", compute.as_secs_f64())
+        Input::Contribution {
+            round,
+            weight,
+            compute,
+            ..
+        } => {
+            format!(
+                "contribution to round {round}: {weight} samples in {:.3} s",
+                compute.as_secs_f64()
+            )
         }
         Input::Warm { speed } => format!("warm: {:.1} samples/s", *speed as f64 / 1e3),
         Input::Leave => "leave".into(),
@@ -100,14 +132,28 @@ pub(super) fn output(world: &World, i: usize, output: &Output, dead: bool) {
         Output::Event(event) => return self::event(world, i, event),
         Output::Exit(exit) => format!("EXIT {exit:?}"),
     };
-    tell!(world, "  {}{} {text}", world.nodes[i].name, if dead { " (dead)" } else { "" });
+    tell!(
+        world,
+        "  {}{} {text}",
+        world.nodes[i].name,
+        if dead { " (dead)" } else { "" }
+    );
 }
 
 fn event(world: &World, i: usize, event: &Event) {
     let text = match event {
         Event::Committed(c) => {
-            let head = world.nodes[i].peer.as_ref().map(|p| head(world, p.head())).unwrap_or_default();
-            format!("COMMITS {}: {} -> digest {}; {head}", view(&c.view), record(world, &c.record), c.digest)
+            let head = world.nodes[i]
+                .peer
+                .as_ref()
+                .map(|p| head(world, p.head()))
+                .unwrap_or_default();
+            format!(
+                "COMMITS {}: {} -> digest {}; {head}",
+                view(&c.view),
+                record(world, &c.record),
+                c.digest
+            )
         }
         Event::Member { peer, change, reason } => format!("sees {} {change:?}: {reason}", world.name(*peer)),
         Event::Syncing { bytes, total, round } => format!("syncing {bytes} of {total} bytes, round {round}"),
@@ -124,32 +170,72 @@ fn event(world: &World, i: usize, event: &Event) {
 pub(super) fn message(world: &World, message: &Message) -> String {
     let peers = |peers: &[PeerId]| peers.iter().map(|p| world.name(*p)).collect::<Vec<_>>().join(" ");
     match message {
-        Message::Piece { view: v, phase, chunk, piece, headers, .. } => {
-            let phase = if *phase == Phase::Scatter { "scatter" } else { "gather" };
+        Message::Piece {
+            view: v,
+            phase,
+            chunk,
+            piece,
+            headers,
+            ..
+        } => {
+            let phase = if *phase == Phase::Scatter {
+                "scatter"
+            } else {
+                "gather"
+            };
             let passed = peers(&headers.iter().map(|h| h.peer).collect::<Vec<_>>());
             format!("{phase} {} chunk {chunk} piece {piece} [{passed}]", view(v))
         }
         Message::Probe { view: v, nonce } => format!("probe {} #{nonce}", view(v)),
         Message::Alive { nonce, round, doing } => format!("alive #{nonce} round {round} {doing:?}"),
         Message::Flush { view: v, suspects } => format!("FLUSH {} suspects [{}]", view(v), peers(suspects)),
-        Message::Decision { view: v, suspects } => format!("DECISION {} without [{}]", view(v), peers(suspects)),
-        Message::Committed { view: v, record: r, digest } => {
+        Message::Decision { view: v, suspects } => {
+            format!("DECISION {} without [{}]", view(v), peers(suspects))
+        }
+        Message::Committed {
+            view: v,
+            record: r,
+            digest,
+        } => {
             format!("COMMITTED {}: {} -> {digest}", view(v), record(world, r))
         }
         Message::Repair { view: v, missing } => format!("repair {}: {missing:?}", view(v)),
         Message::Out { view: v } => format!("OUT of {}", view(v)),
-        Message::Status { standing: s, member, finished } => {
+        Message::Status {
+            standing: s,
+            member,
+            finished,
+        } => {
             format!("status {}, member {member}, finished {finished}", standing(s))
         }
-        Message::Follow { have, .. } => format!("follow, have {}", have.as_ref().map(standing).unwrap_or_default()),
-        Message::Following { head: h, digest, resumes, member } => {
-            format!("following from {} digest {digest}, resumes {resumes:?}, member {member}", head(world, h))
+        Message::Follow { have, .. } => {
+            format!("follow, have {}", have.as_ref().map(standing).unwrap_or_default())
         }
-        Message::NotMember { standing: s } => format!("not member, {}", s.as_ref().map(standing).unwrap_or_default()),
-        Message::Block { block, round, chain, .. } => format!("block {block} of round {round} on {chain}"),
+        Message::Following {
+            head: h,
+            digest,
+            resumes,
+            member,
+        } => {
+            format!(
+                "following from {} digest {digest}, resumes {resumes:?}, member {member}",
+                head(world, h)
+            )
+        }
+        Message::NotMember { standing: s } => {
+            format!("not member, {}", s.as_ref().map(standing).unwrap_or_default())
+        }
+        Message::Block {
+            block, round, chain, ..
+        } => format!("block {block} of round {round} on {chain}"),
         Message::Relay { from, to, frame } => {
             let inner = Message::decode(frame.clone()).map(|m| self::message(world, &m));
-            format!("relay {} to {}: {}", world.name(*from), world.name(*to), inner.unwrap_or_else(|e| e.to_string()))
+            format!(
+                "relay {} to {}: {}",
+                world.name(*from),
+                world.name(*to),
+                inner.unwrap_or_else(|e| e.to_string())
+            )
         }
         Message::Unreachable { to, .. } => format!("unreachable {}", world.name(*to)),
         other => format!("{other:?}"),
@@ -161,21 +247,43 @@ fn view(view: &ViewKey) -> String {
 }
 
 fn standing(standing: &Standing) -> String {
-    format!("round {} with {} samples on {}", standing.round, standing.samples, standing.chain)
+    format!(
+        "round {} with {} samples on {}",
+        standing.round, standing.samples, standing.chain
+    )
 }
 
 fn record(world: &World, record: &Record) -> String {
     let header = |h: &Header| {
         let ready: Vec<String> = h.ready.iter().map(|m| world.name(m.peer)).collect();
-        let ready = if ready.is_empty() { String::new() } else { format!("+{}", ready.join("+")) };
-        format!("{}:{}{}{ready}@{}", world.name(h.peer), h.weight, if h.leaving { " leaves" } else { "" }, h.digest)
+        let ready = if ready.is_empty() {
+            String::new()
+        } else {
+            format!("+{}", ready.join("+"))
+        };
+        format!(
+            "{}:{}{}{ready}@{}",
+            world.name(h.peer),
+            h.weight,
+            if h.leaving { " leaves" } else { "" },
+            h.digest
+        )
     };
-    format!("r{}.{} [{}]", record.round, record.attempt, record.headers.iter().map(header).collect::<Vec<_>>().join(" "))
+    format!(
+        "r{}.{} [{}]",
+        record.round,
+        record.attempt,
+        record.headers.iter().map(header).collect::<Vec<_>>().join(" ")
+    )
 }
 
 fn head(world: &World, head: &Head) -> String {
     let members: Vec<String> = head.members.iter().map(|m| world.name(m.peer)).collect();
-    let holes: Vec<String> = head.holes.iter().map(|h| format!("{}..{}/{}", h.start, h.end, h.refused)).collect();
+    let holes: Vec<String> = head
+        .holes
+        .iter()
+        .map(|h| format!("{}..{}/{}", h.start, h.end, h.refused))
+        .collect();
     format!(
         "round {}, {} samples, cursor {}, holes [{}], members [{}], chain {}",
         head.round,
@@ -188,5 +296,9 @@ fn head(world: &World, head: &Head) -> String {
 }
 
 fn ranges(ranges: &[Range<u64>]) -> String {
-    ranges.iter().map(|r| format!("{}..{}", r.start, r.end)).collect::<Vec<_>>().join(" ")
+    ranges
+        .iter()
+        .map(|r| format!("{}..{}", r.start, r.end))
+        .collect::<Vec<_>>()
+        .join(" ")
 }

@@ -33,19 +33,63 @@ const OPERATOR_US: u64 = 5_000_000;
 /// Something that will happen.
 #[derive(Debug)]
 pub(super) enum What {
-    Start { plan: PeerPlan },
-    Deliver { from: usize, to: usize, connection: u32, message: Box<Message> },
-    Timer { node: usize },
-    Computed { node: usize, round: Round, gradient: Vec<f32>, weight: u32, loss: f32, took: u64 },
-    Warm { node: usize },
-    Dialled { from: usize, to: usize, deadline: u64 },
-    DialFailed { from: usize, peer: PeerId },
-    Down { end: usize, other: usize, connection: u32 },
-    Silent { a: usize, b: usize, version: u32 },
-    FrozenTooLong { node: usize, version: u32 },
-    Thaw { node: usize, version: u32 },
-    EndCut { pairs: Vec<(usize, usize)> },
-    EndDelay { from: usize, to: usize },
+    Start {
+        plan: PeerPlan,
+    },
+    Deliver {
+        from: usize,
+        to: usize,
+        connection: u32,
+        message: Box<Message>,
+    },
+    Timer {
+        node: usize,
+    },
+    Computed {
+        node: usize,
+        round: Round,
+        gradient: Vec<f32>,
+        weight: u32,
+        loss: f32,
+        took: u64,
+    },
+    Warm {
+        node: usize,
+    },
+    Dialled {
+        from: usize,
+        to: usize,
+        deadline: u64,
+    },
+    DialFailed {
+        from: usize,
+        peer: PeerId,
+    },
+    Down {
+        end: usize,
+        other: usize,
+        connection: u32,
+    },
+    Silent {
+        a: usize,
+        b: usize,
+        version: u32,
+    },
+    FrozenTooLong {
+        node: usize,
+        version: u32,
+    },
+    Thaw {
+        node: usize,
+        version: u32,
+    },
+    EndCut {
+        pairs: Vec<(usize, usize)>,
+    },
+    EndDelay {
+        from: usize,
+        to: usize,
+    },
     Fault,
     Heal,
     Operator,
@@ -220,7 +264,10 @@ impl World {
             self.free.push(due.slot);
             self.happen(what);
             if self.stats.events > MOST_EVENTS {
-                self.fail(format!("still busy after {MOST_EVENTS} events: {}", self.situation()));
+                self.fail(format!(
+                    "still busy after {MOST_EVENTS} events: {}",
+                    self.situation()
+                ));
             }
         }
         if self.failure.is_none() {
@@ -231,7 +278,10 @@ impl World {
         if let Some(failure) = &self.failure {
             tell!(self, "FAILED {failure}");
         }
-        Outcome { failure: self.failure, stats: self.stats }
+        Outcome {
+            failure: self.failure,
+            stats: self.stats,
+        }
     }
 
     /// Something will happen.
@@ -242,7 +292,11 @@ impl World {
         });
         self.slots[slot] = Some(what);
         self.sequence += 1;
-        self.queue.push(Due { at: at.max(self.now), sequence: self.sequence, slot });
+        self.queue.push(Due {
+            at: at.max(self.now),
+            sequence: self.sequence,
+            slot,
+        });
     }
 
     /// The first failure is the seed's.
@@ -258,14 +312,22 @@ impl World {
         let each = alive.map(|(n, p)| {
             let head = p.head();
             let frozen = if n.frozen { " frozen" } else { "" };
-            format!("{}{frozen}: {} after round {} of {}", n.name, trace::phase(self, p), head.round, head.chain)
+            format!(
+                "{}{frozen}: {} after round {} of {}",
+                n.name,
+                trace::phase(self, p),
+                head.round,
+                head.chain
+            )
         });
         each.collect::<Vec<_>>().join("; ")
     }
 
     /// A peer's short name.
     pub(super) fn name(&self, id: PeerId) -> String {
-        self.by_id.get(&id).map_or_else(|| id.to_string(), |i| self.nodes[*i].name.clone())
+        self.by_id
+            .get(&id)
+            .map_or_else(|| id.to_string(), |i| self.nodes[*i].name.clone())
     }
 
     pub(super) fn names(&self, nodes: &[usize]) -> Vec<&str> {
@@ -275,11 +337,32 @@ impl World {
     fn happen(&mut self, what: What) {
         match what {
             What::Start { plan } => self.start(plan),
-            What::Deliver { from, to, connection, message } => self.deliver(from, to, connection, *message),
+            What::Deliver {
+                from,
+                to,
+                connection,
+                message,
+            } => self.deliver(from, to, connection, *message),
             What::Timer { node } => self.on_timer(node),
-            What::Computed { node, round, gradient, weight, loss, took } => {
+            What::Computed {
+                node,
+                round,
+                gradient,
+                weight,
+                loss,
+                took,
+            } => {
                 let compute = Duration::from_micros(took);
-                self.give(node, Input::Contribution { round, gradient, weight, loss, compute });
+                self.give(
+                    node,
+                    Input::Contribution {
+                        round,
+                        gradient,
+                        weight,
+                        loss,
+                        compute,
+                    },
+                );
             }
             What::Warm { node } => {
                 let speed = (self.nodes[node].speed * 1000.0) as u64;
@@ -287,7 +370,11 @@ impl World {
             }
             What::Dialled { from, to, deadline } => self.dialled(from, to, deadline),
             What::DialFailed { from, peer } => self.give(from, Input::DialFailed { peer }),
-            What::Down { end, other, connection } => {
+            What::Down {
+                end,
+                other,
+                connection,
+            } => {
                 if self.net.link(end, other).connection == connection {
                     self.take_down(end, other);
                 }
@@ -301,7 +388,14 @@ impl World {
             }
             What::EndCut { pairs } => {
                 if self.healed_at.is_none() {
-                    tell!(self, "a cut ends: {:?}", pairs.iter().map(|(a, b)| self.names(&[*a, *b])).collect::<Vec<_>>());
+                    tell!(
+                        self,
+                        "a cut ends: {:?}",
+                        pairs
+                            .iter()
+                            .map(|(a, b)| self.names(&[*a, *b]))
+                            .collect::<Vec<_>>()
+                    );
                     pairs.into_iter().for_each(|(a, b)| self.unblock(a, b));
                 }
             }
@@ -322,10 +416,18 @@ impl World {
             part.copy_from_slice(&self.work.next().to_le_bytes());
         }
         let id = PeerId(bytes);
-        let contact = Contact(if plan.dialable { vec![format!("sim:{i}")] } else { Vec::new() });
+        let contact = Contact(if plan.dialable {
+            vec![format!("sim:{i}")]
+        } else {
+            Vec::new()
+        });
         let clock = self.work.below(1 << 40);
         let now = Time(self.now + clock);
-        let settings = Settings { me: id, contact, bug: self.bug };
+        let settings = Settings {
+            me: id,
+            contact,
+            bug: self.bug,
+        };
         let sponsor = if i == 0 { None } else { self.sponsor() };
         let peer = match sponsor {
             Some(s) => {
@@ -347,7 +449,12 @@ impl World {
         match sponsor {
             Some(s) => {
                 self.stats.joins += 1;
-                tell!(self, "{name} ({id}) joins by {}, {}", self.nodes[s].name, trace::peer_plan(&plan));
+                tell!(
+                    self,
+                    "{name} ({id}) joins by {}, {}",
+                    self.nodes[s].name,
+                    trace::peer_plan(&plan)
+                );
             }
             None => tell!(self, "{name} ({id}) founds the run, {}", trace::peer_plan(&plan)),
         }
@@ -384,7 +491,9 @@ impl World {
 
     /// A member that a newcomer's ticket may name.
     fn sponsor(&mut self) -> Option<usize> {
-        let fits = |n: &Node| n.is_alive() && n.dialable && n.is_member() && !n.frozen && n.doom.is_none() && !n.leaving;
+        let fits = |n: &Node| {
+            n.is_alive() && n.dialable && n.is_member() && !n.frozen && n.doom.is_none() && !n.leaving
+        };
         let fair: Vec<usize> = (0..self.nodes.len()).filter(|i| fits(&self.nodes[*i])).collect();
         let any = |n: &Node| n.is_alive() && n.dialable;
         let poor: Vec<usize> = (0..self.nodes.len()).filter(|i| any(&self.nodes[*i])).collect();
@@ -421,7 +530,11 @@ impl World {
                 // Numbered anew, so that what was under way arrives nowhere.
                 self.net.link(i, other).connection += 1;
             }
-            let wait = if quick { self.net.round_trip_us(i, other) } else { self.plan.idle_us };
+            let wait = if quick {
+                self.net.round_trip_us(i, other)
+            } else {
+                self.plan.idle_us
+            };
             self.down_at(self.now + wait, other, i);
         }
     }
@@ -478,7 +591,9 @@ impl World {
 
     fn set_timer(&mut self, i: usize) {
         let node = &self.nodes[i];
-        let Some(at) = node.peer.as_ref().and_then(|p| p.wake_at()) else { return };
+        let Some(at) = node.peer.as_ref().and_then(|p| p.wake_at()) else {
+            return;
+        };
         // Timers of a real machine are never early and often late.
         let at = at.0.saturating_sub(node.clock).max(self.now + 1) + self.delays.below(500);
         if node.timer_at.is_none_or(|t| at < t) {
@@ -508,13 +623,19 @@ impl World {
         }
         let now = Time(self.now + self.nodes[i].clock);
         let tick = matches!(input, Input::Tick);
-        let Some(peer) = &mut self.nodes[i].peer else { return };
+        let Some(peer) = &mut self.nodes[i].peer else {
+            return;
+        };
         peer.handle(input, now);
         // A peer that wants to be woken at once, again and again, burns the processor.
         let again = tick && peer.wake_at().is_some_and(|at| at <= now);
         self.nodes[i].stuck = if again { self.nodes[i].stuck + 1 } else { 0 };
         if self.nodes[i].stuck > 100 {
-            self.fail(format!("{} asks to be woken at once again and again: {}", self.nodes[i].name, self.situation()));
+            self.fail(format!(
+                "{} asks to be woken at once again and again: {}",
+                self.nodes[i].name,
+                self.situation()
+            ));
         }
         self.drain(i);
     }
@@ -528,7 +649,11 @@ impl World {
             }
         }
         if batch.len() > MOST_OUTPUTS {
-            self.fail(format!("{} gave {} outputs at once", self.nodes[i].name, batch.len()));
+            self.fail(format!(
+                "{} gave {} outputs at once",
+                self.nodes[i].name,
+                batch.len()
+            ));
         }
         let cut = self.fatal_cut(i, &batch);
         for (k, output) in batch.into_iter().enumerate() {
@@ -541,7 +666,11 @@ impl World {
                 _ if cut.is_some_and(|cut| k >= cut) => {}
                 Output::Send { to, lane, message } => self.send(i, to, lane, message),
                 Output::Dial { peer, contact } => self.dial(i, peer, &contact),
-                Output::Compute { round, positions, buffer } => self.compute(i, round, positions, buffer),
+                Output::Compute {
+                    round,
+                    positions,
+                    buffer,
+                } => self.compute(i, round, positions, buffer),
                 Output::Exit(exit) => self.on_exit(i, exit),
             }
         }
@@ -558,7 +687,9 @@ impl World {
     fn fatal_cut(&mut self, i: usize, batch: &[Output]) -> Option<usize> {
         let doom = self.nodes[i].doom?;
         let sends = batch.iter().filter(|o| matches!(o, Output::Send { .. })).count();
-        let commits = batch.iter().any(|o| matches!(o, Output::Event(Event::Committed(_))));
+        let commits = batch
+            .iter()
+            .any(|o| matches!(o, Output::Event(Event::Committed(_))));
         let now = match doom {
             Doom::AtCommit => commits,
             Doom::AtSend => sends >= 2,
@@ -577,7 +708,11 @@ impl World {
         let share: u64 = positions.iter().map(|r| r.end - r.start).sum();
         let node = &mut self.nodes[i];
         let spoil = node.spoil.take();
-        let weight = if spoil == Some(Spoil::Partial) { self.chaos.below(share + 1) } else { share };
+        let weight = if spoil == Some(Spoil::Partial) {
+            self.chaos.below(share + 1)
+        } else {
+            share
+        };
         let wobble = 1.0 + self.plan.jitter * (2.0 * self.work.unit() - 1.0);
         let seconds = share as f64 / node.speed * node.slow * wobble;
         let took = 200 + (seconds * 1e6) as u64;
@@ -586,16 +721,33 @@ impl World {
         node.busy_until = start + took;
         let done = node.busy_until;
         let (mut gradient, loss) = device::contribution(&params, &positions, weight);
-        let made = if spoil == Some(Spoil::NotFinite) { 0 } else { weight };
+        let made = if spoil == Some(Spoil::NotFinite) {
+            0
+        } else {
+            weight
+        };
         self.look_at(i);
-        if let Err(why) = self.ledger.contribute(&self.nodes[i], &positions, &params, made, &gradient) {
+        if let Err(why) = self
+            .ledger
+            .contribute(&self.nodes[i], &positions, &params, made, &gradient)
+        {
             self.fail(why);
         }
         if spoil == Some(Spoil::NotFinite) {
             let at = self.chaos.index(gradient.len());
             gradient[at] = f32::NAN;
         }
-        self.schedule(done, What::Computed { node: i, round, gradient, weight: weight as u32, loss, took });
+        self.schedule(
+            done,
+            What::Computed {
+                node: i,
+                round,
+                gradient,
+                weight: weight as u32,
+                loss,
+                took,
+            },
+        );
     }
 
     fn on_exit(&mut self, i: usize, exit: Exit) {
@@ -604,7 +756,10 @@ impl World {
         self.nodes[i].peer = None;
         for other in (0..self.nodes.len()).filter(|j| *j != i) {
             if self.net.is_up(other, i) {
-                let drained = self.net.drained_at(i, other).max(self.now + self.net.round_trip_us(i, other) / 2);
+                let drained = self
+                    .net
+                    .drained_at(i, other)
+                    .max(self.now + self.net.round_trip_us(i, other) / 2);
                 self.down_at(drained + 1, other, i);
             }
         }
@@ -614,7 +769,10 @@ impl World {
 
     fn send(&mut self, from: usize, to: PeerId, lane: Lane, message: Message) {
         let Some(&to) = self.by_id.get(&to) else {
-            return self.fail(format!("{} sends to a peer that never was", self.nodes[from].name));
+            return self.fail(format!(
+                "{} sends to a peer that never was",
+                self.nodes[from].name
+            ));
         };
         if to == from {
             return self.fail(format!("{} sends to itself", self.nodes[from].name));
@@ -623,7 +781,11 @@ impl World {
         if !self.net.is_up(from, to) {
             return;
         }
-        let message = if self.plan.frames { self.through_bytes(message) } else { message };
+        let message = if self.plan.frames {
+            self.through_bytes(message)
+        } else {
+            message
+        };
         self.put_on_link(from, to, lane, message);
     }
 
@@ -632,9 +794,19 @@ impl World {
             self.net.way(from, to).held.push((lane, message));
             return;
         }
-        let at = self.net.arrival(self.now, from, to, lane, &message, &mut self.delays);
+        let at = self
+            .net
+            .arrival(self.now, from, to, lane, &message, &mut self.delays);
         let connection = self.net.link(from, to).connection;
-        self.schedule(at, What::Deliver { from, to, connection, message: Box::new(message) });
+        self.schedule(
+            at,
+            What::Deliver {
+                from,
+                to,
+                connection,
+                message: Box::new(message),
+            },
+        );
     }
 
     fn through_bytes(&mut self, message: Message) -> Message {
@@ -646,7 +818,10 @@ impl World {
                 message
             }
             Err(error) => {
-                self.fail(format!("an own frame cannot be read: {error}: {}", trace::message(self, &message)));
+                self.fail(format!(
+                    "an own frame cannot be read: {error}: {}",
+                    trace::message(self, &message)
+                ));
                 message
             }
         }
@@ -662,13 +837,24 @@ impl World {
     }
 
     fn dial(&mut self, from: usize, peer: PeerId, contact: &Contact) {
-        let number = contact.0.first().and_then(|a| a.strip_prefix("sim:")).and_then(|n| n.parse::<usize>().ok());
+        let number = contact
+            .0
+            .first()
+            .and_then(|a| a.strip_prefix("sim:"))
+            .and_then(|n| n.parse::<usize>().ok());
         let target = number.filter(|to| self.nodes.get(*to).is_some_and(|n| n.id == peer));
         let Some(to) = target.filter(|to| *to != from) else {
             return self.schedule(self.now + 100, What::DialFailed { from, peer });
         };
         let at = self.now + self.net.round_trip_us(from, to) * 3 / 2;
-        self.schedule(at, What::Dialled { from, to, deadline: self.now + DIAL_US });
+        self.schedule(
+            at,
+            What::Dialled {
+                from,
+                to,
+                deadline: self.now + DIAL_US,
+            },
+        );
     }
 
     fn dialled(&mut self, from: usize, to: usize, deadline: u64) {
@@ -701,7 +887,11 @@ impl World {
     }
 
     fn contact(&self, i: usize) -> Contact {
-        Contact(if self.nodes[i].dialable { vec![format!("sim:{i}")] } else { Vec::new() })
+        Contact(if self.nodes[i].dialable {
+            vec![format!("sim:{i}")]
+        } else {
+            Vec::new()
+        })
     }
 
     /// An end learns that its connection is gone.
@@ -715,7 +905,14 @@ impl World {
 
     fn down_at(&mut self, at: u64, end: usize, other: usize) {
         let connection = self.net.link(end, other).connection;
-        self.schedule(at, What::Down { end, other, connection });
+        self.schedule(
+            at,
+            What::Down {
+                end,
+                other,
+                connection,
+            },
+        );
     }
 
     pub(super) fn break_link(&mut self, a: usize, b: usize) {
@@ -730,7 +927,14 @@ impl World {
         let link = self.net.link(from, to);
         link.version += 1;
         let version = link.version;
-        self.schedule(self.now + self.plan.idle_us, What::Silent { a: from, b: to, version });
+        self.schedule(
+            self.now + self.plan.idle_us,
+            What::Silent {
+                a: from,
+                b: to,
+                version,
+            },
+        );
     }
 
     fn unblock(&mut self, from: usize, to: usize) {
@@ -745,7 +949,8 @@ impl World {
             link.version += 1;
         }
         if self.net.is_up(from, to) {
-            held.into_iter().for_each(|(lane, message)| self.put_on_link(from, to, lane, message));
+            held.into_iter()
+                .for_each(|(lane, message)| self.put_on_link(from, to, lane, message));
         }
     }
 
@@ -770,7 +975,13 @@ impl World {
         if self.healed_at.is_some() {
             return;
         }
-        let counted = self.nodes.iter().filter_map(|n| n.peer.as_ref()).map(|p| p.head().samples).max().unwrap_or(0);
+        let counted = self
+            .nodes
+            .iter()
+            .filter_map(|n| n.peer.as_ref())
+            .map(|p| p.head().samples)
+            .max()
+            .unwrap_or(0);
         if counted as f64 >= self.plan.heal_at_share * self.manifest.target as f64 {
             return self.heal();
         }
@@ -815,7 +1026,11 @@ impl World {
             let node = &self.nodes[i];
             let lost = node.is_alive() && !node.was_member && !node.is_member() && !node.frozen;
             if lost && node.sponsor.is_some_and(|s| !self.nodes[s].is_alive()) && self.sponsor().is_some() {
-                tell!(self, "{} is stopped by its operator: its ticket names a dead peer", self.nodes[i].name);
+                tell!(
+                    self,
+                    "{} is stopped by its operator: its ticket names a dead peer",
+                    self.nodes[i].name
+                );
                 self.crash(i);
                 self.newcomer();
             }

@@ -83,7 +83,10 @@ pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
         adapters,
     };
     if args.json {
-        println!("{}", serde_json::to_string(&report).expect("a report is plain data with text keys"));
+        println!(
+            "{}",
+            serde_json::to_string(&report).expect("a report is plain data with text keys")
+        );
     } else {
         print!("{}", tell(&report, Style::of_stdout()));
     }
@@ -104,13 +107,24 @@ fn tell(report: &Report, style: Style) -> String {
             Verdict::Poor => (Color::Yellow, "poor"),
             Verdict::Bad => (Color::Red, "bad "),
         };
-        text += &format!("  {} {:<14} {}\n", style.paint(color, word), finding.name, finding.text);
+        text += &format!(
+            "  {} {:<14} {}\n",
+            style.paint(color, word),
+            finding.name,
+            finding.text
+        );
     }
     for adapter in &report.adapters {
         let kind = if adapter.software { "software" } else { "hardware" };
-        text += &format!("--device {}: {} ({}, {kind})\n", adapter.device, adapter.name, adapter.backend);
+        text += &format!(
+            "--device {}: {} ({}, {kind})\n",
+            adapter.device, adapter.name, adapter.backend
+        );
         for (name, value) in &adapter.limits {
-            text += &style.paint(Color::Dim, &format!("    {name:<44} {:>14}", human::grouped(*value)));
+            text += &style.paint(
+                Color::Dim,
+                &format!("    {name:<44} {:>14}", human::grouped(*value)),
+            );
             text.push('\n');
         }
     }
@@ -138,7 +152,11 @@ impl Finding {
 fn graphics(adapters: &[Adapter]) -> Finding {
     let name = "graphics";
     if let Some(adapter) = adapters.iter().find(|a| !a.software) {
-        return Finding::new(name, Verdict::Good, format!("{} ({})", adapter.name, adapter.backend));
+        return Finding::new(
+            name,
+            Verdict::Good,
+            format!("{} ({})", adapter.name, adapter.backend),
+        );
     }
     let text = match adapters.first() {
         Some(adapter) => format!(
@@ -153,9 +171,15 @@ fn graphics(adapters: &[Adapter]) -> Finding {
 
 fn processor() -> Finding {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    let model = proc_value("/proc/cpuinfo", "model name").map(|m| format!(", {m}")).unwrap_or_default();
+    let model = proc_value("/proc/cpuinfo", "model name")
+        .map(|m| format!(", {m}"))
+        .unwrap_or_default();
     let features = cpu_features().join(" ");
-    let text = format!("{} of {}{model} {features}", human::plural(threads, "thread"), std::env::consts::ARCH);
+    let text = format!(
+        "{} of {}{model} {features}",
+        human::plural(threads, "thread"),
+        std::env::consts::ARCH
+    );
     Finding::new("processor", Verdict::Good, text.trim_end())
 }
 
@@ -169,17 +193,31 @@ fn cpu_features() -> Vec<&'static str> {
     ];
     #[cfg(not(target_arch = "x86_64"))]
     let found: [(&str, bool); 0] = [];
-    found.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
+    found
+        .into_iter()
+        .filter(|(_, has)| *has)
+        .map(|(name, _)| name)
+        .collect()
 }
 
 /// Less free memory than this is too little for the smallest run, with a wide margin.
 const MEMORY_LOW_BYTES: f64 = 256e6;
 
 fn memory() -> Finding {
-    let kib = |key| -> Option<f64> { proc_value("/proc/meminfo", key)?.strip_suffix(" kB")?.trim().parse().ok() };
+    let kib = |key| -> Option<f64> {
+        proc_value("/proc/meminfo", key)?
+            .strip_suffix(" kB")?
+            .trim()
+            .parse()
+            .ok()
+    };
     match (kib("MemTotal"), kib("MemAvailable")) {
         (Some(total), Some(free)) => {
-            let text = format!("{} free of {}", human::bytes(free * 1024.0), human::bytes(total * 1024.0));
+            let text = format!(
+                "{} free of {}",
+                human::bytes(free * 1024.0),
+                human::bytes(total * 1024.0)
+            );
             match free * 1024.0 < MEMORY_LOW_BYTES {
                 false => Finding::new("memory", Verdict::Good, text),
                 true => Finding::new("memory", Verdict::Poor, format!("{text}: close other programs")),
@@ -202,7 +240,8 @@ const CLOCK_AT_LEAST_UNIX_MS: u64 = 1_795_132_800_000;
 fn clock(unix_ms: u64) -> Finding {
     let now = rfc3339(unix_ms);
     if unix_ms < CLOCK_AT_LEAST_UNIX_MS {
-        let text = format!("{now} is in the past: set the clock, or browsers will refuse this peer's certificates");
+        let text =
+            format!("{now} is in the past: set the clock, or browsers will refuse this peer's certificates");
         return Finding::new("clock", Verdict::Bad, text);
     }
     Finding::new("clock", Verdict::Good, now)
@@ -217,7 +256,11 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 fn loopback(name: &'static str, ip: IpAddr) -> Finding {
     match udp_round_trip(ip).and_then(|time| tcp_round_trip(ip).map(|()| time)) {
-        Ok(time) => Finding::new(name, Verdict::Good, format!("UDP and TCP reach {ip}; {} there and back", micros(time))),
+        Ok(time) => Finding::new(
+            name,
+            Verdict::Good,
+            format!("UDP and TCP reach {ip}; {} there and back", micros(time)),
+        ),
         Err(e) => Finding::new(
             name,
             Verdict::Bad,
@@ -265,17 +308,23 @@ fn tcp_round_trip(ip: IpAddr) -> io::Result<()> {
     let mut text = String::new();
     far.set_read_timeout(Some(PATIENCE))?;
     far.read_to_string(&mut text)?;
-    if text == "ring" { Ok(()) } else { Err(io::Error::other("a stream came back changed")) }
+    if text == "ring" {
+        Ok(())
+    } else {
+        Err(io::Error::other("a stream came back changed"))
+    }
 }
 
 /// Peers use UDP, pages TCP, of one number.
 fn port(wanted: u16) -> Finding {
     let any = |port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
-    let tried = UdpSocket::bind(any(wanted)).map_err(|e| ("UDP", e)).and_then(|udp| {
-        let port = udp.local_addr().map_err(|e| ("UDP", e))?.port();
-        TcpListener::bind(any(port)).map_err(|e| ("TCP", e))?;
-        Ok(port)
-    });
+    let tried = UdpSocket::bind(any(wanted))
+        .map_err(|e| ("UDP", e))
+        .and_then(|udp| {
+            let port = udp.local_addr().map_err(|e| ("UDP", e))?.port();
+            TcpListener::bind(any(port)).map_err(|e| ("TCP", e))?;
+            Ok(port)
+        });
     match tried {
         Ok(port) => Finding::new("port", Verdict::Good, format!("{port} is free, UDP and TCP")),
         Err((protocol, e)) => Finding::new(
@@ -295,7 +344,11 @@ fn address() -> Finding {
         Ok(socket.local_addr()?.ip())
     };
     match route() {
-        Ok(ip) => Finding::new("address", Verdict::Good, format!("{ip}; let UDP to the port of --listen pass the firewall")),
+        Ok(ip) => Finding::new(
+            "address",
+            Verdict::Good,
+            format!("{ip}; let UDP to the port of --listen pass the firewall"),
+        ),
         Err(_) => Finding::new(
             "address",
             Verdict::Bad,
@@ -311,14 +364,23 @@ fn folder() -> Finding {
     let tried = std::fs::write(&path, b"ring").and_then(|()| std::fs::read(&path));
     let _ = std::fs::remove_file(&path);
     match tried {
-        Ok(bytes) if bytes == b"ring" => {
-            Finding::new("folder", Verdict::Good, format!("{} can be written", dir.display()))
-        }
-        Ok(_) => Finding::new("folder", Verdict::Bad, format!("{} loses what is written to it", dir.display())),
+        Ok(bytes) if bytes == b"ring" => Finding::new(
+            "folder",
+            Verdict::Good,
+            format!("{} can be written", dir.display()),
+        ),
+        Ok(_) => Finding::new(
+            "folder",
+            Verdict::Bad,
+            format!("{} loses what is written to it", dir.display()),
+        ),
         Err(e) => Finding::new(
             "folder",
             Verdict::Poor,
-            format!("{} cannot be written ({e}): the demo needs it, runs need only --out", dir.display()),
+            format!(
+                "{} cannot be written ({e}): the demo needs it, runs need only --out",
+                dir.display()
+            ),
         ),
     }
 }
@@ -371,12 +433,29 @@ mod tests {
 
     #[test]
     fn the_report_lists_findings_adapters_and_limits() {
-        let report = Report { version: "1.2.3", findings: vec![processor(), memory()], adapters: vec![adapter(false)] };
-        let text = tell(&report, Style { live: false, color: false });
+        let report = Report {
+            version: "1.2.3",
+            findings: vec![processor(), memory()],
+            adapters: vec![adapter(false)],
+        };
+        let text = tell(
+            &report,
+            Style {
+                live: false,
+                color: false,
+            },
+        );
         assert!(text.starts_with("annulus 1.2.3\n  good processor"), "{text}");
-        assert!(text.contains("--device gpu:0: Some Adapter (Vulkan, hardware)"), "{text}");
+        assert!(
+            text.contains("--device gpu:0: Some Adapter (Vulkan, hardware)"),
+            "{text}"
+        );
         assert!(text.contains("max_storage_buffer_binding_size"), "{text}");
         assert!(text.contains("134,217,728"), "{text}");
-        assert!(serde_json::to_string(&report).unwrap().contains(r#""verdict":"good""#));
+        assert!(
+            serde_json::to_string(&report)
+                .unwrap()
+                .contains(r#""verdict":"good""#)
+        );
     }
 }

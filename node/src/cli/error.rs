@@ -26,20 +26,38 @@ impl Error {
         }
     }
 
+    /// Something that failed in the crate's own words.
+    pub fn of(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::from(Box::new(error) as Box<dyn std::error::Error + Send + Sync>)
+    }
+
     /// An error of the argument parser, in this program's form.
     pub fn of_parser(error: &clap::Error) -> Self {
         let text = error.render().to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text);
         let text = &text.replace("\n\n  tip: ", "; ");
-        let end = text.find("\nUsage:").or_else(|| text.find("\nFor more information"));
+        let end = text
+            .find("\nUsage:")
+            .or_else(|| text.find("\nFor more information"));
         let told: Vec<&str> = text[..end.unwrap_or(text.len())].split_whitespace().collect();
         // The usage line names the command that was meant.
-        let words = text.split("Usage: ").nth(1).unwrap_or_default().split_whitespace();
+        let words = text
+            .split("Usage: ")
+            .nth(1)
+            .unwrap_or_default()
+            .split_whitespace();
         let command: Vec<&str> = words
             .take_while(|w| w.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !w.starts_with('-'))
             .collect();
-        let command = if command.is_empty() { "annulus".into() } else { command.join(" ") };
-        Self::usage(format!("{}. See `{command} --help`.", told.join(" ").trim_end_matches('.')))
+        let command = if command.is_empty() {
+            "annulus".into()
+        } else {
+            command.join(" ")
+        };
+        Self::usage(format!(
+            "{}. See `{command} --help`.",
+            told.join(" ").trim_end_matches('.')
+        ))
     }
 
     /// The process's exit code: 1 or 2.
@@ -99,11 +117,15 @@ mod tests {
 
     #[test]
     fn a_paragraph_fits_its_width() {
-        let error = Error::failed("the ticket has expired; ask a member of the run for a new one and try again");
+        let error =
+            Error::failed("the ticket has expired; ask a member of the run for a new one and try again");
         let text = error.render(30);
         assert!(text.starts_with("error: the ticket has expired;\n"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 30), "{text}");
-        assert_eq!(text.split_whitespace().count(), error.render(1000).split_whitespace().count());
+        assert_eq!(
+            text.split_whitespace().count(),
+            error.render(1000).split_whitespace().count()
+        );
         assert_eq!(wrap("a verylongword b", 4), "a\nverylongword\nb");
     }
 

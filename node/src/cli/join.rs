@@ -35,13 +35,21 @@ Examples:
 /// Does it.
 pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
     let options = options(&args, node)?;
-    output::tell(args.local.log_format, Role::Newcomer, |sink| node.join(options, sink))
+    output::tell(args.local.log_format, Role::Newcomer, |sink| {
+        node.join(options, sink)
+    })
 }
 
 /// The options that the arguments mean.
 pub fn options(args: &Args, node: &dyn Node) -> Result<JoinOptions, Error> {
-    if args.ticket.contains('=') && KEYS.iter().any(|key| args.ticket.starts_with(&format!("{}=", key.name))) {
-        return Err(Error::usage("the ticket is missing: write it first, as in `annulus join TICKET --device cpu`"));
+    if args.ticket.contains('=')
+        && KEYS
+            .iter()
+            .any(|key| args.ticket.starts_with(&format!("{}=", key.name)))
+    {
+        return Err(Error::usage(
+            "the ticket is missing: write it first, as in `annulus join TICKET --device cpu`",
+        ));
     }
     let settings = settings::read(None, &args.settings, None, &node.tasks())?;
     if let Some(key) = settings.of_run {
@@ -52,6 +60,9 @@ pub fn options(args: &Args, node: &dyn Node) -> Result<JoinOptions, Error> {
     Ok(JoinOptions {
         ticket: args.ticket.clone(),
         // Several peers of one run may work in one folder.
-        local: args.local.to_local(PathBuf::from("runs").join(format!("joined-{}", std::process::id())), &settings),
+        local: args.local.to_local(
+            PathBuf::from("runs").join(format!("joined-{}", std::process::id())),
+            &settings,
+        ),
     })
 }

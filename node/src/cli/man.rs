@@ -22,12 +22,14 @@ Examples:
 pub fn run(args: Args) -> Result<(), Error> {
     let command = super::command();
     match &args.dir {
-        Some(dir) => std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(command, dir)).map_err(|e| {
-            Error::failed(format!(
-                "cannot write the manual to {}: {e}. Name a folder that you may write to",
-                dir.display()
-            ))
-        }),
+        Some(dir) => std::fs::create_dir_all(dir)
+            .and_then(|()| clap_mangen::generate_to(command, dir))
+            .map_err(|e| {
+                Error::failed(format!(
+                    "cannot write the manual to {}: {e}. Name a folder that you may write to",
+                    dir.display()
+                ))
+            }),
         None => clap_mangen::Man::new(command)
             .render(&mut io::stdout())
             .map_err(|e| Error::failed(format!("cannot write the manual to standard output: {e}"))),

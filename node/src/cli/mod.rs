@@ -8,12 +8,16 @@ pub mod completions;
 pub mod demo;
 pub mod doctor;
 pub mod error;
+pub mod eval;
+pub mod export;
 pub mod human;
+pub mod inspect;
 pub mod join;
 pub mod man;
 pub mod node;
 pub mod output;
 pub mod progress;
+pub mod replay;
 pub mod settings;
 pub mod terminal;
 pub mod train;
@@ -26,7 +30,11 @@ use std::process::ExitCode;
 /// Train a model on all the machines that you have, of any make, without a master.
 #[derive(Debug, Parser)]
 #[command(name = "annulus", version, propagate_version = true, after_help = EXAMPLES)]
-#[command(arg_required_else_help = true, max_term_width = 100, disable_help_subcommand = true)]
+#[command(
+    arg_required_else_help = true,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -42,7 +50,10 @@ Examples:
 
 /// One variant per file.
 #[derive(Debug, Subcommand)]
-#[expect(missing_docs, reason = "each is told at its arguments, where the help takes it from")]
+#[expect(
+    missing_docs,
+    reason = "each is told at its arguments, where the help takes it from"
+)]
 pub enum Command {
     Demo(demo::Args),
     Train(train::Args),
@@ -94,6 +105,10 @@ fn run(cli: Cli, node: &dyn Node) -> Result<(), Error> {
         Command::Demo(args) => demo::run(args, node),
         Command::Train(args) => train::run(args, node),
         Command::Join(args) => join::run(args, node),
+        Command::Eval(args) => eval::run(&args, node),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Replay(args) => replay::run(&args, node),
+        Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(args, node),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),

@@ -1,8 +1,11 @@
 //! What the commands ask of the rest of the crate. One implementor, where tasks, trainer, links and checkpoints come
 //! together; the commands know nothing of those.
 
+use super::{eval, replay};
 use crate::events::Event;
+use crate::native::recompute::{Progress, Report};
 use crate::options::{JoinOptions, TrainOptions};
+use crate::task::Eval;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -28,6 +31,12 @@ pub trait Node {
 
     /// Takes part in a run, until it ends or this peer is asked to leave it.
     fn join(&self, options: JoinOptions, sink: Sink<'_>) -> Result<(), Failure>;
+
+    /// Evaluates a run's newest checkpoint: its round, and how good it is.
+    fn eval(&self, args: &eval::Args) -> Result<(u64, Eval), Failure>;
+
+    /// Recomputes a run.
+    fn replay(&self, args: &replay::Args, progress: &mut dyn FnMut(&Progress)) -> Result<Report, Failure>;
 }
 
 /// A task.

@@ -22,7 +22,11 @@ pub enum LogFormat {
 /// Runs something that tells events, and writes them to standard output.
 ///
 /// If standard output goes away (its reader has ended), the process ends: nobody would learn what it does.
-pub fn tell(format: LogFormat, role: Role, work: impl FnOnce(Sink<'_>) -> Result<(), Failure>) -> Result<(), Error> {
+pub fn tell(
+    format: LogFormat,
+    role: Role,
+    work: impl FnOnce(Sink<'_>) -> Result<(), Failure>,
+) -> Result<(), Error> {
     match format {
         LogFormat::Json => work(&mut |event| {
             let line = Line::new(unix_ms(), event).to_json() + "\n";
@@ -50,7 +54,9 @@ pub enum Role {
 
 /// Milliseconds since 1970.
 pub fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_millis() as u64)
 }
 
 fn write_or_exit(text: &str) {
@@ -93,7 +99,11 @@ impl Screen {
             text.push_str(self.clear());
             messages.iter().for_each(|message| text.extend([message, "\n"]));
         }
-        let pause = if self.style.live { REPAINT_SECONDS } else { REPEAT_SECONDS };
+        let pause = if self.style.live {
+            REPAINT_SECONDS
+        } else {
+            REPEAT_SECONDS
+        };
         let due = now - self.shown >= pause || (self.style.live && !messages.is_empty());
         if due && let Some(line) = self.progress.line(now, terminal::size().0 - 1, self.style) {
             self.shown = now;
@@ -109,11 +119,19 @@ impl Screen {
     }
 
     fn clear(&mut self) -> &'static str {
-        if std::mem::take(&mut self.painted) { "\r\x1b[2K" } else { "" }
+        if std::mem::take(&mut self.painted) {
+            "\r\x1b[2K"
+        } else {
+            ""
+        }
     }
 
     /// Leaves the last line as it is and the cursor below it.
     fn close(&mut self) -> String {
-        if std::mem::take(&mut self.painted) { "\n".into() } else { String::new() }
+        if std::mem::take(&mut self.painted) {
+            "\n".into()
+        } else {
+            String::new()
+        }
     }
 }

@@ -64,16 +64,36 @@ impl Progress {
                 self.round(round, now);
                 Vec::new()
             }
-            Event::Member { peer, change, round, reason } => vec![self.member(peer, *change, *round, reason, style)],
-            Event::Eval { round, loss, accuracy } => {
+            Event::Member {
+                peer,
+                change,
+                round,
+                reason,
+            } => vec![self.member(peer, *change, *round, reason, style)],
+            Event::Eval {
+                round,
+                loss,
+                accuracy,
+            } => {
                 let accuracy = accuracy.map(|a| format!(", accuracy {}", human::percent(f64::from(a), 2)));
-                let text = format!("eval loss {}{}", human::loss(f64::from(*loss)), accuracy.unwrap_or_default());
-                vec![format!("{} round {round}: {text}", style.paint(Color::Magenta, "*"))]
+                let text = format!(
+                    "eval loss {}{}",
+                    human::loss(f64::from(*loss)),
+                    accuracy.unwrap_or_default()
+                );
+                vec![format!(
+                    "{} round {round}: {text}",
+                    style.paint(Color::Magenta, "*")
+                )]
             }
-            Event::Warning { message } => vec![format!("{} {message}", style.paint(Color::Yellow, "! warning:"))],
+            Event::Warning { message } => {
+                vec![format!("{} {message}", style.paint(Color::Yellow, "! warning:"))]
+            }
             Event::Done(done) => {
                 self.sync = None;
-                let accuracy = done.accuracy.map(|a| format!(", accuracy {}", human::percent(f64::from(a), 2)));
+                let accuracy = done
+                    .accuracy
+                    .map(|a| format!(", accuracy {}", human::percent(f64::from(a), 2)));
                 vec![
                     format!(
                         "{} after round {}: loss {}{}",
@@ -82,7 +102,10 @@ impl Progress {
                         human::loss(f64::from(done.loss)),
                         accuracy.unwrap_or_default()
                     ),
-                    format!("  state    {}  (the same on every peer that committed this round)", human::id(&done.digest)),
+                    format!(
+                        "  state    {}  (the same on every peer that committed this round)",
+                        human::id(&done.digest)
+                    ),
                     format!("  saved    {}", done.dir),
                 ]
             }
@@ -96,7 +119,12 @@ impl Progress {
         let mut lines = vec![
             format!("{}{}", name("peer"), human::id(&ready.peer)),
             format!("{}{}", name("run"), human::id(&ready.run)),
-            format!("{}{}, {} parameters", name("task"), ready.task, human::grouped(ready.parameters)),
+            format!(
+                "{}{}, {} parameters",
+                name("task"),
+                ready.task,
+                human::grouped(ready.parameters)
+            ),
             format!("{}{}", name("device"), ready.device),
         ];
         if let Some(url) = &ready.url {
@@ -106,14 +134,22 @@ impl Progress {
             lines.push(String::new());
             lines.push("Others take part with".into());
             lines.push(String::new());
-            lines.push(format!("    {}", style.paint(Color::Bold, &format!("annulus join {}", ready.ticket))));
+            lines.push(format!(
+                "    {}",
+                style.paint(Color::Bold, &format!("annulus join {}", ready.ticket))
+            ));
             lines.push(String::new());
         }
         lines
     }
 
     fn round(&mut self, round: &Round, now: f64) {
-        let mine = round.members.iter().filter(|m| m.peer == self.me).map(|m| m.weight).sum();
+        let mine = round
+            .members
+            .iter()
+            .filter(|m| m.peer == self.me)
+            .map(|m| m.weight)
+            .sum();
         self.recent.push_back(Moment {
             at: now,
             samples: round.samples,
@@ -140,15 +176,27 @@ impl Progress {
     }
 
     fn member(&self, peer: &str, change: Change, round: u64, reason: &str, style: Style) -> String {
-        let who = if peer == self.me { "this peer".into() } else { human::id(peer).to_owned() };
+        let who = if peer == self.me {
+            "this peer".into()
+        } else {
+            human::id(peer).to_owned()
+        };
         let (sign, color, verb) = match change {
             Change::Joined => ("+", Color::Green, "joined"),
             Change::Left => ("-", Color::Dim, "left"),
             Change::Failed => ("x", Color::Red, "failed"),
             Change::Evicted => ("x", Color::Red, "was put out"),
         };
-        let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-        format!("{} {who} {verb} after round {}{reason}", style.paint(color, sign), human::grouped(round))
+        let reason = if reason.is_empty() {
+            String::new()
+        } else {
+            format!(": {reason}")
+        };
+        format!(
+            "{} {who} {verb} after round {}{reason}",
+            style.paint(color, sign),
+            human::grouped(round)
+        )
     }
 
     /// The line of progress in at most `width` columns; none before there is any.
@@ -156,9 +204,17 @@ impl Progress {
         if let Some((bytes, total, round)) = self.sync {
             let share = bytes as f64 / total.max(1) as f64;
             let parts = vec![
-                Part::new(0, Color::Plain, format!("catching up with round {} ", human::grouped(round))),
+                Part::new(
+                    0,
+                    Color::Plain,
+                    format!("catching up with round {} ", human::grouped(round)),
+                ),
                 Part::new(2, Color::Cyan, bar(share, 20)),
-                Part::new(1, Color::Plain, format!("{} of {}", human::bytes(bytes as f64), human::bytes(total as f64))),
+                Part::new(
+                    1,
+                    Color::Plain,
+                    format!("{} of {}", human::bytes(bytes as f64), human::bytes(total as f64)),
+                ),
             ];
             return Some(fit(parts, width, style));
         }
@@ -168,7 +224,11 @@ impl Progress {
         let mut parts = Vec::new();
         let rounds = match round.samples {
             0 => human::grouped(round.round),
-            n => format!("{}/{}", human::grouped(round.round), human::grouped(round.round + left.div_ceil(n))),
+            n => format!(
+                "{}/{}",
+                human::grouped(round.round),
+                human::grouped(round.round + left.div_ceil(n))
+            ),
         };
         parts.push(Part::new(0, Color::Bold, format!("round {rounds}")));
         parts.push(Part::new(5, Color::Cyan, bar(share, 16)));
@@ -176,7 +236,11 @@ impl Progress {
             parts.push(Part::new(1, Color::Plain, format!("loss {}", human::loss(loss))));
         }
         if let Some(rate) = self.rate {
-            parts.push(Part::new(2, Color::Plain, format!("{} samples/s", human::short(rate))));
+            parts.push(Part::new(
+                2,
+                Color::Plain,
+                format!("{} samples/s", human::short(rate)),
+            ));
             if round.members.len() > 1
                 && let Some(mine) = self.per_second(|m| m.mine)
             {
@@ -191,7 +255,11 @@ impl Progress {
             // Count down between rounds too.
             let since = self.recent.back().map_or(0.0, |m| now - m.at);
             let eta = (left as f64 / rate - since).max(0.0);
-            parts.push(Part::new(3, Color::Plain, format!("{} left", human::duration(eta))));
+            parts.push(Part::new(
+                3,
+                Color::Plain,
+                format!("{} left", human::duration(eta)),
+            ));
         }
         Some(fit(parts, width, style))
     }
@@ -201,11 +269,25 @@ impl Progress {
         let total: u64 = round.members.iter().map(|m| m.weight).sum();
         let percent = |m: &Share| format!("{:.0}%", 100.0 * m.weight as f64 / total.max(1) as f64);
         if (2..=6).contains(&round.members.len()) {
-            let name = |m: &Share| if m.peer == self.me { "me".into() } else { human::id(&m.peer)[..4].to_owned() };
-            let shares: Vec<String> = round.members.iter().map(|m| format!("{} {}", name(m), percent(m))).collect();
+            let name = |m: &Share| {
+                if m.peer == self.me {
+                    "me".into()
+                } else {
+                    human::id(&m.peer)[..4].to_owned()
+                }
+            };
+            let shares: Vec<String> = round
+                .members
+                .iter()
+                .map(|m| format!("{} {}", name(m), percent(m)))
+                .collect();
             parts.push(Part::new(8, Color::Plain, shares.join(" ")));
         } else {
-            parts.push(Part::new(4, Color::Plain, human::plural(round.members.len() as u64, "peer")));
+            parts.push(Part::new(
+                4,
+                Color::Plain,
+                human::plural(round.members.len() as u64, "peer"),
+            ));
         }
     }
 }
@@ -225,9 +307,17 @@ impl Part {
 
 /// Joins the parts with two blanks, dropping the least important until the line fits.
 fn fit(mut parts: Vec<Part>, width: usize, style: Style) -> String {
-    let columns = |parts: &[Part]| parts.iter().map(|p| p.text.chars().count() + 2).sum::<usize>().saturating_sub(2);
+    let columns = |parts: &[Part]| {
+        parts
+            .iter()
+            .map(|p| p.text.chars().count() + 2)
+            .sum::<usize>()
+            .saturating_sub(2)
+    };
     while columns(&parts) > width && parts.len() > 1 {
-        let least = (0..parts.len()).max_by_key(|i| parts[*i].rank).expect("there are parts");
+        let least = (0..parts.len())
+            .max_by_key(|i| parts[*i].rank)
+            .expect("there are parts");
         parts.remove(least);
     }
     for part in &mut parts {
@@ -252,8 +342,14 @@ pub fn bar(share: f64, width: usize) -> String {
 mod tests {
     use super::*;
 
-    const PLAIN: Style = Style { live: false, color: false };
-    const COLOR: Style = Style { live: true, color: true };
+    const PLAIN: Style = Style {
+        live: false,
+        color: false,
+    };
+    const COLOR: Style = Style {
+        live: true,
+        color: true,
+    };
 
     fn peer(i: usize) -> String {
         format!("{i:08x}").repeat(8)
@@ -276,7 +372,12 @@ mod tests {
         Event::Round(Round {
             round: n,
             view: "0".into(),
-            members: (1..=peers).map(|i| Share { peer: peer(i), weight: 64 / peers as u64 }).collect(),
+            members: (1..=peers)
+                .map(|i| Share {
+                    peer: peer(i),
+                    weight: 64 / peers as u64,
+                })
+                .collect(),
             loss,
             digest: "cd".repeat(32),
             samples: 64,
@@ -293,7 +394,11 @@ mod tests {
         let mut progress = Progress::new(Role::Founder);
         progress.take(&ready(), 0.0, PLAIN);
         for n in 1..=rounds {
-            assert!(progress.take(&round(n, peers, 0.5), n as f64 * 0.2, PLAIN).is_empty());
+            assert!(
+                progress
+                    .take(&round(n, peers, 0.5), n as f64 * 0.2, PLAIN)
+                    .is_empty()
+            );
         }
         progress
     }
@@ -318,7 +423,10 @@ mod tests {
                 assert!(width < 30 || line.contains("loss 0.500"), "{width}: {line}");
                 assert!(width < 60 || line.contains("left"), "{width}: {line}");
                 let colored = progress.line(100.0, width, COLOR).unwrap();
-                assert_eq!(colored.matches("\x1b[0m").count() * 2, colored.matches('\x1b').count());
+                assert_eq!(
+                    colored.matches("\x1b[0m").count() * 2,
+                    colored.matches('\x1b').count()
+                );
             }
         }
         assert!(after(3, 40).line(1.0, 120, PLAIN).unwrap().contains("40 peers"));
@@ -330,7 +438,15 @@ mod tests {
         assert!(progress.line(0.0, 80, PLAIN).is_none());
         progress.take(&ready(), 0.0, PLAIN);
         assert!(progress.line(0.0, 80, PLAIN).is_none());
-        progress.take(&Event::Sync { bytes: 500_000, total: 1_000_000, round: 1234 }, 0.0, PLAIN);
+        progress.take(
+            &Event::Sync {
+                bytes: 500_000,
+                total: 1_000_000,
+                round: 1234,
+            },
+            0.0,
+            PLAIN,
+        );
         assert_eq!(
             progress.line(0.0, 80, PLAIN).unwrap(),
             "catching up with round 1,234   ▕██████████          ▏  500 kB of 1.00 MB"
@@ -345,23 +461,50 @@ mod tests {
         for (n, loss) in [(11, f32::NAN), (12, f32::INFINITY)] {
             progress.take(&round(n, 1, loss), 2.0, PLAIN);
         }
-        let Event::Round(empty) = round(13, 1, 0.0) else { unreachable!() };
-        let empty = Round { samples: 0, members: Vec::new(), ..empty };
+        let Event::Round(empty) = round(13, 1, 0.0) else {
+            unreachable!()
+        };
+        let empty = Round {
+            samples: 0,
+            members: Vec::new(),
+            ..empty
+        };
         progress.take(&Event::Round(empty), 2.0, PLAIN);
         let line = progress.line(2.0, 160, PLAIN).unwrap();
-        assert!(line.contains("round 13 ") && line.contains("loss 0.500") && line.contains("0 peers"), "{line}");
+        assert!(
+            line.contains("round 13 ") && line.contains("loss 0.500") && line.contains("0 peers"),
+            "{line}"
+        );
     }
 
     #[test]
     fn messages_scroll_by() {
         let mut progress = after(3, 2);
         let mut say = |event| progress.take(&event, 1.0, PLAIN).join("\n");
-        let member = |i, change, reason: &str| Event::Member { peer: peer(i), change, round: 1500, reason: reason.into() };
-        assert_eq!(say(member(2, Change::Joined, "")), "+ 00000002 joined after round 1,500");
-        assert_eq!(say(member(2, Change::Failed, "no answer")), "x 00000002 failed after round 1,500: no answer");
-        assert_eq!(say(member(1, Change::Evicted, "")), "x this peer was put out after round 1,500");
+        let member = |i, change, reason: &str| Event::Member {
+            peer: peer(i),
+            change,
+            round: 1500,
+            reason: reason.into(),
+        };
         assert_eq!(
-            say(Event::Eval { round: 9, loss: 0.25, accuracy: Some(0.9712) }),
+            say(member(2, Change::Joined, "")),
+            "+ 00000002 joined after round 1,500"
+        );
+        assert_eq!(
+            say(member(2, Change::Failed, "no answer")),
+            "x 00000002 failed after round 1,500: no answer"
+        );
+        assert_eq!(
+            say(member(1, Change::Evicted, "")),
+            "x this peer was put out after round 1,500"
+        );
+        assert_eq!(
+            say(Event::Eval {
+                round: 9,
+                loss: 0.25,
+                accuracy: Some(0.9712)
+            }),
             "* round 9: eval loss 0.250, accuracy 97.12 %"
         );
         assert_eq!(say(Event::Warning { message: "m".into() }), "! warning: m");

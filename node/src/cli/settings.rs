@@ -23,25 +23,69 @@ pub struct Key {
 /// All settings that do not belong to a task.
 pub const KEYS: &[Key] = &[
     key("epochs", "N", "end after N passes over the data (default 5)"),
-    key("rounds", "N", "end after the samples of N rounds, instead of epochs"),
+    key(
+        "rounds",
+        "N",
+        "end after the samples of N rounds, instead of epochs",
+    ),
     key("batch", "N", "samples per round, over all peers (default 64)"),
-    key("micro_batch", "N", "samples that a device works on at once (default: its whole share)"),
+    key(
+        "micro_batch",
+        "N",
+        "samples that a device works on at once (default: its whole share)",
+    ),
     key("lr", "X", "learning rate (default 1e-3)"),
-    key("schedule", "constant|warmup|cosine", "the learning rate over the rounds (default constant)"),
-    key("warmup", "N", "rounds over which the learning rate rises at first (default 0)"),
-    key("optimizer", "sgd|momentum|nesterov|rmsprop|adam|adamw", "the optimizer (default adam)"),
-    key("momentum", "X", "momentum of sgd and its kin (default 0.9 where it applies)"),
+    key(
+        "schedule",
+        "constant|warmup|cosine",
+        "the learning rate over the rounds (default constant)",
+    ),
+    key(
+        "warmup",
+        "N",
+        "rounds over which the learning rate rises at first (default 0)",
+    ),
+    key(
+        "optimizer",
+        "sgd|momentum|nesterov|rmsprop|adam|adamw",
+        "the optimizer (default adam)",
+    ),
+    key(
+        "momentum",
+        "X",
+        "momentum of sgd and its kin (default 0.9 where it applies)",
+    ),
     key("weight_decay", "X", "weight decay (default 0, adamw 0.01)"),
     key("beta1", "X", "of adam and adamw (default 0.9)"),
     key("beta2", "X", "of adam and adamw (default 0.999)"),
     key("alpha", "X", "of rmsprop (default 0.99)"),
     key("eps", "X", "of rmsprop, adam and adamw (default 1e-8)"),
-    key("clip", "X", "largest norm of the mean gradient (default: no limit)"),
-    key("codec", "f32|f16", "how numbers travel between peers (default f32)"),
+    key(
+        "clip",
+        "X",
+        "largest norm of the mean gradient (default: no limit)",
+    ),
+    key(
+        "codec",
+        "f32|f16",
+        "how numbers travel between peers (default f32)",
+    ),
     key("min_peers", "N", "wait while there are fewer members (default 1)"),
-    key("seed", "N", "seed of initial parameters and order of samples (default 1)"),
-    local("eval_every", "N", "evaluate every N rounds (default 0: only at the end)"),
-    local("checkpoint_every", "N", "save every N rounds (default 1000; 0: only at the end)"),
+    key(
+        "seed",
+        "N",
+        "seed of initial parameters and order of samples (default 1)",
+    ),
+    local(
+        "eval_every",
+        "N",
+        "evaluate every N rounds (default 0: only at the end)",
+    ),
+    local(
+        "checkpoint_every",
+        "N",
+        "save every N rounds (default 1000; 0: only at the end)",
+    ),
     local("keep", "N", "checkpoints to keep (default 3)"),
 ];
 
@@ -89,7 +133,9 @@ pub fn help() -> String {
             let _ = writeln!(text, "  {left}\n  {:<24}  {}", "", key.about);
         }
     }
-    text.push_str("  task.KEY=VALUE            a setting of the task; without `task.` where no name clashes\n");
+    text.push_str(
+        "  task.KEY=VALUE            a setting of the task; without `task.` where no name clashes\n",
+    );
     text
 }
 
@@ -184,8 +230,8 @@ fn word_assignments(words: &[String]) -> Result<Assignments, Error> {
 
 /// The name of the task and the assignments in a TOML text.
 fn file_assignments(text: &str) -> Result<(Option<String>, Assignments), Error> {
-    let table: toml::Table =
-        toml::from_str(text).map_err(|e| Error::failed(format!("the configuration is not valid TOML: {e}")))?;
+    let table: toml::Table = toml::from_str(text)
+        .map_err(|e| Error::failed(format!("the configuration is not valid TOML: {e}")))?;
     let mut name = None;
     let mut assignments = Vec::new();
     for (key, value) in table {
@@ -207,7 +253,8 @@ fn file_assignments(text: &str) -> Result<(Option<String>, Assignments), Error> 
 
 /// A TOML value as JSON.
 fn json(key: &str, value: toml::Value) -> Result<Value, Error> {
-    serde_json::to_value(value).map_err(|e| Error::usage(format!("the configuration's `{key}` cannot be used: {e}")))
+    serde_json::to_value(value)
+        .map_err(|e| Error::usage(format!("the configuration's `{key}` cannot be used: {e}")))
 }
 
 struct Reader<'a> {
@@ -235,7 +282,13 @@ impl Reader<'_> {
         let text = match &value {
             Value::String(text) => text.clone(),
             Value::Number(number) => number.to_string(),
-            _ => return Err(bad(known, &value.to_string(), "that is neither a number nor a word")),
+            _ => {
+                return Err(bad(
+                    known,
+                    &value.to_string(),
+                    "that is neither a number nor a word",
+                ));
+            }
         };
         self.assign_own(layer, known, &text)
     }
@@ -266,7 +319,8 @@ impl Reader<'_> {
             "momentum" | "weight_decay" | "beta1" | "beta2" | "alpha" | "eps" => {
                 real(key, text, |x| x >= 0.0, "at least 0")?;
                 self.optimizer_settings.retain(|(name, _)| name != key.name);
-                self.optimizer_settings.push((key.name.to_owned(), text.to_owned()));
+                self.optimizer_settings
+                    .push((key.name.to_owned(), text.to_owned()));
             }
             "clip" => run.clip = Some(real(key, text, |x| x > 0.0, "greater than 0")?),
             "codec" => {
@@ -292,7 +346,9 @@ impl Reader<'_> {
             && of == layer
             && std::mem::discriminant(&other) != std::mem::discriminant(&length)
         {
-            return Err(Error::usage("epochs and rounds both say when the run ends: give one of them"));
+            return Err(Error::usage(
+                "epochs and rounds both say when the run ends: give one of them",
+            ));
         }
         self.length = Some((layer, length));
         Ok(())
@@ -313,13 +369,25 @@ impl Reader<'_> {
         let plain = key.strip_prefix("task.").unwrap_or(key);
         let own = KEYS.iter().map(|k| k.name).filter(|_| !of_task);
         let tasks = self.task.config.keys().map(String::as_str);
-        let mut text = format!("unknown setting `{key}`{}", did_you_mean(plain, own.clone().chain(tasks.clone())));
+        let mut text = format!(
+            "unknown setting `{key}`{}",
+            did_you_mean(plain, own.clone().chain(tasks.clone()))
+        );
         if !of_task {
-            let _ = write!(text, " Settings of a run: {}.", own.collect::<Vec<_>>().join(", "));
+            let _ = write!(
+                text,
+                " Settings of a run: {}.",
+                own.collect::<Vec<_>>().join(", ")
+            );
         }
         let _ = match self.task.config.is_empty() {
             true => write!(text, " The task {} has none of its own.", self.task.name),
-            false => write!(text, " Settings of the task {}: {}.", self.task.name, tasks.collect::<Vec<_>>().join(", ")),
+            false => write!(
+                text,
+                " Settings of the task {}: {}.",
+                self.task.name,
+                tasks.collect::<Vec<_>>().join(", ")
+            ),
         };
         Error::usage(text)
     }
@@ -338,7 +406,9 @@ impl Reader<'_> {
             let _ = write!(run.optimizer, " {name}={value}");
         }
         if run.schedule == Schedule::Warmup && run.warmup == 0 {
-            return Err(Error::usage("schedule=warmup needs to know for how long: add warmup=ROUNDS"));
+            return Err(Error::usage(
+                "schedule=warmup needs to know for how long: add warmup=ROUNDS",
+            ));
         }
         if run.schedule == Schedule::Constant && run.warmup > 0 {
             run.schedule = Schedule::Warmup;
@@ -360,7 +430,9 @@ fn typed(name: &str, value: Value, default: &Value) -> Result<Value, Error> {
         Value::Null => true,
     };
     let read = match &value {
-        Value::String(text) if !default.is_string() => serde_json::from_str(text).unwrap_or_else(|_| value.clone()),
+        Value::String(text) if !default.is_string() => {
+            serde_json::from_str(text).unwrap_or_else(|_| value.clone())
+        }
         _ => value,
     };
     if fits(&read) {
@@ -376,7 +448,10 @@ fn typed(name: &str, value: Value, default: &Value) -> Result<Value, Error> {
         Value::String(_) | Value::Null => "a text",
     };
     let given = read.as_str().map_or_else(|| read.to_string(), str::to_owned);
-    Err(Error::usage(format!("{name}={given} is not possible: give {kind}, for example {name}={}", bare(default))))
+    Err(Error::usage(format!(
+        "{name}={given} is not possible: give {kind}, for example {name}={}",
+        bare(default)
+    )))
 }
 
 fn bare(value: &Value) -> String {
@@ -384,7 +459,8 @@ fn bare(value: &Value) -> String {
 }
 
 fn number<N: FromStr>(key: &Key, text: &str) -> Result<N, Error> {
-    text.parse().map_err(|_| bad(key, text, "that is not a whole number in its range"))
+    text.parse()
+        .map_err(|_| bad(key, text, "that is not a whole number in its range"))
 }
 
 fn at_least_1<N: FromStr + PartialOrd + From<u8>>(key: &Key, text: &str) -> Result<N, Error> {
@@ -404,13 +480,20 @@ fn real(key: &Key, text: &str, fits: impl Fn(f32) -> bool, range: &str) -> Resul
 }
 
 fn bad(key: &Key, given: &str, why: impl Display) -> Error {
-    let Key { name, value, about, .. } = key;
-    Error::usage(format!("{name}={given} is not possible: {why}. Write {name}={value}: {about}."))
+    let Key {
+        name, value, about, ..
+    } = key;
+    Error::usage(format!(
+        "{name}={given} is not possible: {why}. Write {name}={value}: {about}."
+    ))
 }
 
 fn did_you_mean<'a>(given: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let given = given.to_lowercase().replace('-', "_");
-    let others = ALIASES.iter().filter(|(_, name)| known.clone().any(|k| k == *name)).copied();
+    let others = ALIASES
+        .iter()
+        .filter(|(_, name)| known.clone().any(|k| k == *name))
+        .copied();
     let all = known.clone().map(|name| (name, name)).chain(others);
     let nearest = all.min_by_key(|(written, _)| strsim::damerau_levenshtein(&given, written));
     nearest.map_or_else(|| ".".into(), |(_, name)| format!("; the nearest is `{name}`."))
@@ -427,7 +510,9 @@ mod tests {
             TaskInfo {
                 name: "digits".into(),
                 about: "".into(),
-                config: object(json!({"model": "mlp", "hidden": 128, "dropout": 0.5, "flip": false, "seed": 3})),
+                config: object(
+                    json!({"model": "mlp", "hidden": 128, "dropout": 0.5, "flip": false, "seed": 3}),
+                ),
             },
             TaskInfo {
                 name: "gpt".into(),
@@ -473,33 +558,59 @@ mod tests {
             ..NewRun::default()
         };
         assert_eq!(settings.run, expected);
-        assert_eq!((settings.eval_every, settings.checkpoint_every, settings.keep), (50, 0, 1));
-        assert_eq!(of("optimizer=rmsprop alpha=0.9").unwrap().run.optimizer, "rmsprop alpha=0.9");
+        assert_eq!(
+            (settings.eval_every, settings.checkpoint_every, settings.keep),
+            (50, 0, 1)
+        );
+        assert_eq!(
+            of("optimizer=rmsprop alpha=0.9").unwrap().run.optimizer,
+            "rmsprop alpha=0.9"
+        );
         assert_eq!(of("rounds=100").unwrap().run.length, Length::Rounds(100));
         for key in KEYS {
             let message = of(&format!("{}=?", key.name)).unwrap_err().to_string();
-            assert!(message.contains(&format!("{}=? is not possible", key.name)), "{message}");
+            assert!(
+                message.contains(&format!("{}=? is not possible", key.name)),
+                "{message}"
+            );
             assert!(message.contains(key.about), "{message}");
         }
     }
 
     #[test]
     fn momentum_makes_sgd_the_optimizer_of_that_name() {
-        assert_eq!(of("optimizer=sgd momentum=0.8").unwrap().run.optimizer, "momentum momentum=0.8");
+        assert_eq!(
+            of("optimizer=sgd momentum=0.8").unwrap().run.optimizer,
+            "momentum momentum=0.8"
+        );
         assert_eq!(of("optimizer=sgd").unwrap().run.optimizer, "sgd");
-        assert_eq!(of("momentum=0.1 optimizer=nesterov momentum=0.8").unwrap().run.optimizer, "nesterov momentum=0.8");
+        assert_eq!(
+            of("momentum=0.1 optimizer=nesterov momentum=0.8")
+                .unwrap()
+                .run
+                .optimizer,
+            "nesterov momentum=0.8"
+        );
     }
 
     #[test]
     fn task_keys_with_and_without_prefix() {
-        let config = of("model=cnn task.hidden=64 dropout=0 task.flip=true task.seed=5 seed=6").unwrap().run;
+        let config = of("model=cnn task.hidden=64 dropout=0 task.flip=true task.seed=5 seed=6")
+            .unwrap()
+            .run;
         assert_eq!(
             Value::Object(config.task_config),
             json!({"model": "cnn", "hidden": 64, "dropout": 0, "flip": true, "seed": 5})
         );
-        assert_eq!(config.seed, 6, "a run's own key wins over the task's of the same name");
+        assert_eq!(
+            config.seed, 6,
+            "a run's own key wins over the task's of the same name"
+        );
         let message = of("hidden=-1").unwrap_err().to_string();
-        assert!(message.contains("a whole number, at least 0, for example hidden=128"), "{message}");
+        assert!(
+            message.contains("a whole number, at least 0, for example hidden=128"),
+            "{message}"
+        );
         assert!(of("flip=yes").unwrap_err().to_string().contains("true or false"));
         assert!(read(None, &words("layers=2"), Some("gpt"), &tasks()).is_ok());
         assert!(read(None, &words("layers=2"), None, &tasks()).is_err());
@@ -516,22 +627,44 @@ mod tests {
             ("task.modle", "model"),
         ] {
             let message = of(&format!("{given}=1")).unwrap_err().to_string();
-            assert!(message.starts_with(&format!("unknown setting `{given}`; the nearest is `{nearest}`.")), "{message}");
+            assert!(
+                message.starts_with(&format!("unknown setting `{given}`; the nearest is `{nearest}`.")),
+                "{message}"
+            );
             assert!(message.contains("model"), "{message}");
             if !given.starts_with("task.") {
                 assert!(KEYS.iter().all(|key| message.contains(key.name)), "{message}");
             }
         }
         let message = read(None, &[], Some("digit"), &tasks()).unwrap_err().to_string();
-        assert_eq!(message, "there is no task `digit`; the nearest is `digits`. This program knows: digits, gpt.");
+        assert_eq!(
+            message,
+            "there is no task `digit`; the nearest is `digits`. This program knows: digits, gpt."
+        );
     }
 
     #[test]
     fn bad_values_are_errors() {
         for text in [
-            "lr=-1", "lr=nan", "lr=inf", "batch=0", "batch=1.5", "batch=99999999999", "clip=0", "schedule=linear",
-            "schedule=warmup", "codec=int8", "optimizer=adagrad", "epochs=0", "min_peers=0", "keep=0", "seed=-1", "lr",
-            "=3", "epochs=1 rounds=2", "batch=",
+            "lr=-1",
+            "lr=nan",
+            "lr=inf",
+            "batch=0",
+            "batch=1.5",
+            "batch=99999999999",
+            "clip=0",
+            "schedule=linear",
+            "schedule=warmup",
+            "codec=int8",
+            "optimizer=adagrad",
+            "epochs=0",
+            "min_peers=0",
+            "keep=0",
+            "seed=-1",
+            "lr",
+            "=3",
+            "epochs=1 rounds=2",
+            "batch=",
         ] {
             let error = of(text).expect_err(text);
             assert_eq!(error.code(), 2, "{text}");
@@ -556,7 +689,10 @@ mod tests {
         assert_eq!(settings.run.lr, 0.5);
         assert_eq!(settings.run.length, Length::Rounds(10));
         assert_eq!(settings.run.optimizer, "sgd");
-        assert_eq!(Value::Object(settings.run.task_config), json!({"model": "cnn", "hidden": 32}));
+        assert_eq!(
+            Value::Object(settings.run.task_config),
+            json!({"model": "cnn", "hidden": 32})
+        );
         assert_eq!(settings.eval_every, 7);
         assert_eq!(settings.of_run.as_deref(), Some("batch"));
         let named = |text, flag| read(Some(text), &[], flag, &tasks()).map(|s| s.run.task);
@@ -564,7 +700,12 @@ mod tests {
         assert_eq!(named("task = 'gpt'", Some("digits")).unwrap(), "digits");
         assert!(named("batch = ", None).unwrap_err().to_string().contains("TOML"));
         assert!(named("batch = true", None).is_err());
-        assert!(named("bach = 1", None).unwrap_err().to_string().contains("`batch`"));
+        assert!(
+            named("bach = 1", None)
+                .unwrap_err()
+                .to_string()
+                .contains("`batch`")
+        );
         assert!(named("[model]\na = 1", None).is_err());
     }
 }

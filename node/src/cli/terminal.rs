@@ -79,7 +79,9 @@ impl Color {
 /// Columns and rows of the terminal on standard output or error; 80 by 24 where there is none.
 pub fn size() -> (usize, usize) {
     let size = terminal_size::terminal_size().or_else(|| terminal_size::terminal_size_of(io::stderr()));
-    size.map_or((80, 24), |(columns, rows)| (usize::from(columns.0).max(1), usize::from(rows.0).max(1)))
+    size.map_or((80, 24), |(columns, rows)| {
+        (usize::from(columns.0).max(1), usize::from(rows.0).max(1))
+    })
 }
 
 /// Older Windows consoles must be asked to understand escape sequences.

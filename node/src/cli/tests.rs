@@ -11,7 +11,11 @@ struct Parsing;
 impl Node for Parsing {
     fn tasks(&self) -> Vec<TaskInfo> {
         let config = json!({"model": "mlp"}).as_object().unwrap().clone();
-        vec![TaskInfo { name: "digits".into(), about: "handwritten digits".into(), config }]
+        vec![TaskInfo {
+            name: "digits".into(),
+            about: "handwritten digits".into(),
+            config,
+        }]
     }
 
     fn adapters(&self) -> Vec<Adapter> {
@@ -60,8 +64,15 @@ fn every_example_in_the_help_can_be_typed() {
     let mut top = command();
     top.build();
     for command in std::iter::once(&top).chain(top.get_subcommands()) {
-        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        assert!(help.contains("Examples:\n"), "{} has no examples", command.get_name());
+        let help = command
+            .get_after_help()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        assert!(
+            help.contains("Examples:\n"),
+            "{} has no examples",
+            command.get_name()
+        );
         for line in help.lines().filter_map(|line| line.strip_prefix("  annulus ")) {
             let line = line.split("  ").next().unwrap().split(" > ").next().unwrap();
             let parsed = cli(&format!("annulus {line}")).unwrap_or_else(|e| panic!("{line}: {e}"));
@@ -87,21 +98,34 @@ fn train_takes_all_that_scripts_use() {
          --advertise 192.0.2.1:1 --advertise 192.0.2.2:2 optimizer=adam lr=1e-3 batch=64 epochs=5 seed=1 model=cnn",
     )
     .unwrap();
-    let Start::New(run) = options.start else { panic!("{options:?}") };
+    let Start::New(run) = options.start else {
+        panic!("{options:?}")
+    };
     assert_eq!(run.length, Length::Epochs(5));
     assert_eq!(run.task_config["model"], "cnn");
     let local = options.local;
     assert_eq!(local.data.unwrap().to_str(), Some("D"));
     assert_eq!(local.out.to_str(), Some("O"));
-    assert_eq!((local.device.as_str(), local.listen.as_str()), ("cpu", "127.0.0.1:0"));
+    assert_eq!(
+        (local.device.as_str(), local.listen.as_str()),
+        ("cpu", "127.0.0.1:0")
+    );
     assert_eq!(local.advertise, ["192.0.2.1:1", "192.0.2.2:2"]);
-    assert_eq!((local.checkpoint_every, local.keep, local.eval_every), (1000, 3, 0));
+    assert_eq!(
+        (local.checkpoint_every, local.keep, local.eval_every),
+        (1000, 3, 0)
+    );
 }
 
 #[test]
 fn settings_may_stand_anywhere() {
-    for line in ["annulus train lr=0.5 --device cpu batch=8", "annulus train --device cpu lr=0.5 batch=8"] {
-        let Start::New(run) = train(line).unwrap().start else { panic!("{line}") };
+    for line in [
+        "annulus train lr=0.5 --device cpu batch=8",
+        "annulus train --device cpu lr=0.5 batch=8",
+    ] {
+        let Start::New(run) = train(line).unwrap().start else {
+            panic!("{line}")
+        };
         assert_eq!((run.lr, run.batch), (0.5, 8));
     }
 }
@@ -112,7 +136,9 @@ fn a_configuration_file_is_read() {
     std::fs::write(&path, "lr = 0.25\nbatch = 16\n[task]\nmodel = 'cnn'\n").unwrap();
     let options = train(&format!("annulus train --config {} batch=8", path.display()));
     std::fs::remove_file(&path).unwrap();
-    let Start::New(run) = options.unwrap().start else { panic!() };
+    let Start::New(run) = options.unwrap().start else {
+        panic!()
+    };
     assert_eq!((run.lr, run.batch), (0.25, 8));
     assert_eq!(run.task_config["model"], "cnn");
     let error = train("annulus train --config /no/such/file.toml").unwrap_err();
@@ -126,7 +152,12 @@ fn a_resumed_run_keeps_its_settings() {
     assert_eq!(options.start, Start::Resume("R".into()));
     assert_eq!(options.local.out.to_str(), Some("R"));
     assert_eq!(options.local.eval_every, 5);
-    assert!(train("annulus train --resume R lr=1").unwrap_err().to_string().starts_with("`lr` cannot change"));
+    assert!(
+        train("annulus train --resume R lr=1")
+            .unwrap_err()
+            .to_string()
+            .starts_with("`lr` cannot change")
+    );
     assert!(train("annulus train --resume R --task digits").is_err());
 }
 
@@ -134,16 +165,34 @@ fn a_resumed_run_keeps_its_settings() {
 fn join_takes_a_ticket_and_settings_of_its_own() {
     let options = join("annulus join T --device cpu --out O --log-format json keep=7").unwrap();
     assert_eq!((options.ticket.as_str(), options.local.keep), ("T", 7));
-    assert!(join("annulus join T lr=1").unwrap_err().to_string().contains("same on all peers"));
-    assert!(join("annulus join keep=7").unwrap_err().to_string().contains("ticket is missing"));
+    assert!(
+        join("annulus join T lr=1")
+            .unwrap_err()
+            .to_string()
+            .contains("same on all peers")
+    );
+    assert!(
+        join("annulus join keep=7")
+            .unwrap_err()
+            .to_string()
+            .contains("ticket is missing")
+    );
     assert_eq!(join("annulus join").unwrap_err().code(), 2);
 }
 
 #[test]
 fn a_wrong_command_line_is_one_paragraph_that_says_where_to_look() {
     for (line, told, look) in [
-        ("annulus trian", "unrecognized subcommand 'trian'", "annulus --help"),
-        ("annulus train --devise cpu", "unexpected argument '--devise' found; a similar argument exists: '--device'", "annulus train --help"),
+        (
+            "annulus trian",
+            "unrecognized subcommand 'trian'",
+            "annulus --help",
+        ),
+        (
+            "annulus train --devise cpu",
+            "unexpected argument '--devise' found; a similar argument exists: '--device'",
+            "annulus train --help",
+        ),
         ("annulus train --log-format xml", "invalid value 'xml'", "--help"),
         ("annulus join", "<TICKET>", "annulus join --help"),
     ] {
@@ -157,7 +206,10 @@ fn a_wrong_command_line_is_one_paragraph_that_says_where_to_look() {
 fn completions_and_manuals_know_all_commands() {
     let script = String::from_utf8(super::completions::script(clap_complete::Shell::Bash)).unwrap();
     let dir = std::env::temp_dir().join(format!("annulus-cli-man-{}", std::process::id()));
-    super::man::run(super::man::Args { dir: Some(dir.clone()) }).unwrap();
+    super::man::run(super::man::Args {
+        dir: Some(dir.clone()),
+    })
+    .unwrap();
     for command in command().get_subcommands() {
         let name = command.get_name();
         assert!(script.contains(&format!("annulus,{name})")), "{name}");

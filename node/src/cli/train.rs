@@ -107,7 +107,9 @@ pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
         print!("{}", tell_plan(&plan, &options, args.local.log_format));
         return Ok(());
     }
-    output::tell(args.local.log_format, Role::Founder, |sink| node.train(options, sink))
+    output::tell(args.local.log_format, Role::Founder, |sink| {
+        node.train(options, sink)
+    })
 }
 
 /// The options that the arguments mean. Reads the configuration file, if one is named.
@@ -115,10 +117,18 @@ pub fn options(args: &Args, node: &dyn Node) -> Result<TrainOptions, Error> {
     let toml = match &args.config {
         None => None,
         Some(path) => Some(std::fs::read_to_string(path).map_err(|e| {
-            Error::failed(format!("cannot read the configuration {}: {e}. Check the path after --config", path.display()))
+            Error::failed(format!(
+                "cannot read the configuration {}: {e}. Check the path after --config",
+                path.display()
+            ))
         })?),
     };
-    let settings = settings::read(toml.as_deref(), &args.settings, args.task.as_deref(), &node.tasks())?;
+    let settings = settings::read(
+        toml.as_deref(),
+        &args.settings,
+        args.task.as_deref(),
+        &node.tasks(),
+    )?;
     let Some(dir) = &args.resume else {
         let out = PathBuf::from("runs").join(&settings.run.task);
         return Ok(TrainOptions {
@@ -166,21 +176,50 @@ fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
     }
     let mut lines = Vec::new();
     if let (Some(run), Some(rounds)) = (run, rounds) {
-        lines.push(("task", format!("{}, {} samples", run.task, human::grouped(plan.samples))));
-        lines.push(("rounds", format!("{} of {} samples", human::grouped(rounds), human::grouped(run.batch.into()))));
+        lines.push((
+            "task",
+            format!("{}, {} samples", run.task, human::grouped(plan.samples)),
+        ));
+        lines.push((
+            "rounds",
+            format!(
+                "{} of {} samples",
+                human::grouped(rounds),
+                human::grouped(run.batch.into())
+            ),
+        ));
         lines.push(("optimizer", format!("{}, lr={}", run.optimizer, run.lr)));
     }
     lines.push(("device", plan.device.clone()));
-    lines.push(("parameters", format!("{} in {}", human::grouped(parameters), human::plural(plan.tensors, "tensor"))));
+    lines.push((
+        "parameters",
+        format!(
+            "{} in {}",
+            human::grouped(parameters),
+            human::plural(plan.tensors, "tensor")
+        ),
+    ));
     lines.push((
         "memory",
-        format!("{} on each peer ({} of it shared state), apart from activations", size(memory), size(state)),
+        format!(
+            "{} on each peer ({} of it shared state), apart from activations",
+            size(memory),
+            size(state)
+        ),
     ));
     lines.push((
         "traffic",
-        format!("each peer sends per round: {} of 2 peers, {} of 4, {} of 8", size(sent(2)), size(sent(4)), size(sent(8))),
+        format!(
+            "each peer sends per round: {} of 2 peers, {} of 4, {} of 8",
+            size(sent(2)),
+            size(sent(4)),
+            size(sent(8))
+        ),
     ));
-    lines.iter().map(|(name, text)| format!("{name:<11}{text}\n")).collect()
+    lines
+        .iter()
+        .map(|(name, text)| format!("{name:<11}{text}\n"))
+        .collect()
 }
 
 fn size(bytes: u64) -> String {
@@ -191,7 +230,9 @@ fn size(bytes: u64) -> String {
 fn rounds(run: &NewRun, samples: u64) -> u64 {
     match run.length {
         Length::Rounds(rounds) => rounds,
-        Length::Epochs(epochs) => epochs.saturating_mul(samples).div_ceil(u64::from(run.batch).max(1)),
+        Length::Epochs(epochs) => epochs
+            .saturating_mul(samples)
+            .div_ceil(u64::from(run.batch).max(1)),
     }
 }
 
@@ -201,7 +242,13 @@ mod tests {
 
     #[test]
     fn a_plan_adds_up() {
-        let plan = Plan { device: "CPU".into(), parameters: 101_770, tensors: 4, slots: 2, samples: 60_000 };
+        let plan = Plan {
+            device: "CPU".into(),
+            parameters: 101_770,
+            tensors: 4,
+            slots: 2,
+            samples: 60_000,
+        };
         let local = LocalArgs {
             data: None,
             out: None,
@@ -214,7 +261,11 @@ mod tests {
             None,
             &["codec=f16".into()],
             None,
-            &[super::super::node::TaskInfo { name: "digits".into(), about: String::new(), config: Default::default() }],
+            &[super::super::node::TaskInfo {
+                name: "digits".into(),
+                about: String::new(),
+                config: Default::default(),
+            }],
         )
         .unwrap();
         let options = TrainOptions {
@@ -232,7 +283,8 @@ mod tests {
              memory     2.04 MB on each peer (1.22 MB of it shared state), apart from activations\n\
              traffic    each peer sends per round: 204 kB of 2 peers, 305 kB of 4, 356 kB of 8\n"
         );
-        let json: serde_json::Value = serde_json::from_str(&tell_plan(&plan, &options, LogFormat::Json)).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&tell_plan(&plan, &options, LogFormat::Json)).unwrap();
         assert_eq!(json["rounds"], 4688);
         assert_eq!(json["round_bytes"]["2"], 203_540);
         assert_eq!(json["state_bytes"], 3 * 4 * 101_770);

@@ -178,10 +178,7 @@ fn read_file<const D: usize>(path: &Path) -> Result<([usize; D], Vec<u8>), DataE
 }
 
 /// Reads header and elements, and checks that nothing is missing or left over.
-fn parse<const D: usize>(
-    path: &Path,
-    mut reader: impl Read,
-) -> Result<([usize; D], Vec<u8>), DataError> {
+fn parse<const D: usize>(path: &Path, mut reader: impl Read) -> Result<([usize; D], Vec<u8>), DataError> {
     let mut head = [0; 4];
     read_header(path, &mut reader, &mut head)?;
     if head != [0, 0, UNSIGNED_BYTE, D as u8] {
@@ -234,9 +231,7 @@ fn parse<const D: usize>(
 }
 
 fn read_header(path: &Path, reader: &mut impl Read, bytes: &mut [u8]) -> Result<(), DataError> {
-    reader
-        .read_exact(bytes)
-        .map_err(|source| damaged(path, &source))
+    reader.read_exact(bytes).map_err(|source| damaged(path, &source))
 }
 
 /// An error while reading the content: a truncated file, or a gzip stream that is not one.
@@ -321,10 +316,7 @@ mod tests {
         let folder = Folder::new("both");
         folder.put("train-images-idx3-ubyte", &idx(&[2, 2, 1], &[1, 2, 3, 4]));
         folder.put("train-labels.idx1-ubyte", &idx(&[2], &[7, 8]));
-        folder.put(
-            "t10k-images-idx3-ubyte.gz",
-            &gzip(&idx(&[1, 2, 1], &[5, 6])),
-        );
+        folder.put("t10k-images-idx3-ubyte.gz", &gzip(&idx(&[1, 2, 1], &[5, 6])));
         folder.put("t10k-labels-idx1-ubyte.gz", &gzip(&idx(&[1], &[9])));
         let split = read_folder(&folder.0).unwrap();
         assert_eq!(split.train.labels, [7, 8]);
@@ -430,11 +422,7 @@ mod tests {
     fn hostile_headers_allocate_nothing() {
         let folder = Folder::new("hostile");
         folder.put("labels", &idx(&[5], &[0; 5]));
-        for dimensions in [
-            [u32::MAX, u32::MAX, u32::MAX],
-            [1 << 30, 1, 1 << 1],
-            [0, 28, 28],
-        ] {
+        for dimensions in [[u32::MAX, u32::MAX, u32::MAX], [1 << 30, 1, 1 << 1], [0, 28, 28]] {
             folder.put("images", &idx(&dimensions, &[]));
             assert!(problem(&folder).contains("its header claims"));
         }

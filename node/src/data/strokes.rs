@@ -52,10 +52,7 @@ pub fn draw_one(seed: u64, index: u64) -> ([u8; SIDE * SIDE], u8) {
     }
     for _ in 0..rng.below(STRAY_STROKES + 1) {
         let from = [rng.between(0.0, 28.0), rng.between(0.0, 28.0)];
-        let to = [
-            from[0] + rng.between(-6.0, 6.0),
-            from[1] + rng.between(-6.0, 6.0),
-        ];
+        let to = [from[0] + rng.between(-6.0, 6.0), from[1] + rng.between(-6.0, 6.0)];
         let (pen, ink) = (rng.between(0.4, 1.0), rng.between(0.4, 1.0));
         canvas.line(&[from, to], pen, ink);
     }
@@ -305,9 +302,7 @@ mod tests {
     fn the_pictures_are_the_same_everywhere_and_for_ever() {
         let split = draw(1, 300, 100);
         let mut hasher = blake3::Hasher::new();
-        hasher
-            .update(&split.train.pixels)
-            .update(&split.test.pixels);
+        hasher.update(&split.train.pixels).update(&split.test.pixels);
         let pinned = "PINNED";
         assert_eq!(hasher.finalize().to_hex().as_str(), pinned);
     }

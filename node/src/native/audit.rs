@@ -2,8 +2,8 @@
 //!
 //! Samples are counted here a second time, as sets of positions and without the ledger's own sums.
 
-use super::run_dir::{CheckpointError, RunDir};
 use super::ledger_file::{Entry, advance};
+use super::run_dir::{CheckpointError, RunDir};
 use crate::replay::front;
 use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, Round};

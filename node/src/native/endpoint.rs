@@ -83,15 +83,11 @@ impl Shared {
     }
 
     fn links(&self) -> MutexGuard<'_, HashMap<PeerId, Arc<Wire>>> {
-        self.links
-            .lock()
-            .expect("nobody panics while holding the links")
+        self.links.lock().expect("nobody panics while holding the links")
     }
 
     fn dials(&self) -> MutexGuard<'_, HashMap<PeerId, watch::Receiver<()>>> {
-        self.dials
-            .lock()
-            .expect("nobody panics while holding the dials")
+        self.dials.lock().expect("nobody panics while holding the dials")
     }
 
     /// Accepts connections until the endpoint fails or is closed.
@@ -146,21 +142,10 @@ impl Shared {
     }
 
     /// The acceptor's side of a handshake, up to the decision. `None` if the peer only wanted the manifest.
-    async fn greet(
-        &self,
-        connection: &Connection,
-        peer: PeerId,
-    ) -> Result<Option<Newcomer>, Refusal> {
+    async fn greet(&self, connection: &Connection, peer: PeerId) -> Result<Option<Newcomer>, Refusal> {
         let (hello, mut send, recv) = listen(&self.me, connection, peer).await?;
         if hello.purpose == Purpose::Manifest {
-            welcome(
-                &self.me,
-                connection,
-                peer,
-                Some(&self.config.manifest),
-                &mut send,
-            )
-            .await?;
+            welcome(&self.me, connection, peer, Some(&self.config.manifest), &mut send).await?;
             // The peer closes when it has read all.
             connection.closed().await;
             return Ok(None);
@@ -190,10 +175,7 @@ impl Shared {
             None => {}
         }
         welcome(&self.me, connection, peer, None, &mut send).await?;
-        let bulk = connection
-            .accept_bi()
-            .await
-            .map_err(|_| Refusal::BadHandshake)?;
+        let bulk = connection.accept_bi().await.map_err(|_| Refusal::BadHandshake)?;
         Ok(Some(Newcomer {
             wire: self.wire(connection, peer, false, hello.instance),
             streams: Streams {
@@ -262,13 +244,7 @@ impl Shared {
         })
     }
 
-    fn wire(
-        &self,
-        connection: &Connection,
-        peer: PeerId,
-        dialled_by_us: bool,
-        instance: u64,
-    ) -> Arc<Wire> {
+    fn wire(&self, connection: &Connection, peer: PeerId, dialled_by_us: bool, instance: u64) -> Arc<Wire> {
         Wire::new(
             connection.clone(),
             peer,
@@ -287,9 +263,7 @@ impl Shared {
         } = newcomer;
         let old = {
             let mut links = self.links();
-            if !wire.dialled_by_us
-                && !links.contains_key(&wire.peer)
-                && links.len() >= self.config.max_peers
+            if !wire.dialled_by_us && !links.contains_key(&wire.peer) && links.len() >= self.config.max_peers
             {
                 return Err(Refusal::TooManyPeers);
             }
@@ -421,10 +395,7 @@ mod tests {
             (true, false, true, Verdict::Replace),
             (false, false, false, Verdict::Replace),
         ] {
-            assert_eq!(
-                judge(old_dialled_by_us, same_instance, we_are_smaller),
-                expected
-            );
+            assert_eq!(judge(old_dialled_by_us, same_instance, we_are_smaller), expected);
         }
     }
 }

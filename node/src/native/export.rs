@@ -2,8 +2,8 @@
 //!
 //! It must not know what the model is: names and shapes come from the manifest.
 
-use super::run_dir::{CheckpointError, RunDir};
 use super::files::write_atomic;
+use super::run_dir::{CheckpointError, RunDir};
 use super::state_file::{Label, params_header, write_vector};
 use annulus_core::id::{Digest, Round};
 use std::io::Write;

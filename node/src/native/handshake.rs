@@ -110,10 +110,7 @@ pub(super) async fn listen(
     connection: &Connection,
     dialler: PeerId,
 ) -> Result<(Hello, SendStream, RecvStream), Refusal> {
-    let (send, mut recv) = connection
-        .accept_bi()
-        .await
-        .map_err(|_| Refusal::BadHandshake)?;
+    let (send, mut recv) = connection.accept_bi().await.map_err(|_| Refusal::BadHandshake)?;
     let hello: Hello = read_message(&mut recv, MAX_HELLO)
         .await
         .map_err(|unread| match unread {
@@ -163,10 +160,7 @@ pub(super) async fn welcome(
 
 /// Closes a connection with the reason, as a code for programs and as text for people with other releases.
 pub(super) fn refuse(connection: &Connection, refusal: Refusal) {
-    connection.close(
-        VarInt::from_u32(refusal.code()),
-        refusal.to_string().as_bytes(),
-    );
+    connection.close(VarInt::from_u32(refusal.code()), refusal.to_string().as_bytes());
 }
 
 /// What a connection that broke during a dial means.
@@ -180,17 +174,13 @@ pub(super) fn dial_error(error: ConnectionError) -> DialError {
                 None => DialError::Broken("the peer is shutting down".to_owned()),
             }
         }
-        ConnectionError::ConnectionClosed(close)
-            if u64::from(close.error_code) == NO_COMMON_PROTOCOL =>
-        {
+        ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) == NO_COMMON_PROTOCOL => {
             DialError::Refused(Refusal::AnotherVersion)
         }
         ConnectionError::ConnectionClosed(close)
             if close.error_code == quinn::TransportErrorCode::CONNECTION_REFUSED =>
         {
-            DialError::Unreachable(
-                "turned away, as it is shutting down or too many knock at once".to_owned(),
-            )
+            DialError::Unreachable("turned away, as it is shutting down or too many knock at once".to_owned())
         }
         ConnectionError::VersionMismatch => DialError::Refused(Refusal::AnotherVersion),
         ConnectionError::TimedOut => DialError::Unreachable("no answer".to_owned()),
@@ -235,9 +225,7 @@ fn proof(
 }
 
 fn bounded(mut addresses: Vec<String>) -> Vec<String> {
-    addresses.retain(|address| {
-        address.len() <= MAX_ADDRESS && address.chars().all(|c| c.is_ascii_graphic())
-    });
+    addresses.retain(|address| address.len() <= MAX_ADDRESS && address.chars().all(|c| c.is_ascii_graphic()));
     addresses.truncate(MAX_ADDRESSES);
     addresses
 }
@@ -261,15 +249,11 @@ enum Unread {
 /// Reads one message of at most `max` bytes; memory grows with what arrives, not with what is announced.
 async fn read_message<T: DeserializeOwned>(recv: &mut RecvStream, max: usize) -> Result<T, Unread> {
     let mut head = [0; 6];
-    recv.read_exact(&mut head[..2])
-        .await
-        .map_err(|_| Unread::Lost)?;
+    recv.read_exact(&mut head[..2]).await.map_err(|_| Unread::Lost)?;
     if u16::from_le_bytes([head[0], head[1]]) != VERSION {
         return Err(Unread::Version);
     }
-    recv.read_exact(&mut head[2..])
-        .await
-        .map_err(|_| Unread::Lost)?;
+    recv.read_exact(&mut head[2..]).await.map_err(|_| Unread::Lost)?;
     let len = u32::from_le_bytes([head[2], head[3], head[4], head[5]]) as usize;
     if len > max {
         return Err(Unread::Garbled);

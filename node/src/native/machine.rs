@@ -2,9 +2,12 @@
 
 use super::participant;
 use crate::cli::node::{Adapter, Failure, Node, Plan, Sink, TaskInfo};
+use crate::cli::{eval, replay};
 use crate::device;
+use crate::native::recompute::{Progress, Report};
 use crate::options::{JoinOptions, TrainOptions};
 use crate::recipe::Recipe;
+use crate::task::Eval;
 
 /// This machine, and the tasks that the program knows.
 pub struct Machine {
@@ -19,8 +22,13 @@ impl Machine {
 
     /// Waits for a participant's end. One thread serves links and protocol: more of them would only hand
     /// frames to each other.
-    fn block_on<F: Future<Output = Result<(), participant::Error>>>(&self, participant: F) -> Result<(), Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    fn block_on<F: Future<Output = Result<(), participant::Error>>>(
+        &self,
+        participant: F,
+    ) -> Result<(), Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         Ok(runtime.block_on(participant)?)
     }
 }
@@ -41,7 +49,12 @@ impl Node for Machine {
             .map(|adapter| Adapter {
                 device: format!("gpu:{}", adapter.number),
                 software: adapter.is_software(),
-                limits: adapter.limits.list().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+                limits: adapter
+                    .limits
+                    .list()
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .collect(),
                 name: adapter.name,
                 backend: adapter.api,
             })
@@ -61,6 +74,27 @@ impl Node for Machine {
 
     fn train(&self, options: TrainOptions, sink: Sink<'_>) -> Result<(), Failure> {
         self.block_on(participant::train(options, &self.recipes, sink))
+    }
+
+    fn eval(&self, args: &eval::Args) -> Result<(u64, Eval), Failure> {
+        Ok(participant::evaluate(
+            &args.dir,
+            args.data.as_deref(),
+            &args.device,
+            &self.recipes,
+        )?)
+    }
+
+    fn replay(&self, args: &replay::Args, progress: &mut dyn FnMut(&Progress)) -> Result<Report, Failure> {
+        let data = args.data.as_deref();
+        participant::replay(
+            &args.dir,
+            data,
+            &args.device,
+            args.tolerance,
+            &self.recipes,
+            progress,
+        )
     }
 
     fn join(&self, options: JoinOptions, sink: Sink<'_>) -> Result<(), Failure> {

@@ -1,9 +1,10 @@
 //! One participant from start to end: puts task, device, link, peer and disk together and runs the loop.
 
 use super::checkpoint::Writer;
-use super::run_dir::{CheckpointError, RunDir};
 use super::identity::{Identity, IdentityError};
 use super::quic::{QuicConfig, QuicLink, StartError, fetch_manifest, own_addresses};
+use super::recompute::{Progress, Report, recompute};
+use super::run_dir::{CheckpointError, RunDir};
 use super::scribe::{Scribe, Written};
 use super::ticket::{Secret, Ticket, TicketError};
 use super::workers::{Report, Workers};
@@ -21,13 +22,11 @@ use annulus_core::ledger::Member;
 use annulus_core::optim::{OptimError, Optimizer, Schedule};
 use annulus_core::peer::{Change, Commit, Event as PeerEvent};
 use annulus_core::shuffle::Shuffle;
-use annulus_core::{
-    Contact, Digest, Exit, Input, Manifest, Peer, PeerId, Round, Settings, State, Time,
-};
-use std::collections::BTreeMap;
+use annulus_core::{Contact, Digest, Exit, Input, Manifest, Peer, PeerId, Round, Settings, State, Time};
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,6 +87,8 @@ pub enum Error {
     },
     /// The model here is not the run's.
     OtherModel,
+    /// The task has no data to evaluate on.
+    NothingHeldOut(String),
     /// The run directory.
     Checkpoint(CheckpointError),
     /// No contribution was finite.
@@ -134,6 +135,7 @@ impl fmt::Display for Error {
                 "this program builds another model from the run's settings than its founder did. Use the same version \
                  of the program on all peers",
             ),
+            Self::NothingHeldOut(task) => write!(f, "the task {task} holds no data out, so there is nothing to evaluate on"),
             Self::Checkpoint(error) => write!(f, "{error}"),
             Self::NotFinite { round, dir, why } => {
                 write!(f, "the training has diverged: after round {round} no member's contribution was finite")?;
@@ -180,7 +182,9 @@ pub async fn train(options: TrainOptions, recipes: &[Recipe], sink: Sink<'_>) ->
         Start::Resume(dir) => {
             let (writer, loaded) = Writer::open(&dir)?;
             for message in &loaded.warnings {
-                sink(Event::Warning { message: message.clone() });
+                sink(Event::Warning {
+                    message: message.clone(),
+                });
             }
             let kit = Kit::of(&loaded.manifest, &local, recipes)?;
             (loaded.manifest.clone(), kit, Some((writer, loaded)))
@@ -190,10 +194,17 @@ pub async fn train(options: TrainOptions, recipes: &[Recipe], sink: Sink<'_>) ->
     let secret = Secret::generate();
     let (link, settings) = listen(&local, &manifest, secret)?;
     let peer_id = settings.me;
-    let ticket = Ticket { addrs: dialable(&settings.contact), run: manifest.run_id(), secret }.to_string();
+    let ticket = Ticket {
+        addrs: dialable(&settings.contact),
+        run: manifest.run_id(),
+        secret,
+    }
+    .to_string();
     sink(ready(peer_id, &manifest, &ticket, &kit));
     if let Some(message) = &kit.device.note {
-        sink(Event::Warning { message: message.clone() });
+        sink(Event::Warning {
+            message: message.clone(),
+        });
     }
     let start = Instant::now();
     let (peer, writer) = match from {
@@ -229,12 +240,25 @@ pub async fn join(options: JoinOptions, recipes: &[Recipe], sink: Sink<'_>) -> R
     }
     let kit = Kit::of(&manifest, &local, recipes)?;
     let (link, settings) = listen(&local, &manifest, ticket.secret)?;
-    let own = Ticket { addrs: dialable(&settings.contact), ..ticket.clone() }.to_string();
+    let own = Ticket {
+        addrs: dialable(&settings.contact),
+        ..ticket.clone()
+    }
+    .to_string();
     sink(ready(settings.me, &manifest, &own, &kit));
     if let Some(message) = &kit.device.note {
-        sink(Event::Warning { message: message.clone() });
+        sink(Event::Warning {
+            message: message.clone(),
+        });
     }
-    let contact = Contact(ticket.addrs.iter().take(Contact::LIMIT).map(ToString::to_string).collect());
+    let contact = Contact(
+        ticket
+            .addrs
+            .iter()
+            .take(Contact::LIMIT)
+            .map(ToString::to_string)
+            .collect(),
+    );
     let start = Instant::now();
     let peer = Peer::join(manifest.clone(), settings, sponsor, &contact, Time(0));
     let init = kit.worker.init();
@@ -260,6 +284,54 @@ pub fn plan(options: &TrainOptions, recipes: &[Recipe]) -> Result<(Manifest, Str
     Ok((manifest, kit.worker.device_name().to_owned()))
 }
 
+/// Evaluates the newest checkpoint of a run's folder.
+pub fn evaluate(
+    dir: &Path,
+    data: Option<&Path>,
+    device: &str,
+    recipes: &[Recipe],
+) -> Result<(Round, Eval), Error> {
+    let loaded = RunDir::open(dir)?.load_latest()?;
+    let mut kit = Kit::on(&loaded.manifest, data, device, recipes)?;
+    let eval = kit.worker.evaluate(&loaded.state.params)?;
+    eval.map(|eval| (loaded.head.round, eval))
+        .ok_or(Error::NothingHeldOut(loaded.manifest.task))
+}
+
+/// Recomputes the run in a folder from its ledger.
+pub fn replay(
+    dir: &Path,
+    data: Option<&Path>,
+    device: &str,
+    tolerance: f32,
+    recipes: &[Recipe],
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Report, Box<dyn std::error::Error + Send + Sync>> {
+    let dir = RunDir::open(dir)?;
+    let mut kit = Kit::on(dir.manifest(), data, device, recipes)?;
+    let shuffle = shuffle(dir.manifest());
+    let contribute = |params: &[f32], positions: &[Range<u64>]| {
+        let samples: Vec<u64> = positions
+            .iter()
+            .cloned()
+            .flatten()
+            .map(|p| shuffle.index(p))
+            .collect();
+        kit.worker
+            .contribute(params.to_vec(), &samples)
+            .map(|made| made.gradient)
+    };
+    Ok(recompute(&dir, tolerance, contribute, progress)?)
+}
+
+fn shuffle(manifest: &Manifest) -> Shuffle {
+    let samples = NonZeroU64::new(manifest.samples).expect("a checked manifest");
+    Shuffle {
+        seed: manifest.seed,
+        samples,
+    }
+}
+
 /// What computes.
 struct Kit {
     device: OpenDevice,
@@ -270,37 +342,62 @@ struct Kit {
 impl Kit {
     /// For a run that exists: checks that data and model here are the run's.
     fn of(manifest: &Manifest, local: &Local, recipes: &[Recipe]) -> Result<Self, Error> {
+        Self::on(manifest, local.data.as_deref(), &local.device, recipes)
+    }
+
+    fn on(manifest: &Manifest, data: Option<&Path>, device: &str, recipes: &[Recipe]) -> Result<Self, Error> {
         let recipe = find(recipes, &manifest.task)?;
         let hint = Path::new(&manifest.data_hint);
         let hint = (!manifest.data_hint.is_empty() && hint.exists()).then_some(hint);
-        let data = local.data.as_deref().or(hint);
+        let data = data.or(hint);
         if data.is_none() && !manifest.data_hint.is_empty() {
             let found = Digest([0; 32]);
-            return Err(Error::OtherData { wanted: manifest.data, found, hint: manifest.data_hint.clone() });
+            return Err(Error::OtherData {
+                wanted: manifest.data,
+                found,
+                hint: manifest.data_hint.clone(),
+            });
         }
         let loaded = (recipe.load)(&manifest.task_config, data)?;
         if loaded.data != manifest.data {
             let (wanted, found) = (manifest.data, loaded.data);
-            return Err(Error::OtherData { wanted, found, hint: manifest.data_hint.clone() });
+            return Err(Error::OtherData {
+                wanted,
+                found,
+                hint: manifest.data_hint.clone(),
+            });
         }
-        let kit = Self::new(&loaded, local, manifest.seed, manifest.micro_batch)?;
+        let kit = Self::new(&loaded, device, manifest.seed, manifest.micro_batch)?;
         if *kit.worker.layout() != manifest.layout {
             return Err(Error::OtherModel);
         }
         Ok(kit)
     }
 
-    fn new(loaded: &Loaded, local: &Local, seed: u64, micro_batch: u32) -> Result<Self, Error> {
-        let device = device::open(local.device.parse::<DeviceChoice>()?)?;
-        let maker = loaded.maker(device.clone(), TrainerOptions { seed, micro_batch: micro_batch as usize });
-        Ok(Self { worker: maker()?, device, maker })
+    fn new(loaded: &Loaded, device: &str, seed: u64, micro_batch: u32) -> Result<Self, Error> {
+        let device = device::open(device.parse::<DeviceChoice>()?)?;
+        let maker = loaded.maker(
+            device.clone(),
+            TrainerOptions {
+                seed,
+                micro_batch: micro_batch as usize,
+            },
+        );
+        Ok(Self {
+            worker: maker()?,
+            device,
+            maker,
+        })
     }
 }
 
 fn find<'a>(recipes: &'a [Recipe], name: &str) -> Result<&'a Recipe, Error> {
     let known = || recipes.iter().map(|r| r.name).collect();
     let found = recipes.iter().find(|r| r.name == name);
-    found.ok_or_else(|| Error::UnknownTask { name: name.into(), known: known() })
+    found.ok_or_else(|| Error::UnknownTask {
+        name: name.into(),
+        known: known(),
+    })
 }
 
 /// A new run's manifest, and what computes.
@@ -308,15 +405,21 @@ fn prepare(run: &NewRun, local: &Local, recipes: &[Recipe]) -> Result<(Kit, Mani
     let recipe = find(recipes, &run.task)?;
     let mut config = (recipe.defaults)();
     config.extend(run.task_config.clone());
-    let loaded = (recipe.load)(&serde_json::Value::Object(config).to_string(), local.data.as_deref())?;
-    let kit = Kit::new(&loaded, local, run.seed, run.micro_batch)?;
+    let loaded = (recipe.load)(
+        &serde_json::Value::Object(config).to_string(),
+        local.data.as_deref(),
+    )?;
+    let kit = Kit::new(&loaded, &local.device, run.seed, run.micro_batch)?;
     let target = match run.length {
         Length::Epochs(n) => n.saturating_mul(loaded.samples),
         Length::Rounds(n) => n.saturating_mul(u64::from(run.batch)),
     };
     let steps = target.div_ceil(u64::from(run.batch.max(1)));
     let data_hint = match &local.data {
-        Some(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string(),
+        Some(path) => std::path::absolute(path)
+            .unwrap_or_else(|_| path.clone())
+            .display()
+            .to_string(),
         None => String::new(),
     };
     let manifest = Manifest {
@@ -335,7 +438,11 @@ fn prepare(run: &NewRun, local: &Local, recipes: &[Recipe]) -> Result<(Kit, Mani
         schedule: match run.schedule {
             options::Schedule::Constant => Schedule::Constant,
             options::Schedule::Warmup => Schedule::Warmup { steps: run.warmup },
-            options::Schedule::Cosine => Schedule::Cosine { warmup: run.warmup, total: steps, floor: 0.1 },
+            options::Schedule::Cosine => Schedule::Cosine {
+                warmup: run.warmup,
+                total: steps,
+                floor: 0.1,
+            },
         },
         clip: run.clip,
         codec: match run.codec {
@@ -358,7 +465,9 @@ fn listen(local: &Local, manifest: &Manifest, secret: Secret) -> Result<(QuicLin
     }
     let config = QuicConfig::new(manifest.run_id(), secret, manifest.encode().into());
     let mut link = QuicLink::start(&identity, QuicConfig { listen, ..config })?;
-    let own = own_addresses(link.local_addr()).into_iter().map(|a| a.to_string());
+    let own = own_addresses(link.local_addr())
+        .into_iter()
+        .map(|a| a.to_string());
     let mut addresses = local.advertise.clone();
     addresses.extend(own);
     addresses.truncate(Contact::LIMIT);
@@ -368,14 +477,23 @@ fn listen(local: &Local, manifest: &Manifest, secret: Secret) -> Result<(QuicLin
 }
 
 fn resolve(text: &str) -> Result<SocketAddr, Error> {
-    let error = |why: String| Error::Address { text: text.into(), why };
+    let error = |why: String| Error::Address {
+        text: text.into(),
+        why,
+    };
     let mut found = text.to_socket_addrs().map_err(|e| error(e.to_string()))?;
-    found.next().ok_or_else(|| error("the name has no address".into()))
+    found
+        .next()
+        .ok_or_else(|| error("the name has no address".into()))
 }
 
 /// A contact's addresses as a ticket holds them.
 fn dialable(contact: &Contact) -> Vec<SocketAddr> {
-    contact.0.iter().filter_map(|text| text.to_socket_addrs().ok()?.next()).collect()
+    contact
+        .0
+        .iter()
+        .filter_map(|text| text.to_socket_addrs().ok()?.next())
+        .collect()
 }
 
 fn ready(me: PeerId, manifest: &Manifest, ticket: &str, kit: &Kit) -> Event {
@@ -405,9 +523,9 @@ struct Running<'a> {
     last_loss: f32,
     last_eval: Option<(Round, Eval)>,
     refused: Option<WorkerError>,
-    /// Members seen, so that the ready line of a newcomer names them.
     failure: Option<Error>,
-    synced: BTreeMap<Round, u64>,
+    /// Percent of the state that was last told.
+    synced: Option<u64>,
 }
 
 impl<'a> Running<'a> {
@@ -424,8 +542,7 @@ impl<'a> Running<'a> {
     ) -> Self {
         let (to_loop, reports) = unbounded_channel();
         let (to_us, written) = unbounded_channel();
-        let samples = NonZeroU64::new(manifest.samples).expect("a checked manifest");
-        let shuffle = Shuffle { seed: manifest.seed, samples };
+        let shuffle = shuffle(&manifest);
         let keep = local.keep as usize;
         Self {
             driver: Driver::new(peer, link, shuffle),
@@ -441,7 +558,7 @@ impl<'a> Running<'a> {
             last_eval: None,
             refused: None,
             failure: None,
-            synced: BTreeMap::new(),
+            synced: None,
         }
     }
 
@@ -455,7 +572,11 @@ impl<'a> Running<'a> {
         if exit == Exit::NotFinite {
             let round = self.driver.peer().head().round;
             let why = self.refused.take();
-            self.failure.get_or_insert(Error::NotFinite { round, dir: self.local.out.clone(), why });
+            self.failure.get_or_insert(Error::NotFinite {
+                round,
+                dir: self.local.out.clone(),
+                why,
+            });
         }
         self.close().await
     }
@@ -467,7 +588,11 @@ impl<'a> Running<'a> {
         loop {
             while let Some(todo) = self.driver.next_todo() {
                 match todo {
-                    Todo::Compute { round, samples, buffer } => self.workers.contribute(round, samples, buffer),
+                    Todo::Compute {
+                        round,
+                        samples,
+                        buffer,
+                    } => self.workers.contribute(round, samples, buffer),
                     Todo::Event(event) => self.tell(event),
                     Todo::Exit(exit) => return exit,
                 }
@@ -515,7 +640,11 @@ impl<'a> Running<'a> {
             Report::Failed(why) => self.fail(why.into()),
             Report::Evaluated(round, Ok(Some(eval))) => {
                 self.last_eval = Some((round, eval));
-                (self.sink)(Event::Eval { round, loss: eval.loss, accuracy: eval.accuracy });
+                (self.sink)(Event::Eval {
+                    round,
+                    loss: eval.loss,
+                    accuracy: eval.accuracy,
+                });
             }
             Report::Evaluated(_, Ok(None)) => {}
             Report::Evaluated(_, Err(why)) => self.warn(format!("the evaluation failed: {why}")),
@@ -554,12 +683,17 @@ impl<'a> Running<'a> {
                     Change::Failed => events::Change::Failed,
                     Change::Evicted => events::Change::Evicted,
                 };
-                (self.sink)(Event::Member { peer: peer.to_hex(), change, round, reason: reason.into() });
+                (self.sink)(Event::Member {
+                    peer: peer.to_hex(),
+                    change,
+                    round,
+                    reason: reason.into(),
+                });
             }
             PeerEvent::Syncing { bytes, total, round } => {
                 // A line for each percent is enough.
                 let percent = bytes * 100 / total.max(1);
-                if self.synced.insert(0, percent) != Some(percent) {
+                if self.synced.replace(percent) != Some(percent) {
                     (self.sink)(Event::Sync { bytes, total, round });
                 }
             }
@@ -568,7 +702,12 @@ impl<'a> Running<'a> {
                 let (me, round) = (self.me(), peer.head().round);
                 self.scribe.begin(peer.head().clone(), peer.state().clone());
                 let reason = String::new();
-                (self.sink)(Event::Member { peer: me.to_hex(), change: events::Change::Joined, round, reason });
+                (self.sink)(Event::Member {
+                    peer: me.to_hex(),
+                    change: events::Change::Joined,
+                    round,
+                    reason,
+                });
             }
             PeerEvent::Continued => {
                 let founder: Member = self.driver.peer().head().members[0].clone();
@@ -579,9 +718,16 @@ impl<'a> Running<'a> {
                 let round = self.driver.peer().head().round;
                 let peer = self.me().to_hex();
                 let change = events::Change::Evicted;
-                (self.sink)(Event::Member { peer, change, round, reason: reason.into() });
+                (self.sink)(Event::Member {
+                    peer,
+                    change,
+                    round,
+                    reason: reason.into(),
+                });
                 if lost > 0 {
-                    self.warn(format!("{lost} samples that this side had counted are lost: the other side counts more"));
+                    self.warn(format!(
+                        "{lost} samples that this side had counted are lost: the other side counts more"
+                    ));
                 }
             }
             PeerEvent::NotFinite { .. } => {}
@@ -605,7 +751,12 @@ impl<'a> Running<'a> {
         let event = Event::Round(events::Round {
             round,
             view: format!("{:016x}", commit.view.id),
-            members: members.map(|h| events::Share { peer: h.peer.to_hex(), weight: h.weight.into() }).collect(),
+            members: members
+                .map(|h| events::Share {
+                    peer: h.peer.to_hex(),
+                    weight: h.weight.into(),
+                })
+                .collect(),
             loss: self.last_loss,
             digest: commit.digest.to_hex(),
             samples: commit.record.weight(),
@@ -622,7 +773,9 @@ impl<'a> Running<'a> {
         let peer = self.driver.peer();
         if due(self.local.checkpoint_every) && !self.scribe.save(peer.head(), peer.state(), commit.digest) {
             let every = self.local.checkpoint_every;
-            self.warn(format!("the disk is slower than checkpoint_every={every}: this checkpoint is left out"));
+            self.warn(format!(
+                "the disk is slower than checkpoint_every={every}: this checkpoint is left out"
+            ));
         }
         if due(self.local.eval_every) {
             let params = &self.driver.peer().state().params;

@@ -123,10 +123,7 @@ impl fmt::Display for StartError {
                 "cannot listen on {addr}: {error}. Name an address of this machine, or [::] or 0.0.0.0 for all"
             ),
             Self::ManifestTooLong(bytes) => {
-                write!(
-                    f,
-                    "the manifest has {bytes} bytes, {MAX_MANIFEST} are allowed"
-                )
+                write!(f, "the manifest has {bytes} bytes, {MAX_MANIFEST} are allowed")
             }
         }
     }
@@ -150,12 +147,11 @@ impl QuicLink {
             return Err(StartError::ManifestTooLong(config.manifest.len()));
         }
         let configs = Configs::new(identity, config.idle, config.congestion);
-        let endpoint = transport::endpoint(config.listen, Some(&configs)).map_err(|error| {
-            match error.kind() {
+        let endpoint =
+            transport::endpoint(config.listen, Some(&configs)).map_err(|error| match error.kind() {
                 io::ErrorKind::AddrInUse => StartError::PortInUse(config.listen),
                 _ => StartError::Bind(config.listen, error),
-            }
-        })?;
+            })?;
         let (inbox, reports) = Inbox::new(config.inbox_bytes);
         let me = Me {
             peer: identity.peer(),
@@ -204,27 +200,21 @@ impl QuicLink {
         }
         // The last closes are packets too.
         self.shared.endpoint.close(LEFT, b"");
-        timeout_at(until, self.shared.endpoint.wait_idle())
-            .await
-            .is_ok()
+        timeout_at(until, self.shared.endpoint.wait_idle()).await.is_ok()
     }
 }
 
 impl Link for QuicLink {
     fn dial(&mut self, peer: PeerId, addresses: &[String]) {
         if !self.up.contains_key(&peer) {
-            self.shared.clone().start_dial(
-                peer,
-                addresses.iter().take(MAX_ADDRESSES).cloned().collect(),
-            );
+            self.shared
+                .clone()
+                .start_dial(peer, addresses.iter().take(MAX_ADDRESSES).cloned().collect());
         }
     }
 
     fn send(&mut self, peer: PeerId, lane: Lane, frame: Frame) -> Result<(), SendError> {
-        self.up
-            .get(&peer)
-            .ok_or(SendError::NotUp)?
-            .send(lane, frame)
+        self.up.get(&peer).ok_or(SendError::NotUp)?.send(lane, frame)
     }
 
     fn hang_up(&mut self, peer: PeerId) {
@@ -261,9 +251,7 @@ impl Link for QuicLink {
             Some(Report::Frame {
                 peer, lane, bytes, ..
             }) => Some(LinkEvent::Frame { peer, lane, bytes }),
-            Some(Report::DialFailed { peer, reason }) => {
-                Some(LinkEvent::DialFailed { peer, reason })
-            }
+            Some(Report::DialFailed { peer, reason }) => Some(LinkEvent::DialFailed { peer, reason }),
         })
     }
 }
@@ -276,10 +264,7 @@ impl Drop for QuicLink {
 }
 
 /// Asks any address of a ticket for the run's manifest, before there is a node of our own.
-pub async fn fetch_manifest(
-    ticket: &Ticket,
-    identity: &Identity,
-) -> Result<(PeerId, Bytes), DialError> {
+pub async fn fetch_manifest(ticket: &Ticket, identity: &Identity) -> Result<(PeerId, Bytes), DialError> {
     let configs = Configs::new(identity, HANDSHAKE_TIMEOUT, Congestion::default());
     let endpoint = transport::endpoint(SocketAddr::from(([0u16; 8], 0)), None)
         .or_else(|_| transport::endpoint(SocketAddr::from(([0; 4], 0)), None))
@@ -380,9 +365,7 @@ mod tests {
     async fn up(link: &mut QuicLink) -> (PeerId, bool) {
         match event(link).await {
             LinkEvent::Up {
-                peer,
-                dialled_by_us,
-                ..
+                peer, dialled_by_us, ..
             } => (peer, dialled_by_us),
             other => panic!("{other:?} instead of Up"),
         }
@@ -421,8 +404,7 @@ mod tests {
     /// A connection on which TLS is done and the handshake is not.
     async fn raw(identity: &Identity, to: SocketAddr) -> (Endpoint, Connection) {
         let configs = Configs::new(identity, Duration::from_secs(10), Congestion::default());
-        let endpoint =
-            transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0)), Some(&configs)).unwrap();
+        let endpoint = transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0)), Some(&configs)).unwrap();
         let connection = endpoint
             .connect_with(configs.client(Path::Local), to, "annulus")
             .unwrap()
@@ -443,9 +425,7 @@ mod tests {
 
     fn refusal(error: ConnectionError) -> Option<Refusal> {
         match error {
-            ConnectionError::ApplicationClosed(close) => {
-                Refusal::from_code(close.error_code.into_inner())
-            }
+            ConnectionError::ApplicationClosed(close) => Refusal::from_code(close.error_code.into_inner()),
             other => panic!("{other}"),
         }
     }
@@ -528,11 +508,7 @@ mod tests {
             2 * sizes.iter().map(|size| size + 4).sum::<usize>() as u64
         );
         assert_eq!(
-            a.send(
-                b.peer(),
-                Lane::Bulk,
-                Bytes::from(vec![0; MAX_FRAME + 1]).into()
-            ),
+            a.send(b.peer(), Lane::Bulk, Bytes::from(vec![0; MAX_FRAME + 1]).into()),
             Err(SendError::TooLong)
         );
         assert_eq!(
@@ -574,7 +550,8 @@ mod tests {
             a.queued(b.peer())
         );
         // The control lane does not wait for the bulk lane, only for what the owner could already have taken.
-        a.send(b.peer(), Lane::Control, Bytes::from_static(b"urgent").into()).unwrap();
+        a.send(b.peer(), Lane::Control, Bytes::from_static(b"urgent").into())
+            .unwrap();
         sleep(Duration::from_millis(500)).await;
         let mut bulk = 0;
         let mut before_control = None;
@@ -662,18 +639,14 @@ mod tests {
         let (_endpoint, connection) = raw(&Identity::generate(), host.local_addr()).await;
         let (mut send, _recv) = connection.open_bi().await.unwrap();
         send.write_all(b"\x02\x00whatever").await.unwrap();
-        assert_eq!(
-            refusal(connection.closed().await),
-            Some(Refusal::AnotherVersion)
-        );
+        assert_eq!(refusal(connection.closed().await), Some(Refusal::AnotherVersion));
     }
 
     #[tokio::test]
     async fn an_acceptor_without_the_secret_is_unmasked() {
         let (identity, impostor) = (Identity::generate(), Identity::generate());
         let configs = Configs::new(&impostor, Duration::from_secs(10), Congestion::default());
-        let endpoint =
-            transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0)), Some(&configs)).unwrap();
+        let endpoint = transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0)), Some(&configs)).unwrap();
         let at = endpoint.local_addr().unwrap();
         let pretended = me(&impostor, Secret([0; 16]));
         tokio::spawn(async move {
@@ -709,28 +682,19 @@ mod tests {
         // Garbage instead of a hello; and a hello of four thousand million bytes.
         let (_endpoint, connection) = raw(&Identity::generate(), to).await;
         let (mut send, _recv) = connection.open_bi().await.unwrap();
-        send.write_all(b"\x01\x00\x08\x00\x00\x00garbage!")
-            .await
-            .unwrap();
-        assert_eq!(
-            refusal(connection.closed().await),
-            Some(Refusal::BadHandshake)
-        );
+        send.write_all(b"\x01\x00\x08\x00\x00\x00garbage!").await.unwrap();
+        assert_eq!(refusal(connection.closed().await), Some(Refusal::BadHandshake));
         let (_endpoint, connection) = raw(&Identity::generate(), to).await;
         let (mut send, _recv) = connection.open_bi().await.unwrap();
         send.write_all(b"\x01\x00\xff\xff\xff\xff").await.unwrap();
-        assert_eq!(
-            refusal(connection.closed().await),
-            Some(Refusal::BadHandshake)
-        );
+        assert_eq!(refusal(connection.closed().await), Some(Refusal::BadHandshake));
 
         // Garbage instead of frames, from a peer that knows the secret.
         let guest = Identity::generate();
         let (_endpoint, connection) = raw(&guest, to).await;
-        let (_, mut control, _recv) =
-            propose(&me(&guest, SECRET), Purpose::Link, &connection, host.peer())
-                .await
-                .unwrap();
+        let (_, mut control, _recv) = propose(&me(&guest, SECRET), Purpose::Link, &connection, host.peer())
+            .await
+            .unwrap();
         let mut bulk = connection.open_bi().await.unwrap();
         bulk.0.write_all(&[0; 4]).await.unwrap();
         assert_eq!(up(&mut host).await, (guest.peer(), false));
@@ -775,14 +739,8 @@ mod tests {
                 .unwrap();
             b.send(a.peer(), Lane::Bulk, Bytes::from_static(b"to a").into())
                 .unwrap();
-            assert_eq!(
-                frame(&mut a).await,
-                (Lane::Bulk, Bytes::from_static(b"to a"))
-            );
-            assert_eq!(
-                frame(&mut b).await,
-                (Lane::Control, Bytes::from_static(b"to b"))
-            );
+            assert_eq!(frame(&mut a).await, (Lane::Bulk, Bytes::from_static(b"to a")));
+            assert_eq!(frame(&mut b).await, (Lane::Control, Bytes::from_static(b"to b")));
         }
     }
 
@@ -818,11 +776,7 @@ mod tests {
         up(&mut a).await;
         up(&mut b).await;
         // Keep-alives hold an idle link up for longer than the timeout.
-        assert!(
-            timeout(Duration::from_secs(2), next_event(&mut a))
-                .await
-                .is_err()
-        );
+        assert!(timeout(Duration::from_secs(2), next_event(&mut a)).await.is_err());
         drop(cable);
         assert_eq!(down(&mut a).await, DownReason::Silent);
         assert_eq!(down(&mut b).await, DownReason::Silent);
@@ -864,12 +818,9 @@ mod tests {
             let (mut frames, mut said) = (0, false);
             loop {
                 match event(&mut b).await {
+                    LinkEvent::Frame { lane: Lane::Bulk, .. } => frames += 1,
                     LinkEvent::Frame {
-                        lane: Lane::Bulk, ..
-                    } => frames += 1,
-                    LinkEvent::Frame {
-                        lane: Lane::Control,
-                        ..
+                        lane: Lane::Control, ..
                     } => said = true,
                     LinkEvent::Down { reason, .. } => return (frames, said, reason),
                     other => panic!("{other:?}"),
@@ -937,25 +888,13 @@ mod tests {
         ));
 
         let peer = PeerId([5; 32]);
-        for addresses in [
-            &[][..],
-            &["nonsense".to_owned()],
-            &["127.0.0.1:port".to_owned()],
-        ] {
+        for addresses in [&[][..], &["nonsense".to_owned()], &["127.0.0.1:port".to_owned()]] {
             assert!(
-                matches!(
-                    dial_error(&mut a, peer, addresses).await,
-                    DialError::NoAddress(_)
-                ),
+                matches!(dial_error(&mut a, peer, addresses).await, DialError::NoAddress(_)),
                 "{addresses:?}"
             );
         }
-        let error = dial_error(
-            &mut a,
-            peer,
-            &["127.0.0.1:9".to_owned(), "[::1]:0".to_owned()],
-        )
-        .await;
+        let error = dial_error(&mut a, peer, &["127.0.0.1:9".to_owned(), "[::1]:0".to_owned()]).await;
         assert!(matches!(error, DialError::Unreachable(_)), "{error}");
         assert!(own_addresses(a.local_addr()).contains(&a.local_addr()));
     }

@@ -3,8 +3,8 @@
 //! Rounds are compared by digest. Where a contributor's device rounds otherwise than the one that replays, digests
 //! differ from there on; then states are compared at every checkpoint that is still there.
 
-use super::run_dir::{CheckpointError, RunDir};
 use super::ledger_file::Entry;
+use super::run_dir::{CheckpointError, RunDir};
 use crate::replay::{Replay, ReplayError};
 use annulus_core::id::{Digest, Round};
 use annulus_core::state::State;

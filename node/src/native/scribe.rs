@@ -26,10 +26,22 @@ pub enum Written {
 }
 
 enum Job {
-    Begin { head: Head, state: State },
-    Continue { founder: Member },
-    Append { record: Record, digest: Digest },
-    Save { head: Head, state: State, digest: Digest },
+    Begin {
+        head: Head,
+        state: State,
+    },
+    Continue {
+        founder: Member,
+    },
+    Append {
+        record: Record,
+        digest: Digest,
+    },
+    Save {
+        head: Head,
+        state: State,
+        digest: Digest,
+    },
 }
 
 /// A handle to the thread that writes.
@@ -54,7 +66,12 @@ impl Scribe {
         let thread = thread::Builder::new()
             .name("annulus-scribe".into())
             .spawn(move || {
-                let mut book = Book { dir, manifest, keep, writer };
+                let mut book = Book {
+                    dir,
+                    manifest,
+                    keep,
+                    writer,
+                };
                 for job in queue {
                     let saves = matches!(job, Job::Save { .. });
                     let result = book.write(job, &written);
@@ -68,7 +85,11 @@ impl Scribe {
                 }
             })
             .expect("the system has no thread left");
-        Self { jobs: Some(jobs), saving, thread: Some(thread) }
+        Self {
+            jobs: Some(jobs),
+            saving,
+            thread: Some(thread),
+        }
     }
 
     /// This peer's history begins here: at round 0, or where it joined.
@@ -92,7 +113,11 @@ impl Scribe {
         if self.saving.swap(true, Ordering::AcqRel) {
             return false;
         }
-        self.push(Job::Save { head: head.clone(), state: state.clone(), digest });
+        self.push(Job::Save {
+            head: head.clone(),
+            state: state.clone(),
+            digest,
+        });
         true
     }
 

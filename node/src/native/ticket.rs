@@ -105,9 +105,7 @@ impl FromStr for Ticket {
             None => return Err(TicketError::NoTicket),
         };
         let bytes = decode(body)?;
-        let (payload, sum) = bytes
-            .split_last_chunk::<CHECKSUM>()
-            .ok_or(TicketError::Cut)?;
+        let (payload, sum) = bytes.split_last_chunk::<CHECKSUM>().ok_or(TicketError::Cut)?;
         if checksum(payload) != *sum {
             return Err(TicketError::Mistyped);
         }
@@ -170,22 +168,13 @@ impl fmt::Display for TicketError {
                 f,
                 "this ticket was made by another release of annulus: use the same release on all machines"
             ),
-            Self::Character(c) => write!(
-                f,
-                "the ticket holds {c:?}, which no ticket has: copy it again"
-            ),
+            Self::Character(c) => write!(f, "the ticket holds {c:?}, which no ticket has: copy it again"),
             Self::Mistyped => write!(
                 f,
                 "the ticket is mistyped or not whole (its checksum does not fit): copy all of it again"
             ),
-            Self::Cut => write!(
-                f,
-                "the ticket is not whole: copy all of it, it is one long word"
-            ),
-            Self::TooLong => write!(
-                f,
-                "this text is longer than any ticket: copy the ticket alone"
-            ),
+            Self::Cut => write!(f, "the ticket is not whole: copy all of it, it is one long word"),
+            Self::TooLong => write!(f, "this text is longer than any ticket: copy the ticket alone"),
             Self::Addresses(0) => {
                 write!(f, "the ticket names no address to dial: ask for a new one")
             }
@@ -203,9 +192,7 @@ impl std::error::Error for TicketError {}
 
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     let hash = blake3::derive_key("annulus 1 ticket checksum", bytes);
-    *hash
-        .first_chunk()
-        .expect("a hash is longer than a checksum")
+    *hash.first_chunk().expect("a hash is longer than a checksum")
 }
 
 /// Five bits a character, the last one filled with zeros.
@@ -315,10 +302,7 @@ mod tests {
             Err(TicketError::Character('!'))
         );
         assert_eq!("annulus1".parse::<Ticket>(), Err(TicketError::Cut));
-        assert_eq!(
-            "a".repeat(2000).parse::<Ticket>(),
-            Err(TicketError::TooLong)
-        );
+        assert_eq!("a".repeat(2000).parse::<Ticket>(), Err(TicketError::TooLong));
         assert_eq!(
             Ticket {
                 addrs: vec![],

@@ -26,8 +26,15 @@ pub enum Report {
 }
 
 enum Job {
-    Warm { params: Vec<f32>, samples: Vec<u64> },
-    Contribute { round: Round, samples: Vec<u64>, buffer: Vec<f32> },
+    Warm {
+        params: Vec<f32>,
+        samples: Vec<u64>,
+    },
+    Contribute {
+        round: Round,
+        samples: Vec<u64>,
+        buffer: Vec<f32>,
+    },
 }
 
 /// Senders of jobs. The threads end when this is dropped and their last job is done.
@@ -55,7 +62,11 @@ impl Workers {
 
     /// Makes a contribution.
     pub fn contribute(&self, round: Round, samples: Vec<u64>, buffer: Vec<f32>) {
-        let _ = self.jobs.send(Job::Contribute { round, samples, buffer });
+        let _ = self.jobs.send(Job::Contribute {
+            round,
+            samples,
+            buffer,
+        });
     }
 
     /// Evaluates parameters, unless two evaluations wait already. Says whether it will.
@@ -65,14 +76,21 @@ impl Workers {
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
-    thread::Builder::new().name(name.into()).spawn(body).expect("the system has no thread left");
+    thread::Builder::new()
+        .name(name.into())
+        .spawn(body)
+        .expect("the system has no thread left");
 }
 
 fn compute(mut worker: Box<dyn Worker>, jobs: &mpsc::Receiver<Job>, reports: &UnboundedSender<Report>) {
     while let Ok(job) = jobs.recv() {
         let report = match job {
             Job::Warm { params, samples } => warm(&mut *worker, params, &samples),
-            Job::Contribute { round, samples, buffer } => contribute(&mut *worker, round, &samples, buffer),
+            Job::Contribute {
+                round,
+                samples,
+                buffer,
+            } => contribute(&mut *worker, round, &samples, buffer),
         };
         if reports.send(report).is_err() {
             return;
@@ -124,11 +142,7 @@ fn contribute(worker: &mut dyn Worker, round: Round, samples: &[u64], buffer: Ve
     }
 }
 
-fn evaluate(
-    maker: &Maker,
-    jobs: &mpsc::Receiver<(Round, Vec<f32>)>,
-    reports: &UnboundedSender<Report>,
-) {
+fn evaluate(maker: &Maker, jobs: &mpsc::Receiver<(Round, Vec<f32>)>, reports: &UnboundedSender<Report>) {
     let mut worker = None;
     while let Ok((round, params)) = jobs.recv() {
         let result = match &mut worker {

@@ -16,9 +16,9 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use annulus_core::Digest;
 use crate::data::{Images, Split, idx, strokes};
 use crate::task::{Scores, Task, TaskError};
+use annulus_core::Digest;
 
 const SIDE: usize = strokes::SIDE;
 const PIXELS: usize = SIDE * SIDE;
@@ -99,10 +99,7 @@ impl Task for Digits {
                 check(&split.train)
                     .and_then(|()| check(&split.test))
                     .map_err(|problem| {
-                        format!(
-                            "{} holds {problem}; use MNIST or a set like it",
-                            folder.display()
-                        )
+                        format!("{} holds {problem}; use MNIST or a set like it", folder.display())
                     })?;
                 split
             }
@@ -114,11 +111,7 @@ impl Task for Digits {
             hasher.update(&part.labels).update(&part.pixels);
         }
         let digest = Digest(*hasher.finalize().as_bytes());
-        Ok(Self {
-            config,
-            data,
-            digest,
-        })
+        Ok(Self { config, data, digest })
     }
 
     fn samples(&self) -> u64 {
@@ -167,11 +160,7 @@ fn check(images: &Images) -> Result<(), String> {
         let (rows, columns) = (images.rows, images.columns);
         return Err(format!("images of {rows} x {columns} pixels, not 28 x 28"));
     }
-    match images
-        .labels
-        .iter()
-        .find(|label| usize::from(**label) >= CLASSES)
-    {
+    match images.labels.iter().find(|label| usize::from(**label) >= CLASSES) {
         Some(label) => Err(format!("the label {label}, which is no digit")),
         None => Ok(()),
     }

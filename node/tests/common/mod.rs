@@ -30,7 +30,11 @@ pub fn annulus() -> Command {
 
 /// Runs a command to its end.
 pub fn run(args: &[&str]) -> Output {
-    annulus().args(args).stdin(Stdio::null()).output().expect("the binary runs")
+    annulus()
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary runs")
 }
 
 /// A folder that goes away with the test.
@@ -73,7 +77,10 @@ impl Seen {
 
     pub fn members(&self) -> Vec<String> {
         let members = self.event["members"].as_array().expect("members");
-        members.iter().map(|m| m["peer"].as_str().expect("a name").to_owned()).collect()
+        members
+            .iter()
+            .map(|m| m["peer"].as_str().expect("a name").to_owned())
+            .collect()
     }
 }
 
@@ -89,8 +96,13 @@ pub struct Node {
 impl Node {
     pub fn start(name: &'static str, dir: String, args: &[&str]) -> Self {
         let mut command = annulus();
-        command.args(args).args(["--out", &dir, "--listen", "127.0.0.1:0", "--log-format", "json"]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(args)
+            .args(["--out", &dir, "--listen", "127.0.0.1:0", "--log-format", "json"]);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary runs");
         let log: Arc<(Mutex<Vec<Seen>>, Condvar)> = Arc::default();
         let errors: Arc<Mutex<String>> = Arc::default();
@@ -98,7 +110,10 @@ impl Node {
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 let event = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{name}: {e}: {line}"));
-                to.0.lock().expect("log").push(Seen { at: Instant::now(), event });
+                to.0.lock().expect("log").push(Seen {
+                    at: Instant::now(),
+                    event,
+                });
                 to.1.notify_all();
             }
         });
@@ -108,7 +123,13 @@ impl Node {
                 to.lock().expect("errors").push_str(&(line + "\n"));
             }
         });
-        Self { name, dir, child, log, errors }
+        Self {
+            name,
+            dir,
+            child,
+            log,
+            errors,
+        }
     }
 
     /// The first event, at or after a place in the log, that fits.
@@ -126,10 +147,19 @@ impl Node {
                 return seen.clone();
             }
             looked = log.len().max(from);
-            if Instant::now() > deadline || self.child.try_wait().is_ok_and(|s| s.is_some() && log.len() == looked) {
+            if Instant::now() > deadline
+                || self
+                    .child
+                    .try_wait()
+                    .is_ok_and(|s| s.is_some() && log.len() == looked)
+            {
                 let tail: Vec<String> = log.iter().rev().take(8).map(|s| s.event.to_string()).collect();
                 let errors = self.errors.lock().expect("errors").clone();
-                panic!("{}: never saw {what}. Last events, newest first:\n{}\n{errors}", self.name, tail.join("\n"));
+                panic!(
+                    "{}: never saw {what}. Last events, newest first:\n{}\n{errors}",
+                    self.name,
+                    tail.join("\n")
+                );
             }
             log = more.wait_timeout(log, Duration::from_millis(200)).expect("log").0;
         }
@@ -152,7 +182,10 @@ impl Node {
     }
 
     pub fn ticket(&mut self) -> String {
-        self.ready().event["ticket"].as_str().expect("a ticket").to_owned()
+        self.ready().event["ticket"]
+            .as_str()
+            .expect("a ticket")
+            .to_owned()
     }
 
     pub fn peer(&mut self) -> String {
@@ -162,13 +195,22 @@ impl Node {
     /// Waits for the next round with so many members.
     pub fn members(&mut self, count: usize) -> Seen {
         let from = self.seen();
-        self.wait_from(from, &format!("a round of {count}"), |s| s.is("round") && s.members().len() == count)
+        self.wait_from(from, &format!("a round of {count}"), |s| {
+            s.is("round") && s.members().len() == count
+        })
     }
 
     /// Waits for so many more rounds.
     pub fn rounds(&mut self, more: u64) -> Seen {
-        let now = self.log().iter().rev().find(|s| s.is("round")).map_or(0, Seen::round);
-        self.wait(&format!("round {}", now + more), |s| s.is("round") && s.round() >= now + more)
+        let now = self
+            .log()
+            .iter()
+            .rev()
+            .find(|s| s.is("round"))
+            .map_or(0, Seen::round);
+        self.wait(&format!("round {}", now + more), |s| {
+            s.is("round") && s.round() >= now + more
+        })
     }
 
     pub fn signal(&self, signal: &str) {
@@ -216,7 +258,14 @@ impl Drop for Node {
 pub fn digests(node: &Node) -> BTreeMap<u64, String> {
     let log = node.log();
     let rounds = log.iter().filter(|s| s.is("round"));
-    rounds.map(|s| (s.round(), s.event["digest"].as_str().expect("a digest").to_owned())).collect()
+    rounds
+        .map(|s| {
+            (
+                s.round(),
+                s.event["digest"].as_str().expect("a digest").to_owned(),
+            )
+        })
+        .collect()
 }
 
 /// Asserts that all rounds that two peers committed have equal digests; returns how many there are.
@@ -250,7 +299,11 @@ pub fn assert_gapless(node: &Node) {
 /// `inspect` with `--json`: among others it audits that each sample is counted once.
 pub fn inspect(dir: &str) -> Value {
     let output = run(&["inspect", dir, "--json"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let text = String::from_utf8(output.stdout).expect("text");
     serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
 }
@@ -263,6 +316,9 @@ pub fn data(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    eprintln!("skipped: {} is not there (set ANNULUS_DATA to the folder that holds {name})", path.display());
+    eprintln!(
+        "skipped: {} is not there (set ANNULUS_DATA to the folder that holds {name})",
+        path.display()
+    );
     None
 }

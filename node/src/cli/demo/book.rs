@@ -113,7 +113,11 @@ impl Book {
         self.peers[peer].phase = Phase::Killed;
         self.kill = Some(at);
         self.marks.push((self.round(), '✗', Color::Red));
-        self.tell(at, Color::Red, format!("{} is killed without warning (SIGKILL)", self.peers[peer].name));
+        self.tell(
+            at,
+            Color::Red,
+            format!("{} is killed without warning (SIGKILL)", self.peers[peer].name),
+        );
     }
 
     /// A peer's process has ended. What it wrote before is to be taken first.
@@ -140,13 +144,22 @@ impl Book {
                 self.advance(peer, Phase::Syncing(bytes as f64 / total.max(1) as f64));
             }
             Event::Round(round) => self.round_of(peer, round, at),
-            Event::Member { peer: who, change, round, reason } => self.member(peer, &who, change, round, &reason, at),
+            Event::Member {
+                peer: who,
+                change,
+                round,
+                reason,
+            } => self.member(peer, &who, change, round, &reason, at),
             Event::Eval { round, accuracy, .. } => {
                 if self.eval.is_none_or(|(last, _)| last < round) {
                     self.eval = Some((round, accuracy));
                     if let Some(accuracy) = accuracy {
                         let accuracy = human::percent(f64::from(accuracy), 1);
-                        self.tell(at, Color::Magenta, format!("accuracy {accuracy} at round {}", human::grouped(round)));
+                        self.tell(
+                            at,
+                            Color::Magenta,
+                            format!("accuracy {accuracy} at round {}", human::grouped(round)),
+                        );
                     }
                 }
             }
@@ -213,13 +226,23 @@ impl Book {
 
     /// Whether a round was committed by the others alone, without those that were killed.
     fn survivors_committed(&self, round: u64) -> bool {
-        let killed = self.peers.iter().filter(|p| p.phase == Phase::Killed).filter_map(Peer::id);
-        self.rounds.get(&round).is_some_and(|r| killed.clone().all(|id| r.members.iter().all(|m| m.peer != *id)))
+        let killed = self
+            .peers
+            .iter()
+            .filter(|p| p.phase == Phase::Killed)
+            .filter_map(Peer::id);
+        self.rounds
+            .get(&round)
+            .is_some_and(|r| killed.clone().all(|id| r.members.iter().all(|m| m.peer != *id)))
     }
 
     fn member(&mut self, by: usize, who: &str, change: Change, round: u64, reason: &str, at: f64) {
         // All members report the same change: the first to do so is enough, but a peer's own word on itself is more.
-        let name = self.peers.iter().find(|p| p.id().is_some_and(|id| id == who)).map(|p| p.name);
+        let name = self
+            .peers
+            .iter()
+            .find(|p| p.id().is_some_and(|id| id == who))
+            .map(|p| p.name);
         let shown = name.map_or_else(|| human::id(who).to_owned(), String::from);
         let (sign, color, verb) = match change {
             Change::Joined => ('+', Color::Green, "has joined"),
@@ -231,13 +254,23 @@ impl Book {
             self.peers[by].gap = true;
         }
         let text = format!("{shown} {verb} after round {}", human::grouped(round));
-        if self.news.iter().rev().take(40).any(|news| news.text.starts_with(&text)) {
+        if self
+            .news
+            .iter()
+            .rev()
+            .take(40)
+            .any(|news| news.text.starts_with(&text))
+        {
             return;
         }
         if change == Change::Joined && round > 0 {
             self.marks.push((round, sign, color));
         }
-        let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        let reason = if reason.is_empty() {
+            String::new()
+        } else {
+            format!(": {reason}")
+        };
         self.tell(at, color, text + &reason);
     }
 
@@ -270,13 +303,21 @@ impl Book {
 
     /// Rounds until the end, at the last round's size.
     pub fn rounds_expected(&self) -> u64 {
-        let size = self.rounds.values().rev().map(|r| r.samples).find(|n| *n > 0).unwrap_or(1);
+        let size = self
+            .rounds
+            .values()
+            .rev()
+            .map(|r| r.samples)
+            .find(|n| *n > 0)
+            .unwrap_or(1);
         self.round() + self.target.saturating_sub(self.counted).div_ceil(size)
     }
 
     /// The members of the last round in ring order, each with its share of the round's samples.
     pub fn ring(&self) -> Vec<(usize, f64)> {
-        let Some(last) = self.rounds.values().next_back() else { return Vec::new() };
+        let Some(last) = self.rounds.values().next_back() else {
+            return Vec::new();
+        };
         let find = |member: &Share| {
             let peer = self.peers.iter().position(|p| p.id() == Some(&member.peer))?;
             let share = member.weight as f64 / last.samples.max(1) as f64;
@@ -290,7 +331,12 @@ impl Book {
         let (first, last) = (self.commits.front()?, self.commits.back()?);
         let seconds = last.0 - first.0;
         let per_second = |n: u64| n as f64 / seconds;
-        (seconds > 0.0).then(|| (per_second(last.1.saturating_sub(first.1)), per_second(last.2.saturating_sub(first.2))))
+        (seconds > 0.0).then(|| {
+            (
+                per_second(last.1.saturating_sub(first.1)),
+                per_second(last.2.saturating_sub(first.2)),
+            )
+        })
     }
 
     /// Rounds per second from the first commit to the last.
@@ -377,9 +423,19 @@ pub(super) mod tests {
         Event::Round(Round {
             round: n,
             view: "0".into(),
-            members: members.iter().map(|p| Share { peer: id(*p), weight: 96 / members.len() as u64 }).collect(),
+            members: members
+                .iter()
+                .map(|p| Share {
+                    peer: id(*p),
+                    weight: 96 / members.len() as u64,
+                })
+                .collect(),
             loss: 2.3 / (1.0 + n as f32 / 20.0),
-            digest: if digest.is_empty() { format!("{n:08x}").repeat(8) } else { digest.into() },
+            digest: if digest.is_empty() {
+                format!("{n:08x}").repeat(8)
+            } else {
+                digest.into()
+            },
             samples: 96,
             counted: 96 * n,
             compute_seconds: 0.0,
@@ -411,10 +467,16 @@ pub(super) mod tests {
         assert_eq!(book.rounds_lost(), 0);
         assert!(book.samples_add_up());
         assert_eq!(book.share(), 1.0);
-        assert_eq!(book.ring().iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(
+            book.ring().iter().map(|(peer, _)| *peer).collect::<Vec<_>>(),
+            [0, 1, 2]
+        );
         assert!((0..3).all(|peer| book.agrees(peer) == Some(true)));
         let (rounds, samples) = book.rates().unwrap();
-        assert!((rounds - 10.0).abs() < 0.01 && (samples - 960.0).abs() < 1.0, "{rounds} {samples}");
+        assert!(
+            (rounds - 10.0).abs() < 0.01 && (samples - 960.0).abs() < 1.0,
+            "{rounds} {samples}"
+        );
         assert_eq!(book.losses.len(), 100);
         assert_eq!(book.rounds_expected(), 100);
         assert_eq!(three(50).rounds_expected(), 100);
@@ -430,7 +492,12 @@ pub(super) mod tests {
         assert_eq!(book.peers[2].phase, Phase::Killed);
         book.gone(2, 4.03);
         assert_eq!(book.recovery(), None);
-        let failed = Event::Member { peer: id(2), change: Change::Failed, round: 41, reason: "its link closed".into() };
+        let failed = Event::Member {
+            peer: id(2),
+            change: Change::Failed,
+            round: 41,
+            reason: "its link closed".into(),
+        };
         book.take(0, failed.clone(), 4.1);
         book.take(1, failed, 4.1);
         assert_eq!(book.news.iter().filter(|n| n.text.contains("missed")).count(), 1);
@@ -441,7 +508,15 @@ pub(super) mod tests {
             book.take(1, round(n, &[0, 1], ""), n as f64 / 10.0);
         }
         assert!((book.recovery().unwrap() - 0.2).abs() < 1e-9);
-        book.take(newcomer, Event::Sync { bytes: 1, total: 2, round: 60 }, 6.0);
+        book.take(
+            newcomer,
+            Event::Sync {
+                bytes: 1,
+                total: 2,
+                round: 60,
+            },
+            6.0,
+        );
         assert_eq!(book.peers[newcomer].phase, Phase::Syncing(0.5));
         for n in 61..=100 {
             for peer in [0, 1, 3] {
@@ -494,7 +569,15 @@ pub(super) mod tests {
         let mut book = three(10);
         book.take(0, round(11, &[0, 1], ""), 2.0);
         book.take(1, round(11, &[0, 1], ""), 2.0);
-        book.take(2, Event::Sync { bytes: 1, total: 1, round: 11 }, 2.0);
+        book.take(
+            2,
+            Event::Sync {
+                bytes: 1,
+                total: 1,
+                round: 11,
+            },
+            2.0,
+        );
         for peer in 0..3 {
             book.take(peer, round(12, &[0, 1, 2], ""), 2.1);
         }

@@ -41,7 +41,9 @@ impl Canvas {
 
     /// Sets a dot: two to a cell across, four down. Text stays.
     pub fn dot(&mut self, x: i64, y: i64, color: Color) {
-        let Some(cell) = self.cell(x.div_euclid(2), y.div_euclid(4)) else { return };
+        let Some(cell) = self.cell(x.div_euclid(2), y.div_euclid(4)) else {
+            return;
+        };
         let bits = match u32::from(cell.0) {
             code if (BRAILLE..BRAILLE + 256).contains(&code) => code - BRAILLE,
             code if code == u32::from(' ') => 0,
@@ -69,9 +71,14 @@ impl Canvas {
     /// The rows as text with colours, without blanks at their ends.
     pub fn rows(&self, style: Style) -> Vec<String> {
         let paint = |row: &[(char, Color)]| {
-            let end = row.iter().rposition(|(c, _)| *c != ' ').map_or(0, |last| last + 1);
+            let end = row
+                .iter()
+                .rposition(|(c, _)| *c != ' ')
+                .map_or(0, |last| last + 1);
             let same_color = row[..end].chunk_by(|a, b| a.1 == b.1);
-            same_color.map(|run| style.paint(run[0].1, &run.iter().map(|(c, _)| *c).collect::<String>())).collect()
+            same_color
+                .map(|run| style.paint(run[0].1, &run.iter().map(|(c, _)| *c).collect::<String>()))
+                .collect()
         };
         self.cells.chunks(self.width.max(1)).map(paint).collect()
     }
@@ -81,7 +88,10 @@ impl Canvas {
 mod tests {
     use super::*;
 
-    const PLAIN: Style = Style { live: false, color: false };
+    const PLAIN: Style = Style {
+        live: false,
+        color: false,
+    };
 
     #[test]
     fn text_is_cut_at_the_edges() {
@@ -111,7 +121,10 @@ mod tests {
         let mut canvas = Canvas::new(6, 1);
         canvas.text(0, 0, "ab", Color::Red);
         canvas.text(2, 0, "cd", Color::Green);
-        let style = Style { live: true, color: true };
+        let style = Style {
+            live: true,
+            color: true,
+        };
         assert_eq!(canvas.rows(style), ["\x1b[31mab\x1b[0m\x1b[32mcd\x1b[0m"]);
     }
 }

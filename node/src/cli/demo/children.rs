@@ -77,7 +77,11 @@ impl Children {
         });
         let send = self.send.clone();
         thread::spawn(move || {
-            for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
+            for line in stdout
+                .into_iter()
+                .flat_map(|out| BufReader::new(out).lines())
+                .map_while(Result::ok)
+            {
                 let raw = match Line::from_json(&line) {
                     Ok(line) => Raw::Message(Message::Line(index, line)),
                     Err(_) => Raw::Stderr(index, line),
@@ -90,7 +94,11 @@ impl Children {
         });
         let send = self.send.clone();
         thread::spawn(move || {
-            for line in stderr.into_iter().flat_map(|err| BufReader::new(err).lines()).map_while(Result::ok) {
+            for line in stderr
+                .into_iter()
+                .flat_map(|err| BufReader::new(err).lines())
+                .map_while(Result::ok)
+            {
                 if send.send(Raw::Stderr(index, line)).is_err() {
                     return;
                 }
@@ -133,7 +141,12 @@ impl Children {
                 self.hear(index, line);
             }
         }
-        self.children[index].said.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
+        self.children[index]
+            .said
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
@@ -151,7 +164,10 @@ impl Drop for Children {
 /// Ctrl-C, and on Unix the polite requests to end, become messages.
 fn watch_signals(send: SyncSender<Raw>) -> Result<(), Error> {
     let failed = |e: std::io::Error| Error::failed(format!("cannot watch for Ctrl-C: {e}"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
     thread::spawn(move || {
         runtime.block_on(async {
             loop {
@@ -209,7 +225,10 @@ mod tests {
         assert!(matches!(next(&mut children), Message::Line(0, _)));
         assert!(matches!(next(&mut children), Message::Gone(0)));
         let said = children.said(0);
-        assert!(said.contains("oh") && said.contains("noise") && said.contains("no"), "{said}");
+        assert!(
+            said.contains("oh") && said.contains("noise") && said.contains("no"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -221,7 +240,12 @@ mod tests {
                 break line.clone();
             }
         };
-        let alive = || Command::new("/bin/sh").args(["-c", &format!("kill -0 {process}")]).stderr(Stdio::null()).status();
+        let alive = || {
+            Command::new("/bin/sh")
+                .args(["-c", &format!("kill -0 {process}")])
+                .stderr(Stdio::null())
+                .status()
+        };
         assert!(alive().unwrap().success());
         drop(children);
         assert!(!alive().unwrap().success());

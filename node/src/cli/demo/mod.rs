@@ -57,16 +57,25 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Does it.
 pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
-    let exe = std::env::current_exe()
-        .map_err(|e| Error::failed(format!("cannot find this program's own file to start peers from: {e}")))?;
+    let exe = std::env::current_exe().map_err(|e| {
+        Error::failed(format!(
+            "cannot find this program's own file to start peers from: {e}"
+        ))
+    })?;
     let tasks = node.tasks();
     let task = tasks.first().map(|task| task.name.clone()).unwrap_or_default();
     let style = Style::of_stdout();
     let (width, height) = terminal::size();
     let fits = width >= picture::SMALLEST.0 && height >= picture::SMALLEST.1;
-    let stage = if style.live && fits && !args.plain { Stage::picture(style) } else { Stage::lines(style) };
+    let stage = if style.live && fits && !args.plain {
+        Stage::picture(style)
+    } else {
+        Stage::lines(style)
+    };
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    let rounds = args.rounds.unwrap_or((threads * ROUNDS_PER_THREAD).min(ROUNDS_MOST));
+    let rounds = args
+        .rounds
+        .unwrap_or((threads * ROUNDS_PER_THREAD).min(ROUNDS_MOST));
     // Dropped in the reverse order: first the children end, then their folder goes.
     let folder = Folder::new()?;
     let mut show = Show {
@@ -82,7 +91,12 @@ pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
         rounds,
     };
     let done = show.play();
-    let Show { book, stage, children, .. } = show;
+    let Show {
+        book,
+        stage,
+        children,
+        ..
+    } = show;
     drop(children);
     stage.leave(&book);
     done?;
@@ -90,7 +104,9 @@ pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
     out(&text);
     match proven {
         true => Ok(()),
-        false => Err(Error::failed("the run did not do what it promises, as told above: please report it with this output")),
+        false => Err(Error::failed(
+            "the run did not do what it promises, as told above: please report it with this output",
+        )),
     }
 }
 
@@ -121,7 +137,10 @@ impl Show<'_> {
                 Next::Wait => {}
                 Next::Start => {
                     let ticket = self.book.peers.iter().rev().filter(|p| p.phase != Phase::Killed);
-                    let ticket = ticket.filter_map(|p| p.ready.as_ref()).next_back().map(|r| r.ticket.clone());
+                    let ticket = ticket
+                        .filter_map(|p| p.ready.as_ref())
+                        .next_back()
+                        .map(|r| r.ticket.clone());
                     self.start_peer(ticket)?;
                 }
                 Next::Kill(peer) => {
@@ -156,13 +175,21 @@ impl Show<'_> {
                 if self.book.peers[peer].phase == Phase::Broken {
                     let name = self.book.peers[peer].name;
                     let said = self.children.said(peer);
-                    let said = if said.is_empty() { "nothing".into() } else { format!("\u{201c}{said}\u{201d}") };
+                    let said = if said.is_empty() {
+                        "nothing".into()
+                    } else {
+                        format!("\u{201c}{said}\u{201d}")
+                    };
                     return Err(Error::failed(format!(
                         "peer {name} has ended before the run did. Its last words: {said}. `annulus doctor` may know why"
                     )));
                 }
             }
-            Message::Interrupted => return Err(Error::failed("interrupted; all peers of the demo have been ended")),
+            Message::Interrupted => {
+                return Err(Error::failed(
+                    "interrupted; all peers of the demo have been ended",
+                ));
+            }
         }
         Ok(())
     }
@@ -180,11 +207,23 @@ impl Show<'_> {
                     "min_peers=2".into(),
                     format!("rounds={}", self.rounds),
                 ];
-                ["train".into(), "--task".into(), self.task.clone()].into_iter().chain(settings).collect()
+                ["train".into(), "--task".into(), self.task.clone()]
+                    .into_iter()
+                    .chain(settings)
+                    .collect()
             }
         };
         let out = out.to_string_lossy().into_owned();
-        let common = ["--device", &self.device, "--listen", "127.0.0.1:0", "--log-format", "json", "--out", &out];
+        let common = [
+            "--device",
+            &self.device,
+            "--listen",
+            "127.0.0.1:0",
+            "--log-format",
+            "json",
+            "--out",
+            &out,
+        ];
         args.extend(common.map(str::to_owned));
         args.push(format!("eval_every={}", (self.rounds / 12).max(1)));
         args.push("checkpoint_every=0".into());
@@ -198,9 +237,18 @@ impl Show<'_> {
 /// How the demo is shown.
 enum Stage {
     /// Drawn in place.
-    Picture { style: Style, picture: Picture, drawn: Option<Instant>, _screen: Screen },
+    Picture {
+        style: Style,
+        picture: Picture,
+        drawn: Option<Instant>,
+        _screen: Screen,
+    },
     /// Told as lines.
-    Lines { style: Style, told: usize, progress: Option<Instant> },
+    Lines {
+        style: Style,
+        told: usize,
+        progress: Option<Instant>,
+    },
 }
 
 /// Between two lines of progress.
@@ -227,7 +275,9 @@ impl Stage {
     /// How long nothing needs to be shown.
     fn wait(&self) -> Duration {
         match self {
-            Self::Picture { drawn: Some(drawn), .. } => FRAME.saturating_sub(drawn.elapsed()),
+            Self::Picture {
+                drawn: Some(drawn), ..
+            } => FRAME.saturating_sub(drawn.elapsed()),
             Self::Picture { drawn: None, .. } => Duration::ZERO,
             Self::Lines { .. } => FRAME,
         }
@@ -235,7 +285,12 @@ impl Stage {
 
     fn show(&mut self, book: &Book, now: f64) {
         match self {
-            Self::Picture { style, picture, drawn, .. } => {
+            Self::Picture {
+                style,
+                picture,
+                drawn,
+                ..
+            } => {
                 if drawn.is_some_and(|drawn| drawn.elapsed() < FRAME) {
                     return;
                 }
@@ -247,9 +302,17 @@ impl Stage {
                 frame += "\x1b[J\x1b[?2026l";
                 out(&frame);
             }
-            Self::Lines { style, told, progress } => {
+            Self::Lines {
+                style,
+                told,
+                progress,
+            } => {
                 for news in &book.news[*told..] {
-                    out(&format!("{:>6.1} s  {}\n", news.at, style.paint(news.color, &news.text)));
+                    out(&format!(
+                        "{:>6.1} s  {}\n",
+                        news.at,
+                        style.paint(news.color, &news.text)
+                    ));
                 }
                 *told = book.news.len();
                 if book.round() > 0 && progress.is_none_or(|last| last.elapsed() >= LINE_PAUSE) {
@@ -262,7 +325,13 @@ impl Stage {
 
     /// The last picture stays in the terminal's history.
     fn leave(self, book: &Book) {
-        if let Self::Picture { style, mut picture, _screen, .. } = self {
+        if let Self::Picture {
+            style,
+            mut picture,
+            _screen,
+            ..
+        } = self
+        {
             drop(_screen);
             let last = book.news.last().map_or(0.0, |news| news.at).max(book.seconds());
             let canvas = picture.draw(book, last, (terminal::size().0, picture::SMALLEST.1));
@@ -300,7 +369,10 @@ impl Folder {
     fn new() -> Result<Self, Error> {
         let dir = std::env::temp_dir().join(format!("annulus-demo-{}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|e| {
-            Error::failed(format!("cannot make the folder {}: {e}. Set TMPDIR to a folder that can be written", dir.display()))
+            Error::failed(format!(
+                "cannot make the folder {}: {e}. Set TMPDIR to a folder that can be written",
+                dir.display()
+            ))
         })?;
         Ok(Self(dir))
     }

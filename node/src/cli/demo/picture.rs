@@ -31,7 +31,11 @@ impl Picture {
         let half = width as i64 * 9 / 20;
         head(&mut canvas, book, now, width);
         self.ring(&mut canvas, book, now, (0, 2, half, top as i64));
-        curve(&mut canvas, book, (half + 2, 2, width as i64 - half - 3, top as i64));
+        curve(
+            &mut canvas,
+            book,
+            (half + 2, 2, width as i64 - half - 3, top as i64),
+        );
         let mut y = top as i64 + 3;
         table(&mut canvas, book, y);
         y += peers as i64 + 2;
@@ -50,7 +54,10 @@ impl Picture {
         let ring = book.ring();
         self.angles.resize(book.peers.len(), None);
         for (i, angle) in self.angles.iter_mut().enumerate() {
-            let place = ring.iter().position(|(p, _)| *p == i).map(|place| place as f64 / ring.len() as f64);
+            let place = ring
+                .iter()
+                .position(|(p, _)| *p == i)
+                .map(|place| place as f64 / ring.len() as f64);
             // Glide to a new place instead of jumping there.
             *angle = place.map(|to| angle.map_or(to, |from| from + (to - from) * 0.2));
         }
@@ -82,7 +89,11 @@ impl Picture {
                 canvas.text(cx, cy, &format!("● {} {share}", peer.name), color);
             }
         }
-        let others = book.peers.iter().enumerate().filter(|(i, _)| ring.iter().all(|(p, _)| p != i));
+        let others = book
+            .peers
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| ring.iter().all(|(p, _)| p != i));
         let others: Vec<_> = others.map(|(_, peer)| peer).collect();
         let (mx, mut my) = (center.0 / 2, center.1 / 4 - others.len() as i64 / 2);
         if book.round() > 0 {
@@ -120,13 +131,26 @@ fn head(canvas: &mut Canvas, book: &Book, now: f64, width: usize) {
     canvas.text(1, 0, "annulus", Color::Bold);
     canvas.text(10, 0, "a ring of peers, no master", Color::Dim);
     let rates = book.rates().map(|(rounds, samples)| {
-        format!("{} rounds/s  {} samples/s  ", human::short(rounds), human::short(samples))
+        format!(
+            "{} rounds/s  {} samples/s  ",
+            human::short(rounds),
+            human::short(samples)
+        )
     });
     let right = format!("{}{}", rates.unwrap_or_default(), human::duration(now.floor()));
-    canvas.text(width as i64 - 1 - right.chars().count() as i64, 0, &right, Color::Plain);
+    canvas.text(
+        width as i64 - 1 - right.chars().count() as i64,
+        0,
+        &right,
+        Color::Plain,
+    );
     let rounds = match book.round() {
         0 => String::new(),
-        round => format!(" round {}/{}", human::grouped(round), human::grouped(book.rounds_expected())),
+        round => format!(
+            " round {}/{}",
+            human::grouped(round),
+            human::grouped(book.rounds_expected())
+        ),
     };
     let room = width - 4 - rounds.chars().count();
     canvas.text(1, 1, &progress::bar(book.share(), room), Color::Cyan);
@@ -135,8 +159,12 @@ fn head(canvas: &mut Canvas, book: &Book, now: f64, width: usize) {
 
 /// The loss over the rounds, with marks below where something happened.
 fn curve(canvas: &mut Canvas, book: &Book, (x, y, w, h): (i64, i64, i64, i64)) {
-    let finite: Vec<(u64, f64)> =
-        book.losses.iter().map(|(n, l)| (*n, f64::from(*l))).filter(|(_, l)| l.is_finite()).collect();
+    let finite: Vec<(u64, f64)> = book
+        .losses
+        .iter()
+        .map(|(n, l)| (*n, f64::from(*l)))
+        .filter(|(_, l)| l.is_finite())
+        .collect();
     let Some((_, newest)) = finite.last() else {
         canvas.centered(x + w / 2, y + h / 2, "the loss will be drawn here", Color::Dim);
         return;
@@ -148,7 +176,12 @@ fn curve(canvas: &mut Canvas, book: &Book, (x, y, w, h): (i64, i64, i64, i64)) {
     for row in 0..rows {
         canvas.text(left - 1, y + row, "│", Color::Dim);
     }
-    canvas.text(left - 1, y + rows, &format!("└{}", "─".repeat((w - 6).max(0) as usize)), Color::Dim);
+    canvas.text(
+        left - 1,
+        y + rows,
+        &format!("└{}", "─".repeat((w - 6).max(0) as usize)),
+        Color::Dim,
+    );
     let expected = book.rounds_expected().max(1) as f64;
     let (dots_x, dots_y) = (((w - 7) * 2) as f64, (rows * 4 - 1) as f64);
     let column = |round: u64| round as f64 / expected * dots_x;
@@ -162,13 +195,21 @@ fn curve(canvas: &mut Canvas, book: &Book, (x, y, w, h): (i64, i64, i64, i64)) {
         }
     }
     let place = |(at, sum, n): (f64, f64, f64)| {
-        ((left * 2) as f64 + at, (y * 4) as f64 + dots_y * (1.0 - sum / n / high))
+        (
+            (left * 2) as f64 + at,
+            (y * 4) as f64 + dots_y * (1.0 - sum / n / high),
+        )
     };
     for pair in points.windows(2) {
         canvas.line(place(pair[0]), place(pair[1]), Color::Yellow);
     }
     for (round, sign, color) in &book.marks {
-        canvas.text(left + (column(*round) / 2.0) as i64, y + rows, &sign.to_string(), *color);
+        canvas.text(
+            left + (column(*round) / 2.0) as i64,
+            y + rows,
+            &sign.to_string(),
+            *color,
+        );
     }
     let accuracy = book.eval.and_then(|(_, accuracy)| accuracy);
     let accuracy = accuracy.map(|a| format!("   accuracy {}", human::percent(f64::from(a), 1)));
@@ -178,7 +219,10 @@ fn curve(canvas: &mut Canvas, book: &Book, (x, y, w, h): (i64, i64, i64, i64)) {
 
 /// A row per peer: who it is, what it does, and the state that it holds.
 fn table(canvas: &mut Canvas, book: &Book, y: i64) {
-    let head = format!("   {:<10}{:<16}{:>7}  {:<18}same bits", "peer", "", "round", "state (BLAKE3)");
+    let head = format!(
+        "   {:<10}{:<16}{:>7}  {:<18}same bits",
+        "peer", "", "round", "state (BLAKE3)"
+    );
     canvas.text(1, y, &head, Color::Dim);
     for (i, peer) in book.peers.iter().enumerate() {
         let y = y + 1 + i as i64;
@@ -194,7 +238,9 @@ fn table(canvas: &mut Canvas, book: &Book, y: i64) {
         let id = peer.id().map_or("", |id| human::id(id));
         canvas.text(1, y, &format!("{}  {id:<10}", peer.name), Color::Plain);
         canvas.text(14, y, &doing, color_of(peer.phase));
-        let Some((round, digest)) = &peer.last else { continue };
+        let Some((round, digest)) = &peer.last else {
+            continue;
+        };
         canvas.text(30, y, &format!("{:>7}", human::grouped(*round)), Color::Plain);
         canvas.text(39, y, digest.get(..16).unwrap_or(digest), Color::Plain);
         let (mark, color) = match book.agrees(i) {
@@ -222,7 +268,10 @@ mod tests {
     use super::*;
     use crate::events::Event;
 
-    const PLAIN: Style = Style { live: false, color: false };
+    const PLAIN: Style = Style {
+        live: false,
+        color: false,
+    };
 
     fn text(book: &Book, size: (usize, usize)) -> String {
         Picture::default().draw(book, 3.0, size).rows(PLAIN).join("\n")
@@ -235,18 +284,42 @@ mod tests {
         killed.take(0, round(41, &[0, 2], ""), 4.2);
         let newcomer = killed.start(4.3);
         killed.take(newcomer, ready(3), 4.4);
-        killed.take(newcomer, Event::Sync { bytes: 43, total: 100, round: 41 }, 4.5);
+        killed.take(
+            newcomer,
+            Event::Sync {
+                bytes: 43,
+                total: 100,
+                round: 41,
+            },
+            4.5,
+        );
         let mut started = Book::default();
         started.start(0.0);
-        for book in [&Book::default(), &started, &three(0), &three(1), &three(100), &killed] {
+        for book in [
+            &Book::default(),
+            &started,
+            &three(0),
+            &three(1),
+            &three(100),
+            &killed,
+        ] {
             for size in [SMALLEST, (80, 24), (100, 30), (300, 100)] {
                 let picture = text(book, size);
                 assert!(picture.lines().count() <= size.1);
-                assert!(picture.lines().all(|line| line.chars().count() <= size.0), "{picture}");
+                assert!(
+                    picture.lines().all(|line| line.chars().count() <= size.0),
+                    "{picture}"
+                );
             }
         }
         let picture = text(&killed, (80, 24));
-        for part in ["✗ B killed", "D catching up 43 %", "2 peers", "● A 50%", "B is killed without warning"] {
+        for part in [
+            "✗ B killed",
+            "D catching up 43 %",
+            "2 peers",
+            "● A 50%",
+            "B is killed without warning",
+        ] {
             assert!(picture.contains(part), "{part} is not in\n{picture}");
         }
     }
@@ -256,7 +329,10 @@ mod tests {
         let picture = text(&three(60), (80, 24));
         assert_eq!(picture.matches("0000003c0000003c").count(), 3, "{picture}");
         assert_eq!(picture.matches('✓').count(), 3, "{picture}");
-        assert!(picture.contains("round 60/100") && picture.contains("loss 0.575"), "{picture}");
+        assert!(
+            picture.contains("round 60/100") && picture.contains("loss 0.575"),
+            "{picture}"
+        );
         let mut book = three(60);
         book.take(0, round(61, &[0, 1, 2], ""), 7.0);
         book.take(1, round(61, &[0, 1, 2], "other"), 7.0);
@@ -268,9 +344,16 @@ mod tests {
     fn the_loss_falls_in_the_plot() {
         let picture = text(&three(100), (100, 30));
         let lines: Vec<&str> = picture.lines().collect();
-        let braille = |line: &str| line.chars().skip(50).position(|c| ('\u{2801}'..='\u{28ff}').contains(&c));
+        let braille = |line: &str| {
+            line.chars()
+                .skip(50)
+                .position(|c| ('\u{2801}'..='\u{28ff}').contains(&c))
+        };
         let first: Vec<usize> = lines.iter().filter_map(|line| braille(line)).collect();
         assert!(first.len() > 5, "{picture}");
-        assert!(first.windows(2).all(|pair| pair[0] <= pair[1]), "{first:?}\n{picture}");
+        assert!(
+            first.windows(2).all(|pair| pair[0] <= pair[1]),
+            "{first:?}\n{picture}"
+        );
     }
 }

@@ -83,7 +83,11 @@ mod tests {
     fn the_story_takes_its_course() {
         let (mut story, mut book) = (Story::default(), Book::default());
         book.start(0.0);
-        assert_eq!(story.next(&book), Next::Wait, "nobody can join before there is a ticket");
+        assert_eq!(
+            story.next(&book),
+            Next::Wait,
+            "nobody can join before there is a ticket"
+        );
         book.take(0, ready(0), 0.1);
         for peer in 1..3 {
             assert_eq!(story.next(&book), Next::Start);
@@ -116,7 +120,13 @@ mod tests {
         commit(&mut book, 51..=100, &[1, 2, 3]);
         for peer in [1, 2, 3] {
             assert_eq!(story.next(&book), Next::Wait);
-            let done = Done { round: 100, digest: String::new(), loss: 0.0, accuracy: None, dir: String::new() };
+            let done = Done {
+                round: 100,
+                digest: String::new(),
+                loss: 0.0,
+                accuracy: None,
+                dir: String::new(),
+            };
             book.take(peer, Event::Done(done), 101.0);
         }
         assert_eq!(story.next(&book), Next::End);

@@ -12,38 +12,91 @@ pub fn tell(book: &Book, style: Style) -> (String, bool) {
     let joined = book.peers.last().is_some_and(|p| !p.spans.is_empty());
     let proven = lost == 0 && agree && book.samples_add_up() && history && joined;
 
-    let verdict = |good: bool| style.paint(if good { Color::Green } else { Color::Red }, if good { "✓" } else { "✗" });
+    let verdict = |good: bool| {
+        style.paint(
+            if good { Color::Green } else { Color::Red },
+            if good { "✓" } else { "✗" },
+        )
+    };
     let mut lines = Vec::new();
-    let mut row = |name: &str, text: String| lines.push(format!("  {}{text}", style.paint(Color::Dim, &format!("{name:<16}"))));
+    let mut row = |name: &str, text: String| {
+        lines.push(format!(
+            "  {}{text}",
+            style.paint(Color::Dim, &format!("{name:<16}"))
+        ))
+    };
     if let Some((round, Some(accuracy))) = book.eval {
         let accuracy = style.paint(Color::Bold, &human::percent(f64::from(accuracy), 1));
-        row("accuracy", format!("{accuracy} after round {}, on data that no peer trained on", human::grouped(round)));
+        row(
+            "accuracy",
+            format!(
+                "{accuracy} after round {}, on data that no peer trained on",
+                human::grouped(round)
+            ),
+        );
     }
     let rate = book.overall_rate().map_or("-".into(), human::short);
     let time = human::duration(book.seconds());
-    row("rounds", format!("{} in {time}, {rate} per second", human::grouped(book.round())));
-    row("rounds lost", format!("{} {lost}: each is in the log of every member, with one digest", verdict(lost == 0)));
+    row(
+        "rounds",
+        format!("{} in {time}, {rate} per second", human::grouped(book.round())),
+    );
+    row(
+        "rounds lost",
+        format!(
+            "{} {lost}: each is in the log of every member, with one digest",
+            verdict(lost == 0)
+        ),
+    );
     let counted = human::grouped(book.counted());
-    row("samples", match book.samples_add_up() {
-        true => format!("{} {counted}: each was counted once", verdict(true)),
-        false => format!("{} {counted}: they do not add up", verdict(false)),
-    });
+    row(
+        "samples",
+        match book.samples_add_up() {
+            true => format!("{} {counted}: each was counted once", verdict(true)),
+            false => format!("{} {counted}: they do not add up", verdict(false)),
+        },
+    );
     if let Some(seconds) = book.recovery() {
-        row("after the kill", format!("the next round was committed {:.0} ms later", seconds * 1000.0));
+        row(
+            "after the kill",
+            format!("the next round was committed {:.0} ms later", seconds * 1000.0),
+        );
     }
     lines.push(String::new());
     for (i, peer) in book.peers.iter().enumerate() {
         let id = peer.id().map_or("", |id| human::id(id));
-        let state = peer.last.as_ref().map_or(String::from("no state"), |(round, digest)| {
-            format!("state {} after round {}", digest.get(..16).unwrap_or(digest), human::grouped(*round))
-        });
-        lines.push(format!("  {} {id:<8}  {:<33} {} {state}", peer.name, life(peer), verdict(book.agrees(i) == Some(true))));
+        let state = peer
+            .last
+            .as_ref()
+            .map_or(String::from("no state"), |(round, digest)| {
+                format!(
+                    "state {} after round {}",
+                    digest.get(..16).unwrap_or(digest),
+                    human::grouped(*round)
+                )
+            });
+        lines.push(format!(
+            "  {} {id:<8}  {:<33} {} {state}",
+            peer.name,
+            life(peer),
+            verdict(book.agrees(i) == Some(true))
+        ));
     }
     lines.push(match agree {
         true => "  ✓: another peer held the very same bits after that round.".into(),
-        false => format!("  {}", style.paint(Color::Red, "✗: no other peer held the same bits after that round.")),
+        false => format!(
+            "  {}",
+            style.paint(
+                Color::Red,
+                "✗: no other peer held the same bits after that round."
+            )
+        ),
     });
-    let title = if proven { "A peer was killed, another joined, and nothing was lost." } else { "The run is not as it should be." };
+    let title = if proven {
+        "A peer was killed, another joined, and nothing was lost."
+    } else {
+        "The run is not as it should be."
+    };
     let mut text = format!("{}\n\n", style.paint(Color::Bold, title));
     lines.iter().for_each(|line| text.extend([line.as_str(), "\n"]));
     text += &format!(
@@ -56,9 +109,16 @@ pub fn tell(book: &Book, style: Style) -> (String, bool) {
 
 /// What a peer went through.
 fn life(peer: &Peer) -> String {
-    let spans: Vec<String> =
-        peer.spans.iter().map(|(a, b)| format!("{}-{}", human::grouped(*a), human::grouped(*b))).collect();
-    let rounds = if spans.is_empty() { "no rounds".into() } else { format!("rounds {}", spans.join(", ")) };
+    let spans: Vec<String> = peer
+        .spans
+        .iter()
+        .map(|(a, b)| format!("{}-{}", human::grouped(*a), human::grouped(*b)))
+        .collect();
+    let rounds = if spans.is_empty() {
+        "no rounds".into()
+    } else {
+        format!("rounds {}", spans.join(", "))
+    };
     match peer.phase {
         Phase::Killed => format!("{rounds}, killed"),
         Phase::Broken => format!("{rounds}, failed"),
@@ -69,7 +129,11 @@ fn life(peer: &Peer) -> String {
 /// A line on the run so far.
 pub fn progress(book: &Book) -> String {
     let rates = book.rates().map_or(String::new(), |(rounds, samples)| {
-        format!(", {} rounds/s, {} samples/s", human::short(rounds), human::short(samples))
+        format!(
+            ", {} rounds/s, {} samples/s",
+            human::short(rounds),
+            human::short(samples)
+        )
     });
     let loss = book.losses.last().map_or(f64::NAN, |(_, loss)| f64::from(*loss));
     format!(
@@ -87,7 +151,10 @@ mod tests {
     use super::*;
     use crate::events::Event;
 
-    const PLAIN: Style = Style { live: false, color: false };
+    const PLAIN: Style = Style {
+        live: false,
+        color: false,
+    };
 
     fn whole(last_of: u64) -> Book {
         let mut book = three(40);
@@ -102,7 +169,15 @@ mod tests {
                 book.take(3, round(n, &[1, 2], ""), n as f64 / 10.0);
             }
         }
-        book.take(1, Event::Eval { round: 100, loss: 0.1, accuracy: Some(0.973) }, 10.0);
+        book.take(
+            1,
+            Event::Eval {
+                round: 100,
+                loss: 0.1,
+                accuracy: Some(0.973),
+            },
+            10.0,
+        );
         book
     }
 
@@ -124,7 +199,10 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
-        assert!(!text.contains('✗') && text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        assert!(
+            !text.contains('✗') && text.lines().all(|line| line.chars().count() <= 100),
+            "{text}"
+        );
     }
 
     #[test]
@@ -135,6 +213,9 @@ mod tests {
         differs.take(2, round(101, &[1, 2], ""), 11.0);
         differs.take(1, round(101, &[1, 2], "other"), 11.0);
         let (text, proven) = tell(&differs, PLAIN);
-        assert!(!proven && text.contains("✗ 1: ") && text.contains("do not add up"), "{text}");
+        assert!(
+            !proven && text.contains("✗ 1: ") && text.contains("do not add up"),
+            "{text}"
+        );
     }
 }

@@ -1,0 +1,47 @@
+//! `annulus eval`: how good a run's newest checkpoint is.
+
+use super::error::Error;
+use super::node::Node;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Evaluate a run's newest checkpoint on held-out data.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The run's folder.
+    pub dir: PathBuf,
+    /// Data, if it is no longer where the run was started with it.
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+    /// Where to compute: auto, cpu, gpu or gpu:N.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: String,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus eval runs/digits
+  annulus eval runs/digits --data mnist/ --json
+";
+
+/// Does it.
+pub fn run(args: &Args, node: &dyn Node) -> Result<(), Error> {
+    let (round, eval) = node.eval(args)?;
+    if args.json {
+        println!(
+            "{}",
+            json!({"round": round, "loss": eval.loss, "accuracy": eval.accuracy})
+        );
+        return Ok(());
+    }
+    print!("after round {round}: loss {:.4}", eval.loss);
+    match eval.accuracy {
+        Some(accuracy) => println!(", accuracy {:.2} %", 100.0 * accuracy),
+        None => println!(),
+    }
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! `annulus export`: a trained model for other tools.
+
+use super::error::Error;
+use super::human;
+use crate::native::export::export;
+use crate::native::run_dir::RunDir;
+use std::path::PathBuf;
+
+/// Write the parameters of a run's newest checkpoint as one safetensors file.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The run's folder.
+    pub dir: PathBuf,
+    /// The file to write, replaced if it is there.
+    #[arg(value_name = "FILE.safetensors")]
+    pub file: PathBuf,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus export runs/digits digits.safetensors
+";
+
+/// Does it.
+pub fn run(args: &Args) -> Result<(), Error> {
+    let dir = RunDir::open(&args.dir).map_err(Error::of)?;
+    let done = export(&dir, &args.file).map_err(Error::of)?;
+    for warning in &done.warnings {
+        eprintln!("warning: {warning}");
+    }
+    println!(
+        "{}: {} parameters in {} after round {}, state {}",
+        args.file.display(),
+        human::grouped(done.parameters as u64),
+        human::plural(done.tensors as u64, "tensor"),
+        done.round,
+        done.digest
+    );
+    Ok(())
+}

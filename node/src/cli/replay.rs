@@ -1,0 +1,88 @@
+//! `annulus replay`: recompute a run from its ledger, in one process.
+
+use super::error::Error;
+use super::human;
+use super::node::Node;
+use super::terminal::Style;
+use crate::native::recompute::Verdict;
+use serde_json::json;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Recompute a run from its ledger, alone, and compare digests.
+///
+/// Every contribution is made again on the device given here. Where all contributors used a device that computes the
+/// same bits, all digests must be equal; otherwise the difference is measured at every checkpoint.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The run's folder.
+    pub dir: PathBuf,
+    /// Training data, if it is no longer where the run was started with it.
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+    /// Where to compute: auto, cpu, gpu or gpu:N.
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub device: String,
+    /// Largest difference of a parameter, as a share of the largest, that is put down to rounding.
+    #[arg(long, value_name = "X", default_value_t = 1e-2)]
+    pub tolerance: f32,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus replay runs/digits
+  annulus replay runs/digits --data mnist/ --device cpu --json
+";
+
+/// Does it. Fails if the run differs by more than the tolerance.
+pub fn run(args: &Args, node: &dyn Node) -> Result<(), Error> {
+    let style = Style::of_stdout();
+    let live = style.live && !args.json;
+    let report = node.replay(args, &mut |progress| {
+        if live && progress.round.is_multiple_of(20) {
+            let same = if progress.recorded == progress.recomputed {
+                "equal"
+            } else {
+                "other"
+            };
+            print!("\rround {}: {same} digest", human::grouped(progress.round));
+            let _ = std::io::stdout().flush();
+        }
+    })?;
+    if live {
+        print!("\r\x1b[2K");
+    }
+    let verdict = report.verdict();
+    if args.json {
+        let difference = report.compared.iter().map(|c| c.difference).reduce(f32::max);
+        println!(
+            "{}",
+            json!({
+                "base": report.base,
+                "rounds": report.rounds,
+                "exact": report.exact,
+                "first_difference": report.first_difference,
+                "difference": difference,
+                "tolerance": report.tolerance,
+                "verdict": match verdict {
+                    Verdict::Exact => "exact",
+                    Verdict::Within(_) => "within",
+                    Verdict::Differs(_) => "differs",
+                    Verdict::Unknown => "unknown",
+                },
+            })
+        );
+    } else {
+        println!("{report}");
+    }
+    match verdict {
+        Verdict::Differs(_) => Err(Error::failed(
+            "the replay differs by more than rounding explains: the data, the program or a contributor was another one",
+        )),
+        _ => Ok(()),
+    }
+}
