@@ -4,10 +4,9 @@
 
 use super::transport;
 use crate::link::{
-    Chunker, Deframer, DownReason, Frame, FrameError, Lane, MAX_FRAME, PREFIX, Refusal, SendError,
-    Traffic,
+    Chunker, Deframer, DownReason, Frame, FrameError, Lane, MAX_FRAME, PREFIX, Refusal, SendError, Traffic,
 };
-use annulus_core::PeerId;
+use annulus_core::{Contact, PeerId};
 use bytes::{BufMut, Bytes};
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
 use std::{
@@ -70,9 +69,7 @@ struct Queue {
 
 impl Queue {
     fn frames(&self) -> MutexGuard<'_, VecDeque<Frame>> {
-        self.frames
-            .lock()
-            .expect("nobody panics while holding the queue")
+        self.frames.lock().expect("nobody panics while holding the queue")
     }
 }
 
@@ -131,20 +128,13 @@ impl Wire {
     }
 
     pub(super) fn queued(&self) -> usize {
-        self.lanes
-            .iter()
-            .map(|queue| queue.bytes.load(Relaxed))
-            .sum()
+        self.lanes.iter().map(|queue| queue.bytes.load(Relaxed)).sum()
     }
 
     pub(super) fn traffic(&self) -> Traffic {
         let stats = self.connection.stats();
         Traffic {
-            sent_bytes: self
-                .lanes
-                .iter()
-                .map(|queue| queue.sent.load(Relaxed))
-                .sum(),
+            sent_bytes: self.lanes.iter().map(|queue| queue.sent.load(Relaxed)).sum(),
             received_bytes: self.received.load(Relaxed),
             lost_packets: stats.path.lost_packets,
             rtt: stats.path.rtt,
@@ -171,8 +161,7 @@ impl Wire {
         let before = heard();
         // A full queue needs no sign of life beside it.
         let _ = self.send(Lane::Control, Frame::default());
-        let wait = (4 * self.connection.rtt())
-            .clamp(Duration::from_millis(200), Duration::from_millis(1500));
+        let wait = (4 * self.connection.rtt()).clamp(Duration::from_millis(200), Duration::from_millis(1500));
         sleep(wait).await;
         heard() > before && self.connection.close_reason().is_none()
     }
@@ -251,10 +240,7 @@ impl Wire {
                 continue;
             }
             let bytes = chunker.len() as u64;
-            stream
-                .write_all_chunks(&mut chunker.take())
-                .await
-                .map_err(drop)?;
+            stream.write_all_chunks(&mut chunker.take()).await.map_err(drop)?;
             queue.sent.fetch_add(bytes, Relaxed);
             queue.bytes.fetch_sub(taken, Relaxed);
         }
@@ -272,8 +258,7 @@ impl Wire {
                 return deframer.finish().map_err(Broken::Frames);
             }
             while let Some(bytes) = deframer.next_frame().map_err(Broken::Frames)? {
-                self.received
-                    .fetch_add((bytes.len() + PREFIX) as u64, Relaxed);
+                self.received.fetch_add((bytes.len() + PREFIX) as u64, Relaxed);
                 inbox.frame(self.peer, lane, bytes).await;
             }
         }
@@ -291,12 +276,8 @@ impl Wire {
         };
         match error {
             _ if self.closing.load(Relaxed) => DownReason::HungUp,
-            ConnectionError::ApplicationClosed(close) if close.error_code == LEFT => {
-                DownReason::PeerLeft
-            }
-            ConnectionError::ApplicationClosed(close) if close.error_code == REPLACED => {
-                DownReason::Replaced
-            }
+            ConnectionError::ApplicationClosed(close) if close.error_code == LEFT => DownReason::PeerLeft,
+            ConnectionError::ApplicationClosed(close) if close.error_code == REPLACED => DownReason::Replaced,
             ConnectionError::ApplicationClosed(close) => {
                 match Refusal::from_code(close.error_code.into_inner()) {
                     Some(refusal) => DownReason::Refused(refusal),
@@ -330,7 +311,7 @@ enum Broken {
 pub(super) enum Report {
     Up {
         wire: Arc<Wire>,
-        addresses: Vec<String>,
+        contact: Contact,
     },
     Down {
         peer: PeerId,

@@ -9,8 +9,8 @@ use super::{
     quic::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_HANDSHAKES, QuicConfig},
     transport::{Configs, Path, peer_at},
 };
-use crate::link::{DialError, MAX_ADDRESSES, Refusal};
-use annulus_core::PeerId;
+use crate::link::{DialError, Refusal};
+use annulus_core::{Contact, PeerId};
 use quinn::{Connection, Endpoint, Incoming};
 use std::{
     collections::HashMap,
@@ -83,15 +83,11 @@ impl Shared {
     }
 
     fn links(&self) -> MutexGuard<'_, HashMap<PeerId, Arc<Wire>>> {
-        self.links
-            .lock()
-            .expect("nobody panics while holding the links")
+        self.links.lock().expect("nobody panics while holding the links")
     }
 
     fn dials(&self) -> MutexGuard<'_, HashMap<PeerId, watch::Receiver<()>>> {
-        self.dials
-            .lock()
-            .expect("nobody panics while holding the dials")
+        self.dials.lock().expect("nobody panics while holding the dials")
     }
 
     /// Accepts connections until the endpoint fails or is closed.
@@ -146,21 +142,10 @@ impl Shared {
     }
 
     /// The acceptor's side of a handshake, up to the decision. `None` if the peer only wanted the manifest.
-    async fn greet(
-        &self,
-        connection: &Connection,
-        peer: PeerId,
-    ) -> Result<Option<Newcomer>, Refusal> {
+    async fn greet(&self, connection: &Connection, peer: PeerId) -> Result<Option<Newcomer>, Refusal> {
         let (hello, mut send, recv) = listen(&self.me, connection, peer).await?;
         if hello.purpose == Purpose::Manifest {
-            welcome(
-                &self.me,
-                connection,
-                peer,
-                Some(&self.config.manifest),
-                &mut send,
-            )
-            .await?;
+            welcome(&self.me, connection, peer, Some(&self.config.manifest), &mut send).await?;
             // The peer closes when it has read all.
             connection.closed().await;
             return Ok(None);
@@ -190,17 +175,14 @@ impl Shared {
             None => {}
         }
         welcome(&self.me, connection, peer, None, &mut send).await?;
-        let bulk = connection
-            .accept_bi()
-            .await
-            .map_err(|_| Refusal::BadHandshake)?;
+        let bulk = connection.accept_bi().await.map_err(|_| Refusal::BadHandshake)?;
         Ok(Some(Newcomer {
             wire: self.wire(connection, peer, false, hello.instance),
             streams: Streams {
                 control: (send, recv),
                 bulk,
             },
-            addresses: hello.addresses,
+            contact: hello.contact,
         }))
     }
 
@@ -258,17 +240,11 @@ impl Shared {
                 control: (send, recv),
                 bulk,
             },
-            addresses: welcome.addresses,
+            contact: welcome.contact,
         })
     }
 
-    fn wire(
-        &self,
-        connection: &Connection,
-        peer: PeerId,
-        dialled_by_us: bool,
-        instance: u64,
-    ) -> Arc<Wire> {
+    fn wire(&self, connection: &Connection, peer: PeerId, dialled_by_us: bool, instance: u64) -> Arc<Wire> {
         Wire::new(
             connection.clone(),
             peer,
@@ -283,13 +259,11 @@ impl Shared {
         let Newcomer {
             wire,
             streams,
-            mut addresses,
+            mut contact,
         } = newcomer;
         let old = {
             let mut links = self.links();
-            if !wire.dialled_by_us
-                && !links.contains_key(&wire.peer)
-                && links.len() >= self.config.max_peers
+            if !wire.dialled_by_us && !links.contains_key(&wire.peer) && links.len() >= self.config.max_peers
             {
                 return Err(Refusal::TooManyPeers);
             }
@@ -297,9 +271,9 @@ impl Shared {
         };
         let seen = wire.connection.remote_address();
         let seen = SocketAddr::new(seen.ip().to_canonical(), seen.port()).to_string();
-        if !addresses.contains(&seen) {
-            addresses.truncate(MAX_ADDRESSES - 1);
-            addresses.push(seen);
+        if !contact.0.contains(&seen) {
+            contact.0.truncate(Contact::LIMIT - 1);
+            contact.0.push(seen);
         }
         tokio::spawn(async move {
             if let Some(old) = old {
@@ -309,7 +283,7 @@ impl Shared {
             }
             self.inbox.tell(Report::Up {
                 wire: wire.clone(),
-                addresses,
+                contact,
             });
             let reason = wire.run(streams, &self.inbox).await;
             let mut links = self.links();
@@ -335,10 +309,10 @@ impl Shared {
 struct Newcomer {
     wire: Arc<Wire>,
     streams: Streams,
-    addresses: Vec<String>,
+    contact: Contact,
 }
 
-/// A QUIC connection to the first of `addresses` that answers, started one shortly after the other.
+/// A QUIC connection to the first address that answers, started one shortly after the other.
 pub(super) async fn connect(
     endpoint: &Endpoint,
     configs: &Configs,
@@ -350,7 +324,7 @@ pub(super) async fn connect(
     let mut started: u32 = 0;
     for address in addresses {
         let resolved: Vec<SocketAddr> = match tokio::net::lookup_host(&address).await {
-            Ok(resolved) => resolved.take(MAX_ADDRESSES).collect(),
+            Ok(resolved) => resolved.take(Contact::LIMIT).collect(),
             Err(error) => {
                 unusable.push(format!("{address} ({error})"));
                 continue;
@@ -421,10 +395,7 @@ mod tests {
             (true, false, true, Verdict::Replace),
             (false, false, false, Verdict::Replace),
         ] {
-            assert_eq!(
-                judge(old_dialled_by_us, same_instance, we_are_smaller),
-                expected
-            );
+            assert_eq!(judge(old_dialled_by_us, same_instance, we_are_smaller), expected);
         }
     }
 }

@@ -33,8 +33,7 @@ pub struct Identity {
 impl Identity {
     /// A new identity from the operating system's random numbers.
     pub fn generate() -> Self {
-        let key =
-            KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).expect("P-256 keys can be generated");
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).expect("P-256 keys can be generated");
         Self::from_key(key)
     }
 
@@ -45,11 +44,9 @@ impl Identity {
             return Err(IdentityError::NoKey(path.to_owned()));
         }
         let der = fs::read(path).map_err(unreadable)?;
-        let key = KeyPair::from_pkcs8_der_and_sign_algo(
-            &PrivatePkcs8KeyDer::from(der),
-            &PKCS_ECDSA_P256_SHA256,
-        )
-        .map_err(|_| IdentityError::NoKey(path.to_owned()))?;
+        let key =
+            KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(der), &PKCS_ECDSA_P256_SHA256)
+                .map_err(|_| IdentityError::NoKey(path.to_owned()))?;
         Ok(Self::from_key(key))
     }
 
@@ -96,11 +93,10 @@ impl Identity {
     }
 
     fn from_key(key: KeyPair) -> Self {
-        let certificate: CertificateDer<'static> =
-            CertificateParams::new(vec![TLS_NAME.to_owned()])
-                .and_then(|params| params.self_signed(&key))
-                .expect("a certificate can be made from constants and a P-256 key")
-                .into();
+        let certificate: CertificateDer<'static> = CertificateParams::new(vec![TLS_NAME.to_owned()])
+            .and_then(|params| params.self_signed(&key))
+            .expect("a certificate can be made from constants and a P-256 key")
+            .into();
         let peer = peer_of(&certificate).expect("a certificate just made can be read");
         Self {
             key,
@@ -163,8 +159,7 @@ mod tests {
     use super::*;
 
     fn scratch(name: &str) -> PathBuf {
-        let dir =
-            std::env::temp_dir().join(format!("annulus-identity-{name}-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("annulus-identity-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
         dir
@@ -185,10 +180,7 @@ mod tests {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            assert_eq!(
-                fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-                0o600
-            );
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
         fs::remove_dir_all(path.parent().unwrap()).unwrap();
     }
@@ -203,10 +195,7 @@ mod tests {
         ] {
             fs::write(dir.join(name), content).unwrap();
             assert!(
-                matches!(
-                    Identity::load(&dir.join(name)),
-                    Err(IdentityError::NoKey(_))
-                ),
+                matches!(Identity::load(&dir.join(name)), Err(IdentityError::NoKey(_))),
                 "{name}"
             );
         }

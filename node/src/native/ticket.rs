@@ -3,7 +3,7 @@
 //! A ticket says where to dial, which run, and a secret that proves the right to take part. It must know
 //! nothing of connections; that the secret never crosses the wire is the handshake's business.
 
-use annulus_core::RunId;
+use annulus_core::{Contact, RunId};
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -17,13 +17,13 @@ const START: &str = "annulus1";
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// Most addresses in one ticket.
-const MAX_ADDRESSES: usize = 16;
+const MAX_ADDRESSES: usize = Contact::LIMIT;
 
 /// Bytes of BLAKE3 at the end: a mistyped ticket passes once in four thousand million.
 const CHECKSUM: usize = 4;
 
-/// Longest text that is looked at: [`MAX_ADDRESSES`] IPv6 addresses need about 620 characters.
-const MAX_TEXT: usize = 1024;
+/// Longest text that is looked at: [`MAX_ADDRESSES`] IPv6 addresses need about 330 characters.
+const MAX_TEXT: usize = 512;
 
 /// All that a newcomer needs.
 #[derive(Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl fmt::Debug for Ticket {
 }
 
 impl fmt::Display for Ticket {
-    /// The text to hand on. It contains the secret. Addresses beyond the sixteenth are left out.
+    /// The text to hand on. It contains the secret. Addresses beyond [`Contact::LIMIT`] are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut bytes = Vec::with_capacity(64);
         bytes.extend(self.run.0);
@@ -105,9 +105,7 @@ impl FromStr for Ticket {
             None => return Err(TicketError::NoTicket),
         };
         let bytes = decode(body)?;
-        let (payload, sum) = bytes
-            .split_last_chunk::<CHECKSUM>()
-            .ok_or(TicketError::Cut)?;
+        let (payload, sum) = bytes.split_last_chunk::<CHECKSUM>().ok_or(TicketError::Cut)?;
         if checksum(payload) != *sum {
             return Err(TicketError::Mistyped);
         }
@@ -170,22 +168,13 @@ impl fmt::Display for TicketError {
                 f,
                 "this ticket was made by another release of annulus: use the same release on all machines"
             ),
-            Self::Character(c) => write!(
-                f,
-                "the ticket holds {c:?}, which no ticket has: copy it again"
-            ),
+            Self::Character(c) => write!(f, "the ticket holds {c:?}, which no ticket has: copy it again"),
             Self::Mistyped => write!(
                 f,
                 "the ticket is mistyped or not whole (its checksum does not fit): copy all of it again"
             ),
-            Self::Cut => write!(
-                f,
-                "the ticket is not whole: copy all of it, it is one long word"
-            ),
-            Self::TooLong => write!(
-                f,
-                "this text is longer than any ticket: copy the ticket alone"
-            ),
+            Self::Cut => write!(f, "the ticket is not whole: copy all of it, it is one long word"),
+            Self::TooLong => write!(f, "this text is longer than any ticket: copy the ticket alone"),
             Self::Addresses(0) => {
                 write!(f, "the ticket names no address to dial: ask for a new one")
             }
@@ -203,9 +192,7 @@ impl std::error::Error for TicketError {}
 
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     let hash = blake3::derive_key("annulus 1 ticket checksum", bytes);
-    *hash
-        .first_chunk()
-        .expect("a hash is longer than a checksum")
+    *hash.first_chunk().expect("a hash is longer than a checksum")
 }
 
 /// Five bits a character, the last one filled with zeros.
@@ -315,10 +302,7 @@ mod tests {
             Err(TicketError::Character('!'))
         );
         assert_eq!("annulus1".parse::<Ticket>(), Err(TicketError::Cut));
-        assert_eq!(
-            "a".repeat(2000).parse::<Ticket>(),
-            Err(TicketError::TooLong)
-        );
+        assert_eq!("a".repeat(2000).parse::<Ticket>(), Err(TicketError::TooLong));
         assert_eq!(
             Ticket {
                 addrs: vec![],

@@ -7,8 +7,8 @@ use super::{
 };
 use annulus_core::PeerId;
 use quinn::{
-    AckFrequencyConfig, ClientConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig,
-    ServerConfig, TransportConfig, VarInt,
+    AckFrequencyConfig, ClientConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
+    TransportConfig, VarInt,
     crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
 use rustls::{
@@ -110,9 +110,8 @@ impl Configs {
         client.alpn_protocols = vec![ALPN.to_vec()];
         // Proofs are bound to a session's own key exchange, so no session is ever resumed.
         client.resumption = Resumption::disabled();
-        let client = Arc::new(
-            QuicClientConfig::try_from(client).expect("the provider has QUIC's first suite"),
-        );
+        let client =
+            Arc::new(QuicClientConfig::try_from(client).expect("the provider has QUIC's first suite"));
 
         let mut server = rustls::ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -122,12 +121,10 @@ impl Configs {
             .expect("an identity's key and certificate fit");
         server.alpn_protocols = vec![ALPN.to_vec()];
         server.send_tls13_tickets = 0;
-        let server = Arc::new(
-            QuicServerConfig::try_from(server).expect("the provider has QUIC's first suite"),
-        );
+        let server =
+            Arc::new(QuicServerConfig::try_from(server).expect("the provider has QUIC's first suite"));
 
-        let transport =
-            [Path::Local, Path::Network].map(|path| Arc::new(transport(path, idle, congestion)));
+        let transport = [Path::Local, Path::Network].map(|path| Arc::new(transport(path, idle, congestion)));
         Self {
             client: transport.clone().map(|transport| {
                 let mut config = ClientConfig::new(client.clone());
@@ -161,15 +158,8 @@ impl Configs {
 const MAX_INCOMING: usize = 256;
 
 /// An endpoint on a new socket at `listen`, for dialling and, if there are `configs` for it, for accepting.
-pub(super) fn endpoint(
-    listen: SocketAddr,
-    configs: Option<&Configs>,
-) -> io::Result<quinn::Endpoint> {
-    let socket = Socket::new(
-        Domain::for_address(listen),
-        Type::DGRAM,
-        Some(Protocol::UDP),
-    )?;
+pub(super) fn endpoint(listen: SocketAddr, configs: Option<&Configs>) -> io::Result<quinn::Endpoint> {
+    let socket = Socket::new(Domain::for_address(listen), Type::DGRAM, Some(Protocol::UDP))?;
     if listen.is_ipv6() {
         // One socket for both families; where the system does not allow that, IPv6 alone is still of use.
         let _ = socket.set_only_v6(false);
@@ -235,9 +225,7 @@ fn transport(path: Path, idle: Duration, congestion: Congestion) -> TransportCon
 /// have AES instructions.
 fn provider() -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
-    provider
-        .cipher_suites
-        .retain(|suite| suite.tls13().is_some());
+    provider.cipher_suites.retain(|suite| suite.tls13().is_some());
     provider
         .cipher_suites
         .sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
@@ -284,8 +272,7 @@ impl ServerCertVerifier for AnyKey {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.check(end_entity)
-            .map(|()| ServerCertVerified::assertion())
+        self.check(end_entity).map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -322,8 +309,7 @@ impl ClientCertVerifier for AnyKey {
         _: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        self.check(end_entity)
-            .map(|()| ClientCertVerified::assertion())
+        self.check(end_entity).map(|()| ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
