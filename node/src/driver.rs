@@ -86,7 +86,7 @@ impl<L: Link> Driver<L> {
         let input = match event {
             LinkEvent::Up { peer, addresses, .. } => Input::LinkUp {
                 peer,
-                contact: bounded(addresses),
+                contact: Contact(addresses),
             },
             LinkEvent::Down { peer, .. } => Input::LinkDown { peer },
             LinkEvent::DialFailed { peer, .. } => Input::DialFailed { peer },
@@ -131,17 +131,13 @@ impl<L: Link> Driver<L> {
         }
     }
 
-    fn send(&mut self, to: PeerId, lane: annulus_core::Lane, message: &Message) {
+    fn send(&mut self, to: PeerId, lane: Lane, message: &Message) {
         let (meta, payload) = message.encode();
         let frame = Frame::new(if payload.is_empty() {
             vec![meta]
         } else {
             vec![meta, payload]
         });
-        let lane = match lane {
-            annulus_core::Lane::Control => Lane::Control,
-            annulus_core::Lane::Bulk => Lane::Bulk,
-        };
         let bytes = frame.len() as u64;
         match self.link.send(to, lane, frame) {
             Ok(()) => self.sent_bytes += bytes,
@@ -151,11 +147,4 @@ impl<L: Link> Driver<L> {
             Err(SendError::Full | SendError::TooLong) => self.broken.push(to),
         }
     }
-}
-
-/// Addresses as the protocol bounds them.
-fn bounded(mut addresses: Vec<String>) -> Contact {
-    addresses.retain(|a| a.len() <= Contact::ADDRESS_LIMIT);
-    addresses.truncate(Contact::LIMIT);
-    Contact(addresses)
 }

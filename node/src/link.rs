@@ -4,6 +4,9 @@
 //! framing that both share, because a frame must look alike whoever carries it. It must know no sockets, no
 //! runtime, and nothing of what the frames mean.
 
+#[cfg(doc)]
+use annulus_core::Contact;
+pub use annulus_core::Lane;
 use annulus_core::PeerId;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::{
@@ -21,21 +24,6 @@ pub const MAX_FRAME: usize = 8 << 20;
 
 /// Bytes of the length prefix before each frame: a little-endian `u32`.
 pub const PREFIX: usize = 4;
-
-/// Most addresses that are known of a peer.
-pub const MAX_ADDRESSES: usize = 8;
-
-/// Longest such address (`host:port`), in bytes.
-pub const MAX_ADDRESS: usize = 128;
-
-/// The two independent, ordered streams of frames of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lane {
-    /// Small and urgent: views, flushes, headers. Goes out before anything that waits on the bulk lane.
-    Control,
-    /// Large and patient: pieces of chunks, snapshots.
-    Bulk,
-}
 
 /// One frame to send: slices that follow one another, so that a header and a shared payload need no copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,7 +70,8 @@ impl<const N: usize> From<[Bytes; N]> for Frame {
 /// [`LinkEvent::Down`]. There is at most one link to a peer at any time, and never a frame outside of
 /// its `Up` and `Down`.
 pub trait Link {
-    /// Starts to connect to `peer` at any of `addresses` (`host:port`), tried nearly at once.
+    /// Starts to connect to `peer` at any of its addresses (`host:port`), tried nearly at once, the
+    /// first [`Contact::LIMIT`] of them.
     ///
     /// Ends with `Up` or `DialFailed`. Does nothing if a link to the peer is up or being dialled.
     fn dial(&mut self, peer: PeerId, addresses: &[String]);
@@ -115,8 +104,8 @@ pub enum LinkEvent {
     Up {
         /// Whom it leads to.
         peer: PeerId,
-        /// Where that peer says it can be dialled, unchecked, and where it was seen; at most
-        /// [`MAX_ADDRESSES`] of at most [`MAX_ADDRESS`] bytes.
+        /// Where that peer says it can be dialled, unchecked, and where it was seen. Within the
+        /// bounds of a [`Contact`].
         addresses: Vec<String>,
         /// Whether our dial made it.
         dialled_by_us: bool,

@@ -6,7 +6,7 @@ use super::transport;
 use crate::link::{
     Chunker, Deframer, DownReason, Frame, FrameError, Lane, MAX_FRAME, PREFIX, Refusal, SendError, Traffic,
 };
-use annulus_core::PeerId;
+use annulus_core::{Contact, PeerId};
 use bytes::{BufMut, Bytes};
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
 use std::{
@@ -311,7 +311,7 @@ enum Broken {
 pub(super) enum Report {
     Up {
         wire: Arc<Wire>,
-        addresses: Vec<String>,
+        contact: Contact,
     },
     Down {
         peer: PeerId,

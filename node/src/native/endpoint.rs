@@ -9,8 +9,8 @@ use super::{
     quic::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_HANDSHAKES, QuicConfig},
     transport::{Configs, Path, peer_at},
 };
-use crate::link::{DialError, MAX_ADDRESSES, Refusal};
-use annulus_core::PeerId;
+use crate::link::{DialError, Refusal};
+use annulus_core::{Contact, PeerId};
 use quinn::{Connection, Endpoint, Incoming};
 use std::{
     collections::HashMap,
@@ -182,7 +182,7 @@ impl Shared {
                 control: (send, recv),
                 bulk,
             },
-            addresses: hello.addresses,
+            contact: hello.contact,
         }))
     }
 
@@ -240,7 +240,7 @@ impl Shared {
                 control: (send, recv),
                 bulk,
             },
-            addresses: welcome.addresses,
+            contact: welcome.contact,
         })
     }
 
@@ -259,7 +259,7 @@ impl Shared {
         let Newcomer {
             wire,
             streams,
-            mut addresses,
+            mut contact,
         } = newcomer;
         let old = {
             let mut links = self.links();
@@ -271,9 +271,9 @@ impl Shared {
         };
         let seen = wire.connection.remote_address();
         let seen = SocketAddr::new(seen.ip().to_canonical(), seen.port()).to_string();
-        if !addresses.contains(&seen) {
-            addresses.truncate(MAX_ADDRESSES - 1);
-            addresses.push(seen);
+        if !contact.0.contains(&seen) {
+            contact.0.truncate(Contact::LIMIT - 1);
+            contact.0.push(seen);
         }
         tokio::spawn(async move {
             if let Some(old) = old {
@@ -283,7 +283,7 @@ impl Shared {
             }
             self.inbox.tell(Report::Up {
                 wire: wire.clone(),
-                addresses,
+                contact,
             });
             let reason = wire.run(streams, &self.inbox).await;
             let mut links = self.links();
@@ -309,10 +309,10 @@ impl Shared {
 struct Newcomer {
     wire: Arc<Wire>,
     streams: Streams,
-    addresses: Vec<String>,
+    contact: Contact,
 }
 
-/// A QUIC connection to the first of `addresses` that answers, started one shortly after the other.
+/// A QUIC connection to the first address that answers, started one shortly after the other.
 pub(super) async fn connect(
     endpoint: &Endpoint,
     configs: &Configs,
@@ -324,7 +324,7 @@ pub(super) async fn connect(
     let mut started: u32 = 0;
     for address in addresses {
         let resolved: Vec<SocketAddr> = match tokio::net::lookup_host(&address).await {
-            Ok(resolved) => resolved.take(MAX_ADDRESSES).collect(),
+            Ok(resolved) => resolved.take(Contact::LIMIT).collect(),
             Err(error) => {
                 unusable.push(format!("{address} ({error})"));
                 continue;

@@ -6,11 +6,12 @@
 //! itself never crosses the wire. It must not know which links exist; that is the endpoint's business.
 
 use super::ticket::Secret;
-use crate::link::{DialError, MAX_ADDRESS, MAX_ADDRESSES, Refusal};
-use annulus_core::{PeerId, RunId};
+use crate::link::{DialError, Refusal};
+use annulus_core::{Contact, PeerId, RunId};
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::sync::Mutex;
 
 /// Version of the handshake and all that follows. The only thing that a later version must not move.
 const VERSION: u16 = 1;
@@ -19,7 +20,7 @@ const VERSION: u16 = 1;
 pub(super) const MAX_MANIFEST: usize = 1 << 20;
 
 /// Longest hello: all addresses at their longest, and room for the rest.
-const MAX_HELLO: usize = MAX_ADDRESSES * (MAX_ADDRESS + 4) + 256;
+const MAX_HELLO: usize = Contact::LIMIT * (Contact::ADDRESS_LIMIT + 4) + 256;
 
 /// What the dialler wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +38,7 @@ pub(super) struct Hello {
     pub run: [u8; 32],
     /// Random per start of the process: tells a restarted peer from one that dials twice.
     pub instance: u64,
-    pub addresses: Vec<String>,
+    pub contact: Contact,
     proof: [u8; 32],
 }
 
@@ -45,20 +46,31 @@ pub(super) struct Hello {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Welcome {
     pub instance: u64,
-    pub addresses: Vec<String>,
+    pub contact: Contact,
     /// Only for [`Purpose::Manifest`].
     pub manifest: Option<Vec<u8>>,
     proof: [u8; 32],
 }
 
 /// What a peer says of itself in every handshake.
-#[derive(Clone, Debug)]
 pub(super) struct Me {
     pub peer: PeerId,
     pub run: RunId,
     pub secret: Secret,
     pub instance: u64,
-    pub addresses: Vec<String>,
+    /// Where others can dial us.
+    pub contact: Mutex<Contact>,
+}
+
+impl Me {
+    fn contact(&self) -> Contact {
+        bounded(
+            self.contact
+                .lock()
+                .expect("nobody panics while holding the contact")
+                .clone(),
+        )
+    }
 }
 
 /// Says hello and waits for the welcome, which it checks.
@@ -73,7 +85,7 @@ pub(super) async fn propose(
         purpose,
         run: me.run.0,
         instance: me.instance,
-        addresses: bounded(me.addresses.clone()),
+        contact: me.contact(),
         proof: proof(me, connection, Role::Dialler, me.peer, acceptor)
             .ok_or(DialError::Unproven)?
             .into(),
@@ -96,7 +108,7 @@ pub(super) async fn propose(
     }
     Ok((
         Welcome {
-            addresses: bounded(welcome.addresses.clone()),
+            contact: bounded(welcome.contact.clone()),
             ..welcome
         },
         send,
@@ -129,7 +141,7 @@ pub(super) async fn listen(
     }
     Ok((
         Hello {
-            addresses: bounded(hello.addresses.clone()),
+            contact: bounded(hello.contact.clone()),
             ..hello
         },
         send,
@@ -147,7 +159,7 @@ pub(super) async fn welcome(
 ) -> Result<(), Refusal> {
     let welcome = Welcome {
         instance: me.instance,
-        addresses: bounded(me.addresses.clone()),
+        contact: me.contact(),
         manifest: manifest.map(|bytes| bytes.to_vec()),
         proof: proof(me, connection, Role::Acceptor, dialler, me.peer)
             .ok_or(Refusal::WrongSecret)?
@@ -224,10 +236,13 @@ fn proof(
     Some(hasher.finalize())
 }
 
-fn bounded(mut addresses: Vec<String>) -> Vec<String> {
-    addresses.retain(|address| address.len() <= MAX_ADDRESS && address.chars().all(|c| c.is_ascii_graphic()));
-    addresses.truncate(MAX_ADDRESSES);
-    addresses
+/// What of a contact is within its bounds and safe to print.
+fn bounded(Contact(mut addresses): Contact) -> Contact {
+    addresses.retain(|address| {
+        address.len() <= Contact::ADDRESS_LIMIT && address.chars().all(|c| c.is_ascii_graphic())
+    });
+    addresses.truncate(Contact::LIMIT);
+    Contact(addresses)
 }
 
 /// Version, length, body.

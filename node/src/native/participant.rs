@@ -464,7 +464,7 @@ fn listen(local: &Local, manifest: &Manifest, secret: Secret) -> Result<(QuicLin
         resolve(text)?;
     }
     let config = QuicConfig::new(manifest.run_id(), secret, manifest.encode().into());
-    let mut link = QuicLink::start(&identity, QuicConfig { listen, ..config })?;
+    let link = QuicLink::start(&identity, QuicConfig { listen, ..config })?;
     let own = own_addresses(link.local_addr())
         .into_iter()
         .map(|a| a.to_string());

@@ -27,16 +27,14 @@ use super::{
     ticket::{Secret, Ticket},
     transport::{self, Configs, peer_at},
 };
-use crate::link::{
-    DialError, Frame, Lane, Link, LinkEvent, MAX_ADDRESSES, Refusal, SendError, Traffic, next_event,
-};
-use annulus_core::{PeerId, RunId};
+use crate::link::{DialError, Frame, Lane, Link, LinkEvent, Refusal, SendError, Traffic, next_event};
+use annulus_core::{Contact, PeerId, RunId};
 use bytes::Bytes;
 use std::{
     collections::HashMap,
     fmt, io,
     net::{IpAddr, SocketAddr, UdpSocket},
-    sync::Arc,
+    sync::{Arc, Mutex},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -60,8 +58,6 @@ pub const DIAL_TIMEOUT: Duration = Duration::from_secs(6);
 pub struct QuicConfig {
     /// The UDP address to bind; port 0 takes any free one.
     pub listen: SocketAddr,
-    /// Addresses to tell every peer, `host:port`; the first 8 are sent.
-    pub addresses: Vec<String>,
     /// The run to take part in.
     pub run: RunId,
     /// The secret of its tickets.
@@ -86,7 +82,6 @@ impl QuicConfig {
     pub fn new(run: RunId, secret: Secret, manifest: Bytes) -> Self {
         Self {
             listen: SocketAddr::from(([0u16; 8], 0)),
-            addresses: vec![],
             run,
             secret,
             manifest,
@@ -158,7 +153,7 @@ impl QuicLink {
             run: config.run,
             secret: config.secret,
             instance: getrandom::u64().expect("the operating system gives random bytes"),
-            addresses: config.addresses.clone(),
+            contact: Mutex::default(),
         };
         let shared = Shared::new(me, endpoint, configs, config, inbox);
         let accepting = tokio::spawn(shared.clone().accept());
@@ -176,6 +171,17 @@ impl QuicLink {
             .endpoint
             .local_addr()
             .unwrap_or(self.shared.config.listen)
+    }
+
+    /// Says to every peer that comes up from now on where we can be dialled, `host:port`. The first
+    /// [`Contact::LIMIT`] addresses count. Of itself a peer sees only where our packets come from.
+    pub fn advertise(&self, addresses: Vec<String>) {
+        *self
+            .shared
+            .me
+            .contact
+            .lock()
+            .expect("nobody panics while holding the contact") = Contact(addresses);
     }
 
     /// Our own id.
@@ -209,7 +215,7 @@ impl Link for QuicLink {
         if !self.up.contains_key(&peer) {
             self.shared
                 .clone()
-                .start_dial(peer, addresses.iter().take(MAX_ADDRESSES).cloned().collect());
+                .start_dial(peer, addresses.iter().take(Contact::LIMIT).cloned().collect());
         }
     }
 
@@ -235,12 +241,12 @@ impl Link for QuicLink {
         let report = ready!(self.reports.poll_recv(context));
         Poll::Ready(match report {
             None | Some(Report::Stopped) => None,
-            Some(Report::Up { wire, addresses }) => {
+            Some(Report::Up { wire, contact }) => {
                 let (peer, dialled_by_us) = (wire.peer, wire.dialled_by_us);
                 self.up.insert(peer, wire);
                 Some(LinkEvent::Up {
                     peer,
-                    addresses,
+                    addresses: contact.0,
                     dialled_by_us,
                 })
             }
@@ -274,14 +280,9 @@ pub async fn fetch_manifest(ticket: &Ticket, identity: &Identity) -> Result<(Pee
         run: ticket.run,
         secret: ticket.secret,
         instance: 0,
-        addresses: vec![],
+        contact: Mutex::default(),
     };
-    let addresses = ticket
-        .addrs
-        .iter()
-        .map(ToString::to_string)
-        .take(MAX_ADDRESSES)
-        .collect();
+    let addresses = ticket.addrs.iter().map(ToString::to_string).collect();
     let fetch = async {
         let connection = connect(&endpoint, &configs, addresses, None).await?;
         let acceptor = peer_at(&connection).ok_or(DialError::Unproven)?;
@@ -351,8 +352,12 @@ mod tests {
         QuicLink::start(&Identity::generate(), config).unwrap()
     }
 
-    fn address(link: &QuicLink) -> String {
-        link.local_addr().to_string()
+    fn door(link: &QuicLink) -> [String; 1] {
+        at(link.local_addr())
+    }
+
+    fn at(address: impl ToString) -> [String; 1] {
+        [address.to_string()]
     }
 
     async fn event(link: &mut QuicLink) -> LinkEvent {
@@ -395,7 +400,7 @@ mod tests {
 
     async fn pair() -> (QuicLink, QuicLink) {
         let (mut a, mut b) = (start(config()), start(config()));
-        a.dial(b.peer(), &[address(&b)]);
+        a.dial(b.peer(), &door(&b));
         assert_eq!(up(&mut a).await, (b.peer(), true));
         assert_eq!(up(&mut b).await, (a.peer(), false));
         (a, b)
@@ -419,7 +424,7 @@ mod tests {
             run: RUN,
             secret,
             instance: 7,
-            addresses: vec![],
+            contact: Mutex::default(),
         }
     }
 
@@ -465,20 +470,18 @@ mod tests {
 
     #[tokio::test]
     async fn peers_say_where_they_listen_and_where_they_were_seen() {
-        let mut a = start(QuicConfig {
-            addresses: vec!["host.example:4100".to_owned()],
-            ..config()
-        });
+        let mut a = start(config());
+        a.advertise(at("host.example:4100").to_vec());
         let mut b = start(config());
-        b.dial(a.peer(), &[address(&a)]);
-        let LinkEvent::Up { addresses, .. } = event(&mut b).await else {
+        b.dial(a.peer(), &door(&a));
+        let LinkEvent::Up { addresses: told, .. } = event(&mut b).await else {
             panic!("no Up")
         };
-        assert_eq!(addresses, ["host.example:4100".to_owned(), address(&a)]);
-        let LinkEvent::Up { addresses, .. } = event(&mut a).await else {
+        assert_eq!(told, ["host.example:4100".to_owned(), a.local_addr().to_string()]);
+        let LinkEvent::Up { addresses: told, .. } = event(&mut a).await else {
             panic!("no Up")
         };
-        assert_eq!(addresses, [address(&b)]);
+        assert_eq!(told, door(&b));
     }
 
     #[tokio::test]
@@ -527,7 +530,7 @@ mod tests {
             inbox_bytes: 0,
             ..config()
         });
-        a.dial(b.peer(), &[address(&b)]);
+        a.dial(b.peer(), &door(&b));
         up(&mut a).await;
         up(&mut b).await;
         let body = Bytes::from(vec![1; 1 << 20]);
@@ -579,7 +582,7 @@ mod tests {
             max_peers: 1,
             ..config()
         });
-        let at = [address(&host)];
+        let there = door(&host);
         let refused = |refusal| DialError::Refused(refusal);
 
         let mut guest = start(QuicConfig {
@@ -587,7 +590,7 @@ mod tests {
             ..config()
         });
         assert_eq!(
-            dial_error(&mut guest, host.peer(), &at).await,
+            dial_error(&mut guest, host.peer(), &there).await,
             refused(Refusal::WrongSecret)
         );
         let mut guest = start(QuicConfig {
@@ -595,27 +598,27 @@ mod tests {
             ..config()
         });
         assert_eq!(
-            dial_error(&mut guest, host.peer(), &at).await,
+            dial_error(&mut guest, host.peer(), &there).await,
             refused(Refusal::AnotherRun)
         );
 
         let other = PeerId([5; 32]);
         let mut guest = start(config());
         assert_eq!(
-            dial_error(&mut guest, other, &at).await,
+            dial_error(&mut guest, other, &there).await,
             DialError::AnotherPeer(host.peer())
         );
         let ourselves = guest.peer();
         assert_eq!(
-            dial_error(&mut guest, ourselves, &at).await,
+            dial_error(&mut guest, ourselves, &there).await,
             refused(Refusal::Ourselves)
         );
-        guest.dial(host.peer(), &at);
+        guest.dial(host.peer(), &there);
         up(&mut guest).await;
         up(&mut host).await;
         let mut late = start(config());
         assert_eq!(
-            dial_error(&mut late, host.peer(), &at).await,
+            dial_error(&mut late, host.peer(), &there).await,
             refused(Refusal::TooManyPeers)
         );
     }
@@ -647,7 +650,7 @@ mod tests {
         let (identity, impostor) = (Identity::generate(), Identity::generate());
         let configs = Configs::new(&impostor, Duration::from_secs(10), Congestion::default());
         let endpoint = transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0)), Some(&configs)).unwrap();
-        let at = endpoint.local_addr().unwrap();
+        let address = endpoint.local_addr().unwrap();
         let pretended = me(&impostor, Secret([0; 16]));
         tokio::spawn(async move {
             let connection = endpoint.accept().await.unwrap().await.unwrap();
@@ -660,7 +663,7 @@ mod tests {
         });
         let mut link = QuicLink::start(&identity, config()).unwrap();
         assert_eq!(
-            dial_error(&mut link, impostor.peer(), &[at.to_string()]).await,
+            dial_error(&mut link, impostor.peer(), &at(address)).await,
             DialError::Unproven
         );
     }
@@ -705,7 +708,7 @@ mod tests {
         );
 
         let mut honest = start(config());
-        honest.dial(host.peer(), &[to.to_string()]);
+        honest.dial(host.peer(), &at(to));
         up(&mut honest).await;
         up(&mut host).await;
     }
@@ -718,7 +721,7 @@ mod tests {
             idle.push(raw(&Identity::generate(), host.local_addr()).await);
         }
         let mut honest = start(config());
-        honest.dial(host.peer(), &[address(&host)]);
+        honest.dial(host.peer(), &door(&host));
         up(&mut honest).await;
         up(&mut host).await;
         for (_endpoint, connection) in idle {
@@ -730,8 +733,8 @@ mod tests {
     async fn peers_that_dial_each_other_at_once_agree_on_one_link() {
         for _ in 0..20 {
             let (mut a, mut b) = (start(config()), start(config()));
-            a.dial(b.peer(), &[address(&b)]);
-            b.dial(a.peer(), &[address(&a)]);
+            a.dial(b.peer(), &door(&b));
+            b.dial(a.peer(), &door(&a));
             let smaller_is_a = a.peer() < b.peer();
             assert_eq!(up(&mut a).await, (b.peer(), smaller_is_a));
             assert_eq!(up(&mut b).await, (a.peer(), !smaller_is_a));
@@ -747,15 +750,15 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_goes_is_down_and_may_come_back() {
         let (mut a, b) = pair().await;
-        let (peer, at) = (b.peer(), address(&b));
+        let (peer, old) = (b.peer(), door(&b));
         drop(b);
         assert_eq!(down(&mut a).await, DownReason::PeerLeft);
-        let error = dial_error(&mut a, peer, &[at]).await;
+        let error = dial_error(&mut a, peer, &old).await;
         assert!(matches!(error, DialError::Unreachable(_)), "{error:?}");
 
         let mut b = start(config());
         for _ in 0..3 {
-            a.dial(b.peer(), &[address(&b)]);
+            a.dial(b.peer(), &door(&b));
             up(&mut a).await;
             up(&mut b).await;
             b.hang_up(a.peer());
@@ -772,7 +775,7 @@ mod tests {
         };
         let (mut a, mut b) = (start(quick.clone()), start(quick));
         let cable = Cable::to(b.local_addr()).await;
-        a.dial(b.peer(), &[cable.1.to_string()]);
+        a.dial(b.peer(), &at(cable.1));
         up(&mut a).await;
         up(&mut b).await;
         // Keep-alives hold an idle link up for longer than the timeout.
@@ -787,12 +790,12 @@ mod tests {
         let (identity, mut host) = (Identity::generate(), start(config()));
         let cable = Cable::to(host.local_addr()).await;
         let mut first = QuicLink::start(&identity, config()).unwrap();
-        first.dial(host.peer(), &[cable.1.to_string()]);
+        first.dial(host.peer(), &at(cable.1));
         up(&mut first).await;
         up(&mut host).await;
         drop(cable);
         let mut second = QuicLink::start(&identity, config()).unwrap();
-        second.dial(host.peer(), &[address(&host)]);
+        second.dial(host.peer(), &door(&host));
         up(&mut second).await;
         assert_eq!(down(&mut host).await, DownReason::Replaced);
         assert_eq!(up(&mut host).await, (identity.peer(), false));
@@ -888,7 +891,7 @@ mod tests {
         ));
 
         let peer = PeerId([5; 32]);
-        for addresses in [&[][..], &["nonsense".to_owned()], &["127.0.0.1:port".to_owned()]] {
+        for addresses in [&[][..], &at("nonsense"), &at("127.0.0.1:port")] {
             assert!(
                 matches!(dial_error(&mut a, peer, addresses).await, DialError::NoAddress(_)),
                 "{addresses:?}"

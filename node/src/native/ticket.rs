@@ -3,7 +3,7 @@
 //! A ticket says where to dial, which run, and a secret that proves the right to take part. It must know
 //! nothing of connections; that the secret never crosses the wire is the handshake's business.
 
-use annulus_core::RunId;
+use annulus_core::{Contact, RunId};
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -17,13 +17,13 @@ const START: &str = "annulus1";
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// Most addresses in one ticket.
-const MAX_ADDRESSES: usize = 16;
+const MAX_ADDRESSES: usize = Contact::LIMIT;
 
 /// Bytes of BLAKE3 at the end: a mistyped ticket passes once in four thousand million.
 const CHECKSUM: usize = 4;
 
-/// Longest text that is looked at: [`MAX_ADDRESSES`] IPv6 addresses need about 620 characters.
-const MAX_TEXT: usize = 1024;
+/// Longest text that is looked at: [`MAX_ADDRESSES`] IPv6 addresses need about 330 characters.
+const MAX_TEXT: usize = 512;
 
 /// All that a newcomer needs.
 #[derive(Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl fmt::Debug for Ticket {
 }
 
 impl fmt::Display for Ticket {
-    /// The text to hand on. It contains the secret. Addresses beyond the sixteenth are left out.
+    /// The text to hand on. It contains the secret. Addresses beyond [`Contact::LIMIT`] are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut bytes = Vec::with_capacity(64);
         bytes.extend(self.run.0);
