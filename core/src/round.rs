@@ -389,7 +389,9 @@ impl Peer {
             result = Err(Violation);
         }
         if result.is_ok() {
-            w.quiet_at = w.quiet_at.map(|_| self.now + self.detector.quiet());
+            // While an answer was awaited there was no other deadline.
+            let waits = w.quiet_at.is_some() || w.probing.is_some();
+            w.quiet_at = waits.then(|| self.now + self.detector.quiet());
             w.probing = None;
             w.idle_probes = 0;
         }
