@@ -35,6 +35,11 @@ impl Estimator {
         }
     }
 
+    /// The mean, if anything was seen.
+    pub fn mean(&self) -> Option<Duration> {
+        self.seen.then(|| Duration::from_micros(self.mean_us as u64))
+    }
+
     /// Mean plus four deviations, if anything was seen.
     pub fn deadline(&self) -> Option<Duration> {
         self.seen
@@ -93,11 +98,13 @@ impl Detector {
 
     /// After so long a member that still computes is too slow. Before the first observation its declared speed,
     /// in samples per 1,000 seconds, counts as one.
+    ///
+    /// Never less than twice the usual time: to exclude a member costs what it has in hand and its way back, at
+    /// least a round; so it is worth waiting for a round.
     pub fn compute(&self, peer: PeerId, samples: u64, speed: u64) -> Duration {
-        let seen = self.sample.get(&peer).and_then(Estimator::deadline);
-        let per_sample = seen.map_or(3.0 * 1000.0 / speed.max(1) as f64, |seen| {
-            seen.as_secs_f64() / SCALE
-        });
+        let seen = self.sample.get(&peer);
+        let seen = seen.and_then(|e| Some(e.deadline()?.max(2 * e.mean()?)));
+        let per_sample = seen.map_or(3.0 * 1000.0 / speed.max(1) as f64, |seen| seen.as_secs_f64() / SCALE);
         Duration::from_secs_f64(per_sample * samples.max(1) as f64).max(FLOOR)
     }
 }
@@ -133,7 +140,7 @@ mod tests {
         }
         let limit = d.compute(peer, 100, 1);
         assert!(
-            limit > Duration::from_secs(5) && limit < Duration::from_secs(6),
+            limit >= Duration::from_secs(10) && limit < Duration::from_secs(11),
             "{limit:?}"
         );
     }
