@@ -12,7 +12,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Longest pause between dials: how long a healed partition may go unnoticed.
 const LAST_PAUSE: Duration = Duration::from_secs(15);
 /// After so long a relay that had no link may have found one.
-const RELAY_PAUSE: Duration = Duration::from_secs(1);
+const RELAY_PAUSE: Duration = Duration::from_secs(5);
 /// Peers that are remembered after they ceased to be members. The oldest are forgotten first.
 const ACQUAINTANCES: usize = 128;
 
@@ -129,11 +129,10 @@ impl Links {
         self.peers.iter().filter(|(_, e)| e.up).map(|(p, _)| *p)
     }
 
-    /// A relay said that it cannot reach a peer either.
-    pub fn no_relay(&mut self, relay: PeerId, to: PeerId) {
-        if let Some(entry) = self.peers.get_mut(&to) {
-            entry.no_relay.insert(relay, self.now);
-        }
+    /// A relay said that it cannot reach a peer either. False if that peer is not known any more.
+    pub fn no_relay(&mut self, relay: PeerId, to: PeerId) -> bool {
+        let entry = self.peers.get_mut(&to);
+        entry.map(|entry| entry.no_relay.insert(relay, self.now)).is_some()
     }
 
     /// Sends over the direct link, else over a peer that may have one. False if there is no way.

@@ -502,7 +502,9 @@ impl Peer {
 
     /// A relay has no link either: the frame goes another way, if there is one.
     fn on_unreachable(&mut self, relay: PeerId, to: PeerId, frame: bytes::Bytes) {
-        self.links.no_relay(relay, to);
+        if !self.links.no_relay(relay, to) {
+            return;
+        }
         match Message::decode(frame) {
             Ok(Message::Relay { .. } | Message::Unreachable { .. }) | Err(_) => {}
             Ok(message) => {
