@@ -11,7 +11,7 @@ use super::trace::{self, tell};
 use super::{Outcome, Stats};
 use crate::config::Settings;
 use crate::id::{Contact, Digest, PeerId, Round};
-use crate::peer::{Event, Exit, Input, Lane, Output, Peer};
+use crate::peer::{Event, Exit, Input, Lane, Output, Peer, Phase};
 use crate::planted::Bug;
 use crate::state::State;
 use crate::time::Time;
@@ -149,8 +149,12 @@ impl Node {
         self.peer.as_ref().is_some_and(|p| p.is_member())
     }
 
+    /// Members of the attempt that it is in.
     pub fn view_len(&self) -> usize {
-        self.peer.as_ref().map_or(0, |p| p.head().members.len())
+        match self.peer.as_ref().map(|p| &p.phase) {
+            Some(Phase::Member(w)) => w.view.members.len(),
+            _ => 0,
+        }
     }
 
     pub fn flip(&mut self, at: usize, bit: u32) {
@@ -256,7 +260,7 @@ impl World {
 
     /// Runs until all peers are done, or something is wrong.
     pub fn run(mut self) -> Outcome {
-        while self.failure.is_none() && !(self.starting == 0 && self.nodes.iter().all(|n| !n.is_alive())) {
+        while self.failure.is_none() && !self.is_over() {
             let Some(due) = self.queue.pop() else { break };
             self.now = due.at;
             self.stats.events += 1;
@@ -282,6 +286,12 @@ impl World {
             failure: self.failure,
             stats: self.stats,
         }
+    }
+
+    /// Whether all peers are done, or the run has ended itself because nothing was finite.
+    fn is_over(&self) -> bool {
+        let gone = self.starting == 0 && self.nodes.iter().all(|n| !n.is_alive());
+        gone || self.nodes.iter().any(|n| n.exit == Some(Exit::NotFinite))
     }
 
     /// Something will happen.
@@ -571,10 +581,15 @@ impl World {
         while let Some(input) = self.nodes[i].inbox.pop_front() {
             self.feed(i, input);
         }
+        self.nodes[i].timer_at = None;
         self.on_timer(i);
     }
 
     fn on_timer(&mut self, i: usize) {
+        if self.nodes[i].timer_at.is_some_and(|at| at > self.now) {
+            // It was set anew since; another event stands for it.
+            return;
+        }
         self.nodes[i].timer_at = None;
         let clock = self.nodes[i].clock;
         let now = Time(self.now + clock);
