@@ -104,7 +104,9 @@ impl Detector {
     pub fn compute(&self, peer: PeerId, samples: u64, speed: u64) -> Duration {
         let seen = self.sample.get(&peer);
         let seen = seen.and_then(|e| Some(e.deadline()?.max(2 * e.mean()?)));
-        let per_sample = seen.map_or(3.0 * 1000.0 / speed.max(1) as f64, |seen| seen.as_secs_f64() / SCALE);
+        let per_sample = seen.map_or(3.0 * 1000.0 / speed.max(1) as f64, |seen| {
+            seen.as_secs_f64() / SCALE
+        });
         Duration::from_secs_f64(per_sample * samples.max(1) as f64).max(FLOOR)
     }
 }

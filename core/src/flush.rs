@@ -565,7 +565,10 @@ impl Peer {
         };
         // Told of a commit, nobody is waited for but who told.
         let until = |until| if w.told.is_some() { None } else { Some(until) };
-        let flush = w.flush.as_ref().and_then(|f| [Some(f.again_at), until(f.until)].into_iter().flatten().min());
+        let flush = w
+            .flush
+            .as_ref()
+            .and_then(|f| [Some(f.again_at), until(f.until)].into_iter().flatten().min());
         let probing = w.probing.as_ref().map(|p| p.until);
         [flush, probing, w.quiet_at].into_iter().flatten().min()
     }

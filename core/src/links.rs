@@ -132,7 +132,9 @@ impl Links {
     /// A relay said that it cannot reach a peer either. False if that peer is not known any more.
     pub fn no_relay(&mut self, relay: PeerId, to: PeerId) -> bool {
         let entry = self.peers.get_mut(&to);
-        entry.map(|entry| entry.no_relay.insert(relay, self.now)).is_some()
+        entry
+            .map(|entry| entry.no_relay.insert(relay, self.now))
+            .is_some()
     }
 
     /// Sends over the direct link, else over a peer that may have one. False if there is no way.
