@@ -64,6 +64,8 @@ pub(crate) struct Join {
     log: VecDeque<Logged>,
     told: Option<(ViewKey, Record, Digest, Assembly)>,
     synced: bool,
+    /// The lineage at which the whole state last was what it should be.
+    sound: Option<Digest>,
     /// Whether blocks of several members did not fit together.
     sponsor_only: bool,
     /// The sponsor's lineage when it accepted this peer without having it in its view: the round after
@@ -92,6 +94,7 @@ impl Join {
             log: VecDeque::new(),
             told: None,
             synced: false,
+            sound: None,
             sponsor_only: false,
             excluded_after: None,
             since: 0,
@@ -166,6 +169,8 @@ impl Peer {
         let next = next.or_else(|| self.links.reachable().find(|p| !join.refused.contains_key(p)));
         join.sponsor = next;
         join.following = false;
+        // What is asked for now goes on from what is held now.
+        join.told = None;
         join.ready = None;
         join.heard_at = self.now;
         join.asked_alive = false;
@@ -549,7 +554,7 @@ impl Peer {
         let here = (self.head.round, self.head.chain);
         let at_head = |b: &Block| matches!(b, Block::Held { round, chain } if (*round, *chain) == here);
         join.whole =
-            join.whole || (!join.blocks.is_empty() && join.synced && join.blocks.iter().all(at_head));
+            join.whole || (join.sound == Some(here.1) && join.blocks.iter().all(at_head));
         self.seek(Some(sponsor));
     }
 
@@ -645,6 +650,7 @@ impl Peer {
         }
         self.digest = digest;
         join.synced = true;
+        join.sound = Some(here.1);
         join.sponsor_only = false;
         let admitted = self.head.position(self.settings.me).is_some()
             && self.head.round >= join.since
