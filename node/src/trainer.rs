@@ -198,31 +198,7 @@ impl<T: Task> Trainer<T> {
         let Some(&first) = samples.first() else {
             return Ok(0.0);
         };
-        // Shared with other workers, but not with the making of initial parameters.
-        let random = RANDOM.read().unwrap_or_else(PoisonError::into_inner);
-        // So that dropout is another one for other samples, yet the same when tried again.
-        self.device.seed(self.options.seed ^ first.rotate_left(32));
-        let at_once = match self.options.micro_batch {
-            0 => samples.len(),
-            size => size,
-        };
-        let mut on_device = None;
-        let mut loss_sum = 0.0;
-        for micro_batch in samples.chunks(at_once) {
-            let (sum, mut gradients) = self.backward(micro_batch)?;
-            if self.device_kind == DeviceKind::Cpu {
-                // Reading costs no more than a copy here, so each gradient is added as it comes.
-                loss_sum += read_scalar(sum).await?;
-                add_gradients(&self.model, &mut gradients, buffer)?;
-            } else {
-                let flat = flatten_gradients(&self.model, &mut gradients, sum);
-                on_device = Some(match on_device {
-                    None => flat,
-                    Some(total) => total + flat,
-                });
-            }
-        }
-        drop(random);
+        let (mut loss_sum, on_device) = self.accumulate(buffer, samples, first)?;
         if let Some(total) = on_device {
             let data = read(total).await?;
             let values = as_floats(&data)?;
@@ -235,6 +211,41 @@ impl<T: Task> Trainer<T> {
         }
         self.check_finite(buffer)?;
         Ok(loss_sum)
+    }
+
+    /// Sums the gradients of all micro-batches: in `buffer` on the CPU, else on the device, followed
+    /// by the loss.
+    fn accumulate(
+        &self,
+        buffer: &mut [f32],
+        samples: &[u64],
+        first: u64,
+    ) -> Result<(f32, Option<Tensor<1>>), WorkerError> {
+        // Shared with other workers, but not with the making of initial parameters.
+        let _random = RANDOM.read().unwrap_or_else(PoisonError::into_inner);
+        // So that dropout is another one for other samples, yet the same when tried again.
+        self.device.seed(self.options.seed ^ first.rotate_left(32));
+        let at_once = match self.options.micro_batch {
+            0 => samples.len(),
+            size => size,
+        };
+        let mut on_device = None;
+        let mut loss_sum = 0.0;
+        for micro_batch in samples.chunks(at_once) {
+            let (sum, mut gradients) = self.backward(micro_batch)?;
+            if self.device_kind == DeviceKind::Cpu {
+                // Reading is no more than a copy here, so each gradient is added as it comes.
+                loss_sum += read_sync(read_scalar(sum))?;
+                add_gradients(&self.model, &mut gradients, buffer)?;
+            } else {
+                let flat = flatten_gradients(&self.model, &mut gradients, sum);
+                on_device = Some(match on_device {
+                    None => flat,
+                    Some(total) => total + flat,
+                });
+            }
+        }
+        Ok((loss_sum, on_device))
     }
 
     /// [`Worker::evaluate`] for where a thread must not wait, as in a browser.
