@@ -28,7 +28,7 @@ fn main() -> Result<(), TaskError> {
     cpu.seed(0);
     let device = cpu.clone().autodiff();
     let mut model = task.model(&device);
-    let mut adam: ModuleOptimizer<_> = AdamConfig::new().init();
+    let mut adam: ModuleOptimizer = AdamConfig::new().init();
     let mut order: Vec<u64> = (0..task.samples()).collect();
     let start = Instant::now();
     for epoch in 1..=EPOCHS {

@@ -210,6 +210,19 @@ mod native {
         pub workgroup_invocations: u32,
     }
 
+    impl AdapterLimits {
+        /// Name and value of each, for people to read.
+        pub fn list(&self) -> [(&'static str, u64); 5] {
+            [
+                ("buffer bytes", self.buffer_bytes),
+                ("binding bytes", self.binding_bytes),
+                ("storage buffers", self.storage_buffers.into()),
+                ("workgroup bytes", self.workgroup_bytes.into()),
+                ("workgroup invocations", self.workgroup_invocations.into()),
+            ]
+        }
+    }
+
     /// Held while graphics drivers are asked: the Vulkan loader crashes when instances come and go
     /// on several threads at once. Remembers the devices that are open, since Burn refuses to open
     /// an adapter twice.
@@ -236,6 +249,10 @@ mod native {
     ///
     /// If it is not there or refuses. [`DeviceChoice::Auto`] and [`DeviceChoice::Cpu`] never fail.
     pub fn open(choice: DeviceChoice) -> Result<OpenDevice, DeviceError> {
+        if choice == DeviceChoice::Cpu {
+            // Without waking any graphics driver.
+            return Ok(OpenDevice::cpu());
+        }
         let mut drivers = lock_drivers();
         match choose(choice, enumerate())? {
             None => Ok(OpenDevice::cpu()),

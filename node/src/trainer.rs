@@ -37,7 +37,8 @@ pub trait Worker: Send {
     /// If the arguments do not fit the model or the device fails.
     fn evaluate(&mut self, params: &[f32]) -> Result<Option<Eval>, WorkerError>;
 
-    /// Whether equal parameters and samples make equal bits.
+    /// Whether equal parameters and samples make equal bits, unless the model draws random numbers
+    /// while another worker of the process does so too.
     fn deterministic(&self) -> bool;
 
     /// What computes, for people to read.
@@ -197,31 +198,7 @@ impl<T: Task> Trainer<T> {
         let Some(&first) = samples.first() else {
             return Ok(0.0);
         };
-        // Shared with other workers, but not with the making of initial parameters.
-        let random = RANDOM.read().unwrap_or_else(PoisonError::into_inner);
-        // So that dropout is another one for other samples, yet the same when tried again.
-        self.device.seed(self.options.seed ^ first.rotate_left(32));
-        let at_once = match self.options.micro_batch {
-            0 => samples.len(),
-            size => size,
-        };
-        let mut on_device = None;
-        let mut loss_sum = 0.0;
-        for micro_batch in samples.chunks(at_once) {
-            let (sum, mut gradients) = self.backward(micro_batch)?;
-            if self.device_kind == DeviceKind::Cpu {
-                // Reading costs no more than a copy here, so each gradient is added as it comes.
-                loss_sum += read_scalar(sum).await?;
-                add_gradients(&self.model, &mut gradients, buffer)?;
-            } else {
-                let flat = flatten_gradients(&self.model, &mut gradients, sum);
-                on_device = Some(match on_device {
-                    None => flat,
-                    Some(total) => total + flat,
-                });
-            }
-        }
-        drop(random);
+        let (mut loss_sum, on_device) = self.accumulate(buffer, samples, first)?;
         if let Some(total) = on_device {
             let data = read(total).await?;
             let values = as_floats(&data)?;
@@ -234,6 +211,41 @@ impl<T: Task> Trainer<T> {
         }
         self.check_finite(buffer)?;
         Ok(loss_sum)
+    }
+
+    /// Sums the gradients of all micro-batches: in `buffer` on the CPU, else on the device, followed
+    /// by the loss.
+    fn accumulate(
+        &self,
+        buffer: &mut [f32],
+        samples: &[u64],
+        first: u64,
+    ) -> Result<(f32, Option<Tensor<1>>), WorkerError> {
+        // Shared with other workers, but not with the making of initial parameters.
+        let _random = RANDOM.read().unwrap_or_else(PoisonError::into_inner);
+        // So that dropout is another one for other samples, yet the same when tried again.
+        self.device.seed(self.options.seed ^ first.rotate_left(32));
+        let at_once = match self.options.micro_batch {
+            0 => samples.len(),
+            size => size,
+        };
+        let mut on_device = None;
+        let mut loss_sum = 0.0;
+        for micro_batch in samples.chunks(at_once) {
+            let (sum, mut gradients) = self.backward(micro_batch)?;
+            if self.device_kind == DeviceKind::Cpu {
+                // Reading is no more than a copy here, so each gradient is added as it comes.
+                loss_sum += read_sync(read_scalar(sum))?;
+                add_gradients(&self.model, &mut gradients, buffer)?;
+            } else {
+                let flat = flatten_gradients(&self.model, &mut gradients, sum);
+                on_device = Some(match on_device {
+                    None => flat,
+                    Some(total) => total + flat,
+                });
+            }
+        }
+        Ok((loss_sum, on_device))
     }
 
     /// [`Worker::evaluate`] for where a thread must not wait, as in a browser.
@@ -399,10 +411,11 @@ impl ModuleVisitor for List {
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.path.push(name.to_owned());
         if container_type.ends_with(":BatchNorm") {
+            // The type is that of the module which `name` is a field of.
+            let module = self.path[..self.path.len() - 1].join(".");
             let problem = format!(
-                "{} is a batch normalization, whose running statistics no gradient carries to the \
-                 other peers; use group or layer normalization",
-                self.path.join(".")
+                "{module} is a batch normalization, whose running statistics no gradient carries \
+                 to the other peers; use group or layer normalization"
             );
             self.problem.get_or_insert(problem);
         }
@@ -791,18 +804,17 @@ mod tests {
     }
 
     #[test]
-    fn dropout_is_the_same_for_the_same_samples() {
-        // In a process of its own no other worker would draw in between; here the lock stands in.
-        let mut trainer = points(Points {
+    fn dropout_works_on_contributions_and_not_on_evaluations() {
+        let mut with = points(Points {
             dropout: 0.5,
             ..Points::default()
         });
-        let params = trainer.init();
-        let results: Vec<_> = (0..20)
-            .map(|first| trainer.contribute(params.clone(), &[first, 9]).unwrap())
-            .collect();
-        let without = points(Points::default()).contribute(params, &[0, 9]).unwrap();
-        assert_ne!(results[0].gradient, without.gradient);
+        let mut without = points(Points::default());
+        let params = with.init();
+        let gradients = [&mut with, &mut without]
+            .map(|trainer| trainer.contribute(params.clone(), &[4, 9]).unwrap().gradient);
+        assert_ne!(gradients[0], gradients[1]);
+        assert_eq!(with.evaluate(&params), without.evaluate(&params));
     }
 
     #[test]

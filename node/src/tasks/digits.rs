@@ -83,6 +83,7 @@ impl Task for Digits {
     type Config = DigitsConfig;
 
     const NAME: &'static str = "digits";
+    const ABOUT: &'static str = "which digit is this? drawn by the program, or MNIST with --data FOLDER";
 
     fn new(config: DigitsConfig, data: Option<&Path>) -> Result<Self, TaskError> {
         for (key, value) in [("train", config.train), ("test", config.test)] {
