@@ -3,7 +3,7 @@
 use super::checkpoint::Writer;
 use super::identity::{Identity, IdentityError};
 use super::quic::{QuicConfig, QuicLink, StartError, fetch_manifest, own_addresses};
-use super::recompute::{Progress, Report, recompute};
+use super::recompute::{self, Progress, recompute};
 use super::run_dir::{CheckpointError, RunDir};
 use super::scribe::{Scribe, Written};
 use super::ticket::{Secret, Ticket, TicketError};
@@ -306,7 +306,7 @@ pub fn replay(
     tolerance: f32,
     recipes: &[Recipe],
     progress: &mut dyn FnMut(&Progress),
-) -> Result<Report, Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<recompute::Report, Box<dyn std::error::Error + Send + Sync>> {
     let dir = RunDir::open(dir)?;
     let mut kit = Kit::on(dir.manifest(), data, device, recipes)?;
     let shuffle = shuffle(dir.manifest());

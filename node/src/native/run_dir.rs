@@ -129,6 +129,14 @@ pub struct CheckpointFile {
 }
 
 impl RunDir {
+    /// Says early whether a new run may begin in a directory: not where another's ledger is.
+    pub fn check_free(path: &Path) -> Result<(), CheckpointError> {
+        match path.join("ledger").exists() {
+            true => Err(CheckpointError::Occupied(path.to_path_buf())),
+            false => Ok(()),
+        }
+    }
+
     /// Reads the manifest of the run in a directory.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
         let file = path.join("manifest.bin");
