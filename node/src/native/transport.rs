@@ -52,6 +52,16 @@ const SEND_WINDOW: u64 = WINDOW as u64;
 /// Largest UDP payload on IPv4, and so the largest that both families carry.
 const LARGEST_PAYLOAD: u16 = 65507;
 
+/// UDP payload of a full Ethernet packet on IPv4. On IPv6 discovery ends a little below.
+const ETHERNET_PAYLOAD: u16 = 1472;
+
+/// On a network, packets that arrive before one acknowledgement goes out. In a ring every link carries data one
+/// way and acknowledgements the other: with one for two packets these take 3 % of it.
+const ACK_EVERY: u32 = 8;
+
+/// How long an acknowledgement waits at most for more packets.
+const ACK_WITHIN: Duration = Duration::from_millis(5);
+
 /// How the two kinds of path differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Path {
@@ -213,8 +223,14 @@ fn transport(path: Path, idle: Duration, congestion: Congestion) -> TransportCon
                 .congestion_controller_factory(congestion::local());
         }
         Path::Network => {
+            let mut acks = AckFrequencyConfig::default();
+            acks.ack_eliciting_threshold(VarInt::from_u32(ACK_EVERY))
+                .max_ack_delay(Some(ACK_WITHIN));
+            let mut discovery = MtuDiscoveryConfig::default();
+            discovery.upper_bound(ETHERNET_PAYLOAD);
             config
-                .ack_frequency_config(Some(AckFrequencyConfig::default()))
+                .ack_frequency_config(Some(acks))
+                .mtu_discovery_config(Some(discovery))
                 .congestion_controller_factory(congestion.factory());
         }
     }
