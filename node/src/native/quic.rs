@@ -16,6 +16,14 @@
 //! lane) stops the senders. Before a peer has proved that it belongs to the run it can make us hold 64 KiB; at
 //! most [`MAX_HANDSHAKES`] such connections exist at once, each for at most [`HANDSHAKE_TIMEOUT`].
 //!
+//! **Speed.** Within one machine datagrams grow to 64 KiB, and four processes that pass frames of 64 to 512 KiB around
+//! a ring move 1.2 to 1.35 GB of frames per second of processor time, both ends counted (two Xeon cores, release
+//! build, one thread per process). The size of the frames and a window of 4 to 64 of them make no difference beyond
+//! noise, nor do fewer acknowledgements; two threads per process cost a tenth. A ring of four on two cores that
+//! were busy with other work made 1.2 to 1.5 GB/s in sum. A fifth of the time goes into page faults of the
+//! allocator: with `MALLOC_MMAP_THRESHOLD_` and `MALLOC_TRIM_THRESHOLD_` at 1 GB it is 1.5 GB per second of processor
+//! time. For networks, see the table with [`Congestion`].
+//!
 //! It must know nothing of what the frames mean.
 
 pub use super::congestion::Congestion;
