@@ -33,6 +33,18 @@ impl Node for Parsing {
     fn join(&self, _: JoinOptions, _: Sink<'_>) -> Result<(), Failure> {
         Err("only parses".into())
     }
+
+    fn eval(&self, _: &eval::Args) -> Result<(u64, crate::task::Eval), Failure> {
+        Err("only parses".into())
+    }
+
+    fn replay(
+        &self,
+        _: &replay::Args,
+        _: &mut dyn FnMut(&crate::native::recompute::Progress),
+    ) -> Result<crate::native::recompute::Report, Failure> {
+        Err("only parses".into())
+    }
 }
 
 fn cli(line: &str) -> Result<Cli, Error> {
