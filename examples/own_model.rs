@@ -1,12 +1,12 @@
 //! A model of your own, trained on as many machines as you like: this file is a whole node.
 //!
-//! `cargo run --release --example own_model -- train` starts a run and prints a ticket; on other
-//! machines `... --example own_model -- join TICKET` takes part in it.
+//! `cargo run --release --example own_model -- train lr=0.01 epochs=50` starts a run and prints a ticket;
+//! on other machines `... --example own_model -- join TICKET` takes part in it. The loss, a mean squared
+//! error, falls from about 0.7 to below 0.01.
 
 use std::path::Path;
 
-use annulus::task::{Scores, Task, TaskError};
-use annulus_core::Digest;
+use annulus::task::{Digest, Scores, Task, TaskError};
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::tanh;

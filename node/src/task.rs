@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use annulus_core::Digest;
+pub use annulus_core::Digest;
 
 /// Why a task could not be set up; whatever the task says, for a person to read.
 pub type TaskError = Box<dyn std::error::Error + Send + Sync>;
