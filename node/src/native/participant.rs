@@ -219,7 +219,7 @@ pub async fn train(options: TrainOptions, recipes: &[Recipe], sink: Sink<'_>) ->
         }
     };
     let begin = writer.is_none();
-    let mut node = Running::new(peer, link, manifest, kit, local, writer, start, sink);
+    let node = Running::new(peer, link, manifest, kit, local, writer, start, sink);
     if begin {
         let peer = node.driver.peer();
         node.scribe.begin(peer.head().clone(), peer.state().clone());
