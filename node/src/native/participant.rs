@@ -61,6 +61,8 @@ pub enum Error {
     Device(DeviceError),
     /// The device or model failed.
     Worker(WorkerError),
+    /// The run directory cannot be made.
+    Out(PathBuf, std::io::Error),
     /// The peer's key.
     Identity(IdentityError),
     /// `--listen` or `--advertise` is no address.
@@ -113,6 +115,11 @@ impl fmt::Display for Error {
             Self::Manifest(error) => write!(f, "{error}"),
             Self::Device(error) => write!(f, "{error}"),
             Self::Worker(error) => write!(f, "{error}"),
+            Self::Out(path, error) => write!(
+                f,
+                "cannot make the folder {}: {error}. Name another with --out, or make room",
+                path.display()
+            ),
             Self::Identity(error) => write!(f, "{error}"),
             Self::Address { text, why } => write!(
                 f,
@@ -232,7 +239,7 @@ pub async fn join(options: JoinOptions, recipes: &[Recipe], sink: Sink<'_>) -> R
     let local = options.local;
     let ticket: Ticket = options.ticket.parse()?;
     RunDir::check_free(&local.out)?;
-    let identity = Identity::load_or_create(&local.out.join("identity"))?;
+    let identity = own_identity(&local)?;
     let (sponsor, manifest) = fetch_manifest(&ticket, &identity).await?;
     let manifest = Arc::new(Manifest::decode(&manifest)?);
     if manifest.run_id() != ticket.run {
@@ -458,7 +465,7 @@ fn prepare(run: &NewRun, local: &Local, recipes: &[Recipe]) -> Result<(Kit, Mani
 
 /// Opens the socket.
 fn listen(local: &Local, manifest: &Manifest, secret: Secret) -> Result<(QuicLink, Settings), Error> {
-    let identity = Identity::load_or_create(&local.out.join("identity"))?;
+    let identity = own_identity(local)?;
     let listen = resolve(&local.listen)?;
     for text in &local.advertise {
         resolve(text)?;
@@ -474,6 +481,12 @@ fn listen(local: &Local, manifest: &Manifest, secret: Secret) -> Result<(QuicLin
     link.advertise(addresses.clone());
     let settings = Settings::new(identity.peer(), Contact(addresses));
     Ok((link, settings))
+}
+
+/// The key of this peer, kept in the run directory so that it has the same name after a restart.
+fn own_identity(local: &Local) -> Result<Identity, Error> {
+    std::fs::create_dir_all(&local.out).map_err(|error| Error::Out(local.out.clone(), error))?;
+    Ok(Identity::load_or_create(&local.out.join("identity"))?)
 }
 
 fn resolve(text: &str) -> Result<SocketAddr, Error> {
