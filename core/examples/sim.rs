@@ -48,9 +48,10 @@ fn check(options: &Options) -> ExitCode {
         println!("FAILED  cargo xtask sim --seeds 1 --from {seed}  # {why}");
     }
     println!(
-        "{ran} seeds in {seconds:.1} s ({:.0} seeds/s), {} failed; {} rounds ({} retried), {} joins, {} outcasts, {} messages",
+        "{ran} seeds in {seconds:.1} s ({:.0} seeds/s), {} failed, {} judged to the end; {} rounds ({} retried), {} joins, {} outcasts, {} messages",
         ran as f64 / seconds,
         failures.len(),
+        stats.judged,
         stats.rounds,
         stats.retried,
         stats.joins,

@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// Most vectors that a peer may hold in queues and early pieces, beside its state: its own round, one
 /// that is early, one to repair others, and a window for each of its followers.
 const MOST_VECTORS: usize = 16;
+/// So long after the faults lineages may still not have met: dials that just failed, links not yet known to be
+/// dead, a slow peer's round. Who finishes before that may finish apart from others.
+const GRACE_US: u64 = 60_000_000;
 /// After the faults a peer may need so long to be a member again, beside some rounds.
 const PATIENCE_US: u64 = 150_000_000;
 
@@ -616,6 +619,9 @@ impl World {
         if let Some(wrong) = wrong {
             return self.fail(format!("{} {wrong}", node.name));
         }
+        if self.nodes[i].exit == Some(Exit::Finished) && self.first_finish.is_none() {
+            self.first_finish = Some(self.now);
+        }
         self.nodes[i].stands = Some(stands);
     }
 
@@ -627,9 +633,15 @@ impl World {
         3.0 * n * self.plan.round_us + 24.0 * hop_us + 2e6
     }
 
+    /// Whether all had the time to meet before the first finished.
+    fn is_fair(&self) -> bool {
+        let healed_at = self.healed_at.unwrap_or(u64::MAX);
+        self.plan.is_calm() || self.first_finish.is_none_or(|first| first >= healed_at.saturating_add(GRACE_US))
+    }
+
     /// Once the faults have ended the run must come to its end, with everybody on board.
     pub(super) fn check_progress(&mut self) {
-        let Some(healed_at) = self.healed_at else { return };
+        let Some(healed_at) = self.healed_at.filter(|_| self.is_fair()) else { return };
         let round_us = self.longest_round_us();
         let rounds = self.plan.manifest.target as f64 / f64::from(self.plan.manifest.batch) + 10.0;
         let bound = healed_at + (rounds * round_us) as u64 + 2 * PATIENCE_US;
@@ -661,6 +673,10 @@ impl World {
         let Some(first) = finished.first() else {
             return self.fail(format!("nobody finished: {}", self.situation()));
         };
+        if !self.is_fair() {
+            return;
+        }
+        self.stats.judged += 1;
         if let Some(other) = finished.iter().find(|n| n.stands != first.stands) {
             let why = format!(
                 "{} and {} finished apart: {:?} {:?}",

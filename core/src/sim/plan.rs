@@ -61,7 +61,7 @@ impl Plan {
         let rng = &mut Rng::new(seed);
         let calm = rng.chance(0.2);
         let count = [2, 2, 3, 3, 3, 4, 4, 5, 6, 7][rng.index(10)];
-        let round_us = 1e6 * rng.octaves(0.1, 6.0);
+        let round_us = 1e6 * rng.octaves(0.2, 12.0);
         let manifest = draw_manifest(rng, count);
         let faults = if calm { Vec::new() } else { draw_faults(rng) };
         let at_once = rng.chance(0.6);
@@ -91,7 +91,7 @@ impl Plan {
             jitter: rng.unit() * 0.5,
             frames: rng.chance(0.15),
             fault_every_us: round_us * rng.octaves(0.5, 8.0),
-            heal_at_share: 0.2 + 0.4 * rng.unit(),
+            heal_at_share: 0.1 + 0.4 * rng.unit(),
             heal_at_us: (round_us * rounds * 3.0) as u64 + 60_000_000,
             deaths: rng.between(1, 4) as usize,
             not_finite: if calm || rng.chance(0.8) {
