@@ -11,7 +11,8 @@ use crate::ledger::{Head, Member, Record};
 use crate::optim::{clip_scale, norm_squared};
 use crate::peer::{Change, Commit, Event, Exit, Peer, Phase};
 use crate::state::State;
-use std::collections::BTreeMap;
+use crate::wire::ViewKey;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -51,10 +52,20 @@ struct Held {
     state: State,
 }
 
+/// What a member did with an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fate {
+    Committed,
+    /// Tried again without these.
+    Aborted(BTreeSet<PeerId>),
+}
+
 /// All lineages, as they should be.
 pub(super) struct Ledger {
     manifest: Arc<Manifest>,
     points: BTreeMap<Digest, Point>,
+    /// What each member did with each attempt.
+    fates: BTreeMap<ViewKey, Vec<(PeerId, Fate)>>,
     /// What the devices made, by peer and lineage: weight and sum.
     contributions: BTreeMap<(PeerId, Digest), Vec<(u32, Vec<f32>)>>,
 }
@@ -64,6 +75,7 @@ impl Ledger {
         Self {
             manifest,
             points: BTreeMap::new(),
+            fates: BTreeMap::new(),
             contributions: BTreeMap::new(),
         }
     }
@@ -284,6 +296,23 @@ impl Ledger {
             }
         }
         Ok(Some(sums))
+    }
+
+    /// A member has decided about an attempt. Those who do not exclude each other must agree, and none
+    /// changes its mind.
+    fn decide(&mut self, peer: PeerId, view: ViewKey, fate: Fate) -> Result<(), String> {
+        let fates = self.fates.entry(view).or_default();
+        if fates.contains(&(peer, fate.clone())) {
+            return Ok(());
+        }
+        let excludes = |fate: &Fate, peer| matches!(fate, Fate::Aborted(suspects) if suspects.contains(&peer));
+        for (other, theirs) in fates.iter() {
+            if *theirs != fate && !excludes(&fate, *other) && !excludes(theirs, peer) {
+                return Err(format!("attempt {view:?} was {fate:?}, but {other} {theirs:?}"));
+            }
+        }
+        fates.push((peer, fate));
+        Ok(())
     }
 
     /// If a lineage is unknown, it must be what a peer begins that goes on alone from a known one.
@@ -529,6 +558,10 @@ impl World {
                 return self.fail(format!("{name} commits round {}: {why}", commit.record.round));
             }
         }
+        let id = self.nodes[i].id;
+        if let Err(why) = self.ledger.decide(id, commit.view, Fate::Committed) {
+            return self.fail(format!("{} commits: {why}", self.nodes[i].name));
+        }
         self.stats.retried += u64::from(commit.record.attempt > 0);
         self.check_pace(i, &commit);
         self.nodes[i].commits += 1;
@@ -579,6 +612,17 @@ impl World {
         let buffered = peer.buffered_bytes();
         if buffered > MOST_VECTORS * vector {
             return self.fail(format!("{} has buffered {buffered} bytes", node.name));
+        }
+        let here = match &peer.phase {
+            Phase::Member(w) => w.decided.as_slice(),
+            _ => &[],
+        };
+        let last = peer.last.as_ref().map_or(&[][..], |last| &last.decided);
+        for decided in last.iter().chain(here) {
+            let fate = Fate::Aborted(decided.suspects.clone());
+            if let Err(why) = self.ledger.decide(node.id, decided.view, fate) {
+                return self.fail(format!("{} aborts: {why}", node.name));
+            }
         }
         let stands = stands(peer);
         let member = stands.is_some();
