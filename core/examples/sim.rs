@@ -75,10 +75,15 @@ fn check(options: &Options) -> ExitCode {
 fn hunt(options: &Options) -> ExitCode {
     let mut all_found = true;
     for bug in &options.bugs {
-        let (failures, _, _) = run_all(options, Some(*bug), true);
+        let (failures, _, _) = run_all(options, Some(*bug), !options.keep_going);
+        let times = if options.keep_going {
+            format!(", by {} in all", failures.len())
+        } else {
+            String::new()
+        };
         match failures.first() {
             Some((seed, why)) => println!(
-                "{bug:?}: found by seed {seed} ({} tried): {why}",
+                "{bug:?}: found by seed {seed} ({} tried{times}): {why}",
                 seed - options.from + 1
             ),
             None => {

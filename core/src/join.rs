@@ -553,8 +553,7 @@ impl Peer {
         // Blocks that all stand at the head are a whole state.
         let here = (self.head.round, self.head.chain);
         let at_head = |b: &Block| matches!(b, Block::Held { round, chain } if (*round, *chain) == here);
-        join.whole =
-            join.whole || (join.sound == Some(here.1) && join.blocks.iter().all(at_head));
+        join.whole = join.whole || (join.sound == Some(here.1) && join.blocks.iter().all(at_head));
         self.seek(Some(sponsor));
     }
 

@@ -9,9 +9,9 @@ use crate::config::{Manifest, Settings};
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Head, Member, Record};
 use crate::optim::{clip_scale, norm_squared};
-use crate::peer::{Change, Commit, Event, Exit, Peer, Phase};
+use crate::peer::{Change, Commit, Event, Exit, Input, Output, Peer, Phase};
 use crate::state::State;
-use crate::wire::ViewKey;
+use crate::wire::{Message, ViewKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -305,7 +305,8 @@ impl Ledger {
         if fates.contains(&(peer, fate.clone())) {
             return Ok(());
         }
-        let excludes = |fate: &Fate, peer| matches!(fate, Fate::Aborted(suspects) if suspects.contains(&peer));
+        let excludes =
+            |fate: &Fate, peer| matches!(fate, Fate::Aborted(suspects) if suspects.contains(&peer));
         for (other, theirs) in fates.iter() {
             if *theirs != fate && !excludes(&fate, *other) && !excludes(theirs, peer) {
                 return Err(format!("attempt {view:?} was {fate:?}, but {other} {theirs:?}"));
@@ -510,7 +511,70 @@ fn check_head(head: &Head, samples: &[Sample]) -> Result<(), String> {
     Ok(())
 }
 
+/// What an input obliges a peer to at once. That everything comes right in the end does not show these: other
+/// rules and deadlines make up for them, only later.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Duty {
+    None,
+    /// A member that it trusts has excluded it: it is one no longer.
+    Yield,
+    /// It suspects who says so: it stays where it is.
+    Distrust(ViewKey),
+    /// It is no member, and somebody who may still wait for it asks.
+    Answer(PeerId),
+}
+
+impl Duty {
+    pub fn of(peer: &Peer, input: &Input) -> Self {
+        let Input::Message { from, message } = input else {
+            return Self::None;
+        };
+        match (&peer.phase, message) {
+            (Phase::Member(w), Message::Decision { view, .. } | Message::Committed { view, .. })
+                if *view == w.view.key && w.suspects(*from) =>
+            {
+                Self::Distrust(*view)
+            }
+            (Phase::Member(w), Message::Flush { view, suspects } | Message::Decision { view, suspects }) => {
+                let excluded = *view == w.view.key && suspects.contains(&peer.settings.me);
+                if excluded && w.view.contains(*from) && !w.suspects(*from) {
+                    Self::Yield
+                } else {
+                    Self::None
+                }
+            }
+            (Phase::Joining(_), Message::Probe { .. }) => Self::Answer(*from),
+            _ => Self::None,
+        }
+    }
+}
+
 impl World {
+    /// Has a peer done what it must?
+    pub(super) fn check_duty(&mut self, i: usize, duty: Duty, outputs: &[Output]) {
+        let name = &self.nodes[i].name;
+        let wrong = match duty {
+            Duty::Yield => self.nodes[i]
+                .is_member()
+                .then(|| format!("{name} was excluded and is a member still")),
+            Duty::Distrust(view) => {
+                let phase = self.nodes[i].peer.as_ref().map(|p| &p.phase);
+                let stays = matches!(phase, Some(Phase::Member(w)) if w.view.key == view && w.told.is_none());
+                (!stays).then(|| format!("{name} believed a peer that it suspects"))
+            }
+            Duty::Answer(asker) => {
+                let answers = outputs
+                    .iter()
+                    .any(|o| matches!(o, Output::Send { to, .. } if *to == asker));
+                (!answers).then(|| format!("{name} is no member and does not tell {}", self.name(asker)))
+            }
+            Duty::None => None,
+        };
+        if let Some(wrong) = wrong {
+            self.fail(wrong);
+        }
+    }
+
     /// A peer told its driver something.
     pub(super) fn on_event(&mut self, i: usize, event: Event) {
         match event {
@@ -680,12 +744,17 @@ impl World {
     /// Whether all had the time to meet before the first finished.
     fn is_fair(&self) -> bool {
         let healed_at = self.healed_at.unwrap_or(u64::MAX);
-        self.plan.is_calm() || self.first_finish.is_none_or(|first| first >= healed_at.saturating_add(GRACE_US))
+        self.plan.is_calm()
+            || self
+                .first_finish
+                .is_none_or(|first| first >= healed_at.saturating_add(GRACE_US))
     }
 
     /// Once the faults have ended the run must come to its end, with everybody on board.
     pub(super) fn check_progress(&mut self) {
-        let Some(healed_at) = self.healed_at.filter(|_| self.is_fair()) else { return };
+        let Some(healed_at) = self.healed_at.filter(|_| self.is_fair()) else {
+            return;
+        };
         let round_us = self.longest_round_us();
         let rounds = self.plan.manifest.target as f64 / f64::from(self.plan.manifest.batch) + 10.0;
         let bound = healed_at + (rounds * round_us) as u64 + 2 * PATIENCE_US;

@@ -1,7 +1,7 @@
 //! Virtual time, the event queue and the peers' driver: does what a peer's outputs say, gives it what
 //! happens, and lets `check` look at everything. No policy of the protocol is here.
 
-use super::check::Ledger;
+use super::check::{Duty, Ledger};
 use super::device;
 use super::faults::Kind;
 use super::net::Net;
@@ -507,7 +507,7 @@ impl World {
         });
         let warm = self.now + self.work.between(1_000, 500_000);
         self.schedule(warm, What::Warm { node: i });
-        self.drain(i);
+        self.drain(i, Duty::None);
     }
 
     /// A member that a newcomer's ticket may name.
@@ -652,6 +652,7 @@ impl World {
         let Some(peer) = &mut self.nodes[i].peer else {
             return;
         };
+        let duty = Duty::of(peer, &input);
         peer.handle(input, now);
         // A peer that wants to be woken at once, again and again, burns the processor.
         let again = tick && peer.wake_at().is_some_and(|at| at <= now);
@@ -663,11 +664,11 @@ impl World {
                 self.situation()
             ));
         }
-        self.drain(i);
+        self.drain(i, duty);
     }
 
     /// Does what a peer asks for.
-    fn drain(&mut self, i: usize) {
+    fn drain(&mut self, i: usize, duty: Duty) {
         let mut batch = Vec::new();
         if let Some(peer) = &mut self.nodes[i].peer {
             while let Some(output) = peer.poll() {
@@ -681,6 +682,7 @@ impl World {
                 batch.len()
             ));
         }
+        self.check_duty(i, duty, &batch);
         let cut = self.fatal_cut(i, &batch);
         for (k, output) in batch.into_iter().enumerate() {
             if self.tracing {
