@@ -65,7 +65,8 @@ impl Peer {
             .last
             .as_ref()
             .is_some_and(|last| last.record.headers.iter().all(|h| h.peer != from));
-        let member = in_view && fresh && resumes;
+        // Had it heard, it would hold the present head, and might have left the attempt in work already.
+        let member = in_view && fresh && last.is_some();
         let following = Message::Following {
             head: self.head.clone(),
             digest: self.digest,
