@@ -519,7 +519,7 @@ pub(super) enum Duty {
     /// A member that it trusts has excluded it: it is one no longer.
     Yield,
     /// It suspects who says so: it stays where it is.
-    Distrust(ViewKey),
+    Distrust(ViewKey, PeerId),
     /// It is no member, and somebody who may still wait for it asks.
     Answer(PeerId),
 }
@@ -533,7 +533,7 @@ impl Duty {
             (Phase::Member(w), Message::Decision { view, .. } | Message::Committed { view, .. })
                 if *view == w.view.key && w.suspects(*from) =>
             {
-                Self::Distrust(*view)
+                Self::Distrust(*view, *from)
             }
             (Phase::Member(w), Message::Flush { view, suspects } | Message::Decision { view, suspects }) => {
                 let excluded = *view == w.view.key && suspects.contains(&peer.settings.me);
@@ -557,9 +557,9 @@ impl World {
             Duty::Yield => self.nodes[i]
                 .is_member()
                 .then(|| format!("{name} was excluded and is a member still")),
-            Duty::Distrust(view) => {
+            Duty::Distrust(view, by) => {
                 let phase = self.nodes[i].peer.as_ref().map(|p| &p.phase);
-                let stays = matches!(phase, Some(Phase::Member(w)) if w.view.key == view && w.told.is_none());
+                let stays = matches!(phase, Some(Phase::Member(w)) if w.view.key == view && w.told.as_ref().is_none_or(|t| t.by != by));
                 (!stays).then(|| format!("{name} believed a peer that it suspects"))
             }
             Duty::Answer(asker) => {
