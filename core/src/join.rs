@@ -54,6 +54,8 @@ pub(crate) struct Join {
     following: bool,
     /// When the sponsor was last asked or heard.
     heard_at: Time,
+    /// When the sponsor was asked to be one.
+    asked_at: Time,
     asked_alive: bool,
     /// Who cannot be followed, and the standing of the whole state that it holds.
     refused: BTreeMap<PeerId, Option<Standing>>,
@@ -86,6 +88,7 @@ impl Join {
             sponsor: None,
             following: false,
             heard_at: now,
+            asked_at: now,
             asked_alive: false,
             refused: BTreeMap::new(),
             lonely_since: now,
@@ -173,6 +176,7 @@ impl Peer {
         join.told = None;
         join.ready = None;
         join.heard_at = self.now;
+        join.asked_at = self.now;
         join.asked_alive = false;
         if let Some(sponsor) = next {
             let contact = self.settings.contact.clone();
@@ -259,6 +263,7 @@ impl Peer {
         let Some(join) = self.joining().filter(|j| current && j.sponsor == Some(from)) else {
             return;
         };
+        let wait = (!join.following).then(|| now - join.asked_at);
         join.following = true;
         join.heard_at = now;
         join.asked_alive = false;
@@ -267,6 +272,9 @@ impl Peer {
         join.ready = None;
         join.excluded_after = (!member).then_some(head.chain);
         join.since = head.round;
+        if let Some(wait) = wait {
+            self.detector.saw_answer(wait);
+        }
         for member in &head.members {
             self.links.want(member.peer, &member.contact, now);
         }
@@ -734,6 +742,7 @@ impl Peer {
             Some(sponsor) => {
                 join.refused.insert(sponsor, None);
                 join.sponsor = None;
+                self.detector.missed_answer();
                 let other = self.links.reachable().find(|p| *p != sponsor);
                 match other {
                     Some(other) => self.follow_elsewhere(other),
