@@ -193,9 +193,16 @@ impl Peer {
     pub(crate) fn on_refused(&mut self, from: PeerId, standing: Option<Standing>) {
         let Some(join) = self.joining() else { return };
         join.refused.insert(from, standing);
+        for block in &mut join.blocks {
+            if matches!(block, Block::Asked { from: asked, .. } if *asked == from) {
+                *block = Block::Missing;
+            }
+        }
         if join.sponsor == Some(from) {
             self.seek(None);
             self.resume_if_last();
+        } else {
+            self.fetch();
         }
     }
 
@@ -325,7 +332,8 @@ impl Peer {
         }
         let members = self.head.members.iter().map(|m| m.peer);
         let mut room: Vec<(PeerId, usize)> = members
-            .filter(|p| self.links.is_up(*p) && (!join.sponsor_only || join.sponsor == Some(*p)))
+            .filter(|p| self.links.is_up(*p) && !join.refused.contains_key(p))
+            .filter(|p| !join.sponsor_only || join.sponsor == Some(*p))
             .map(|p| (p, WINDOW))
             .collect();
         if room.is_empty() {

@@ -190,6 +190,9 @@ impl Peer {
     pub(crate) fn on_fetch(&mut self, from: PeerId, block: u32) {
         self.linger_on();
         if !matches!(self.phase, Phase::Member(_) | Phase::Lingering { .. }) {
+            let standing = self.whole_standing();
+            self.links
+                .send(&mut self.out, from, Lane::Control, Message::NotMember { standing });
             return;
         }
         if let Some(data) = self.state.read_block(block) {
