@@ -741,8 +741,31 @@ impl World {
         3.0 * n * self.plan.round_us + 24.0 * hop_us + 2e6
     }
 
+    /// Whether those alive can find each other at all: each knows another's address or is known, all in one.
+    pub(super) fn is_connected(&self) -> bool {
+        let alive: Vec<usize> = (0..self.nodes.len()).filter(|i| self.nodes[*i].is_alive()).collect();
+        let knows = |a: usize, b: usize| {
+            let id = self.nodes[b].id;
+            self.nodes[a].peer.as_ref().is_some_and(|p| p.links.may_reach(id))
+        };
+        let mut met: Vec<usize> = alive.first().copied().into_iter().collect();
+        let mut next = 0;
+        while let Some(&a) = met.get(next) {
+            next += 1;
+            for &b in &alive {
+                if !met.contains(&b) && (knows(a, b) || knows(b, a)) {
+                    met.push(b);
+                }
+            }
+        }
+        met.len() == alive.len()
+    }
+
     /// Whether all had the time to meet before the first finished.
     fn is_fair(&self) -> bool {
+        if self.apart {
+            return false;
+        }
         let healed_at = self.healed_at.unwrap_or(u64::MAX);
         self.plan.is_calm()
             || self

@@ -204,6 +204,8 @@ pub struct World {
     pub(super) first_finish: Option<u64>,
     most_counted: u64,
     healed: bool,
+    /// When the faults ended there were peers that could not find each other.
+    pub(super) apart: bool,
     pub(super) stats: Stats,
     pub(super) failure: Option<String>,
     pub(super) tracing: bool,
@@ -236,6 +238,7 @@ impl World {
             first_finish: None,
             most_counted: 0,
             healed: false,
+            apart: false,
             stats: Stats::default(),
             failure: None,
             tracing: trace,
@@ -1036,6 +1039,7 @@ impl World {
             return;
         }
         self.healed_at = self.healed_at.or(Some(self.now));
+        self.apart = !self.is_connected();
         tell!(self, "HEAL all faults end: {}", self.situation());
         for a in 0..self.nodes.len() {
             self.nodes[a].doom = None;
