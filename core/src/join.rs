@@ -291,7 +291,7 @@ impl Peer {
                 round: self.head.round,
                 chain: self.head.chain,
             };
-            let blocks = self.state.blocks() as usize;
+            let blocks = self.state.blocks(&self.manifest) as usize;
             let expected = if head.chain == self.head.chain {
                 digest
             } else {
@@ -306,7 +306,7 @@ impl Peer {
             if self.state.params.len() != elements {
                 self.state = State::new(vec![0.0; elements], &self.manifest);
             }
-            let blocks = self.state.blocks() as usize;
+            let blocks = self.state.blocks(&self.manifest) as usize;
             self.head = head;
             let Some(join) = self.joining() else { return };
             join.whole = false;
@@ -392,8 +392,11 @@ impl Peer {
             .iter()
             .position(|l| l.before.round == round && l.before.chain == chain);
         let fits = round > here.round || (round == here.round && chain == here.chain) || first.is_some();
-        if fits && self.state.write_block(block, data) {
-            let range = self.state.block_range(block).expect("it was written");
+        if fits && self.state.write_block(&self.manifest, block, data) {
+            let range = self
+                .state
+                .block_range(&self.manifest, block)
+                .expect("it was written");
             let mut held = (round, chain);
             if let Some(first) = first {
                 for logged in join.log.range(first..) {
@@ -589,7 +592,10 @@ impl Peer {
                 continue;
             };
             if (*round, *chain) == (before.round, before.chain) {
-                let range = self.state.block_range(i as u32).expect("own block");
+                let range = self
+                    .state
+                    .block_range(&self.manifest, i as u32)
+                    .expect("own block");
                 if let Some(step) = &step {
                     self.state.apply_round(&self.manifest, step, &sums, range);
                 }

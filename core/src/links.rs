@@ -127,7 +127,9 @@ impl Links {
     /// Whether there is or may again be a link.
     #[cfg(feature = "sim")]
     pub fn may_reach(&self, peer: PeerId) -> bool {
-        self.peers.get(&peer).is_some_and(|e| e.up || !e.contact.0.is_empty())
+        self.peers
+            .get(&peer)
+            .is_some_and(|e| e.up || !e.contact.0.is_empty())
     }
 
     /// All peers with a direct link.

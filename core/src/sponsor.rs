@@ -191,11 +191,15 @@ impl Peer {
         self.linger_on();
         if !matches!(self.phase, Phase::Member(_) | Phase::Lingering { .. }) {
             let standing = self.whole_standing();
-            self.links
-                .send(&mut self.out, from, Lane::Control, Message::NotMember { standing });
+            self.links.send(
+                &mut self.out,
+                from,
+                Lane::Control,
+                Message::NotMember { standing },
+            );
             return;
         }
-        if let Some(data) = self.state.read_block(block) {
+        if let Some(data) = self.state.read_block(&self.manifest, block) {
             let data = data.into();
             let message = Message::Block {
                 block,

@@ -743,7 +743,9 @@ impl World {
 
     /// Whether those alive can find each other at all: each knows another's address or is known, all in one.
     pub(super) fn is_connected(&self) -> bool {
-        let alive: Vec<usize> = (0..self.nodes.len()).filter(|i| self.nodes[*i].is_alive()).collect();
+        let alive: Vec<usize> = (0..self.nodes.len())
+            .filter(|i| self.nodes[*i].is_alive())
+            .collect();
         let knows = |a: usize, b: usize| {
             let id = self.nodes[b].id;
             self.nodes[a].peer.as_ref().is_some_and(|p| p.links.may_reach(id))
