@@ -48,9 +48,10 @@ fn check(options: &Options) -> ExitCode {
         println!("FAILED  cargo xtask sim --seeds 1 --from {seed}  # {why}");
     }
     println!(
-        "{ran} seeds in {seconds:.1} s ({:.0} seeds/s), {} failed; {} rounds ({} retried), {} joins, {} outcasts, {} messages",
+        "{ran} seeds in {seconds:.1} s ({:.0} seeds/s), {} failed, {} judged to the end; {} rounds ({} retried), {} joins, {} outcasts, {} messages",
         ran as f64 / seconds,
         failures.len(),
+        stats.judged,
         stats.rounds,
         stats.retried,
         stats.joins,
@@ -74,10 +75,15 @@ fn check(options: &Options) -> ExitCode {
 fn hunt(options: &Options) -> ExitCode {
     let mut all_found = true;
     for bug in &options.bugs {
-        let (failures, _, _) = run_all(options, Some(*bug), true);
+        let (failures, _, _) = run_all(options, Some(*bug), !options.keep_going);
+        let times = if options.keep_going {
+            format!(", by {} in all", failures.len())
+        } else {
+            String::new()
+        };
         match failures.first() {
             Some((seed, why)) => println!(
-                "{bug:?}: found by seed {seed} ({} tried): {why}",
+                "{bug:?}: found by seed {seed} ({} tried{times}): {why}",
                 seed - options.from + 1
             ),
             None => {

@@ -113,6 +113,12 @@ impl Manifest {
     /// Default elements per piece: 64 KiB of f32, 5 ms at 100 Mbit/s, so that a ring's pipeline fills early.
     pub const PIECE: u32 = 16 * 1024;
 
+    /// Elements of one block, the unit in which a state travels to a newcomer: four pieces, at most as many as
+    /// with the default piece, so that a block with all optimizer slots stays below 1 MiB.
+    pub fn block(&self) -> usize {
+        4 * self.piece.min(Self::PIECE) as usize
+    }
+
     /// The run's name.
     pub fn run_id(&self) -> RunId {
         RunId(*blake3::hash(&self.encode()).as_bytes())

@@ -54,6 +54,8 @@ pub struct Detector {
     reduce: Estimator,
     /// From a probe to its answer.
     answer: Estimator,
+    /// Answers missed since the last one seen.
+    backoff: u32,
     /// Each member's time for a sample, as its headers tell.
     sample: BTreeMap<PeerId, Estimator>,
 }
@@ -67,6 +69,13 @@ impl Detector {
     /// A probe was answered.
     pub fn saw_answer(&mut self, wait: Duration) {
         self.answer.observe(wait);
+        self.backoff = 0;
+    }
+
+    /// Somebody who is surely there did not answer in time: waits twice as long until an answer was seen (RFC
+    /// 6298, rules 5.5 and 5.7), or a way that is longer than the first deadline would never be found out.
+    pub fn missed_answer(&mut self) {
+        self.backoff = (self.backoff + 1).min(6);
     }
 
     /// A member's header told how long its share took.
@@ -93,7 +102,8 @@ impl Detector {
 
     /// After so long without an answer, a peer is suspected.
     pub fn answer(&self) -> Duration {
-        self.answer.deadline().unwrap_or(FLOOR).clamp(FLOOR, CAP)
+        let deadline = self.answer.deadline().unwrap_or(FLOOR).clamp(FLOOR, CAP);
+        (deadline * (1 << self.backoff)).min(CAP)
     }
 
     /// After so long a member that still computes is too slow. Before the first observation its declared speed,

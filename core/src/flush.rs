@@ -513,11 +513,10 @@ impl Peer {
                 } else if !known && stuck && from < self.settings.me {
                     // Both have excluded each other from a round that neither can do alone.
                     self.outcast("another part of the same lineage waits too", Some(from));
-                } else if !known && (mine.beats(&standing) || stuck) {
+                } else if mine.beats(&standing) || (!known && stuck) {
+                    // A member may have said this before it caught up; if it is in another lineage, this peer's
+                    // standing makes it a newcomer.
                     self.send_status(from);
-                } else if known && mine.beats(&standing) {
-                    // It has excluded this peer and fallen behind: it is out of this lineage.
-                    self.suspect([from].into());
                 }
             }
             _ => {}

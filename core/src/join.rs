@@ -54,6 +54,8 @@ pub(crate) struct Join {
     following: bool,
     /// When the sponsor was last asked or heard.
     heard_at: Time,
+    /// When the sponsor was asked to be one.
+    asked_at: Time,
     asked_alive: bool,
     /// Who cannot be followed, and the standing of the whole state that it holds.
     refused: BTreeMap<PeerId, Option<Standing>>,
@@ -86,6 +88,7 @@ impl Join {
             sponsor: None,
             following: false,
             heard_at: now,
+            asked_at: now,
             asked_alive: false,
             refused: BTreeMap::new(),
             lonely_since: now,
@@ -173,6 +176,7 @@ impl Peer {
         join.told = None;
         join.ready = None;
         join.heard_at = self.now;
+        join.asked_at = self.now;
         join.asked_alive = false;
         if let Some(sponsor) = next {
             let contact = self.settings.contact.clone();
@@ -189,9 +193,16 @@ impl Peer {
     pub(crate) fn on_refused(&mut self, from: PeerId, standing: Option<Standing>) {
         let Some(join) = self.joining() else { return };
         join.refused.insert(from, standing);
+        for block in &mut join.blocks {
+            if matches!(block, Block::Asked { from: asked, .. } if *asked == from) {
+                *block = Block::Missing;
+            }
+        }
         if join.sponsor == Some(from) {
             self.seek(None);
             self.resume_if_last();
+        } else {
+            self.fetch();
         }
     }
 
@@ -259,6 +270,7 @@ impl Peer {
         let Some(join) = self.joining().filter(|j| current && j.sponsor == Some(from)) else {
             return;
         };
+        let wait = (!join.following).then(|| now - join.asked_at);
         join.following = true;
         join.heard_at = now;
         join.asked_alive = false;
@@ -267,6 +279,9 @@ impl Peer {
         join.ready = None;
         join.excluded_after = (!member).then_some(head.chain);
         join.since = head.round;
+        if let Some(wait) = wait {
+            self.detector.saw_answer(wait);
+        }
         for member in &head.members {
             self.links.want(member.peer, &member.contact, now);
         }
@@ -276,7 +291,7 @@ impl Peer {
                 round: self.head.round,
                 chain: self.head.chain,
             };
-            let blocks = self.state.blocks() as usize;
+            let blocks = self.state.blocks(&self.manifest) as usize;
             let expected = if head.chain == self.head.chain {
                 digest
             } else {
@@ -291,7 +306,7 @@ impl Peer {
             if self.state.params.len() != elements {
                 self.state = State::new(vec![0.0; elements], &self.manifest);
             }
-            let blocks = self.state.blocks() as usize;
+            let blocks = self.state.blocks(&self.manifest) as usize;
             self.head = head;
             let Some(join) = self.joining() else { return };
             join.whole = false;
@@ -317,7 +332,8 @@ impl Peer {
         }
         let members = self.head.members.iter().map(|m| m.peer);
         let mut room: Vec<(PeerId, usize)> = members
-            .filter(|p| self.links.is_up(*p) && (!join.sponsor_only || join.sponsor == Some(*p)))
+            .filter(|p| self.links.is_up(*p) && !join.refused.contains_key(p))
+            .filter(|p| !join.sponsor_only || join.sponsor == Some(*p))
             .map(|p| (p, WINDOW))
             .collect();
         if room.is_empty() {
@@ -376,8 +392,11 @@ impl Peer {
             .iter()
             .position(|l| l.before.round == round && l.before.chain == chain);
         let fits = round > here.round || (round == here.round && chain == here.chain) || first.is_some();
-        if fits && self.state.write_block(block, data) {
-            let range = self.state.block_range(block).expect("it was written");
+        if fits && self.state.write_block(&self.manifest, block, data) {
+            let range = self
+                .state
+                .block_range(&self.manifest, block)
+                .expect("it was written");
             let mut held = (round, chain);
             if let Some(first) = first {
                 for logged in join.log.range(first..) {
@@ -553,8 +572,7 @@ impl Peer {
         // Blocks that all stand at the head are a whole state.
         let here = (self.head.round, self.head.chain);
         let at_head = |b: &Block| matches!(b, Block::Held { round, chain } if (*round, *chain) == here);
-        join.whole =
-            join.whole || (join.sound == Some(here.1) && join.blocks.iter().all(at_head));
+        join.whole = join.whole || (join.sound == Some(here.1) && join.blocks.iter().all(at_head));
         self.seek(Some(sponsor));
     }
 
@@ -574,7 +592,10 @@ impl Peer {
                 continue;
             };
             if (*round, *chain) == (before.round, before.chain) {
-                let range = self.state.block_range(i as u32).expect("own block");
+                let range = self
+                    .state
+                    .block_range(&self.manifest, i as u32)
+                    .expect("own block");
                 if let Some(step) = &step {
                     self.state.apply_round(&self.manifest, step, &sums, range);
                 }
@@ -735,6 +756,7 @@ impl Peer {
             Some(sponsor) => {
                 join.refused.insert(sponsor, None);
                 join.sponsor = None;
+                self.detector.missed_answer();
                 let other = self.links.reachable().find(|p| *p != sponsor);
                 match other {
                     Some(other) => self.follow_elsewhere(other),

@@ -124,6 +124,14 @@ impl Links {
         self.peers.get(&peer).is_some_and(|e| e.up)
     }
 
+    /// Whether there is or may again be a link.
+    #[cfg(feature = "sim")]
+    pub fn may_reach(&self, peer: PeerId) -> bool {
+        self.peers
+            .get(&peer)
+            .is_some_and(|e| e.up || !e.contact.0.is_empty())
+    }
+
     /// All peers with a direct link.
     pub fn reachable(&self) -> impl Iterator<Item = PeerId> {
         self.peers.iter().filter(|(_, e)| e.up).map(|(p, _)| *p)

@@ -65,7 +65,8 @@ impl Peer {
             .last
             .as_ref()
             .is_some_and(|last| last.record.headers.iter().all(|h| h.peer != from));
-        let member = in_view && fresh && resumes;
+        // Had it heard, it would hold the present head, and might have left the attempt in work already.
+        let member = in_view && fresh && last.is_some();
         let following = Message::Following {
             head: self.head.clone(),
             digest: self.digest,
@@ -189,9 +190,16 @@ impl Peer {
     pub(crate) fn on_fetch(&mut self, from: PeerId, block: u32) {
         self.linger_on();
         if !matches!(self.phase, Phase::Member(_) | Phase::Lingering { .. }) {
+            let standing = self.whole_standing();
+            self.links.send(
+                &mut self.out,
+                from,
+                Lane::Control,
+                Message::NotMember { standing },
+            );
             return;
         }
-        if let Some(data) = self.state.read_block(block) {
+        if let Some(data) = self.state.read_block(&self.manifest, block) {
             let data = data.into();
             let message = Message::Block {
                 block,

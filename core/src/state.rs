@@ -17,9 +17,6 @@ pub struct State {
     pub slots: Vec<Vec<f32>>,
 }
 
-/// Elements of one block: the unit in which a state travels to a newcomer.
-pub const BLOCK: usize = 64 * 1024;
-
 impl State {
     /// A state before the first step: slots are zero.
     pub fn new(params: Vec<f32>, manifest: &Manifest) -> Self {
@@ -38,19 +35,19 @@ impl State {
     }
 
     /// Number of blocks.
-    pub fn blocks(&self) -> u32 {
-        self.params.len().div_ceil(BLOCK) as u32
+    pub fn blocks(&self, manifest: &Manifest) -> u32 {
+        self.params.len().div_ceil(manifest.block()) as u32
     }
 
     /// Elements of a block, if there is such a block.
-    pub fn block_range(&self, block: u32) -> Option<Range<usize>> {
-        let start = (block as usize).checked_mul(BLOCK)?;
-        (start < self.params.len()).then(|| start..self.params.len().min(start + BLOCK))
+    pub fn block_range(&self, manifest: &Manifest, block: u32) -> Option<Range<usize>> {
+        let start = (block as usize).checked_mul(manifest.block())?;
+        (start < self.params.len()).then(|| start..self.params.len().min(start + manifest.block()))
     }
 
     /// A block's bytes: parameters, then each slot.
-    pub fn read_block(&self, block: u32) -> Option<Vec<u8>> {
-        let range = self.block_range(block)?;
+    pub fn read_block(&self, manifest: &Manifest, block: u32) -> Option<Vec<u8>> {
+        let range = self.block_range(manifest, block)?;
         let mut bytes = Vec::with_capacity(4 * range.len() * (1 + self.slots.len()));
         for vector in std::iter::once(&self.params).chain(&self.slots) {
             bytes.extend_from_slice(bytemuck::cast_slice(&vector[range.clone()]));
@@ -59,8 +56,8 @@ impl State {
     }
 
     /// Takes a block's bytes. False, and unchanged, if they are not of the right length.
-    pub fn write_block(&mut self, block: u32, bytes: &[u8]) -> bool {
-        let Some(range) = self.block_range(block) else {
+    pub fn write_block(&mut self, manifest: &Manifest, block: u32, bytes: &[u8]) -> bool {
+        let Some(range) = self.block_range(manifest, block) else {
             return false;
         };
         if bytes.len() != 4 * range.len() * (1 + self.slots.len()) {

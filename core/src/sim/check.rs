@@ -9,15 +9,19 @@ use crate::config::{Manifest, Settings};
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Head, Member, Record};
 use crate::optim::{clip_scale, norm_squared};
-use crate::peer::{Change, Commit, Event, Exit, Peer, Phase};
+use crate::peer::{Change, Commit, Event, Exit, Input, Output, Peer, Phase};
 use crate::state::State;
-use std::collections::BTreeMap;
+use crate::wire::{Message, ViewKey};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Most vectors that a peer may hold in queues and early pieces, beside its state: its own round, one
 /// that is early, one to repair others, and a window for each of its followers.
 const MOST_VECTORS: usize = 16;
+/// So long after the faults lineages may still not have met: dials that just failed, links not yet known to be
+/// dead, a slow peer's round. Who finishes before that may finish apart from others.
+const GRACE_US: u64 = 60_000_000;
 /// After the faults a peer may need so long to be a member again, beside some rounds.
 const PATIENCE_US: u64 = 150_000_000;
 
@@ -48,10 +52,20 @@ struct Held {
     state: State,
 }
 
+/// What a member did with an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fate {
+    Committed,
+    /// Tried again without these.
+    Aborted(BTreeSet<PeerId>),
+}
+
 /// All lineages, as they should be.
 pub(super) struct Ledger {
     manifest: Arc<Manifest>,
     points: BTreeMap<Digest, Point>,
+    /// What each member did with each attempt.
+    fates: BTreeMap<ViewKey, Vec<(PeerId, Fate)>>,
     /// What the devices made, by peer and lineage: weight and sum.
     contributions: BTreeMap<(PeerId, Digest), Vec<(u32, Vec<f32>)>>,
 }
@@ -61,6 +75,7 @@ impl Ledger {
         Self {
             manifest,
             points: BTreeMap::new(),
+            fates: BTreeMap::new(),
             contributions: BTreeMap::new(),
         }
     }
@@ -283,6 +298,24 @@ impl Ledger {
         Ok(Some(sums))
     }
 
+    /// A member has decided about an attempt. Those who do not exclude each other must agree, and none
+    /// changes its mind.
+    fn decide(&mut self, peer: PeerId, view: ViewKey, fate: Fate) -> Result<(), String> {
+        let fates = self.fates.entry(view).or_default();
+        if fates.contains(&(peer, fate.clone())) {
+            return Ok(());
+        }
+        let excludes =
+            |fate: &Fate, peer| matches!(fate, Fate::Aborted(suspects) if suspects.contains(&peer));
+        for (other, theirs) in fates.iter() {
+            if *theirs != fate && !excludes(&fate, *other) && !excludes(theirs, peer) {
+                return Err(format!("attempt {view:?} was {fate:?}, but {other} {theirs:?}"));
+            }
+        }
+        fates.push((peer, fate));
+        Ok(())
+    }
+
     /// If a lineage is unknown, it must be what a peer begins that goes on alone from a known one.
     fn go_on_alone(&mut self, peer: &Peer, chain: Digest) -> Result<(), String> {
         if self.points.contains_key(&chain) {
@@ -478,7 +511,70 @@ fn check_head(head: &Head, samples: &[Sample]) -> Result<(), String> {
     Ok(())
 }
 
+/// What an input obliges a peer to at once. That everything comes right in the end does not show these: other
+/// rules and deadlines make up for them, only later.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Duty {
+    None,
+    /// A member that it trusts has excluded it: it is one no longer.
+    Yield,
+    /// It suspects who says so: it stays where it is.
+    Distrust(ViewKey, PeerId),
+    /// It is no member, and somebody who may still wait for it asks.
+    Answer(PeerId),
+}
+
+impl Duty {
+    pub fn of(peer: &Peer, input: &Input) -> Self {
+        let Input::Message { from, message } = input else {
+            return Self::None;
+        };
+        match (&peer.phase, message) {
+            (Phase::Member(w), Message::Decision { view, .. } | Message::Committed { view, .. })
+                if *view == w.view.key && w.suspects(*from) =>
+            {
+                Self::Distrust(*view, *from)
+            }
+            (Phase::Member(w), Message::Flush { view, suspects } | Message::Decision { view, suspects }) => {
+                let excluded = *view == w.view.key && suspects.contains(&peer.settings.me);
+                if excluded && w.view.contains(*from) && !w.suspects(*from) {
+                    Self::Yield
+                } else {
+                    Self::None
+                }
+            }
+            (Phase::Joining(_), Message::Probe { .. }) => Self::Answer(*from),
+            _ => Self::None,
+        }
+    }
+}
+
 impl World {
+    /// Has a peer done what it must?
+    pub(super) fn check_duty(&mut self, i: usize, duty: Duty, outputs: &[Output]) {
+        let name = &self.nodes[i].name;
+        let wrong = match duty {
+            Duty::Yield => self.nodes[i]
+                .is_member()
+                .then(|| format!("{name} was excluded and is a member still")),
+            Duty::Distrust(view, by) => {
+                let phase = self.nodes[i].peer.as_ref().map(|p| &p.phase);
+                let stays = matches!(phase, Some(Phase::Member(w)) if w.view.key == view && w.told.as_ref().is_none_or(|t| t.by != by));
+                (!stays).then(|| format!("{name} believed a peer that it suspects"))
+            }
+            Duty::Answer(asker) => {
+                let answers = outputs
+                    .iter()
+                    .any(|o| matches!(o, Output::Send { to, .. } if *to == asker));
+                (!answers).then(|| format!("{name} is no member and does not tell {}", self.name(asker)))
+            }
+            Duty::None => None,
+        };
+        if let Some(wrong) = wrong {
+            self.fail(wrong);
+        }
+    }
+
     /// A peer told its driver something.
     pub(super) fn on_event(&mut self, i: usize, event: Event) {
         match event {
@@ -525,6 +621,10 @@ impl World {
                 let name = &self.nodes[i].name;
                 return self.fail(format!("{name} commits round {}: {why}", commit.record.round));
             }
+        }
+        let id = self.nodes[i].id;
+        if let Err(why) = self.ledger.decide(id, commit.view, Fate::Committed) {
+            return self.fail(format!("{} commits: {why}", self.nodes[i].name));
         }
         self.stats.retried += u64::from(commit.record.attempt > 0);
         self.check_pace(i, &commit);
@@ -577,6 +677,17 @@ impl World {
         if buffered > MOST_VECTORS * vector {
             return self.fail(format!("{} has buffered {buffered} bytes", node.name));
         }
+        let here = match &peer.phase {
+            Phase::Member(w) => w.decided.as_slice(),
+            _ => &[],
+        };
+        let last = peer.last.as_ref().map_or(&[][..], |last| &last.decided);
+        for decided in last.iter().chain(here) {
+            let fate = Fate::Aborted(decided.suspects.clone());
+            if let Err(why) = self.ledger.decide(node.id, decided.view, fate) {
+                return self.fail(format!("{} aborts: {why}", node.name));
+            }
+        }
         let stands = stands(peer);
         let member = stands.is_some();
         if member && (node.stands != stands || node.last_commit_at == self.now) {
@@ -616,6 +727,9 @@ impl World {
         if let Some(wrong) = wrong {
             return self.fail(format!("{} {wrong}", node.name));
         }
+        if self.nodes[i].exit == Some(Exit::Finished) && self.first_finish.is_none() {
+            self.first_finish = Some(self.now);
+        }
         self.nodes[i].stands = Some(stands);
     }
 
@@ -627,9 +741,45 @@ impl World {
         3.0 * n * self.plan.round_us + 24.0 * hop_us + 2e6
     }
 
+    /// Whether those alive can find each other at all: each knows another's address or is known, all in one.
+    pub(super) fn is_connected(&self) -> bool {
+        let alive: Vec<usize> = (0..self.nodes.len())
+            .filter(|i| self.nodes[*i].is_alive())
+            .collect();
+        let knows = |a: usize, b: usize| {
+            let id = self.nodes[b].id;
+            self.nodes[a].peer.as_ref().is_some_and(|p| p.links.may_reach(id))
+        };
+        let mut met: Vec<usize> = alive.first().copied().into_iter().collect();
+        let mut next = 0;
+        while let Some(&a) = met.get(next) {
+            next += 1;
+            for &b in &alive {
+                if !met.contains(&b) && (knows(a, b) || knows(b, a)) {
+                    met.push(b);
+                }
+            }
+        }
+        met.len() == alive.len()
+    }
+
+    /// Whether all had the time to meet before the first finished.
+    fn is_fair(&self) -> bool {
+        if self.apart {
+            return false;
+        }
+        let healed_at = self.healed_at.unwrap_or(u64::MAX);
+        self.plan.is_calm()
+            || self
+                .first_finish
+                .is_none_or(|first| first >= healed_at.saturating_add(GRACE_US))
+    }
+
     /// Once the faults have ended the run must come to its end, with everybody on board.
     pub(super) fn check_progress(&mut self) {
-        let Some(healed_at) = self.healed_at else { return };
+        let Some(healed_at) = self.healed_at.filter(|_| self.is_fair()) else {
+            return;
+        };
         let round_us = self.longest_round_us();
         let rounds = self.plan.manifest.target as f64 / f64::from(self.plan.manifest.batch) + 10.0;
         let bound = healed_at + (rounds * round_us) as u64 + 2 * PATIENCE_US;
@@ -661,6 +811,10 @@ impl World {
         let Some(first) = finished.first() else {
             return self.fail(format!("nobody finished: {}", self.situation()));
         };
+        if !self.is_fair() {
+            return;
+        }
+        self.stats.judged += 1;
         if let Some(other) = finished.iter().find(|n| n.stands != first.stands) {
             let why = format!(
                 "{} and {} finished apart: {:?} {:?}",

@@ -194,8 +194,7 @@ impl World {
 
     /// How long a fault lasts: from much shorter than a round to longer than any patience.
     fn while_us(&mut self) -> u64 {
-        let most = (self.plan.round_us * 8.0).max(20e6);
-        self.chaos.octaves(20_000.0, most) as u64
+        self.chaos.octaves(20_000.0, self.plan.longest_us) as u64
     }
 
     fn cut_for_a_while(&mut self, pairs: Vec<(usize, usize)>) {

@@ -46,6 +46,8 @@ pub struct Stats {
     pub rounds: u64,
     /// Rounds that took more than one attempt.
     pub retried: u64,
+    /// Seeds in which all had the time to meet after the faults: these must end as one.
+    pub judged: u64,
     /// Peers that ceased to be members and had to join again.
     pub outcasts: u64,
     /// Peers that became members after the start.
@@ -63,6 +65,7 @@ impl Stats {
         self.messages += other.messages;
         self.rounds += other.rounds;
         self.retried += other.retried;
+        self.judged += other.judged;
         self.outcasts += other.outcasts;
         self.joins += other.joins;
         self.virtual_us += other.virtual_us;

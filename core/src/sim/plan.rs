@@ -11,6 +11,21 @@ use crate::optim::{Optimizer, Schedule};
 /// Most peers that a world ever has, the dead ones counted.
 pub const MOST_PEERS: usize = 12;
 
+/// What sort of faults a world has.
+#[derive(Clone, Copy)]
+enum Weather {
+    /// None.
+    Calm,
+    /// Some of all kinds, seldom or often.
+    Mixed,
+    /// Many peers that hear each other late: who agrees about one failure meets the next.
+    Haze,
+}
+
+/// What makes haze.
+const HAZE: [Kind; 6] =
+    [Kind::CrashMidway, Kind::Freeze, Kind::Cut, Kind::CutOneWay, Kind::Slow, Kind::Delay];
+
 /// Everything drawn from a seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -40,8 +55,8 @@ pub struct Plan {
     pub heal_at_us: u64,
     /// Most peers that may be killed or leave.
     pub deaths: usize,
-    /// Probability that a contribution is not finite.
-    pub not_finite: f64,
+    /// Longest that a passing fault lasts, in microseconds.
+    pub longest_us: f64,
 }
 
 /// One peer.
@@ -59,11 +74,19 @@ impl Plan {
     /// Draws a world.
     pub fn draw(seed: u64) -> Self {
         let rng = &mut Rng::new(seed);
-        let calm = rng.chance(0.2);
-        let count = [2, 2, 3, 3, 3, 4, 4, 5, 6, 7][rng.index(10)];
-        let round_us = 1e6 * rng.octaves(0.1, 6.0);
+        let weather = [Weather::Calm, Weather::Mixed, Weather::Mixed, Weather::Mixed, Weather::Haze][rng.index(5)];
+        let (count, round_us) = match weather {
+            Weather::Haze => (rng.between(4, 7) as usize, 1e6 * rng.octaves(0.5, 3.0)),
+            _ => ([2, 2, 3, 3, 3, 4, 4, 5, 6, 7][rng.index(10)], 1e6 * rng.octaves(0.2, 12.0)),
+        };
+        let (faults, fault_every_us, longest_us) = match weather {
+            Weather::Calm => (Vec::new(), f64::INFINITY, 0.0),
+            Weather::Mixed => {
+                (draw_faults(rng, &Kind::ALL), round_us * rng.octaves(0.5, 8.0), (8.0 * round_us).max(20e6))
+            }
+            Weather::Haze => (draw_faults(rng, &HAZE), 1e6 * rng.octaves(0.3, 3.0), 6e6),
+        };
         let manifest = draw_manifest(rng, count);
-        let faults = if calm { Vec::new() } else { draw_faults(rng) };
         let at_once = rng.chance(0.6);
         let mut peers = Vec::new();
         for i in 0..count {
@@ -85,20 +108,22 @@ impl Plan {
         Self {
             peers,
             round_us,
-            latency_us: rng.octaves(200.0, 80_000.0),
+            // Where nothing goes wrong there and back takes less than the first deadline, a second; elsewhere ways
+            // may be longer than peers expect.
+            latency_us: match weather {
+                Weather::Calm => rng.octaves(200.0, 80_000.0),
+                Weather::Mixed => rng.octaves(200.0, 300_000.0),
+                Weather::Haze => rng.octaves(50_000.0, 300_000.0),
+            },
             rate_bytes_per_s: rng.octaves(2e4, 2e7),
             idle_us: rng.between(3_000_000, 10_000_000),
             jitter: rng.unit() * 0.5,
             frames: rng.chance(0.15),
-            fault_every_us: round_us * rng.octaves(0.5, 8.0),
-            heal_at_share: 0.2 + 0.4 * rng.unit(),
+            fault_every_us,
+            heal_at_share: 0.1 + 0.4 * rng.unit(),
             heal_at_us: (round_us * rounds * 3.0) as u64 + 60_000_000,
             deaths: rng.between(1, 4) as usize,
-            not_finite: if calm || rng.chance(0.8) {
-                0.0
-            } else {
-                rng.unit() * 0.05
-            },
+            longest_us,
             faults,
             manifest,
         }
@@ -170,11 +195,12 @@ fn draw_optimizer(rng: &mut Rng) -> Optimizer {
     text.parse().expect("these are the names of optimizers")
 }
 
-fn draw_faults(rng: &mut Rng) -> Vec<(Kind, f64)> {
+fn draw_faults(rng: &mut Rng, kinds: &[Kind]) -> Vec<(Kind, f64)> {
     // Each kind is there or not, so that a kind is also seen without the noise of the others.
     let share = [0.15, 0.35, 0.6][rng.index(3)];
-    let mut faults: Vec<(Kind, f64)> = Kind::ALL
-        .into_iter()
+    let mut faults: Vec<(Kind, f64)> = kinds
+        .iter()
+        .copied()
         .filter(|_| rng.chance(share))
         .map(|kind| (kind, 1.0))
         .collect();
@@ -182,7 +208,7 @@ fn draw_faults(rng: &mut Rng) -> Vec<(Kind, f64)> {
         *weight = rng.octaves(0.2, 5.0);
     }
     if faults.is_empty() {
-        let kind = Kind::ALL[rng.index(Kind::ALL.len())];
+        let kind = kinds[rng.index(kinds.len())];
         faults.push((kind, 1.0));
     }
     faults

@@ -1,7 +1,7 @@
 //! Virtual time, the event queue and the peers' driver: does what a peer's outputs say, gives it what
 //! happens, and lets `check` look at everything. No policy of the protocol is here.
 
-use super::check::Ledger;
+use super::check::{Duty, Ledger};
 use super::device;
 use super::faults::Kind;
 use super::net::Net;
@@ -27,6 +27,8 @@ const MOST_EVENTS: u64 = 400_000;
 const MOST_OUTPUTS: usize = 2_000;
 /// A dial gives up after this long.
 const DIAL_US: u64 = 4_000_000;
+/// So long after the first has finished, whoever is no member yet has come too late.
+const LATE_US: u64 = 30_000_000;
 /// Every so often the operator looks after peers that cannot help themselves.
 const OPERATOR_US: u64 = 5_000_000;
 
@@ -199,6 +201,11 @@ pub struct World {
     pub(super) deaths: usize,
     pub(super) ledger: Ledger,
     pub(super) healed_at: Option<u64>,
+    pub(super) first_finish: Option<u64>,
+    most_counted: u64,
+    healed: bool,
+    /// When the faults ended there were peers that could not find each other.
+    pub(super) apart: bool,
     pub(super) stats: Stats,
     pub(super) failure: Option<String>,
     pub(super) tracing: bool,
@@ -228,6 +235,10 @@ impl World {
             deaths: 0,
             ledger: Ledger::new(manifest.clone()),
             healed_at: None,
+            first_finish: None,
+            most_counted: 0,
+            healed: false,
+            apart: false,
             stats: Stats::default(),
             failure: None,
             tracing: trace,
@@ -291,7 +302,10 @@ impl World {
     /// Whether all peers are done, or the run has ended itself because nothing was finite.
     fn is_over(&self) -> bool {
         let gone = self.starting == 0 && self.nodes.iter().all(|n| !n.is_alive());
-        gone || self.nodes.iter().any(|n| n.exit == Some(Exit::NotFinite))
+        // A newcomer may find that all have finished and gone.
+        let late = self.first_finish.is_some_and(|first| self.now > first + LATE_US)
+            && !self.nodes.iter().any(Node::is_member);
+        gone || late || self.nodes.iter().any(|n| n.exit == Some(Exit::NotFinite))
     }
 
     /// Something will happen.
@@ -496,7 +510,7 @@ impl World {
         });
         let warm = self.now + self.work.between(1_000, 500_000);
         self.schedule(warm, What::Warm { node: i });
-        self.drain(i);
+        self.drain(i, Duty::None);
     }
 
     /// A member that a newcomer's ticket may name.
@@ -641,6 +655,7 @@ impl World {
         let Some(peer) = &mut self.nodes[i].peer else {
             return;
         };
+        let duty = Duty::of(peer, &input);
         peer.handle(input, now);
         // A peer that wants to be woken at once, again and again, burns the processor.
         let again = tick && peer.wake_at().is_some_and(|at| at <= now);
@@ -652,11 +667,11 @@ impl World {
                 self.situation()
             ));
         }
-        self.drain(i);
+        self.drain(i, duty);
     }
 
     /// Does what a peer asks for.
-    fn drain(&mut self, i: usize) {
+    fn drain(&mut self, i: usize, duty: Duty) {
         let mut batch = Vec::new();
         if let Some(peer) = &mut self.nodes[i].peer {
             while let Some(output) = peer.poll() {
@@ -670,6 +685,7 @@ impl World {
                 batch.len()
             ));
         }
+        self.check_duty(i, duty, &batch);
         let cut = self.fatal_cut(i, &batch);
         for (k, output) in batch.into_iter().enumerate() {
             if self.tracing {
@@ -695,6 +711,19 @@ impl World {
         } else {
             self.look_at(i);
             self.set_timer(i);
+        }
+        self.heal_in_time(i);
+    }
+
+    /// The faults end before the run does.
+    fn heal_in_time(&mut self, i: usize) {
+        let counted = self.nodes[i].peer.as_ref().map_or(0, |p| p.head().samples);
+        self.most_counted = self.most_counted.max(counted);
+        let share = self.most_counted as f64 / self.manifest.target as f64;
+        if self.healed_at.is_none() && share >= self.plan.heal_at_share {
+            // Not at once: this peer's outputs are still being done.
+            self.healed_at = Some(self.now);
+            self.schedule(self.now, What::Heal);
         }
     }
 
@@ -990,16 +1019,6 @@ impl World {
         if self.healed_at.is_some() {
             return;
         }
-        let counted = self
-            .nodes
-            .iter()
-            .filter_map(|n| n.peer.as_ref())
-            .map(|p| p.head().samples)
-            .max()
-            .unwrap_or(0);
-        if counted as f64 >= self.plan.heal_at_share * self.manifest.target as f64 {
-            return self.heal();
-        }
         let total: f64 = self.plan.faults.iter().map(|(_, weight)| weight).sum();
         let mut at = self.chaos.unit() * total;
         let chosen = self.plan.faults.iter().find(|(_, weight)| {
@@ -1016,10 +1035,11 @@ impl World {
 
     /// All faults end.
     fn heal(&mut self) {
-        if self.healed_at.is_some() {
+        if std::mem::replace(&mut self.healed, true) {
             return;
         }
-        self.healed_at = Some(self.now);
+        self.healed_at = self.healed_at.or(Some(self.now));
+        self.apart = !self.is_connected();
         tell!(self, "HEAL all faults end: {}", self.situation());
         for a in 0..self.nodes.len() {
             self.nodes[a].doom = None;
