@@ -572,6 +572,17 @@ impl Peer {
         [flush, probing, w.quiet_at].into_iter().flatten().min()
     }
 
+    /// This peer was stopped for longer than the others wait for an answer: they may have gone on without it.
+    /// Pieces that waited for it could complete an attempt that they have given up, so it asks before it commits.
+    pub(crate) fn overslept(&mut self) {
+        if let Phase::Member(w) = &self.phase
+            && w.view.members.len() > 1
+            && w.made_at.is_some()
+        {
+            self.suspect_because(BTreeSet::new(), Change::Failed, "");
+        }
+    }
+
     /// A member's link is gone: ask at once what that means, if anything is awaited.
     pub(crate) fn hurry(&mut self, peer: PeerId) {
         let now = self.now;

@@ -318,8 +318,12 @@ impl Peer {
 
     /// Takes an input. Time never goes back.
     pub fn handle(&mut self, input: Input, now: Time) {
+        let due = self.wake_at();
         self.now = self.now.max(now);
         self.links.now = self.now;
+        if due.is_some_and(|due| self.now > due + self.detector.answer()) {
+            self.overslept();
+        }
         match input {
             Input::Tick => {}
             Input::LinkUp { peer, contact } => self.on_link_up(peer, contact),

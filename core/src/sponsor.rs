@@ -213,14 +213,16 @@ impl Peer {
 
     /// Whether a follower waits to become a member.
     pub(crate) fn has_ready(&self) -> bool {
-        self.followers.values().any(|f| f.ready.is_some())
+        self.followers.values().any(|f| f.live && f.ready.is_some())
     }
 
-    /// The followers to name in a header.
+    /// The followers to name in a header: only those to whom this round is forwarded, since who is not told of
+    /// the round that admits it does not come.
     pub(crate) fn ready_followers(&self) -> Vec<Member> {
         let ready = self
             .followers
             .iter()
+            .filter(|(_, f)| f.live)
             .filter_map(|(peer, f)| Some((peer, f, f.ready?)));
         ready
             .map(|(peer, f, speed)| Member {

@@ -23,8 +23,14 @@ enum Weather {
 }
 
 /// What makes haze.
-const HAZE: [Kind; 6] =
-    [Kind::CrashMidway, Kind::Freeze, Kind::Cut, Kind::CutOneWay, Kind::Slow, Kind::Delay];
+const HAZE: [Kind; 6] = [
+    Kind::CrashMidway,
+    Kind::Freeze,
+    Kind::Cut,
+    Kind::CutOneWay,
+    Kind::Slow,
+    Kind::Delay,
+];
 
 /// Everything drawn from a seed.
 #[derive(Clone, Debug)]
@@ -74,16 +80,27 @@ impl Plan {
     /// Draws a world.
     pub fn draw(seed: u64) -> Self {
         let rng = &mut Rng::new(seed);
-        let weather = [Weather::Calm, Weather::Mixed, Weather::Mixed, Weather::Mixed, Weather::Haze][rng.index(5)];
+        let weather = [
+            Weather::Calm,
+            Weather::Mixed,
+            Weather::Mixed,
+            Weather::Mixed,
+            Weather::Haze,
+        ][rng.index(5)];
         let (count, round_us) = match weather {
             Weather::Haze => (rng.between(4, 7) as usize, 1e6 * rng.octaves(0.5, 3.0)),
-            _ => ([2, 2, 3, 3, 3, 4, 4, 5, 6, 7][rng.index(10)], 1e6 * rng.octaves(0.2, 12.0)),
+            _ => (
+                [2, 2, 3, 3, 3, 4, 4, 5, 6, 7][rng.index(10)],
+                1e6 * rng.octaves(0.2, 12.0),
+            ),
         };
         let (faults, fault_every_us, longest_us) = match weather {
             Weather::Calm => (Vec::new(), f64::INFINITY, 0.0),
-            Weather::Mixed => {
-                (draw_faults(rng, &Kind::ALL), round_us * rng.octaves(0.5, 8.0), (8.0 * round_us).max(20e6))
-            }
+            Weather::Mixed => (
+                draw_faults(rng, &Kind::ALL),
+                round_us * rng.octaves(0.5, 8.0),
+                (8.0 * round_us).max(20e6),
+            ),
             Weather::Haze => (draw_faults(rng, &HAZE), 1e6 * rng.octaves(0.3, 3.0), 6e6),
         };
         let manifest = draw_manifest(rng, count);
