@@ -21,9 +21,10 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// Draws the state of things at a time in seconds, for a terminal of that size.
+    /// Draws the state of things at a time in seconds, for a terminal of that size. Never smaller than [`SMALLEST`].
     pub fn draw(&mut self, book: &Book, now: f64, size: (usize, usize)) -> Canvas {
-        let (width, height) = (size.0.min(LARGEST.0), size.1.min(LARGEST.1));
+        let width = size.0.clamp(SMALLEST.0, LARGEST.0);
+        let height = size.1.clamp(SMALLEST.1, LARGEST.1);
         let mut canvas = Canvas::new(width, height);
         let peers = book.peers.len().max(4);
         let news = (height - SMALLEST.1) / 3 + 4;
@@ -312,6 +313,7 @@ mod tests {
                 );
             }
         }
+        assert_eq!(text(&killed, (1, 1)), text(&killed, SMALLEST));
         let picture = text(&killed, (80, 24));
         for part in [
             "✗ B killed",
