@@ -169,8 +169,8 @@ mod tests {
 
     #[test]
     fn a_saved_identity_comes_back_and_only_its_owner_reads_it() {
-        let path = scratch("roundtrip").join("key");
-        let path = path.with_file_name("new/folder/identity");
+        let dir = scratch("roundtrip");
+        let path = dir.join("new/identity");
         let first = Identity::load_or_create(&path).unwrap();
         let again = Identity::load_or_create(&path).unwrap();
         assert_eq!(first.peer(), again.peer());
@@ -185,7 +185,7 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
-        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
