@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(grouped(101_770), "101,770");
         assert_eq!(grouped(1_000_000), "1,000,000");
         assert_eq!(loss(0.12345), "0.123");
-        assert_eq!(loss(2.302_585), "2.303");
+        assert_eq!(loss(2.345_67), "2.346");
         assert_eq!(loss(1e-7), "1.00e-7");
         assert_eq!(loss(f64::NAN), "-");
         assert_eq!(id("0123456789abcdef"), "01234567");

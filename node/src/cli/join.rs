@@ -1,9 +1,10 @@
 //! `annulus join`: take part in a run.
 
 use super::error::Error;
+use super::keys::KEYS;
 use super::node::Node;
 use super::output::{self, Role};
-use super::settings::{self, KEYS};
+use super::settings;
 use super::train::LocalArgs;
 use crate::options::JoinOptions;
 use std::path::PathBuf;

@@ -13,6 +13,7 @@ pub mod export;
 pub mod human;
 pub mod inspect;
 pub mod join;
+pub mod keys;
 pub mod man;
 pub mod node;
 pub mod output;

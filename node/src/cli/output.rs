@@ -104,6 +104,9 @@ impl Screen {
         } else {
             REPEAT_SECONDS
         };
+        if let Event::Done(_) = event {
+            return text;
+        }
         let due = now - self.shown >= pause || (self.style.live && !messages.is_empty());
         if due && let Some(line) = self.progress.line(now, terminal::size().0 - 1, self.style) {
             self.shown = now;
@@ -133,5 +136,86 @@ impl Screen {
         } else {
             String::new()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::{Change, Done, Round};
+
+    fn screen(live: bool) -> Screen {
+        Screen::new(Style { live, color: false }, Role::Founder)
+    }
+
+    fn round() -> Event {
+        Event::Round(Round {
+            round: 1,
+            view: String::new(),
+            members: Vec::new(),
+            loss: 0.5,
+            digest: String::new(),
+            samples: 64,
+            counted: 64,
+            compute_seconds: 0.0,
+            reduce_seconds: 0.0,
+            seconds: 0.0,
+            bytes_sent: 0,
+            bytes_received: 0,
+        })
+    }
+
+    fn member() -> Event {
+        Event::Member {
+            peer: "ab".repeat(32),
+            change: Change::Joined,
+            round: 1,
+            reason: String::new(),
+        }
+    }
+
+    fn done() -> Event {
+        Event::Done(Done {
+            round: 1,
+            digest: String::new(),
+            loss: 0.5,
+            accuracy: None,
+            dir: "out".into(),
+        })
+    }
+
+    #[test]
+    fn a_message_takes_the_place_of_the_line_and_the_line_comes_back() {
+        let mut screen = screen(true);
+        let first = screen.show(&round());
+        assert!(
+            first.starts_with("round 1/") && !first.contains('\n'),
+            "{first:?}"
+        );
+        let second = screen.show(&member());
+        assert!(
+            second.starts_with("\r\x1b[2K+ abababab joined after round 1\n"),
+            "{second:?}"
+        );
+        assert!(
+            second.contains("\nround 1/") && !second.ends_with('\n'),
+            "{second:?}"
+        );
+        let last = screen.show(&done());
+        assert!(
+            last.starts_with("\r\x1b[2Kdone after round 1") && last.ends_with("out\n"),
+            "{last:?}"
+        );
+        assert_eq!(screen.close(), "");
+    }
+
+    #[test]
+    fn where_nothing_can_be_repainted_there_are_whole_lines_and_few() {
+        let mut screen = screen(false);
+        let first = screen.show(&round());
+        assert!(first.ends_with('\n') && !first.contains('\x1b'), "{first:?}");
+        assert_eq!(screen.show(&round()), "", "the next line comes after a while");
+        assert_eq!(screen.show(&member()).lines().count(), 1);
+        assert_eq!(screen.close(), "");
     }
 }

@@ -1,143 +1,12 @@
-//! Settings as `KEY=VALUE` words and as TOML: one table of keys, one parser for both.
+//! Settings as `KEY=VALUE` words and as TOML: one parser for both. The keys are those of [`super::keys`].
 
 use super::error::Error;
+use super::keys::{KEYS, Key, did_you_mean};
 use super::node::TaskInfo;
 use crate::options::{Codec, Length, Local, NewRun, Schedule};
 use serde_json::Value;
 use std::fmt::{Display, Write as _};
 use std::str::FromStr;
-
-/// A setting.
-#[derive(Debug)]
-pub struct Key {
-    /// Its name.
-    pub name: &'static str,
-    /// What to write after the `=`.
-    pub value: &'static str,
-    /// What it does, and what happens without it.
-    pub about: &'static str,
-    /// Whether it concerns one peer alone. Others are the run's own, equal on all peers and fixed at its start.
-    pub local: bool,
-}
-
-/// All settings that do not belong to a task.
-pub const KEYS: &[Key] = &[
-    key("epochs", "N", "end after N passes over the data (default 5)"),
-    key(
-        "rounds",
-        "N",
-        "end after the samples of N rounds, instead of epochs",
-    ),
-    key("batch", "N", "samples per round, over all peers (default 64)"),
-    key(
-        "micro_batch",
-        "N",
-        "samples that a device works on at once (default: its whole share)",
-    ),
-    key("lr", "X", "learning rate (default 1e-3)"),
-    key(
-        "schedule",
-        "constant|warmup|cosine",
-        "the learning rate over the rounds (default constant)",
-    ),
-    key(
-        "warmup",
-        "N",
-        "rounds over which the learning rate rises at first (default 0)",
-    ),
-    key(
-        "optimizer",
-        "sgd|momentum|nesterov|rmsprop|adam|adamw",
-        "the optimizer (default adam)",
-    ),
-    key(
-        "momentum",
-        "X",
-        "momentum of sgd and its kin (default 0.9 where it applies)",
-    ),
-    key("weight_decay", "X", "weight decay (default 0, adamw 0.01)"),
-    key("beta1", "X", "of adam and adamw (default 0.9)"),
-    key("beta2", "X", "of adam and adamw (default 0.999)"),
-    key("alpha", "X", "of rmsprop (default 0.99)"),
-    key("eps", "X", "of rmsprop, adam and adamw (default 1e-8)"),
-    key(
-        "clip",
-        "X",
-        "largest norm of the mean gradient (default: no limit)",
-    ),
-    key(
-        "codec",
-        "f32|f16",
-        "how numbers travel between peers (default f32)",
-    ),
-    key("min_peers", "N", "wait while there are fewer members (default 1)"),
-    key(
-        "seed",
-        "N",
-        "seed of initial parameters and order of samples (default 1)",
-    ),
-    local(
-        "eval_every",
-        "N",
-        "evaluate every N rounds (default 0: only at the end)",
-    ),
-    local(
-        "checkpoint_every",
-        "N",
-        "save every N rounds (default 1000; 0: only at the end)",
-    ),
-    local("keep", "N", "checkpoints to keep (default 3)"),
-];
-
-const fn key(name: &'static str, value: &'static str, about: &'static str) -> Key {
-    Key {
-        name,
-        value,
-        about,
-        local: false,
-    }
-}
-
-const fn local(name: &'static str, value: &'static str, about: &'static str) -> Key {
-    Key {
-        name,
-        value,
-        about,
-        local: true,
-    }
-}
-
-/// What else people call some keys, for a better hint.
-const ALIASES: &[(&str, &str)] = &[
-    ("learning_rate", "lr"),
-    ("batch_size", "batch"),
-    ("wd", "weight_decay"),
-    ("grad_clip", "clip"),
-    ("max_steps", "rounds"),
-    ("steps", "rounds"),
-    ("lr_schedule", "schedule"),
-    ("opt", "optimizer"),
-    ("compression", "codec"),
-    ("save_every", "checkpoint_every"),
-];
-
-/// The table of keys as help text.
-pub fn help() -> String {
-    let left = |k: &Key| format!("{}={}", k.name, k.value);
-    let mut text = String::from("Settings:\n");
-    for key in KEYS {
-        let left = left(key);
-        if left.len() <= 24 {
-            let _ = writeln!(text, "  {left:<24}  {}", key.about);
-        } else {
-            let _ = writeln!(text, "  {left}\n  {:<24}  {}", "", key.about);
-        }
-    }
-    text.push_str(
-        "  task.KEY=VALUE            a setting of the task; without `task.` where no name clashes\n",
-    );
-    text
-}
 
 /// Settings taken together.
 #[derive(Clone, Debug, PartialEq)]
@@ -474,7 +343,7 @@ fn at_least_1<N: FromStr + PartialOrd + From<u8>>(key: &Key, text: &str) -> Resu
 fn real(key: &Key, text: &str, fits: impl Fn(f32) -> bool, range: &str) -> Result<f32, Error> {
     match text.parse::<f32>() {
         Ok(x) if x.is_finite() && fits(x) => Ok(x),
-        Ok(_) => Err(bad(key, text, &format!("it must be a finite number, {range}"))),
+        Ok(_) => Err(bad(key, text, format!("it must be a finite number, {range}"))),
         Err(_) => Err(bad(key, text, "that is not a number")),
     }
 }
@@ -486,17 +355,6 @@ fn bad(key: &Key, given: &str, why: impl Display) -> Error {
     Error::usage(format!(
         "{name}={given} is not possible: {why}. Write {name}={value}: {about}."
     ))
-}
-
-fn did_you_mean<'a>(given: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    let given = given.to_lowercase().replace('-', "_");
-    let others = ALIASES
-        .iter()
-        .filter(|(_, name)| known.clone().any(|k| k == *name))
-        .copied();
-    let all = known.clone().map(|name| (name, name)).chain(others);
-    let nearest = all.min_by_key(|(written, _)| strsim::damerau_levenshtein(&given, written));
-    nearest.map_or_else(|| ".".into(), |(_, name)| format!("; the nearest is `{name}`."))
 }
 
 #[cfg(test)]

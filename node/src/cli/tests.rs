@@ -86,7 +86,7 @@ fn every_example_in_the_help_can_be_typed() {
             command.get_name()
         );
         for line in help.lines().filter_map(|line| line.strip_prefix("  annulus ")) {
-            let line = line.split("  ").next().unwrap().split(" > ").next().unwrap();
+            let line = line.split("  ").next().unwrap().split(['>', '|']).next().unwrap();
             let parsed = cli(&format!("annulus {line}")).unwrap_or_else(|e| panic!("{line}: {e}"));
             match parsed.command {
                 Command::Train(args) if args.config.is_none() => {

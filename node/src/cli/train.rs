@@ -2,6 +2,7 @@
 
 use super::error::Error;
 use super::human;
+use super::keys;
 use super::node::{Node, Plan};
 use super::output::{self, LogFormat, Role};
 use super::settings::{self, Settings};
@@ -95,7 +96,7 @@ Examples:
   annulus train --resume run1
   annulus train --device cpu --listen 127.0.0.1:0 --log-format json rounds=100
 ",
-        settings::help()
+        keys::help()
     )
 }
 

@@ -50,7 +50,8 @@ impl Identity {
         Ok(Self::from_key(key))
     }
 
-    /// Writes the private key (PKCS #8, DER) to a new file that only its owner may read.
+    /// Writes the private key (PKCS #8, DER) to a new file that only its owner may read, and makes its folder if
+    /// there is none.
     ///
     /// Never overwrites: a lost key is a lost identity.
     pub fn save(&self, path: &Path) -> Result<(), IdentityError> {
@@ -58,8 +59,9 @@ impl Identity {
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        options
-            .open(path)
+        let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
+        folder
+            .and_then(|()| options.open(path))
             .and_then(|mut file| {
                 file.write_all(self.key.serialized_der())?;
                 file.sync_all()
@@ -167,7 +169,8 @@ mod tests {
 
     #[test]
     fn a_saved_identity_comes_back_and_only_its_owner_reads_it() {
-        let path = scratch("roundtrip").join("key");
+        let dir = scratch("roundtrip");
+        let path = dir.join("new/identity");
         let first = Identity::load_or_create(&path).unwrap();
         let again = Identity::load_or_create(&path).unwrap();
         assert_eq!(first.peer(), again.peer());
@@ -182,7 +185,7 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
-        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

@@ -301,16 +301,16 @@ impl Book {
         self.counted
     }
 
-    /// Rounds until the end, at the last round's size.
-    pub fn rounds_expected(&self) -> u64 {
-        let size = self
-            .rounds
-            .values()
-            .rev()
-            .map(|r| r.samples)
-            .find(|n| *n > 0)
-            .unwrap_or(1);
-        self.round() + self.target.saturating_sub(self.counted).div_ceil(size)
+    /// Rounds until the end, at the last round's size; none before a round had samples.
+    pub fn rounds_expected(&self) -> Option<u64> {
+        let size = self.rounds.values().rev().map(|r| r.samples).find(|n| *n > 0)?;
+        Some(self.round() + self.target.saturating_sub(self.counted).div_ceil(size))
+    }
+
+    /// The last round's number, of how many.
+    pub fn round_text(&self) -> String {
+        let of = self.rounds_expected().map(|n| format!("/{}", human::grouped(n)));
+        format!("round {}{}", human::grouped(self.round()), of.unwrap_or_default())
     }
 
     /// The members of the last round in ring order, each with its share of the round's samples.
@@ -478,8 +478,9 @@ pub(super) mod tests {
             "{rounds} {samples}"
         );
         assert_eq!(book.losses.len(), 100);
-        assert_eq!(book.rounds_expected(), 100);
-        assert_eq!(three(50).rounds_expected(), 100);
+        assert_eq!(book.rounds_expected(), Some(100));
+        assert_eq!(three(50).round_text(), "round 50/100");
+        assert_eq!(three(0).round_text(), "round 0");
     }
 
     #[test]

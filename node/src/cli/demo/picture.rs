@@ -21,9 +21,10 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// Draws the state of things at a time in seconds, for a terminal of that size.
+    /// Draws the state of things at a time in seconds, for a terminal of that size. Never smaller than [`SMALLEST`].
     pub fn draw(&mut self, book: &Book, now: f64, size: (usize, usize)) -> Canvas {
-        let (width, height) = (size.0.min(LARGEST.0), size.1.min(LARGEST.1));
+        let width = size.0.clamp(SMALLEST.0, LARGEST.0);
+        let height = size.1.clamp(SMALLEST.1, LARGEST.1);
         let mut canvas = Canvas::new(width, height);
         let peers = book.peers.len().max(4);
         let news = (height - SMALLEST.1) / 3 + 4;
@@ -146,33 +147,39 @@ fn head(canvas: &mut Canvas, book: &Book, now: f64, width: usize) {
     );
     let rounds = match book.round() {
         0 => String::new(),
-        round => format!(
-            " round {}/{}",
-            human::grouped(round),
-            human::grouped(book.rounds_expected())
-        ),
+        _ => format!(" {}", book.round_text()),
     };
     let room = width - 4 - rounds.chars().count();
     canvas.text(1, 1, &progress::bar(book.share(), room), Color::Cyan);
     canvas.text(room as i64 + 3, 1, &rounds, Color::Plain);
 }
 
-/// The loss over the rounds, with marks below where something happened.
+/// The loss over the rounds on a logarithmic scale, with marks below where something happened.
 fn curve(canvas: &mut Canvas, book: &Book, (x, y, w, h): (i64, i64, i64, i64)) {
-    let finite: Vec<(u64, f64)> = book
-        .losses
-        .iter()
-        .map(|(n, l)| (*n, f64::from(*l)))
-        .filter(|(_, l)| l.is_finite())
-        .collect();
-    let Some((_, newest)) = finite.last() else {
+    let (left, rows) = (x + 6, h - 2);
+    let expected = book.rounds_expected().unwrap_or(1).max(1) as f64;
+    let (dots_x, dots_y) = (((w - 7) * 2) as f64, (rows * 4 - 1) as f64);
+    let column = |round: u64| round as f64 / expected * dots_x;
+    // One point per column of dots: the mean, so that noise does not fill the plot.
+    let mut columns: Vec<(f64, f64, f64)> = Vec::new();
+    let losses = book.losses.iter().map(|(n, l)| (*n, f64::from(*l)));
+    for (round, loss) in losses.filter(|(_, l)| l.is_finite() && *l > 0.0) {
+        let at = column(round).floor();
+        match columns.last_mut() {
+            Some(last) if last.0 == at => *last = (at, last.1 + loss, last.2 + 1.0),
+            _ => columns.push((at, loss, 1.0)),
+        }
+    }
+    let points: Vec<(f64, f64)> = columns.iter().map(|(at, sum, n)| (*at, sum / n)).collect();
+    let Some((_, newest)) = points.last() else {
         canvas.centered(x + w / 2, y + h / 2, "the loss will be drawn here", Color::Dim);
         return;
     };
-    let high = finite.iter().map(|(_, l)| *l).fold(0.0, f64::max).max(1e-9);
-    let (left, rows) = (x + 6, h - 2);
+    let high = points.iter().map(|(_, l)| *l).fold(0.0, f64::max);
+    // At least a decade, so that the first rounds do not fill the plot.
+    let low = points.iter().map(|(_, l)| *l).fold(high / 10.0, f64::min);
     canvas.text(x, y, &format!("{:>5}", human::loss(high)), Color::Dim);
-    canvas.text(x, y + rows - 1, "    0", Color::Dim);
+    canvas.text(x, y + rows - 1, &format!("{:>5}", human::loss(low)), Color::Dim);
     for row in 0..rows {
         canvas.text(left - 1, y + row, "│", Color::Dim);
     }
@@ -182,23 +189,9 @@ fn curve(canvas: &mut Canvas, book: &Book, (x, y, w, h): (i64, i64, i64, i64)) {
         &format!("└{}", "─".repeat((w - 6).max(0) as usize)),
         Color::Dim,
     );
-    let expected = book.rounds_expected().max(1) as f64;
-    let (dots_x, dots_y) = (((w - 7) * 2) as f64, (rows * 4 - 1) as f64);
-    let column = |round: u64| round as f64 / expected * dots_x;
-    // One point per column of dots: the mean, so that noise does not fill the plot.
-    let mut points: Vec<(f64, f64, f64)> = Vec::new();
-    for (round, loss) in &finite {
-        let at = column(*round).floor();
-        match points.last_mut() {
-            Some(last) if last.0 == at => *last = (at, last.1 + loss, last.2 + 1.0),
-            _ => points.push((at, *loss, 1.0)),
-        }
-    }
-    let place = |(at, sum, n): (f64, f64, f64)| {
-        (
-            (left * 2) as f64 + at,
-            (y * 4) as f64 + dots_y * (1.0 - sum / n / high),
-        )
+    let place = |(at, loss): (f64, f64)| {
+        let depth = (high / loss).ln() / (high / low).ln();
+        ((left * 2) as f64 + at, (y * 4) as f64 + dots_y * depth)
     };
     for pair in points.windows(2) {
         canvas.line(place(pair[0]), place(pair[1]), Color::Yellow);
@@ -312,6 +305,7 @@ mod tests {
                 );
             }
         }
+        assert_eq!(text(&killed, (1, 1)), text(&killed, SMALLEST));
         let picture = text(&killed, (80, 24));
         for part in [
             "✗ B killed",
@@ -330,7 +324,7 @@ mod tests {
         assert_eq!(picture.matches("0000003c0000003c").count(), 3, "{picture}");
         assert_eq!(picture.matches('✓').count(), 3, "{picture}");
         assert!(
-            picture.contains("round 60/100") && picture.contains("loss 0.575"),
+            picture.contains("round 60/100") && picture.contains("loss 0.579"),
             "{picture}"
         );
         let mut book = three(60);

@@ -137,9 +137,8 @@ pub fn progress(book: &Book) -> String {
     });
     let loss = book.losses.last().map_or(f64::NAN, |(_, loss)| f64::from(*loss));
     format!(
-        "round {} of {}, {}, loss {}{rates}",
-        human::grouped(book.round()),
-        human::grouped(book.rounds_expected()),
+        "{}, {}, loss {}{rates}",
+        book.round_text(),
         human::plural(book.ring().len() as u64, "peer"),
         human::loss(loss)
     )
