@@ -135,7 +135,8 @@ pub struct Reduce {
     headers: Vec<Option<Header>>,
     /// Partial sums that came before this member's contribution was made. At most one vector.
     waiting: BTreeMap<(u16, u32), (Vec<Header>, Bytes)>,
-    sum: Vec<f32>,
+    /// Room for sums that are being made.
+    room: Vec<f32>,
     /// What is finished.
     pub gathered: Assembly,
     #[cfg(feature = "sim")]
@@ -153,7 +154,7 @@ impl Reduce {
             headers: vec![None; members.len()],
             members,
             waiting: BTreeMap::new(),
-            sum: Vec::new(),
+            room: Vec::new(),
             gathered: Assembly::new(view, ring, codec),
             #[cfg(feature = "sim")]
             keep_exact: false,
@@ -201,7 +202,11 @@ impl Reduce {
         let chunk = ring.starts_at(self.me);
         for piece in 0..ring.pieces(chunk) {
             let values = &own[ring.range(chunk, piece).expect("own chunk")];
-            self.pass_on(chunk as u16, piece as u32, Vec::new(), values, out);
+            let mut data = Vec::with_capacity(self.codec.encoded_len(values.len()));
+            self.codec.encode(values, &mut data);
+            #[cfg(feature = "sim")]
+            self.keep_if_exact(chunk, piece, || values.to_vec());
+            self.pass_on(chunk as u16, piece as u32, Vec::new(), data.into(), out);
         }
         for ((chunk, piece), (headers, data)) in std::mem::take(&mut self.waiting) {
             self.add(own, chunk, piece, headers, &data, out)?;
@@ -265,43 +270,47 @@ impl Reduce {
             return Err(Violation);
         }
         let range = ring.range(usize::from(chunk), piece as usize).ok_or(Violation)?;
-        let mut sum = std::mem::take(&mut self.sum);
-        sum.resize(range.len(), 0.0);
-        self.codec
-            .decode_add(data, &own[range], &mut sum)
+        let (own, codec) = (&own[range], self.codec);
+        let mut sum = Vec::with_capacity(data.len());
+        codec
+            .add_encode(data, own, &mut self.room, &mut sum)
             .map_err(|_| Violation)?;
-        self.pass_on(chunk, piece, headers, &sum, out);
-        self.sum = sum;
+        #[cfg(feature = "sim")]
+        self.keep_if_exact(usize::from(chunk), piece as usize, || {
+            let mut exact = vec![0.0; own.len()];
+            codec
+                .decode_add(data, own, &mut exact)
+                .expect("it was added above");
+            exact
+        });
+        self.pass_on(chunk, piece, headers, sum.into(), out);
         Ok(())
     }
 
-    /// Encodes a partial sum for the next hop, or the finished one for all.
-    fn pass_on(&mut self, chunk: u16, piece: u32, mut headers: Vec<Header>, sum: &[f32], out: &mut Hops) {
-        let mut data = Vec::with_capacity(self.codec.encoded_len(sum.len()));
-        self.codec.encode(sum, &mut data);
-        if usize::from(chunk) == self.me {
-            #[cfg(feature = "sim")]
-            if self.keep_exact {
-                let range = self
-                    .gathered
-                    .ring
-                    .range(self.me, piece as usize)
-                    .expect("own chunk");
-                self.gathered.exact.insert(range.start, sum.to_vec());
-            }
-            self.gather(chunk, piece, data.into(), out);
-        } else {
-            headers.extend(self.header.clone().filter(|_| piece == 0));
-            let view = self.gathered.view;
-            out.next.push(Message::Piece {
-                view,
-                phase: Phase::Scatter,
-                chunk,
-                piece,
-                headers,
-                data: data.into(),
-            });
+    /// Remembers what a finished piece was before it was encoded, if there is a bug to plant.
+    #[cfg(feature = "sim")]
+    fn keep_if_exact(&mut self, chunk: usize, piece: usize, exact: impl FnOnce() -> Vec<f32>) {
+        if self.keep_exact && chunk == self.me {
+            let range = self.gathered.ring.range(chunk, piece).expect("own chunk");
+            self.gathered.exact.insert(range.start, exact());
         }
+    }
+
+    /// Sends a partial sum to the next hop, or the finished one to all.
+    fn pass_on(&mut self, chunk: u16, piece: u32, mut headers: Vec<Header>, data: Bytes, out: &mut Hops) {
+        if usize::from(chunk) == self.me {
+            return self.gather(chunk, piece, data, out);
+        }
+        headers.extend(self.header.clone().filter(|_| piece == 0));
+        let view = self.gathered.view;
+        out.next.push(Message::Piece {
+            view,
+            phase: Phase::Scatter,
+            chunk,
+            piece,
+            headers,
+            data,
+        });
     }
 
     /// Keeps a finished piece and forwards it verbatim, unless the next member is where it came from.

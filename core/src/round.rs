@@ -277,7 +277,7 @@ impl Peer {
             .head
             .position(self.settings.me)
             .map_or(0, |i| w.allotment.len(i));
-        let finite = weight > 0 && loss.is_finite() && gradient.iter().all(|g| g.is_finite());
+        let finite = weight > 0 && loss.is_finite() && all_finite(&gradient);
         let own = if finite && gradient.len() == elements {
             let weight = weight.min(share.min(u64::from(u32::MAX)) as u32);
             self.measure_speed(weight, took);
@@ -656,4 +656,15 @@ impl Peer {
             Phase::Joining(_) => Doing::Syncing,
         }
     }
+}
+
+/// Whether every element is finite. Without a branch per element, so that it goes as fast as memory does.
+fn all_finite(values: &[f32]) -> bool {
+    const EXPONENT: u32 = 0x7f80_0000;
+    let block = |values: &[f32]| {
+        values
+            .iter()
+            .fold(false, |bad, x| bad | (x.to_bits() & EXPONENT == EXPONENT))
+    };
+    !values.chunks(4096).any(block)
 }

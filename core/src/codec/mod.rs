@@ -84,6 +84,36 @@ impl Codec {
         Ok(())
     }
 
+    /// Appends to `out` the encoded sum of a run and `addend`: what [`decode_add`](Self::decode_add) and then
+    /// [`encode`](Self::encode) give, with less memory touched. `sum` is room to work in. On an error nothing is appended.
+    pub fn add_encode(
+        self,
+        bytes: &[u8],
+        addend: &[f32],
+        sum: &mut Vec<f32>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), CodecError> {
+        // The sum has no say in how f32 travels, so little of it is needed at a time: what the first cache holds.
+        let at_once = match self {
+            Self::F32 => addend.len().min(1024),
+            Self::F16 => addend.len(),
+        };
+        self.check_length(bytes, addend.len())?;
+        sum.resize(at_once, 0.0);
+        if at_once == addend.len() {
+            self.decode_add(bytes, addend, sum)?;
+            self.encode(sum, out);
+            return Ok(());
+        }
+        let blocks = bytes.chunks(self.encoded_len(at_once));
+        for (bytes, addend) in blocks.zip(addend.chunks(at_once)) {
+            let sum = &mut sum[..addend.len()];
+            self.decode_add(bytes, addend, sum)?;
+            self.encode(sum, out);
+        }
+        Ok(())
+    }
+
     fn check_length(self, bytes: &[u8], elements: usize) -> Result<(), CodecError> {
         let expected = self.encoded_len(elements);
         if bytes.len() == expected {

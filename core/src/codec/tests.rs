@@ -270,6 +270,24 @@ proptest! {
     }
 
     #[test]
+    fn add_encode_is_decode_add_then_encode(run in prop::collection::vec((-1e3f32..1e3, -1e3f32..1e3), 0..3000)) {
+        let values: Vec<f32> = run.iter().map(|pair| pair.0).collect();
+        let own: Vec<f32> = run.iter().map(|pair| pair.1).collect();
+        for codec in Codec::ALL {
+            let bytes = encode(codec, &values);
+            let mut sums = vec![0.0; own.len()];
+            codec.decode_add(&bytes, &own, &mut sums).unwrap();
+            let mut out = vec![0xab; 3];
+            codec.add_encode(&bytes, &own, &mut vec![7.0; 5], &mut out).unwrap();
+            prop_assert_eq!(&out[..3], &[0xab; 3]);
+            prop_assert_eq!(&out[3..], &encode(codec, &sums));
+            let longer = [own.as_slice(), &[0.0]].concat();
+            prop_assert!(codec.add_encode(&bytes, &longer, &mut sums, &mut out).is_err());
+            prop_assert_eq!(out.len(), 3 + bytes.len());
+        }
+    }
+
+    #[test]
     fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), elements in 0usize..100) {
         let own = vec![1.0; elements];
         let mut out = vec![0.0; elements];

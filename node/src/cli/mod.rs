@@ -4,6 +4,7 @@
 //!
 //! It must not know how training, links or checkpoints work: that is behind [`Node`].
 
+pub mod bench;
 pub mod completions;
 pub mod demo;
 pub mod doctor;
@@ -64,6 +65,7 @@ pub enum Command {
     Replay(replay::Args),
     Export(export::Args),
     Doctor(doctor::Args),
+    Bench(bench::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -115,6 +117,7 @@ fn run(cli: Cli, node: &dyn Node) -> Result<(), Error> {
         Command::Replay(args) => replay::run(&args, node),
         Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(args, node),
+        Command::Bench(args) => bench::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     }

@@ -1,6 +1,7 @@
 //! What needs an operating system: links over QUIC, keys and tickets, run directories, threads.
 
 pub mod audit;
+pub mod bench;
 pub mod checkpoint;
 mod congestion;
 mod connection;

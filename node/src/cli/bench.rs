@@ -1,0 +1,408 @@
+//! `annulus bench`: what rounds, joining and memory cost on this machine and network.
+
+use super::error::Error;
+use super::human;
+use crate::native::bench::{allreduce, join, memory, peer};
+use annulus_core::Manifest;
+use annulus_core::codec::Codec;
+use clap::Subcommand;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::{self, Read, Write as _};
+use std::process::exit;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// Measure this machine and network: the all-reduce, a newcomer's cost, memory.
+///
+/// Starts synthetic peers: real protocol, real links, made-up gradients. Nothing is written to disk. For good numbers
+/// let nothing else run.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// What to measure.
+    #[command(subcommand)]
+    pub what: What,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus bench allreduce --peers 4 --mib 64 --codec f32
+  annulus bench allreduce --peers 4 --mib 16 --listen 0.0.0.0:4433 --rate-mbit 100
+  annulus bench allreduce --join TICKET --rate-mbit 100
+  annulus bench join
+  annulus bench memory --json
+";
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub enum What {
+    /// How fast members sum a vector, against what the machine or network can do at best.
+    ///
+    /// All members begin at the same moment by the clock; a round ends when the slowest member has the last piece.
+    /// On several hosts (--listen on one, --join on the others) clocks must agree to a small part of a round's time.
+    Allreduce(Allreduce),
+    /// How long rounds get while a newcomer joins.
+    Join(Join),
+    /// How much memory peers hold over many rounds, and while a newcomer joins.
+    Memory(Memory),
+    /// One synthetic peer, as the others start it: its part is a line of JSON on standard input.
+    #[command(hide = true)]
+    Peer,
+}
+
+/// The vector.
+#[derive(Debug, clap::Args)]
+pub struct Vector {
+    /// Bytes of the parameters, in MiB of f32.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=16384))]
+    pub mib: u64,
+    /// How numbers travel: f32 or f16.
+    #[arg(long, default_value = "f32")]
+    pub codec: Codec,
+    /// Elements in one piece.
+    #[arg(long, default_value_t = Manifest::PIECE, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub piece: u32,
+    /// Write one JSON object as the last line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Vector {
+    fn elements(&self) -> usize {
+        (self.mib << 18) as usize
+    }
+}
+
+/// Arguments of `annulus bench allreduce`.
+#[derive(Debug, clap::Args)]
+pub struct Allreduce {
+    /// Members.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub peers: u16,
+    /// The vector.
+    #[command(flatten)]
+    pub vector: Vector,
+    /// Rounds to measure.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub rounds: u64,
+    /// Be one member of several hosts: listen here, print a ticket, wait for the others.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "join")]
+    pub listen: Option<String>,
+    /// Be one member of several hosts: join with the ticket that the first has printed. All else is as said there.
+    #[arg(long, value_name = "TICKET")]
+    pub join: Option<String>,
+    /// What each host can send, in Mbit/s, to print how much of it was reached.
+    #[arg(long, value_name = "MBIT")]
+    pub rate_mbit: Option<f64>,
+}
+
+/// Arguments of `annulus bench join`.
+#[derive(Debug, clap::Args)]
+pub struct Join {
+    /// Members before the newcomer.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=63))]
+    pub members: u16,
+    /// Bytes of the parameters, in MiB of f32. The state is three times as large.
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=16384))]
+    pub mib: u64,
+    /// How long a contribution takes, in ms; it sleeps.
+    #[arg(long, default_value_t = 300)]
+    pub compute_ms: u64,
+    /// Rounds before the newcomer comes, and after it is a member.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rounds: u32,
+    /// Write one JSON object as the last line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `annulus bench memory`.
+#[derive(Debug, clap::Args)]
+pub struct Memory {
+    /// Members.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=63))]
+    pub members: u16,
+    /// Bytes of the large vector's parameters, in MiB of f32. The state is three times as large.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=16384))]
+    pub mib: u64,
+    /// Rounds with a vector of 4 KiB.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub rounds: u64,
+    /// Rounds with the large vector, before a newcomer joins and after.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub large_rounds: u64,
+    /// Write one JSON object as the last line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Does it.
+pub fn run(args: Args) -> Result<(), Error> {
+    match args.what {
+        What::Allreduce(args) => run_allreduce(&args),
+        What::Join(args) => {
+            let report = join::measure(&join::Options {
+                members: args.members,
+                elements: (args.mib << 18) as usize,
+                codec: Codec::F32,
+                piece: Manifest::PIECE,
+                compute_ms: args.compute_ms,
+                rounds: args.rounds as usize,
+            });
+            print(&report.map_err(Error::of)?, join_table, args.json)
+        }
+        What::Memory(args) => {
+            let report = memory::measure(&memory::Options {
+                members: args.members,
+                elements: (args.mib << 18) as usize,
+                codec: Codec::F32,
+                piece: Manifest::PIECE,
+                small_rounds: args.rounds,
+                large_rounds: args.large_rounds,
+            });
+            print(&report.map_err(Error::of)?, memory_table, args.json)
+        }
+        What::Peer => run_peer(),
+    }
+}
+
+fn run_allreduce(args: &Allreduce) -> Result<(), Error> {
+    let options = allreduce::Options {
+        peers: args.peers,
+        elements: args.vector.elements(),
+        codec: args.vector.codec,
+        piece: args.vector.piece,
+        rounds: args.rounds,
+        rate_bits_per_s: args.rate_mbit.map(|mbit| mbit * 1e6),
+    };
+    let (role, listen) = match (&args.listen, &args.join) {
+        (None, None) => {
+            let report = allreduce::on_this_machine(&options).map_err(Error::of)?;
+            return print(&report, allreduce_table, args.vector.json);
+        }
+        (Some(listen), _) => (allreduce::founder(&options), listen.clone()),
+        (None, Some(ticket)) => (peer::Role::Join(ticket.clone()), "[::]:0".into()),
+    };
+    let founds = args.listen.is_some();
+    // Nobody tells this one to leave: it stays until all rounds are done.
+    let (_stay, leave) = unbounded_channel();
+    let rate = options.rate_bits_per_s;
+    let report = block_on(allreduce::on_this_host(role, listen, rate, leave, |ticket| {
+        if founds {
+            say(&format!("ticket {ticket}"));
+        }
+    }))?;
+    print(&report.map_err(Error::of)?, allreduce_table, args.vector.json)
+}
+
+fn run_peer() -> Result<(), Error> {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line).map_err(Error::of)?;
+    let spec = serde_json::from_str(&line)
+        .map_err(|_| Error::usage("`annulus bench peer` is for the other benchmarks, which start it"))?;
+    let leave = end_of_input();
+    block_on(peer::run(spec, leave, |told| {
+        say(&serde_json::to_string(&told).expect("what peers tell is plain data"));
+    }))?
+    .map(drop)
+    .map_err(Error::of)
+}
+
+/// Tells when standard input ends: whoever started this process wants it to leave, or is gone.
+fn end_of_input() -> UnboundedReceiver<()> {
+    let (end, ended) = unbounded_channel();
+    std::thread::spawn(move || {
+        let mut rest = [0; 64];
+        while matches!(io::stdin().read(&mut rest), Ok(1..)) {}
+        let _ = end.send(());
+        // Kept, so that the receiver does not see it closed again and again.
+        std::thread::park();
+        drop(end);
+    });
+    ended
+}
+
+fn block_on<F: Future>(work: F) -> Result<F::Output, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    Ok(runtime.map_err(Error::of)?.block_on(work))
+}
+
+/// Writes a line at once; if nobody reads any more, ends.
+fn say(line: &str) {
+    let mut out = io::stdout().lock();
+    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+        exit(1);
+    }
+}
+
+fn print<R: Serialize>(report: &R, table: fn(&R) -> String, json: bool) -> Result<(), Error> {
+    say(table(report).trim_end());
+    if json {
+        say(&serde_json::to_string(report).map_err(Error::of)?);
+    }
+    Ok(())
+}
+
+/// Rows of a name and its value.
+#[derive(Default)]
+struct Table(String);
+
+impl Table {
+    fn row(&mut self, name: &str, value: impl std::fmt::Display) {
+        let _ = writeln!(self.0, "  {name:<34} {value}");
+    }
+
+    fn load(&mut self, load: [Option<f64>; 2]) {
+        if let [Some(before), Some(after)] = load {
+            self.row(
+                "load average, before and after",
+                format!("{before:.1}, {after:.1}"),
+            );
+        }
+    }
+}
+
+fn milliseconds(seconds: f64) -> String {
+    format!("{:.1} ms", seconds * 1e3)
+}
+
+fn rate(bytes_per_s: f64) -> String {
+    format!("{:.2} GB/s", bytes_per_s / 1e9)
+}
+
+fn allreduce_table(report: &allreduce::Report) -> String {
+    let mut table = Table(format!(
+        "all-reduce of {} of f32 as {} over {}, pieces of {} elements\n",
+        human::bytes(report.vector_bytes as f64),
+        report.codec,
+        human::plural(report.peers.into(), "peer"),
+        human::grouped(report.piece.into()),
+    ));
+    table.row(
+        "rounds (left out)",
+        format!("{} ({})", report.rounds, report.left_out),
+    );
+    table.row("median", milliseconds(report.median_seconds));
+    table.row(
+        "fastest, slowest",
+        format!(
+            "{}, {}",
+            milliseconds(report.min_seconds),
+            milliseconds(report.max_seconds)
+        ),
+    );
+    table.row("vector bytes over median", rate(report.bytes_per_second));
+    table.row("sent per peer and round", human::bytes(report.sent_per_peer));
+    table.row(
+        "processor time per peer and round",
+        milliseconds(report.cpu_seconds_per_peer),
+    );
+    table.row("commit, not in the median", milliseconds(report.commit_seconds));
+    if let Some(bound) = &report.bound {
+        bound_rows(&mut table, bound, report.cores);
+    }
+    table.load(report.load);
+    table.0
+}
+
+fn bound_rows(table: &mut Table, bound: &allreduce::Bound, cores: usize) {
+    match &bound.of {
+        allreduce::BoundOf::Network { bits_per_s } => table.row(
+            "bound",
+            format!(
+                "{} at {} Mbit/s per host",
+                milliseconds(bound.seconds),
+                bits_per_s / 1e6
+            ),
+        ),
+        allreduce::BoundOf::Processor {
+            rates,
+            seal_and_open_seconds,
+            send_and_receive_seconds,
+            add_seconds,
+        } => {
+            let part = |seconds: f64, bytes_per_s: f64| {
+                format!("{} (at {})", milliseconds(seconds), rate(bytes_per_s))
+            };
+            table.row("for all peers, at least", "");
+            table.row(
+                "  seal and open packets",
+                part(*seal_and_open_seconds, rates.seal_and_open),
+            );
+            table.row(
+                "  send and receive datagrams",
+                part(*send_and_receive_seconds, rates.send_and_receive),
+            );
+            table.row("  add, encode, decode", part(*add_seconds, rates.hop));
+            table.row(
+                "bound",
+                format!(
+                    "{} on {}",
+                    milliseconds(bound.seconds),
+                    human::plural(cores as u64, "core")
+                ),
+            );
+            table.row("memory copies, for comparison", rate(rates.copy));
+        }
+    }
+    table.row("reached", human::percent(bound.reached, 0));
+}
+
+fn join_table(report: &join::Report) -> String {
+    let mut table = Table(format!(
+        "a newcomer joins {} with a state of {}, contributions take {} ms\n",
+        human::plural(report.members.into(), "member"),
+        human::bytes(report.state_bytes as f64),
+        report.compute_ms,
+    ));
+    let rounds = |count: usize, median: f64| format!("{} ({count} rounds)", milliseconds(median));
+    table.row(
+        "median round before",
+        rounds(report.rounds_before, report.median_before_seconds),
+    );
+    table.row("longest round before", milliseconds(report.max_before_seconds));
+    table.row(
+        "median round while it joins",
+        rounds(report.rounds_during, report.median_during_seconds),
+    );
+    table.row(
+        "longest round while it joins",
+        milliseconds(report.max_during_seconds),
+    );
+    table.row("longest over median before", format!("{:.2}", report.ratio));
+    table.row(
+        "median round after",
+        rounds(report.rounds_after, report.median_after_seconds),
+    );
+    table.row("time to join", format!("{:.2} s", report.join_seconds));
+    table.row("received to join", human::bytes(report.received_bytes as f64));
+    table.load(report.load);
+    table.0
+}
+
+fn memory_table(report: &memory::Report) -> String {
+    let mut table = Table(format!(
+        "{:<30} {:>10} {:>7} {:>9} {:>9} {:>9} {:>9}\n",
+        "resident memory of", "parameters", "rounds", "early", "late", "peak", "allowed"
+    ));
+    for peer in &report.peers {
+        let bytes = |bytes: u64| human::bytes(bytes as f64);
+        let _ = writeln!(
+            table.0,
+            "{:<30} {:>10} {:>7} {:>9} {:>9} {:>9} {:>9}",
+            peer.role,
+            bytes(peer.parameter_bytes),
+            human::grouped(peer.rounds),
+            bytes(peer.early_bytes),
+            bytes(peer.late_bytes),
+            bytes(peer.peak_bytes),
+            bytes(peer.allowed_bytes)
+        );
+    }
+    table.row(
+        "all within 8 x parameters + 300 MB",
+        if report.within { "yes" } else { "no" },
+    );
+    table.load(report.load);
+    table.0
+}

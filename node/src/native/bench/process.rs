@@ -1,0 +1,73 @@
+//! What the operating system says of a process: memory and processor time. Linux only; elsewhere nothing is known.
+
+use serde::{Deserialize, Serialize};
+use std::fs;
+
+/// Resident memory in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Now.
+    pub resident: u64,
+    /// At most so far.
+    pub peak: u64,
+}
+
+/// This process's memory.
+pub fn memory() -> Option<Memory> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name))?;
+        let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+        Some(kib << 10)
+    };
+    Some(Memory {
+        resident: field("VmRSS:")?,
+        peak: field("VmHWM:")?,
+    })
+}
+
+/// Seconds that this process's living threads have spent on a processor.
+pub fn cpu_seconds() -> Option<f64> {
+    let mut nanoseconds = 0u64;
+    for thread in fs::read_dir("/proc/self/task").ok()? {
+        // A thread may have ended in between.
+        let Ok(text) = fs::read_to_string(thread.ok()?.path().join("schedstat")) else {
+            continue;
+        };
+        nanoseconds += text.split_whitespace().next()?.parse::<u64>().ok()?;
+    }
+    Some(nanoseconds as f64 / 1e9)
+}
+
+/// Processes that wanted a processor over the last minute, as the system averages it.
+pub fn load() -> Option<f64> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Processors that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_and_time_go_up_with_use() {
+        let (memory_before, time_before) = (memory().unwrap(), cpu_seconds().unwrap());
+        let block = vec![1u8; 64 << 20];
+        let mut sum = 0u64;
+        while cpu_seconds().unwrap() - time_before < 0.01 {
+            sum += block.iter().map(|b| u64::from(*b)).sum::<u64>();
+        }
+        assert!(sum >= 64 << 20);
+        let after = memory().unwrap();
+        assert!(
+            after.peak >= memory_before.resident + (60 << 20),
+            "{memory_before:?} {after:?}"
+        );
+        assert!(after.peak >= after.resident);
+    }
+}
