@@ -396,11 +396,6 @@ impl Peer {
         &self.manifest
     }
 
-    /// Whether the state is whole: that of the head.
-    pub fn is_whole(&self) -> bool {
-        self.state.params.len() == self.manifest.layout.len && self.digest == self.state.digest()
-    }
-
     /// Whether this peer is a member of the round in work.
     pub fn is_member(&self) -> bool {
         matches!(self.phase, Phase::Member(_))

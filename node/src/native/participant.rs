@@ -226,10 +226,11 @@ pub async fn train(options: TrainOptions, recipes: &[Recipe], sink: Sink<'_>) ->
         }
     };
     let begin = writer.is_none();
-    let node = Running::new(peer, link, manifest, kit, local, writer, start, sink);
+    let mut node = Running::new(peer, link, manifest, kit, local, writer, start, sink);
     if begin {
-        let peer = node.driver.peer();
-        node.scribe.begin(peer.head().clone(), peer.state().clone());
+        node.begin_record();
+    } else {
+        node.recorded = Some(node.head());
     }
     node.run().await
 }
@@ -537,6 +538,8 @@ struct Running<'a> {
     last_eval: Option<(Round, Eval)>,
     refused: Option<WorkerError>,
     failure: Option<Error>,
+    /// The head that the ledger on disk ends with: only its state may be saved.
+    recorded: Option<(Round, Digest)>,
     /// Percent of the state that was last told.
     synced: Option<u64>,
 }
@@ -571,6 +574,7 @@ impl<'a> Running<'a> {
             last_eval: None,
             refused: None,
             failure: None,
+            recorded: None,
             synced: None,
         }
     }
@@ -711,9 +715,8 @@ impl<'a> Running<'a> {
                 }
             }
             PeerEvent::Entered => {
-                let peer = self.driver.peer();
-                let (me, round) = (self.me(), peer.head().round);
-                self.scribe.begin(peer.head().clone(), peer.state().clone());
+                let (me, round) = (self.me(), self.head().0);
+                self.begin_record();
                 let reason = String::new();
                 (self.sink)(Event::Member {
                     peer: me.to_hex(),
@@ -725,6 +728,7 @@ impl<'a> Running<'a> {
             PeerEvent::Continued => {
                 let founder: Member = self.driver.peer().head().members[0].clone();
                 self.scribe.go_on(founder);
+                self.recorded = Some(self.head());
                 self.warn("no other member can be reached: this peer goes on alone".into());
             }
             PeerEvent::Outcast { reason, lost } => {
@@ -755,6 +759,18 @@ impl<'a> Running<'a> {
         self.driver.peer().me()
     }
 
+    fn head(&self) -> (Round, Digest) {
+        let head = self.driver.peer().head();
+        (head.round, head.chain)
+    }
+
+    /// This peer's ledger begins at its present head.
+    fn begin_record(&mut self) {
+        let peer = self.driver.peer();
+        self.scribe.begin(peer.head().clone(), peer.state().clone());
+        self.recorded = Some(self.head());
+    }
+
     fn committed(&mut self, commit: Commit) {
         let (sent, received) = self.driver.traffic();
         let before = std::mem::replace(&mut self.traffic, (sent, received));
@@ -782,6 +798,7 @@ impl<'a> Running<'a> {
         });
         (self.sink)(event);
         self.scribe.append(commit.record, commit.digest);
+        self.recorded = Some(self.head());
         let due = |every: u64| every > 0 && round.is_multiple_of(every);
         let peer = self.driver.peer();
         if due(self.local.checkpoint_every) && !self.scribe.save(peer.head(), peer.state(), commit.digest) {
@@ -800,7 +817,7 @@ impl<'a> Running<'a> {
     async fn close(mut self) -> Result<(), Error> {
         let peer = self.driver.peer();
         let (round, digest) = (peer.head().round, peer.digest());
-        let whole = peer.is_whole();
+        let whole = self.recorded == Some(self.head());
         let wrote = !matches!(self.failure, Some(Error::Checkpoint(_)));
         if whole && wrote {
             while !self.scribe.save(peer.head(), peer.state(), digest) {
