@@ -117,9 +117,14 @@ impl Detector {
         let per_sample = seen.map_or(3.0 * 1000.0 / speed.max(1) as f64, |seen| {
             seen.as_secs_f64() / SCALE
         });
-        Duration::from_secs_f64(per_sample * samples.max(1) as f64).max(FLOOR)
+        let least = if seen.is_some() { FLOOR } else { FIRST };
+        Duration::from_secs_f64(per_sample * samples.max(1) as f64).max(least)
     }
 }
+
+/// A member's first contribution may take this long: it builds kernels for the sizes that it has not seen.
+/// A guess, from software Vulkan adapters that take 4 to 9 seconds for it.
+const FIRST: Duration = Duration::from_secs(15);
 
 /// Times per sample are kept per this many samples, since a duration has no finer grain than a microsecond here.
 const SCALE: f64 = 1e6;

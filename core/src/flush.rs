@@ -493,6 +493,9 @@ impl Peer {
             // Who is a member follows nobody.
             self.followers.remove(&from);
         }
+        if finished {
+            self.ended.insert(from);
+        }
         match &mut self.phase {
             Phase::Lingering { waits_for, .. } => {
                 if finished || standing.round >= mine.round {

@@ -237,6 +237,8 @@ pub struct Peer {
     /// Measured speed in samples per 1,000 seconds.
     pub(crate) speed: Option<u64>,
     pub(crate) leaving: bool,
+    /// Who said that it has finished: nobody needs to wait for it at the end.
+    pub(crate) ended: BTreeSet<PeerId>,
     /// Rounds running in which nothing was finite.
     pub(crate) barren: u32,
     pub(crate) committed_at: Time,
@@ -304,6 +306,7 @@ impl Peer {
             followers: BTreeMap::new(),
             speed: None,
             leaving: false,
+            ended: BTreeSet::new(),
             barren: 0,
             committed_at: now,
             parted: BTreeMap::new(),
@@ -590,6 +593,9 @@ impl Peer {
         self.followers.remove(&peer);
         self.hurry(peer);
         self.on_lost_while_joining(peer);
+        if let Phase::Lingering { waits_for, .. } = &mut self.phase {
+            waits_for.remove(&peer);
+        }
     }
 
     /// Tells a peer that is not in this peer's view where this lineage stands; the same not more often than it

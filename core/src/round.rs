@@ -610,6 +610,7 @@ impl Peer {
             self.links
                 .send(&mut self.out, *peer, Lane::Control, status.clone());
         }
+        waits_for.retain(|peer| !self.ended.contains(peer));
         let until = self.now + 2 * self.detector.answer();
         self.phase = Phase::Lingering {
             exit,
