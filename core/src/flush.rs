@@ -576,13 +576,27 @@ impl Peer {
     }
 
     /// This peer was stopped for longer than the others wait for an answer: they may have gone on without it.
-    /// Pieces that waited for it could complete an attempt that they have given up, so it asks before it commits.
+    /// Its own deadlines say nothing of the others now. And pieces that waited for it could complete an attempt
+    /// that they have given up, so it asks before it commits.
     pub(crate) fn overslept(&mut self) {
-        if let Phase::Member(w) = &self.phase
-            && w.view.members.len() > 1
-            && w.made_at.is_some()
-        {
-            self.suspect_because(BTreeSet::new(), Change::Failed, "");
+        let until = self.now + self.detector.answer();
+        let quiet_at = self.now + self.detector.quiet();
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
+        if let Some(probing) = &mut w.probing {
+            probing.until = until;
+        }
+        w.quiet_at = w.quiet_at.map(|_| quiet_at);
+        match &mut w.flush {
+            Some(flush) => {
+                flush.until = until;
+                flush.again_at = self.now;
+            }
+            None if w.made_at.is_some() && w.told.is_none() && w.view.members.len() > 1 => {
+                self.suspect_because(BTreeSet::new(), Change::Failed, "");
+            }
+            None => {}
         }
     }
 
