@@ -423,6 +423,18 @@ fn scale_clipped(scale: f32, squared: f64, max: f32) -> f32 {
     scale * clip_scale(squared.sqrt() * f64::from(scale), max)
 }
 
+/// Whether a peer did with an attempt what another said, rather than nothing or to exclude that one.
+fn believes(peer: &Peer, view: ViewKey, by: PeerId) -> bool {
+    let told = match &peer.phase {
+        Phase::Member(w) if w.view.key == view => return w.told.as_ref().is_some_and(|told| told.by == by),
+        Phase::Member(w) => w.decided.as_slice(),
+        _ => &[],
+    };
+    let last = peer.last.as_ref().map_or(&[][..], |last| &last.decided);
+    let own = last.iter().chain(told).any(|d| d.view == view && d.suspects.contains(&by));
+    !own
+}
+
 /// Whether a record may follow a head at all.
 fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(), String> {
     if record.round != head.round + 1 {
@@ -558,9 +570,8 @@ impl World {
                 .is_member()
                 .then(|| format!("{name} was excluded and is a member still")),
             Duty::Distrust(view, by) => {
-                let phase = self.nodes[i].peer.as_ref().map(|p| &p.phase);
-                let stays = matches!(phase, Some(Phase::Member(w)) if w.view.key == view && w.told.as_ref().is_none_or(|t| t.by != by));
-                (!stays).then(|| format!("{name} believed a peer that it suspects"))
+                let believes = self.nodes[i].peer.as_ref().is_some_and(|p| believes(p, view, by));
+                believes.then(|| format!("{name} believed a peer that it suspects"))
             }
             Duty::Answer(asker) => {
                 let answers = outputs
@@ -765,7 +776,7 @@ impl World {
 
     /// Whether all had the time to meet before the first finished.
     fn is_fair(&self) -> bool {
-        if self.apart {
+        if self.apart || self.hopeless {
             return false;
         }
         let healed_at = self.healed_at.unwrap_or(u64::MAX);
@@ -808,6 +819,9 @@ impl World {
             .iter()
             .filter(|n| n.exit == Some(Exit::Finished))
             .collect();
+        if self.hopeless {
+            return;
+        }
         let Some(first) = finished.first() else {
             return self.fail(format!("nobody finished: {}", self.situation()));
         };

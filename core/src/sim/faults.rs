@@ -1,6 +1,7 @@
 //! What goes wrong. The world draws when and to whom; here is what each kind does and when it is fair:
 //! the last member that holds the state is never killed, and a bit flips only where a majority can tell.
 
+use super::plan::MOST_PEERS;
 use super::trace::tell;
 use super::world::{Doom, Node, Spoil, What, World};
 use std::fmt;
@@ -142,7 +143,8 @@ impl World {
                 tell!(self, "{} is asked to leave", self.nodes[i].name);
                 self.ask_to_leave(i);
             }),
-            Kind::Join => self.newcomer(),
+            // Two places are left for the operator.
+            Kind::Join => (self.nodes.len() + 2 < MOST_PEERS).then(|| self.newcomer()).flatten(),
         };
         done.is_some()
     }

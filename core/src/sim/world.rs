@@ -206,6 +206,8 @@ pub struct World {
     healed: bool,
     /// When the faults ended there were peers that could not find each other.
     pub(super) apart: bool,
+    /// There are fewer peers than the run asks for, and none that more could join.
+    pub(super) hopeless: bool,
     pub(super) stats: Stats,
     pub(super) failure: Option<String>,
     pub(super) tracing: bool,
@@ -239,6 +241,7 @@ impl World {
             most_counted: 0,
             healed: false,
             apart: false,
+            hopeless: false,
             stats: Stats::default(),
             failure: None,
             tracing: trace,
@@ -305,7 +308,7 @@ impl World {
         // A newcomer may find that all have finished and gone.
         let late = self.first_finish.is_some_and(|first| self.now > first + LATE_US)
             && !self.nodes.iter().any(Node::is_member);
-        gone || late || self.nodes.iter().any(|n| n.exit == Some(Exit::NotFinite))
+        gone || late || self.hopeless || self.nodes.iter().any(|n| n.exit == Some(Exit::NotFinite))
     }
 
     /// Something will happen.
@@ -1072,7 +1075,7 @@ impl World {
         }
         let alive = self.nodes.iter().filter(|n| n.is_alive() && !n.leaving).count();
         if self.healed_at.is_some() && alive < usize::from(self.manifest.min_peers) && alive > 0 {
-            self.newcomer();
+            self.hopeless |= self.sponsor().is_none() || self.newcomer().is_none();
         }
         self.check_progress();
         self.schedule(self.now + OPERATOR_US, What::Operator);
