@@ -1,8 +1,10 @@
 //! What goes wrong. The world draws when and to whom; here is what each kind does and when it is fair:
 //! the last member that holds the state is never killed, and a bit flips only where a majority can tell.
 
+use super::driver::{Doom, Node, Spoil};
+use super::plan::MOST_PEERS;
 use super::trace::tell;
-use super::world::{Doom, Node, Spoil, What, World};
+use super::world::{What, World};
 use std::fmt;
 
 /// Kinds of faults, and of things that just happen at any moment.
@@ -63,6 +65,8 @@ impl fmt::Display for Kind {
 
 /// Slowness of a slow peer.
 const SLOW: f64 = 10.0;
+/// Every so often the operator looks after peers that cannot help themselves.
+const OPERATOR_US: u64 = 5_000_000;
 
 impl World {
     /// Something goes wrong, if it is fair now. Says what did.
@@ -142,7 +146,10 @@ impl World {
                 tell!(self, "{} is asked to leave", self.nodes[i].name);
                 self.ask_to_leave(i);
             }),
-            Kind::Join => self.newcomer(),
+            // Two places are left for the operator.
+            Kind::Join => (self.nodes.len() + 2 < MOST_PEERS)
+                .then(|| self.newcomer())
+                .flatten(),
         };
         done.is_some()
     }
@@ -264,5 +271,143 @@ impl World {
         );
         self.nodes[i].flip(at, bit);
         Some(())
+    }
+
+    /// A peer is gone without a word.
+    pub(super) fn crash(&mut self, i: usize) {
+        self.nodes[i].peer = None;
+        self.nodes[i].inbox.clear();
+        let quick = self.chaos.chance(0.5);
+        let loses = self.chaos.chance(0.5);
+        for other in (0..self.nodes.len()).filter(|j| *j != i) {
+            if !self.net.is_up(other, i) {
+                continue;
+            }
+            if loses {
+                // Numbered anew, so that what was under way arrives nowhere.
+                self.net.link(i, other).connection += 1;
+            }
+            let wait = if quick {
+                self.net.round_trip_us(i, other)
+            } else {
+                self.plan.idle_us
+            };
+            self.down_at(self.now + wait, other, i);
+        }
+    }
+
+    pub(super) fn freeze(&mut self, i: usize, until: u64) {
+        let node = &mut self.nodes[i];
+        node.frozen = true;
+        node.freeze_version += 1;
+        let version = node.freeze_version;
+        self.schedule(until, What::Thaw { node: i, version });
+        if self.chaos.chance(0.8) {
+            let patience = self.now + self.plan.idle_us;
+            self.schedule(patience, What::FrozenTooLong { node: i, version });
+        }
+    }
+
+    pub(super) fn frozen_too_long(&mut self, i: usize, version: u32) {
+        if !self.nodes[i].frozen || self.nodes[i].freeze_version != version || !self.nodes[i].is_alive() {
+            return;
+        }
+        for other in (0..self.nodes.len()).filter(|j| *j != i) {
+            if self.net.is_up(other, i) {
+                self.take_down(other, i);
+                self.take_down(i, other);
+            }
+        }
+    }
+
+    pub(super) fn thaw(&mut self, i: usize) {
+        if !std::mem::replace(&mut self.nodes[i].frozen, false) {
+            return;
+        }
+        tell!(self, "{} thaws", self.nodes[i].name);
+        while let Some(input) = self.nodes[i].inbox.pop_front() {
+            self.feed(i, input);
+        }
+        self.nodes[i].timer_at = None;
+        self.on_timer(i);
+    }
+
+    /// The faults end before the run does.
+    pub(super) fn heal_in_time(&mut self, i: usize) {
+        let counted = self.nodes[i].peer.as_ref().map_or(0, |p| p.head().samples);
+        self.most_counted = self.most_counted.max(counted);
+        let share = self.most_counted as f64 / self.manifest.target as f64;
+        if self.healed_at.is_none() && share >= self.plan.heal_at_share {
+            // Not at once: this peer's outputs are still being done.
+            self.healed_at = Some(self.now);
+            self.schedule(self.now, What::Heal);
+        }
+    }
+
+    pub(super) fn next_fault_us(&mut self) -> u64 {
+        self.now + self.chaos.wait(self.plan.fault_every_us) as u64 + 1
+    }
+
+    pub(super) fn fault(&mut self) {
+        if self.healed_at.is_some() {
+            return;
+        }
+        let total: f64 = self.plan.faults.iter().map(|(_, weight)| weight).sum();
+        let mut at = self.chaos.unit() * total;
+        let chosen = self.plan.faults.iter().find(|(_, weight)| {
+            at -= weight;
+            at < 0.0
+        });
+        let kind = chosen.map_or(Kind::Break, |(kind, _)| *kind);
+        if self.inject(kind) {
+            *self.stats.faults.entry(kind).or_default() += 1;
+        }
+        let next = self.next_fault_us();
+        self.schedule(next, What::Fault);
+    }
+
+    /// All faults end.
+    pub(super) fn heal(&mut self) {
+        if std::mem::replace(&mut self.healed, true) {
+            return;
+        }
+        self.healed_at = self.healed_at.or(Some(self.now));
+        self.apart = !self.is_connected();
+        tell!(self, "HEAL all faults end: {}", self.situation());
+        for a in 0..self.nodes.len() {
+            self.nodes[a].doom = None;
+            self.nodes[a].spoil = None;
+            self.nodes[a].slow = 1.0;
+            for b in (0..self.nodes.len()).filter(|b| *b != a) {
+                self.net.way(a, b).blocked = self.net.way(a, b).blocked.min(1);
+                self.unblock(a, b);
+                self.net.delay(a, b, 0);
+            }
+        }
+        (0..self.nodes.len()).for_each(|i| self.thaw(i));
+    }
+
+    /// What a person would do: start a peer again whose ticket names a dead peer, and bring as many as
+    /// the run asks for.
+    pub(super) fn operate(&mut self) {
+        for i in 0..self.nodes.len() {
+            let node = &self.nodes[i];
+            let lost = node.is_alive() && !node.was_member && !node.is_member() && !node.frozen;
+            if lost && node.sponsor.is_some_and(|s| !self.nodes[s].is_alive()) && self.sponsor().is_some() {
+                tell!(
+                    self,
+                    "{} is stopped by its operator: its ticket names a dead peer",
+                    self.nodes[i].name
+                );
+                self.crash(i);
+                self.newcomer();
+            }
+        }
+        let alive = self.nodes.iter().filter(|n| n.is_alive() && !n.leaving).count();
+        if self.healed_at.is_some() && alive < usize::from(self.manifest.min_peers) && alive > 0 {
+            self.hopeless |= self.sponsor().is_none() || self.newcomer().is_none();
+        }
+        self.check_progress();
+        self.schedule(self.now + OPERATOR_US, What::Operator);
     }
 }

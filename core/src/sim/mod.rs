@@ -5,22 +5,27 @@
 //! last nothing wrong may be done; once they have ended the run must also finish. A seed that fails does
 //! so again: `cargo xtask sim --seeds 1 --from SEED --trace` tells its story.
 //!
-//! - [`plan`]: what a seed means.
-//! - [`world`]: virtual time, the event queue, the peers' driver.
-//! - [`net`]: links, their delays and how they break.
+//! - `plan`: what a seed means.
+//! - `world`: virtual time and the event queue.
+//! - `driver`: a peer's driver, as far as it matters here.
+//! - `net`, `transport`: links, their delays and how they break.
 //! - [`faults`]: what goes wrong.
-//! - [`device`]: contributions that show a wrong state or a sample counted twice.
-//! - [`check`]: what must hold, worked out apart from the code under test.
-//! - [`trace`]: a seed's story as text.
+//! - `device`: contributions that show a wrong state or a sample counted twice.
+//! - `ledger`: all lineages as they should be, worked out apart from the code under test.
+//! - `check`: what must hold of the peers.
+//! - `trace`: a seed's story as text.
 
-pub mod check;
-pub mod device;
+mod check;
+mod device;
+mod driver;
 pub mod faults;
-pub mod net;
-pub mod plan;
-pub mod rng;
-pub mod trace;
-pub mod world;
+mod ledger;
+mod net;
+mod plan;
+mod rng;
+mod trace;
+mod transport;
+mod world;
 
 use crate::planted::Bug;
 use faults::Kind;

@@ -1,0 +1,396 @@
+//! A peer's driver: gives it what happens, in its own time, and does what its outputs say. No policy of
+//! the protocol is here.
+
+use super::check::Duty;
+use super::device;
+use super::plan::{MOST_PEERS, PeerPlan};
+use super::trace::{self, tell};
+use super::world::{What, World};
+use crate::config::Settings;
+use crate::id::{Contact, Digest, PeerId, Round};
+use crate::peer::{Event, Exit, Input, Output, Peer, Phase};
+use crate::state::State;
+use crate::time::Time;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Most outputs of one input.
+const MOST_OUTPUTS: usize = 2_000;
+
+/// A crash that waits for its moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doom {
+    /// Among the messages that follow a commit.
+    AtCommit,
+    /// Among several messages sent at once.
+    AtSend,
+}
+
+/// What is wrong with a contribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spoil {
+    NotFinite,
+    Partial,
+}
+
+/// One peer and what its driver knows.
+pub(super) struct Node {
+    pub id: PeerId,
+    pub name: String,
+    pub peer: Option<Box<Peer>>,
+    pub exit: Option<Exit>,
+    pub dialable: bool,
+    pub frozen: bool,
+    pub leaving: bool,
+    pub slow: f64,
+    pub doom: Option<Doom>,
+    pub spoil: Option<Spoil>,
+    /// Its state may differ from what its lineage says.
+    pub flipped: bool,
+    /// Lineage and digest when it last had been looked at, if it was a member then.
+    pub stands: Option<(Digest, Digest)>,
+    pub was_member: bool,
+    pub commits: u64,
+    pub last_commit_at: u64,
+    pub sponsor: Option<usize>,
+    pub speed: f64,
+    pub clock: u64,
+    pub freeze_version: u32,
+    pub inbox: VecDeque<Input>,
+    pub timer_at: Option<u64>,
+    pub busy_until: u64,
+    pub stuck: u32,
+}
+
+impl Node {
+    pub fn is_alive(&self) -> bool {
+        self.peer.is_some()
+    }
+
+    pub fn is_member(&self) -> bool {
+        self.peer.as_ref().is_some_and(|p| p.is_member())
+    }
+
+    /// Members of the attempt that it is in.
+    pub fn view_len(&self) -> usize {
+        match self.peer.as_ref().map(|p| &p.phase) {
+            Some(Phase::Member(w)) => w.view.members.len(),
+            _ => 0,
+        }
+    }
+
+    pub fn flip(&mut self, at: usize, bit: u32) {
+        if let Some(peer) = &mut self.peer {
+            peer.flip_bit(at, bit);
+            self.flipped = true;
+        }
+    }
+}
+
+impl World {
+    pub(super) fn start(&mut self, plan: PeerPlan) {
+        self.starting -= 1;
+        let i = self.nodes.len();
+        let mut bytes = [0u8; 32];
+        for part in bytes.chunks_exact_mut(8) {
+            part.copy_from_slice(&self.work.next().to_le_bytes());
+        }
+        let id = PeerId(bytes);
+        let contact = Contact(if plan.dialable {
+            vec![format!("sim:{i}")]
+        } else {
+            Vec::new()
+        });
+        let clock = self.work.below(1 << 40);
+        let now = Time(self.now + clock);
+        let settings = Settings {
+            me: id,
+            contact,
+            bug: self.bug,
+        };
+        let sponsor = if i == 0 { None } else { self.sponsor() };
+        let peer = match sponsor {
+            Some(s) => {
+                let contact = Contact(vec![format!("sim:{s}")]);
+                Peer::join(self.manifest.clone(), settings, self.nodes[s].id, &contact, now)
+            }
+            None if i == 0 => {
+                let params = device::initial(self.manifest.layout.len, self.manifest.seed);
+                let state = State::new(params, &self.manifest);
+                Peer::found(self.manifest.clone(), settings, state, now)
+            }
+            // All are gone: there is nothing to join.
+            None => return,
+        };
+        if i == 0 {
+            self.ledger.found(peer.head(), peer.state());
+        }
+        let name = format!("p{i}");
+        match sponsor {
+            Some(s) => {
+                self.stats.joins += 1;
+                tell!(
+                    self,
+                    "{name} ({id}) joins by {}, {}",
+                    self.nodes[s].name,
+                    trace::peer_plan(&plan)
+                );
+            }
+            None => tell!(self, "{name} ({id}) founds the run, {}", trace::peer_plan(&plan)),
+        }
+        self.by_id.insert(id, i);
+        self.nodes.push(Node {
+            id,
+            name,
+            peer: Some(Box::new(peer)),
+            exit: None,
+            dialable: plan.dialable,
+            frozen: false,
+            leaving: false,
+            slow: 1.0,
+            doom: None,
+            spoil: None,
+            flipped: false,
+            stands: None,
+            was_member: false,
+            commits: 0,
+            last_commit_at: self.now,
+            sponsor,
+            speed: plan.speed,
+            clock,
+            freeze_version: 0,
+            inbox: VecDeque::new(),
+            timer_at: None,
+            busy_until: 0,
+            stuck: 0,
+        });
+        let warm = self.now + self.work.between(1_000, 500_000);
+        self.schedule(warm, What::Warm { node: i });
+        self.drain(i, Duty::None);
+    }
+
+    /// A member that a newcomer's ticket may name.
+    pub(super) fn sponsor(&mut self) -> Option<usize> {
+        let fits = |n: &Node| {
+            n.is_alive() && n.dialable && n.is_member() && !n.frozen && n.doom.is_none() && !n.leaving
+        };
+        let fair: Vec<usize> = (0..self.nodes.len()).filter(|i| fits(&self.nodes[*i])).collect();
+        let any = |n: &Node| n.is_alive() && n.dialable;
+        let poor: Vec<usize> = (0..self.nodes.len()).filter(|i| any(&self.nodes[*i])).collect();
+        self.work.pick(&fair).or_else(|| self.work.pick(&poor))
+    }
+
+    /// One more peer joins now, if there is room for it.
+    pub(super) fn newcomer(&mut self) -> Option<()> {
+        if self.nodes.len() + self.starting >= MOST_PEERS {
+            return None;
+        }
+        let plan = self.plan.newcomer(&mut self.chaos);
+        self.starting += 1;
+        self.start(plan);
+        Some(())
+    }
+
+    pub(super) fn ask_to_leave(&mut self, i: usize) {
+        self.nodes[i].leaving = true;
+        self.give(i, Input::Leave);
+    }
+
+    pub(super) fn on_timer(&mut self, i: usize) {
+        if self.nodes[i].timer_at.is_some_and(|at| at > self.now) {
+            // It was set anew since; another event stands for it.
+            return;
+        }
+        self.nodes[i].timer_at = None;
+        let clock = self.nodes[i].clock;
+        let now = Time(self.now + clock);
+        let Some(peer) = &self.nodes[i].peer else { return };
+        if self.nodes[i].frozen {
+            return;
+        }
+        if peer.wake_at().is_some_and(|at| at <= now) {
+            self.feed(i, Input::Tick);
+        } else {
+            self.set_timer(i);
+        }
+    }
+
+    pub(super) fn set_timer(&mut self, i: usize) {
+        let node = &self.nodes[i];
+        let Some(at) = node.peer.as_ref().and_then(|p| p.wake_at()) else {
+            return;
+        };
+        // Timers of a real machine are never early and often late.
+        let at = at.0.saturating_sub(node.clock).max(self.now + 1) + self.delays.below(500);
+        if node.timer_at.is_none_or(|t| at < t) {
+            self.nodes[i].timer_at = Some(at);
+            self.schedule(at, What::Timer { node: i });
+        }
+    }
+
+    /// Something happens to a peer; a frozen one gets it later.
+    pub(super) fn give(&mut self, i: usize, input: Input) {
+        if !self.nodes[i].is_alive() {
+            return;
+        }
+        if self.nodes[i].frozen {
+            self.nodes[i].inbox.push_back(input);
+        } else {
+            self.feed(i, input);
+        }
+    }
+
+    pub(super) fn feed(&mut self, i: usize, input: Input) {
+        if self.failure.is_some() {
+            return;
+        }
+        if self.tracing {
+            trace::input(self, i, &input);
+        }
+        let now = Time(self.now + self.nodes[i].clock);
+        let tick = matches!(input, Input::Tick);
+        let Some(peer) = &mut self.nodes[i].peer else {
+            return;
+        };
+        let duty = Duty::of(peer, &input);
+        peer.handle(input, now);
+        // A peer that wants to be woken at once, again and again, burns the processor.
+        let again = tick && peer.wake_at().is_some_and(|at| at <= now);
+        self.nodes[i].stuck = if again { self.nodes[i].stuck + 1 } else { 0 };
+        if self.nodes[i].stuck > 100 {
+            self.fail(format!(
+                "{} asks to be woken at once again and again: {}",
+                self.nodes[i].name,
+                self.situation()
+            ));
+        }
+        self.drain(i, duty);
+    }
+
+    /// Does what a peer asks for.
+    pub(super) fn drain(&mut self, i: usize, duty: Duty) {
+        let mut batch = Vec::new();
+        if let Some(peer) = &mut self.nodes[i].peer {
+            while let Some(output) = peer.poll() {
+                batch.push(output);
+            }
+        }
+        if batch.len() > MOST_OUTPUTS {
+            self.fail(format!(
+                "{} gave {} outputs at once",
+                self.nodes[i].name,
+                batch.len()
+            ));
+        }
+        self.check_duty(i, duty, &batch);
+        let cut = self.fatal_cut(i, &batch);
+        for (k, output) in batch.into_iter().enumerate() {
+            if self.tracing {
+                trace::output(self, i, &output, cut.is_some_and(|cut| k >= cut));
+            }
+            match output {
+                // What a dying peer did is seen, but what it sent after its death is not sent.
+                Output::Event(event) => self.on_event(i, event),
+                _ if cut.is_some_and(|cut| k >= cut) => {}
+                Output::Send { to, lane, message } => self.send(i, to, lane, message),
+                Output::Dial { peer, contact } => self.dial(i, peer, &contact),
+                Output::Compute {
+                    round,
+                    positions,
+                    buffer,
+                } => self.compute(i, round, positions, buffer),
+                Output::Exit(exit) => self.on_exit(i, exit),
+            }
+        }
+        if cut.is_some() {
+            tell!(self, "FAULT {} crashes midway", self.nodes[i].name);
+            self.crash(i);
+        } else {
+            self.look_at(i);
+            self.set_timer(i);
+        }
+        self.heal_in_time(i);
+    }
+
+    /// After how many outputs a doomed peer dies, if now.
+    pub(super) fn fatal_cut(&mut self, i: usize, batch: &[Output]) -> Option<usize> {
+        let doom = self.nodes[i].doom?;
+        let sends = batch.iter().filter(|o| matches!(o, Output::Send { .. })).count();
+        let commits = batch
+            .iter()
+            .any(|o| matches!(o, Output::Event(Event::Committed(_))));
+        let now = match doom {
+            Doom::AtCommit => commits,
+            Doom::AtSend => sends >= 2,
+        };
+        if !now {
+            return None;
+        }
+        self.nodes[i].doom = None;
+        if self.healed_at.is_some() || !self.may_die(i) {
+            return None;
+        }
+        Some(self.chaos.index(batch.len() + 1))
+    }
+
+    pub(super) fn compute(&mut self, i: usize, round: Round, positions: Vec<Range<u64>>, params: Vec<f32>) {
+        let share: u64 = positions.iter().map(|r| r.end - r.start).sum();
+        let node = &mut self.nodes[i];
+        let spoil = node.spoil.take();
+        let weight = if spoil == Some(Spoil::Partial) {
+            self.chaos.below(share + 1)
+        } else {
+            share
+        };
+        let wobble = 1.0 + self.plan.jitter * (2.0 * self.work.unit() - 1.0);
+        let seconds = share as f64 / node.speed * node.slow * wobble;
+        let took = 200 + (seconds * 1e6) as u64;
+        // The device does one thing after the other.
+        let start = node.busy_until.max(self.now);
+        node.busy_until = start + took;
+        let done = node.busy_until;
+        let (mut gradient, loss) = device::contribution(&params, &positions, weight);
+        let made = if spoil == Some(Spoil::NotFinite) {
+            0
+        } else {
+            weight
+        };
+        self.look_at(i);
+        if let Err(why) = self
+            .ledger
+            .contribute(&self.nodes[i], &positions, &params, made, &gradient)
+        {
+            self.fail(why);
+        }
+        if spoil == Some(Spoil::NotFinite) {
+            let at = self.chaos.index(gradient.len());
+            gradient[at] = f32::NAN;
+        }
+        self.schedule(
+            done,
+            What::Computed {
+                node: i,
+                round,
+                gradient,
+                weight: weight as u32,
+                loss,
+                took,
+            },
+        );
+    }
+
+    pub(super) fn on_exit(&mut self, i: usize, exit: Exit) {
+        self.nodes[i].exit = Some(exit);
+        self.check_exit(i);
+        self.nodes[i].peer = None;
+        for other in (0..self.nodes.len()).filter(|j| *j != i) {
+            if self.net.is_up(other, i) {
+                let drained = self
+                    .net
+                    .drained_at(i, other)
+                    .max(self.now + self.net.round_trip_us(i, other) / 2);
+                self.down_at(drained + 1, other, i);
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What a transport does with messages and dials, over the links of `net`.
+
+use super::trace;
+use super::world::{What, World};
+use crate::id::{Contact, PeerId};
+use crate::peer::{Input, Lane};
+use crate::wire::Message;
+
+/// A dial gives up after this long.
+const DIAL_US: u64 = 4_000_000;
+
+impl World {
+    pub(super) fn send(&mut self, from: usize, to: PeerId, lane: Lane, message: Message) {
+        let Some(&to) = self.by_id.get(&to) else {
+            return self.fail(format!(
+                "{} sends to a peer that never was",
+                self.nodes[from].name
+            ));
+        };
+        if to == from {
+            return self.fail(format!("{} sends to itself", self.nodes[from].name));
+        }
+        // The transport drops what has no connection; the peer has been or will be told.
+        if !self.net.is_up(from, to) {
+            return;
+        }
+        let message = if self.plan.frames {
+            self.through_bytes(message)
+        } else {
+            message
+        };
+        self.put_on_link(from, to, lane, message);
+    }
+
+    pub(super) fn put_on_link(&mut self, from: usize, to: usize, lane: Lane, message: Message) {
+        if self.net.way(from, to).blocked > 0 {
+            self.net.way(from, to).held.push((lane, message));
+            return;
+        }
+        let at = self
+            .net
+            .arrival(self.now, from, to, lane, &message, &mut self.delays);
+        let connection = self.net.link(from, to).connection;
+        self.schedule(
+            at,
+            What::Deliver {
+                from,
+                to,
+                connection,
+                message: Box::new(message),
+            },
+        );
+    }
+
+    pub(super) fn through_bytes(&mut self, message: Message) -> Message {
+        let frame = message.to_frame();
+        match Message::decode(frame.clone()) {
+            Ok(read) if read.to_frame() == frame => read,
+            Ok(_) => {
+                self.fail("a message changed on its way through bytes".into());
+                message
+            }
+            Err(error) => {
+                self.fail(format!(
+                    "an own frame cannot be read: {error}: {}",
+                    trace::message(self, &message)
+                ));
+                message
+            }
+        }
+    }
+
+    pub(super) fn deliver(&mut self, from: usize, to: usize, connection: u32, message: Message) {
+        if self.net.link(from, to).connection != connection || !self.net.is_up(to, from) {
+            return;
+        }
+        self.stats.messages += 1;
+        let from = self.nodes[from].id;
+        self.give(to, Input::Message { from, message });
+    }
+
+    pub(super) fn dial(&mut self, from: usize, peer: PeerId, contact: &Contact) {
+        let number = contact
+            .0
+            .first()
+            .and_then(|a| a.strip_prefix("sim:"))
+            .and_then(|n| n.parse::<usize>().ok());
+        let target = number.filter(|to| self.nodes.get(*to).is_some_and(|n| n.id == peer));
+        let Some(to) = target.filter(|to| *to != from) else {
+            return self.schedule(self.now + 100, What::DialFailed { from, peer });
+        };
+        let at = self.now + self.net.round_trip_us(from, to) * 3 / 2;
+        self.schedule(
+            at,
+            What::Dialled {
+                from,
+                to,
+                deadline: self.now + DIAL_US,
+            },
+        );
+    }
+
+    pub(super) fn dialled(&mut self, from: usize, to: usize, deadline: u64) {
+        if !self.nodes[from].is_alive() {
+            return;
+        }
+        let peer = self.nodes[to].id;
+        let answers = self.net.is_open(from, to) && self.nodes[to].is_alive() && !self.nodes[to].frozen;
+        if !answers {
+            // A dead process refuses at once or not at all, as its system likes.
+            let refused = !self.nodes[to].is_alive() && self.net.is_open(from, to) && self.delays.chance(0.5);
+            if refused || self.now >= deadline {
+                return self.give(from, Input::DialFailed { peer });
+            }
+            let again = (self.now + 500_000).min(deadline);
+            return self.schedule(again, What::Dialled { from, to, deadline });
+        }
+        if self.net.is_up(from, to) && self.net.is_up(to, from) {
+            return;
+        }
+        // An end that has not noticed the old connection's end notices now.
+        self.take_down(from, to);
+        self.take_down(to, from);
+        self.net.connect(from, to);
+        for (end, other) in [(to, from), (from, to)] {
+            let contact = self.contact(other);
+            let peer = self.nodes[other].id;
+            self.give(end, Input::LinkUp { peer, contact });
+        }
+    }
+
+    pub(super) fn contact(&self, i: usize) -> Contact {
+        Contact(if self.nodes[i].dialable {
+            vec![format!("sim:{i}")]
+        } else {
+            Vec::new()
+        })
+    }
+
+    /// An end learns that its connection is gone.
+    pub(super) fn take_down(&mut self, end: usize, other: usize) {
+        if self.net.set_up(end, other, false) {
+            self.net.way(end, other).held.clear();
+            let peer = self.nodes[other].id;
+            self.give(end, Input::LinkDown { peer });
+        }
+    }
+
+    pub(super) fn down_at(&mut self, at: u64, end: usize, other: usize) {
+        let connection = self.net.link(end, other).connection;
+        self.schedule(
+            at,
+            What::Down {
+                end,
+                other,
+                connection,
+            },
+        );
+    }
+
+    pub(super) fn break_link(&mut self, a: usize, b: usize) {
+        for (end, other) in [(a, b), (b, a)] {
+            let wait = self.delays.below(1 + 2 * self.net.round_trip_us(a, b));
+            self.down_at(self.now + wait, end, other);
+        }
+    }
+
+    pub(super) fn block(&mut self, from: usize, to: usize) {
+        self.net.way(from, to).blocked += 1;
+        let link = self.net.link(from, to);
+        link.version += 1;
+        let version = link.version;
+        self.schedule(
+            self.now + self.plan.idle_us,
+            What::Silent {
+                a: from,
+                b: to,
+                version,
+            },
+        );
+    }
+
+    pub(super) fn unblock(&mut self, from: usize, to: usize) {
+        let way = self.net.way(from, to);
+        way.blocked = way.blocked.saturating_sub(1);
+        if way.blocked > 0 {
+            return;
+        }
+        let held = std::mem::take(&mut way.held);
+        let link = self.net.link(from, to);
+        if link.ways.iter().all(|w| w.blocked == 0) {
+            link.version += 1;
+        }
+        if self.net.is_up(from, to) {
+            held.into_iter()
+                .for_each(|(lane, message)| self.put_on_link(from, to, lane, message));
+        }
+    }
+
+    /// A link has been silent for too long: each end gives it up.
+    pub(super) fn silent(&mut self, a: usize, b: usize, version: u32) {
+        if self.net.link(a, b).version != version || self.net.is_open(a, b) {
+            return;
+        }
+        for (end, other) in [(a, b), (b, a)] {
+            let wait = self.delays.below(1_000_000);
+            self.down_at(self.now + wait, end, other);
+        }
+    }
+}
