@@ -83,7 +83,9 @@ pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
         adapters,
     };
     if args.json {
-        output::print(&(serde_json::to_string(&report).expect("a report is plain data with text keys") + "\n"));
+        output::print(
+            &(serde_json::to_string(&report).expect("a report is plain data with text keys") + "\n"),
+        );
     } else {
         output::print(&tell(&report, Style::of_stdout()));
     }

@@ -7,8 +7,8 @@ use super::book::{Agreement, Book, Peer, Phase};
 /// The summary, and whether the run has done all that it promises.
 pub fn tell(book: &Book, style: Style) -> (String, bool) {
     let lost = book.rounds_lost();
-    let agree = (0..book.peers.len())
-        .all(|peer| matches!(book.agreement(peer), Agreement::Same | Agreement::Alone));
+    let agree =
+        (0..book.peers.len()).all(|peer| matches!(book.agreement(peer), Agreement::Same | Agreement::Alone));
     let history = book.peers.iter().any(|p| p.phase == Phase::Killed) && book.peers.len() > 3;
     let joined = book.peers.last().is_some_and(|p| !p.spans.is_empty());
     let proven = lost == 0 && agree && book.samples_add_up() && history && joined;
@@ -224,7 +224,10 @@ mod tests {
         let (text, proven) = tell(&book, PLAIN);
         assert!(proven && !text.contains('✗'), "{text}");
         assert!(text.contains("- state alone after round 41"), "{text}");
-        assert!(text.contains("A was killed when it alone had all of round 41"), "{text}");
+        assert!(
+            text.contains("A was killed when it alone had all of round 41"),
+            "{text}"
+        );
     }
 
     #[test]
