@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::human;
 use super::node::{Adapter, Node};
-use super::output::unix_ms;
+use super::output::{self, unix_ms};
 use super::terminal::{Color, Style};
 use crate::events::rfc3339;
 use serde::Serialize;
@@ -83,12 +83,11 @@ pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
         adapters,
     };
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string(&report).expect("a report is plain data with text keys")
+        output::print(
+            &(serde_json::to_string(&report).expect("a report is plain data with text keys") + "\n"),
         );
     } else {
-        print!("{}", tell(&report, Style::of_stdout()));
+        output::print(&tell(&report, Style::of_stdout()));
     }
     match bad {
         0 => Ok(()),

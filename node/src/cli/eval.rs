@@ -2,6 +2,7 @@
 
 use super::error::Error;
 use super::node::Node;
+use super::output;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -32,16 +33,12 @@ Examples:
 pub fn run(args: &Args, node: &dyn Node) -> Result<(), Error> {
     let (round, eval) = node.eval(args)?;
     if args.json {
-        println!(
-            "{}",
-            json!({"round": round, "loss": eval.loss, "accuracy": eval.accuracy})
-        );
+        let object = json!({"round": round, "loss": eval.loss, "accuracy": eval.accuracy});
+        output::print(&format!("{object}\n"));
         return Ok(());
     }
-    print!("after round {round}: loss {:.4}", eval.loss);
-    match eval.accuracy {
-        Some(accuracy) => println!(", accuracy {:.2} %", 100.0 * accuracy),
-        None => println!(),
-    }
+    let accuracy = eval.accuracy.map(|a| format!(", accuracy {:.2} %", 100.0 * a));
+    let accuracy = accuracy.unwrap_or_default();
+    output::print(&format!("after round {round}: loss {:.4}{accuracy}\n", eval.loss));
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::error::Error;
 use super::human;
+use super::output;
 use crate::native::export::export;
 use crate::native::run_dir::RunDir;
 use std::path::PathBuf;
@@ -29,13 +30,13 @@ pub fn run(args: &Args) -> Result<(), Error> {
     for warning in &done.warnings {
         eprintln!("warning: {warning}");
     }
-    println!(
-        "{}: {} parameters in {} after round {}, state {}",
+    output::print(&format!(
+        "{}: {} parameters in {} after round {}, state {}\n",
         args.file.display(),
         human::grouped(done.parameters as u64),
         human::plural(done.tensors as u64, "tensor"),
         done.round,
         done.digest
-    );
+    ));
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `annulus inspect`: what a run's folder tells of the run.
 
 use super::error::Error;
+use super::output;
 use crate::native::audit::audit;
 use crate::native::inspect::inspect;
 use crate::native::run_dir::RunDir;
@@ -46,13 +47,12 @@ pub fn run(args: &Args) -> Result<(), Error> {
             });
             fields.insert("audit".into(), audited);
         }
-        println!("{object}");
+        output::print(&format!("{object}\n"));
     } else {
-        print!("{summary}");
-        println!(
-            "\naudit: {} rounds gone through, {} samples counted once each",
+        output::print(&format!(
+            "{summary}\naudit: {} rounds gone through, {} samples counted once each\n",
             audit.rounds, audit.samples
-        );
+        ));
     }
     if sound {
         return Ok(());

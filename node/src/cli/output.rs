@@ -30,13 +30,13 @@ pub fn tell(
     match format {
         LogFormat::Json => work(&mut |event| {
             let line = Line::new(unix_ms(), event).to_json() + "\n";
-            write_or_exit(&line);
+            print(&line);
         })?,
         LogFormat::Text => {
             let style = Style::of_stdout();
             let mut screen = Screen::new(style, role);
-            let done = work(&mut |event| write_or_exit(&screen.show(&event)));
-            write_or_exit(&screen.close());
+            let done = work(&mut |event| print(&screen.show(&event)));
+            print(&screen.close());
             done?;
         }
     }
@@ -59,7 +59,8 @@ pub fn unix_ms() -> u64 {
         .map_or(0, |d| d.as_millis() as u64)
 }
 
-fn write_or_exit(text: &str) {
+/// Writes to standard output at once. Where nobody reads any more, the process ends: quietly, as `head` expects.
+pub fn print(text: &str) {
     let mut out = io::stdout().lock();
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
         std::process::exit(1);

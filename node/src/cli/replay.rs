@@ -3,10 +3,10 @@
 use super::error::Error;
 use super::human;
 use super::node::Node;
+use super::output;
 use super::terminal::Style;
 use crate::native::recompute::Verdict;
 use serde_json::json;
-use std::io::Write;
 use std::path::PathBuf;
 
 /// Recompute a run from its ledger, alone, and compare digests.
@@ -49,19 +49,19 @@ pub fn run(args: &Args, node: &dyn Node) -> Result<(), Error> {
             } else {
                 "other"
             };
-            print!("\rround {}: {same} digest", human::grouped(progress.round));
-            let _ = std::io::stdout().flush();
+            output::print(&format!(
+                "\rround {}: {same} digest",
+                human::grouped(progress.round)
+            ));
         }
     })?;
     if live {
-        print!("\r\x1b[2K");
+        output::print("\r\x1b[2K");
     }
     let verdict = report.verdict();
     if args.json {
         let difference = report.compared.iter().map(|c| c.difference).reduce(f32::max);
-        println!(
-            "{}",
-            json!({
+        let object = json!({
                 "base": report.base,
                 "rounds": report.rounds,
                 "exact": report.exact,
@@ -74,10 +74,10 @@ pub fn run(args: &Args, node: &dyn Node) -> Result<(), Error> {
                     Verdict::Differs(_) => "differs",
                     Verdict::Unknown => "unknown",
                 },
-            })
-        );
+        });
+        output::print(&format!("{object}\n"));
     } else {
-        println!("{report}");
+        output::print(&format!("{report}\n"));
     }
     match verdict {
         Verdict::Differs(_) => Err(Error::failed(

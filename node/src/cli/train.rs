@@ -105,7 +105,7 @@ pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
     let options = options(&args, node)?;
     if args.dry_run {
         let plan = node.plan(&options)?;
-        print!("{}", tell_plan(&plan, &options, args.local.log_format));
+        output::print(&tell_plan(&plan, &options, args.local.log_format));
         return Ok(());
     }
     output::tell(args.local.log_format, Role::Founder, |sink| {

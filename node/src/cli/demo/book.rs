@@ -79,13 +79,34 @@ pub enum Phase {
 }
 
 /// A round as the peers reported it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Committed {
+    /// One, if all is well.
+    versions: Vec<Version>,
+    /// A member went on to a later round without having reported this one, or reported it twice.
+    bad: bool,
+}
+
+/// What some peers reported of a round.
+#[derive(Debug)]
+struct Version {
     digest: String,
-    reports: u32,
+    peers: Vec<usize>,
     samples: u64,
     members: Vec<Share>,
-    bad: bool,
+}
+
+/// Whether a peer's last state is that of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agreement {
+    /// No other peer has reported that round yet.
+    Pending,
+    /// Another peer had the same bits.
+    Same,
+    /// It was killed before the others had all of the round. They did it again, without the peer.
+    Alone,
+    /// Another peer had other bits.
+    Differs,
 }
 
 /// Rates are taken over so many seconds.
@@ -188,7 +209,7 @@ impl Book {
                 let again = number <= span.1;
                 span.1 = span.1.max(number);
                 for lost in missing {
-                    self.rounds.entry(lost).or_insert_with(Committed::unheard).bad = true;
+                    self.rounds.entry(lost).or_default().bad = true;
                 }
                 if again && let Some(entry) = self.rounds.get_mut(&number) {
                     entry.bad = true;
@@ -199,41 +220,43 @@ impl Book {
         self.peers[peer].gap = false;
         self.advance(peer, Phase::Member);
 
-        let entry = self.rounds.entry(number).or_insert_with(Committed::unheard);
-        if entry.reports > 0 {
-            entry.bad |= entry.digest != round.digest;
-            entry.reports += 1;
+        let entry = self.rounds.entry(number).or_default();
+        if let Some(version) = entry.versions.iter_mut().find(|v| v.digest == round.digest) {
+            version.peers.push(peer);
             return;
         }
-        entry.reports = 1;
-        entry.digest = round.digest;
-        entry.samples = round.samples;
-        entry.members = round.members;
+        entry.versions.push(Version {
+            digest: round.digest,
+            peers: vec![peer],
+            samples: round.samples,
+            members: round.members,
+        });
+        if entry.versions.len() > 1 {
+            self.recover(number, at);
+            return;
+        }
         self.losses.push((number, round.loss));
         self.counted = self.counted.max(round.counted);
         self.first_commit.get_or_insert(at);
         self.last_commit = at;
-        if let (Some(kill), None) = (self.kill, self.recovery)
-            && self.survivors_committed(number)
-        {
-            self.recovery = Some(at - kill);
-        }
+        self.recover(number, at);
         self.commits.push_back((at, number, round.counted));
         while self.commits.len() > 2 && at - self.commits[0].0 > WINDOW_SECONDS {
             self.commits.pop_front();
         }
     }
 
-    /// Whether a round was committed by the others alone, without those that were killed.
-    fn survivors_committed(&self, round: u64) -> bool {
-        let killed = self
-            .peers
-            .iter()
-            .filter(|p| p.phase == Phase::Killed)
-            .filter_map(Peer::id);
-        self.rounds
-            .get(&round)
-            .is_some_and(|r| killed.clone().all(|id| r.members.iter().all(|m| m.peer != *id)))
+    /// Notes when a round was first committed by the others alone, without those that were killed.
+    fn recover(&mut self, round: u64, at: f64) {
+        let killed = self.peers.iter().filter(|p| p.phase == Phase::Killed);
+        let killed: Vec<&String> = killed.filter_map(Peer::id).collect();
+        let without = |v: &Version| v.members.iter().all(|m| !killed.contains(&&m.peer));
+        let versions = self.rounds.get(&round).map_or(&[][..], |r| &r.versions);
+        if let (Some(kill), None) = (self.kill, self.recovery)
+            && versions.iter().any(without)
+        {
+            self.recovery = Some(at - kill);
+        }
     }
 
     fn member(&mut self, by: usize, who: &str, change: Change, round: u64, reason: &str, at: f64) {
@@ -303,7 +326,8 @@ impl Book {
 
     /// Rounds until the end, at the last round's size; none before a round had samples.
     pub fn rounds_expected(&self) -> Option<u64> {
-        let size = self.rounds.values().rev().map(|r| r.samples).find(|n| *n > 0)?;
+        let sizes = self.rounds.values().rev().flat_map(|r| &r.versions);
+        let size = sizes.map(|v| v.samples).find(|n| *n > 0)?;
         Some(self.round() + self.target.saturating_sub(self.counted).div_ceil(size))
     }
 
@@ -315,7 +339,7 @@ impl Book {
 
     /// The members of the last round in ring order, each with its share of the round's samples.
     pub fn ring(&self) -> Vec<(usize, f64)> {
-        let Some(last) = self.rounds.values().next_back() else {
+        let Some(last) = self.rounds.values().next_back().and_then(|r| r.versions.last()) else {
             return Vec::new();
         };
         let find = |member: &Share| {
@@ -355,26 +379,54 @@ impl Book {
         self.recovery
     }
 
-    /// Rounds that are missing in a member's log, in all logs, or not the same in two.
+    /// Rounds that are missing in a member's log, in all logs, or not the same in two. What a peer committed in the
+    /// instant of its death, before the others had all of it, is not among them: it is [`Book::redone`].
     pub fn rounds_lost(&self) -> u64 {
         let unheard = self.round() - self.rounds.len() as u64;
-        unheard + self.rounds.values().filter(|r| r.bad || r.reports == 0).count() as u64
+        let lost = |(round, r): &(&u64, &Committed)| r.bad || self.standing(**round).count() != 1;
+        unheard + self.rounds.iter().filter(lost).count() as u64
+    }
+
+    /// The round that only a killed peer had committed and that the others did again, if there is one.
+    pub fn redone(&self) -> Option<(char, u64)> {
+        let alone = (0..self.peers.len()).find(|peer| self.agreement(*peer) == Agreement::Alone)?;
+        let (round, _) = self.peers[alone].last.as_ref()?;
+        Some((self.peers[alone].name, *round))
+    }
+
+    /// The versions of a round, apart from what died with its only holder.
+    fn standing(&self, round: u64) -> impl Iterator<Item = &Version> {
+        let versions = self.rounds.get(&round).map_or(&[][..], |r| &r.versions);
+        let died = move |v: &&Version| {
+            let last = |p: &Peer| p.last.as_ref().is_some_and(|(last, _)| *last == round);
+            let holders = v.peers.iter().map(|p| &self.peers[*p]);
+            versions.len() > 1 && holders.clone().all(|p| p.phase == Phase::Killed && last(p))
+        };
+        versions.iter().filter(move |v| !died(v))
     }
 
     /// Whether the rounds' samples add up to what the run says it has counted, and to what it was to count.
     pub fn samples_add_up(&self) -> bool {
-        let sum: u64 = self.rounds.values().map(|r| r.samples).sum();
+        let standing = self.rounds.keys().flat_map(|round| self.standing(*round));
+        let sum: u64 = standing.map(|v| v.samples).sum();
         sum == self.counted && sum == self.target
     }
 
     /// Whether a peer's last state is also that of another peer after the same round.
-    pub fn agrees(&self, peer: usize) -> Option<bool> {
-        let (round, digest) = self.peers[peer].last.as_ref()?;
-        let entry = self.rounds.get(round)?;
-        if entry.digest != *digest {
-            return Some(false);
+    pub fn agreement(&self, peer: usize) -> Agreement {
+        let Some((round, digest)) = &self.peers[peer].last else {
+            return Agreement::Pending;
+        };
+        let versions = self.rounds.get(round).map_or(&[][..], |r| &r.versions);
+        let own = versions.iter().find(|v| v.digest == *digest);
+        match own {
+            Some(own) if versions.len() == 1 && own.peers.len() == 1 => Agreement::Pending,
+            Some(_) if versions.len() == 1 => Agreement::Same,
+            _ if self.standing(*round).all(|v| v.digest != *digest) => Agreement::Alone,
+            Some(own) if self.standing(*round).count() == 1 && own.peers.len() > 1 => Agreement::Same,
+            Some(_) if self.standing(*round).count() == 1 => Agreement::Pending,
+            _ => Agreement::Differs,
         }
-        (entry.reports > 1).then_some(true)
     }
 }
 
@@ -382,18 +434,6 @@ impl Peer {
     /// Its name in the run.
     pub(in super::super) fn id(&self) -> Option<&String> {
         self.ready.as_ref().map(|ready| &ready.peer)
-    }
-}
-
-impl Committed {
-    fn unheard() -> Self {
-        Self {
-            digest: String::new(),
-            reports: 0,
-            samples: 0,
-            members: Vec::new(),
-            bad: false,
-        }
     }
 }
 
@@ -471,7 +511,7 @@ pub(super) mod tests {
             book.ring().iter().map(|(peer, _)| *peer).collect::<Vec<_>>(),
             [0, 1, 2]
         );
-        assert!((0..3).all(|peer| book.agrees(peer) == Some(true)));
+        assert!((0..3).all(|peer| book.agreement(peer) == Agreement::Same));
         let (rounds, samples) = book.rates().unwrap();
         assert!(
             (rounds - 10.0).abs() < 0.01 && (samples - 960.0).abs() < 1.0,
@@ -528,7 +568,8 @@ pub(super) mod tests {
         assert_eq!(book.ring(), [(0, 1.0 / 3.0), (1, 1.0 / 3.0), (3, 1.0 / 3.0)]);
         assert_eq!(book.peers[3].spans, [(61, 100)]);
         assert_eq!(book.peers[2].spans, [(1, 41)]);
-        assert_eq!(book.agrees(2), Some(true));
+        assert_eq!(book.agreement(2), Agreement::Same);
+        assert_eq!(book.redone(), None);
     }
 
     #[test]
@@ -537,7 +578,8 @@ pub(super) mod tests {
         differs.take(0, round(11, &[0, 1, 2], ""), 2.0);
         differs.take(1, round(11, &[0, 1, 2], "other"), 2.0);
         assert_eq!(differs.rounds_lost(), 1);
-        assert_eq!(differs.agrees(1), Some(false));
+        assert_eq!(differs.agreement(1), Agreement::Differs);
+        assert_eq!(differs.redone(), None);
 
         let mut skipped_by_one = three(10);
         for n in [11, 13] {
@@ -563,6 +605,38 @@ pub(super) mod tests {
         never_seen.take(0, round(3, &[0], ""), 0.0);
         assert_eq!(never_seen.rounds_lost(), 2);
         assert!(!never_seen.samples_add_up());
+    }
+
+    #[test]
+    fn what_died_with_its_only_holder_is_redone_and_not_lost() {
+        let mut book = three(10);
+        book.take(0, round(11, &[0, 1, 2], "alone"), 1.1);
+        assert_eq!(book.agreement(0), Agreement::Pending);
+        book.kill(0, 1.1);
+        assert_eq!(book.rounds_lost(), 0);
+        for n in 11..=20 {
+            for peer in [1, 2] {
+                book.take(peer, round(n, &[1, 2], ""), 1.0 + n as f64 / 10.0);
+            }
+        }
+        assert_eq!((book.rounds_lost(), book.redone()), (0, Some(('A', 11))));
+        assert_eq!(book.agreement(0), Agreement::Alone);
+        assert_eq!(book.agreement(1), Agreement::Same);
+        assert!((book.recovery().unwrap() - 1.0).abs() < 1e-9);
+
+        let mut not_the_last = three(10);
+        not_the_last.take(0, round(11, &[0, 1, 2], "alone"), 1.1);
+        not_the_last.take(0, round(12, &[0, 1, 2], "alone"), 1.1);
+        not_the_last.kill(0, 1.1);
+        for n in 11..=13 {
+            not_the_last.take(1, round(n, &[1, 2], ""), 1.2);
+        }
+        assert_eq!(not_the_last.rounds_lost(), 1, "round 11 was not its last");
+
+        let mut alive = three(10);
+        alive.take(0, round(11, &[0, 1, 2], "alone"), 1.1);
+        alive.take(1, round(11, &[1, 2], ""), 1.2);
+        assert_eq!((alive.rounds_lost(), alive.redone()), (1, None), "it lives");
     }
 
     #[test]

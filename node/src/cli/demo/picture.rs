@@ -3,7 +3,7 @@
 use super::super::human;
 use super::super::progress;
 use super::super::terminal::Color;
-use super::book::{Book, Phase};
+use super::book::{Agreement, Book, Phase};
 use super::canvas::Canvas;
 use std::f64::consts::TAU;
 
@@ -236,10 +236,11 @@ fn table(canvas: &mut Canvas, book: &Book, y: i64) {
         };
         canvas.text(30, y, &format!("{:>7}", human::grouped(*round)), Color::Plain);
         canvas.text(39, y, digest.get(..16).unwrap_or(digest), Color::Plain);
-        let (mark, color) = match book.agrees(i) {
-            Some(true) => ("✓", Color::Green),
-            Some(false) => ("✗ differs", Color::Red),
-            None => ("…", Color::Dim),
+        let (mark, color) = match book.agreement(i) {
+            Agreement::Same => ("✓", Color::Green),
+            Agreement::Differs => ("✗ differs", Color::Red),
+            Agreement::Alone => ("- redone by the others", Color::Yellow),
+            Agreement::Pending => ("…", Color::Dim),
         };
         canvas.text(57, y, mark, color);
     }

@@ -2,12 +2,13 @@
 
 use super::super::human;
 use super::super::terminal::{Color, Style};
-use super::book::{Book, Peer, Phase};
+use super::book::{Agreement, Book, Peer, Phase};
 
 /// The summary, and whether the run has done all that it promises.
 pub fn tell(book: &Book, style: Style) -> (String, bool) {
     let lost = book.rounds_lost();
-    let agree = (0..book.peers.len()).all(|peer| book.agrees(peer) == Some(true));
+    let agree =
+        (0..book.peers.len()).all(|peer| matches!(book.agreement(peer), Agreement::Same | Agreement::Alone));
     let history = book.peers.iter().any(|p| p.phase == Phase::Killed) && book.peers.len() > 3;
     let joined = book.peers.last().is_some_and(|p| !p.spans.is_empty());
     let proven = lost == 0 && agree && book.samples_add_up() && history && joined;
@@ -79,19 +80,23 @@ pub fn tell(book: &Book, style: Style) -> (String, bool) {
             "  {} {id:<8}  {:<33} {} {state}",
             peer.name,
             life(peer),
-            verdict(book.agrees(i) == Some(true))
+            match book.agreement(i) {
+                Agreement::Alone => style.paint(Color::Yellow, "-"),
+                agreement => verdict(agreement == Agreement::Same),
+            }
         ));
     }
-    lines.push(match agree {
-        true => "  ✓: another peer held the very same bits after that round.".into(),
-        false => format!(
-            "  {}",
-            style.paint(
-                Color::Red,
-                "✗: no other peer held the same bits after that round."
-            )
-        ),
-    });
+    lines.push("  ✓: another peer held the very same bits after that round.".into());
+    if let Some((name, round)) = book.redone() {
+        let round = human::grouped(round);
+        lines.push(format!(
+            "  -: {name} was killed when it alone had all of round {round}; the others did that round again without it."
+        ));
+    }
+    if !agree {
+        let text = "✗: no other peer held the same bits after that round.";
+        lines.push(format!("  {}", style.paint(Color::Red, text)));
+    }
     let title = if proven {
         "A peer was killed, another joined, and nothing was lost."
     } else {
@@ -200,6 +205,27 @@ mod tests {
         }
         assert!(
             !text.contains('✗') && text.lines().all(|line| line.chars().count() <= 100),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_round_that_died_with_its_only_holder_is_told() {
+        let mut book = three(40);
+        book.take(0, round(41, &[0, 1, 2], "alone"), 4.0);
+        book.kill(0, 4.0);
+        book.start(4.1);
+        book.take(3, ready(3), 4.2);
+        for n in 41..=100 {
+            for peer in 1..=3 {
+                book.take(peer, round(n, &[1, 2, 3], ""), n as f64 / 10.0);
+            }
+        }
+        let (text, proven) = tell(&book, PLAIN);
+        assert!(proven && !text.contains('✗'), "{text}");
+        assert!(text.contains("- state alone after round 41"), "{text}");
+        assert!(
+            text.contains("A was killed when it alone had all of round 41"),
             "{text}"
         );
     }
