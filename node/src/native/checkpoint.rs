@@ -159,6 +159,16 @@ impl Writer {
 
     /// Notes that `founder` goes on alone, and returns the head that it goes on from.
     pub fn resume(&mut self, founder: Member) -> Result<Head, CheckpointError> {
+        // What is newer was found damaged, and is of the lineage that ends here.
+        for file in self
+            .dir
+            .checkpoints()?
+            .into_iter()
+            .filter(|file| file.round > self.head.round)
+        {
+            let aside = file.path.with_extension("damaged");
+            fs::rename(&file.path, &aside).at(&file.path)?;
+        }
         self.add(Entry::Continued { founder })?;
         Ok(self.head.clone())
     }

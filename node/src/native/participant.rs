@@ -78,6 +78,11 @@ pub enum Error {
     Ticket(TicketError),
     /// No member could be reached or none would talk.
     Dial(DialError),
+    /// The run's data is not here.
+    NoData {
+        /// Where the founder has it.
+        hint: String,
+    },
     /// The data here is not the run's.
     OtherData {
         /// Hash of the run's data.
@@ -128,6 +133,11 @@ impl fmt::Display for Error {
             Self::Start(error) => write!(f, "{error}"),
             Self::Ticket(error) => write!(f, "{error}"),
             Self::Dial(error) => write!(f, "{error}"),
+            Self::NoData { hint } => write!(
+                f,
+                "the data that this run trains on is not on this machine. Copy it from the machine that started the \
+                 run, where it is {hint}, and name it with --data"
+            ),
             Self::OtherData { wanted, found, hint } => {
                 write!(f, "this run trains on other data than this machine has (digest {wanted}, here {found}). ")?;
                 match hint.as_str() {
@@ -359,10 +369,7 @@ impl Kit {
         let hint = (!manifest.data_hint.is_empty() && hint.exists()).then_some(hint);
         let data = data.or(hint);
         if data.is_none() && !manifest.data_hint.is_empty() {
-            let found = Digest([0; 32]);
-            return Err(Error::OtherData {
-                wanted: manifest.data,
-                found,
+            return Err(Error::NoData {
                 hint: manifest.data_hint.clone(),
             });
         }

@@ -96,9 +96,10 @@ pub struct Node {
 impl Node {
     pub fn start(name: &'static str, dir: String, args: &[&str]) -> Self {
         let mut command = annulus();
-        command
-            .args(args)
-            .args(["--out", &dir, "--listen", "127.0.0.1:0", "--log-format", "json"]);
+        command.args(args).args(["--out", &dir, "--log-format", "json"]);
+        if !args.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

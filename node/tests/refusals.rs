@@ -1,0 +1,261 @@
+//! Bad input: each is one paragraph on standard error that says what to do, an exit code that is not 0, and nothing
+//! lost.
+
+mod common;
+
+use common::*;
+use std::process::Output;
+
+/// The error told, as one line.
+fn refusal(args: &[&str]) -> String {
+    told(&run(args))
+}
+
+fn told(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "it succeeded: {text}");
+    let paragraph: Vec<&str> = text
+        .lines()
+        .skip_while(|line| !line.starts_with("error:"))
+        .collect();
+    assert!(!paragraph.is_empty(), "no error told: {text}");
+    assert!(
+        paragraph.iter().all(|line| !line.is_empty()),
+        "more than one paragraph: {text}"
+    );
+    assert!(!text.contains("panicked"), "{text}");
+    let told = paragraph.join(" ");
+    println!("{told}");
+    told
+}
+
+#[track_caller]
+fn assert_tells(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "{word:?} is not in: {text}");
+    }
+}
+
+fn join(folder: &Folder, ticket: &str) -> String {
+    refusal(&[
+        "join",
+        ticket,
+        "--device",
+        "cpu",
+        "--listen",
+        "127.0.0.1:0",
+        "--out",
+        &folder.join("refused"),
+    ])
+}
+
+#[test]
+fn a_ticket_that_does_not_fit() {
+    let _alone = alone();
+    let folder = Folder::new("ticket");
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let port = port.expect("a free port").to_string();
+    let args = [
+        "train",
+        "--device",
+        "cpu",
+        "rounds=1000000",
+        "train=500",
+        "test=100",
+        "--listen",
+        &port,
+    ];
+    let mut first = Node::start("first", folder.join("first"), &args);
+    let ticket = first.ticket();
+    // Mistyped.
+    let at = ticket.len() - 3;
+    let wrong = if &ticket[at..=at] == "0" { "1" } else { "0" };
+    let typo = format!("{}{wrong}{}", &ticket[..at], &ticket[at + 1..]);
+    assert_tells(&join(&folder, &typo), &["mistyped"]);
+    assert_tells(&join(&folder, "what?"), &["no ticket"]);
+    first.rounds(3);
+    assert!(first.leave().success(), "{}", first.errors());
+    // Nobody is there any more.
+    assert_tells(&join(&folder, &ticket), &["nobody answers"]);
+    // The same settings again are the same run, with a new secret.
+    let mut again = Node::start("again", folder.join("again"), &args);
+    again.rounds(1);
+    assert_tells(&join(&folder, &ticket), &["secret"]);
+    again.rounds(3);
+    assert!(again.leave().success(), "{}", again.errors());
+    // Other settings are another run.
+    let mut other = Node::start("other", folder.join("other"), &[&args[..], &["seed=2"]].concat());
+    other.rounds(1);
+    assert_tells(&join(&folder, &ticket), &["another run"]);
+    other.rounds(3);
+}
+
+#[test]
+fn a_port_in_use_and_a_bad_address() {
+    let _alone = alone();
+    let folder = Folder::new("port");
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let out = folder.join("run");
+    let args = [
+        "train",
+        "--device",
+        "cpu",
+        "--out",
+        &out,
+        "train=500",
+        "test=100",
+        "--listen",
+    ];
+    assert_tells(
+        &refusal(&[&args[..], &[&address]].concat()),
+        &["in use", "another port"],
+    );
+    assert_tells(
+        &refusal(&[&args[..], &["nonsense"]].concat()),
+        &["nonsense", "HOST:PORT"],
+    );
+}
+
+#[test]
+fn an_unknown_key_or_task() {
+    let folder = Folder::new("key");
+    let out = folder.join("run");
+    assert_tells(
+        &refusal(&["train", "--out", &out, "optimiser=adam"]),
+        &["optimiser", "optimizer"],
+    );
+    assert_tells(&refusal(&["train", "--out", &out, "lr=fast"]), &["lr"]);
+    assert_tells(
+        &refusal(&["train", "--out", &out, "--task", "sudoku"]),
+        &["sudoku", "digits"],
+    );
+    let config = folder.0.join("run.toml");
+    std::fs::write(&config, "learning_rate = 0.1\n").expect("writable");
+    let config = config.display().to_string();
+    assert_tells(
+        &refusal(&["train", "--out", &out, "--config", &config]),
+        &["learning_rate", "lr"],
+    );
+}
+
+#[test]
+fn a_corrupt_data_file() {
+    let folder = Folder::new("data");
+    let data = folder.0.join("mnist");
+    std::fs::create_dir_all(&data).expect("a folder");
+    std::fs::write(
+        data.join("train-images-idx3-ubyte"),
+        [0, 0, 8, 3, 0xff, 0xff, 0xff, 0xff, 0, 0],
+    )
+    .expect("writable");
+    std::fs::write(
+        data.join("train-labels-idx1-ubyte"),
+        [0, 0, 8, 1, 0, 0, 0, 2, 1, 2],
+    )
+    .expect("writable");
+    let path = data.display().to_string();
+    let out = folder.join("run");
+    let text = refusal(&["train", "--device", "cpu", "--out", &out, "--data", &path]);
+    assert_tells(&text, &["train-images-idx3-ubyte"]);
+    let none = folder.join("nowhere");
+    assert_tells(
+        &refusal(&["train", "--device", "cpu", "--out", &out, "--data", &none]),
+        &["nowhere"],
+    );
+}
+
+#[test]
+fn a_loss_that_is_not_a_number() {
+    let _alone = alone();
+    let folder = Folder::new("nan");
+    let out = folder.join("run");
+    let args = [
+        "--device",
+        "cpu",
+        "--listen",
+        "127.0.0.1:0",
+        "optimizer=sgd",
+        "lr=1e30",
+        "rounds=50",
+    ];
+    let text = refusal(&[&["train", "--out", &out, "train=500", "test=100"], &args[..]].concat());
+    assert_tells(&text, &["not finite", "lr"]);
+    // What was committed is there.
+    let report = inspect(&out);
+    assert_eq!(report["audit"]["sound"], true);
+    assert!(report["rounds"].as_u64() > Some(0), "{report}");
+}
+
+#[test]
+fn a_full_disk_at_a_checkpoint() {
+    let _alone = alone();
+    let folder = Folder::new("full");
+    let disk = folder.0.join("disk");
+    std::fs::create_dir_all(&disk).expect("a folder");
+    let path = disk.display().to_string();
+    let mount = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=3m", "tmpfs", &path])
+        .output();
+    if !mount.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: mounting a small file system needs root");
+        return;
+    }
+    let out = disk.join("run").display().to_string();
+    let args = [
+        "train",
+        "--device",
+        "cpu",
+        "--out",
+        &out,
+        "--listen",
+        "127.0.0.1:0",
+        "rounds=100000",
+    ];
+    let text = refusal(
+        &[
+            &args[..],
+            &["checkpoint_every=20", "keep=9", "train=500", "test=100"],
+        ]
+        .concat(),
+    );
+    let report = run(&["inspect", &out, "--json"]);
+    let unmount = std::process::Command::new("umount").args(["-l", &path]).status();
+    assert!(unmount.is_ok_and(|status| status.success()));
+    assert_tells(&text, &["full"]);
+    let report = String::from_utf8_lossy(&report.stdout).into_owned();
+    assert!(report.contains("\"sound\":true"), "{report}");
+}
+
+#[test]
+fn a_run_whose_data_is_not_here() {
+    let _alone = alone();
+    let folder = Folder::new("elsewhere");
+    let Some(data) = data("mnist") else { return };
+    // A copy that goes away after the start, as if it were on another machine.
+    let copy = folder.0.join("copy");
+    std::fs::create_dir_all(&copy).expect("a folder");
+    for file in std::fs::read_dir(data).expect("readable") {
+        let file = file.expect("an entry").path();
+        std::fs::copy(&file, copy.join(file.file_name().expect("a name"))).expect("copied");
+    }
+    let path = copy.display().to_string();
+    let args = ["train", "--device", "cpu", "--data", &path, "rounds=1000000"];
+    let mut first = Node::start("first", folder.join("first"), &args);
+    let ticket = first.ticket();
+    std::fs::remove_dir_all(&copy).expect("removed");
+    assert_tells(&join(&folder, &ticket), &["--data"]);
+    // Other data at that place.
+    let text = refusal(&[
+        "join",
+        &ticket,
+        "--device",
+        "cpu",
+        "--out",
+        &folder.join("other"),
+        "--data",
+        &folder.join("first"),
+    ]);
+    assert!(!text.is_empty());
+    first.rounds(3);
+}
