@@ -134,6 +134,10 @@ impl World {
         self.stats.retried += u64::from(commit.record.attempt > 0);
         self.check_pace(i, &commit);
         self.nodes[i].commits += 1;
+        if self.nodes[i].commits % 3 == 1 && self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart) {
+            let peer = self.nodes[i].peer.as_ref().filter(|p| p.digest() == commit.digest);
+            self.nodes[i].saved = peer.map(|p| (p.state().clone(), p.head().clone()));
+        }
         self.nodes[i].last_commit_at = self.now;
     }
 
@@ -279,17 +283,26 @@ impl World {
 
     /// Once the faults have ended the run must come to its end, with everybody on board.
     pub(super) fn check_progress(&mut self) {
-        let Some(healed_at) = self.healed_at.filter(|_| self.is_fair()) else {
-            return;
-        };
+        let Some(healed_at) = self.healed_at else { return };
+        let alive = || self.nodes.iter().filter_map(|n| n.peer.as_ref());
+        // The last that held a whole state may have left while the others were on their way back.
+        let whole = |p: &Peer| stands(p).is_some() || p.whole_standing().is_some();
+        self.hopeless |= self.starting == 0 && alive().count() > 0 && !alive().any(|p| whole(p));
         let round_us = self.longest_round_us();
         let rounds = self.plan.manifest.target as f64 / f64::from(self.plan.manifest.batch) + 10.0;
         let bound = healed_at + (rounds * round_us) as u64 + 2 * PATIENCE_US;
         if self.now > bound {
+            if !self.is_fair() {
+                self.hopeless = true;
+                return;
+            }
             return self.fail(format!(
                 "not finished so long after the faults: {}",
                 self.situation()
             ));
+        }
+        if !self.is_fair() {
+            return;
         }
         let patience = PATIENCE_US + (10.0 * round_us) as u64;
         for node in &self.nodes {

@@ -6,13 +6,15 @@ use super::device;
 use super::plan::{MOST_PEERS, PeerPlan};
 use super::trace::{self, tell};
 use super::world::{What, World};
-use crate::config::Settings;
-use crate::id::{Contact, Digest, PeerId, Round};
+use crate::config::{Manifest, Settings};
+use crate::id::{Digest, PeerId, Round};
+use crate::ledger::Head;
 use crate::peer::{Event, Exit, Input, Output, Peer, Phase};
 use crate::state::State;
 use crate::time::Time;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Most outputs of one input.
 const MOST_OUTPUTS: usize = 2_000;
@@ -55,6 +57,10 @@ pub(super) struct Node {
     pub sponsor: Option<usize>,
     pub speed: f64,
     pub clock: u64,
+    /// How many times it has begun: what an earlier life asked for is of no use to a later one.
+    pub life: u32,
+    /// Its last checkpoint.
+    pub saved: Option<(State, Head)>,
     pub freeze_version: u32,
     pub inbox: VecDeque<Input>,
     pub timer_at: Option<u64>,
@@ -89,60 +95,17 @@ impl Node {
 
 impl World {
     pub(super) fn start(&mut self, plan: PeerPlan) {
-        self.starting -= 1;
         let i = self.nodes.len();
         let mut bytes = [0u8; 32];
         for part in bytes.chunks_exact_mut(8) {
             part.copy_from_slice(&self.work.next().to_le_bytes());
         }
         let id = PeerId(bytes);
-        let contact = Contact(if plan.dialable {
-            vec![format!("sim:{i}")]
-        } else {
-            Vec::new()
-        });
-        let clock = self.work.below(1 << 40);
-        let now = Time(self.now + clock);
-        let settings = Settings {
-            me: id,
-            contact,
-            bug: self.bug,
-        };
-        let sponsor = if i == 0 { None } else { self.sponsor() };
-        let peer = match sponsor {
-            Some(s) => {
-                let contact = Contact(vec![format!("sim:{s}")]);
-                Peer::join(self.manifest.clone(), settings, self.nodes[s].id, &contact, now)
-            }
-            None if i == 0 => {
-                let params = device::initial(self.manifest.layout.len, self.manifest.seed);
-                let state = State::new(params, &self.manifest);
-                Peer::found(self.manifest.clone(), settings, state, now)
-            }
-            // All are gone: there is nothing to join.
-            None => return,
-        };
-        if i == 0 {
-            self.ledger.found(peer.head(), peer.state());
-        }
-        let name = format!("p{i}");
-        match sponsor {
-            Some(s) => {
-                self.stats.joins += 1;
-                tell!(
-                    self,
-                    "{name} ({id}) joins by {}, {}",
-                    self.nodes[s].name,
-                    trace::peer_plan(&plan)
-                );
-            }
-            None => tell!(self, "{name} ({id}) founds the run, {}", trace::peer_plan(&plan)),
-        }
         self.by_id.insert(id, i);
         self.nodes.push(Node {
             id,
-            name,
-            peer: Some(Box::new(peer)),
+            name: format!("p{i}"),
+            peer: None,
             exit: None,
             dialable: plan.dialable,
             frozen: false,
@@ -155,17 +118,81 @@ impl World {
             was_member: false,
             commits: 0,
             last_commit_at: self.now,
-            sponsor,
+            sponsor: None,
             speed: plan.speed,
-            clock,
+            clock: 0,
+            life: 0,
+            saved: None,
             freeze_version: 0,
             inbox: VecDeque::new(),
             timer_at: None,
             busy_until: 0,
             stuck: 0,
         });
+        if i > 0 {
+            return self.revive(i, false);
+        }
+        self.starting -= 1;
+        let (manifest, settings, now) = self.birth(i);
+        let params = device::initial(manifest.layout.len, manifest.seed);
+        let state = State::new(params, &manifest);
+        let peer = Peer::found(manifest, settings, state, now);
+        self.ledger.found(peer.head(), peer.state());
+        tell!(self, "p0 ({id}) founds the run, {}", trace::peer_plan(&plan));
+        self.begin(i, peer);
+    }
+
+    /// A peer begins, or begins again under its old name: from its checkpoint if it may and has one, else
+    /// by joining. If there is nothing to join it does not.
+    pub(super) fn revive(&mut self, i: usize, resumes: bool) {
+        self.starting -= 1;
+        let saved = self.nodes[i].saved.clone().filter(|_| resumes);
+        let sponsor = self.sponsor().filter(|_| saved.is_none());
+        let (manifest, settings, now) = self.birth(i);
+        let name = &self.nodes[i].name;
+        let peer = match (saved, sponsor) {
+            (Some((state, head)), _) => {
+                tell!(self, "{name} begins again at round {}", head.round);
+                Peer::resume(manifest, settings, state, head, now)
+            }
+            (None, Some(s)) => {
+                self.stats.joins += 1;
+                tell!(self, "{name} ({}) joins by {}", self.nodes[i].id, self.nodes[s].name);
+                let contact = self.contact(s);
+                Peer::join(manifest, settings, self.nodes[s].id, &contact, now)
+            }
+            (None, None) => return,
+        };
+        self.nodes[i].sponsor = sponsor;
+        self.begin(i, peer);
+    }
+
+    /// What a peer is born with; its clock starts anywhere.
+    fn birth(&mut self, i: usize) -> (Arc<Manifest>, Settings, Time) {
+        self.nodes[i].clock = self.work.below(1 << 40);
+        let settings = Settings {
+            me: self.nodes[i].id,
+            contact: self.contact(i),
+            bug: self.bug,
+        };
+        (self.manifest.clone(), settings, Time(self.now + self.nodes[i].clock))
+    }
+
+    fn begin(&mut self, i: usize, peer: Peer) {
+        let node = &mut self.nodes[i];
+        node.peer = Some(Box::new(peer));
+        node.life += 1;
+        node.frozen = false;
+        node.flipped = false;
+        node.stands = None;
+        node.was_member = false;
+        node.commits = 0;
+        node.last_commit_at = self.now;
+        node.timer_at = None;
+        node.busy_until = 0;
+        let life = node.life;
         let warm = self.now + self.work.between(1_000, 500_000);
-        self.schedule(warm, What::Warm { node: i });
+        self.schedule(warm, What::Warm { node: i, life });
         self.drain(i, Duty::None);
     }
 
@@ -369,6 +396,7 @@ impl World {
         self.schedule(
             done,
             What::Computed {
+                life: self.nodes[i].life,
                 node: i,
                 round,
                 gradient,

@@ -12,6 +12,8 @@ use std::fmt;
 pub enum Kind {
     /// A peer is gone for good.
     Crash,
+    /// A peer is gone and begins again under its old name, by joining or from its checkpoint.
+    Restart,
     /// A peer is gone in the middle of the messages with which it reacts to something.
     CrashMidway,
     /// A peer does nothing for a while; what comes to it waits.
@@ -40,8 +42,9 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Crash,
+        Self::Restart,
         Self::CrashMidway,
         Self::Freeze,
         Self::Cut,
@@ -76,6 +79,7 @@ impl World {
                 tell!(self, "FAULT {} crashes", self.nodes[i].name);
                 self.crash(i);
             }),
+            Kind::Restart => self.restart(),
             Kind::CrashMidway => self.mortal().map(|i| {
                 let at_commit = self.chaos.chance(0.7);
                 tell!(self, "FAULT {} will crash midway", self.nodes[i].name);
@@ -259,6 +263,16 @@ impl World {
         Some(())
     }
 
+    fn restart(&mut self) -> Option<()> {
+        let i = self.mortal()?;
+        let (at, resumes) = (self.now + self.while_us(), self.chaos.chance(0.4));
+        tell!(self, "FAULT {} crashes, to begin again at {:.3} s", self.nodes[i].name, at as f64 / 1e6);
+        self.crash(i);
+        self.starting += 1;
+        self.schedule(at, What::Restart { node: i, resumes });
+        Some(())
+    }
+
     fn flip(&mut self) -> Option<()> {
         let i = self.any(|n| n.is_member() && n.view_len() >= 3)?;
         let len = self.plan.manifest.layout.len;
@@ -280,6 +294,7 @@ impl World {
         let quick = self.chaos.chance(0.5);
         let loses = self.chaos.chance(0.5);
         for other in (0..self.nodes.len()).filter(|j| *j != i) {
+            self.net.set_up(i, other, false);
             if !self.net.is_up(other, i) {
                 continue;
             }

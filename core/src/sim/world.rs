@@ -28,6 +28,10 @@ pub(super) enum What {
     Start {
         plan: PeerPlan,
     },
+    Restart {
+        node: usize,
+        resumes: bool,
+    },
     Deliver {
         from: usize,
         to: usize,
@@ -39,6 +43,7 @@ pub(super) enum What {
     },
     Computed {
         node: usize,
+        life: u32,
         round: Round,
         gradient: Vec<f32>,
         weight: u32,
@@ -47,6 +52,7 @@ pub(super) enum What {
     },
     Warm {
         node: usize,
+        life: u32,
     },
     Dialled {
         from: usize,
@@ -126,7 +132,8 @@ pub struct World {
     pub(super) healed: bool,
     /// When the faults ended there were peers that could not find each other.
     pub(super) apart: bool,
-    /// There are fewer peers than the run asks for, and none that more could join.
+    /// Nobody holds a whole state, there are fewer peers than the run asks for and none that more could join, or
+    /// nothing more is demanded.
     pub(super) hopeless: bool,
     pub(super) stats: Stats,
     pub(super) failure: Option<String>,
@@ -284,6 +291,7 @@ impl World {
     fn happen(&mut self, what: What) {
         match what {
             What::Start { plan } => self.start(plan),
+            What::Restart { node, resumes } => self.revive(node, resumes),
             What::Deliver {
                 from,
                 to,
@@ -293,12 +301,16 @@ impl World {
             What::Timer { node } => self.on_timer(node),
             What::Computed {
                 node,
+                life,
                 round,
                 gradient,
                 weight,
                 loss,
                 took,
             } => {
+                if self.nodes[node].life != life {
+                    return;
+                }
                 let compute = Duration::from_micros(took);
                 self.give(
                     node,
@@ -311,7 +323,10 @@ impl World {
                     },
                 );
             }
-            What::Warm { node } => {
+            What::Warm { node, life } => {
+                if self.nodes[node].life != life {
+                    return;
+                }
                 let speed = (self.nodes[node].speed * 1000.0) as u64;
                 self.give(node, Input::Warm { speed: speed.max(1) });
             }
