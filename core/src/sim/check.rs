@@ -135,7 +135,10 @@ impl World {
         self.check_pace(i, &commit);
         self.nodes[i].commits += 1;
         if self.nodes[i].commits % 3 == 1 && self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart) {
-            let peer = self.nodes[i].peer.as_ref().filter(|p| p.digest() == commit.digest);
+            let peer = self.nodes[i]
+                .peer
+                .as_ref()
+                .filter(|p| p.digest() == commit.digest);
             self.nodes[i].saved = peer.map(|p| (p.state().clone(), p.head().clone()));
         }
         self.nodes[i].last_commit_at = self.now;

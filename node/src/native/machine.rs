@@ -1,5 +1,7 @@
 //! What the commands ask for, done on this machine: the seam between the command line and everything else.
 
+use super::failure;
+use super::kit;
 use super::participant;
 use crate::cli::node::{Adapter, Failure, Node, Plan, Sink, TaskInfo};
 use crate::cli::{eval, replay};
@@ -22,7 +24,7 @@ impl Machine {
 
     /// Waits for a participant's end. One thread serves links and protocol: more of them would only hand
     /// frames to each other.
-    fn block_on<F: Future<Output = Result<(), participant::Error>>>(
+    fn block_on<F: Future<Output = Result<(), failure::Error>>>(
         &self,
         participant: F,
     ) -> Result<(), Failure> {
@@ -62,7 +64,7 @@ impl Node for Machine {
     }
 
     fn plan(&self, options: &TrainOptions) -> Result<Plan, Failure> {
-        let (manifest, device) = participant::plan(options, &self.recipes)?;
+        let (manifest, device) = kit::plan(options, &self.recipes)?;
         Ok(Plan {
             device,
             parameters: manifest.layout.len as u64,
@@ -77,7 +79,7 @@ impl Node for Machine {
     }
 
     fn eval(&self, args: &eval::Args) -> Result<(u64, Eval), Failure> {
-        Ok(participant::evaluate(
+        Ok(kit::evaluate(
             &args.dir,
             args.data.as_deref(),
             &args.device,
@@ -87,7 +89,7 @@ impl Node for Machine {
 
     fn replay(&self, args: &replay::Args, progress: &mut dyn FnMut(&Progress)) -> Result<Report, Failure> {
         let data = args.data.as_deref();
-        participant::replay(
+        kit::replay(
             &args.dir,
             data,
             &args.device,
