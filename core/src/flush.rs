@@ -88,7 +88,9 @@ impl Peer {
     pub(crate) fn on_probe(&mut self, from: PeerId, view: ViewKey, nonce: u32) {
         let stranger = match &self.phase {
             Phase::Member(w) => view.round <= w.view.key.round && !w.view.contains(from),
-            Phase::Lingering { .. } => view.round <= self.head.round && self.last.as_ref().is_none_or(|l| l.view != view),
+            Phase::Lingering { .. } => {
+                view.round <= self.head.round && self.last.as_ref().is_none_or(|l| l.view != view)
+            }
             _ => false,
         };
         if stranger && !self.followers.contains_key(&from) {
@@ -512,7 +514,10 @@ impl Peer {
                     let ahead = known && standing.round == mine.round + 1;
                     if ahead && finished {
                         // It stays only to answer those who lack something of the last round.
-                        let ask = Message::Repair { view: w.view.key, missing: Vec::new() };
+                        let ask = Message::Repair {
+                            view: w.view.key,
+                            missing: Vec::new(),
+                        };
                         self.links.send(&mut self.out, from, Lane::Control, ask);
                     } else if !ahead {
                         self.outcast("another lineage counts more samples", Some(from));

@@ -137,7 +137,10 @@ impl World {
         // A damaged checkpoint is the business of who reads it.
         let saves = self.nodes[i].commits % 3 == 1 && !self.nodes[i].flipped;
         if saves && self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart) {
-            let peer = self.nodes[i].peer.as_ref().filter(|p| p.digest() == commit.digest);
+            let peer = self.nodes[i]
+                .peer
+                .as_ref()
+                .filter(|p| p.digest() == commit.digest);
             self.nodes[i].saved = peer.map(|p| (p.state().clone(), p.head().clone()));
         }
         self.nodes[i].last_commit_at = self.now;

@@ -157,7 +157,12 @@ impl World {
             }
             (None, Some(s)) => {
                 self.stats.joins += 1;
-                tell!(self, "{name} ({}) joins by {}", self.nodes[i].id, self.nodes[s].name);
+                tell!(
+                    self,
+                    "{name} ({}) joins by {}",
+                    self.nodes[i].id,
+                    self.nodes[s].name
+                );
                 let contact = self.contact(s);
                 Peer::join(manifest, settings, self.nodes[s].id, &contact, now)
             }
@@ -175,7 +180,11 @@ impl World {
             contact: self.contact(i),
             bug: self.bug,
         };
-        (self.manifest.clone(), settings, Time(self.now + self.nodes[i].clock))
+        (
+            self.manifest.clone(),
+            settings,
+            Time(self.now + self.nodes[i].clock),
+        )
     }
 
     fn begin(&mut self, i: usize, peer: Peer) {

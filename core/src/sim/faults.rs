@@ -266,7 +266,12 @@ impl World {
     fn restart(&mut self) -> Option<()> {
         let i = self.mortal()?;
         let (at, resumes) = (self.now + self.while_us(), self.chaos.chance(0.4));
-        tell!(self, "FAULT {} crashes, to begin again at {:.3} s", self.nodes[i].name, at as f64 / 1e6);
+        tell!(
+            self,
+            "FAULT {} crashes, to begin again at {:.3} s",
+            self.nodes[i].name,
+            at as f64 / 1e6
+        );
         self.crash(i);
         self.starting += 1;
         self.schedule(at, What::Restart { node: i, resumes });
