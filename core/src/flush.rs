@@ -88,7 +88,9 @@ impl Peer {
     pub(crate) fn on_probe(&mut self, from: PeerId, view: ViewKey, nonce: u32) {
         let stranger = match &self.phase {
             Phase::Member(w) => view.round <= w.view.key.round && !w.view.contains(from),
-            Phase::Lingering { .. } => view.round <= self.head.round,
+            Phase::Lingering { .. } => {
+                view.round <= self.head.round && self.last.as_ref().is_none_or(|l| l.view != view)
+            }
             _ => false,
         };
         if stranger && !self.followers.contains_key(&from) {
@@ -504,13 +506,20 @@ impl Peer {
                 self.linger();
             }
             Phase::Joining(_) => self.on_candidate(from, member),
-            Phase::Member(w) if member && !finished => {
+            Phase::Member(w) if member => {
                 let known = w.view.contains(from);
                 let stuck = w.is_null(&self.manifest) && standing == mine;
                 if standing.beats(&mine) && standing.chain != mine.chain {
                     // Frames of a member that is one round ahead are no other lineage.
                     let ahead = known && standing.round == mine.round + 1;
-                    if !ahead {
+                    if ahead && finished {
+                        // It stays only to answer those who lack something of the last round.
+                        let ask = Message::Repair {
+                            view: w.view.key,
+                            missing: Vec::new(),
+                        };
+                        self.links.send(&mut self.out, from, Lane::Control, ask);
+                    } else if !ahead {
                         self.outcast("another lineage counts more samples", Some(from));
                     }
                 } else if !known && stuck && from < self.settings.me {

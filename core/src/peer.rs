@@ -267,8 +267,13 @@ impl Peer {
 
     /// Goes on with a run from a checkpoint, as its only member so far.
     pub fn resume(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
+        let others = head.members.clone();
         let head = head.continued_by(lone_member(&settings));
         let mut peer = Self::new(manifest, settings, state, head, now);
+        for member in others {
+            // They may go on too: whoever has counted less joins the other again.
+            peer.links.want(member.peer, &member.contact, now);
+        }
         peer.enter_round();
         peer
     }

@@ -134,7 +134,9 @@ impl World {
         self.stats.retried += u64::from(commit.record.attempt > 0);
         self.check_pace(i, &commit);
         self.nodes[i].commits += 1;
-        if self.nodes[i].commits % 3 == 1 && self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart) {
+        // A damaged checkpoint is the business of who reads it.
+        let saves = self.nodes[i].commits % 3 == 1 && !self.nodes[i].flipped;
+        if saves && self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart) {
             let peer = self.nodes[i]
                 .peer
                 .as_ref()

@@ -29,6 +29,8 @@ enum Sample {
 /// One point of a lineage.
 struct Point {
     head: Head,
+    /// The lineage that a lone peer went on from to here.
+    parent: Option<Digest>,
     /// All states that peers hold here, with the digest of the one before each. More than one only after
     /// a bit has flipped.
     states: Vec<Held>,
@@ -92,6 +94,7 @@ impl Ledger {
             head.chain,
             Point {
                 head: head.clone(),
+                parent: None,
                 states,
                 samples,
                 sums: None,
@@ -186,6 +189,7 @@ impl Ledger {
                 chain,
                 Point {
                     head,
+                    parent: None,
                     states: Vec::new(),
                     samples,
                     sums,
@@ -338,6 +342,7 @@ impl Ledger {
             .collect();
         let point = Point {
             head,
+            parent: Some(from.head.chain),
             states,
             samples: from.samples.clone(),
             sums: None,
@@ -356,8 +361,19 @@ impl Ledger {
     pub fn stand(&mut self, node: &Node, peer: &Peer) -> Result<(), String> {
         let (head, digest) = (peer.head(), peer.digest());
         self.go_on_alone(peer, head.chain)?;
+        let parent = self.points[&head.chain].parent;
+        let before = parent.and_then(|p| self.points[&p].states.iter().find(|s| s.digest == digest));
+        let before = before.map(|s| s.state.clone());
         let point = self.points.get_mut(&head.chain).expect("just looked up");
-        if node.flipped && point.states.iter().all(|s| s.digest != digest) {
+        let new = point.states.iter().all(|s| s.digest != digest);
+        if let Some(state) = before.filter(|_| new) {
+            // Since it last went on from there the others' state has been damaged.
+            point.states.push(Held {
+                before: digest,
+                digest,
+                state,
+            });
+        } else if node.flipped && point.states.iter().all(|s| s.digest != digest) {
             // A lone peer that has noticed the damage has nothing else to go on from.
             point.states.push(Held {
                 before: digest,

@@ -131,7 +131,9 @@ impl Scribe {
 
     fn push(&self, job: Job) {
         // A scribe that failed has said so; the loop is on its way out.
-        let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
+        if let Some(jobs) = &self.jobs {
+            let _ = jobs.send(job);
+        }
     }
 }
 
