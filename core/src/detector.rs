@@ -151,7 +151,9 @@ mod tests {
     fn a_steady_member_that_turns_ten_times_slower_is_too_slow() {
         let mut d = Detector::default();
         let peer = PeerId([1; 32]);
-        assert_eq!(d.compute(peer, 10, 20_000), Duration::from_millis(1500));
+        // At first its declared 20 samples per second count threefold, and never less than the first grace.
+        assert_eq!(d.compute(peer, 1000, 20_000), Duration::from_secs(150));
+        assert_eq!(d.compute(peer, 10, 20_000), FIRST);
         for _ in 0..50 {
             d.saw_compute(peer, Duration::from_secs(5), 100);
         }
