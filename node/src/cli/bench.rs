@@ -85,8 +85,8 @@ pub struct Allreduce {
     /// Rounds to measure.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub rounds: u64,
-    /// Be one member of several hosts: listen here, print a ticket, wait for the others.
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "join")]
+    /// Be one member of several hosts: listen here and, without --join, print a ticket and wait for the others.
+    #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
     /// Be one member of several hosts: join with the ticket that the first has printed. All else is as said there.
     #[arg(long, value_name = "TICKET")]
@@ -175,15 +175,21 @@ fn run_allreduce(args: &Allreduce) -> Result<(), Error> {
         rounds: args.rounds,
         rate_bits_per_s: args.rate_mbit.map(|mbit| mbit * 1e6),
     };
-    let (role, listen) = match (&args.listen, &args.join) {
+    let (role, listen) = match (&args.join, &args.listen) {
         (None, None) => {
             let report = allreduce::on_this_machine(&options).map_err(Error::of)?;
             return print(&report, allreduce_table, args.vector.json);
         }
-        (Some(listen), _) => (allreduce::founder(&options), listen.clone()),
-        (None, Some(ticket)) => (peer::Role::Join(ticket.clone()), "[::]:0".into()),
+        (None, Some(listen)) => (allreduce::founder(&options), listen.clone()),
+        (Some(ticket), listen) => {
+            let any = || "[::]:0".to_owned();
+            (
+                peer::Role::Join(ticket.clone()),
+                listen.clone().unwrap_or_else(any),
+            )
+        }
     };
-    let founds = args.listen.is_some();
+    let founds = args.join.is_none();
     // Nobody tells this one to leave: it stays until all rounds are done.
     let (_stay, leave) = unbounded_channel();
     let rate = options.rate_bits_per_s;
