@@ -72,6 +72,7 @@ pub enum Command {
 
 /// The whole program: reads the process's arguments, does what they say, and returns its exit code.
 pub fn main(node: &dyn Node) -> ExitCode {
+    quiet_mesa();
     let done = match parse(std::env::args_os()) {
         Ok(cli) => run(cli, node),
         Err(error) if !error.use_stderr() => {
@@ -90,6 +91,14 @@ pub fn main(node: &dyn Node) -> ExitCode {
             eprintln!("{}", error.render(terminal::size().0.min(100)));
             ExitCode::from(error.code())
         }
+    }
+}
+
+/// Mesa's drivers complain on standard error where this variable is missing, though nothing here needs it.
+fn quiet_mesa() {
+    if cfg!(target_os = "linux") && std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+        // SAFETY: the first thing that the program does; there is no other thread yet that could read the environment.
+        unsafe { std::env::set_var("XDG_RUNTIME_DIR", std::env::temp_dir()) };
     }
 }
 
