@@ -170,7 +170,7 @@ impl Peer {
         let have = have.filter(|_| !join.damaged);
         let next = via.filter(|v| self.links.is_up(*v));
         let next = next.or_else(|| self.links.reachable().find(|p| !join.refused.contains_key(p)));
-        join.sponsor = next;
+        let former = std::mem::replace(&mut join.sponsor, next).filter(|former| Some(*former) != next);
         join.following = false;
         // What is asked for now goes on from what is held now.
         join.told = None;
@@ -178,6 +178,11 @@ impl Peer {
         join.heard_at = self.now;
         join.asked_at = self.now;
         join.asked_alive = false;
+        if let Some(former) = former {
+            // Else it would be admitted there, and waited for.
+            let ready = Message::Ready { speed: None };
+            self.links.send(&mut self.out, former, Lane::Control, ready);
+        }
         if let Some(sponsor) = next {
             let contact = self.settings.contact.clone();
             self.links.send(
@@ -755,7 +760,6 @@ impl Peer {
             }
             Some(sponsor) => {
                 join.refused.insert(sponsor, None);
-                join.sponsor = None;
                 self.detector.missed_answer();
                 let other = self.links.reachable().find(|p| *p != sponsor);
                 match other {

@@ -124,12 +124,10 @@ impl Links {
         self.peers.get(&peer).is_some_and(|e| e.up)
     }
 
-    /// Whether there is or may again be a link.
+    /// Whether it is known where to dial a peer.
     #[cfg(feature = "sim")]
-    pub fn may_reach(&self, peer: PeerId) -> bool {
-        self.peers
-            .get(&peer)
-            .is_some_and(|e| e.up || !e.contact.0.is_empty())
+    pub fn may_dial(&self, peer: PeerId) -> bool {
+        self.peers.get(&peer).is_some_and(|e| !e.contact.0.is_empty())
     }
 
     /// All peers with a direct link.

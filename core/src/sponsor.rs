@@ -180,8 +180,12 @@ impl Peer {
 
     /// A follower has caught up, or not any more.
     pub(crate) fn on_ready(&mut self, from: PeerId, speed: Option<u64>) {
+        let Some(speed) = speed else {
+            self.followers.remove(&from);
+            return;
+        };
         if let Some(f) = self.followers.get_mut(&from) {
-            f.ready = speed.map(|s| s.max(1));
+            f.ready = Some(speed.max(1));
             self.start_if_ready();
         }
     }

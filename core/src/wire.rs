@@ -189,7 +189,7 @@ pub enum Message {
         /// The round.
         round: Round,
     },
-    /// A follower has caught up and may become a member (or, `None`: not any more).
+    /// A follower has caught up and may become a member (or, `None`: it follows somebody else now).
     Ready {
         /// Its speed in samples per 1,000 seconds, and the round it holds.
         speed: Option<u64>,
