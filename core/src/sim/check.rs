@@ -259,14 +259,15 @@ impl World {
             .collect();
         let knows = |a: usize, b: usize| {
             let id = self.nodes[b].id;
-            self.nodes[a].peer.as_ref().is_some_and(|p| p.links.may_reach(id))
+            let may_dial = self.nodes[b].dialable;
+            may_dial && self.nodes[a].peer.as_ref().is_some_and(|p| p.links.may_dial(id))
         };
         let mut met: Vec<usize> = alive.first().copied().into_iter().collect();
         let mut next = 0;
         while let Some(&a) = met.get(next) {
             next += 1;
             for &b in &alive {
-                if !met.contains(&b) && (knows(a, b) || knows(b, a)) {
+                if !met.contains(&b) && (knows(a, b) || knows(b, a) || self.net.is_linked(a, b)) {
                     met.push(b);
                 }
             }

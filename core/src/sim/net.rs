@@ -96,6 +96,11 @@ impl Net {
         std::mem::replace(&mut self.link(end, other).up[usize::from(end > other)], up) != up
     }
 
+    /// Whether both ends have a connection.
+    pub fn is_linked(&self, a: usize, b: usize) -> bool {
+        self.links[a.min(b) * MOST_PEERS + a.max(b)].up == [true; 2]
+    }
+
     /// Whether frames pass in both directions.
     pub fn is_open(&mut self, a: usize, b: usize) -> bool {
         self.link(a, b).ways.iter().all(|way| way.blocked == 0)
