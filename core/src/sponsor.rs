@@ -181,7 +181,10 @@ impl Peer {
     /// A follower has caught up, or not any more.
     pub(crate) fn on_ready(&mut self, from: PeerId, speed: Option<u64>) {
         let Some(speed) = speed else {
-            self.followers.remove(&from);
+            if self.followers.remove(&from).is_some() {
+                // Perhaps what it was given did not fit together.
+                self.examine_state();
+            }
             return;
         };
         if let Some(f) = self.followers.get_mut(&from) {
