@@ -18,8 +18,8 @@ pub struct Recipe {
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
-    /// Its settings with their default values.
-    pub defaults: fn() -> Map<String, Value>,
+    /// Its settings with their default values: an object, or null if it has none.
+    pub defaults: fn() -> Value,
     /// Loads it: settings as JSON text, and the path of the data, if the user gave one.
     pub load: fn(&str, Option<&Path>) -> Result<Loaded, TaskError>,
 }
@@ -48,12 +48,31 @@ impl Recipe {
         Self {
             name: T::NAME,
             about: T::ABOUT,
-            defaults: || match serde_json::from_str(&config_to_json(&T::Config::default())) {
-                Ok(Value::Object(fields)) => fields,
-                _ => Map::new(),
-            },
+            defaults: || serde_json::from_str(&config_to_json(&T::Config::default())).unwrap_or_default(),
             load: load::<T>,
         }
+    }
+}
+
+impl Recipe {
+    /// Its settings by name; none if it has none.
+    pub fn settings(&self) -> Map<String, Value> {
+        match (self.defaults)() {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        }
+    }
+
+    /// The default settings with some of them changed, as JSON text.
+    pub fn config(&self, changes: &Map<String, Value>) -> String {
+        let mut config = (self.defaults)();
+        match &mut config {
+            Value::Object(fields) => fields.extend(changes.clone()),
+            // It has no settings: what was asked for is for the task to refuse.
+            _ if !changes.is_empty() => config = Value::Object(changes.clone()),
+            _ => {}
+        }
+        config.to_string()
     }
 }
 
@@ -73,4 +92,31 @@ fn load<T: Task>(config: &str, data: Option<&Path>) -> Result<Loaded, TaskError>
             })
         }),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn recipe(defaults: fn() -> Value) -> Recipe {
+        let load = |_: &str, _: Option<&Path>| Err("not loaded here".into());
+        Recipe {
+            name: "test",
+            about: "",
+            defaults,
+            load,
+        }
+    }
+
+    #[test]
+    fn a_task_without_settings_is_given_none() {
+        let none = recipe(|| Value::Null);
+        assert_eq!(none.config(&Map::new()), "null");
+        assert!(none.settings().is_empty());
+        let some = recipe(|| json!({"width": 4, "depth": 2}));
+        let changes = Map::from_iter([("depth".to_owned(), json!(3))]);
+        assert_eq!(some.config(&changes), r#"{"depth":3,"width":4}"#);
+        assert_eq!(some.settings().len(), 2);
+    }
 }

@@ -149,12 +149,7 @@ fn find<'a>(recipes: &'a [Recipe], name: &str) -> Result<&'a Recipe, Error> {
 /// A new run's manifest, and what computes.
 pub(super) fn prepare(run: &NewRun, local: &Local, recipes: &[Recipe]) -> Result<(Kit, Manifest), Error> {
     let recipe = find(recipes, &run.task)?;
-    let mut config = (recipe.defaults)();
-    config.extend(run.task_config.clone());
-    let loaded = (recipe.load)(
-        &serde_json::Value::Object(config).to_string(),
-        local.data.as_deref(),
-    )?;
+    let loaded = (recipe.load)(&recipe.config(&run.task_config), local.data.as_deref())?;
     let kit = Kit::new(&loaded, &local.device, run.seed, run.micro_batch)?;
     let target = match run.length {
         Length::Epochs(n) => n.saturating_mul(loaded.samples),

@@ -40,7 +40,7 @@ impl Node for Machine {
         let info = |recipe: &Recipe| TaskInfo {
             name: recipe.name.to_owned(),
             about: recipe.about.to_owned(),
-            config: (recipe.defaults)(),
+            config: recipe.settings(),
         };
         self.recipes.iter().map(info).collect()
     }
