@@ -136,7 +136,7 @@ impl Progress {
             lines.push(String::new());
             lines.push(format!(
                 "    {}",
-                style.paint(Color::Bold, &format!("annulus join {}", ready.ticket))
+                style.paint(Color::Bold, &format!("{} join {}", program(), ready.ticket))
             ));
             lines.push(String::new());
         }
@@ -338,6 +338,13 @@ pub fn bar(share: f64, width: usize) -> String {
     format!("▕{text}▏")
 }
 
+/// What this program is called here: a model of one's own makes a program of another name.
+fn program() -> String {
+    let path = std::env::args_os().next().map(std::path::PathBuf::from);
+    let name = path.and_then(|path| Some(path.file_stem()?.to_string_lossy().into_owned()));
+    name.unwrap_or_else(|| "annulus".into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -513,7 +520,7 @@ mod tests {
     #[test]
     fn the_founder_shows_how_to_join() {
         let text = |role| Progress::new(role).take(&ready(), 0.0, PLAIN).join("\n");
-        assert!(text(Role::Founder).contains("\n    annulus join TICKET\n"));
+        assert!(text(Role::Founder).contains(" join TICKET\n"));
         assert!(!text(Role::Newcomer).contains("join"));
         assert!(text(Role::Newcomer).contains("digits, 101,770 parameters"));
     }
