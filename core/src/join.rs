@@ -754,6 +754,14 @@ impl Peer {
         match join.sponsor {
             Some(sponsor) if join.following && !join.asked_alive => {
                 join.asked_alive = true;
+                // A block that is ahead of a sponsor that does not move is of another lineage.
+                let here = self.head.round;
+                for block in &mut join.blocks {
+                    if matches!(block, Block::Held { round, .. } if *round > here) {
+                        *block = Block::Missing;
+                        join.sponsor_only = true;
+                    }
+                }
                 let probe = Message::Probe { view: next, nonce: 0 };
                 self.links.send(&mut self.out, sponsor, Lane::Control, probe);
                 self.fetch();
