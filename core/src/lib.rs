@@ -8,7 +8,7 @@
 //!
 //! Read in this order: [`peer`] (all that a driver sees), [`ledger`] (what a round records and what
 //! follows from it), `round` (a member's way through a round), [`reduce`] and [`schedule`] (the
-//! all-reduce), `flush` (agreement after a failure), `join` and `sponsor` (how newcomers catch up),
+//! all-reduce), `flush` (agreement after a failure), `join`, `catchup` and `sponsor` (how newcomers come in),
 //! [`wire`] (the messages).
 //!
 //! | word | meaning |
@@ -22,6 +22,7 @@
 //! | sponsor | the member that a newcomer follows |
 //! | hole | samples that were handed out and not counted: they are handed out again first |
 
+mod catchup;
 pub mod codec;
 pub mod config;
 pub mod detector;
