@@ -8,7 +8,8 @@
 //! halves too, and every NaN is 0x7e00; they have no say in `k`.
 //!
 //! The conversions are integer operations and one `f32` addition that does the rounding: the same bits everywhere, and
-//! loops without branches that the compiler turns into vectors, also where the target knows no half precision.
+//! loops without branches that the compiler turns into vectors, also where the target knows no half precision. Processors
+//! with instructions for it use those, to the same bits.
 
 use super::CodecError;
 
@@ -42,11 +43,12 @@ pub(super) fn encode(values: &[f32], out: &mut Vec<u8>) {
     let halves = out[start..].as_chunks_mut::<2>().0;
     let scale = Scale::power_of_two(-i32::from(k));
     if all < INFINITY && k < *EXPONENTS.end() {
-        wide(|| {
-            for (half, x) in halves.iter_mut().zip(values) {
-                *half = finite_to_half(scale.apply(*x)).to_le_bytes();
-            }
-        });
+        #[cfg(target_arch = "x86_64")]
+        if hardware::is_there() {
+            // SAFETY: the processor has what is needed, as was just found out.
+            return unsafe { hardware::encode_finite(scale, values, halves) };
+        }
+        encode_finite(scale, values, halves);
     } else {
         for (half, x) in halves.iter_mut().zip(values) {
             *half = any_to_half(scale.apply(*x)).to_le_bytes();
@@ -56,22 +58,51 @@ pub(super) fn encode(values: &[f32], out: &mut Vec<u8>) {
 
 pub(super) fn decode(bytes: &[u8], out: &mut [f32]) -> Result<(), CodecError> {
     let (scale, halves) = open(bytes)?;
-    wide(|| {
-        for (out, half) in out.iter_mut().zip(halves) {
-            *out = scale.apply(from_half(u16::from_le_bytes(*half)));
-        }
-    });
+    #[cfg(target_arch = "x86_64")]
+    if hardware::is_there() {
+        // SAFETY: the processor has what is needed, as was just found out.
+        unsafe { hardware::decode(scale, halves, out) };
+        return Ok(());
+    }
+    decode_halves(scale, halves, out);
     Ok(())
 }
 
 pub(super) fn decode_add(bytes: &[u8], addend: &[f32], out: &mut [f32]) -> Result<(), CodecError> {
     let (scale, halves) = open(bytes)?;
+    #[cfg(target_arch = "x86_64")]
+    if hardware::is_there() {
+        // SAFETY: the processor has what is needed, as was just found out.
+        unsafe { hardware::decode_add(scale, halves, addend, out) };
+        return Ok(());
+    }
+    decode_add_halves(scale, halves, addend, out);
+    Ok(())
+}
+
+/// Encodes values that are below 2^15 in magnitude once scaled.
+fn encode_finite(scale: Scale, values: &[f32], halves: &mut [[u8; 2]]) {
+    wide(|| {
+        for (half, x) in halves.iter_mut().zip(values) {
+            *half = finite_to_half(scale.apply(*x)).to_le_bytes();
+        }
+    });
+}
+
+fn decode_halves(scale: Scale, halves: &[[u8; 2]], out: &mut [f32]) {
+    wide(|| {
+        for (out, half) in out.iter_mut().zip(halves) {
+            *out = scale.apply(from_half(u16::from_le_bytes(*half)));
+        }
+    });
+}
+
+fn decode_add_halves(scale: Scale, halves: &[[u8; 2]], addend: &[f32], out: &mut [f32]) {
     wide(|| {
         for ((out, half), own) in out.iter_mut().zip(halves).zip(addend) {
             *out = scale.apply(from_half(u16::from_le_bytes(*half))) + own;
         }
     });
-    Ok(())
 }
 
 /// Runs a loop, compiled a second time for processors with AVX2: the same operations on twice as many elements at once.
@@ -89,6 +120,77 @@ fn wide<R>(work: impl FnOnce() -> R) -> R {
         }
     }
     work()
+}
+
+/// The same conversions by the instructions that most x86 processors since 2012 have for them (F16C). They round to
+/// nearest even as asked and know subnormal halves, so the bits are the same.
+#[cfg(target_arch = "x86_64")]
+mod hardware {
+    use super::{Scale, finite_to_half, from_half};
+    use std::arch::x86_64::{
+        _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_storeu_si128, _mm256_cvtph_ps, _mm256_cvtps_ph,
+        _mm256_loadu_ps, _mm256_storeu_ps,
+    };
+
+    pub(super) fn is_there() -> bool {
+        std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("f16c")
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) fn decode(scale: Scale, halves: &[[u8; 2]], out: &mut [f32]) {
+        let (blocks, rest) = halves.as_chunks::<8>();
+        let (outs, out_rest) = out.as_chunks_mut::<8>();
+        for (out, block) in outs.iter_mut().zip(blocks) {
+            *out = widen(block).map(|x| scale.apply(x));
+        }
+        for (out, half) in out_rest.iter_mut().zip(rest) {
+            *out = scale.apply(from_half(u16::from_le_bytes(*half)));
+        }
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) fn decode_add(scale: Scale, halves: &[[u8; 2]], addend: &[f32], out: &mut [f32]) {
+        let (blocks, rest) = halves.as_chunks::<8>();
+        let (outs, out_rest) = out.as_chunks_mut::<8>();
+        let (owns, own_rest) = addend.as_chunks::<8>();
+        for ((out, block), own) in outs.iter_mut().zip(blocks).zip(owns) {
+            let values = widen(block);
+            for ((out, x), own) in out.iter_mut().zip(values).zip(own) {
+                *out = scale.apply(x) + own;
+            }
+        }
+        for ((out, half), own) in out_rest.iter_mut().zip(rest).zip(own_rest) {
+            *out = scale.apply(from_half(u16::from_le_bytes(*half))) + own;
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn widen(block: &[[u8; 2]; 8]) -> [f32; 8] {
+        // SAFETY: 8 halves are 16 bytes that may be read, at any alignment.
+        let halves = unsafe { _mm_loadu_si128(block.as_ptr().cast()) };
+        let mut values = [0.0f32; 8];
+        // SAFETY: the array has room for 8 values.
+        unsafe { _mm256_storeu_ps(values.as_mut_ptr(), _mm256_cvtph_ps(halves)) };
+        values
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) fn encode_finite(scale: Scale, values: &[f32], halves: &mut [[u8; 2]]) {
+        let (blocks, rest) = values.as_chunks::<8>();
+        let (outs, out_rest) = halves.as_chunks_mut::<8>();
+        for (out, block) in outs.iter_mut().zip(blocks) {
+            let scaled = block.map(|x| scale.apply(x));
+            // SAFETY: the array holds 8 values.
+            let rounded =
+                _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(unsafe { _mm256_loadu_ps(scaled.as_ptr()) });
+            // SAFETY: 8 halves are 16 bytes that may be written, at any alignment.
+            unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), rounded) };
+        }
+        for (half, x) in out_rest.iter_mut().zip(rest) {
+            *half = finite_to_half(scale.apply(*x)).to_le_bytes();
+        }
+    }
 }
 
 /// Reads the header. The caller has checked the length.
@@ -194,4 +296,45 @@ fn from_half(half: u16) -> f32 {
 #[inline(always)]
 fn mask(condition: bool) -> u32 {
     u32::from(condition).wrapping_neg()
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    /// The other tests see only one of the two ways on a processor that has the instructions.
+    #[test]
+    fn instructions_and_plain_loops_give_the_same_bits() {
+        if !hardware::is_there() {
+            println!("skipped: this processor has no instructions for half precision");
+            return;
+        }
+        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        let halves: Vec<[u8; 2]> = (0..=u16::MAX).map(u16::to_le_bytes).collect();
+        let own: Vec<f32> = (0..halves.len()).map(|i| i as f32 * 0.7 - 9e3).collect();
+        for (k, n) in [(0, 65536), (-14, 65535), (-163, 65529), (113, 9), (7, 3)] {
+            let (scale, halves, own) = (Scale::power_of_two(k), &halves[65536 - n..], &own[..n]);
+            let (mut plain, mut quick) = (vec![0.0; n], vec![0.0; n]);
+            decode_halves(scale, halves, &mut plain);
+            // SAFETY: it is there, as was just found out; so below.
+            unsafe { hardware::decode(scale, halves, &mut quick) };
+            assert_eq!(bits(&plain), bits(&quick));
+            decode_add_halves(scale, halves, own, &mut plain);
+            unsafe { hardware::decode_add(scale, halves, own, &mut quick) };
+            assert_eq!(bits(&plain), bits(&quick));
+        }
+        // All exponents and signs below 2^15, and many mantissas, with a rest that fills no block.
+        let value = |i: u32| {
+            let bits = i.wrapping_mul(0x9e37_79b9);
+            f32::from_bits((bits % 0x4700_0000) | (bits & SIGN))
+        };
+        let values: Vec<f32> = (0..(1 << 20) + 5).map(value).collect();
+        for k in [0, 3] {
+            let scale = Scale::power_of_two(-k);
+            let (mut plain, mut quick) = (vec![[0; 2]; values.len()], vec![[0; 2]; values.len()]);
+            encode_finite(scale, &values, &mut plain);
+            unsafe { hardware::encode_finite(scale, &values, &mut quick) };
+            assert_eq!(plain, quick);
+        }
+    }
 }
