@@ -125,7 +125,7 @@ pub fn on_this_machine(options: &Options) -> Result<Report, Error> {
     let mut log = Log::default();
     let mut others = Vec::new();
     loop {
-        match swarm.next()? {
+        match swarm.news()? {
             News::Round { peer: 0, round } => log.rounds.push(*round),
             News::Round { round, .. } => others.push(*round),
             News::Entered { .. } => {}

@@ -81,7 +81,7 @@ pub fn measure(options: &Options) -> Result<Report, Error> {
     let mut started: Option<Instant> = None;
     let (mut join_seconds, mut received_bytes) = (0.0, 0);
     while after.len() < options.rounds {
-        match swarm.next()? {
+        match swarm.news()? {
             News::Entered { peer, received } if peer >= usize::from(options.members) => {
                 received_bytes = received;
             }

@@ -98,7 +98,7 @@ fn watch(plan: &Plan, rounds: u64, newcomer: bool) -> Result<Vec<Usage>, Error> 
     let mut seen: Vec<Vec<(u64, Memory)>> = vec![Vec::new(); swarm.len()];
     let mut end = (!newcomer).then_some(rounds);
     loop {
-        match swarm.next()? {
+        match swarm.news()? {
             News::Entered { .. } => {}
             News::Round { peer, round } => {
                 seen[peer].push((round.step, round.memory));

@@ -87,7 +87,7 @@ impl Swarm {
         for child in &mut self.children {
             drop(child.stdin.take());
         }
-        while !matches!(self.next()?, News::End) {}
+        while !matches!(self.news()?, News::End) {}
         Ok(self.memories())
     }
 
@@ -100,7 +100,7 @@ impl Swarm {
     }
 
     /// Waits for the next news.
-    pub fn next(&mut self) -> Result<News, Error> {
+    pub fn news(&mut self) -> Result<News, Error> {
         while !self.done.iter().all(Option::is_some) {
             let until = Instant::now() + PATIENCE;
             let told = self.told.recv_timeout(until - Instant::now());
