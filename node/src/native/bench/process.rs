@@ -58,11 +58,10 @@ mod tests {
     fn memory_and_time_go_up_with_use() {
         let time_before = cpu_seconds().unwrap();
         let block = vec![1u8; 64 << 20];
-        let mut sum = 0u64;
         while cpu_seconds().unwrap() - time_before < 0.01 {
-            sum += block.iter().map(|b| u64::from(*b)).sum::<u64>();
+            std::hint::black_box(block.iter().map(|b| u64::from(*b)).sum::<u64>());
         }
-        assert!(sum >= 64 << 20);
+        std::hint::black_box(&block);
         let after = memory().unwrap();
         // Other tests in this process come and go; the block was there for certain.
         assert!(after.peak >= 64 << 20, "{after:?}");
