@@ -119,6 +119,21 @@ impl Links {
         }
     }
 
+    /// Where a peer can be dialled: what it says itself, and behind that what was seen here.
+    pub fn known_contact(&self, peer: PeerId, mut says: Contact) -> Contact {
+        let seen = self
+            .peers
+            .get(&peer)
+            .map(|e| e.contact.0.as_slice())
+            .unwrap_or_default();
+        for address in seen {
+            if says.0.len() < Contact::LIMIT && !says.0.contains(address) {
+                says.0.push(address.clone());
+            }
+        }
+        says
+    }
+
     /// Whether there is a direct link.
     pub fn is_up(&self, peer: PeerId) -> bool {
         self.peers.get(&peer).is_some_and(|e| e.up)

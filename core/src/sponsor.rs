@@ -39,6 +39,8 @@ impl Peer {
             // It begins again: perhaps what it was given did not fit together.
             self.examine_state();
         }
+        // A peer behind a wildcard or NAT does not know all its addresses; the link that it opened shows one.
+        let contact = self.links.known_contact(from, contact);
         let able = match &self.phase {
             Phase::Member(_) => true,
             Phase::Lingering { .. } => self.head.finished(&self.manifest),
