@@ -68,6 +68,8 @@ impl Peer {
             if let Block::Asked { from, at } = *block {
                 if now - at > patience {
                     *block = Block::Missing;
+                    // Who does not deliver is not asked again; the sponsor is there.
+                    join.sponsor_only |= join.sponsor != Some(from);
                 } else if let Some((_, room)) = room.iter_mut().find(|(p, _)| *p == from) {
                     *room = room.saturating_sub(1);
                 }

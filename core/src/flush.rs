@@ -199,7 +199,6 @@ impl Peer {
             flush.reasons.entry(peer).or_insert((change, reason));
             flush.suspects.insert(peer);
         }
-        w.quiet_at = None;
         w.probing = None;
         if w.told
             .as_ref()
@@ -207,6 +206,8 @@ impl Peer {
         {
             w.told = None;
         }
+        // Who told of a commit and is still trusted is still waited for, and not for ever.
+        w.quiet_at = w.quiet_at.filter(|_| w.told.is_some());
         if fresh || flush.suspects.len() > before {
             flush.until = now + answer;
             self.flood();
