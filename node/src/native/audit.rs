@@ -52,8 +52,8 @@ pub fn audit(dir: &RunDir) -> Result<Audit, CheckpointError> {
         match (&entry, &head) {
             (Entry::Base { head, digest }, _) => {
                 counted = Positions::before(head);
+                // Checkpoints of what was before stay where they are: it is in the ledger too.
                 (audit.rounds, state) = (0, *digest);
-                points.clear();
             }
             (Entry::Round { record, digest }, Some(before)) => {
                 audit.rounds += 1;
