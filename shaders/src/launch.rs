@@ -1,0 +1,157 @@
+//! Runs kernels on a device of Burn's.
+//!
+//! Knows tensors as buffers of numbers; what the numbers mean is the business of `ops`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use burn::backend::TensorMetadata;
+use burn::backend::wgpu::{
+    CubeDim, CubeTensor, KernelSource, SourceKernel, SourceTemplate, into_contiguous,
+};
+use burn::cubecl::CubeCount;
+use burn::cubecl::ir::settings::Dim3;
+use burn::cubecl::prelude::KernelId;
+use burn::cubecl::server::{KernelArguments, MetadataBindingInfo};
+use burn::tensor::{DType, Shape};
+use bytemuck::Pod;
+
+use crate::kernel::{Interface, Kernel};
+
+/// WebGPU's default limit of workgroups along an axis.
+pub const MAX_GROUPS: u32 = 65_535;
+
+static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+
+/// How many kernels of ours this process has launched so far.
+pub fn launches() -> u64 {
+    LAUNCHES.load(Ordering::Relaxed)
+}
+
+/// Enough workgroups for `count` of them, in rows no longer than WebGPU allows. Kernels count them
+/// row after row, and must expect some too many.
+pub fn grid(count: usize) -> [u32; 3] {
+    let count = u32::try_from(count.max(1)).expect("fewer than 2^32 workgroups");
+    let rows = count.div_ceil(MAX_GROUPS);
+    [count.div_ceil(rows), rows, 1]
+}
+
+/// Runs `kernel` on `inputs`, which must be contiguous, and `outputs`, all on one device.
+///
+/// # Panics
+///
+/// If buffers or parameters are not as many as the kernel's text declares: a bug of the caller.
+pub fn launch<P: Pod>(
+    kernel: &'static Kernel,
+    inputs: &[&CubeTensor],
+    outputs: &[&CubeTensor],
+    params: P,
+    groups: [u32; 3],
+) {
+    let interface = kernel.interface();
+    let declared = (interface.inputs as usize, interface.outputs as usize);
+    assert_eq!(
+        (inputs.len(), outputs.len()),
+        declared,
+        "buffers of {}",
+        kernel.name
+    );
+    assert_eq!(
+        size_of::<P>(),
+        interface.params_bytes as usize,
+        "params of {}",
+        kernel.name
+    );
+    assert!(
+        groups.iter().all(|count| (1..=MAX_GROUPS).contains(count)),
+        "{groups:?} for {}",
+        kernel.name
+    );
+    let mut words = vec![0u64; size_of::<P>().div_ceil(8)];
+    bytemuck::cast_slice_mut(&mut words)[..size_of::<P>()].copy_from_slice(bytemuck::bytes_of(&params));
+    let mut arguments = KernelArguments::new().with_info(MetadataBindingInfo::custom(words));
+    for tensor in inputs.iter().chain(outputs) {
+        arguments = arguments.with_buffer(tensor.handle.clone().binding());
+    }
+    let dim = dim(interface);
+    let source = SourceKernel::new(Text(kernel), CubeDim(dim));
+    let [x, y, z] = groups;
+    LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    outputs[0]
+        .client
+        .launch(Box::new(source), CubeCount::Static(x, y, z), arguments);
+}
+
+/// A new tensor like `like` in device and element type, with undefined contents.
+pub fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
+    let shape = shape.into();
+    // Zero-sized buffers do not exist.
+    let bytes = shape.num_elements().max(1) * size_of::<f32>();
+    let handle = like.client.empty(bytes);
+    CubeTensor::new_contiguous(
+        like.client.clone(),
+        like.device.clone(),
+        shape,
+        handle,
+        like.dtype,
+    )
+}
+
+/// The same numbers in row-major order; free if they are so already.
+pub fn contiguous(tensor: CubeTensor) -> CubeTensor {
+    debug_assert!(matches!(tensor.dtype(), DType::F32 | DType::I32 | DType::U32));
+    into_contiguous(tensor)
+}
+
+/// The same buffer seen in another shape with as many elements.
+pub fn reshaped(tensor: CubeTensor, shape: Shape) -> CubeTensor {
+    debug_assert_eq!(tensor.shape().num_elements(), shape.num_elements());
+    let CubeTensor {
+        client,
+        handle,
+        device,
+        dtype,
+        ..
+    } = contiguous(tensor);
+    CubeTensor::new_contiguous(client, device, shape, handle, dtype)
+}
+
+fn dim(interface: &Interface) -> Dim3 {
+    let [x, y, z] = interface.workgroup_size;
+    Dim3 { x, y, z }
+}
+
+struct Text(&'static Kernel);
+
+impl KernelSource for Text {
+    fn source(&self) -> SourceTemplate {
+        SourceTemplate::new(self.0.source)
+    }
+
+    fn id(&self) -> KernelId {
+        KernelId::new::<Self>()
+            .info(self.0.name)
+            .cube_dim(dim(self.0.interface()))
+    }
+
+    fn lang(&self) -> &'static str {
+        "wgsl"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grids_hold_enough_groups_in_rows_that_are_allowed() {
+        for count in [0, 1, 2, 65_535, 65_536, 65_537, 131_070, 10_000_019] {
+            let [x, y, z] = grid(count);
+            assert!(x <= MAX_GROUPS && y <= MAX_GROUPS && z == 1);
+            let enough = x as usize * y as usize;
+            assert!(
+                (count..count + y as usize + 1).contains(&enough),
+                "{count}: {x} x {y}"
+            );
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A tensor that may be missing, as an argument of an operation.
+
+use burn::backend::autodiff::{NodeId, ops::NodeGuard};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, ExtensionType};
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::tensor::Tensor;
+
+/// A tensor or nothing.
+#[derive(ExtensionType)]
+pub enum Optional<B: Backend> {
+    /// Nothing.
+    Missing,
+    /// A tensor.
+    Given(FloatTensor<B>),
+}
+
+impl<B: Backend> Optional<B> {
+    /// As an [`Option`].
+    pub fn into_option(self) -> Option<FloatTensor<B>> {
+        match self {
+            Self::Missing => None,
+            Self::Given(tensor) => Some(tensor),
+        }
+    }
+}
+
+impl<B: Backend> From<Option<FloatTensor<B>>> for Optional<B> {
+    fn from(tensor: Option<FloatTensor<B>>) -> Self {
+        tensor.map_or(Self::Missing, Self::Given)
+    }
+}
+
+/// For the call of an operation.
+pub fn optional<const D: usize>(tensor: Option<Tensor<D>>) -> Optional<Dispatch> {
+    tensor.map_or(Optional::Missing, |tensor| Optional::Given(tensor.into_dispatch()))
+}
+
+/// An optional tensor among the parents of a differentiable operation.
+pub struct Parent<B: Backend> {
+    /// What the operation on the inner backend takes.
+    pub inner: Option<FloatTensor<B>>,
+    /// Its node. What is missing is stood in for by another parent, whose gradient it must not get.
+    pub node: NodeGuard,
+}
+
+impl<B: Backend> Parent<B> {
+    /// Takes an argument apart; `other` is a parent that is there.
+    pub fn new<C: CheckpointStrategy>(
+        argument: Optional<Autodiff<B, C>>,
+        other: &FloatTensor<Autodiff<B, C>>,
+    ) -> Self {
+        match argument {
+            Optional::Missing => Self {
+                inner: None,
+                node: other.node(),
+            },
+            Optional::Given(tensor) => Self {
+                node: tensor.node(),
+                inner: Some(tensor.into_primitive()),
+            },
+        }
+    }
+
+    /// Whether it is there.
+    pub fn is_given(&self) -> bool {
+        self.inner.is_some()
+    }
+}
+
+/// The parent's identity, if it is there and wants a gradient.
+pub fn wanted(parent: Option<NodeId>, given: bool) -> Option<NodeId> {
+    parent.filter(|_| given)
+}

@@ -1,0 +1,113 @@
+// out = f(a b + bias) * g'(extra) + extra, with f and g one of identity, ReLU, GELU
+//
+// a [m, k] and b [k, n] with any strides (so a transpose costs nothing), bias [n], extra [m, n] and
+// out [m, n] row-major. Each term is there if its flag is set; extra is either what the activation g
+// was applied to (SLOPE flags) or a summand (EXTRA). side takes a b + bias [m, n] (SIDE) or the
+// column sums of b [n] (SUMS).
+// Grid: x over blocks of 32 columns, y over blocks of 32 rows, z over the batch. An invocation makes a
+// tile of 4 x 4 in registers.
+// Workgroup memory: none, and so no barriers: they are dear where threads are emulated by a CPU.
+// Accumulation order: k ascending, one sum per element.
+// How it got fast: it did not have to: it takes the shapes that the other products do not.
+
+struct Params {
+    m: u32,
+    n: u32,
+    k: u32,
+    a_row: u32,
+    a_column: u32,
+    b_row: u32,
+    b_column: u32,
+    a_batch: u32,
+    b_batch: u32,
+    flags: u32,
+}
+
+const BIAS = 1u;
+const EXTRA = 2u;
+const RELU = 4u;
+const GELU = 8u;
+const SIDE = 16u;
+const RELU_SLOPE = 32u;
+const GELU_SLOPE = 64u;
+const SUMS = 128u;
+
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read> b: array<f32>;
+@group(0) @binding(2) var<storage, read> bias: array<f32>;
+@group(0) @binding(3) var<storage, read> extra: array<f32>;
+@group(0) @binding(4) var<storage, read_write> out: array<f32>;
+@group(0) @binding(5) var<storage, read_write> side: array<f32>;
+@group(0) @binding(6) var<uniform> params: Params;
+
+@compute @workgroup_size(8, 8)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    // What lies outside is computed as a repetition of the last row or column, and not stored.
+    let rows = min(vec4(4u * id.y) + vec4(0u, 1u, 2u, 3u), vec4(params.m - 1u));
+    let columns = min(vec4(4u * id.x) + vec4(0u, 1u, 2u, 3u), vec4(params.n - 1u));
+    let a_at = id.z * params.a_batch + rows * params.a_row;
+    let b_at = id.z * params.b_batch + columns * params.b_column;
+    // Row i is sum[i].
+    var sum = mat4x4<f32>();
+    var total = vec4(0.0);
+    for (var k = 0u; k < params.k; k++) {
+        let x = a_at + k * params.a_column;
+        let y = b_at + k * params.b_row;
+        let row = vec4(b[y.x], b[y.y], b[y.z], b[y.w]);
+        sum[0] = fma(vec4(a[x.x]), row, sum[0]);
+        sum[1] = fma(vec4(a[x.y]), row, sum[1]);
+        sum[2] = fma(vec4(a[x.z]), row, sum[2]);
+        sum[3] = fma(vec4(a[x.w]), row, sum[3]);
+        total += row;
+    }
+    for (var i = 0u; i < 4u; i++) {
+        for (var j = 0u; j < 4u; j++) {
+            finish(sum[i][j], 4u * id.y + i, 4u * id.x + j, id.z);
+        }
+    }
+    if id.y == 0u && (params.flags & SUMS) != 0u {
+        for (var j = 0u; j < 4u; j++) {
+            if 4u * id.x + j < params.n {
+                side[id.z * params.n + 4u * id.x + j] = total[j];
+            }
+        }
+    }
+}
+
+fn finish(sum: f32, row: u32, column: u32, batch: u32) {
+    if row >= params.m || column >= params.n {
+        return;
+    }
+    let at = (batch * params.m + row) * params.n + column;
+    var x = sum;
+    if (params.flags & BIAS) != 0u {
+        x += bias[column];
+    }
+    if (params.flags & SIDE) != 0u {
+        side[at] = x;
+    }
+    if (params.flags & RELU) != 0u {
+        x = max(x, 0.0);
+    }
+    if (params.flags & GELU) != 0u {
+        x = 0.5 * x * (1.0 + erf(x * 0.70710678));
+    }
+    if (params.flags & RELU_SLOPE) != 0u {
+        x = select(0.0, x, extra[at] > 0.0);
+    }
+    if (params.flags & GELU_SLOPE) != 0u {
+        let z = extra[at];
+        x *= 0.5 * (1.0 + erf(z * 0.70710678)) + z * 0.39894228 * exp(-0.5 * z * z);
+    }
+    if (params.flags & EXTRA) != 0u {
+        x += extra[at];
+    }
+    out[at] = x;
+}
+
+// Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: error below 1.5e-7.
+fn erf(x: f32) -> f32 {
+    let t = 1.0 / (1.0 + 0.3275911 * abs(x));
+    let poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
+    return sign(x) * (1.0 - poly * exp(-x * x));
+}

@@ -1,0 +1,95 @@
+// out = (a bT) * g'(extra), g one of identity, ReLU, GELU
+//
+// a [m, k], b [n, k], extra [m, n], out [m, n]: row-major; k and n multiples of 4. It is the backward
+// pass of gemm_nn to its input: a the gradient of the output, b the weights, extra what the
+// activation before that input was applied to. Rows of a and b may lie further apart than their
+// length (a_row, b_row, in vec4).
+// Grid: x over blocks of 64 columns, y over blocks of 8 rows, z over the batch. An invocation makes a
+// tile of 8 x 8 in registers.
+// Workgroup memory: none, and so no barriers: they are dear where threads are emulated by a CPU.
+// Accumulation order: k ascending, one sum per element.
+// How it got fast: as gemm_nn; both operands are loaded as vec4 along k.
+
+struct Params {
+    m: u32,
+    n: u32,
+    k: u32,
+    a_row: u32,
+    b_row: u32,
+    a_batch: u32,
+    b_batch: u32,
+    flags: u32,
+}
+
+const RELU_SLOPE = 32u;
+const GELU_SLOPE = 64u;
+
+@group(0) @binding(0) var<storage, read> a: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> b: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> extra: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> out: array<vec4<f32>>;
+@group(0) @binding(4) var<uniform> params: Params;
+
+@compute @workgroup_size(8)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let row = id.y * 8u;
+    let column = id.x * 8u;
+    // What lies outside is computed as a repetition of the last row or column, and not stored.
+    let last = params.m - 1u;
+    let a_at = id.z * params.a_batch;
+    let upper = a_at + params.a_row * min(vec4(row, row + 1u, row + 2u, row + 3u), vec4(last));
+    let lower = a_at + params.a_row * min(vec4(row + 4u, row + 5u, row + 6u, row + 7u), vec4(last));
+    let end = params.n - 1u;
+    let b_at = id.z * params.b_batch;
+    let left = b_at + params.b_row * min(vec4(column, column + 1u, column + 2u, column + 3u), vec4(end));
+    let right = b_at + params.b_row * min(vec4(column + 4u, column + 5u, column + 6u, column + 7u), vec4(end));
+    // Each holds four rows of four columns: row i is sum[i].
+    var sum00 = mat4x4<f32>();
+    var sum01 = mat4x4<f32>();
+    var sum10 = mat4x4<f32>();
+    var sum11 = mat4x4<f32>();
+    for (var k = 0u; k < params.k / 4u; k++) {
+        let x0 = mat4x4<f32>(a[upper.x + k], a[upper.y + k], a[upper.z + k], a[upper.w + k]);
+        let x1 = mat4x4<f32>(a[lower.x + k], a[lower.y + k], a[lower.z + k], a[lower.w + k]);
+        let y0 = transpose(mat4x4<f32>(b[left.x + k], b[left.y + k], b[left.z + k], b[left.w + k]));
+        sum00 += y0 * x0;
+        sum10 += y0 * x1;
+        let y1 = transpose(mat4x4<f32>(b[right.x + k], b[right.y + k], b[right.z + k], b[right.w + k]));
+        sum01 += y1 * x0;
+        sum11 += y1 * x1;
+    }
+    let columns = params.n / 4u;
+    let at = (id.z * params.m + row) * columns + 2u * id.x;
+    for (var i = 0u; i < 4u; i++) {
+        finish(sum00[i], row + i, 2u * id.x, at + i * columns);
+        finish(sum01[i], row + i, 2u * id.x + 1u, at + i * columns + 1u);
+        finish(sum10[i], row + 4u + i, 2u * id.x, at + (4u + i) * columns);
+        finish(sum11[i], row + 4u + i, 2u * id.x + 1u, at + (4u + i) * columns + 1u);
+    }
+}
+
+fn finish(sum: vec4<f32>, row: u32, column: u32, at: u32) {
+    if row >= params.m || column >= params.n / 4u {
+        return;
+    }
+    var x = sum;
+    if (params.flags & RELU_SLOPE) != 0u {
+        x = select(vec4(0.0), x, extra[at] > vec4(0.0));
+    }
+    if (params.flags & GELU_SLOPE) != 0u {
+        x *= gelu_slope(extra[at]);
+    }
+    out[at] = x;
+}
+
+// The normal distribution's function plus x times its density.
+fn gelu_slope(x: vec4<f32>) -> vec4<f32> {
+    return 0.5 * (1.0 + erf(x * 0.70710678)) + x * 0.39894228 * exp(-0.5 * x * x);
+}
+
+// Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: error below 1.5e-7.
+fn erf(x: vec4<f32>) -> vec4<f32> {
+    let t = 1.0 / (1.0 + 0.3275911 * abs(x));
+    let poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
+    return sign(x) * (1.0 - poly * exp(-x * x));
+}
