@@ -1,0 +1,126 @@
+//! Devices, numbers and comparisons for the kernels' tests.
+#![allow(dead_code)]
+
+use std::sync::OnceLock;
+
+use annulus_shaders::kernel::Kernel;
+use annulus_shaders::launch::launch;
+use burn::backend::wgpu::CubeTensor;
+use burn::tensor::wgpu::MemoryConfiguration;
+use burn::tensor::{Device, DeviceKind, Int, Tensor, TensorData};
+use bytemuck::Pod;
+
+/// What a kernel must overwrite and nothing else may touch.
+pub const SENTINEL: f32 = -12345.0;
+
+/// A GPU, or a program that plays one; says so where there is none.
+pub fn gpu() -> Option<Device> {
+    static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
+    let device = DEVICE.get_or_init(|| {
+        // By kind, so that the kernels learn which it is.
+        let kinds = [
+            DeviceKind::DiscreteGpu(0),
+            DeviceKind::IntegratedGpu(0),
+            DeviceKind::VirtualGpu(0),
+            DeviceKind::Cpu,
+        ];
+        kinds.into_iter().find_map(|kind| {
+            let options = Device::wgpu_options().device_kind(kind);
+            options.memory_config(MemoryConfiguration::ExclusivePages).init().ok()
+        })
+    });
+    if device.is_none() {
+        println!("skipped: this machine has no adapter, not even a software one");
+    }
+    device.clone()
+}
+
+/// The same sequence of numbers in [-1, 1) each time.
+pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// A tensor on `device`.
+pub fn tensor<const D: usize>(values: &[f32], shape: [usize; D], device: &Device) -> Tensor<D> {
+    Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
+}
+
+/// A tensor of whole numbers on `device`.
+pub fn whole<const D: usize>(values: &[i32], shape: [usize; D], device: &Device) -> Tensor<D, Int> {
+    Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
+}
+
+/// A tensor's numbers.
+pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().try_to_vec::<f32>().unwrap()
+}
+
+/// The raw tensor of a device's.
+pub fn raw<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
+    match tensor.into_dispatch().kind {
+        burn::backend::DispatchTensorKind::Cube(tensor) => tensor.float(),
+        other => panic!("not on a GPU: {other:?}"),
+    }
+}
+
+/// Runs a kernel on slices. Outputs are filled with [`SENTINEL`] before.
+pub fn run<P: Pod>(
+    device: &Device,
+    kernel: &'static Kernel,
+    inputs: &[&[f32]],
+    outputs: &[usize],
+    params: P,
+    groups: [u32; 3],
+) -> Vec<Vec<f32>> {
+    let inputs: Vec<CubeTensor> =
+        inputs.iter().map(|values| raw(tensor(values, [values.len()], device))).collect();
+    let outputs: Vec<Tensor<1>> =
+        outputs.iter().map(|count| tensor(&vec![SENTINEL; *count], [*count], device)).collect();
+    let raw_outputs: Vec<CubeTensor> = outputs.iter().cloned().map(raw).collect();
+    launch(
+        kernel,
+        &inputs.iter().collect::<Vec<_>>(),
+        &raw_outputs.iter().collect::<Vec<_>>(),
+        params,
+        groups,
+    );
+    outputs.into_iter().map(values).collect()
+}
+
+/// Fails at the first number that is further off than `tolerance` times the largest magnitude
+/// (at least 1).
+#[track_caller]
+pub fn assert_close(what: &str, expected: &[f32], found: &[f32], tolerance: f32) {
+    assert_eq!(expected.len(), found.len(), "{what}: lengths");
+    let scale = expected.iter().fold(1.0f32, |max, x| max.max(x.abs()));
+    for (at, (e, f)) in expected.iter().zip(found).enumerate() {
+        assert!(
+            (e - f).abs() <= tolerance * scale,
+            "{what}: element {at} of {} is {f}, not {e}",
+            expected.len()
+        );
+    }
+}
+
+/// The slope of `function` along each element of `at`, by central differences in `f64`.
+pub fn slopes(at: &[f64], function: impl Fn(&[f64]) -> f64) -> Vec<f32> {
+    let step = 1e-5;
+    let mut moved = at.to_vec();
+    (0..at.len())
+        .map(|index| {
+            moved[index] = at[index] + step;
+            let up = function(&moved);
+            moved[index] = at[index] - step;
+            let down = function(&moved);
+            moved[index] = at[index];
+            ((up - down) / (2.0 * step)) as f32
+        })
+        .collect()
+}
