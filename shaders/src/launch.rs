@@ -5,9 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::backend::TensorMetadata;
-use burn::backend::wgpu::{
-    CubeDim, CubeTensor, KernelSource, SourceKernel, SourceTemplate, into_contiguous,
-};
+use burn::backend::wgpu::{CubeDim, CubeTensor, KernelSource, SourceKernel, SourceTemplate, into_contiguous};
 use burn::cubecl::CubeCount;
 use burn::cubecl::ir::settings::Dim3;
 use burn::cubecl::prelude::KernelId;

@@ -13,7 +13,7 @@ use burn::cubecl::device::WgpuDeviceKind;
 use bytemuck::{Pod, Zeroable};
 
 use crate::cpu::activation::Activation;
-use crate::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TN, Kernel};
+use crate::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TILED, GEMM_TN, Kernel};
 use crate::launch::{empty, launch};
 
 const BIAS: u32 = 1;
@@ -174,7 +174,11 @@ pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<C
             launch(kernel, inputs, outputs, params, tiles(8, 64));
         }
         None => {
-            let kernel: &'static Kernel = &GEMM_ANY;
+            let (kernel, tile): (&'static Kernel, usize) = if emulated {
+                (&GEMM_ANY, 32)
+            } else {
+                (&GEMM_TILED, 64)
+            };
             let ((a_row, a_column), (b_row, b_column)) = (a.strides(), b.strides());
             let params = AnyParams {
                 m: m as u32,
@@ -193,7 +197,7 @@ pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<C
                 &[a.tensor, b.tensor, bias, extra],
                 &[&out, &side],
                 params,
-                tiles(32, 32),
+                tiles(tile, tile),
             );
         }
     }
