@@ -9,6 +9,7 @@
 pub mod cpu;
 pub mod kernel;
 pub mod launch;
+pub mod nn;
 pub mod ops;
 
 pub use kernel::{KERNELS, Kernel};
