@@ -4,8 +4,11 @@
 //! They are generic over the element type, so that finite differences can be taken in `f64`.
 
 mod real;
+mod sums;
 
 pub mod activation;
+pub mod cross_entropy;
 pub mod gemm;
+pub mod norm;
 
 pub use real::Real;

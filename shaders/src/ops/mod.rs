@@ -9,5 +9,8 @@ mod gemm;
 mod gradients;
 mod host;
 mod optional;
+mod rows;
 
+pub mod cross_entropy;
 pub mod linear;
+pub mod norm;
