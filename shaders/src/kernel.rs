@@ -97,12 +97,17 @@ impl Widths {
 
 /// Lines that say what an element is, and what they say where it is one number. Equally long, so that
 /// the text can be made at compile time.
-const ELEMENT_LINES: [[&str; 2]; 3] = [
+const ELEMENT_LINES: [[&str; 2]; 5] = [
     ["alias Elem = vec4<f32>;", "alias Elem = f32      ;"],
     ["const WIDE = 4u;", "const WIDE = 1u;"],
     [
         "const STEPS = Elem(0.0, 1.0, 2.0, 3.0);",
         "const STEPS = Elem(0.0               );",
+    ],
+    ["alias Elem = vec4<i32>;", "alias Elem = i32      ;"],
+    [
+        "const STEPS = Elem(0, 1, 2, 3);",
+        "const STEPS = Elem(0         );",
     ],
 ];
 
@@ -195,6 +200,12 @@ kernels! {
     CROSS_ENTROPY = "cross_entropy";
     /// Gradient of `cross_entropy` for the logits.
     CROSS_ENTROPY_BACKWARD = "cross_entropy_backward";
+    /// Rows of a table and of positions.
+    EMBEDDING = "embedding";
+    /// Ids with their tokens, sorted.
+    EMBEDDING_SORT = "embedding_sort";
+    /// Gradients of `embedding` for the table and the positions.
+    EMBEDDING_BACKWARD = "embedding_backward";
     /// Layer norm and RMS norm.
     NORM = "norm";
     /// Gradients of `norm` for its input, scale and shift.
@@ -331,7 +342,12 @@ mod tests {
             .count();
         assert!(count > 0);
         for kernel in KERNELS.iter().filter(|kernel| kernel.name.ends_with("_scalar")) {
-            assert!(kernel.source.contains("alias Elem = f32"), "{}", kernel.name);
+            let kinds = ["alias Elem = f32", "alias Elem = i32"];
+            assert!(
+                kinds.iter().any(|kind| kernel.source.contains(kind)),
+                "{}",
+                kernel.name
+            );
             assert!(kernel.source.contains("const WIDE = 1u;"), "{}", kernel.name);
             let vectors = KERNELS
                 .iter()

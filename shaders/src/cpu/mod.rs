@@ -8,6 +8,7 @@ mod sums;
 
 pub mod activation;
 pub mod cross_entropy;
+pub mod embedding;
 pub mod gemm;
 pub mod norm;
 

@@ -12,5 +12,6 @@ mod optional;
 mod rows;
 
 pub mod cross_entropy;
+pub mod embedding;
 pub mod linear;
 pub mod norm;
