@@ -193,9 +193,15 @@ kernels! {
     GEMM_TN = "gemm_tn";
     /// Mean of the losses, from their partial sums.
     CROSS_ENTROPY_MEAN = "cross_entropy_mean";
+    /// Dropout by a counter-based generator.
+    DROPOUT = "dropout";
 
     @widths
 
+    /// Activation functions.
+    ACTIVATION = "activation";
+    /// Gradient of `activation`.
+    ACTIVATION_BACKWARD = "activation_backward";
     /// Softmax and cross-entropy in one.
     CROSS_ENTROPY = "cross_entropy";
     /// Gradient of `cross_entropy` for the logits.
@@ -210,6 +216,10 @@ kernels! {
     NORM = "norm";
     /// Gradients of `norm` for its input, scale and shift.
     NORM_BACKWARD = "norm_backward";
+    /// Softmax.
+    SOFTMAX = "softmax";
+    /// Gradient of `softmax`.
+    SOFTMAX_BACKWARD = "softmax_backward";
 }
 
 /// Reads the interface of a WGSL text, after checking that it is valid without any extension and

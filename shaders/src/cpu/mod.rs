@@ -8,8 +8,10 @@ mod sums;
 
 pub mod activation;
 pub mod cross_entropy;
+pub mod dropout;
 pub mod embedding;
 pub mod gemm;
 pub mod norm;
+pub mod softmax;
 
 pub use real::Real;

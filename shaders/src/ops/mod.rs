@@ -11,7 +11,10 @@ mod host;
 mod optional;
 mod rows;
 
+pub mod activation;
 pub mod cross_entropy;
+pub mod dropout;
 pub mod embedding;
 pub mod linear;
 pub mod norm;
+pub mod softmax;
