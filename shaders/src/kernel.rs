@@ -94,6 +94,10 @@ kernels! {
     GEMM_NT = "gemm_nt";
     /// `Aᵀ B` and the column sums of `B`, rows in registers, no barriers.
     GEMM_TN = "gemm_tn";
+    /// Attention, without barriers.
+    ATTENTION_FORWARD = "attention_forward";
+    /// Its slopes, without barriers.
+    ATTENTION_BACKWARD = "attention_backward";
 }
 
 /// Reads the interface of a WGSL text, after checking that it is valid without any extension and

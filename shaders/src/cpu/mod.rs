@@ -6,6 +6,7 @@
 mod real;
 
 pub mod activation;
+pub mod attention;
 pub mod gemm;
 
 pub use real::Real;

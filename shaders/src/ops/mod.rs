@@ -10,4 +10,5 @@ mod gradients;
 mod host;
 mod optional;
 
+pub mod attention;
 pub mod linear;
