@@ -191,6 +191,10 @@ kernels! {
     GEMM_NT = "gemm_nt";
     /// `Aᵀ B` and the column sums of `B`, rows in registers, no barriers.
     GEMM_TN = "gemm_tn";
+    /// Attention, without barriers.
+    ATTENTION_FORWARD = "attention_forward";
+    /// Its slopes, without barriers.
+    ATTENTION_BACKWARD = "attention_backward";
     /// Matrix product of any shape and strides, tiles in workgroup memory.
     GEMM_TILED = "gemm_tiled";
     /// Mean of the losses, from their partial sums.

@@ -10,6 +10,7 @@ pub mod activation;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
+pub mod attention;
 pub mod gemm;
 pub mod norm;
 pub mod softmax;

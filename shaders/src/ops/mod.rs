@@ -15,6 +15,7 @@ pub mod activation;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
+pub mod attention;
 pub mod linear;
 pub mod norm;
 pub mod softmax;
