@@ -94,6 +94,8 @@ kernels! {
     GEMM_NT = "gemm_nt";
     /// `Aᵀ B` and the column sums of `B`, rows in registers, no barriers.
     GEMM_TN = "gemm_tn";
+    /// Many tensors into one vector, scaled, summed up.
+    PACK = "pack";
 }
 
 /// Reads the interface of a WGSL text, after checking that it is valid without any extension and

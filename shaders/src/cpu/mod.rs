@@ -7,5 +7,6 @@ mod real;
 
 pub mod activation;
 pub mod gemm;
+pub mod pack;
 
 pub use real::Real;
