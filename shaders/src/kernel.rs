@@ -191,6 +191,8 @@ kernels! {
     GEMM_NT = "gemm_nt";
     /// `Aᵀ B` and the column sums of `B`, rows in registers, no barriers.
     GEMM_TN = "gemm_tn";
+    /// Many tensors into one vector, scaled, summed up.
+    PACK = "pack";
     /// Attention, without barriers.
     ATTENTION_FORWARD = "attention_forward";
     /// Its slopes, without barriers.

@@ -4,17 +4,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use burn::backend::TensorMetadata;
 use burn::backend::ops::IntTensorOps;
 use burn::backend::wgpu::{
     CubeBackend, CubeDim, CubeTensor, KernelSource, SourceKernel, SourceTemplate, into_contiguous,
+};
+use burn::backend::{
+    BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, TensorMetadata,
 };
 use burn::cubecl::device::WgpuDeviceKind;
 use burn::cubecl::ir::settings::Dim3;
 use burn::cubecl::prelude::KernelId;
 use burn::cubecl::server::{KernelArguments, MetadataBindingInfo};
 use burn::cubecl::{CubeCount, Device};
-use burn::tensor::{DType, IntDType, Shape};
+use burn::tensor::{DType, IntDType, Shape, Tensor};
 use bytemuck::Pod;
 
 use crate::kernel::{Interface, Kernel};
@@ -96,6 +98,22 @@ pub fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
         handle,
         like.dtype,
     )
+}
+
+/// What is behind a tensor without gradients, if it is on a GPU.
+pub fn raw<const D: usize>(tensor: Tensor<D>) -> Option<CubeTensor> {
+    match tensor.into_dispatch().kind {
+        DispatchTensorKind::Cube(BackendTensor::Float(tensor)) => Some(tensor),
+        _ => None,
+    }
+}
+
+/// A tensor without gradients.
+pub fn from_raw<const D: usize>(tensor: CubeTensor) -> Tensor<D> {
+    Tensor::from_dispatch(DispatchTensor {
+        kind: DispatchTensorKind::Cube(BackendTensor::Float(tensor)),
+        autodiff: DispatchAutodiffContext::Disabled,
+    })
 }
 
 /// The same numbers in row-major order; free if they are so already.

@@ -7,6 +7,7 @@
 //! Nothing here knows of peers, files or tasks.
 
 pub mod cpu;
+pub mod flat;
 pub mod kernel;
 pub mod launch;
 pub mod nn;

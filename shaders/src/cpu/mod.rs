@@ -7,12 +7,13 @@ mod real;
 mod sums;
 
 pub mod activation;
+pub mod attention;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
-pub mod attention;
 pub mod gemm;
 pub mod norm;
+pub mod pack;
 pub mod softmax;
 
 pub use real::Real;

@@ -36,7 +36,11 @@ impl CausalSelfAttentionConfig {
 
     /// The layer with its initial numbers, those of its linear layers.
     pub fn init(&self, device: &Device) -> CausalSelfAttention {
-        let layer = |outputs| LinearConfig::new(self.width, outputs).with_bias(self.bias).init(device);
+        let layer = |outputs| {
+            LinearConfig::new(self.width, outputs)
+                .with_bias(self.bias)
+                .init(device)
+        };
         CausalSelfAttention {
             qkv: layer(3 * self.width),
             output: layer(self.width),

@@ -12,10 +12,10 @@ mod optional;
 mod rows;
 
 pub mod activation;
+pub mod attention;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
-pub mod attention;
 pub mod linear;
 pub mod norm;
 pub mod softmax;
