@@ -34,6 +34,10 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// One line about it, for help texts.
     const ABOUT: &'static str = "";
 
+    /// Settings of a run that suit it, where they differ from the program's: `key=value` as on the command line.
+    /// What a user sets wins.
+    const SETTINGS: &'static [&'static str] = &[];
+
     /// Loads the data; `data` is the path that the user gave, if any.
     ///
     /// # Errors

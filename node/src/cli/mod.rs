@@ -20,6 +20,7 @@ pub mod node;
 pub mod output;
 pub mod progress;
 pub mod replay;
+pub mod sample;
 pub mod settings;
 pub mod terminal;
 pub mod train;
@@ -61,6 +62,7 @@ pub enum Command {
     Train(train::Args),
     Join(join::Args),
     Eval(eval::Args),
+    Sample(sample::Args),
     Inspect(inspect::Args),
     Replay(replay::Args),
     Export(export::Args),
@@ -122,6 +124,7 @@ fn run(cli: Cli, node: &dyn Node) -> Result<(), Error> {
         Command::Train(args) => train::run(args, node),
         Command::Join(args) => join::run(args, node),
         Command::Eval(args) => eval::run(&args, node),
+        Command::Sample(args) => sample::run(&args, node),
         Command::Inspect(args) => inspect::run(&args),
         Command::Replay(args) => replay::run(&args, node),
         Command::Export(args) => export::run(&args),

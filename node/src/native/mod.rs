@@ -20,6 +20,7 @@ pub mod quic;
 pub mod recompute;
 pub mod run_dir;
 mod running;
+mod sample;
 pub mod scribe;
 mod state_file;
 #[cfg(test)]
