@@ -18,6 +18,7 @@ pub mod keys;
 pub mod man;
 pub mod node;
 pub mod output;
+pub mod plot;
 pub mod progress;
 pub mod replay;
 pub mod sample;

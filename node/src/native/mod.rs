@@ -6,6 +6,7 @@ pub mod checkpoint;
 mod congestion;
 mod connection;
 mod endpoint;
+pub mod evals;
 pub mod export;
 pub mod failure;
 mod files;

@@ -101,7 +101,7 @@ impl GptConfig {
                 return Err(format!("{name}={value} is not between {least} and {most}"));
             }
         }
-        if shape.width % shape.heads != 0 {
+        if !shape.width.is_multiple_of(shape.heads) {
             let Shape { width, heads, .. } = shape;
             return Err(format!("width={width} is not a multiple of heads={heads}"));
         }

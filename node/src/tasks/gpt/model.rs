@@ -50,7 +50,7 @@ impl Transformer {
     /// Tokens `[windows, length]`, no longer than the context, to features `[windows, length, width]`.
     pub fn features(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let [_, length] = tokens.dims();
-        let positions = self.positions.weight.val().slice([0..length]);
+        let positions = self.positions.weight.val().narrow(0, 0, length);
         let x = self.tokens.forward(tokens) + positions.unsqueeze();
         let x = self
             .blocks
