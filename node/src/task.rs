@@ -59,6 +59,12 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// taken of.
     fn loss(&self, model: &Self::Model, samples: &[u64], device: &Device) -> Tensor<1>;
 
+    /// Whether to keep less of the way forward in memory and to compute it again on the way back: slower, for where
+    /// memory is short. The result is the same.
+    fn recompute(&self) -> bool {
+        false
+    }
+
     /// How good `model` is on held-out data. Without held-out data, nothing.
     fn evaluate(&self, model: &Self::Model, device: &Device) -> Option<Scores> {
         let _ = (model, device);

@@ -162,7 +162,10 @@ impl<T: Task> Trainer<T> {
     pub fn new(task: Arc<T>, device: &OpenDevice, options: TrainerOptions) -> Result<Self, WorkerError> {
         let (model, _) = initial_model(&*task, options.seed);
         let layout = layout_of(&model)?;
-        let autodiff = device.device.clone().autodiff();
+        let autodiff = match task.recompute() {
+            false => device.device.clone().autodiff(),
+            true => device.device.clone().autodiff().gradient_checkpointing(),
+        };
         // The CPU backend is where the model is already; forking it would copy for nothing.
         let model = match device.kind {
             DeviceKind::Cpu => model,

@@ -176,12 +176,12 @@ impl Range {
         (value - self.least) / (self.most - self.least)
     }
 
-    /// Four to ten round numbers in it.
+    /// Four to nine round numbers in it.
     fn ticks(&self) -> Vec<f64> {
         let rough = (self.most - self.least) / 8.0;
         let power = 10f64.powf(rough.log10().floor());
         let fits = |step: &f64| *step >= rough;
-        let step = [1.0, 2.0, 5.0]
+        let step = [1.0, 2.0, 2.5, 5.0]
             .map(|m| m * power)
             .into_iter()
             .find(fits)
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(ticks(0.05, 0.95), [0.2, 0.4, 0.6, 0.8]);
         for most in 1..200 {
             let ticks = ticks(0.3, f64::from(most));
-            assert!((4..=10).contains(&ticks.len()), "{most}: {ticks:?}");
+            assert!((4..=9).contains(&ticks.len()), "{most}: {ticks:?}");
         }
     }
 

@@ -48,6 +48,9 @@ pub struct GptConfig {
     pub vocabulary_size: usize,
     /// Share of the features that are zeroed in training.
     pub dropout: f64,
+    /// Whether to keep less in memory and compute more: gradient checkpointing. Burn's keeps what matrix products make
+    /// and computes the rest again: `nano` with context 256 and batch 32 took 514 MB instead of 785, and 14 % longer.
+    pub recompute: bool,
     /// Most windows of the held-out text that an evaluation looks at, spread evenly.
     pub eval_windows: usize,
 }
@@ -64,6 +67,7 @@ impl Default for GptConfig {
             vocabulary: Unit::Bytes,
             vocabulary_size: 0,
             dropout: 0.0,
+            recompute: false,
             // All of a megabyte of text at the default context.
             eval_windows: 2000,
         }
@@ -167,6 +171,10 @@ impl Task for Gpt {
             text,
             train,
         })
+    }
+
+    fn recompute(&self) -> bool {
+        self.config.recompute
     }
 
     fn samples(&self) -> u64 {

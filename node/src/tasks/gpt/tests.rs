@@ -294,6 +294,16 @@ fn dropout_is_for_training_alone() {
 }
 
 #[test]
+fn computing_again_instead_of_keeping_changes_nothing() {
+    let contribute = |recompute| {
+        let mut trainer = trainer(&gpt(GptConfig { recompute, ..pico() }));
+        trainer.contribute(trainer.init(), &[4, 9, 77]).unwrap()
+    };
+    let (kept, again) = (contribute(false), contribute(true));
+    assert_eq!((kept.loss_sum, kept.gradient), (again.loss_sum, again.gradient));
+}
+
+#[test]
 fn the_digest_is_the_text_s() {
     let path = file("digest", &"to be or not to be ".repeat(20));
     let task = Gpt::new(pico(), Some(&path)).unwrap();
