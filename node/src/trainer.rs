@@ -162,7 +162,10 @@ impl<T: Task> Trainer<T> {
     pub fn new(task: Arc<T>, device: &OpenDevice, options: TrainerOptions) -> Result<Self, WorkerError> {
         let (model, _) = initial_model(&*task, options.seed);
         let layout = layout_of(&model)?;
-        let autodiff = device.device.clone().autodiff();
+        let autodiff = match task.recompute() {
+            false => device.device.clone().autodiff(),
+            true => device.device.clone().autodiff().gradient_checkpointing(),
+        };
         // The CPU backend is where the model is already; forking it would copy for nothing.
         let model = match device.kind {
             DeviceKind::Cpu => model,
@@ -275,12 +278,8 @@ impl<T: Task> Trainer<T> {
                 found: params.len(),
             });
         }
-        let mut load = Load {
-            rest: params,
-            device: &self.device,
-        };
         // Clones share their tensors, so this copies nothing.
-        self.model = self.model.clone().map(&mut load);
+        self.model = with_parameters(self.model.clone(), params, &self.device);
         Ok(())
     }
 
@@ -360,6 +359,15 @@ impl<T: Task> Worker for Trainer<T> {
     }
 }
 
+/// A model whose parameters are replaced, in visiting order, by as many values as [`layout_of`] says.
+///
+/// # Panics
+///
+/// If there are fewer values.
+pub fn with_parameters<M: Module>(model: M, values: &[f32], device: &Device) -> M {
+    model.map(&mut Load { rest: values, device })
+}
+
 /// The model as the seed makes it, on the CPU whatever device will train it, and its parameters.
 fn initial_model<T: Task>(task: &T, seed: u64) -> (T::Model, Vec<f32>) {
     let _alone = RANDOM.write().unwrap_or_else(PoisonError::into_inner);
@@ -387,7 +395,11 @@ impl ModuleVisitor for Collect {
 }
 
 /// Lists the parameters in visiting order.
-fn layout_of<M: Module>(model: &M) -> Result<Layout, WorkerError> {
+///
+/// # Errors
+///
+/// If there are none, or some that cannot be trained by summing gradients.
+pub fn layout_of<M: Module>(model: &M) -> Result<Layout, WorkerError> {
     let mut list = List::default();
     model.visit(&mut list);
     let unsupported = |problem: String| Err(WorkerError::Unsupported { problem });
