@@ -13,7 +13,7 @@ pub mod text;
 
 use std::path::Path;
 
-use burn::nn::loss::CrossEntropyLossConfig;
+use annulus_shaders::nn::CrossEntropy;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
@@ -105,9 +105,11 @@ impl GptConfig {
                 return Err(format!("{name}={value} is not between {least} and {most}"));
             }
         }
-        if !shape.width.is_multiple_of(shape.heads) {
+        if !shape.width.is_multiple_of(4 * shape.heads) {
             let Shape { width, heads, .. } = shape;
-            return Err(format!("width={width} is not a multiple of heads={heads}"));
+            return Err(format!(
+                "width={width} is not a multiple of 4 times heads={heads}"
+            ));
         }
         if !(0.0..1.0).contains(&self.dropout) {
             return Err(format!("dropout={} is not at least 0 and below 1", self.dropout));
@@ -223,9 +225,7 @@ impl Gpt {
         let features = model.features(inputs);
         let [windows, length, width] = features.dims();
         let logits = model.logits(features.reshape([windows * length, width]));
-        CrossEntropyLossConfig::new()
-            .init(device)
-            .forward(logits, targets)
+        CrossEntropy::new().forward(logits, targets)
     }
 
     /// Tokens `[windows, length]`, and for each the one that comes next, `[windows * length]`.

@@ -3,14 +3,13 @@
 //! Decoder only, norms before the branches, learned positions, GELU in its exact form (by the error function), one
 //! matrix for embedding and output. It knows nothing of text or training.
 
-use burn::module::Module;
-use burn::nn::{
-    Dropout, DropoutConfig, Embedding, EmbeddingConfig, Initializer, LayerNorm, LayerNormConfig, Linear,
-    LinearConfig,
+use annulus_shaders::nn::{
+    Activation, CausalSelfAttention, CausalSelfAttentionConfig, Embedding, EmbeddingConfig, LayerNorm,
+    LayerNormConfig, Linear, LinearConfig, Mlp,
 };
-use burn::tensor::activation::{gelu, softmax};
-use burn::tensor::module::linear;
-use burn::tensor::{Bool, Device, Int, Tensor};
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig, Initializer};
+use burn::tensor::{Device, Int, Tensor};
 
 use super::presets::Shape;
 
@@ -49,9 +48,7 @@ impl Transformer {
 
     /// Tokens `[windows, length]`, no longer than the context, to features `[windows, length, width]`.
     pub fn features(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
-        let [_, length] = tokens.dims();
-        let positions = self.positions.weight.val().narrow(0, 0, length);
-        let x = self.tokens.forward(tokens) + positions.unsqueeze();
+        let x = self.tokens.forward_at(tokens, &self.positions);
         let x = self
             .blocks
             .iter()
@@ -61,7 +58,7 @@ impl Transformer {
 
     /// Features `[n, width]` to logits `[n, vocabulary]`.
     pub fn logits(&self, features: Tensor<2>) -> Tensor<2> {
-        linear(features, self.tokens.weight.val().transpose(), None)
+        self.tokens.scores(features)
     }
 }
 
@@ -79,9 +76,9 @@ impl Block {
     fn new(shape: &Shape, dropout: f64, device: &Device) -> Self {
         Self {
             norm_1: norm(shape, device),
-            attention: CausalSelfAttention::new(shape, device),
+            attention: attention(shape, device),
             norm_2: norm(shape, device),
-            mlp: Mlp::new(shape, device),
+            mlp: mlp(shape, device),
             dropout: DropoutConfig::new(dropout).init(),
         }
     }
@@ -90,71 +87,38 @@ impl Block {
     ///
     /// Dropout is on the branches alone; not on attention weights, which a fused attention never has in memory.
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        let attended = self.attention.forward(self.norm_1.forward(x.clone()));
+        if self.dropout.prob == 0.0 {
+            // The branch's last product adds what the branch is added to.
+            let x = self.attention.forward(self.norm_1.forward(x.clone()), Some(x));
+            return self
+                .mlp
+                .forward(self.norm_2.forward(x.clone()), Activation::Gelu, Some(x));
+        }
+        let attended = self.attention.forward(self.norm_1.forward(x.clone()), None);
         let x = x + self.dropout.forward(attended);
-        let thought = self.mlp.forward(self.norm_2.forward(x.clone()));
+        let thought = self
+            .mlp
+            .forward(self.norm_2.forward(x.clone()), Activation::Gelu, None);
         x + self.dropout.forward(thought)
     }
 }
 
-/// Each position takes from itself and those before it.
-#[derive(Module, Debug)]
-pub struct CausalSelfAttention {
-    /// Queries, keys and values side by side.
-    qkv: Linear,
-    output: Linear,
-    heads: usize,
+fn attention(shape: &Shape, device: &Device) -> CausalSelfAttention {
+    let width = shape.width;
+    let mut attention = CausalSelfAttentionConfig::new(width, shape.heads)
+        .with_bias(false)
+        .init(device);
+    attention.qkv = layer(width, 3 * width, shape.bias, DEVIATION, device);
+    attention.output = layer(width, width, shape.bias, residual(shape), device);
+    attention
 }
 
-impl CausalSelfAttention {
-    fn new(shape: &Shape, device: &Device) -> Self {
-        let width = shape.width;
-        Self {
-            qkv: layer(width, 3 * width, shape.bias, DEVIATION, device),
-            output: layer(width, width, shape.bias, residual(shape), device),
-            heads: shape.heads,
-        }
-    }
-
-    /// `[windows, length, width]` to the same.
-    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        let [windows, length, width] = x.dims();
-        let size = width / self.heads;
-        let device = x.device();
-        let mut parts = self.qkv.forward(x).chunk(3, 2).into_iter().map(|part| {
-            let split = part.reshape([windows, length, self.heads, size]);
-            split.swap_dims(1, 2)
-        });
-        let mut part = || parts.next().expect("it was cut in three");
-        let (queries, keys, values) = (part(), part(), part());
-        // Scaled before the product, where there are fewer numbers.
-        let scores = (queries * (size as f64).powf(-0.5)).matmul(keys.transpose());
-        let later = Tensor::<2, Bool>::tril_mask([length, length], 0, &device);
-        let weights = softmax(scores.mask_fill(later.unsqueeze(), f32::NEG_INFINITY), 3);
-        let taken = weights.matmul(values).swap_dims(1, 2);
-        self.output.forward(taken.reshape([windows, length, width]))
-    }
-}
-
-/// A perceptron with one hidden layer, four times as wide.
-#[derive(Module, Debug)]
-pub struct Mlp {
-    up: Linear,
-    down: Linear,
-}
-
-impl Mlp {
-    fn new(shape: &Shape, device: &Device) -> Self {
-        let (width, hidden) = (shape.width, 4 * shape.width);
-        Self {
-            up: layer(width, hidden, shape.bias, DEVIATION, device),
-            down: layer(hidden, width, shape.bias, residual(shape), device),
-        }
-    }
-
-    /// `[windows, length, width]` to the same.
-    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        self.down.forward(gelu(self.up.forward(x)))
+/// One hidden layer, four times as wide.
+fn mlp(shape: &Shape, device: &Device) -> Mlp {
+    let (width, hidden) = (shape.width, 4 * shape.width);
+    Mlp {
+        up: layer(width, hidden, shape.bias, DEVIATION, device),
+        down: layer(hidden, width, shape.bias, residual(shape), device),
     }
 }
 

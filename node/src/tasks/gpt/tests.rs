@@ -180,7 +180,7 @@ fn settings_that_make_no_sense_are_refused() {
         ),
         (
             GptConfig { heads: 3, ..pico() },
-            "width=64 is not a multiple of heads=3",
+            "width=64 is not a multiple of 4 times heads=3",
         ),
         (
             GptConfig {
