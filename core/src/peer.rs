@@ -251,7 +251,8 @@ pub struct Peer {
     pub(crate) computing: Option<(Digest, Digest)>,
     /// A buffer as long as the parameters that nobody uses now.
     pub(crate) spare: Vec<f32>,
-    pub(crate) nonce: u32,
+    /// Number of the last probe of all members, and when it was sent.
+    pub(crate) probed: Option<(u32, Time)>,
     /// When a peer that is not in the view was last told the standing.
     told_status: BTreeMap<PeerId, (Time, Standing)>,
 }
@@ -259,7 +260,7 @@ pub struct Peer {
 impl Peer {
     /// Founds a run with an initial state, as its only member so far.
     pub fn found(manifest: Arc<Manifest>, settings: Settings, state: State, now: Time) -> Self {
-        let head = Head::genesis(&manifest, lone_member(&settings));
+        let head = Head::genesis(&manifest, Member::new(&settings, None));
         let mut peer = Self::new(manifest, settings, state, head, now);
         peer.enter_round();
         peer
@@ -268,7 +269,7 @@ impl Peer {
     /// Goes on with a run from a checkpoint, as its only member so far.
     pub fn resume(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
         let others = head.members.clone();
-        let head = head.continued_by(lone_member(&settings));
+        let head = head.continued_by(Member::new(&settings, None));
         let mut peer = Self::new(manifest, settings, state, head, now);
         for member in others {
             // They may go on too: whoever has counted less joins the other again.
@@ -286,7 +287,7 @@ impl Peer {
         contact: &Contact,
         now: Time,
     ) -> Self {
-        let head = Head::genesis(&manifest, lone_member(&settings));
+        let head = Head::genesis(&manifest, Member::new(&settings, None));
         let state = State::new(Vec::new(), &manifest);
         let mut peer = Self::new(manifest, settings, state, head, now);
         peer.phase = Phase::Joining(Box::new(Join::new(now, false)));
@@ -319,7 +320,7 @@ impl Peer {
             early_bytes: 0,
             computing: None,
             spare: Vec::new(),
-            nonce: 0,
+            probed: None,
             told_status: BTreeMap::new(),
         }
     }
@@ -584,11 +585,14 @@ impl Peer {
 
     fn on_link_up(&mut self, peer: PeerId, contact: Contact) {
         self.links.up(peer, contact, self.now);
+        // What it was told may have been lost with an older link.
+        self.told_status.remove(&peer);
         match &self.phase {
-            Phase::Joining(_) => self.on_candidate(peer, true),
+            Phase::Joining(_) => self.on_candidate(peer, None),
             Phase::Member(w) if !w.view.contains(peer) && !self.followers.contains_key(&peer) => {
                 self.send_status(peer)
             }
+            Phase::Member(w) if w.view.contains(peer) => self.probe_again(peer),
             _ => {}
         }
     }
@@ -668,13 +672,5 @@ fn payload(message: &Message) -> usize {
     match message {
         Message::Piece { data, .. } => data.len(),
         _ => 0,
-    }
-}
-
-fn lone_member(settings: &Settings) -> Member {
-    Member {
-        peer: settings.me,
-        speed: 1,
-        contact: settings.contact.clone(),
     }
 }

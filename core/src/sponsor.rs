@@ -47,14 +47,7 @@ impl Peer {
             Phase::Joining(_) | Phase::Gone => false,
         };
         if !able {
-            let standing = self.whole_standing();
-            self.links.send(
-                &mut self.out,
-                from,
-                Lane::Control,
-                Message::NotMember { standing },
-            );
-            return;
+            return self.refuse(from);
         }
         let have = have.map(|h| h.chain);
         let current = have == Some(self.head.chain);
@@ -98,6 +91,13 @@ impl Peer {
         if in_view && !member {
             self.suspect([from].into());
         }
+    }
+
+    /// Tells a newcomer that this peer cannot help it.
+    fn refuse(&mut self, newcomer: PeerId) {
+        let standing = self.whole_standing();
+        let message = Message::NotMember { standing };
+        self.links.send(&mut self.out, newcomer, Lane::Control, message);
     }
 
     /// Compares the state with its digest. Damaged, a member among others is none any more; a lone one has
@@ -199,14 +199,7 @@ impl Peer {
     pub(crate) fn on_fetch(&mut self, from: PeerId, block: u32) {
         self.linger_on();
         if !matches!(self.phase, Phase::Member(_) | Phase::Lingering { .. }) {
-            let standing = self.whole_standing();
-            self.links.send(
-                &mut self.out,
-                from,
-                Lane::Control,
-                Message::NotMember { standing },
-            );
-            return;
+            return self.refuse(from);
         }
         if let Some(data) = self.state.read_block(&self.manifest, block) {
             let data = data.into();
