@@ -50,8 +50,11 @@ pub(crate) struct Probing {
     answers: BTreeMap<PeerId, (Round, Doing)>,
 }
 
-/// So many probes that find nobody at work mean that frames were lost: the attempt is repeated.
+/// So many probes that find nobody at work mean that frames were lost: the attempt is repeated. Twice as many each
+/// time that it was (RFC 6298, rule 5.5), or a round whose pieces take longer than that would never end.
 const IDLE_PROBES: u32 = 3;
+/// Most that this is doubled.
+const DOUBLINGS: usize = 6;
 
 impl Working {
     pub(crate) fn suspects(&self, peer: PeerId) -> bool {
@@ -180,7 +183,8 @@ impl Peer {
         }
         w.quiet_at = Some(self.now + self.detector.quiet());
         w.idle_probes = if at_work { 0 } else { w.idle_probes + 1 };
-        let idle = w.idle_probes >= IDLE_PROBES;
+        let repeated = w.decided.iter().filter(|d| d.suspects.is_empty()).count();
+        let idle = w.idle_probes >= IDLE_PROBES << repeated.min(DOUBLINGS);
         let view = w.view.key;
         if !slow.is_empty() {
             self.suspect_because(slow, Change::Evicted, "too slow");
