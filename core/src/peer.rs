@@ -467,7 +467,7 @@ impl Peer {
             } => self.on_following(from, head, digest, resumes, member),
             Message::NotMember { standing } => self.on_refused(from, standing),
             Message::Followed { round } => self.on_followed(from, round),
-            Message::Ready { speed } => self.on_ready(from, speed),
+            Message::Ready { speed, round } => self.on_ready(from, speed, round),
             Message::Fetch { block } => self.on_fetch(from, block),
             Message::Block {
                 block,
