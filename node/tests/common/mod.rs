@@ -234,6 +234,18 @@ impl Node {
         self.end()
     }
 
+    /// Prints what is needed to understand a failure: all events but rounds, and for each the round before it.
+    fn tell(&self) {
+        eprintln!("--- {}:", self.name);
+        let log = self.log.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for (i, seen) in log.iter().enumerate().filter(|(_, seen)| !seen.is("round")) {
+            let before = log[..i].iter().rev().find(|seen| seen.is("round"));
+            let (round, time) = before.map_or((0, &Value::Null), |seen| (seen.round(), &seen.event["time"]));
+            eprintln!("after round {round} of {time}: {}", seen.event);
+        }
+        eprint!("{}", self.errors());
+    }
+
     pub fn end(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
@@ -252,6 +264,9 @@ impl Drop for Node {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            self.tell();
+        }
     }
 }
 
