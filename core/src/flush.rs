@@ -496,19 +496,9 @@ impl Peer {
             self.links.send(&mut self.out, from, Lane::Control, committed);
         }
         for (chunk, piece) in missing {
-            let Some(data) = last.sums.get(chunk, piece).cloned() else {
-                continue;
-            };
-            let phase = crate::wire::Phase::Gather;
-            let message = Message::Piece {
-                view,
-                phase,
-                chunk,
-                piece,
-                headers: Vec::new(),
-                data,
-            };
-            self.links.send(&mut self.out, from, Lane::Bulk, message);
+            if let Some(message) = last.sums.message(chunk, piece) {
+                self.links.send(&mut self.out, from, Lane::Bulk, message);
+            }
         }
     }
 

@@ -161,7 +161,8 @@ impl Peer {
         join.asked_alive = false;
         if let Some(former) = former {
             // Else it would be admitted there, and waited for.
-            let ready = Message::Ready { speed: None };
+            let round = self.head.round;
+            let ready = Message::Ready { speed: None, round };
             self.links.send(&mut self.out, former, Lane::Control, ready);
         }
         if let Some(sponsor) = next {
@@ -380,7 +381,10 @@ impl Peer {
                 &mut self.out,
                 sponsor,
                 Lane::Control,
-                Message::Ready { speed: Some(speed) },
+                Message::Ready {
+                    speed: Some(speed),
+                    round,
+                },
             );
         }
     }

@@ -5,6 +5,7 @@
 //! message is in `round.rs` (members), `flush.rs` (agreement after a failure), `join.rs` (newcomers)
 //! and `sponsor.rs` (those who help them).
 
+use crate::apply::Applying;
 use crate::config::{Manifest, Settings};
 use crate::detector::Detector;
 use crate::id::{Contact, Digest, PeerId, Round};
@@ -229,6 +230,8 @@ pub struct Peer {
     pub(crate) detector: Detector,
     pub(crate) phase: Phase,
     pub(crate) state: State,
+    /// The round that is being applied to the state.
+    pub(crate) applying: Option<Box<Applying>>,
     pub(crate) head: Head,
     pub(crate) digest: Digest,
     /// The last committed round's chunks, to repair those who miss some.
@@ -307,6 +310,7 @@ impl Peer {
             detector: Detector::default(),
             phase: Phase::Gone,
             state,
+            applying: None,
             head,
             last: None,
             followers: BTreeMap::new(),
@@ -327,9 +331,18 @@ impl Peer {
 
     /// Takes an input. Time never goes back.
     pub fn handle(&mut self, input: Input, now: Time) {
-        let due = self.wake_at();
+        let due = self.wake_at().filter(|_| !self.is_applying());
         self.now = self.now.max(now);
         self.links.now = self.now;
+        if self.is_applying() {
+            match input {
+                Input::Tick => self.apply_part(),
+                _ => self.apply_rest(),
+            }
+            if self.is_applying() {
+                return;
+            }
+        }
         if due.is_some_and(|due| self.now > due + self.detector.answer()) {
             self.overslept();
         }
@@ -367,6 +380,7 @@ impl Peer {
         let linger = match &self.phase {
             Phase::Lingering { until, .. } => Some(*until),
             Phase::Gone => return None,
+            Phase::Member(_) if self.is_applying() => return Some(self.now),
             _ => None,
         };
         [
@@ -468,7 +482,7 @@ impl Peer {
             } => self.on_following(from, head, digest, resumes, member),
             Message::NotMember { standing } => self.on_refused(from, standing),
             Message::Followed { round } => self.on_followed(from, round),
-            Message::Ready { speed } => self.on_ready(from, speed),
+            Message::Ready { speed, round } => self.on_ready(from, speed, round),
             Message::Fetch { block } => self.on_fetch(from, block),
             Message::Block {
                 block,
