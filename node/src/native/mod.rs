@@ -1,5 +1,16 @@
 //! What needs an operating system: links over QUIC, keys and tickets, run directories, threads.
 
+/// `From` for each error that a variant of a larger one does nothing but wrap.
+macro_rules! wraps {
+    ($whole:ty: $($part:ty => $variant:ident),+ $(,)?) => {
+        $(impl From<$part> for $whole {
+            fn from(error: $part) -> Self {
+                Self::$variant(error)
+            }
+        })+
+    };
+}
+
 pub mod audit;
 pub mod bench;
 pub mod checkpoint;

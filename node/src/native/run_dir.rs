@@ -79,11 +79,7 @@ impl fmt::Display for CheckpointError {
 
 impl std::error::Error for CheckpointError {}
 
-impl From<FileError> for CheckpointError {
-    fn from(error: FileError) -> Self {
-        Self::File(error)
-    }
-}
+wraps! { CheckpointError: FileError => File }
 
 impl From<LedgerError> for CheckpointError {
     fn from(error: LedgerError) -> Self {

@@ -117,6 +117,11 @@ impl<'a> Running<'a> {
                     Todo::Exit(exit) => return exit,
                 }
             }
+            if self.driver.is_busy() {
+                tokio::task::yield_now().await;
+                self.feed(Input::Tick);
+                continue;
+            }
             let wake = self.driver.peer().wake_at().unwrap_or(Time(u64::MAX / 2));
             let wake = tokio::time::sleep((wake - self.now()).min(Duration::from_secs(3600)));
             tokio::select! {

@@ -70,17 +70,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-macro_rules! from {
-    ($($error:ty => $variant:ident),* $(,)?) => {
-        $(impl From<$error> for Error {
-            fn from(error: $error) -> Self {
-                Self::$variant(error)
-            }
-        })*
-    };
-}
-
-from! {
+wraps! { Error:
     ManifestError => Manifest, TicketError => Ticket, StartError => Start, DialError => Dial,
     std::io::Error => Process,
 }
