@@ -82,34 +82,35 @@ fn main(
 
 // Four rows of d_q.
 fn queries(head: Head, row: u32, chunk: u32) {
-    let last = params.tokens - 1u;
+    let last = vec4(params.tokens - 1u);
     let rows = vec4(row, row + 1u, row + 2u, row + 3u);
-    let near = min(rows, vec4(last));
-    let stride = params.heads * params.width;
-    let q_rows = head.q + 3u * stride * near;
-    let o_rows = head.out + stride * near;
-    let limit = select(vec4(last), near, params.causal != 0u);
-    let q = scaled(block_of_qkv(q_rows, chunk), inside(chunk), params.scale);
-    let d_o = scaled(block_of_d_out(o_rows, chunk), inside(chunk), 1.0);
-    var delta = row_sums(d_o, block_of_out(o_rows, chunk));
-    for (var other = 1u; other < params.chunks; other++) {
-        let c = (chunk + other) % params.chunks;
-        delta += row_sums(scaled(block_of_d_out(o_rows, c), inside(c), 1.0), block_of_out(o_rows, c));
+    let near = min(rows, last);
+    let inner = params.heads * params.width;
+    let q_rows = head.q + 3u * inner * near;
+    let o_rows = head.out + inner * near;
+    let first = 8u * chunk;
+    let count = min(8u, params.width - first);
+    let limit = select(last, near, params.causal != 0u);
+    let q = block_of_qkv(q_rows + first, count);
+    let d_o = block_of_d_out(o_rows + first, count);
+    var delta = vec4(0.0);
+    for (var i = 0u; i < params.width; i++) {
+        delta += row_sums(quad_of_d_out(o_rows + i), quad_of_out(o_rows + i));
     }
     let level = lse_of(head.lse + near);
     var d_q = Block();
     for (var key = 0u; key <= limit.w; key += 4u) {
         let keys = vec4(key, key + 1u, key + 2u, key + 3u);
-        let step = 3u * stride * min(keys, vec4(last));
-        let k = block_of_qkv(head.k + step, chunk);
+        let step = 3u * inner * min(keys, last);
+        let k = block_of_qkv(head.k + step + first, count);
         var s = times(k, q);
-        var d_p = times(block_of_qkv(head.v + step, chunk), d_o);
-        for (var other = 1u; other < params.chunks; other++) {
-            let c = (chunk + other) % params.chunks;
-            let x = inside(c);
-            s += times(block_of_qkv(head.k + step, c), scaled(block_of_qkv(q_rows, c), x, params.scale));
-            d_p += times(block_of_qkv(head.v + step, c), scaled(block_of_d_out(o_rows, c), x, 1.0));
+        var d_p = times(block_of_qkv(head.v + step + first, count), d_o);
+        for (var i = count; i < params.width; i++) {
+            let column = (first + i) % params.width;
+            s += transpose(quad_of_qkv(head.k + step + column)) * quad_of_qkv(q_rows + column);
+            d_p += transpose(quad_of_qkv(head.v + step + column)) * quad_of_d_out(o_rows + column);
         }
+        s *= params.scale;
         let p0 = select(exp(s[0] - level.x), vec4(0.0), keys > vec4(limit.x));
         let p1 = select(exp(s[1] - level.y), vec4(0.0), keys > vec4(limit.y));
         let p2 = select(exp(s[2] - level.z), vec4(0.0), keys > vec4(limit.z));
@@ -122,43 +123,49 @@ fn queries(head: Head, row: u32, chunk: u32) {
         );
         d_q = plus(d_q, k, d_s);
     }
-    store(head.q, row, chunk, d_q, params.scale);
+    store(head.q + first, row, count, d_q, params.scale);
 }
 
 // Four rows of d_k and d_v.
 fn keys(head: Head, key: u32, chunk: u32) {
-    let last = params.tokens - 1u;
+    let last = vec4(params.tokens - 1u);
     let keys = vec4(key, key + 1u, key + 2u, key + 3u);
-    let near = min(keys, vec4(last));
-    let stride = params.heads * params.width;
-    let k_rows = head.k + 3u * stride * near;
-    let v_rows = head.v + 3u * stride * near;
-    let k = scaled(block_of_qkv(k_rows, chunk), inside(chunk), params.scale);
-    let v = scaled(block_of_qkv(v_rows, chunk), inside(chunk), 1.0);
+    let inner = params.heads * params.width;
+    let k_rows = head.k + 3u * inner * min(keys, last);
+    let v_rows = k_rows + inner;
+    let first = 8u * chunk;
+    let count = min(8u, params.width - first);
+    let k = block_of_qkv(k_rows + first, count);
+    let v = block_of_qkv(v_rows + first, count);
     var d_k = Block();
     var d_v = Block();
-    for (var row = select(0u, key, params.causal != 0u); row <= last; row += 4u) {
+    for (var row = select(0u, key, params.causal != 0u); row <= last.x; row += 4u) {
         let rows = vec4(row, row + 1u, row + 2u, row + 3u);
-        let step = min(rows, vec4(last));
-        let q_rows = head.q + 3u * stride * step;
-        let o_rows = head.out + stride * step;
-        let q = block_of_qkv(q_rows, chunk);
-        let d_o = block_of_d_out(o_rows, chunk);
+        let near = min(rows, last);
+        let q_rows = head.q + 3u * inner * near;
+        let o_rows = head.out + inner * near;
+        let q = block_of_qkv(q_rows + first, count);
+        var d_o = Block();
+        var delta = vec4(0.0);
+        for (var i = 0u; i < count; i++) {
+            let x = quad_of_d_out(o_rows + first + i);
+            put(&d_o, i, x);
+            delta += row_sums(x, quad_of_out(o_rows + first + i));
+        }
         var s = times(q, k);
         var d_p = times(d_o, v);
-        var delta = row_sums(scaled(d_o, inside(chunk), 1.0), block_of_out(o_rows, chunk));
-        for (var other = 1u; other < params.chunks; other++) {
-            let c = (chunk + other) % params.chunks;
-            let x = inside(c);
-            let d_o_c = scaled(block_of_d_out(o_rows, c), x, 1.0);
-            s += times(block_of_qkv(q_rows, c), scaled(block_of_qkv(k_rows, c), x, params.scale));
-            d_p += times(d_o_c, block_of_qkv(v_rows, c));
-            delta += row_sums(d_o_c, block_of_out(o_rows, c));
+        for (var i = count; i < params.width; i++) {
+            let column = (first + i) % params.width;
+            let x = quad_of_d_out(o_rows + column);
+            s += transpose(quad_of_qkv(q_rows + column)) * quad_of_qkv(k_rows + column);
+            d_p += transpose(x) * quad_of_qkv(v_rows + column);
+            delta += row_sums(x, quad_of_out(o_rows + column));
         }
-        let level = lse_of(head.lse + step);
+        s *= params.scale;
+        let level = lse_of(head.lse + near);
         // The first key that each row does not see.
         let end = select(vec4(params.tokens), rows + 1u, params.causal != 0u);
-        let seen = select(vec4(0u), end, rows <= vec4(last));
+        let seen = select(vec4(0u), end, rows <= last);
         let p = mat4x4<f32>(
             select(vec4(0.0), exp(s[0] - level), seen > vec4(keys.x)),
             select(vec4(0.0), exp(s[1] - level), seen > vec4(keys.y)),
@@ -174,47 +181,20 @@ fn keys(head: Head, key: u32, chunk: u32) {
         );
         d_k = plus(d_k, q, d_s);
     }
-    store(head.k, key, chunk, d_k, params.scale);
-    store(head.v, key, chunk, d_v, 1.0);
+    store(head.k + first, key, count, d_k, params.scale);
+    store(head.v + first, key, count, d_v, 1.0);
 }
 
-fn store(at: u32, row: u32, chunk: u32, block: Block, scale: f32) {
+fn store(at: u32, row: u32, count: u32, block: Block, scale: f32) {
     let stride = 3u * params.heads * params.width;
-    for (var i = 0u; i < 4u; i++) {
-        if row + i >= params.tokens {
-            return;
+    for (var i = 0u; i < count; i++) {
+        let x = column_of(block, i) * scale;
+        for (var r = 0u; r < 4u; r++) {
+            if row + r < params.tokens {
+                d_qkv[at + (row + r) * stride + i] = x[r];
+            }
         }
-        let to = at + (row + i) * stride;
-        store_one(to, 8u * chunk, block.c0[i] * scale);
-        store_one(to, 8u * chunk + 1u, block.c1[i] * scale);
-        store_one(to, 8u * chunk + 2u, block.c2[i] * scale);
-        store_one(to, 8u * chunk + 3u, block.c3[i] * scale);
-        store_one(to, 8u * chunk + 4u, block.c4[i] * scale);
-        store_one(to, 8u * chunk + 5u, block.c5[i] * scale);
-        store_one(to, 8u * chunk + 6u, block.c6[i] * scale);
-        store_one(to, 8u * chunk + 7u, block.c7[i] * scale);
     }
-}
-
-fn store_one(at: u32, column: u32, value: vec4<f32>) {
-    if column < params.width {
-        d_qkv[at + column] = value;
-    }
-}
-
-// Four of a chunk's columns. What lies outside is a repetition of the last one.
-fn columns(chunk: u32, first: u32) -> vec4<u32> {
-    return min(vec4(0u, 1u, 2u, 3u) + 8u * chunk + first, vec4(params.width - 1u));
-}
-
-// Which of a chunk's columns are there: 1 or 0.
-fn inside(chunk: u32) -> mat2x4<f32> {
-    let column = vec4(0u, 1u, 2u, 3u) + 8u * chunk;
-    let width = vec4(params.width);
-    return mat2x4<f32>(
-        select(vec4(0.0), vec4(1.0), column < width),
-        select(vec4(0.0), vec4(1.0), column + 4u < width),
-    );
 }
 
 fn lse_of(at: vec4<u32>) -> vec4<f32> {
@@ -233,64 +213,63 @@ fn quad_of_d_out(at: vec4<u32>) -> mat4x4<f32> {
     return mat4x4<f32>(d_out[at.x], d_out[at.y], d_out[at.z], d_out[at.w]);
 }
 
-fn block_of_qkv(rows: vec4<u32>, chunk: u32) -> Block {
-    let low = columns(chunk, 0u);
-    let high = columns(chunk, 4u);
-    return Block(
-        quad_of_qkv(rows + low.x),
-        quad_of_qkv(rows + low.y),
-        quad_of_qkv(rows + low.z),
-        quad_of_qkv(rows + low.w),
-        quad_of_qkv(rows + high.x),
-        quad_of_qkv(rows + high.y),
-        quad_of_qkv(rows + high.z),
-        quad_of_qkv(rows + high.w),
-    );
+// `count` columns of four rows; the others are 0.
+fn block_of_qkv(rows: vec4<u32>, count: u32) -> Block {
+    var block = Block();
+    for (var i = 0u; i < count; i++) {
+        put(&block, i, quad_of_qkv(rows + i));
+    }
+    return block;
 }
 
-fn block_of_out(rows: vec4<u32>, chunk: u32) -> Block {
-    let low = columns(chunk, 0u);
-    let high = columns(chunk, 4u);
-    return Block(
-        quad_of_out(rows + low.x),
-        quad_of_out(rows + low.y),
-        quad_of_out(rows + low.z),
-        quad_of_out(rows + low.w),
-        quad_of_out(rows + high.x),
-        quad_of_out(rows + high.y),
-        quad_of_out(rows + high.z),
-        quad_of_out(rows + high.w),
-    );
+// `count` columns of four rows; the others are 0.
+fn block_of_d_out(rows: vec4<u32>, count: u32) -> Block {
+    var block = Block();
+    for (var i = 0u; i < count; i++) {
+        put(&block, i, quad_of_d_out(rows + i));
+    }
+    return block;
 }
 
-fn block_of_d_out(rows: vec4<u32>, chunk: u32) -> Block {
-    let low = columns(chunk, 0u);
-    let high = columns(chunk, 4u);
-    return Block(
-        quad_of_d_out(rows + low.x),
-        quad_of_d_out(rows + low.y),
-        quad_of_d_out(rows + low.z),
-        quad_of_d_out(rows + low.w),
-        quad_of_d_out(rows + high.x),
-        quad_of_d_out(rows + high.y),
-        quad_of_d_out(rows + high.z),
-        quad_of_d_out(rows + high.w),
-    );
+// Puts a matrix into a block. Written so, and not unrolled, the loops around it stay short.
+fn put(block: ptr<function, Block>, column: u32, x: mat4x4<f32>) {
+    if column == 0u {
+        (*block).c0 = x;
+    } else if column == 1u {
+        (*block).c1 = x;
+    } else if column == 2u {
+        (*block).c2 = x;
+    } else if column == 3u {
+        (*block).c3 = x;
+    } else if column == 4u {
+        (*block).c4 = x;
+    } else if column == 5u {
+        (*block).c5 = x;
+    } else if column == 6u {
+        (*block).c6 = x;
+    } else {
+        (*block).c7 = x;
+    }
 }
 
-fn scaled(x: Block, factors: mat2x4<f32>, scale: f32) -> Block {
-    let low = factors[0] * scale;
-    let high = factors[1] * scale;
-    return Block(
-        x.c0 * low.x,
-        x.c1 * low.y,
-        x.c2 * low.z,
-        x.c3 * low.w,
-        x.c4 * high.x,
-        x.c5 * high.y,
-        x.c6 * high.z,
-        x.c7 * high.w,
-    );
+fn column_of(block: Block, column: u32) -> mat4x4<f32> {
+    var x = block.c0;
+    if column == 1u {
+        x = block.c1;
+    } else if column == 2u {
+        x = block.c2;
+    } else if column == 3u {
+        x = block.c3;
+    } else if column == 4u {
+        x = block.c4;
+    } else if column == 5u {
+        x = block.c5;
+    } else if column == 6u {
+        x = block.c6;
+    } else if column == 7u {
+        x = block.c7;
+    }
+    return x;
 }
 
 // Products of the rows of x and the rows of y; a column for each row of y.
@@ -321,17 +300,6 @@ fn plus(sum: Block, x: Block, w: mat4x4<f32>) -> Block {
 }
 
 // The product of each row of x with the same row of y.
-fn row_sums(x: Block, y: Block) -> vec4<f32> {
-    return row_sums_of_quad(x.c0, y.c0)
-        + row_sums_of_quad(x.c1, y.c1)
-        + row_sums_of_quad(x.c2, y.c2)
-        + row_sums_of_quad(x.c3, y.c3)
-        + row_sums_of_quad(x.c4, y.c4)
-        + row_sums_of_quad(x.c5, y.c5)
-        + row_sums_of_quad(x.c6, y.c6)
-        + row_sums_of_quad(x.c7, y.c7);
-}
-
-fn row_sums_of_quad(x: mat4x4<f32>, y: mat4x4<f32>) -> vec4<f32> {
+fn row_sums(x: mat4x4<f32>, y: mat4x4<f32>) -> vec4<f32> {
     return vec4(dot(x[0], y[0]), dot(x[1], y[1]), dot(x[2], y[2]), dot(x[3], y[3]));
 }

@@ -57,30 +57,30 @@ fn main(
     }
     let row = 4u * (blocks - 1u - block);
     let rows = vec4(row, row + 1u, row + 2u, row + 3u);
-    let last = params.tokens - 1u;
+    let last = vec4(params.tokens - 1u);
     let batch = pair / params.heads;
     let head = pair % params.heads;
-    let stride = 3u * params.heads * params.width;
-    let q_at = batch * params.tokens * stride + head * params.width;
-    let k_at = q_at + params.heads * params.width;
-    let v_at = k_at + params.heads * params.width;
-    let q_rows = q_at + stride * min(rows, vec4(last));
+    let inner = params.heads * params.width;
+    let q_at = batch * params.tokens * 3u * inner + head * params.width;
+    let q_rows = q_at + 3u * inner * min(rows, last);
+    // The columns of this chunk: the first one, and how many there are.
+    let first = 8u * chunk;
+    let count = min(8u, params.width - first);
     // The last key that each row sees.
-    let limit = select(vec4(last), min(rows, vec4(last)), params.causal != 0u);
-    let q = queries(q_rows, chunk);
-    let low = columns(chunk, 0u);
-    let high = columns(chunk, 4u);
+    let limit = select(last, min(rows, last), params.causal != 0u);
+    let q = block_of(q_rows + first, count);
     var top = vec4(HIDDEN);
     var sum = vec4(0.0);
     var acc = Block();
     for (var key = 0u; key <= limit.w; key += 4u) {
         let keys = vec4(key, key + 1u, key + 2u, key + 3u);
-        let step = stride * min(keys, vec4(last));
-        var s = scores(q, k_at + step, chunk);
-        for (var other = 1u; other < params.chunks; other++) {
-            let c = (chunk + other) % params.chunks;
-            s += scores(queries(q_rows, c), k_at + step, c);
+        let k_rows = q_at + inner + 3u * inner * min(keys, last);
+        var s = times(block_of(k_rows + first, count), q);
+        for (var i = count; i < params.width; i++) {
+            let column = (first + i) % params.width;
+            s += transpose(quad(k_rows + column)) * quad(q_rows + column);
         }
+        s *= params.scale;
         s[0] = select(s[0], vec4(HIDDEN), keys > vec4(limit.x));
         s[1] = select(s[1], vec4(HIDDEN), keys > vec4(limit.y));
         s[2] = select(s[2], vec4(HIDDEN), keys > vec4(limit.z));
@@ -89,91 +89,99 @@ fn main(
         let higher = max(top, max(max(t[0], t[1]), max(t[2], t[3])));
         let fade = exp(top - higher);
         top = higher;
-        let p0 = exp(s[0] - top.x);
-        let p1 = exp(s[1] - top.y);
-        let p2 = exp(s[2] - top.z);
-        let p3 = exp(s[3] - top.w);
-        let p = mat4x4<f32>(p0, p1, p2, p3);
+        let p = mat4x4<f32>(exp(s[0] - top.x), exp(s[1] - top.y), exp(s[2] - top.z), exp(s[3] - top.w));
         sum = sum * fade + vec4(1.0) * p;
-        let v = v_at + step;
-        acc.c0 = faded(acc.c0, fade) + quad(v + low.x) * p;
-        acc.c1 = faded(acc.c1, fade) + quad(v + low.y) * p;
-        acc.c2 = faded(acc.c2, fade) + quad(v + low.z) * p;
-        acc.c3 = faded(acc.c3, fade) + quad(v + low.w) * p;
-        acc.c4 = faded(acc.c4, fade) + quad(v + high.x) * p;
-        acc.c5 = faded(acc.c5, fade) + quad(v + high.y) * p;
-        acc.c6 = faded(acc.c6, fade) + quad(v + high.z) * p;
-        acc.c7 = faded(acc.c7, fade) + quad(v + high.w) * p;
+        let v = block_of(k_rows + inner + first, count);
+        acc.c0 = faded(acc.c0, fade) + v.c0 * p;
+        acc.c1 = faded(acc.c1, fade) + v.c1 * p;
+        acc.c2 = faded(acc.c2, fade) + v.c2 * p;
+        acc.c3 = faded(acc.c3, fade) + v.c3 * p;
+        acc.c4 = faded(acc.c4, fade) + v.c4 * p;
+        acc.c5 = faded(acc.c5, fade) + v.c5 * p;
+        acc.c6 = faded(acc.c6, fade) + v.c6 * p;
+        acc.c7 = faded(acc.c7, fade) + v.c7 * p;
     }
-    let share = 1.0 / sum;
-    let out_at = (batch * params.tokens + row) * params.heads * params.width + head * params.width;
-    let lse_at = pair * params.tokens + row;
-    for (var i = 0u; i < 4u; i++) {
-        if row + i > last {
-            return;
-        }
-        let at = out_at + i * params.heads * params.width;
-        store(at, 8u * chunk, acc.c0[i] * share[i]);
-        store(at, 8u * chunk + 1u, acc.c1[i] * share[i]);
-        store(at, 8u * chunk + 2u, acc.c2[i] * share[i]);
-        store(at, 8u * chunk + 3u, acc.c3[i] * share[i]);
-        store(at, 8u * chunk + 4u, acc.c4[i] * share[i]);
-        store(at, 8u * chunk + 5u, acc.c5[i] * share[i]);
-        store(at, 8u * chunk + 6u, acc.c6[i] * share[i]);
-        store(at, 8u * chunk + 7u, acc.c7[i] * share[i]);
-        if chunk == 0u {
-            lse[lse_at + i] = top[i] + log(sum[i]);
+    let out_at = (batch * params.tokens + row) * inner + head * params.width + first;
+    for (var i = 0u; i < count; i++) {
+        let x = faded(column_of(acc, i), 1.0 / sum);
+        for (var r = 0u; r < 4u; r++) {
+            if row + r <= last.x {
+                out[out_at + r * inner + i] = x[r];
+            }
         }
     }
-}
-
-fn store(at: u32, column: u32, value: vec4<f32>) {
-    if column < params.width {
-        out[at + column] = value;
+    let level = top + log(sum);
+    for (var r = 0u; r < 4u; r++) {
+        if row + r <= last.x && chunk == 0u {
+            lse[pair * params.tokens + row + r] = level[r];
+        }
     }
-}
-
-// Four of a chunk's columns. What lies outside is a repetition of the last one.
-fn columns(chunk: u32, first: u32) -> vec4<u32> {
-    return min(vec4(0u, 1u, 2u, 3u) + 8u * chunk + first, vec4(params.width - 1u));
 }
 
 fn quad(at: vec4<u32>) -> mat4x4<f32> {
     return mat4x4<f32>(qkv[at.x], qkv[at.y], qkv[at.z], qkv[at.w]);
 }
 
-// A chunk of four queries, scaled; 0 outside.
-fn queries(rows: vec4<u32>, chunk: u32) -> Block {
-    let low = columns(chunk, 0u);
-    let high = columns(chunk, 4u);
-    let inside = vec4(params.width) > vec4(0u, 1u, 2u, 3u) + 8u * chunk;
-    let inside_high = vec4(params.width) > vec4(4u, 5u, 6u, 7u) + 8u * chunk;
-    let x = select(vec4(0.0), vec4(params.scale), inside);
-    let y = select(vec4(0.0), vec4(params.scale), inside_high);
-    return Block(
-        quad(rows + low.x) * x.x,
-        quad(rows + low.y) * x.y,
-        quad(rows + low.z) * x.z,
-        quad(rows + low.w) * x.w,
-        quad(rows + high.x) * y.x,
-        quad(rows + high.y) * y.y,
-        quad(rows + high.z) * y.z,
-        quad(rows + high.w) * y.w,
-    );
+// `count` columns of four rows; the others are 0.
+fn block_of(rows: vec4<u32>, count: u32) -> Block {
+    var block = Block();
+    for (var i = 0u; i < count; i++) {
+        put(&block, i, quad(rows + i));
+    }
+    return block;
 }
 
-// The part that a chunk has in the scores of four queries (columns) and four keys (rows).
-fn scores(q: Block, keys: vec4<u32>, chunk: u32) -> mat4x4<f32> {
-    let low = columns(chunk, 0u);
-    let high = columns(chunk, 4u);
-    var s = transpose(quad(keys + low.x)) * q.c0;
-    s += transpose(quad(keys + low.y)) * q.c1;
-    s += transpose(quad(keys + low.z)) * q.c2;
-    s += transpose(quad(keys + low.w)) * q.c3;
-    s += transpose(quad(keys + high.x)) * q.c4;
-    s += transpose(quad(keys + high.y)) * q.c5;
-    s += transpose(quad(keys + high.z)) * q.c6;
-    s += transpose(quad(keys + high.w)) * q.c7;
+// Puts a matrix into a block. Written so, and not unrolled, the loops around it stay short.
+fn put(block: ptr<function, Block>, column: u32, x: mat4x4<f32>) {
+    if column == 0u {
+        (*block).c0 = x;
+    } else if column == 1u {
+        (*block).c1 = x;
+    } else if column == 2u {
+        (*block).c2 = x;
+    } else if column == 3u {
+        (*block).c3 = x;
+    } else if column == 4u {
+        (*block).c4 = x;
+    } else if column == 5u {
+        (*block).c5 = x;
+    } else if column == 6u {
+        (*block).c6 = x;
+    } else {
+        (*block).c7 = x;
+    }
+}
+
+fn column_of(block: Block, column: u32) -> mat4x4<f32> {
+    var x = block.c0;
+    if column == 1u {
+        x = block.c1;
+    } else if column == 2u {
+        x = block.c2;
+    } else if column == 3u {
+        x = block.c3;
+    } else if column == 4u {
+        x = block.c4;
+    } else if column == 5u {
+        x = block.c5;
+    } else if column == 6u {
+        x = block.c6;
+    } else if column == 7u {
+        x = block.c7;
+    }
+    return x;
+}
+
+// Products of the rows of x and the rows of y; a column for each row of y.
+fn times(x: Block, y: Block) -> mat4x4<f32> {
+    var s = transpose(x.c0) * y.c0;
+    s += transpose(x.c1) * y.c1;
+    s += transpose(x.c2) * y.c2;
+    s += transpose(x.c3) * y.c3;
+    s += transpose(x.c4) * y.c4;
+    s += transpose(x.c5) * y.c5;
+    s += transpose(x.c6) * y.c6;
+    s += transpose(x.c7) * y.c7;
     return s;
 }
 
