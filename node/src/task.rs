@@ -59,6 +59,14 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// taken of.
     fn loss(&self, model: &Self::Model, samples: &[u64], device: &Device) -> Tensor<1>;
 
+    /// How many pieces a batch of so many samples is cut into, for the cores of a processor to work on at once. It must
+    /// depend on nothing else: sums are rounded piece by piece, and every machine is to get the same bits. It must be 1
+    /// where the loss draws random numbers.
+    fn pieces(&self, samples: usize) -> usize {
+        let _ = samples;
+        1
+    }
+
     /// Whether to keep less of the way forward in memory and to compute it again on the way back: slower, for where
     /// memory is short. The result is the same.
     fn recompute(&self) -> bool {

@@ -235,20 +235,56 @@ impl<T: Task> Trainer<T> {
         let mut on_device = None;
         let mut loss_sum = 0.0;
         for micro_batch in samples.chunks(at_once) {
-            let (sum, mut gradients) = self.backward(micro_batch)?;
             if self.device_kind == DeviceKind::Cpu {
-                // Reading is no more than a copy here, so each gradient is added as it comes.
-                loss_sum += read_sync(read_scalar(sum))?;
-                add_gradients(&self.model, &mut gradients, buffer)?;
-            } else {
-                let flat = flatten_gradients(&self.model, &mut gradients, sum);
-                on_device = Some(match on_device {
-                    None => flat,
-                    Some(total) => total + flat,
-                });
+                loss_sum += self.add_up(micro_batch, buffer, cores())?;
+                continue;
             }
+            let (sum, mut gradients) = backward(&*self.task, &self.model, micro_batch, &self.device)?;
+            let flat = flatten_gradients(&self.model, &mut gradients, sum);
+            on_device = Some(match on_device {
+                None => flat,
+                Some(total) => total + flat,
+            });
         }
         Ok((loss_sum, on_device))
+    }
+
+    /// Adds the gradients of a micro-batch up on the CPU, where reading them is no more than a copy. So many threads
+    /// work on pieces of it, and these are added in their order: the bits do not depend on how many threads there are.
+    fn add_up(&self, samples: &[u64], buffer: &mut [f32], threads: usize) -> Result<f32, WorkerError> {
+        let count = self.task.pieces(samples.len()).clamp(1, samples.len());
+        let pieces: Vec<&[u64]> = samples.chunks(samples.len().div_ceil(count)).collect();
+        let mut loss_sum = 0.0;
+        let mut add = |model: &T::Model, made: Result<(Tensor<1>, Gradients), WorkerError>| {
+            let (sum, mut gradients) = made?;
+            loss_sum += read_sync(read_scalar(sum))?;
+            add_gradients(model, &mut gradients, buffer)
+        };
+        let task = &*self.task;
+        for wave in pieces.chunks(threads) {
+            if let [piece] = wave {
+                add(&self.model, backward(task, &self.model, piece, &self.device))?;
+                continue;
+            }
+            std::thread::scope(|scope| {
+                let start = |piece: &&[u64]| {
+                    let (piece, device) = (piece.to_vec(), self.device.clone());
+                    let model = self.model.clone().map(&mut Detach);
+                    scope.spawn(move || {
+                        let made = backward(task, &model, &piece, &device);
+                        (model, made)
+                    })
+                };
+                let running: Vec<_> = wave.iter().map(start).collect();
+                running.into_iter().try_for_each(|thread| {
+                    let (model, made) = thread
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                    add(&model, made)
+                })
+            })?;
+        }
+        Ok(loss_sum)
     }
 
     /// [`Worker::evaluate`] for where a thread must not wait, as in a browser.
@@ -281,29 +317,6 @@ impl<T: Task> Trainer<T> {
         // Clones share their tensors, so this copies nothing.
         self.model = with_parameters(self.model.clone(), params, &self.device);
         Ok(())
-    }
-
-    /// The sum of the losses over a micro-batch, and its gradients.
-    fn backward(&self, samples: &[u64]) -> Result<(Tensor<1>, Gradients), WorkerError> {
-        let mean = self.task.loss(&self.model, samples, &self.device);
-        if mean.dims() != [1] {
-            return Err(WorkerError::BadLoss {
-                problem: format!(
-                    "has the shape {:?}; return the mean over the samples",
-                    mean.dims()
-                ),
-            });
-        }
-        let sum = mean.mul_scalar(samples.len() as f32);
-        if !sum.is_tracked() {
-            return Err(WorkerError::BadLoss {
-                problem: "does not depend on the model's parameters; compute it from them on the \
-                          device that is given, without detaching"
-                    .to_owned(),
-            });
-        }
-        let gradients = sum.backward();
-        Ok((sum.inner(), gradients))
     }
 
     fn check_finite(&self, gradient: &[f32]) -> Result<(), WorkerError> {
@@ -356,6 +369,51 @@ impl<T: Task> Worker for Trainer<T> {
 
     fn device_name(&self) -> &str {
         &self.device_name
+    }
+}
+
+/// The sum of the losses over samples, and its gradients.
+fn backward<T: Task>(
+    task: &T,
+    model: &T::Model,
+    samples: &[u64],
+    device: &Device,
+) -> Result<(Tensor<1>, Gradients), WorkerError> {
+    let mean = task.loss(model, samples, device);
+    if mean.dims() != [1] {
+        return Err(WorkerError::BadLoss {
+            problem: format!(
+                "has the shape {:?}; return the mean over the samples",
+                mean.dims()
+            ),
+        });
+    }
+    let sum = mean.mul_scalar(samples.len() as f32);
+    if !sum.is_tracked() {
+        return Err(WorkerError::BadLoss {
+            problem: "does not depend on the model's parameters; compute it from them on the \
+                      device that is given, without detaching"
+                .to_owned(),
+        });
+    }
+    let gradients = sum.backward();
+    Ok((sum.inner(), gradients))
+}
+
+/// Threads that a processor runs at once; 1 where there are no threads.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Parameters with the same values, in no graph with the old: threads that share a graph wait for each other.
+struct Detach;
+
+impl ModuleMapper for Detach {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        param.map(|old| {
+            let tracked = old.is_require_grad();
+            old.detach().set_require_grad(tracked)
+        })
     }
 }
 

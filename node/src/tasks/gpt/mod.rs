@@ -26,6 +26,9 @@ use text::{Text, Unit};
 /// Tokens evaluated at once: enough to keep a processor busy; more only costs memory.
 const EVALUATION_TOKENS: usize = 2048;
 
+/// Tokens that a processor's core works on at once: fewer make matrices too small to be quick, more leave cores idle.
+const PIECE_TOKENS: usize = 192;
+
 /// Settings of [`Gpt`]. A number that is 0 is the preset's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -173,6 +176,13 @@ impl Task for Gpt {
             text,
             train,
         })
+    }
+
+    fn pieces(&self, samples: usize) -> usize {
+        match self.config.dropout > 0.0 {
+            true => 1,
+            false => samples * self.shape.context / PIECE_TOKENS,
+        }
     }
 
     fn recompute(&self) -> bool {

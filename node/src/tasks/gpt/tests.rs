@@ -294,6 +294,35 @@ fn dropout_is_for_training_alone() {
 }
 
 #[test]
+fn pieces_on_several_cores_make_the_bits_of_one_after_the_other() {
+    let task = gpt(pico());
+    assert_eq!([1, 3, 12, 100].map(|samples| task.pieces(samples)), [0, 1, 4, 33]);
+    let samples: Vec<u64> = (0..12).map(|i| 700 * i).collect();
+    let contribute = |micro_batch| {
+        let options = TrainerOptions {
+            micro_batch,
+            ..TrainerOptions::default()
+        };
+        let mut trainer = Trainer::new(Arc::clone(&task), &OpenDevice::cpu(), options).unwrap();
+        trainer.contribute(trainer.init(), &samples).unwrap()
+    };
+    // Micro-batches of the same size as the pieces.
+    let (pieces, micro_batches) = (contribute(0), contribute(3));
+    assert_eq!(pieces.loss_sum, micro_batches.loss_sum);
+    assert!(pieces.gradient == micro_batches.gradient);
+    assert!(contribute(0).gradient == pieces.gradient);
+    // Random numbers would come in another order each time.
+    assert_eq!(
+        gpt(GptConfig {
+            dropout: 0.1,
+            ..pico()
+        })
+        .pieces(100),
+        1
+    );
+}
+
+#[test]
 fn computing_again_instead_of_keeping_changes_nothing() {
     let contribute = |recompute| {
         let mut trainer = trainer(&gpt(GptConfig { recompute, ..pico() }));
