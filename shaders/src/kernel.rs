@@ -94,8 +94,10 @@ kernels! {
     GEMM_NT = "gemm_nt";
     /// `Aᵀ B` and the column sums of `B`, rows in registers, no barriers.
     GEMM_TN = "gemm_tn";
-    /// Many tensors into one vector, scaled, summed up.
+    /// Many tensors, of lengths that four divides, into one vector, scaled, summed up.
     PACK = "pack";
+    /// Many tensors of any length into one vector, scaled, summed up.
+    PACK_ANY = "pack_any";
 }
 
 /// Reads the interface of a WGSL text, after checking that it is valid without any extension and
