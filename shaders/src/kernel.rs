@@ -98,6 +98,24 @@ kernels! {
     PACK = "pack";
     /// Many tensors of any length into one vector, scaled, summed up.
     PACK_ANY = "pack_any";
+    /// Partial sums of squares, and how many elements are not finite.
+    NORM = "norm";
+    /// The sum of the partial ones.
+    NORM_TOTAL = "norm_total";
+    /// A step of stochastic gradient descent.
+    SGD = "sgd";
+    /// A step of stochastic gradient descent with momentum.
+    MOMENTUM = "momentum";
+    /// A step of Adam or AdamW.
+    ADAMW = "adamw";
+    /// Halves around an exponent per run.
+    F16_ENCODE = "f16_encode";
+    /// The way back.
+    F16_DECODE = "f16_decode";
+    /// Bytes with a scale per block.
+    INT8_ENCODE = "int8_encode";
+    /// The way back.
+    INT8_DECODE = "int8_decode";
 }
 
 /// Reads the interface of a WGSL text, after checking that it is valid without any extension and

@@ -6,10 +6,12 @@
 //! layers. On Burn's CPU backend the operations take Burn's own matrix products and our twins.
 //! Nothing here knows of peers, files or tasks.
 
+pub mod codec;
 pub mod cpu;
 pub mod flat;
 pub mod kernel;
 pub mod launch;
+pub mod optim;
 pub mod ops;
 
 pub use kernel::{KERNELS, Kernel};

@@ -6,7 +6,13 @@
 mod real;
 
 pub mod activation;
+pub mod adamw;
+pub mod f16;
 pub mod gemm;
+pub mod int8;
+pub mod momentum;
+pub mod norm;
 pub mod pack;
+pub mod sgd;
 
 pub use real::Real;
