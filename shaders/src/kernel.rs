@@ -3,6 +3,8 @@
 //! Bindings and workgroup sizes are never written down twice: they are read from the WGSL by naga,
 //! the compiler that wgpu itself uses.
 
+use std::borrow::Cow;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use naga::valid::{Capabilities, ValidationFlags, Validator};
@@ -12,10 +14,15 @@ use naga::valid::{Capabilities, ValidationFlags, Validator};
 pub struct Kernel {
     /// The name of its file, without `.wgsl`.
     pub name: &'static str,
-    /// The text.
+    /// The text that was compiled in.
     pub source: &'static str,
+    text: OnceLock<Cow<'static, str>>,
     interface: OnceLock<Interface>,
 }
+
+/// The environment variable with a folder of WGSL files to be taken instead of those compiled in,
+/// where it has them: for work on a kernel without compiling anything.
+pub const FOLDER_VARIABLE: &str = "ANNULUS_WGSL";
 
 /// What a kernel's text says of its bindings and workgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,12 +57,24 @@ impl std::fmt::Display for KernelError {
 impl std::error::Error for KernelError {}
 
 impl Kernel {
-    const fn new(name: &'static str, source: &'static str) -> Self {
+    /// A kernel that is not in the table.
+    pub const fn new(name: &'static str, source: &'static str) -> Self {
         Self {
             name,
             source,
+            text: OnceLock::new(),
             interface: OnceLock::new(),
         }
+    }
+
+    /// The text: what was compiled in, or a file of that name in the folder of [`FOLDER_VARIABLE`].
+    pub fn text(&self) -> &str {
+        self.text.get_or_init(|| {
+            let folder = std::env::var_os(FOLDER_VARIABLE);
+            let file = folder.map(|folder| Path::new(&folder).join(self.name).with_extension("wgsl"));
+            let text = file.and_then(|file| std::fs::read_to_string(file).ok());
+            text.map_or(Cow::Borrowed(self.source), Cow::Owned)
+        })
     }
 
     /// Its bindings and workgroup.
@@ -65,7 +84,7 @@ impl Kernel {
     /// If the text is no valid kernel, which a test rules out for all of [`KERNELS`].
     pub fn interface(&self) -> &Interface {
         self.interface
-            .get_or_init(|| match reflect(self.name, self.source) {
+            .get_or_init(|| match reflect(self.name, self.text()) {
                 Ok(interface) => interface,
                 Err(error) => panic!("{error}"),
             })

@@ -6,6 +6,7 @@
 //! layers. On Burn's CPU backend the operations take Burn's own matrix products and our twins.
 //! Nothing here knows of peers, files or tasks.
 
+pub mod check;
 pub mod codec;
 pub mod cpu;
 pub mod flat;
