@@ -118,9 +118,9 @@ kernels! {
     /// Many tensors of any length into one vector, scaled, summed up.
     PACK_ANY = "pack_any";
     /// Partial sums of squares, and how many elements are not finite.
-    NORM = "norm";
+    SQUARED_NORM = "squared_norm";
     /// The sum of the partial ones.
-    NORM_TOTAL = "norm_total";
+    SQUARED_NORM_TOTAL = "squared_norm_total";
     /// A step of stochastic gradient descent.
     SGD = "sgd";
     /// A step of stochastic gradient descent with momentum.

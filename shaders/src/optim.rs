@@ -11,7 +11,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use bytemuck::{Pod, Zeroable};
 
 use crate::flat::{ALIGNMENT, FlatLayout, FlatVector};
-use crate::kernel::{ADAMW, MOMENTUM, NORM, NORM_TOTAL, SGD};
+use crate::kernel::{ADAMW, MOMENTUM, SGD, SQUARED_NORM, SQUARED_NORM_TOTAL};
 use crate::launch::{empty, from_raw, grid, launch, raw};
 
 /// How a gradient changes the parameters.
@@ -224,14 +224,20 @@ impl Totals {
         let partial = empty(vector.buffer(), [count, 2]);
         let params = [fours as u32, count as u32];
         launch(
-            &NORM,
+            &SQUARED_NORM,
             &[vector.buffer()],
             &[&partial],
             params,
             [groups as u32, 1, 1],
         );
         let total = empty(vector.buffer(), [2]);
-        launch(&NORM_TOTAL, &[&partial], &[&total], [count as u32], [1, 1, 1]);
+        launch(
+            &SQUARED_NORM_TOTAL,
+            &[&partial],
+            &[&total],
+            [count as u32],
+            [1, 1, 1],
+        );
         Self(total)
     }
 

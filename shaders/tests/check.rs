@@ -3,7 +3,7 @@
 mod common;
 
 use annulus_shaders::check::{compile, compile_all};
-use annulus_shaders::kernel::{Kernel, NORM_TOTAL};
+use annulus_shaders::kernel::{Kernel, SQUARED_NORM_TOTAL};
 use burn::tensor::Device;
 use common::{gpu, numbers, run};
 
@@ -55,7 +55,7 @@ fn bad_kernels_are_named_and_the_device_goes_on() {
         assert!(error.to_string().contains(bad.name));
     }
     let pairs = numbers(4, 1);
-    let found = run(&device, &NORM_TOTAL, &[&pairs], &[2], [2u32], [1, 1, 1]).remove(0);
+    let found = run(&device, &SQUARED_NORM_TOTAL, &[&pairs], &[2], [2u32], [1, 1, 1]).remove(0);
     assert_eq!(found, [pairs[0] + pairs[2], pairs[1] + pairs[3]]);
     compile_all(&device).unwrap();
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use annulus_shaders::cpu::adamw::{AdamW, adamw};
 use annulus_shaders::cpu::momentum::{Momentum, momentum};
-use annulus_shaders::cpu::{norm::norm, sgd::sgd};
+use annulus_shaders::cpu::{sgd::sgd, squared_norm::squared_norm};
 use annulus_shaders::flat::{FlatLayout, FlatVector};
-use annulus_shaders::kernel::{NORM, NORM_TOTAL, SGD};
+use annulus_shaders::kernel::{SGD, SQUARED_NORM, SQUARED_NORM_TOTAL};
 use annulus_shaders::optim::{LocalOptimizer, Rule, Step, Totals, bias_corrected};
 use burn::tensor::Device;
 use common::{SENTINEL, assert_close, gpu, numbers, run, values};
@@ -33,9 +33,9 @@ fn norms_agree_with_their_twin() {
         let what = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN];
         (0..bad).for_each(|i| dense[i * 7 % len] = what[i % 4]);
         // Two different ones of these places may be the same.
-        let (squares, others) = norm(&dense);
+        let (squares, others) = squared_norm(&dense);
         let exact: Vec<f64> = dense.iter().map(|x| f64::from(*x)).collect();
-        let (exact, _) = norm(&exact);
+        let (exact, _) = squared_norm(&exact);
         assert!((f64::from(squares) - exact).abs() <= 1e-4 * exact);
         let vector = upload(&layout, &dense, &device);
         let found = values(Totals::of(&vector, layout.len()).tensor());
@@ -55,7 +55,7 @@ fn norms_take_what_they_are_given_and_no_more() {
     let Some(device) = gpu() else { return };
     // 70 invocations share 100 vec4 of 128, in groups of 64.
     let x = numbers(512, 1);
-    let mut partial = run(&device, &NORM, &[&x], &[2 * 200], [100, 70], [3, 1, 1]).remove(0);
+    let mut partial = run(&device, &SQUARED_NORM, &[&x], &[2 * 200], [100, 70], [3, 1, 1]).remove(0);
     assert!(partial.split_off(140).iter().all(|x| *x == SENTINEL));
     for (j, pair) in partial.chunks(2).enumerate() {
         let own: Vec<f32> = [j, j + 70]
@@ -64,11 +64,11 @@ fn norms_take_what_they_are_given_and_no_more() {
             .flat_map(|at| &x[4 * at..4 * at + 4])
             .copied()
             .collect();
-        assert_close("partial", &[norm(&own).0, 0.0], pair, 1e-6);
+        assert_close("partial", &[squared_norm(&own).0, 0.0], pair, 1e-6);
     }
     for count in [1, 2, 63, 64, 65, 127, 129, 200] {
         let pairs = numbers(2 * 200, 2);
-        let found = run(&device, &NORM_TOTAL, &[&pairs], &[4], [count], [1, 1, 1]).remove(0);
+        let found = run(&device, &SQUARED_NORM_TOTAL, &[&pairs], &[4], [count], [1, 1, 1]).remove(0);
         let sum = |which: usize| {
             pairs
                 .chunks(2)
@@ -201,7 +201,7 @@ fn steps_agree_with_their_twins() {
                     scale: 0.25,
                     clip,
                 };
-                let norm = norm(&sums).0.sqrt() * step.scale;
+                let norm = squared_norm(&sums).0.sqrt() * step.scale;
                 let factor = clip.map_or(1.0, |clip: f32| (clip / (norm + 1e-6)).min(1.0));
                 by_twin(rule, step, factor, &mut dense, &sums);
                 sums.push(1e6);

@@ -11,8 +11,8 @@ pub mod f16;
 pub mod gemm;
 pub mod int8;
 pub mod momentum;
-pub mod norm;
 pub mod pack;
 pub mod sgd;
+pub mod squared_norm;
 
 pub use real::Real;

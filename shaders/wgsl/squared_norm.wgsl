@@ -1,6 +1,6 @@
 // partial[j] = (sum of x[i]^2 over finite x[i], number of x[i] that are not finite), i of invocation j
 //
-// x a vector of n elements, n a multiple of 4; partial [invocations]. norm_total makes one of them.
+// x a vector of n elements, n a multiple of 4; partial [invocations]. squared_norm_total makes one of them.
 // Grid: x over invocations, which take vec4 after vec4 in turn: stride apart.
 // Workgroup memory: none.
 // Accumulation order: each invocation adds along the vector, four sums at a time, and then those

@@ -1,6 +1,6 @@
 // total = sum of partial[j], both components
 //
-// partial [count], total [1]: pairs of f32. The second half of norm.
+// partial [count], total [1]: pairs of f32. The second half of squared_norm.
 // Grid: one workgroup.
 // Workgroup memory: 64 pairs, for a tree of sums.
 // Accumulation order: each invocation adds every 64th pair in order; then pairwise, the distance
