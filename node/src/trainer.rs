@@ -167,7 +167,10 @@ impl<T: Task> Trainer<T> {
     pub fn new(task: Arc<T>, device: &OpenDevice, options: TrainerOptions) -> Result<Self, WorkerError> {
         let (model, _) = initial_model(&*task, options.seed);
         let layout = layout_of(&model)?;
-        let autodiff = device.device.clone().autodiff();
+        let autodiff = match task.recompute() {
+            false => device.device.clone().autodiff(),
+            true => device.device.clone().autodiff().gradient_checkpointing(),
+        };
         // The CPU backend is where the model is already; forking it would copy for nothing.
         let model = match device.kind {
             DeviceKind::Cpu => model,
@@ -287,11 +290,12 @@ impl<T: Task> Trainer<T> {
         let device = self.device.clone().without_autodiff();
         self.model = match FlatVector::upload(&self.on_device, params, &device) {
             // One upload, of which each parameter is a view.
-            Some(vector) => model.map(&mut View { vector, next: 0 }),
-            None => model.map(&mut Load {
-                rest: params,
+            Some(vector) => model.map(&mut View {
+                vector,
                 device: &self.device,
+                next: 0,
             }),
+            None => with_parameters(model, params, &self.device),
         };
         Ok(())
     }
@@ -372,6 +376,15 @@ impl<T: Task> Worker for Trainer<T> {
     }
 }
 
+/// A model whose parameters are replaced, in visiting order, by as many values as [`layout_of`] says.
+///
+/// # Panics
+///
+/// If there are fewer values.
+pub fn with_parameters<M: Module>(model: M, values: &[f32], device: &Device) -> M {
+    model.map(&mut Load { rest: values, device })
+}
+
 /// The model as the seed makes it, on the CPU whatever device will train it, and its parameters.
 fn initial_model<T: Task>(task: &T, seed: u64) -> (T::Model, Vec<f32>) {
     let _alone = RANDOM.write().unwrap_or_else(PoisonError::into_inner);
@@ -399,7 +412,11 @@ impl ModuleVisitor for Collect {
 }
 
 /// Lists the parameters in visiting order.
-fn layout_of<M: Module>(model: &M) -> Result<Layout, WorkerError> {
+///
+/// # Errors
+///
+/// If there are none, or some that cannot be trained by summing gradients.
+pub fn layout_of<M: Module>(model: &M) -> Result<Layout, WorkerError> {
     let mut list = List::default();
     model.visit(&mut list);
     let unsupported = |problem: String| Err(WorkerError::Unsupported { problem });
@@ -519,17 +536,24 @@ fn add_gradients<M: Module>(
 }
 
 /// Makes each parameter a view of a vector that holds all of them.
-struct View {
+struct View<'a> {
     vector: FlatVector,
+    /// With autodiff.
+    device: &'a Device,
     next: usize,
 }
 
-impl ModuleMapper for View {
+impl ModuleMapper for View<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let index = self.next;
         self.next += 1;
         param.map(|old| {
             let view = Tensor::from_inner(self.vector.view(index, old.dims()));
+            // A tensor that is made on the device would get this from it.
+            let view = match self.device.gradient_checkpointing_strategy() {
+                Some(strategy) => view.with_gradient_checkpointing_strategy(strategy),
+                None => view,
+            };
             view.set_require_grad(old.is_require_grad())
         })
     }

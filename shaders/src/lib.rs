@@ -12,7 +12,8 @@ pub mod cpu;
 pub mod flat;
 pub mod kernel;
 pub mod launch;
-pub mod optim;
+pub mod nn;
 pub mod ops;
+pub mod optim;
 
 pub use kernel::{KERNELS, Kernel};

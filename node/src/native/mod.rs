@@ -6,6 +6,7 @@ pub mod checkpoint;
 mod congestion;
 mod connection;
 mod endpoint;
+pub mod evals;
 pub mod export;
 pub mod failure;
 mod files;
@@ -20,6 +21,7 @@ pub mod quic;
 pub mod recompute;
 pub mod run_dir;
 mod running;
+mod sample;
 pub mod scribe;
 mod state_file;
 #[cfg(test)]

@@ -8,13 +8,15 @@
 use std::path::Path;
 
 use burn::module::Module;
+use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
+
+use annulus_shaders::nn::{Activation, Linear, LinearConfig};
 
 use crate::data::{Images, Split, idx, strokes};
 use crate::task::{Scores, Task, TaskError};
@@ -219,10 +221,10 @@ impl Classifier {
         if let Some(features) = &self.features {
             x = features.forward(x);
         }
-        if let Some(hidden) = &self.hidden {
-            x = relu(hidden.forward(x));
+        match &self.hidden {
+            Some(hidden) => hidden.forward_then(x, Activation::Relu, &self.output, None),
+            None => self.output.forward(x),
         }
-        self.output.forward(x)
     }
 }
 

@@ -8,13 +8,11 @@
 
 use burn::backend::TensorMetadata;
 use burn::backend::wgpu::CubeTensor;
-use burn::cubecl::Device;
-use burn::cubecl::device::WgpuDeviceKind;
 use bytemuck::{Pod, Zeroable};
 
 use crate::cpu::activation::Activation;
-use crate::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TN, Kernel};
-use crate::launch::{empty, launch};
+use crate::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TILED, GEMM_TN, Kernel};
+use crate::launch::{empty, is_emulated, launch};
 
 const BIAS: u32 = 1;
 const EXTRA: u32 = 2;
@@ -174,7 +172,11 @@ pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<C
             launch(kernel, inputs, outputs, params, tiles(8, 64));
         }
         None => {
-            let kernel: &'static Kernel = &GEMM_ANY;
+            let (kernel, tile): (&'static Kernel, usize) = if emulated {
+                (&GEMM_ANY, 32)
+            } else {
+                (&GEMM_TILED, 64)
+            };
             let ((a_row, a_column), (b_row, b_column)) = (a.strides(), b.strides());
             let params = AnyParams {
                 m: m as u32,
@@ -193,7 +195,7 @@ pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<C
                 &[a.tensor, b.tensor, bias, extra],
                 &[&out, &side],
                 params,
-                tiles(32, 32),
+                tiles(tile, tile),
             );
         }
     }
@@ -219,9 +221,4 @@ impl Epilogue<'_> {
                 .slope
                 .map_or(0, |(kind, _)| activation(kind, RELU_SLOPE, GELU_SLOPE))
     }
-}
-
-/// Whether the adapter is a program that plays a GPU on the CPU.
-fn is_emulated(tensor: &CubeTensor) -> bool {
-    matches!(&tensor.device, Device::Wgpu(device) if device.kind == WgpuDeviceKind::Cpu)
 }

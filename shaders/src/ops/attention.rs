@@ -1,0 +1,243 @@
+//! Attention over packed queries, keys and values, without a matrix of all scores (Dao et al.,
+//! 2022, "FlashAttention"; Dao, 2023, "FlashAttention-2").
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::wgpu::{CubeBackend, CubeTensor};
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
+use burn::tensor::{Shape, Tensor};
+use bytemuck::{Pod, Zeroable};
+
+use super::gradients::give;
+use super::host;
+use crate::cpu;
+use crate::cpu::attention::Sizes;
+use crate::kernel::{ATTENTION_BACKWARD, ATTENTION_FORWARD};
+use crate::launch::{self, grid, launch};
+
+/// Attention of each of `heads` heads: `qkv` `[batch, tokens, 3 * heads * head_dim]` holds queries,
+/// keys and values side by side, as one linear layer makes them, each `heads` times `head_dim`. The
+/// output is `[batch, tokens, heads * head_dim]`. If `causal`, no token sees a later one.
+///
+/// # Panics
+///
+/// If `head_dim` is not a whole number and, on a GPU, a multiple of 4: see [`head_dim`].
+pub fn attention(qkv: Tensor<3>, heads: usize, causal: bool) -> Tensor<3> {
+    head_dim(qkv.dims()[2], heads);
+    Tensor::from_dispatch(Dispatch::packed_attention(qkv.into_dispatch(), heads, causal))
+}
+
+/// Numbers in a query of one head, when queries, keys and values make `columns` together.
+///
+/// # Panics
+///
+/// If they cannot be shared among the heads, or if the share is not a multiple of 4, which the
+/// kernels need.
+pub fn head_dim(columns: usize, heads: usize) -> usize {
+    assert!(
+        heads > 0 && columns.is_multiple_of(3 * heads),
+        "{columns} columns are no queries, keys and values of {heads} heads"
+    );
+    let head_dim = columns / (3 * heads);
+    assert!(
+        head_dim > 0 && head_dim.is_multiple_of(4),
+        "heads of {head_dim} numbers: attention needs a multiple of 4"
+    );
+    head_dim
+}
+
+/// Attention and its slopes, not differentiable.
+pub trait Attention: Backend {
+    /// The output and the logarithms of the softmax's sums, `[batch, heads, tokens]`.
+    fn attention_forward(qkv: &FloatTensor<Self>, sizes: Sizes) -> (FloatTensor<Self>, FloatTensor<Self>);
+
+    /// The slopes along `qkv`, given those along the output.
+    fn attention_backward(
+        saved: &Saved<Self>,
+        gradient: FloatTensor<Self>,
+        sizes: Sizes,
+    ) -> FloatTensor<Self>;
+}
+
+/// What the backward pass needs of the forward pass.
+#[derive(Clone, Debug)]
+pub struct Saved<B: Backend> {
+    /// The input.
+    pub qkv: FloatTensor<B>,
+    /// The output.
+    pub out: FloatTensor<B>,
+    /// The logarithms of the softmax's sums.
+    pub lse: FloatTensor<B>,
+}
+
+/// The differentiable operation.
+#[backend_extension(Cube, Flex, Autodiff)]
+pub trait AttentionOps: Backend {
+    /// See [`attention`](attention()).
+    fn packed_attention(qkv: FloatTensor<Self>, heads: usize, causal: bool) -> FloatTensor<Self>;
+}
+
+impl AttentionOps for CubeBackend {
+    fn packed_attention(qkv: CubeTensor, heads: usize, causal: bool) -> CubeTensor {
+        let sizes = sizes(&qkv.shape(), heads, causal);
+        Self::attention_forward(&launch::contiguous(qkv), sizes).0
+    }
+}
+
+impl AttentionOps for Flex {
+    fn packed_attention(qkv: FlexTensor, heads: usize, causal: bool) -> FlexTensor {
+        let sizes = sizes(&qkv.shape(), heads, causal);
+        Self::attention_forward(&host::contiguous(qkv), sizes).0
+    }
+}
+
+impl<B: AttentionOps + Attention, C: CheckpointStrategy> AttentionOps for Autodiff<B, C> {
+    fn packed_attention(qkv: FloatTensor<Self>, heads: usize, causal: bool) -> FloatTensor<Self> {
+        #[derive(Debug)]
+        struct AttentionBackward {
+            sizes: Sizes,
+        }
+
+        impl<B: Attention> Backward<B, 1> for AttentionBackward {
+            type State = Saved<B>;
+
+            fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+                let [on_qkv] = ops.parents.map(|parent| parent.map(|node| node.id));
+                let gradient = gradients.consume::<B>(&ops.node);
+                give::<B>(gradients, on_qkv, || {
+                    B::attention_backward(&ops.state, gradient, self.sizes)
+                });
+            }
+        }
+
+        let node = qkv.node();
+        let qkv = qkv.into_primitive();
+        let sizes = sizes(&qkv.shape(), heads, causal);
+        let (out, lse) = B::attention_forward(&qkv, sizes);
+        match (AttentionBackward { sizes })
+            .prepare::<C>([node])
+            .compute_bound()
+            .stateful()
+        {
+            OpsKind::Tracked(prepared) => {
+                let saved = Saved {
+                    qkv,
+                    out: out.clone(),
+                    lse,
+                };
+                prepared.finish(saved, out)
+            }
+            OpsKind::UnTracked(prepared) => prepared.finish(out),
+        }
+    }
+}
+
+fn sizes(qkv: &Shape, heads: usize, causal: bool) -> Sizes {
+    Sizes {
+        batch: qkv[0],
+        tokens: qkv[1],
+        heads,
+        head_dim: head_dim(qkv[2], heads),
+        causal,
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct ForwardParams {
+    tokens: u32,
+    heads: u32,
+    width: u32,
+    pairs: u32,
+    chunks: u32,
+    causal: u32,
+    scale: f32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct BackwardParams {
+    forward: ForwardParams,
+    half: u32,
+}
+
+impl ForwardParams {
+    fn new(sizes: Sizes) -> Self {
+        Self {
+            tokens: sizes.tokens as u32,
+            heads: sizes.heads as u32,
+            width: (sizes.head_dim / 4) as u32,
+            pairs: (sizes.batch * sizes.heads) as u32,
+            chunks: sizes.head_dim.div_ceil(32) as u32,
+            causal: u32::from(sizes.causal),
+            scale: sizes.scale() as f32,
+        }
+    }
+
+    /// Workgroups of 8 units, each 4 tokens of a chunk of a head.
+    fn groups(&self) -> usize {
+        let units = self.pairs as usize * self.chunks as usize * self.tokens.div_ceil(4) as usize;
+        units.div_ceil(8)
+    }
+}
+
+impl Attention for CubeBackend {
+    fn attention_forward(qkv: &CubeTensor, sizes: Sizes) -> (CubeTensor, CubeTensor) {
+        let qkv = launch::contiguous(qkv.clone());
+        let out = launch::empty(&qkv, [sizes.batch, sizes.tokens, sizes.inner()]);
+        let lse = launch::empty(&qkv, [sizes.batch, sizes.heads, sizes.tokens]);
+        let params = ForwardParams::new(sizes);
+        if params.groups() > 0 {
+            launch(
+                &ATTENTION_FORWARD,
+                &[&qkv],
+                &[&out, &lse],
+                params,
+                grid(params.groups()),
+            );
+        }
+        (out, lse)
+    }
+
+    fn attention_backward(saved: &Saved<Self>, gradient: CubeTensor, sizes: Sizes) -> CubeTensor {
+        let qkv = launch::contiguous(saved.qkv.clone());
+        let gradient = launch::contiguous(gradient);
+        let d_qkv = launch::empty(&qkv, qkv.shape());
+        let forward = ForwardParams::new(sizes);
+        let half = forward.groups();
+        if half > 0 {
+            let params = BackwardParams {
+                forward,
+                half: half as u32,
+            };
+            let inputs = [&qkv, &saved.out, &saved.lse, &gradient];
+            launch(&ATTENTION_BACKWARD, &inputs, &[&d_qkv], params, grid(2 * half));
+        }
+        d_qkv
+    }
+}
+
+impl Attention for Flex {
+    fn attention_forward(qkv: &FlexTensor, sizes: Sizes) -> (FlexTensor, FlexTensor) {
+        let qkv = host::contiguous(qkv.clone());
+        let (out, lse) = cpu::attention::forward(host::floats(&qkv), sizes);
+        (
+            host::tensor(out, [sizes.batch, sizes.tokens, sizes.inner()]),
+            host::tensor(lse, [sizes.batch, sizes.heads, sizes.tokens]),
+        )
+    }
+
+    fn attention_backward(saved: &Saved<Self>, gradient: FlexTensor, sizes: Sizes) -> FlexTensor {
+        let qkv = host::contiguous(saved.qkv.clone());
+        let gradient = host::contiguous(gradient);
+        let [qkv_floats, out, lse, d_out] = [&qkv, &saved.out, &saved.lse, &gradient].map(host::floats);
+        host::tensor(
+            cpu::attention::backward(qkv_floats, out, lse, d_out, sizes),
+            qkv.shape(),
+        )
+    }
+}

@@ -1,0 +1,337 @@
+// The slopes of attention_forward: from those of out to those of q, k and v (Dao, 2023)
+//
+// qkv and d_qkv [batch, tokens, 3, heads, d], out and d_out [batch, tokens, heads, d], lse [batch,
+// heads, tokens]; d = 4 width. With p = exp(scale q kᵀ - lse): d_v = pᵀ d_out; with
+// d_s = p (d_out vᵀ - rowsum(d_out out)): d_q = scale d_s k, d_k = scale d_sᵀ q. Nothing of size
+// tokens x tokens is stored.
+// Grid: two halves of as many workgroups each, of 8 units. In the first half a unit makes 4 rows of
+// d_q and walks over keys; in the second one it makes 4 rows of d_k and d_v and walks over queries;
+// 32 of d's columns each. Units are ordered as in attention_forward.
+// Workgroup memory: none, and so no barriers; nor are there atomics.
+// Accumulation order: keys (d_q) or queries (d_k, d_v) ascending in steps of 4.
+// How it got fast: (1) both halves in one launch, sums in registers as 4 x 4 blocks. Scores are
+// computed twice, which is cheaper than storing them. Wider heads compute them once per 32 columns.
+
+struct Params {
+    tokens: u32,
+    heads: u32,
+    width: u32,
+    pairs: u32,
+    chunks: u32,
+    causal: u32,
+    scale: f32,
+    half: u32,
+}
+
+@group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> out: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> lse: array<f32>;
+@group(0) @binding(3) var<storage, read> d_out: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> d_qkv: array<vec4<f32>>;
+@group(0) @binding(5) var<uniform> params: Params;
+
+// 32 columns of 4 rows: column r of each matrix is row r.
+struct Block {
+    c0: mat4x4<f32>,
+    c1: mat4x4<f32>,
+    c2: mat4x4<f32>,
+    c3: mat4x4<f32>,
+    c4: mat4x4<f32>,
+    c5: mat4x4<f32>,
+    c6: mat4x4<f32>,
+    c7: mat4x4<f32>,
+}
+
+// Where a head's numbers begin: in qkv its queries, keys and values; in out; in lse.
+struct Head {
+    q: u32,
+    k: u32,
+    v: u32,
+    out: u32,
+    lse: u32,
+}
+
+@compute @workgroup_size(8)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let number = group.y * groups.x + group.x;
+    let half = number / params.half;
+    let unit = number % params.half * 8u + lane;
+    let pair = unit % params.pairs;
+    let chunk = unit / params.pairs % params.chunks;
+    let block = unit / (params.pairs * params.chunks);
+    let blocks = (params.tokens + 3u) / 4u;
+    if block >= blocks || half > 1u {
+        return;
+    }
+    let batch = pair / params.heads;
+    let inner = params.heads * params.width;
+    let at = pair % params.heads * params.width;
+    let q = batch * params.tokens * 3u * inner + at;
+    let out = batch * params.tokens * inner + at;
+    let head = Head(q, q + inner, q + 2u * inner, out, pair * params.tokens);
+    if half == 0u {
+        queries(head, 4u * (blocks - 1u - block), chunk);
+    } else {
+        keys(head, 4u * block, chunk);
+    }
+}
+
+// Four rows of d_q.
+fn queries(head: Head, row: u32, chunk: u32) {
+    let last = params.tokens - 1u;
+    let rows = vec4(row, row + 1u, row + 2u, row + 3u);
+    let near = min(rows, vec4(last));
+    let stride = params.heads * params.width;
+    let q_rows = head.q + 3u * stride * near;
+    let o_rows = head.out + stride * near;
+    let limit = select(vec4(last), near, params.causal != 0u);
+    let q = scaled(block_of_qkv(q_rows, chunk), inside(chunk), params.scale);
+    let d_o = scaled(block_of_d_out(o_rows, chunk), inside(chunk), 1.0);
+    var delta = row_sums(d_o, block_of_out(o_rows, chunk));
+    for (var other = 1u; other < params.chunks; other++) {
+        let c = (chunk + other) % params.chunks;
+        delta += row_sums(scaled(block_of_d_out(o_rows, c), inside(c), 1.0), block_of_out(o_rows, c));
+    }
+    let level = lse_of(head.lse + near);
+    var d_q = Block();
+    for (var key = 0u; key <= limit.w; key += 4u) {
+        let keys = vec4(key, key + 1u, key + 2u, key + 3u);
+        let step = 3u * stride * min(keys, vec4(last));
+        let k = block_of_qkv(head.k + step, chunk);
+        var s = times(k, q);
+        var d_p = times(block_of_qkv(head.v + step, chunk), d_o);
+        for (var other = 1u; other < params.chunks; other++) {
+            let c = (chunk + other) % params.chunks;
+            let x = inside(c);
+            s += times(block_of_qkv(head.k + step, c), scaled(block_of_qkv(q_rows, c), x, params.scale));
+            d_p += times(block_of_qkv(head.v + step, c), scaled(block_of_d_out(o_rows, c), x, 1.0));
+        }
+        let p0 = select(exp(s[0] - level.x), vec4(0.0), keys > vec4(limit.x));
+        let p1 = select(exp(s[1] - level.y), vec4(0.0), keys > vec4(limit.y));
+        let p2 = select(exp(s[2] - level.z), vec4(0.0), keys > vec4(limit.z));
+        let p3 = select(exp(s[3] - level.w), vec4(0.0), keys > vec4(limit.w));
+        let d_s = mat4x4<f32>(
+            p0 * (d_p[0] - delta.x),
+            p1 * (d_p[1] - delta.y),
+            p2 * (d_p[2] - delta.z),
+            p3 * (d_p[3] - delta.w),
+        );
+        d_q = plus(d_q, k, d_s);
+    }
+    store(head.q, row, chunk, d_q, params.scale);
+}
+
+// Four rows of d_k and d_v.
+fn keys(head: Head, key: u32, chunk: u32) {
+    let last = params.tokens - 1u;
+    let keys = vec4(key, key + 1u, key + 2u, key + 3u);
+    let near = min(keys, vec4(last));
+    let stride = params.heads * params.width;
+    let k_rows = head.k + 3u * stride * near;
+    let v_rows = head.v + 3u * stride * near;
+    let k = scaled(block_of_qkv(k_rows, chunk), inside(chunk), params.scale);
+    let v = scaled(block_of_qkv(v_rows, chunk), inside(chunk), 1.0);
+    var d_k = Block();
+    var d_v = Block();
+    for (var row = select(0u, key, params.causal != 0u); row <= last; row += 4u) {
+        let rows = vec4(row, row + 1u, row + 2u, row + 3u);
+        let step = min(rows, vec4(last));
+        let q_rows = head.q + 3u * stride * step;
+        let o_rows = head.out + stride * step;
+        let q = block_of_qkv(q_rows, chunk);
+        let d_o = block_of_d_out(o_rows, chunk);
+        var s = times(q, k);
+        var d_p = times(d_o, v);
+        var delta = row_sums(scaled(d_o, inside(chunk), 1.0), block_of_out(o_rows, chunk));
+        for (var other = 1u; other < params.chunks; other++) {
+            let c = (chunk + other) % params.chunks;
+            let x = inside(c);
+            let d_o_c = scaled(block_of_d_out(o_rows, c), x, 1.0);
+            s += times(block_of_qkv(q_rows, c), scaled(block_of_qkv(k_rows, c), x, params.scale));
+            d_p += times(d_o_c, block_of_qkv(v_rows, c));
+            delta += row_sums(d_o_c, block_of_out(o_rows, c));
+        }
+        let level = lse_of(head.lse + step);
+        // The first key that each row does not see.
+        let end = select(vec4(params.tokens), rows + 1u, params.causal != 0u);
+        let seen = select(vec4(0u), end, rows <= vec4(last));
+        let p = mat4x4<f32>(
+            select(vec4(0.0), exp(s[0] - level), seen > vec4(keys.x)),
+            select(vec4(0.0), exp(s[1] - level), seen > vec4(keys.y)),
+            select(vec4(0.0), exp(s[2] - level), seen > vec4(keys.z)),
+            select(vec4(0.0), exp(s[3] - level), seen > vec4(keys.w)),
+        );
+        d_v = plus(d_v, d_o, p);
+        let d_s = mat4x4<f32>(
+            p[0] * (d_p[0] - delta),
+            p[1] * (d_p[1] - delta),
+            p[2] * (d_p[2] - delta),
+            p[3] * (d_p[3] - delta),
+        );
+        d_k = plus(d_k, q, d_s);
+    }
+    store(head.k, key, chunk, d_k, params.scale);
+    store(head.v, key, chunk, d_v, 1.0);
+}
+
+fn store(at: u32, row: u32, chunk: u32, block: Block, scale: f32) {
+    let stride = 3u * params.heads * params.width;
+    for (var i = 0u; i < 4u; i++) {
+        if row + i >= params.tokens {
+            return;
+        }
+        let to = at + (row + i) * stride;
+        store_one(to, 8u * chunk, block.c0[i] * scale);
+        store_one(to, 8u * chunk + 1u, block.c1[i] * scale);
+        store_one(to, 8u * chunk + 2u, block.c2[i] * scale);
+        store_one(to, 8u * chunk + 3u, block.c3[i] * scale);
+        store_one(to, 8u * chunk + 4u, block.c4[i] * scale);
+        store_one(to, 8u * chunk + 5u, block.c5[i] * scale);
+        store_one(to, 8u * chunk + 6u, block.c6[i] * scale);
+        store_one(to, 8u * chunk + 7u, block.c7[i] * scale);
+    }
+}
+
+fn store_one(at: u32, column: u32, value: vec4<f32>) {
+    if column < params.width {
+        d_qkv[at + column] = value;
+    }
+}
+
+// Four of a chunk's columns. What lies outside is a repetition of the last one.
+fn columns(chunk: u32, first: u32) -> vec4<u32> {
+    return min(vec4(0u, 1u, 2u, 3u) + 8u * chunk + first, vec4(params.width - 1u));
+}
+
+// Which of a chunk's columns are there: 1 or 0.
+fn inside(chunk: u32) -> mat2x4<f32> {
+    let column = vec4(0u, 1u, 2u, 3u) + 8u * chunk;
+    let width = vec4(params.width);
+    return mat2x4<f32>(
+        select(vec4(0.0), vec4(1.0), column < width),
+        select(vec4(0.0), vec4(1.0), column + 4u < width),
+    );
+}
+
+fn lse_of(at: vec4<u32>) -> vec4<f32> {
+    return vec4(lse[at.x], lse[at.y], lse[at.z], lse[at.w]);
+}
+
+fn quad_of_qkv(at: vec4<u32>) -> mat4x4<f32> {
+    return mat4x4<f32>(qkv[at.x], qkv[at.y], qkv[at.z], qkv[at.w]);
+}
+
+fn quad_of_out(at: vec4<u32>) -> mat4x4<f32> {
+    return mat4x4<f32>(out[at.x], out[at.y], out[at.z], out[at.w]);
+}
+
+fn quad_of_d_out(at: vec4<u32>) -> mat4x4<f32> {
+    return mat4x4<f32>(d_out[at.x], d_out[at.y], d_out[at.z], d_out[at.w]);
+}
+
+fn block_of_qkv(rows: vec4<u32>, chunk: u32) -> Block {
+    let low = columns(chunk, 0u);
+    let high = columns(chunk, 4u);
+    return Block(
+        quad_of_qkv(rows + low.x),
+        quad_of_qkv(rows + low.y),
+        quad_of_qkv(rows + low.z),
+        quad_of_qkv(rows + low.w),
+        quad_of_qkv(rows + high.x),
+        quad_of_qkv(rows + high.y),
+        quad_of_qkv(rows + high.z),
+        quad_of_qkv(rows + high.w),
+    );
+}
+
+fn block_of_out(rows: vec4<u32>, chunk: u32) -> Block {
+    let low = columns(chunk, 0u);
+    let high = columns(chunk, 4u);
+    return Block(
+        quad_of_out(rows + low.x),
+        quad_of_out(rows + low.y),
+        quad_of_out(rows + low.z),
+        quad_of_out(rows + low.w),
+        quad_of_out(rows + high.x),
+        quad_of_out(rows + high.y),
+        quad_of_out(rows + high.z),
+        quad_of_out(rows + high.w),
+    );
+}
+
+fn block_of_d_out(rows: vec4<u32>, chunk: u32) -> Block {
+    let low = columns(chunk, 0u);
+    let high = columns(chunk, 4u);
+    return Block(
+        quad_of_d_out(rows + low.x),
+        quad_of_d_out(rows + low.y),
+        quad_of_d_out(rows + low.z),
+        quad_of_d_out(rows + low.w),
+        quad_of_d_out(rows + high.x),
+        quad_of_d_out(rows + high.y),
+        quad_of_d_out(rows + high.z),
+        quad_of_d_out(rows + high.w),
+    );
+}
+
+fn scaled(x: Block, factors: mat2x4<f32>, scale: f32) -> Block {
+    let low = factors[0] * scale;
+    let high = factors[1] * scale;
+    return Block(
+        x.c0 * low.x,
+        x.c1 * low.y,
+        x.c2 * low.z,
+        x.c3 * low.w,
+        x.c4 * high.x,
+        x.c5 * high.y,
+        x.c6 * high.z,
+        x.c7 * high.w,
+    );
+}
+
+// Products of the rows of x and the rows of y; a column for each row of y.
+fn times(x: Block, y: Block) -> mat4x4<f32> {
+    var s = transpose(x.c0) * y.c0;
+    s += transpose(x.c1) * y.c1;
+    s += transpose(x.c2) * y.c2;
+    s += transpose(x.c3) * y.c3;
+    s += transpose(x.c4) * y.c4;
+    s += transpose(x.c5) * y.c5;
+    s += transpose(x.c6) * y.c6;
+    s += transpose(x.c7) * y.c7;
+    return s;
+}
+
+// Adds to each row of the sum the rows of x, weighted by the row's column of w.
+fn plus(sum: Block, x: Block, w: mat4x4<f32>) -> Block {
+    return Block(
+        sum.c0 + x.c0 * w,
+        sum.c1 + x.c1 * w,
+        sum.c2 + x.c2 * w,
+        sum.c3 + x.c3 * w,
+        sum.c4 + x.c4 * w,
+        sum.c5 + x.c5 * w,
+        sum.c6 + x.c6 * w,
+        sum.c7 + x.c7 * w,
+    );
+}
+
+// The product of each row of x with the same row of y.
+fn row_sums(x: Block, y: Block) -> vec4<f32> {
+    return row_sums_of_quad(x.c0, y.c0)
+        + row_sums_of_quad(x.c1, y.c1)
+        + row_sums_of_quad(x.c2, y.c2)
+        + row_sums_of_quad(x.c3, y.c3)
+        + row_sums_of_quad(x.c4, y.c4)
+        + row_sums_of_quad(x.c5, y.c5)
+        + row_sums_of_quad(x.c6, y.c6)
+        + row_sums_of_quad(x.c7, y.c7);
+}
+
+fn row_sums_of_quad(x: mat4x4<f32>, y: mat4x4<f32>) -> vec4<f32> {
+    return vec4(dot(x[0], y[0]), dot(x[1], y[1]), dot(x[2], y[2]), dot(x[3], y[3]));
+}
