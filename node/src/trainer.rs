@@ -12,6 +12,7 @@ use burn::tensor::{DType, Device, Gradients, Tensor, TensorData, read_sync};
 use crate::device::{DeviceKind, OpenDevice};
 use crate::task::{Eval, Task};
 use annulus_core::{Layout, TensorSpec};
+use annulus_shaders::flat::{FlatLayout, FlatVector};
 
 /// Trains on one device. A peer has one, on a thread of its own.
 pub trait Worker: Send {
@@ -146,6 +147,10 @@ pub struct Trainer<T: Task> {
     device_name: String,
     options: TrainerOptions,
     layout: Layout,
+    /// The parameters, each at a place of its own, in a vector on a GPU.
+    on_device: Arc<FlatLayout>,
+    /// The same for gradients, with the loss as the last of them.
+    with_loss: Arc<FlatLayout>,
     model: T::Model,
 }
 
@@ -171,7 +176,10 @@ impl<T: Task> Trainer<T> {
             DeviceKind::Cpu => model,
             DeviceKind::Gpu | DeviceKind::SoftwareGpu => model.fork(&autodiff),
         };
+        let lengths = || layout.tensors.iter().map(TensorSpec::len);
         Ok(Self {
+            on_device: Arc::new(FlatLayout::new(lengths())),
+            with_loss: Arc::new(FlatLayout::new(lengths().chain([1]))),
             task,
             device: autodiff,
             device_kind: device.kind,
@@ -203,11 +211,10 @@ impl<T: Task> Trainer<T> {
         };
         let (mut loss_sum, on_device) = self.accumulate(buffer, samples, first)?;
         if let Some(total) = on_device {
-            let data = read(total).await?;
-            let values = as_floats(&data)?;
-            let (gradient, loss) = values.split_at(buffer.len());
-            buffer.copy_from_slice(gradient);
-            loss_sum = loss[0];
+            let data = read(total.tensor()).await?;
+            let mut loss = [0.0];
+            self.with_loss.gather(as_floats(&data)?, [buffer, &mut loss]);
+            [loss_sum] = loss;
         }
         if !loss_sum.is_finite() {
             return Err(WorkerError::LossNotFinite);
@@ -223,7 +230,7 @@ impl<T: Task> Trainer<T> {
         buffer: &mut [f32],
         samples: &[u64],
         first: u64,
-    ) -> Result<(f32, Option<Tensor<1>>), WorkerError> {
+    ) -> Result<(f32, Option<FlatVector>), WorkerError> {
         // Shared with other workers, but not with the making of initial parameters.
         let _random = RANDOM.read().unwrap_or_else(PoisonError::into_inner);
         // So that dropout is another one for other samples, yet the same when tried again.
@@ -232,7 +239,7 @@ impl<T: Task> Trainer<T> {
             0 => samples.len(),
             size => size,
         };
-        let mut on_device = None;
+        let mut on_device: Option<FlatVector> = None;
         let mut loss_sum = 0.0;
         for micro_batch in samples.chunks(at_once) {
             if self.device_kind == DeviceKind::Cpu {
@@ -240,11 +247,11 @@ impl<T: Task> Trainer<T> {
                 continue;
             }
             let (sum, mut gradients) = backward(&*self.task, &self.model, micro_batch, &self.device)?;
-            let flat = flatten_gradients(&self.model, &mut gradients, sum);
-            on_device = Some(match on_device {
-                None => flat,
-                Some(total) => total + flat,
-            });
+            let parts = gradients_and_loss(&self.model, &mut gradients, sum);
+            match &mut on_device {
+                Some(total) => total.add(&parts, 1.0),
+                None => on_device = Some(FlatVector::packed(&self.with_loss, &parts, 1.0)),
+            }
         }
         Ok((loss_sum, on_device))
     }
@@ -306,7 +313,7 @@ impl<T: Task> Trainer<T> {
         Ok(Some(Eval { loss, accuracy }))
     }
 
-    /// Writes parameters to the device.
+    /// Writes parameters to the device, in one piece.
     fn load(&mut self, params: &[f32]) -> Result<(), WorkerError> {
         if params.len() != self.layout.len {
             return Err(WorkerError::WrongLength {
@@ -315,7 +322,17 @@ impl<T: Task> Trainer<T> {
             });
         }
         // Clones share their tensors, so this copies nothing.
-        self.model = with_parameters(self.model.clone(), params, &self.device);
+        let model = self.model.clone();
+        let device = self.device.clone().without_autodiff();
+        self.model = match FlatVector::upload(&self.on_device, params, &device) {
+            // One upload, of which each parameter is a view.
+            Some(vector) => model.map(&mut View {
+                vector,
+                device: &self.device,
+                next: 0,
+            }),
+            None => with_parameters(model, params, &self.device),
+        };
         Ok(())
     }
 
@@ -576,33 +593,58 @@ fn add_gradients<M: Module>(
     add.error.map_or(Ok(()), Err)
 }
 
-/// All gradients and then the loss as one vector, so that a GPU is read once.
-fn flatten_gradients<M: Module>(model: &M, gradients: &mut Gradients, loss: Tensor<1>) -> Tensor<1> {
-    struct Flatten<'a> {
+/// Makes each parameter a view of a vector that holds all of them.
+struct View<'a> {
+    vector: FlatVector,
+    /// With autodiff.
+    device: &'a Device,
+    next: usize,
+}
+
+impl ModuleMapper for View<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let index = self.next;
+        self.next += 1;
+        param.map(|old| {
+            let view = Tensor::from_inner(self.vector.view(index, old.dims()));
+            // A tensor that is made on the device would get this from it.
+            let view = match self.device.gradient_checkpointing_strategy() {
+                Some(strategy) => view.with_gradient_checkpointing_strategy(strategy),
+                None => view,
+            };
+            view.set_require_grad(old.is_require_grad())
+        })
+    }
+}
+
+/// All gradients, where there are any, and then the loss.
+fn gradients_and_loss<M: Module>(
+    model: &M,
+    gradients: &mut Gradients,
+    loss: Tensor<1>,
+) -> Vec<Option<Tensor<1>>> {
+    struct Parts<'a> {
         gradients: &'a mut Gradients,
-        device: Device,
-        parts: Vec<Tensor<1>>,
+        parts: Vec<Option<Tensor<1>>>,
     }
 
-    impl ModuleVisitor for Flatten<'_> {
+    impl ModuleVisitor for Parts<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let tensor = param.base();
-            let length = tensor.shape().num_elements();
-            self.parts.push(match tensor.grad_remove(self.gradients) {
-                Some(gradient) => gradient.reshape([length]),
-                None => Tensor::zeros([length], &self.device),
-            });
+            let gradient = param.base().grad_remove(self.gradients);
+            self.parts.push(gradient.map(|gradient| {
+                let length = gradient.shape().num_elements();
+                gradient.reshape([length])
+            }));
         }
     }
 
-    let mut flatten = Flatten {
+    let mut parts = Parts {
         gradients,
-        device: loss.device(),
         parts: Vec::new(),
     };
-    model.visit(&mut flatten);
-    flatten.parts.push(loss);
-    Tensor::cat(flatten.parts, 0)
+    model.visit(&mut parts);
+    parts.parts.push(Some(loss));
+    parts.parts
 }
 
 async fn read<const D: usize>(tensor: Tensor<D>) -> Result<TensorData, WorkerError> {

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use burn::backend::TensorMetadata;
 use burn::backend::wgpu::CubeTensor;
+use burn::backend::{DispatchDevice, TensorMetadata};
 use burn::tensor::{Device, Shape, Tensor, TensorData};
 use bytemuck::{Pod, Zeroable};
 
-use crate::kernel::PACK;
+use crate::kernel::{PACK, PACK_ANY};
 use crate::launch::{self, from_raw, grid, launch, raw};
 
 /// Where places begin, in elements: 256 bytes, the largest distance that WebGPU lets an adapter ask
@@ -95,23 +95,24 @@ impl FlatLayout {
         vector
     }
 
-    /// The way back of [`spread`](Self::spread).
+    /// The way back of [`spread`](Self::spread): all numbers without gaps, into slices one after the
+    /// other. No tensor goes across two.
     ///
     /// # Panics
     ///
     /// If the lengths do not fit the layout.
-    pub fn gather(&self, vector: &[f32], dense: &mut [f32]) {
-        assert_eq!(
-            (vector.len(), dense.len()),
-            (self.len, self.dense_len()),
-            "lengths"
-        );
-        let mut rest = dense;
-        for place in &self.places {
-            let (values, behind) = rest.split_at_mut(place.len);
-            values.copy_from_slice(&vector[place.offset..][..place.len]);
-            rest = behind;
+    pub fn gather<const N: usize>(&self, vector: &[f32], dense: [&mut [f32]; N]) {
+        assert_eq!(vector.len(), self.len, "elements and gaps");
+        let mut places = self.places.iter();
+        for mut rest in dense {
+            while !rest.is_empty() {
+                let place = places.next().expect("no more numbers than the layout has");
+                let (values, behind) = rest.split_at_mut(place.len);
+                values.copy_from_slice(&vector[place.offset..][..place.len]);
+                rest = behind;
+            }
         }
+        assert!(places.next().is_none(), "room for all numbers");
     }
 }
 
@@ -123,27 +124,27 @@ pub struct FlatVector {
 }
 
 impl FlatVector {
-    /// Numbers without gaps, sent to a GPU in one piece; nothing if `device` is none.
+    /// Numbers without gaps, sent to a GPU in one piece; nothing if `device` is no GPU.
     ///
     /// # Panics
     ///
     /// If there are not as many as the tensors have elements.
     pub fn upload(layout: &Arc<FlatLayout>, dense: &[f32], device: &Device) -> Option<Self> {
-        Self::of(layout, layout.spread(dense), device)
+        is_gpu(device).then(|| Self::of(layout, layout.spread(dense), device))
     }
 
-    /// All 0.
+    /// All 0; nothing if `device` is no GPU.
     pub fn zeros(layout: &Arc<FlatLayout>, device: &Device) -> Option<Self> {
-        Self::of(layout, vec![0.0; layout.len], device)
+        is_gpu(device).then(|| Self::of(layout, vec![0.0; layout.len], device))
     }
 
-    fn of(layout: &Arc<FlatLayout>, vector: Vec<f32>, device: &Device) -> Option<Self> {
+    fn of(layout: &Arc<FlatLayout>, vector: Vec<f32>, device: &Device) -> Self {
         let shape = [vector.len()];
         let tensor = Tensor::<1>::from_data(TensorData::new(vector, shape), device);
-        Some(Self {
+        Self {
             layout: Arc::clone(layout),
-            buffer: raw(tensor)?,
-        })
+            buffer: raw(tensor).expect("a tensor without gradients on a GPU"),
+        }
     }
 
     /// Where each tensor lies.
@@ -212,6 +213,13 @@ impl FlatVector {
     }
 }
 
+fn is_gpu(device: &Device) -> bool {
+    matches!(
+        device.clone().without_autodiff().as_dispatch(),
+        DispatchDevice::Cube(_)
+    )
+}
+
 fn raws(layout: &FlatLayout, tensors: &[Option<Tensor<1>>]) -> Vec<Option<CubeTensor>> {
     assert_eq!(tensors.len(), layout.places.len(), "a tensor per place");
     let raws = tensors.iter().zip(&layout.places).map(|(tensor, place)| {
@@ -235,6 +243,16 @@ struct PackPlace {
     padded: u32,
 }
 
+impl PackPlace {
+    /// Of a slot that is not used: no workgroup is that far.
+    const NOWHERE: Self = Self {
+        first_group: u32::MAX,
+        length: 0,
+        offset: 0,
+        padded: 0,
+    };
+}
+
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct PackParams {
@@ -245,40 +263,38 @@ struct PackParams {
 }
 
 fn pack(layout: &FlatLayout, tensors: &[Option<CubeTensor>], out: &CubeTensor, scale: f32, accumulate: bool) {
-    let any = tensors.iter().flatten().next().expect("at least one tensor");
-    for (tensors, places) in tensors.chunks(AT_ONCE).zip(layout.places.chunks(AT_ONCE)) {
-        // Adding nothing can be left out.
-        if accumulate && tensors.iter().all(Option::is_none) {
-            continue;
-        }
-        let mut inputs = [any; AT_ONCE];
-        let mut groups = 0;
-        let nowhere = PackPlace {
-            first_group: u32::MAX,
-            length: 0,
-            offset: 0,
-            padded: 0,
-        };
-        let mut described = [nowhere; AT_ONCE];
-        for (slot, (tensor, place)) in tensors.iter().zip(places).enumerate() {
-            described[slot] = PackPlace {
-                first_group: groups,
-                length: tensor.as_ref().map_or(0, |_| place.len as u32),
-                offset: (place.offset / 4) as u32,
-                padded: (place.padded() / 4) as u32,
-            };
-            if let Some(tensor) = tensor {
-                inputs[slot] = tensor;
+    let places = tensors.iter().zip(&layout.places);
+    // Adding nothing can be left out.
+    let places = places.filter(|(tensor, _)| tensor.is_some() || !accumulate);
+    let (fours, others): (Vec<_>, Vec<_>) = places.partition(|(_, place)| place.len.is_multiple_of(4));
+    for (kernel, places) in [(&PACK, fours), (&PACK_ANY, others)] {
+        for places in places.chunks(AT_ONCE) {
+            // What is bound where there is nothing to be read.
+            let any = places.iter().find_map(|(tensor, _)| (*tensor).clone());
+            let any = any.unwrap_or_else(|| launch::empty(out, [4]));
+            let mut inputs = [&any; AT_ONCE];
+            let mut groups = 0;
+            let mut described = [PackPlace::NOWHERE; AT_ONCE];
+            for (slot, (tensor, place)) in places.iter().enumerate() {
+                described[slot] = PackPlace {
+                    first_group: groups,
+                    length: tensor.as_ref().map_or(0, |_| place.len as u32),
+                    offset: (place.offset / 4) as u32,
+                    padded: (place.padded() / 4) as u32,
+                };
+                if let Some(tensor) = tensor {
+                    inputs[slot] = tensor;
+                }
+                groups += place.len.div_ceil(BLOCK) as u32;
             }
-            groups += place.len.div_ceil(BLOCK) as u32;
+            let groups = grid(groups as usize);
+            let params = PackParams {
+                places: described,
+                scale,
+                accumulate: u32::from(accumulate),
+                groups_per_row: groups[0],
+            };
+            launch(kernel, &inputs, &[out], params, groups);
         }
-        let groups = grid(groups as usize);
-        let params = PackParams {
-            places: described,
-            scale,
-            accumulate: u32::from(accumulate),
-            groups_per_row: groups[0],
-        };
-        launch(&PACK, &inputs, &[out], params, groups);
     }
 }

@@ -72,17 +72,25 @@ pub fn launch<P: Pod>(
     );
     let mut words = vec![0u64; size_of::<P>().div_ceil(8)];
     bytemuck::cast_slice_mut(&mut words)[..size_of::<P>()].copy_from_slice(bytemuck::bytes_of(&params));
-    let mut arguments = KernelArguments::new().with_info(MetadataBindingInfo::custom(words));
+    let [x, y, z] = groups;
+    LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    launch_counted(kernel, inputs, outputs, words, CubeCount::Static(x, y, z));
+}
+
+/// As [`launch`], with parameters as words and any kind of count of workgroups.
+pub(crate) fn launch_counted(
+    kernel: &'static Kernel,
+    inputs: &[&CubeTensor],
+    outputs: &[&CubeTensor],
+    params: Vec<u64>,
+    groups: CubeCount,
+) {
+    let mut arguments = KernelArguments::new().with_info(MetadataBindingInfo::custom(params));
     for tensor in inputs.iter().chain(outputs) {
         arguments = arguments.with_buffer(tensor.handle.clone().binding());
     }
-    let dim = dim(interface);
-    let source = SourceKernel::new(Text(kernel), CubeDim(dim));
-    let [x, y, z] = groups;
-    LAUNCHES.fetch_add(1, Ordering::Relaxed);
-    outputs[0]
-        .client
-        .launch(Box::new(source), CubeCount::Static(x, y, z), arguments);
+    let source = SourceKernel::new(Text(kernel), CubeDim(dim(kernel.interface())));
+    outputs[0].client.launch(Box::new(source), groups, arguments);
 }
 
 /// A new tensor like `like` in device and element type, with undefined contents.
@@ -170,7 +178,7 @@ struct Text(&'static Kernel);
 
 impl KernelSource for Text {
     fn source(&self) -> SourceTemplate {
-        SourceTemplate::new(self.0.source)
+        SourceTemplate::new(self.0.text())
     }
 
     fn id(&self) -> KernelId {

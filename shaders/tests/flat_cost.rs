@@ -84,7 +84,7 @@ fn packing_and_loading() {
         measure("  ours: pack, pack, read", || {
             let mut vector = FlatVector::packed(&layout, &options, 1.0);
             vector.add(&options, 1.0);
-            layout.gather(&values(vector.tensor()), &mut out);
+            layout.gather(&values(vector.tensor()), [&mut out]);
         });
         measure("  Burn: load each", || {
             let mut rest = dense.as_slice();

@@ -1,4 +1,4 @@
-//! Many tensors in one vector: the twin of `pack`.
+//! Many tensors in one vector: the twin of `pack` and `pack_any`.
 
 use super::Real;
 
