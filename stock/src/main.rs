@@ -8,7 +8,7 @@ use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use annulus_stock::{GptShape, GptTraining, MlpTraining, Training, open_gpu};
+use annulus_stock::{GptShape, GptTraining, MlpTraining, TUNED, Training, open_gpu};
 use burn::tensor::Device;
 
 const USAGE: &str = "usage: annulus-stock gpt VOCABULARY CONTEXT WIDTH LAYERS HEADS BIAS BATCH gpu|cpu, or \
@@ -16,6 +16,10 @@ const USAGE: &str = "usage: annulus-stock gpt VOCABULARY CONTEXT WIDTH LAYERS HE
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments == ["about"] {
+        println!("burn 0.22.1{}", if TUNED { ", fusion and tuning" } else { "" });
+        return ExitCode::SUCCESS;
+    }
     let mut training = match training(&arguments) {
         Ok(training) => training,
         Err(problem) => {

@@ -143,7 +143,7 @@ fn run(cli: Cli, node: &dyn Node) -> Result<(), Error> {
         Command::Replay(args) => replay::run(&args, node),
         Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(args, node),
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(args) => bench::run(args, node),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     }

@@ -1,7 +1,7 @@
 //! What the commands ask of the rest of the crate. One implementor, where tasks, trainer, links and checkpoints come
 //! together; the commands know nothing of those.
 
-use super::{eval, replay, sample};
+use super::{bench, eval, replay, sample};
 use crate::events::Event;
 use crate::native::recompute::{Progress, Report};
 use crate::options::{JoinOptions, TrainOptions};
@@ -37,6 +37,9 @@ pub trait Node {
 
     /// Writes text by a run's newest checkpoint, piece by piece.
     fn sample(&self, args: &sample::Args, emit: &mut dyn FnMut(&str)) -> Result<(), Failure>;
+
+    /// Takes training steps for as long as there are lines on standard input.
+    fn steps(&self, args: &bench::Steps) -> Result<(), Failure>;
 
     /// Recomputes a run.
     fn replay(&self, args: &replay::Args, progress: &mut dyn FnMut(&Progress)) -> Result<Report, Failure>;

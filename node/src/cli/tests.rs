@@ -46,6 +46,10 @@ impl Node for Parsing {
         Err("only parses".into())
     }
 
+    fn steps(&self, _: &crate::cli::bench::Steps) -> Result<(), Failure> {
+        Err("only parses".into())
+    }
+
     fn replay(
         &self,
         _: &replay::Args,

@@ -1,11 +1,12 @@
 //! What the commands ask for, done on this machine: the seam between the command line and everything else.
 
+use super::bench::step;
 use super::failure;
 use super::kit;
 use super::participant;
 use super::sample::write;
 use crate::cli::node::{Adapter, Failure, Node, Plan, Sink, TaskInfo};
-use crate::cli::{eval, replay, sample};
+use crate::cli::{bench, eval, replay, sample};
 use crate::device;
 use crate::native::recompute::{Progress, Report};
 use crate::options::{JoinOptions, TrainOptions};
@@ -91,6 +92,10 @@ impl Node for Machine {
 
     fn sample(&self, args: &sample::Args, emit: &mut dyn FnMut(&str)) -> Result<(), Failure> {
         Ok(write(args, emit)?)
+    }
+
+    fn steps(&self, args: &bench::Steps) -> Result<(), Failure> {
+        step::serve(&self.recipes, &args.task, &args.config, &args.device, args.batch)
     }
 
     fn replay(&self, args: &replay::Args, progress: &mut dyn FnMut(&Progress)) -> Result<Report, Failure> {
