@@ -98,6 +98,10 @@ kernels! {
     ATTENTION_FORWARD = "attention_forward";
     /// Its slopes, without barriers.
     ATTENTION_BACKWARD = "attention_backward";
+    /// Attention, tiles in workgroup memory.
+    ATTENTION_FORWARD_TILED = "attention_forward_tiled";
+    /// Its slopes, tiles in workgroup memory.
+    ATTENTION_BACKWARD_TILED = "attention_backward_tiled";
 }
 
 /// Reads the interface of a WGSL text, after checking that it is valid without any extension and

@@ -8,7 +8,8 @@ use burn::backend::TensorMetadata;
 use burn::backend::wgpu::{
     CubeDim, CubeTensor, KernelSource, SourceKernel, SourceTemplate, into_contiguous,
 };
-use burn::cubecl::CubeCount;
+use burn::cubecl::device::WgpuDeviceKind;
+use burn::cubecl::{CubeCount, Device};
 use burn::cubecl::ir::settings::Dim3;
 use burn::cubecl::prelude::KernelId;
 use burn::cubecl::server::{KernelArguments, MetadataBindingInfo};
@@ -113,6 +114,11 @@ pub fn reshaped(tensor: CubeTensor, shape: Shape) -> CubeTensor {
         ..
     } = contiguous(tensor);
     CubeTensor::new_contiguous(client, device, shape, handle, dtype)
+}
+
+/// Whether the adapter is a program that plays a GPU on the CPU.
+pub(crate) fn is_emulated(tensor: &CubeTensor) -> bool {
+    matches!(&tensor.device, Device::Wgpu(device) if device.kind == WgpuDeviceKind::Cpu)
 }
 
 fn dim(interface: &Interface) -> Dim3 {

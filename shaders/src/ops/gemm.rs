@@ -8,13 +8,11 @@
 
 use burn::backend::TensorMetadata;
 use burn::backend::wgpu::CubeTensor;
-use burn::cubecl::Device;
-use burn::cubecl::device::WgpuDeviceKind;
 use bytemuck::{Pod, Zeroable};
 
 use crate::cpu::activation::Activation;
 use crate::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TN, Kernel};
-use crate::launch::{empty, launch};
+use crate::launch::{empty, is_emulated, launch};
 
 const BIAS: u32 = 1;
 const EXTRA: u32 = 2;
@@ -219,9 +217,4 @@ impl Epilogue<'_> {
                 .slope
                 .map_or(0, |(kind, _)| activation(kind, RELU_SLOPE, GELU_SLOPE))
     }
-}
-
-/// Whether the adapter is a program that plays a GPU on the CPU.
-fn is_emulated(tensor: &CubeTensor) -> bool {
-    matches!(&tensor.device, Device::Wgpu(device) if device.kind == WgpuDeviceKind::Cpu)
 }
