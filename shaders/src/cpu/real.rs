@@ -34,6 +34,11 @@ pub trait Real:
     fn to_f64(self) -> f64;
     /// The exponential function.
     fn exp(self) -> Self;
+    /// The exponential function of what is not positive, to a few units in the last place, so that
+    /// loops become vector instructions; what is below 1e-37 may be off by as much.
+    fn exp_of_negative(self) -> Self;
+    /// `self * factor + term`, rounded once. Slow where the processor has no such instruction.
+    fn mul_add(self, factor: Self, term: Self) -> Self;
     /// The natural logarithm.
     fn ln(self) -> Self;
     /// The square root.
@@ -49,7 +54,7 @@ pub trait Real:
 }
 
 macro_rules! real {
-    ($type:ty, $erf:path) => {
+    ($type:ty, $erf:path, $exp_of_negative:path) => {
         impl Real for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -64,6 +69,14 @@ macro_rules! real {
 
             fn exp(self) -> Self {
                 self.exp()
+            }
+
+            fn exp_of_negative(self) -> Self {
+                $exp_of_negative(self)
+            }
+
+            fn mul_add(self, factor: Self, term: Self) -> Self {
+                self.mul_add(factor, term)
             }
 
             fn ln(self) -> Self {
@@ -93,5 +106,31 @@ macro_rules! real {
     };
 }
 
-real!(f32, libm::erff);
-real!(f64, libm::erf);
+real!(f32, libm::erff, exp_of_negative);
+real!(f64, libm::erf, f64::exp);
+
+/// Powers of two times a polynomial on [-ln 2 / 2, ln 2 / 2] (Moshier's Cephes library, `expf`).
+#[inline(always)]
+fn exp_of_negative(x: f32) -> f32 {
+    /// Added to a small number, it leaves the nearest whole number in the lowest bits.
+    const ROUNDING: f32 = 12_582_912.0;
+    // Two parts of ln 2: the first one times a whole number is exact.
+    const LN_2: [f32; 2] = [0.693_359_375, -2.121_944_4e-4];
+    // Not `max`, which would make a number of what is none.
+    let x = if x < -87.0 { -87.0 } else { x };
+    let shifted = x * std::f32::consts::LOG2_E + ROUNDING;
+    let whole = shifted - ROUNDING;
+    let r = (x - whole * LN_2[0]) - whole * LN_2[1];
+    let mut poly = 1.987_569_1e-4;
+    for coefficient in [
+        1.398_2e-3,
+        8.333_452e-3,
+        4.166_579_6e-2,
+        1.666_666_5e-1,
+        5.000_000_1e-1,
+    ] {
+        poly = poly * r + coefficient;
+    }
+    let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0f32.to_bits()));
+    (poly * (r * r) + r + 1.0) * power
+}
