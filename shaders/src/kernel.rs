@@ -72,16 +72,113 @@ impl Kernel {
     }
 }
 
+/// A kernel for elements of one kind, and the same text for another.
+///
+/// A file that begins with `alias Elem = vec4<f32>;` and `const WIDE = 4u;` takes four numbers at a
+/// time. Where rows are no multiple of four numbers long, its text with one number for `Elem` does it.
+#[derive(Debug)]
+pub struct Widths {
+    /// As the file has it: rows of vec4.
+    pub vectors: Kernel,
+    /// Rows of any length.
+    pub scalars: Kernel,
+}
+
+impl Widths {
+    /// The kernel for rows of `width` numbers, and how many elements such a row has.
+    pub fn fitting(&'static self, width: usize) -> (&'static Kernel, usize) {
+        if width.is_multiple_of(4) {
+            (&self.vectors, width / 4)
+        } else {
+            (&self.scalars, width)
+        }
+    }
+}
+
+/// Lines that say what an element is, and what they say where it is one number. Equally long, so that
+/// the text can be made at compile time.
+const ELEMENT_LINES: [[&str; 2]; 5] = [
+    ["alias Elem = vec4<f32>;", "alias Elem = f32      ;"],
+    ["const WIDE = 4u;", "const WIDE = 1u;"],
+    [
+        "const STEPS = Elem(0.0, 1.0, 2.0, 3.0);",
+        "const STEPS = Elem(0.0               );",
+    ],
+    ["alias Elem = vec4<i32>;", "alias Elem = i32      ;"],
+    [
+        "const STEPS = Elem(0, 1, 2, 3);",
+        "const STEPS = Elem(0         );",
+    ],
+];
+
+/// The text for elements of one number.
+const fn scalar_text<const N: usize>(source: &str) -> [u8; N] {
+    let source = source.as_bytes();
+    let mut text = [0; N];
+    let mut at = 0;
+    while at < N {
+        text[at] = source[at];
+        at += 1;
+    }
+    let mut line = 0;
+    while line < ELEMENT_LINES.len() {
+        let (from, to) = (
+            ELEMENT_LINES[line][0].as_bytes(),
+            ELEMENT_LINES[line][1].as_bytes(),
+        );
+        assert!(from.len() == to.len());
+        let mut start = 0;
+        while start + from.len() <= N {
+            let mut same = 0;
+            while same < from.len() && source[start + same] == from[same] {
+                same += 1;
+            }
+            if same == from.len() {
+                let mut at = 0;
+                while at < to.len() {
+                    text[start + at] = to[at];
+                    at += 1;
+                }
+            }
+            start += 1;
+        }
+        line += 1;
+    }
+    text
+}
+
+const fn utf8(text: &[u8]) -> &str {
+    match std::str::from_utf8(text) {
+        Ok(text) => text,
+        Err(_) => panic!("a kernel's text is no UTF-8"),
+    }
+}
+
 macro_rules! kernels {
-    ($($(#[$about:meta])* $constant:ident = $name:literal;)*) => {
+    (
+        $($(#[$about:meta])* $constant:ident = $name:literal;)*
+        @widths $($(#[$wide_about:meta])* $wide:ident = $wide_name:literal;)*
+    ) => {
         $(
             $(#[$about])*
             pub static $constant: Kernel =
                 Kernel::new($name, include_str!(concat!("../wgsl/", $name, ".wgsl")));
         )*
+        $(
+            $(#[$wide_about])*
+            pub static $wide: Widths = {
+                const VECTORS: &str = include_str!(concat!("../wgsl/", $wide_name, ".wgsl"));
+                static SCALARS: [u8; VECTORS.len()] = scalar_text(VECTORS);
+                Widths {
+                    vectors: Kernel::new($wide_name, VECTORS),
+                    scalars: Kernel::new(concat!($wide_name, "_scalar"), utf8(&SCALARS)),
+                }
+            };
+        )*
 
         /// All kernels, by name.
-        pub static KERNELS: &[&Kernel] = &[$(&$constant),*];
+        pub static KERNELS: &[&Kernel] =
+            &[$(&$constant,)* $(&$wide.vectors, &$wide.scalars),*];
     };
 }
 
@@ -102,6 +199,35 @@ kernels! {
     ATTENTION_FORWARD_TILED = "attention_forward_tiled";
     /// Its slopes, tiles in workgroup memory.
     ATTENTION_BACKWARD_TILED = "attention_backward_tiled";
+    /// Mean of the losses, from their partial sums.
+    CROSS_ENTROPY_MEAN = "cross_entropy_mean";
+    /// Dropout by a counter-based generator.
+    DROPOUT = "dropout";
+
+    @widths
+
+    /// Activation functions.
+    ACTIVATION = "activation";
+    /// Gradient of `activation`.
+    ACTIVATION_BACKWARD = "activation_backward";
+    /// Softmax and cross-entropy in one.
+    CROSS_ENTROPY = "cross_entropy";
+    /// Gradient of `cross_entropy` for the logits.
+    CROSS_ENTROPY_BACKWARD = "cross_entropy_backward";
+    /// Rows of a table and of positions.
+    EMBEDDING = "embedding";
+    /// Ids with their tokens, sorted.
+    EMBEDDING_SORT = "embedding_sort";
+    /// Gradients of `embedding` for the table and the positions.
+    EMBEDDING_BACKWARD = "embedding_backward";
+    /// Layer norm and RMS norm.
+    NORM = "norm";
+    /// Gradients of `norm` for its input, scale and shift.
+    NORM_BACKWARD = "norm_backward";
+    /// Softmax.
+    SOFTMAX = "softmax";
+    /// Gradient of `softmax`.
+    SOFTMAX_BACKWARD = "softmax_backward";
 }
 
 /// Reads the interface of a WGSL text, after checking that it is valid without any extension and
@@ -216,10 +342,42 @@ mod tests {
                     .into_owned()
             })
             .collect();
-        let mut names: Vec<&str> = KERNELS.iter().map(|kernel| kernel.name).collect();
+        let mut names: Vec<&str> = KERNELS
+            .iter()
+            .map(|kernel| kernel.name)
+            .filter(|name| !name.ends_with("_scalar"))
+            .collect();
         files.sort();
         names.sort_unstable();
         assert_eq!(files, names);
+    }
+
+    #[test]
+    fn texts_for_one_number_differ_in_the_element_alone() {
+        let count = KERNELS
+            .iter()
+            .filter(|kernel| kernel.name.ends_with("_scalar"))
+            .count();
+        assert!(count > 0);
+        for kernel in KERNELS.iter().filter(|kernel| kernel.name.ends_with("_scalar")) {
+            let kinds = ["alias Elem = f32", "alias Elem = i32"];
+            assert!(
+                kinds.iter().any(|kind| kernel.source.contains(kind)),
+                "{}",
+                kernel.name
+            );
+            assert!(kernel.source.contains("const WIDE = 1u;"), "{}", kernel.name);
+            let vectors = KERNELS
+                .iter()
+                .find(|other| format!("{}_scalar", other.name) == kernel.name)
+                .unwrap();
+            let lines = vectors.source.lines().zip(kernel.source.lines());
+            assert!(
+                lines.filter(|(a, b)| a != b).count() <= ELEMENT_LINES.len(),
+                "{}",
+                kernel.name
+            );
+        }
     }
 
     #[test]

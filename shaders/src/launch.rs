@@ -5,15 +5,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::backend::TensorMetadata;
+use burn::backend::ops::IntTensorOps;
 use burn::backend::wgpu::{
-    CubeDim, CubeTensor, KernelSource, SourceKernel, SourceTemplate, into_contiguous,
+    CubeBackend, CubeDim, CubeTensor, KernelSource, SourceKernel, SourceTemplate, into_contiguous,
 };
 use burn::cubecl::device::WgpuDeviceKind;
-use burn::cubecl::{CubeCount, Device};
 use burn::cubecl::ir::settings::Dim3;
 use burn::cubecl::prelude::KernelId;
 use burn::cubecl::server::{KernelArguments, MetadataBindingInfo};
-use burn::tensor::{DType, Shape};
+use burn::cubecl::{CubeCount, Device};
+use burn::tensor::{DType, IntDType, Shape};
 use bytemuck::Pod;
 
 use crate::kernel::{Interface, Kernel};
@@ -103,6 +104,16 @@ pub fn contiguous(tensor: CubeTensor) -> CubeTensor {
     into_contiguous(tensor)
 }
 
+/// Whole numbers in row-major order as `i32`; free if they are so already.
+pub fn integers(tensor: CubeTensor) -> CubeTensor {
+    let tensor = if tensor.dtype == DType::I32 {
+        tensor
+    } else {
+        CubeBackend::int_cast(tensor, IntDType::I32)
+    };
+    contiguous(tensor)
+}
+
 /// The same buffer seen in another shape with as many elements.
 pub fn reshaped(tensor: CubeTensor, shape: Shape) -> CubeTensor {
     debug_assert_eq!(tensor.shape().num_elements(), shape.num_elements());
@@ -119,6 +130,17 @@ pub fn reshaped(tensor: CubeTensor, shape: Shape) -> CubeTensor {
 /// Whether the adapter is a program that plays a GPU on the CPU.
 pub(crate) fn is_emulated(tensor: &CubeTensor) -> bool {
     matches!(&tensor.device, Device::Wgpu(device) if device.kind == WgpuDeviceKind::Cpu)
+}
+
+/// How many neighbouring invocations share a row of `width` elements: a power of two, at most 64.
+/// On a GPU enough to read memory in runs of cache lines, but not so many that adding up their
+/// partial sums takes longer than making them. Emulated, one: sharing needs a barrier, which is dear.
+pub(crate) fn lanes(tensor: &CubeTensor, width: usize) -> u32 {
+    if is_emulated(tensor) {
+        1
+    } else {
+        (width.next_power_of_two() / 16).clamp(8, 64) as u32
+    }
 }
 
 fn dim(interface: &Interface) -> Dim3 {

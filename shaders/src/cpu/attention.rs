@@ -285,7 +285,7 @@ fn head_forward<T: Real, const FUSED: bool>(
         for (r, share) in shares.iter_mut().enumerate().take(rows) {
             let (seen, hidden) = weights[r * padded..][..count].split_at_mut(sizes.seen(row + r));
             let top = fold(seen[0], seen, |top, s| if s > top { s } else { top });
-            seen.iter_mut().for_each(|s| *s = (*s - top).exp_of_negative());
+            seen.iter_mut().for_each(|s| *s = (*s - top).exp());
             let sum = fold(T::ZERO, seen, |sum, s| sum + s);
             hidden.fill(T::ZERO);
             *share = T::ONE / sum;
@@ -359,7 +359,7 @@ fn head_backward<T: Real, const FUSED: bool>(given: [&[T]; 4], d_qkv: &mut [T], 
                 let at = (row + r) * d..(row + r + 1) * d;
                 let delta: T = o[at.clone()].iter().zip(&d_o[at]).map(|(x, y)| *x * *y).sum();
                 for (p, d_s) in p.iter_mut().zip(d_s) {
-                    *p = (*p - level).exp_of_negative();
+                    *p = (*p - level).exp();
                     *d_s = *p * (*d_s - delta);
                 }
             }

@@ -4,9 +4,15 @@
 //! They are generic over the element type, so that finite differences can be taken in `f64`.
 
 mod real;
+mod sums;
 
 pub mod activation;
 pub mod attention;
+pub mod cross_entropy;
+pub mod dropout;
+pub mod embedding;
 pub mod gemm;
+pub mod norm;
+pub mod softmax;
 
 pub use real::Real;

@@ -9,6 +9,13 @@ mod gemm;
 mod gradients;
 mod host;
 mod optional;
+mod rows;
 
+pub mod activation;
 pub mod attention;
+pub mod cross_entropy;
+pub mod dropout;
+pub mod embedding;
 pub mod linear;
+pub mod norm;
+pub mod softmax;

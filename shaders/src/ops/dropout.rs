@@ -1,0 +1,107 @@
+//! Dropout with a mask that nobody stores.
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::wgpu::{CubeBackend, CubeTensor};
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
+use burn::tensor::Tensor;
+use bytemuck::{Pod, Zeroable};
+
+use super::gradients::give;
+use super::host;
+use crate::cpu;
+use crate::cpu::dropout::Mask;
+use crate::kernel::DROPOUT;
+use crate::launch::{contiguous, empty, grid, launch};
+
+/// Drops a share of the numbers, `mask.rate`, and scales the others so that their mean stays. Which ones
+/// follows from the mask's seed and offset alone, on all devices.
+///
+/// # Panics
+///
+/// If the rate is not from 0 to below 1.
+pub fn dropout<const D: usize>(x: Tensor<D>, mask: Mask) -> Tensor<D> {
+    let rate = mask.rate;
+    assert!(
+        (0.0..1.0).contains(&rate),
+        "a dropout rate of {rate} is not from 0 to below 1"
+    );
+    if rate == 0.0 {
+        return x;
+    }
+    Tensor::from_dispatch(Dispatch::drop_out(x.into_dispatch(), mask))
+}
+
+/// The differentiable operation.
+#[backend_extension(Cube, Flex, Autodiff)]
+pub trait DropoutOps: Backend {
+    /// See [`dropout`].
+    fn drop_out(x: FloatTensor<Self>, mask: Mask) -> FloatTensor<Self>;
+}
+
+impl<B: DropoutOps, C: CheckpointStrategy> DropoutOps for Autodiff<B, C> {
+    fn drop_out(x: FloatTensor<Self>, mask: Mask) -> FloatTensor<Self> {
+        #[derive(Debug)]
+        struct DropoutBackward;
+
+        impl<B: DropoutOps> Backward<B, 1> for DropoutBackward {
+            type State = Mask;
+
+            fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+                let [on_x] = ops.parents.map(|parent| parent.map(|node| node.id));
+                let gradient = gradients.consume::<B>(&ops.node);
+                give::<B>(gradients, on_x, || B::drop_out(gradient, ops.state));
+            }
+        }
+
+        let nodes = [x.node()];
+        let out = B::drop_out(x.into_primitive(), mask);
+        match DropoutBackward.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish(mask, out),
+            OpsKind::UnTracked(prepared) => prepared.finish(out),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Params {
+    count: u32,
+    threshold: u32,
+    scale: f32,
+    seed: [u32; 2],
+    offset: [u32; 2],
+}
+
+/// Lower half first.
+fn halves(word: u64) -> [u32; 2] {
+    [word as u32, (word >> 32) as u32]
+}
+
+impl DropoutOps for CubeBackend {
+    fn drop_out(x: CubeTensor, mask: Mask) -> CubeTensor {
+        let x = contiguous(x);
+        let out = empty(&x, x.shape());
+        let count = x.shape().num_elements();
+        let params = Params {
+            count: count as u32,
+            threshold: mask.threshold(),
+            scale: mask.scale(),
+            seed: halves(mask.seed),
+            offset: halves(mask.offset),
+        };
+        launch(&DROPOUT, &[&x], &[&out], params, grid(count.div_ceil(256)));
+        out
+    }
+}
+
+impl DropoutOps for Flex {
+    fn drop_out(x: FlexTensor, mask: Mask) -> FlexTensor {
+        let x = host::contiguous(x);
+        host::tensor(cpu::dropout::dropout(host::floats(&x), mask), x.shape())
+    }
+}

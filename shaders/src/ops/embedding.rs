@@ -1,0 +1,286 @@
+//! Embeddings of tokens and of their positions.
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::wgpu::{CubeBackend, CubeTensor};
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
+use burn::tensor::{Int, Tensor};
+use bytemuck::{Pod, Zeroable};
+
+use super::gradients::give;
+use super::host;
+use super::optional::{Optional, Parent, optional, wanted};
+use crate::cpu;
+use crate::kernel::{EMBEDDING, EMBEDDING_BACKWARD, EMBEDDING_SORT};
+use crate::launch::{contiguous, empty, grid, integers, is_emulated, launch};
+
+/// `table[id]` for each id, plus the row of `positions` that the token's place in its sequence says:
+/// ids `[batch, tokens]`, table `[vocabulary, width]`, positions `[at least tokens, width]` to
+/// `[batch, tokens, width]`.
+///
+/// An id that is no row of the table makes its row not a number on a GPU, which cannot complain in
+/// words.
+///
+/// # Panics
+///
+/// If the shapes do not fit; on the CPU backend also for such an id.
+pub fn embedding(ids: Tensor<2, Int>, table: Tensor<2>, positions: Option<Tensor<2>>) -> Tensor<3> {
+    let (ids, table) = (ids.into_dispatch(), table.into_dispatch());
+    Tensor::from_dispatch(Dispatch::embed(table, ids, optional(positions)))
+}
+
+/// Embeddings and their gradients, not differentiable.
+pub trait Embeddings: Backend {
+    /// The rows.
+    fn embedded(
+        table: &FloatTensor<Self>,
+        ids: &IntTensor<Self>,
+        positions: Option<&FloatTensor<Self>>,
+    ) -> FloatTensor<Self>;
+
+    /// Gradients for the table and, if there are any, `positions` rows of positions.
+    fn embedding_gradients(
+        ids: &IntTensor<Self>,
+        gradient: &FloatTensor<Self>,
+        vocabulary: usize,
+        positions: Option<usize>,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>);
+}
+
+/// The differentiable operation.
+#[backend_extension(Cube, Flex, Autodiff)]
+pub trait EmbeddingOps: Backend {
+    /// See [`embedding`].
+    fn embed(
+        table: FloatTensor<Self>,
+        ids: IntTensor<Self>,
+        #[extension_type] positions: Optional<Self>,
+    ) -> FloatTensor<Self>;
+}
+
+macro_rules! plain {
+    ($backend:ty) => {
+        impl EmbeddingOps for $backend {
+            fn embed(
+                table: FloatTensor<Self>,
+                ids: IntTensor<Self>,
+                positions: Optional<Self>,
+            ) -> FloatTensor<Self> {
+                Self::embedded(&table, &ids, positions.into_option().as_ref())
+            }
+        }
+    };
+}
+
+plain!(CubeBackend);
+plain!(Flex);
+
+impl<B: EmbeddingOps + Embeddings, C: CheckpointStrategy> EmbeddingOps for Autodiff<B, C> {
+    fn embed(table: FloatTensor<Self>, ids: IntTensor<Self>, positions: Optional<Self>) -> FloatTensor<Self> {
+        #[derive(Debug)]
+        struct EmbeddingBackward {
+            vocabulary: usize,
+            positions: Option<usize>,
+        }
+
+        impl<B: Embeddings> Backward<B, 2> for EmbeddingBackward {
+            type State = IntTensor<B>;
+
+            fn backward(self, ops: Ops<Self::State, 2>, gradients: &mut Gradients, _: &mut Checkpointer) {
+                let [on_table, on_positions] = ops.parents.map(|parent| parent.map(|node| node.id));
+                let on_positions = wanted(on_positions, self.positions.is_some());
+                let gradient = gradients.consume::<B>(&ops.node);
+                let positions = self.positions.filter(|_| on_positions.is_some());
+                let (to_table, to_positions) =
+                    B::embedding_gradients(&ops.state, &gradient, self.vocabulary, positions);
+                give::<B>(gradients, on_table, || to_table);
+                if let Some(to_positions) = to_positions {
+                    give::<B>(gradients, on_positions, || to_positions);
+                }
+            }
+        }
+
+        let positions = Parent::new(positions, &table);
+        let step = EmbeddingBackward {
+            vocabulary: table.primitive().shape()[0],
+            positions: positions.inner.as_ref().map(|positions| positions.shape()[0]),
+        };
+        let nodes = [table.node(), positions.node];
+        let out = B::embedded(&table.into_primitive(), &ids, positions.inner.as_ref());
+        match step.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish(ids, out),
+            OpsKind::UnTracked(prepared) => prepared.finish(out),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct ForwardParams {
+    tokens: u32,
+    width: u32,
+    lanes: u32,
+    blocks: u32,
+    flags: u32,
+    vocabulary: u32,
+    period: u32,
+    invalid: f32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct BackwardParams {
+    tokens: u32,
+    width: u32,
+    lanes: u32,
+    blocks: u32,
+    vocabulary: u32,
+    positions: u32,
+    period: u32,
+}
+
+/// `[batch, tokens]` of the ids, after checking that all fits.
+fn sizes(
+    table: &impl TensorMetadata,
+    ids: &impl TensorMetadata,
+    positions: Option<&impl TensorMetadata>,
+) -> [usize; 2] {
+    let [batch, tokens] = [ids.shape()[0], ids.shape()[1]];
+    if let Some(positions) = positions {
+        let (rows, width) = (positions.shape()[0], positions.shape()[1]);
+        assert_eq!(
+            table.shape()[1],
+            width,
+            "rows of positions are as long as those of the table"
+        );
+        assert!(tokens <= rows, "{tokens} tokens, but only {rows} positions");
+    }
+    [batch, tokens]
+}
+
+/// How a row of `width` elements is cut: pieces, and invocations for each. Emulated, an invocation takes
+/// a whole row, so that it looks for it only once.
+fn pieces(tensor: &CubeTensor, width: usize) -> (usize, usize) {
+    if is_emulated(tensor) {
+        return (1, 1);
+    }
+    let lanes = width.next_power_of_two().clamp(8, 64);
+    (width.div_ceil(lanes), lanes)
+}
+
+impl Embeddings for CubeBackend {
+    fn embedded(table: &CubeTensor, ids: &CubeTensor, positions: Option<&CubeTensor>) -> CubeTensor {
+        let [batch, period] = sizes(table, ids, positions);
+        let (table, ids) = (contiguous(table.clone()), integers(ids.clone()));
+        let positions = positions.map(|positions| contiguous(positions.clone()));
+        let [vocabulary, numbers] = [table.shape()[0], table.shape()[1]];
+        let tokens = batch * period;
+        let out = empty(&table, [batch, period, numbers]);
+        if tokens * numbers == 0 {
+            return out;
+        }
+        let (kernel, width) = EMBEDDING.fitting(numbers);
+        let (blocks, lanes) = pieces(&ids, width);
+        let params = ForwardParams {
+            tokens: tokens as u32,
+            width: width as u32,
+            lanes: lanes as u32,
+            blocks: blocks as u32,
+            flags: u32::from(positions.is_some()),
+            vocabulary: vocabulary as u32,
+            period: period as u32,
+            invalid: f32::NAN,
+        };
+        let groups = grid((tokens * blocks).div_ceil(64 / lanes));
+        launch(
+            kernel,
+            &[&ids, &table, positions.as_ref().unwrap_or(&table)],
+            &[&out],
+            params,
+            groups,
+        );
+        out
+    }
+
+    fn embedding_gradients(
+        ids: &CubeTensor,
+        gradient: &CubeTensor,
+        vocabulary: usize,
+        positions: Option<usize>,
+    ) -> (CubeTensor, Option<CubeTensor>) {
+        let (ids, gradient) = (integers(ids.clone()), contiguous(gradient.clone()));
+        let [tokens, numbers] = [ids.shape().num_elements(), gradient.shape()[2]];
+        let to_table = empty(&gradient, [vocabulary, numbers]);
+        let to_positions = positions.map(|rows| empty(&gradient, [rows, numbers]));
+        assert!(tokens * numbers > 0, "the gradient of no tokens");
+        let sorted = empty(&gradient, [tokens, 2]);
+        let (kernel, count) = EMBEDDING_SORT.fitting(tokens);
+        launch(
+            kernel,
+            &[&ids],
+            &[&sorted],
+            count as u32,
+            grid(count.div_ceil(64)),
+        );
+        let (kernel, width) = EMBEDDING_BACKWARD.fitting(numbers);
+        let (blocks, lanes) = pieces(&ids, width);
+        let params = BackwardParams {
+            tokens: tokens as u32,
+            width: width as u32,
+            lanes: lanes as u32,
+            blocks: blocks as u32,
+            vocabulary: vocabulary as u32,
+            positions: positions.unwrap_or(0) as u32,
+            period: ids.shape()[1] as u32,
+        };
+        let groups = grid(((vocabulary + positions.unwrap_or(0)) * blocks).div_ceil(64 / lanes));
+        // A buffer of its own where there is nothing to write.
+        let unused = to_positions.is_none().then(|| empty(&gradient, [4]));
+        let second = to_positions.as_ref().or(unused.as_ref()).expect("one of them");
+        launch(
+            kernel,
+            &[&sorted, &gradient],
+            &[&to_table, second],
+            params,
+            groups,
+        );
+        (to_table, to_positions)
+    }
+}
+
+impl Embeddings for Flex {
+    fn embedded(table: &FlexTensor, ids: &FlexTensor, positions: Option<&FlexTensor>) -> FlexTensor {
+        let [batch, period] = sizes(table, ids, positions);
+        let (table, ids) = (host::contiguous(table.clone()), host::integers(ids.clone()));
+        let positions = positions.map(|positions| host::contiguous(positions.clone()));
+        let width = table.shape()[1];
+        let sizes = cpu::embedding::Sizes { width, period };
+        let positions = positions.as_ref().map(host::floats);
+        match cpu::embedding::embedding(host::whole(&ids), host::floats(&table), positions, sizes) {
+            Ok(rows) => host::tensor(rows, [batch, period, width]),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn embedding_gradients(
+        ids: &FlexTensor,
+        gradient: &FlexTensor,
+        vocabulary: usize,
+        positions: Option<usize>,
+    ) -> (FlexTensor, Option<FlexTensor>) {
+        let (ids, gradient) = (host::integers(ids.clone()), host::contiguous(gradient.clone()));
+        let (width, period) = (gradient.shape()[2], ids.shape()[1]);
+        let numbers = host::floats(&gradient);
+        let to_table = cpu::embedding::table_gradient(host::whole(&ids), numbers, vocabulary, width);
+        let to_positions = positions.map(|rows| {
+            let sizes = cpu::embedding::Sizes { width, period };
+            let sums = cpu::embedding::position_gradient(numbers, rows, sizes);
+            host::tensor(sums, [rows, width])
+        });
+        (host::tensor(to_table, [vocabulary, width]), to_positions)
+    }
+}

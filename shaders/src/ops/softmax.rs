@@ -1,0 +1,134 @@
+//! Softmax over the last axis.
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::wgpu::{CubeBackend, CubeTensor};
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
+use burn::tensor::Tensor;
+use bytemuck::{Pod, Zeroable};
+
+use super::gradients::give;
+use super::host;
+use super::rows::Rows;
+use crate::cpu;
+use crate::kernel::{SOFTMAX, SOFTMAX_BACKWARD, Widths};
+use crate::launch::{contiguous, empty, grid, lanes, launch};
+
+/// exp(x) / sum(exp(x)) along the last axis.
+pub fn softmax<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    Tensor::from_dispatch(Dispatch::soften(x.into_dispatch()))
+}
+
+/// Softmax and its gradient, not differentiable.
+pub trait Softmaxes: Backend {
+    /// The softmax of each row.
+    fn softmax_of(x: &FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// The gradient for what went in, from the softmax and its gradient.
+    fn softmax_gradient(y: &FloatTensor<Self>, gradient: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+/// The differentiable operation.
+#[backend_extension(Cube, Flex, Autodiff)]
+pub trait SoftmaxOps: Backend {
+    /// See [`softmax`].
+    fn soften(x: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+macro_rules! plain {
+    ($backend:ty) => {
+        impl SoftmaxOps for $backend {
+            fn soften(x: FloatTensor<Self>) -> FloatTensor<Self> {
+                Self::softmax_of(&x)
+            }
+        }
+    };
+}
+
+plain!(CubeBackend);
+plain!(Flex);
+
+impl<B: SoftmaxOps + Softmaxes, C: CheckpointStrategy> SoftmaxOps for Autodiff<B, C> {
+    fn soften(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        #[derive(Debug)]
+        struct SoftmaxBackward;
+
+        impl<B: Softmaxes> Backward<B, 1> for SoftmaxBackward {
+            type State = FloatTensor<B>;
+
+            fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+                let [on_x] = ops.parents.map(|parent| parent.map(|node| node.id));
+                let gradient = gradients.consume::<B>(&ops.node);
+                give::<B>(gradients, on_x, || B::softmax_gradient(&ops.state, gradient));
+            }
+        }
+
+        let nodes = [x.node()];
+        let y = B::softmax_of(&x.into_primitive());
+        match SoftmaxBackward.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish(y.clone(), y),
+            OpsKind::UnTracked(prepared) => prepared.finish(y),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Params {
+    rows: u32,
+    width: u32,
+    lanes: u32,
+}
+
+/// Runs one of the two kernels, which have the same parameters and grid.
+fn run(kernel: &'static Widths, inputs: &[&CubeTensor]) -> CubeTensor {
+    let rows = Rows::of(inputs[0]);
+    let out = empty(inputs[0], inputs[0].shape());
+    if rows.is_empty() {
+        return out;
+    }
+    let (kernel, width) = kernel.fitting(rows.width);
+    let lanes = lanes(inputs[0], width);
+    let params = Params {
+        rows: rows.count as u32,
+        width: width as u32,
+        lanes,
+    };
+    launch(
+        kernel,
+        inputs,
+        &[&out],
+        params,
+        grid(rows.count.div_ceil((64 / lanes) as usize)),
+    );
+    out
+}
+
+impl Softmaxes for CubeBackend {
+    fn softmax_of(x: &CubeTensor) -> CubeTensor {
+        run(&SOFTMAX, &[&contiguous(x.clone())])
+    }
+
+    fn softmax_gradient(y: &CubeTensor, gradient: CubeTensor) -> CubeTensor {
+        run(&SOFTMAX_BACKWARD, &[y, &contiguous(gradient)])
+    }
+}
+
+impl Softmaxes for Flex {
+    fn softmax_of(x: &FlexTensor) -> FlexTensor {
+        let x = host::contiguous(x.clone());
+        let width = Rows::of(&x).width.max(1);
+        host::tensor(cpu::softmax::softmax(host::floats(&x), width), x.shape())
+    }
+
+    fn softmax_gradient(y: &FlexTensor, gradient: FlexTensor) -> FlexTensor {
+        let gradient = host::contiguous(gradient);
+        let width = Rows::of(y).width.max(1);
+        let to_x = cpu::softmax::softmax_backward(host::floats(y), host::floats(&gradient), width);
+        host::tensor(to_x, y.shape())
+    }
+}

@@ -1,0 +1,273 @@
+//! Activations, softmax and dropout against their twins and Burn's own, forward and backward.
+
+mod common;
+
+use annulus_shaders::cpu::activation::Activation;
+use annulus_shaders::cpu::dropout::{Mask, dropout as dropout_twin, philox};
+use annulus_shaders::cpu::softmax::{softmax as softmax_twin, softmax_backward};
+use annulus_shaders::kernel::{ACTIVATION, ACTIVATION_BACKWARD, DROPOUT, SOFTMAX, SOFTMAX_BACKWARD};
+use annulus_shaders::launch::grid;
+use annulus_shaders::ops::activation::activation;
+use annulus_shaders::ops::dropout::dropout;
+use annulus_shaders::ops::softmax::softmax;
+use burn::tensor::{Device, Tensor, activation as burns};
+use common::{assert_close, gpu, numbers, run, slopes, tensor, values};
+
+/// 1, around workgroups, odd, prime, multiples of 4 and not; the last two take more than one row of
+/// workgroups.
+const COUNTS: [usize; 8] = [1, 4, 63, 256, 257, 1031, 5_000_011, 17_000_000];
+const KINDS: [Activation; 3] = [Activation::Relu, Activation::Gelu, Activation::Silu];
+/// Rows and widths.
+const SIZES: [[usize; 2]; 8] = [
+    [1, 1],
+    [7, 64],
+    [63, 12],
+    [65, 127],
+    [64, 128],
+    [257, 36],
+    [3, 1031],
+    [300, 5],
+];
+
+fn devices() -> Vec<Device> {
+    gpu().into_iter().chain([Device::flex()]).collect()
+}
+
+fn scaled(count: usize, seed: u64) -> Vec<f32> {
+    numbers(count, seed).iter().map(|x| 5.0 * x).collect()
+}
+
+#[test]
+fn activations_agree_with_their_twins() {
+    let Some(device) = gpu() else { return };
+    for (code, kind) in (1..).zip(KINDS) {
+        // The largest count only once: it takes long.
+        for count in COUNTS
+            .into_iter()
+            .filter(|count| *count < 10_000_000 || code == 1)
+        {
+            let (x, gradient) = (scaled(count, 1), numbers(count, 2));
+            let what = format!("{kind:?} {count}");
+            let (kernel, elements) = ACTIVATION.fitting(count);
+            let (params, groups) = ([elements as u32, code], grid(elements.div_ceil(64) + 3));
+            let expected: Vec<f32> = x.iter().map(|x| kind.apply(*x)).collect();
+            assert_close(
+                &what,
+                &expected,
+                &run(&device, kernel, &[&x], &[count], params, groups)[0],
+                1e-6,
+            );
+            let (kernel, _) = ACTIVATION_BACKWARD.fitting(count);
+            let expected: Vec<f32> = x.iter().zip(&gradient).map(|(x, g)| g * kind.slope(*x)).collect();
+            let found = run(&device, kernel, &[&x, &gradient], &[count], params, groups);
+            assert_close(&what, &expected, &found[0], 2e-6);
+        }
+    }
+}
+
+#[test]
+fn gradients_of_activations_are_slopes_and_burns() {
+    let at: Vec<f64> = scaled(99, 1).iter().map(|x| f64::from(*x)).collect();
+    for device in devices() {
+        let device = device.autodiff();
+        for kind in KINDS {
+            let expected = slopes(&at, |moved| moved.iter().map(|x| kind.apply(*x)).sum());
+            let leaf: Tensor<2> = tensor(&scaled(99, 1), [9, 11], &device).require_grad();
+            let out = activation(leaf.clone(), kind);
+            let theirs = match kind {
+                Activation::Relu => burns::relu(leaf.clone()),
+                Activation::Gelu => burns::gelu(leaf.clone()),
+                _ => burns::silu(leaf.clone()),
+            };
+            assert_close(&format!("{kind:?}"), &values(theirs), &values(out.clone()), 1e-5);
+            let found = values(leaf.grad(&out.sum().backward()).unwrap());
+            assert_close(&format!("{kind:?}"), &expected, &found, 2e-6);
+        }
+    }
+}
+
+#[test]
+fn a_part_of_a_tensor_is_taken_for_no_more_than_it_is() {
+    for device in devices() {
+        let device = device.autodiff();
+        let leaf: Tensor<2> = tensor(&scaled(40, 1), [5, 8], &device).require_grad();
+        let out = activation(leaf.clone().narrow(0, 2, 2), Activation::Silu);
+        let expected: Vec<f32> = scaled(40, 1)[16..32].iter().map(|x| Activation::Silu.apply(*x)).collect();
+        assert_close("values", &expected, &values(out.clone()), 1e-6);
+        // A gradient that is a part of another.
+        let both = Tensor::cat(vec![leaf.clone(), out], 0);
+        let found = values(leaf.grad(&both.sum().backward()).unwrap());
+        let slope = |(at, x): (usize, f32)| match at {
+            16..32 => 1.0 + Activation::Silu.slope(x),
+            _ => 1.0,
+        };
+        let expected: Vec<f32> = scaled(40, 1).into_iter().enumerate().map(slope).collect();
+        assert_close("slopes", &expected, &found, 1e-6);
+    }
+}
+
+#[test]
+fn softmax_agrees_with_its_twin_however_many_lanes_share_a_row() {
+    let Some(device) = gpu() else { return };
+    for [rows, width] in SIZES {
+        let (x, gradient) = (scaled(rows * width, 1), numbers(rows * width, 2));
+        for lanes in [1, 8, 64] {
+            let what = format!("{rows} {width} {lanes}");
+            let (kernel, elements) = SOFTMAX.fitting(width);
+            let params = [rows as u32, elements as u32, lanes];
+            let groups = grid(rows.div_ceil((64 / lanes) as usize) + 3);
+            let expected = softmax_twin(&x, width);
+            let found = run(&device, kernel, &[&x], &[rows * width], params, groups);
+            assert_close(&what, &expected, &found[0], 1e-6);
+            let (kernel, _) = SOFTMAX_BACKWARD.fitting(width);
+            let found = run(
+                &device,
+                kernel,
+                &[&expected, &gradient],
+                &[rows * width],
+                params,
+                groups,
+            );
+            assert_close(
+                &what,
+                &softmax_backward(&expected, &gradient, width),
+                &found[0],
+                1e-6,
+            );
+        }
+    }
+}
+
+#[test]
+fn gradients_of_softmax_are_slopes_and_burns() {
+    let x: Vec<f64> = scaled(15, 1).iter().map(|x| f64::from(*x)).collect();
+    let weights: Vec<f64> = numbers(15, 2).iter().map(|x| f64::from(*x)).collect();
+    let expected = slopes(&x, |moved| {
+        softmax_twin(moved, 5)
+            .iter()
+            .zip(&weights)
+            .map(|(y, w)| y * w)
+            .sum()
+    });
+    let found = softmax_backward(&softmax_twin(&x, 5), &weights, 5);
+    let found: Vec<f32> = found.iter().map(|x| *x as f32).collect();
+    assert_close("slopes", &expected, &found, 1e-7);
+    for device in devices() {
+        let device = device.autodiff();
+        for [rows, width] in SIZES {
+            // Not contiguous.
+            let leaf: Tensor<2> = tensor(&scaled(rows * width, 1), [width, rows], &device).require_grad();
+            let weights = tensor(&numbers(rows * width, 2), [rows, width], &device);
+            let ours = softmax(leaf.clone().transpose());
+            let theirs = burns::softmax(leaf.clone().transpose(), 1);
+            let what = format!("{rows} {width}");
+            assert_close(&what, &values(theirs.clone()), &values(ours.clone()), 1e-6);
+            let [ours, theirs] = [ours, theirs].map(|out| (out * weights.clone()).sum().backward());
+            let (expected, found) = (leaf.grad(&theirs).unwrap(), leaf.grad(&ours).unwrap());
+            assert_close(&what, &values(expected), &values(found), 1e-6);
+        }
+    }
+}
+
+/// The known answers that come with the authors' Random123.
+#[test]
+fn the_generator_is_philox() {
+    let answers = [
+        (
+            [0; 4],
+            [0; 2],
+            [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8],
+        ),
+        (
+            [u32::MAX; 4],
+            [u32::MAX; 2],
+            [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd],
+        ),
+        (
+            [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344],
+            [0xa409_3822, 0x299f_31d0],
+            [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1],
+        ),
+    ];
+    for (counter, key, expected) in answers {
+        assert_eq!(philox(counter, key), expected);
+    }
+}
+
+#[test]
+fn dropout_has_the_same_bits_as_its_twin() {
+    let Some(device) = gpu() else { return };
+    for (count, seed, offset) in [
+        (1, 0, 0),
+        (255, 7, u64::MAX),
+        (1031, u64::MAX, 1),
+        (5_000_011, 1 << 40, 1 << 33),
+    ] {
+        let mask = Mask {
+            rate: 0.3,
+            seed,
+            offset,
+        };
+        let x = numbers(count, 1);
+        let [seed, offset] = [seed, offset].map(|word| [word as u32, (word >> 32) as u32]);
+        let params = [
+            count as u32,
+            mask.threshold(),
+            mask.scale().to_bits(),
+            seed[0],
+            seed[1],
+            offset[0],
+            offset[1],
+        ];
+        let found = run(
+            &device,
+            &DROPOUT,
+            &[&x],
+            &[count],
+            params,
+            grid(count.div_ceil(256) + 3),
+        );
+        assert!(found[0] == dropout_twin(&x, mask), "{count} {mask:?}");
+    }
+}
+
+#[test]
+fn dropout_drops_its_share_and_its_gradient_the_same() {
+    for device in devices() {
+        let device = device.autodiff();
+        let mask = Mask {
+            rate: 0.2,
+            seed: 42,
+            offset: 3,
+        };
+        let leaf: Tensor<2> = Tensor::ones([100, 1000], &device).require_grad();
+        let out = dropout(leaf.clone(), mask);
+        let kept = values(out.clone());
+        let dropped = kept.iter().filter(|x| **x == 0.0).count();
+        // Five standard deviations around the mean.
+        assert!(dropped.abs_diff(20_000) < 640, "{dropped}");
+        assert!(kept.iter().all(|x| *x == 0.0 || *x == 1.25));
+        assert_eq!(values(leaf.grad(&out.sum().backward()).unwrap()), kept);
+        for other in [Mask { offset: 4, ..mask }, Mask { seed: 43, ..mask }] {
+            assert_ne!(values(dropout(leaf.clone(), other)), kept);
+        }
+        assert_eq!(
+            values(dropout(leaf.clone(), Mask { rate: 0.0, ..mask })),
+            values(leaf)
+        );
+    }
+}
+
+#[test]
+#[should_panic(expected = "not from 0 to below 1")]
+fn a_rate_of_1_is_refused() {
+    let x: Tensor<1> = Tensor::ones([3], &Device::flex());
+    let _ = dropout(
+        x,
+        Mask {
+            rate: 1.0,
+            seed: 0,
+            offset: 0,
+        },
+    );
+}
