@@ -252,6 +252,10 @@ kernels! {
     ATTENTION_BACKWARD = "attention_backward";
     /// Matrix product of any shape and strides, tiles in workgroup memory.
     GEMM_TILED = "gemm_tiled";
+    /// Attention, tiles in workgroup memory.
+    ATTENTION_FORWARD_TILED = "attention_forward_tiled";
+    /// Its slopes, tiles in workgroup memory.
+    ATTENTION_BACKWARD_TILED = "attention_backward_tiled";
     /// Mean of the losses, from their partial sums.
     CROSS_ENTROPY_MEAN = "cross_entropy_mean";
     /// Dropout by a counter-based generator.

@@ -154,62 +154,62 @@ fn columns_that_heads_cannot_share_are_refused() {
 mod kernels {
     use super::common::run;
     use super::{Device, Sizes};
-    use annulus_shaders::kernel::{ATTENTION_BACKWARD, ATTENTION_FORWARD};
+    use annulus_shaders::kernel::{
+        ATTENTION_BACKWARD, ATTENTION_BACKWARD_TILED, ATTENTION_FORWARD, ATTENTION_FORWARD_TILED, Kernel,
+    };
     use annulus_shaders::launch::grid;
 
-    fn params(sizes: Sizes) -> [u32; 7] {
+    /// Tokens and columns of a unit of work, and units in a workgroup.
+    const SERIAL: [usize; 3] = [4, 32, 8];
+    const TILED: [usize; 3] = [32, 64, 1];
+
+    fn params(sizes: Sizes, [_, columns, _]: [usize; 3]) -> [u32; 7] {
         [
             sizes.tokens as u32,
             sizes.heads as u32,
             sizes.head_dim as u32 / 4,
             (sizes.batch * sizes.heads) as u32,
-            sizes.head_dim.div_ceil(32) as u32,
+            sizes.head_dim.div_ceil(columns) as u32,
             sizes.causal.into(),
             (sizes.scale() as f32).to_bits(),
         ]
     }
 
-    fn groups(sizes: Sizes) -> usize {
-        let blocks = sizes.tokens.div_ceil(4) * sizes.head_dim.div_ceil(32);
-        (sizes.batch * sizes.heads * blocks).div_ceil(8)
+    fn groups(sizes: Sizes, [tokens, columns, units]: [usize; 3]) -> usize {
+        let blocks = sizes.tokens.div_ceil(tokens) * sizes.head_dim.div_ceil(columns);
+        (sizes.batch * sizes.heads * blocks).div_ceil(units)
     }
 
+    /// Both kernels, with as many workgroups as needed and some too many.
     pub fn forward(device: &Device, qkv: &[f32], sizes: Sizes) -> Vec<Vec<Vec<f32>>> {
         let outputs = [qkv.len() / 3, sizes.batch * sizes.heads * sizes.tokens];
-        // Surplus groups must do nothing.
-        [0, 3]
-            .map(|surplus| {
-                let groups = grid(groups(sizes) + surplus);
-                run(
-                    device,
-                    &ATTENTION_FORWARD,
-                    &[qkv],
-                    &outputs,
-                    params(sizes),
-                    groups,
-                )
-            })
-            .to_vec()
+        let call = |kernel: &'static Kernel, tile, surplus| {
+            let groups = grid(groups(sizes, tile) + surplus);
+            run(device, kernel, &[qkv], &outputs, params(sizes, tile), groups)
+        };
+        vec![
+            call(&ATTENTION_FORWARD, SERIAL, 0),
+            call(&ATTENTION_FORWARD, SERIAL, 3),
+            call(&ATTENTION_FORWARD_TILED, TILED, 0),
+            call(&ATTENTION_FORWARD_TILED, TILED, 3),
+        ]
     }
 
+    /// As [`forward`].
     pub fn backward(device: &Device, inputs: [&[f32]; 4], sizes: Sizes) -> Vec<Vec<f32>> {
-        let half = groups(sizes);
-        let mut params = params(sizes).to_vec();
-        params.push(half as u32);
-        let params: [u32; 8] = params.try_into().unwrap();
-        [0, 3]
-            .map(|surplus| {
-                let groups = grid(2 * half + surplus);
-                run(
-                    device,
-                    &ATTENTION_BACKWARD,
-                    &inputs,
-                    &[inputs[0].len()],
-                    params,
-                    groups,
-                )
-                .remove(0)
-            })
-            .to_vec()
+        let call = |kernel: &'static Kernel, tile, surplus| {
+            let half = groups(sizes, tile);
+            let mut words = params(sizes, tile).to_vec();
+            words.push(half as u32);
+            let params: [u32; 8] = words.try_into().unwrap();
+            let groups = grid(2 * half + surplus);
+            run(device, kernel, &inputs, &[inputs[0].len()], params, groups).remove(0)
+        };
+        vec![
+            call(&ATTENTION_BACKWARD, SERIAL, 0),
+            call(&ATTENTION_BACKWARD, SERIAL, 3),
+            call(&ATTENTION_BACKWARD_TILED, TILED, 0),
+            call(&ATTENTION_BACKWARD_TILED, TILED, 3),
+        ]
     }
 }

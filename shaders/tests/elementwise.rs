@@ -87,6 +87,29 @@ fn gradients_of_activations_are_slopes_and_burns() {
 }
 
 #[test]
+fn a_part_of_a_tensor_is_taken_for_no_more_than_it_is() {
+    for device in devices() {
+        let device = device.autodiff();
+        let leaf: Tensor<2> = tensor(&scaled(40, 1), [5, 8], &device).require_grad();
+        let out = activation(leaf.clone().narrow(0, 2, 2), Activation::Silu);
+        let expected: Vec<f32> = scaled(40, 1)[16..32]
+            .iter()
+            .map(|x| Activation::Silu.apply(*x))
+            .collect();
+        assert_close("values", &expected, &values(out.clone()), 1e-6);
+        // A gradient that is a part of another.
+        let both = Tensor::cat(vec![leaf.clone(), out], 0);
+        let found = values(leaf.grad(&both.sum().backward()).unwrap());
+        let slope = |(at, x): (usize, f32)| match at {
+            16..32 => 1.0 + Activation::Silu.slope(x),
+            _ => 1.0,
+        };
+        let expected: Vec<f32> = scaled(40, 1).into_iter().enumerate().map(slope).collect();
+        assert_close("slopes", &expected, &found, 1e-6);
+    }
+}
+
+#[test]
 fn softmax_agrees_with_its_twin_however_many_lanes_share_a_row() {
     let Some(device) = gpu() else { return };
     for [rows, width] in SIZES {

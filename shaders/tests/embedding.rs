@@ -63,6 +63,7 @@ fn ids_are_sorted_as_by_the_twin() {
         let mut ids = ids(count, 40);
         // Also such as are no row of any table.
         ids[count / 2] = i32::MIN;
+        ids[count / 3] = i32::MAX;
         ids[count - 1] = i32::MAX;
         let (kernel, elements) = EMBEDDING_SORT.fitting(count);
         let bits: Vec<f32> = ids.iter().map(|id| f32::from_bits(*id as u32)).collect();
@@ -72,7 +73,7 @@ fn ids_are_sorted_as_by_the_twin() {
             &[&bits],
             &[2 * count],
             elements as u32,
-            grid(count.div_ceil(64) + 3),
+            grid(elements.div_ceil(64) + 3),
         );
         let found: Vec<i32> = found[0].iter().map(|x| x.to_bits() as i32).collect();
         assert_eq!(found, sorted(&ids).concat(), "{count}");

@@ -180,6 +180,20 @@ fn gradients_agree_with_burns() {
 }
 
 #[test]
+fn no_rows_have_no_slope() {
+    for device in devices() {
+        let device = device.autodiff();
+        let x: Tensor<2> = Tensor::zeros([0, 8], &device).require_grad();
+        let gamma: Tensor<1> = Tensor::ones([8], &device).require_grad();
+        let out = layer_norm(x, gamma.clone(), Some(gamma.clone()), EPSILON);
+        assert_eq!(out.dims(), [0, 8]);
+        // A loss that is there.
+        let gradients = (out.sum() + gamma.clone().sum()).backward();
+        assert_eq!(values(gamma.grad(&gradients).unwrap()), [1.0; 8]);
+    }
+}
+
+#[test]
 #[should_panic(expected = "as long as a row")]
 fn a_scale_of_another_length_is_refused() {
     let device = Device::flex();

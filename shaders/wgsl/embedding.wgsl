@@ -4,7 +4,7 @@
 // row-major; width counted in Elem. Without POSITIONS nothing is added. An id that is no row of the table
 // makes its row params.invalid.
 // Grid: a workgroup per 64 / lanes pieces of rows, counted row after row of the grid. A row is cut into
-// params.blocks pieces of params.lanes elements, a power of two up to 64.
+// params.blocks pieces; params.lanes invocations, a power of two up to 64, take a piece.
 // Workgroup memory: none.
 // Accumulation order: no sums of more than two.
 // How it got fast: (1) gather, then an addition of its own; (2) both in one launch.
@@ -39,17 +39,22 @@ fn main(
 ) {
     let piece = (group.y * groups.x + group.x) * (64u / params.lanes) + local / params.lanes;
     let token = piece / params.blocks;
-    let column = piece % params.blocks * params.lanes + local % params.lanes;
-    if token >= params.tokens || column >= params.width {
+    if token >= params.tokens {
         return;
     }
     let id = ids[token];
-    var row = Elem(params.invalid);
-    if id >= 0 && u32(id) < params.vocabulary {
-        row = table[u32(id) * params.width + column];
+    let known = id >= 0 && u32(id) < params.vocabulary;
+    let source = select(0u, u32(id), known) * params.width;
+    let position = token % params.period * params.width;
+    let first = piece % params.blocks * params.lanes + local % params.lanes;
+    for (var i = first; i < params.width; i += params.blocks * params.lanes) {
+        var row = Elem(params.invalid);
+        if known {
+            row = table[source + i];
+        }
+        if (params.flags & POSITIONS) != 0u {
+            row += positions[position + i];
+        }
+        out[token * params.width + i] = row;
     }
-    if (params.flags & POSITIONS) != 0u {
-        row += positions[token % params.period * params.width + column];
-    }
-    out[token * params.width + column] = row;
 }

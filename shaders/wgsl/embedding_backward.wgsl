@@ -5,8 +5,8 @@
 // to_table [vocabulary, width], to_positions [positions, width]: row-major; width counted in Elem. Rows
 // without a token get 0. Ids that are no row of the table are left out.
 // Grid: a workgroup per 64 / lanes pieces of rows, counted row after row of the grid: first those of
-// to_table, then those of to_positions. A row is cut into params.blocks pieces of params.lanes elements, a
-// power of two up to 64.
+// to_table, then those of to_positions. A row is cut into params.blocks pieces; params.lanes invocations,
+// a power of two up to 64, take a piece.
 // Workgroup memory: none.
 // Accumulation order: t ascending, one sum per element: no atomics, the same bits each time.
 // How it got fast: (1) an invocation per column that walks over all tokens, as Burn has it; (2) each
@@ -39,39 +39,50 @@ fn main(
 ) {
     let piece = (group.y * groups.x + group.x) * (64u / params.lanes) + local / params.lanes;
     let row = piece / params.blocks;
-    let column = piece % params.blocks * params.lanes + local % params.lanes;
-    if row >= params.vocabulary + params.positions || column >= params.width {
+    if row >= params.vocabulary + params.positions {
         return;
     }
-    var sum = Elem(0.0);
+    let first = piece % params.blocks * params.lanes + local % params.lanes;
+    let stride = params.blocks * params.lanes;
     if row < params.vocabulary {
         let id = i32(row);
-        // The first entry that is not less: it lies in low..=high.
-        var low = 0u;
-        var high = params.tokens;
-        while low < high {
-            let middle = (low + high) / 2u;
-            if sorted[middle].x < id {
-                low = middle + 1u;
-            } else {
-                high = middle;
+        let start = lower_bound(id);
+        for (var column = first; column < params.width; column += stride) {
+            var sum = Elem(0.0);
+            for (var i = start; i < params.tokens; i++) {
+                let entry = sorted[i];
+                if entry.x != id {
+                    break;
+                }
+                sum += gradient[u32(entry.y) * params.width + column];
             }
+            to_table[row * params.width + column] = sum;
         }
-        for (var i = low; i < params.tokens; i++) {
-            let entry = sorted[i];
-            if entry.x != id {
-                break;
-            }
-            sum += gradient[u32(entry.y) * params.width + column];
-        }
-        to_table[row * params.width + column] = sum;
     } else {
         let position = row - params.vocabulary;
-        if position < params.period {
-            for (var t = position; t < params.tokens; t += params.period) {
-                sum += gradient[t * params.width + column];
+        for (var column = first; column < params.width; column += stride) {
+            var sum = Elem(0.0);
+            if position < params.period {
+                for (var t = position; t < params.tokens; t += params.period) {
+                    sum += gradient[t * params.width + column];
+                }
             }
+            to_positions[position * params.width + column] = sum;
         }
-        to_positions[position * params.width + column] = sum;
     }
+}
+
+// The first of the sorted entries whose id is not less.
+fn lower_bound(id: i32) -> u32 {
+    var low = 0u;
+    var high = params.tokens;
+    while low < high {
+        let middle = (low + high) / 2u;
+        if sorted[middle].x < id {
+            low = middle + 1u;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
 }

@@ -19,6 +19,7 @@ pub enum Activation {
 
 impl Activation {
     /// The function.
+    #[inline(always)]
     pub fn apply<T: Real>(self, x: T) -> T {
         match self {
             Self::Identity => x,
@@ -28,7 +29,30 @@ impl Activation {
         }
     }
 
+    /// The function of each number. Which one is decided once, so that the loops become vector
+    /// instructions.
+    pub fn apply_all<T: Real>(self, numbers: &mut [T]) {
+        match self {
+            Self::Identity => {}
+            Self::Relu => numbers.iter_mut().for_each(|x| *x = Self::Relu.apply(*x)),
+            Self::Gelu => numbers.iter_mut().for_each(|x| *x = Self::Gelu.apply(*x)),
+            Self::Silu => numbers.iter_mut().for_each(|x| *x = Self::Silu.apply(*x)),
+        }
+    }
+
+    /// Multiplies each gradient by the slope at `input`.
+    pub fn times_slopes<T: Real>(self, gradient: &mut [T], input: &[T]) {
+        let pairs = gradient.iter_mut().zip(input);
+        match self {
+            Self::Identity => {}
+            Self::Relu => pairs.for_each(|(g, x)| *g *= Self::Relu.slope(*x)),
+            Self::Gelu => pairs.for_each(|(g, x)| *g *= Self::Gelu.slope(*x)),
+            Self::Silu => pairs.for_each(|(g, x)| *g *= Self::Silu.slope(*x)),
+        }
+    }
+
     /// Its derivative; 0 for the ReLU at 0.
+    #[inline(always)]
     pub fn slope<T: Real>(self, x: T) -> T {
         match self {
             Self::Identity => T::ONE,

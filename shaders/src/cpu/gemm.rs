@@ -70,7 +70,5 @@ pub fn column_sums<T: Real>(rows: &[T], columns: usize) -> Vec<T> {
 
 /// Multiplies each gradient by the activation's slope at `input`.
 pub fn times_slope<T: Real>(gradient: &mut [T], input: &[T], activation: Activation) {
-    for (g, z) in gradient.iter_mut().zip(input) {
-        *g *= activation.slope(*z);
-    }
+    activation.times_slopes(gradient, input);
 }

@@ -149,14 +149,15 @@ impl Activations for CubeBackend {
 
 impl Activations for Flex {
     fn activated(x: &FlexTensor, kind: Activation) -> FlexTensor {
-        let x = host::contiguous(x.clone());
-        let out = host::floats(&x).iter().map(|x| kind.apply(*x)).collect();
-        host::tensor(out, x.shape())
+        let mut out = host::contiguous(x.clone());
+        kind.apply_all(host::floats_mut(&mut out));
+        out
     }
 
     fn activation_gradient(x: &FlexTensor, gradient: FlexTensor, kind: Activation) -> FlexTensor {
-        let (x, gradient) = (host::contiguous(x.clone()), host::contiguous(gradient));
-        let pairs = host::floats(&x).iter().zip(host::floats(&gradient));
-        host::tensor(pairs.map(|(x, g)| *g * kind.slope(*x)).collect(), x.shape())
+        let x = host::contiguous(x.clone());
+        let mut gradient = host::contiguous(gradient);
+        kind.times_slopes(host::floats_mut(&mut gradient), host::floats(&x));
+        gradient
     }
 }

@@ -16,7 +16,9 @@ use super::gradients::give;
 use super::host;
 use crate::cpu;
 use crate::cpu::attention::Sizes;
-use crate::kernel::{ATTENTION_BACKWARD, ATTENTION_FORWARD};
+use crate::kernel::{
+    ATTENTION_BACKWARD, ATTENTION_BACKWARD_TILED, ATTENTION_FORWARD, ATTENTION_FORWARD_TILED, Kernel,
+};
 use crate::launch::{self, grid, launch};
 
 /// Attention of each of `heads` heads: `qkv` `[batch, tokens, 3 * heads * head_dim]` holds queries,
@@ -25,7 +27,7 @@ use crate::launch::{self, grid, launch};
 ///
 /// # Panics
 ///
-/// If `head_dim` is not a whole number and, on a GPU, a multiple of 4: see [`head_dim`].
+/// As [`head_dim`] does.
 pub fn attention(qkv: Tensor<3>, heads: usize, causal: bool) -> Tensor<3> {
     head_dim(qkv.dims()[2], heads);
     Tensor::from_dispatch(Dispatch::packed_attention(qkv.into_dispatch(), heads, causal))
@@ -165,23 +167,57 @@ struct BackwardParams {
     half: u32,
 }
 
-impl ForwardParams {
-    fn new(sizes: Sizes) -> Self {
-        Self {
+/// A pair of kernels and the tile that a unit of their work makes.
+struct Plan {
+    forward: &'static Kernel,
+    backward: &'static Kernel,
+    tokens: usize,
+    columns: usize,
+    units_per_group: usize,
+}
+
+/// For CPUs that play a GPU.
+const SERIAL: Plan = Plan {
+    forward: &ATTENTION_FORWARD,
+    backward: &ATTENTION_BACKWARD,
+    tokens: 4,
+    columns: 32,
+    units_per_group: 8,
+};
+
+/// For GPUs.
+const TILED: Plan = Plan {
+    forward: &ATTENTION_FORWARD_TILED,
+    backward: &ATTENTION_BACKWARD_TILED,
+    tokens: 32,
+    columns: 64,
+    units_per_group: 1,
+};
+
+impl Plan {
+    fn for_device_of(tensor: &CubeTensor) -> &'static Self {
+        if launch::is_emulated(tensor) {
+            &SERIAL
+        } else {
+            &TILED
+        }
+    }
+
+    fn params(&self, sizes: Sizes) -> ForwardParams {
+        ForwardParams {
             tokens: sizes.tokens as u32,
             heads: sizes.heads as u32,
             width: (sizes.head_dim / 4) as u32,
             pairs: (sizes.batch * sizes.heads) as u32,
-            chunks: sizes.head_dim.div_ceil(32) as u32,
+            chunks: sizes.head_dim.div_ceil(self.columns) as u32,
             causal: u32::from(sizes.causal),
             scale: sizes.scale() as f32,
         }
     }
 
-    /// Workgroups of 8 units, each 4 tokens of a chunk of a head.
-    fn groups(&self) -> usize {
-        let units = self.pairs as usize * self.chunks as usize * self.tokens.div_ceil(4) as usize;
-        units.div_ceil(8)
+    fn groups(&self, sizes: Sizes) -> usize {
+        let blocks = sizes.tokens.div_ceil(self.tokens) * sizes.head_dim.div_ceil(self.columns);
+        (sizes.batch * sizes.heads * blocks).div_ceil(self.units_per_group)
     }
 }
 
@@ -190,14 +226,15 @@ impl Attention for CubeBackend {
         let qkv = launch::contiguous(qkv.clone());
         let out = launch::empty(&qkv, [sizes.batch, sizes.tokens, sizes.inner()]);
         let lse = launch::empty(&qkv, [sizes.batch, sizes.heads, sizes.tokens]);
-        let params = ForwardParams::new(sizes);
-        if params.groups() > 0 {
+        let plan = Plan::for_device_of(&qkv);
+        let groups = plan.groups(sizes);
+        if groups > 0 {
             launch(
-                &ATTENTION_FORWARD,
+                plan.forward,
                 &[&qkv],
                 &[&out, &lse],
-                params,
-                grid(params.groups()),
+                plan.params(sizes),
+                grid(groups),
             );
         }
         (out, lse)
@@ -207,15 +244,15 @@ impl Attention for CubeBackend {
         let qkv = launch::contiguous(saved.qkv.clone());
         let gradient = launch::contiguous(gradient);
         let d_qkv = launch::empty(&qkv, qkv.shape());
-        let forward = ForwardParams::new(sizes);
-        let half = forward.groups();
+        let plan = Plan::for_device_of(&qkv);
+        let half = plan.groups(sizes);
         if half > 0 {
             let params = BackwardParams {
-                forward,
+                forward: plan.params(sizes),
                 half: half as u32,
             };
             let inputs = [&qkv, &saved.out, &saved.lse, &gradient];
-            launch(&ATTENTION_BACKWARD, &inputs, &[&d_qkv], params, grid(2 * half));
+            launch(plan.backward, &inputs, &[&d_qkv], params, grid(2 * half));
         }
         d_qkv
     }

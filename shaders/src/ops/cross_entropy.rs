@@ -157,7 +157,12 @@ impl Losses for CubeBackend {
         check(&rows, &targets);
         let (logits, targets) = (contiguous(logits), integers(targets));
         let (kernel, width) = CROSS_ENTROPY.fitting(rows.width);
-        let lanes = lanes(&logits, width);
+        // Few short rows fit into one workgroup, which saves a launch.
+        let lanes = if rows.count <= 64 && width <= 16 {
+            1
+        } else {
+            lanes(&logits, width)
+        };
         let groups = rows.count.div_ceil((64 / lanes) as usize);
         let (norms, parts) = (empty(&logits, [rows.count]), empty(&logits, [groups, 2]));
         let loss = empty(&logits, [1]);

@@ -16,7 +16,7 @@ use super::host;
 use super::optional::{Optional, Parent, optional, wanted};
 use crate::cpu;
 use crate::kernel::{EMBEDDING, EMBEDDING_BACKWARD, EMBEDDING_SORT};
-use crate::launch::{contiguous, empty, grid, integers, launch};
+use crate::launch::{contiguous, empty, grid, integers, is_emulated, launch};
 
 /// `table[id]` for each id, plus the row of `positions` that the token's place in its sequence says:
 /// ids `[batch, tokens]`, table `[vocabulary, width]`, positions `[at least tokens, width]` to
@@ -162,8 +162,12 @@ fn sizes(
     [batch, tokens]
 }
 
-/// How a row of `width` elements is cut: pieces, and elements of each.
-fn pieces(width: usize) -> (usize, usize) {
+/// How a row of `width` elements is cut: pieces, and invocations for each. Emulated, an invocation takes
+/// a whole row, so that it looks for it only once.
+fn pieces(tensor: &CubeTensor, width: usize) -> (usize, usize) {
+    if is_emulated(tensor) {
+        return (1, 1);
+    }
     let lanes = width.next_power_of_two().clamp(8, 64);
     (width.div_ceil(lanes), lanes)
 }
@@ -180,7 +184,7 @@ impl Embeddings for CubeBackend {
             return out;
         }
         let (kernel, width) = EMBEDDING.fitting(numbers);
-        let (blocks, lanes) = pieces(width);
+        let (blocks, lanes) = pieces(&ids, width);
         let params = ForwardParams {
             tokens: tokens as u32,
             width: width as u32,
@@ -220,10 +224,10 @@ impl Embeddings for CubeBackend {
             &[&ids],
             &[&sorted],
             count as u32,
-            grid(tokens.div_ceil(64)),
+            grid(count.div_ceil(64)),
         );
         let (kernel, width) = EMBEDDING_BACKWARD.fitting(numbers);
-        let (blocks, lanes) = pieces(width);
+        let (blocks, lanes) = pieces(&ids, width);
         let params = BackwardParams {
             tokens: tokens as u32,
             width: width as u32,

@@ -19,6 +19,13 @@ pub fn floats(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("contiguous f32")
 }
 
+/// The numbers of a contiguous tensor, to be changed in place; copied first if others share them.
+pub fn floats_mut(tensor: &mut FlexTensor) -> &mut [f32] {
+    // It may be a part of a larger storage.
+    let (start, end) = tensor.layout().contiguous_offsets().expect("contiguous");
+    &mut tensor.storage_mut()[start..end]
+}
+
 /// Whole numbers in row-major order as `i32`; free if they are so already.
 pub fn integers(tensor: FlexTensor) -> FlexTensor {
     contiguous(Flex::int_cast(tensor, IntDType::I32))

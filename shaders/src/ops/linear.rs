@@ -500,11 +500,7 @@ impl Products for Flex {
             cpu::gemm::add_bias(out.storage_mut(), host::floats(&host::contiguous(bias)));
         }
         let sums = rest.keep.then(|| host::reshaped(out.clone(), shape.clone()));
-        if rest.activation != Activation::Identity {
-            for x in out.storage_mut::<f32>() {
-                *x = rest.activation.apply(*x);
-            }
-        }
+        rest.activation.apply_all(out.storage_mut::<f32>());
         if let Some(residual) = rest.residual {
             let residual = host::contiguous(residual);
             for (x, r) in out.storage_mut::<f32>().iter_mut().zip(host::floats(&residual)) {

@@ -5,10 +5,11 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::wgpu::{CubeBackend, CubeTensor};
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor};
 use bytemuck::{Pod, Zeroable};
 
 use super::gradients::give;
@@ -243,6 +244,10 @@ impl Norms for CubeBackend {
         shifted: bool,
     ) -> (CubeTensor, CubeTensor, Option<CubeTensor>) {
         let rows = Rows::of(&saved.x);
+        if rows.is_empty() {
+            let zeros = || Self::float_zeros([rows.width].into(), &saved.x.device, FloatDType::F32);
+            return (saved.x.clone(), zeros(), shifted.then(zeros));
+        }
         let (x, gamma) = (contiguous(saved.x.clone()), contiguous(saved.gamma.clone()));
         let gradient = contiguous(gradient.clone());
         let (to_x, to_gamma) = (empty(&x, x.shape()), empty(&x, [rows.width]));
