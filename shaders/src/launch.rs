@@ -12,6 +12,7 @@ use burn::backend::{
     BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, TensorMetadata,
 };
 use burn::cubecl::device::WgpuDeviceKind;
+use burn::cubecl::ir::attributes::BufferIOAttr;
 use burn::cubecl::ir::settings::Dim3;
 use burn::cubecl::prelude::KernelId;
 use burn::cubecl::server::{KernelArguments, MetadataBindingInfo};
@@ -86,11 +87,15 @@ pub(crate) fn launch_counted(
     groups: CubeCount,
 ) {
     let mut arguments = KernelArguments::new().with_info(MetadataBindingInfo::custom(params));
-    for tensor in inputs.iter().chain(outputs) {
-        arguments = arguments.with_buffer(tensor.handle.clone().binding());
+    let client = &outputs[0].client;
+    // So that a launch that fails spoils its outputs alone.
+    let inputs = inputs.iter().map(|tensor| (tensor, BufferIOAttr::ReadOnly));
+    let outputs = outputs.iter().map(|tensor| (tensor, BufferIOAttr::ReadWrite));
+    for (tensor, access) in inputs.chain(outputs) {
+        arguments = arguments.with_buffer_io(tensor.handle.clone().binding(), access);
     }
     let source = SourceKernel::new(Text(kernel), CubeDim(dim(kernel.interface())));
-    outputs[0].client.launch(Box::new(source), groups, arguments);
+    client.launch(Box::new(source), groups, arguments);
 }
 
 /// A new tensor like `like` in device and element type, with undefined contents.

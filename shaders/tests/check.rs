@@ -4,8 +4,9 @@ mod common;
 
 use annulus_shaders::check::{compile, compile_all};
 use annulus_shaders::kernel::{Kernel, SQUARED_NORM_TOTAL};
-use burn::tensor::Device;
-use common::{gpu, numbers, run};
+use annulus_shaders::launch::{launch, raw};
+use burn::tensor::{Device, Tensor};
+use common::{gpu, numbers, run, tensor, values};
 
 #[test]
 fn this_device_takes_every_kernel() {
@@ -58,4 +59,24 @@ fn bad_kernels_are_named_and_the_device_goes_on() {
     let found = run(&device, &SQUARED_NORM_TOTAL, &[&pairs], &[2], [2u32], [1, 1, 1]).remove(0);
     assert_eq!(found, [pairs[0] + pairs[2], pairs[1] + pairs[3]]);
     compile_all(&device).unwrap();
+}
+
+#[test]
+fn a_launch_that_fails_spoils_its_outputs_alone() {
+    let Some(device) = gpu() else { return };
+    let refused = kernel(
+        "refused",
+        "@group(0) @binding(0) var<storage, read> x: array<u32>;
+         @group(0) @binding(1) var<storage, read_write> out: array<u32>;
+         @group(0) @binding(2) var<uniform> params: u32;
+         @compute @workgroup_size(256, 256, 64) fn main() { out[0] = x[0] + params; }"
+            .to_owned(),
+    );
+    let input: Tensor<1> = tensor(&[1.0, 2.0], [2], &device);
+    let output: Tensor<1> = tensor(&[3.0, 4.0], [2], &device);
+    let [x, out] = [&input, &output].map(|tensor| raw(tensor.clone()).unwrap());
+    launch(refused, &[&x], &[&out], 0u32, [1, 1, 1]);
+    let error = output.try_into_data().unwrap_err().to_string();
+    assert!(error.contains("units"), "{error}");
+    assert_eq!(values(input), [1.0, 2.0]);
 }

@@ -1,8 +1,8 @@
 // out[offset + i] = (accumulate ? out[offset + i] : 0) + scale g[i], for up to seven g at once
 //
-// g0 .. g6 of lengths that are multiples of 4; out a flat vector in which each has a place that begins and ends at a
-// multiple of 64. What a place holds behind its g becomes 0, and so does all of a place without one
-// (length 0; any buffer may be bound).
+// g0 .. g6 of lengths that are multiples of 4; out a flat vector in which each has a place that begins
+// and ends at a multiple of 64. What a place holds behind its g becomes 0, and so does all of a place
+// without one (length 0; any buffer may be bound).
 // Grid: row after row over blocks of 1024 elements, the places one after the other (first_group).
 // An invocation makes four runs of 4 elements.
 // Workgroup memory: none.
