@@ -5,18 +5,20 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::backend::ops::IntTensorOps;
-use burn::backend::wgpu::{
-    CubeBackend, CubeDim, CubeTensor, KernelSource, SourceKernel, SourceTemplate, into_contiguous,
-};
+use burn::backend::wgpu::{CubeBackend, CubeTensor, into_contiguous};
 use burn::backend::{
     BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, TensorMetadata,
 };
 use burn::cubecl::device::WgpuDeviceKind;
 use burn::cubecl::ir::attributes::BufferIOAttr;
 use burn::cubecl::ir::settings::Dim3;
-use burn::cubecl::prelude::KernelId;
+use burn::cubecl::ir::{AddressType, ElemType, UIntKind, metadata::Info};
+use burn::cubecl::prelude::{
+    ExecutionMode, KernelDefinition, KernelId, KernelMetadata, KernelSettings, Scope,
+};
 use burn::cubecl::server::{KernelArguments, MetadataBindingInfo};
 use burn::cubecl::{CubeCount, Device};
+use burn::cubecl::{CubeKernel, PrecompiledSource};
 use burn::tensor::{DType, IntDType, Shape, Tensor};
 use bytemuck::Pod;
 
@@ -94,7 +96,7 @@ pub(crate) fn launch_counted(
     for (tensor, access) in inputs.chain(outputs) {
         arguments = arguments.with_buffer_io(tensor.handle.clone().binding(), access);
     }
-    let source = SourceKernel::new(Text(kernel), CubeDim(dim(kernel.interface())));
+    let source = Text(kernel);
     client.launch(Box::new(source), groups, arguments);
 }
 
@@ -179,21 +181,41 @@ fn dim(interface: &Interface) -> Dim3 {
     Dim3 { x, y, z }
 }
 
+/// A kernel's text for Burn's runtime.
 struct Text(&'static Kernel);
 
-impl KernelSource for Text {
-    fn source(&self) -> SourceTemplate {
-        SourceTemplate::new(self.0.text())
+impl CubeKernel for Text {
+    fn define(&self) -> KernelDefinition {
+        // No loop of ours is endless, so none needs a counter that ends it: with one, compilers unroll
+        // nothing. A test on a device would not come back otherwise.
+        let mode = ExecutionMode::Unchecked;
+        let settings = KernelSettings::new(dim(self.0.interface()), mode, AddressType::U32);
+        KernelDefinition {
+            body: Scope::root(settings.clone()),
+            settings,
+            info: Info::default(),
+        }
     }
 
+    fn source(&self) -> Option<PrecompiledSource> {
+        Some(PrecompiledSource {
+            source: self.0.text().to_owned(),
+            entrypoint_name: "main".to_owned(),
+            lang: "wgsl",
+        })
+    }
+}
+
+impl KernelMetadata for Text {
     fn id(&self) -> KernelId {
         KernelId::new::<Self>()
             .info(self.0.name)
+            .mode(ExecutionMode::Unchecked)
             .cube_dim(dim(self.0.interface()))
     }
 
-    fn lang(&self) -> &'static str {
-        "wgsl"
+    fn address_type(&self) -> ElemType {
+        UIntKind::U32.into()
     }
 }
 

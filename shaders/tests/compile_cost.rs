@@ -11,47 +11,63 @@ fn cpu() -> f64 {
     }
     t
 }
+
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+struct V {
+    s: [u32; 3],
+    r: [u32; 2],
+    b: [u32; 2],
+    flags: u32,
+}
 #[test]
 fn cost() {
+    use annulus_shaders::kernel::*;
+    use annulus_shaders::launch::launch;
     let Some(device) = gpu() else { return };
-    let device = device.autodiff();
     for [m, n, k] in [
         [768usize, 384, 128],
         [768, 128, 128],
         [768, 512, 128],
         [768, 128, 512],
     ] {
-        let x = tensor(&numbers(m * k, 1), [m, k], &device).require_grad();
-        let w = tensor(&numbers(k * n, 2), [k, n], &device).require_grad();
-        let plain = |t: &burn::tensor::Tensor<2>| t.clone().inner();
-        let g = tensor(&numbers(m * n, 2), [m, n], &device).inner();
-        let mut line = format!("{m} {n} {k}:");
-        for what in ["nn", "nt", "tn"] {
-            let go = |reps: usize| {
-                let c = cpu();
-                let mut last = None;
-                for _ in 0..reps {
-                    last = Some(match what {
-                        "nn" => linear(plain(&x), plain(&w), None, None, WeightLayout::InputsFirst),
-                        "nt" => linear(g.clone(), plain(&w), None, None, WeightLayout::OutputsFirst),
-                        _ => {
-                            let l = linear(plain(&x), w.clone(), None, None, WeightLayout::InputsFirst);
-                            let gr = (l * burn::tensor::Tensor::from_inner(g.clone())).sum().backward();
-                            w.grad(&gr).unwrap()
-                        }
-                    });
-                }
-                drop(values(last.unwrap()));
-                cpu() - c
-            };
-            go(2);
-            let t = go(10) / 10.0;
-            line += &format!(
-                "  {what} {:.2} ms {:.1} GFLOP/s/core",
-                t * 1e3,
-                2.0 * (m * n * k) as f64 / t / 1e9
-            );
+        let x = tensor(&numbers(m * k, 1), [m * k], &device);
+        let g = tensor(&numbers(m * n, 2), [m * n], &device);
+        let w = tensor(&numbers(k * n, 2), [k * n], &device);
+        let o = tensor(&numbers(k * n, 2), [k * n], &device);
+        let so = tensor(&numbers(n, 2), [n], &device);
+        let (rx, rg, ro, rs) = (raw(x.clone()), raw(g.clone()), raw(o.clone()), raw(so.clone()));
+        drop(values(x.clone()));
+        drop(values(g.clone()));
+        let v = V {
+            s: [k as u32, n as u32, m as u32],
+            r: [k as u32 / 4, n as u32 / 4],
+            b: [0, 0],
+            flags: 0,
+        };
+        let go = |reps: usize| {
+            let c = cpu();
+            for _ in 0..reps {
+                launch(
+                    &GEMM_TN,
+                    &[&rx, &rg],
+                    &[&ro, &rs],
+                    v,
+                    [n.div_ceil(64) as u32, k.div_ceil(8) as u32, 1],
+                );
+            }
+            drop(values(o.clone()));
+            cpu() - c
+        };
+        for r in [2usize, 1, 10, 20, 40] {
+            let t = go(r);
+            println!("   {r}: {:.2} ms", t * 1e3);
         }
-        println!("{line}");
+        let t = go(10) / 10.0;
+        println!(
+            "{m} {n} {k}: tn {:.2} ms {:.1} GFLOP/s/core",
+            t * 1e3,
+            2.0 * (m * n * k) as f64 / t / 1e9
+        );
     }
 }
