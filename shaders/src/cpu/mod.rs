@@ -13,6 +13,7 @@ pub mod dropout;
 pub mod embedding;
 pub mod gemm;
 pub mod norm;
+pub mod rotary;
 pub mod softmax;
 
 pub use real::Real;
