@@ -26,8 +26,6 @@ const WINDOW: usize = 2;
 /// one round behind the sponsor.
 const LOG: usize = 2;
 
-/// Without any other peer for so many answer deadlines, a peer that holds a whole state goes on alone.
-
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Block {
     Missing,

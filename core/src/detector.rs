@@ -66,9 +66,10 @@ impl Detector {
         self.reduce.observe(wait);
     }
 
-    /// A probe was answered.
+    /// A question was answered, perhaps after its deadline. Counts as twice the deadline at most: who answers
+    /// later than that was stopped.
     pub fn saw_answer(&mut self, wait: Duration) {
-        self.answer.observe(wait);
+        self.answer.observe(wait.min(2 * self.answer()));
         self.backoff = 0;
     }
 

@@ -46,13 +46,15 @@ pub(crate) struct Flush {
 #[derive(Debug)]
 pub(crate) struct Probing {
     nonce: u32,
-    sent: Time,
     until: Time,
     answers: BTreeMap<PeerId, (Round, Doing)>,
 }
 
-/// So many probes that find nobody at work mean that frames were lost: the attempt is repeated.
+/// So many probes that find nobody at work mean that frames were lost: the attempt is repeated. Twice as many each
+/// time that it was (RFC 6298, rule 5.5), or a round whose pieces take longer than that would never end.
 const IDLE_PROBES: u32 = 3;
+/// Most that this is doubled.
+const DOUBLINGS: usize = 6;
 
 impl Working {
     pub(crate) fn suspects(&self, peer: PeerId) -> bool {
@@ -63,25 +65,42 @@ impl Working {
 impl Peer {
     /// Nothing has come for long: asks all members what they do.
     fn probe_all(&mut self) {
-        self.nonce = self.nonce.wrapping_add(1);
+        let nonce = self.probed.map_or(1, |(nonce, _)| nonce.wrapping_add(1));
+        self.probed = Some((nonce, self.now));
         let until = self.now + self.detector.answer();
         let Phase::Member(w) = &mut self.phase else {
             return;
         };
         w.quiet_at = None;
         w.probing = Some(Probing {
-            nonce: self.nonce,
-            sent: self.now,
+            nonce,
             until,
             answers: BTreeMap::new(),
         });
         let probe = Message::Probe {
             view: w.view.key,
-            nonce: self.nonce,
+            nonce,
         };
         for peer in w.view.others() {
             self.links.send(&mut self.out, peer, Lane::Control, probe.clone());
         }
+    }
+
+    /// A link to a peer is open again: the question, or its answer, may have been lost with the old one.
+    pub(crate) fn probe_again(&mut self, peer: PeerId) {
+        let until = self.now + self.detector.answer();
+        let Phase::Member(w) = &mut self.phase else {
+            return;
+        };
+        let view = w.view.key;
+        let Some(probing) = w.probing.as_mut().filter(|p| !p.answers.contains_key(&peer)) else {
+            return;
+        };
+        let nonce = probing.nonce;
+        probing.until = until;
+        self.probed = Some((nonce, self.now));
+        self.links
+            .send(&mut self.out, peer, Lane::Control, Message::Probe { view, nonce });
     }
 
     /// Somebody asks.
@@ -110,10 +129,13 @@ impl Peer {
         let Phase::Member(w) = &mut self.phase else {
             return;
         };
+        if let Some((_, sent)) = self.probed.filter(|(number, _)| *number == nonce) {
+            // Also if it is late: else only short ways would ever be measured.
+            self.detector.saw_answer(self.now - sent);
+        }
         let Some(probing) = w.probing.as_mut().filter(|p| p.nonce == nonce) else {
             return;
         };
-        self.detector.saw_answer(self.now - probing.sent);
         probing.answers.insert(from, (round, doing));
         if w.view
             .others()
@@ -161,7 +183,8 @@ impl Peer {
         }
         w.quiet_at = Some(self.now + self.detector.quiet());
         w.idle_probes = if at_work { 0 } else { w.idle_probes + 1 };
-        let idle = w.idle_probes >= IDLE_PROBES;
+        let repeated = w.decided.iter().filter(|d| d.suspects.is_empty()).count();
+        let idle = w.idle_probes >= IDLE_PROBES << repeated.min(DOUBLINGS);
         let view = w.view.key;
         if !slow.is_empty() {
             self.suspect_because(slow, Change::Evicted, "too slow");
@@ -473,19 +496,9 @@ impl Peer {
             self.links.send(&mut self.out, from, Lane::Control, committed);
         }
         for (chunk, piece) in missing {
-            let Some(data) = last.sums.get(chunk, piece).cloned() else {
-                continue;
-            };
-            let phase = crate::wire::Phase::Gather;
-            let message = Message::Piece {
-                view,
-                phase,
-                chunk,
-                piece,
-                headers: Vec::new(),
-                data,
-            };
-            self.links.send(&mut self.out, from, Lane::Bulk, message);
+            if let Some(message) = last.sums.message(chunk, piece) {
+                self.links.send(&mut self.out, from, Lane::Bulk, message);
+            }
         }
     }
 
@@ -506,7 +519,7 @@ impl Peer {
                 }
                 self.linger();
             }
-            Phase::Joining(_) => self.on_candidate(from, member),
+            Phase::Joining(_) if member => self.on_candidate(from, Some(standing)),
             Phase::Member(w) if member => {
                 let known = w.view.contains(from);
                 let stuck = w.is_null(&self.manifest) && standing == mine;

@@ -12,6 +12,7 @@ use crate::state::State;
 use crate::time::Time;
 use crate::wire::{Message, Standing, ViewKey};
 use std::collections::{BTreeMap, VecDeque};
+
 /// Without any other peer for so many answer deadlines, a peer that holds a whole state goes on alone.
 const LONELY: u32 = 8;
 
@@ -26,6 +27,8 @@ pub(crate) struct Join {
     pub heard_at: Time,
     /// When the sponsor was asked to be one.
     asked_at: Time,
+    /// Who did not answer in time and may still do so, and when it was first asked.
+    late: Option<(PeerId, Time)>,
     pub asked_alive: bool,
     /// Who cannot be followed, and the standing of the whole state that it holds.
     pub refused: BTreeMap<PeerId, Option<Standing>>,
@@ -59,6 +62,7 @@ impl Join {
             following: false,
             heard_at: now,
             asked_at: now,
+            late: None,
             asked_alive: false,
             refused: BTreeMap::new(),
             lonely_since: now,
@@ -74,6 +78,13 @@ impl Join {
             damaged: false,
             ready: None,
         }
+    }
+
+    /// A peer answers. When it was asked, if this peer had given up waiting for it.
+    fn no_longer_late(&mut self, from: PeerId) -> Option<Time> {
+        self.late
+            .take_if(|(peer, _)| *peer == from)
+            .map(|(_, asked_at)| asked_at)
     }
 }
 
@@ -150,7 +161,8 @@ impl Peer {
         join.asked_alive = false;
         if let Some(former) = former {
             // Else it would be admitted there, and waited for.
-            let ready = Message::Ready { speed: None };
+            let round = self.head.round;
+            let ready = Message::Ready { speed: None, round };
             self.links.send(&mut self.out, former, Lane::Control, ready);
         }
         if let Some(sponsor) = next {
@@ -167,6 +179,7 @@ impl Peer {
     /// A peer cannot be followed.
     pub(crate) fn on_refused(&mut self, from: PeerId, standing: Option<Standing>) {
         let Some(join) = self.joining() else { return };
+        join.no_longer_late(from);
         join.refused.insert(from, standing);
         for block in &mut join.blocks {
             if matches!(block, Block::Asked { from: asked, .. } if *asked == from) {
@@ -181,16 +194,21 @@ impl Peer {
         }
     }
 
-    /// A member, or a peer that was one, is there.
-    pub(crate) fn on_candidate(&mut self, from: PeerId, member: bool) {
+    /// A member is there, and perhaps it says where its lineage stands.
+    pub(crate) fn on_candidate(&mut self, from: PeerId, standing: Option<Standing>) {
+        // Members of the lineage that is followed are a round or two ahead of a newcomer; who is not of them and
+        // further ahead is of another. Lineages that take turns in leading do not make a newcomer go to and fro.
+        let lead = 2 * u64::from(self.manifest.batch);
+        let (here, stranger) = (self.head.samples, self.head.position(from).is_none());
+        let ahead = stranger && standing.is_some_and(|s| s.samples > here + lead) && self.links.is_up(from);
         let Some(join) = self.joining() else { return };
-        if member {
-            join.refused.remove(&from);
-            // A sponsor tells its standing only to those who do not follow it: it has let go of this peer.
-            let dropped = join.sponsor == Some(from) && join.following;
-            if join.sponsor.is_none() || dropped {
-                self.seek(Some(from));
-            }
+        join.refused.remove(&from);
+        // A sponsor tells its standing only to those who do not follow it: it has let go of this peer.
+        let dropped = join.sponsor == Some(from) && join.following;
+        if join.sponsor.is_none() || dropped {
+            self.seek(Some(from));
+        } else if ahead && join.following {
+            self.follow_elsewhere(from);
         }
     }
 
@@ -213,19 +231,10 @@ impl Peer {
             .all(|(p, s)| !self.links.is_up(*p) || s.is_none_or(|s| !s.beats(&mine)));
         if (nobody && waited > LONELY * patience) || (!nobody && all_refused && best && waited > 2 * patience)
         {
-            let me = self.myself();
+            let me = Member::new(&self.settings, self.speed);
             self.head = self.head.clone().continued_by(me);
             self.out.push_back(Output::Event(Event::Continued));
             self.enter_round();
-        }
-    }
-
-    /// This peer as a member.
-    pub(crate) fn myself(&self) -> Member {
-        Member {
-            peer: self.settings.me,
-            speed: self.speed.unwrap_or(1),
-            contact: self.settings.contact.clone(),
         }
     }
 
@@ -240,6 +249,10 @@ impl Peer {
     ) {
         let now = self.now;
         let chain = self.head.chain;
+        if let Some(late) = self.joining().and_then(|join| join.no_longer_late(from)) {
+            // Else only short ways would ever be measured, and the deadline would never fit a long one.
+            self.detector.saw_answer(now - late);
+        }
         // An answer to an older question may be about what was held then.
         let current = resumes.is_none_or(|resumes| resumes == chain && self.whole_standing().is_some());
         let Some(join) = self.joining().filter(|j| current && j.sponsor == Some(from)) else {
@@ -368,7 +381,10 @@ impl Peer {
                 &mut self.out,
                 sponsor,
                 Lane::Control,
-                Message::Ready { speed: Some(speed) },
+                Message::Ready {
+                    speed: Some(speed),
+                    round,
+                },
             );
         }
     }
@@ -427,6 +443,9 @@ impl Peer {
             }
             Some(sponsor) => {
                 join.refused.insert(sponsor, None);
+                if !join.following && join.late.is_none_or(|(peer, _)| peer != sponsor) {
+                    join.late = Some((sponsor, join.asked_at));
+                }
                 self.detector.missed_answer();
                 let other = self.links.reachable().find(|p| *p != sponsor);
                 match other {

@@ -1,7 +1,7 @@
 //! Committed rounds: who contributed what, the sample cursor and its holes. Everything here is a
 //! function of the records alone, so that all members derive the same without asking.
 
-use crate::config::{MAX_PEERS, Manifest};
+use crate::config::{MAX_PEERS, Manifest, Settings};
 use crate::id::{Contact, Digest, PeerId, Round};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -36,6 +36,17 @@ pub struct Member {
     pub speed: u64,
     /// Where it can be dialled.
     pub contact: Contact,
+}
+
+impl Member {
+    /// A peer as it knows itself.
+    pub(crate) fn new(settings: &Settings, speed: Option<u64>) -> Self {
+        Self {
+            peer: settings.me,
+            speed: speed.unwrap_or(1),
+            contact: settings.contact.clone(),
+        }
+    }
 }
 
 /// One committed round.

@@ -22,6 +22,7 @@
 //! | sponsor | the member that a newcomer follows |
 //! | hole | samples that were handed out and not counted: they are handed out again first |
 
+mod apply;
 mod catchup;
 pub mod codec;
 pub mod config;

@@ -158,7 +158,8 @@ impl Links {
             .is_some()
     }
 
-    /// Sends over the direct link, else over a peer that may have one. False if there is no way.
+    /// Sends over the direct link, else over a peer that may have one. False if there is no way:
+    /// what must arrive is said again by whoever waits for it, since a frame may be lost under way just as well.
     pub fn send(&self, out: &mut VecDeque<Output>, to: PeerId, lane: Lane, message: Message) -> bool {
         if self.is_up(to) {
             out.push_back(Output::Send { to, lane, message });

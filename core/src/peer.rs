@@ -5,6 +5,7 @@
 //! message is in `round.rs` (members), `flush.rs` (agreement after a failure), `join.rs` (newcomers)
 //! and `sponsor.rs` (those who help them).
 
+use crate::apply::Applying;
 use crate::config::{Manifest, Settings};
 use crate::detector::Detector;
 use crate::id::{Contact, Digest, PeerId, Round};
@@ -229,6 +230,8 @@ pub struct Peer {
     pub(crate) detector: Detector,
     pub(crate) phase: Phase,
     pub(crate) state: State,
+    /// The round that is being applied to the state.
+    pub(crate) applying: Option<Box<Applying>>,
     pub(crate) head: Head,
     pub(crate) digest: Digest,
     /// The last committed round's chunks, to repair those who miss some.
@@ -251,7 +254,8 @@ pub struct Peer {
     pub(crate) computing: Option<(Digest, Digest)>,
     /// A buffer as long as the parameters that nobody uses now.
     pub(crate) spare: Vec<f32>,
-    pub(crate) nonce: u32,
+    /// Number of the last probe of all members, and when it was sent.
+    pub(crate) probed: Option<(u32, Time)>,
     /// When a peer that is not in the view was last told the standing.
     told_status: BTreeMap<PeerId, (Time, Standing)>,
 }
@@ -259,7 +263,7 @@ pub struct Peer {
 impl Peer {
     /// Founds a run with an initial state, as its only member so far.
     pub fn found(manifest: Arc<Manifest>, settings: Settings, state: State, now: Time) -> Self {
-        let head = Head::genesis(&manifest, lone_member(&settings));
+        let head = Head::genesis(&manifest, Member::new(&settings, None));
         let mut peer = Self::new(manifest, settings, state, head, now);
         peer.enter_round();
         peer
@@ -268,7 +272,7 @@ impl Peer {
     /// Goes on with a run from a checkpoint, as its only member so far.
     pub fn resume(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
         let others = head.members.clone();
-        let head = head.continued_by(lone_member(&settings));
+        let head = head.continued_by(Member::new(&settings, None));
         let mut peer = Self::new(manifest, settings, state, head, now);
         for member in others {
             // They may go on too: whoever has counted less joins the other again.
@@ -286,7 +290,7 @@ impl Peer {
         contact: &Contact,
         now: Time,
     ) -> Self {
-        let head = Head::genesis(&manifest, lone_member(&settings));
+        let head = Head::genesis(&manifest, Member::new(&settings, None));
         let state = State::new(Vec::new(), &manifest);
         let mut peer = Self::new(manifest, settings, state, head, now);
         peer.phase = Phase::Joining(Box::new(Join::new(now, false)));
@@ -306,6 +310,7 @@ impl Peer {
             detector: Detector::default(),
             phase: Phase::Gone,
             state,
+            applying: None,
             head,
             last: None,
             followers: BTreeMap::new(),
@@ -319,16 +324,25 @@ impl Peer {
             early_bytes: 0,
             computing: None,
             spare: Vec::new(),
-            nonce: 0,
+            probed: None,
             told_status: BTreeMap::new(),
         }
     }
 
     /// Takes an input. Time never goes back.
     pub fn handle(&mut self, input: Input, now: Time) {
-        let due = self.wake_at();
+        let due = self.wake_at().filter(|_| !self.is_applying());
         self.now = self.now.max(now);
         self.links.now = self.now;
+        if self.is_applying() {
+            match input {
+                Input::Tick => self.apply_part(),
+                _ => self.apply_rest(),
+            }
+            if self.is_applying() {
+                return;
+            }
+        }
         if due.is_some_and(|due| self.now > due + self.detector.answer()) {
             self.overslept();
         }
@@ -366,6 +380,7 @@ impl Peer {
         let linger = match &self.phase {
             Phase::Lingering { until, .. } => Some(*until),
             Phase::Gone => return None,
+            Phase::Member(_) if self.is_applying() => return Some(self.now),
             _ => None,
         };
         [
@@ -467,7 +482,7 @@ impl Peer {
             } => self.on_following(from, head, digest, resumes, member),
             Message::NotMember { standing } => self.on_refused(from, standing),
             Message::Followed { round } => self.on_followed(from, round),
-            Message::Ready { speed } => self.on_ready(from, speed),
+            Message::Ready { speed, round } => self.on_ready(from, speed, round),
             Message::Fetch { block } => self.on_fetch(from, block),
             Message::Block {
                 block,
@@ -584,11 +599,14 @@ impl Peer {
 
     fn on_link_up(&mut self, peer: PeerId, contact: Contact) {
         self.links.up(peer, contact, self.now);
+        // What it was told may have been lost with an older link.
+        self.told_status.remove(&peer);
         match &self.phase {
-            Phase::Joining(_) => self.on_candidate(peer, true),
+            Phase::Joining(_) => self.on_candidate(peer, None),
             Phase::Member(w) if !w.view.contains(peer) && !self.followers.contains_key(&peer) => {
                 self.send_status(peer)
             }
+            Phase::Member(w) if w.view.contains(peer) => self.probe_again(peer),
             _ => {}
         }
     }
@@ -668,13 +686,5 @@ fn payload(message: &Message) -> usize {
     match message {
         Message::Piece { data, .. } => data.len(),
         _ => 0,
-    }
-}
-
-fn lone_member(settings: &Settings) -> Member {
-    Member {
-        peer: settings.me,
-        speed: 1,
-        contact: settings.contact.clone(),
     }
 }

@@ -75,6 +75,26 @@ impl Assembly {
         self.lacking == 0
     }
 
+    /// A piece as it travels, if it is there.
+    pub fn message(&self, chunk: u16, piece: u32) -> Option<Message> {
+        Some(Message::Piece {
+            view: self.view,
+            phase: Phase::Gather,
+            chunk,
+            piece,
+            headers: Vec::new(),
+            data: self.get(chunk, piece)?.clone(),
+        })
+    }
+
+    /// All pieces that are there, as they travel.
+    pub fn messages(&self) -> impl Iterator<Item = Message> {
+        let chunks = self.pieces.iter().zip(0..);
+        let all =
+            chunks.flat_map(|(pieces, chunk)| (0..pieces.len() as u32).map(move |piece| (chunk, piece)));
+        all.filter_map(|(chunk, piece)| self.message(chunk, piece))
+    }
+
     /// Chunk and number of the pieces that are not there.
     pub fn missing(&self) -> Vec<(u16, u32)> {
         let chunks = self.pieces.iter().enumerate();
@@ -315,17 +335,10 @@ impl Reduce {
 
     /// Keeps a finished piece and forwards it verbatim, unless the next member is where it came from.
     fn gather(&mut self, chunk: u16, piece: u32, data: Bytes, out: &mut Hops) {
-        let view = self.gathered.view;
         let last = self.gathered.ring.next(self.me) == usize::from(chunk);
-        if self.gathered.put(chunk, piece, data.clone()) == Some(true) {
-            let message = Message::Piece {
-                view,
-                phase: Phase::Gather,
-                chunk,
-                piece,
-                headers: Vec::new(),
-                data,
-            };
+        if self.gathered.put(chunk, piece, data) == Some(true)
+            && let Some(message) = self.gathered.message(chunk, piece)
+        {
             if !last {
                 out.next.push(message.clone());
             }

@@ -382,10 +382,8 @@ impl Peer {
         };
         let mut hops = Hops::default();
         let mut result = w.reduce.accept(own, message, &mut hops);
-        if w.told.is_some() {
-            // It mends a hole here; the ring does not wait for it.
-            hops.next.clear();
-        } else if from != w.view.members[w.reduce.gathered.ring.previous(w.view.me)] {
+        // Told of the commit, a piece may come from anybody; the next member may lack it too.
+        if w.told.is_none() && from != w.view.members[w.reduce.gathered.ring.previous(w.view.me)] {
             result = Err(Violation);
         }
         if result.is_ok() {
@@ -427,6 +425,9 @@ impl Peer {
         let Phase::Member(w) = &mut self.phase else {
             return;
         };
+        if self.applying.is_some() {
+            return;
+        }
         let whole = w.reduce.gathered.is_complete() || self.settings.planted(Bug::CommitWithoutRepair);
         if let Some(told) = w.told.take_if(|_| whole) {
             return self.commit(told.record);
@@ -445,18 +446,27 @@ impl Peer {
         }
     }
 
-    /// Applies a round and begins the next.
+    /// Applies a round, if it changes the state, and begins the next.
     fn commit(&mut self, record: Record) {
         if record.majority() != self.digest && !self.settings.planted(Bug::IgnoreDivergence) {
             return self.outcast_damaged("its state differs from the majority's");
         }
+        let Phase::Member(w) = &self.phase else { return };
+        match plan(&self.manifest, self.head.steps, &record, &w.reduce.gathered) {
+            Some(step) => self.apply(record, step),
+            None => self.applied(record, self.now),
+        }
+    }
+
+    /// The state is that after the round, which was complete at the time given: begins the next.
+    pub(crate) fn applied(&mut self, record: Record, complete_at: Time) {
         let Phase::Member(w) = std::mem::replace(&mut self.phase, Phase::Gone) else {
             return;
         };
         let w = *w;
         let null = w.is_null(&self.manifest);
         if let (Some(made), Some(_), None) = (w.made_at, &w.reduce.headers(), &w.flush) {
-            self.detector.saw_reduce(self.now - made);
+            self.detector.saw_reduce(complete_at - made);
         }
         for header in &record.headers {
             let took = Duration::from_micros(header.compute_us);
@@ -465,11 +475,6 @@ impl Peer {
         }
         let sums = w.reduce.gathered;
         let before = Standing::of(&self.head);
-        if let Some(step) = plan(&self.manifest, self.head.steps, &record, &sums) {
-            self.state
-                .apply_round(&self.manifest, &step, &sums, 0..self.manifest.layout.len);
-            self.digest = self.state.digest();
-        }
         let members_before = self.head.members.clone();
         let refused = record.headers.iter().any(|h| {
             let share = self.head.position(h.peer).map_or(0, |i| w.allotment.len(i));
@@ -487,13 +492,13 @@ impl Peer {
         if let Own::Made { gradient, .. } = w.own {
             self.spare = gradient;
         }
-        let made_at = w.made_at.unwrap_or(self.now);
+        let made_at = w.made_at.unwrap_or(complete_at);
         let commit = Commit {
             view: w.view.key,
             digest: self.digest,
             samples: self.head.samples,
             compute: made_at - w.began,
-            reduce: self.now - made_at,
+            reduce: complete_at - made_at,
             total: self.now - self.committed_at,
             record,
         };

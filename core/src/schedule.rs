@@ -41,6 +41,15 @@ impl Ring {
         Some(start..whole.end.min(start + self.piece))
     }
 
+    /// Where the piece that holds an element ends; the vector's end if there is no such element.
+    pub fn piece_end(&self, element: usize) -> usize {
+        let chunk = (0..self.n).map(|c| self.chunk(c)).find(|c| c.contains(&element));
+        chunk.map_or(self.len, |whole| {
+            let pieces = (element - whole.start) / self.piece + 1;
+            whole.end.min(whole.start + pieces * self.piece)
+        })
+    }
+
     /// The member after another.
     pub fn next(&self, member: usize) -> usize {
         (member + 1) % self.n
@@ -81,6 +90,7 @@ mod tests {
                 for p in 0..ring.pieces(chunk) {
                     let range = ring.range(chunk, p).unwrap();
                     prop_assert_eq!(range.start, end);
+                    prop_assert!(range.clone().all(|element| ring.piece_end(element) == range.end));
                     prop_assert!(range.len() <= piece);
                     end = range.end;
                 }

@@ -16,6 +16,8 @@ pub(crate) struct Follower {
     contact: Contact,
     /// Its speed, once it has caught up.
     ready: Option<u64>,
+    /// The round that it began from: what it said at an earlier one counts no more.
+    since: Round,
     sent: Round,
     applied: Round,
     /// Whether this attempt's pieces are forwarded.
@@ -47,14 +49,7 @@ impl Peer {
             Phase::Joining(_) | Phase::Gone => false,
         };
         if !able {
-            let standing = self.whole_standing();
-            self.links.send(
-                &mut self.out,
-                from,
-                Lane::Control,
-                Message::NotMember { standing },
-            );
-            return;
+            return self.refuse(from);
         }
         let have = have.map(|h| h.chain);
         let current = have == Some(self.head.chain);
@@ -80,6 +75,7 @@ impl Peer {
         let follower = Follower {
             contact,
             ready: None,
+            since: applied,
             sent: round,
             applied,
             live: true,
@@ -95,9 +91,17 @@ impl Peer {
                 Message::Committed { view, record, digest },
             );
         }
+        self.forward_so_far(from);
         if in_view && !member {
             self.suspect([from].into());
         }
+    }
+
+    /// Tells a newcomer that this peer cannot help it.
+    fn refuse(&mut self, newcomer: PeerId) {
+        let standing = self.whole_standing();
+        let message = Message::NotMember { standing };
+        self.links.send(&mut self.out, newcomer, Lane::Control, message);
     }
 
     /// Compares the state with its digest. Damaged, a member among others is none any more; a lone one has
@@ -127,18 +131,35 @@ impl Peer {
             *f = Follower {
                 contact: f.contact.clone(),
                 ready: None,
+                since: round,
                 sent: round,
                 applied: round,
                 live: true,
                 gap: false,
             };
             self.links.send(&mut self.out, peer, Lane::Bulk, following);
+            self.forward_so_far(peer);
+        }
+    }
+
+    /// Forwards what is finished of the attempt in work to a follower that comes in its middle. It would have to ask
+    /// for it otherwise, and rounds may go by faster than it asks: at worst it would be admitted while it lacks one.
+    fn forward_so_far(&mut self, peer: PeerId) {
+        let Phase::Member(w) = &self.phase else { return };
+        // To one that is a member already they come on its own place in the ring, and from nobody else.
+        if w.view.contains(peer) {
+            return;
+        }
+        for message in w.reduce.gathered.messages() {
+            self.links.send(&mut self.out, peer, Lane::Bulk, message);
         }
     }
 
     /// A piece is finished here.
     pub(crate) fn forward_piece(&mut self, message: &Message) {
-        for (peer, _) in self.followers.iter().filter(|(_, f)| f.live) {
+        let Phase::Member(w) = &self.phase else { return };
+        let newcomers = self.followers.iter().filter(|(peer, _)| !w.view.contains(**peer));
+        for (peer, _) in newcomers.filter(|(_, f)| f.live) {
             self.links.send(&mut self.out, *peer, Lane::Bulk, message.clone());
         }
     }
@@ -175,13 +196,15 @@ impl Peer {
         if f.gap && f.applied >= f.sent {
             self.restart_follower(from);
         } else if !f.live {
-            // What it missed of the attempt in work it asks for with the commit.
             f.begin_attempt();
+            if f.live {
+                self.forward_so_far(from);
+            }
         }
     }
 
-    /// A follower has caught up, or not any more.
-    pub(crate) fn on_ready(&mut self, from: PeerId, speed: Option<u64>) {
+    /// A follower has caught up to a round, or not any more.
+    pub(crate) fn on_ready(&mut self, from: PeerId, speed: Option<u64>, round: Round) {
         let Some(speed) = speed else {
             if self.followers.remove(&from).is_some() {
                 // Perhaps what it was given did not fit together.
@@ -189,7 +212,7 @@ impl Peer {
             }
             return;
         };
-        if let Some(f) = self.followers.get_mut(&from) {
+        if let Some(f) = self.followers.get_mut(&from).filter(|f| round >= f.since) {
             f.ready = Some(speed.max(1));
             self.start_if_ready();
         }
@@ -199,14 +222,7 @@ impl Peer {
     pub(crate) fn on_fetch(&mut self, from: PeerId, block: u32) {
         self.linger_on();
         if !matches!(self.phase, Phase::Member(_) | Phase::Lingering { .. }) {
-            let standing = self.whole_standing();
-            self.links.send(
-                &mut self.out,
-                from,
-                Lane::Control,
-                Message::NotMember { standing },
-            );
-            return;
+            return self.refuse(from);
         }
         if let Some(data) = self.state.read_block(&self.manifest, block) {
             let data = data.into();

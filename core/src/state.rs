@@ -17,6 +17,21 @@ pub struct State {
     pub slots: Vec<Vec<f32>>,
 }
 
+/// Takes the digest of a state part by part.
+#[derive(Default)]
+pub(crate) struct Hasher(blake3::Hasher);
+
+impl Hasher {
+    pub fn update(&mut self, values: &[f32]) {
+        // Little-endian is what every supported target has in memory.
+        self.0.update(bytemuck::cast_slice(values));
+    }
+
+    pub fn digest(&self) -> Digest {
+        Digest(*self.0.finalize().as_bytes())
+    }
+}
+
 impl State {
     /// A state before the first step: slots are zero.
     pub fn new(params: Vec<f32>, manifest: &Manifest) -> Self {
@@ -24,14 +39,13 @@ impl State {
         Self { params, slots }
     }
 
-    /// Hash of all bits.
+    /// Hash of all bits: of the parameters, then of each of the optimizer's vectors.
     pub fn digest(&self) -> Digest {
-        let mut hasher = blake3::Hasher::new();
+        let mut hasher = Hasher::default();
         for vector in std::iter::once(&self.params).chain(&self.slots) {
-            // Little-endian is what every supported target has in memory.
-            hasher.update(bytemuck::cast_slice(vector));
+            hasher.update(vector);
         }
-        Digest(*hasher.finalize().as_bytes())
+        hasher.digest()
     }
 
     /// Number of blocks.

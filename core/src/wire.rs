@@ -191,8 +191,10 @@ pub enum Message {
     },
     /// A follower has caught up and may become a member (or, `None`: it follows somebody else now).
     Ready {
-        /// Its speed in samples per 1,000 seconds, and the round it holds.
+        /// Its speed in samples per 1,000 seconds.
         speed: Option<u64>,
+        /// The round that it holds.
+        round: Round,
     },
     /// Send me a block of the state.
     Fetch {

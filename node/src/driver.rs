@@ -75,6 +75,12 @@ impl<L: Link> Driver<L> {
         self.todo.pop_front()
     }
 
+    /// Whether the peer is in the middle of something long: let the transport have its turn, then feed
+    /// [`Input::Tick`] before anything else.
+    pub fn is_busy(&self) -> bool {
+        self.peer.is_applying()
+    }
+
     /// Feeds the peer and carries out what it asks for.
     pub fn handle(&mut self, input: Input, now: Time) {
         self.peer.handle(input, now);

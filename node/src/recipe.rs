@@ -18,6 +18,8 @@ pub struct Recipe {
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
+    /// Settings of a run that suit it, as `key=value`.
+    pub run_settings: &'static [&'static str],
     /// Its settings with their default values: an object, or null if it has none.
     pub defaults: fn() -> Value,
     /// Loads it: settings as JSON text, and the path of the data, if the user gave one.
@@ -48,6 +50,7 @@ impl Recipe {
         Self {
             name: T::NAME,
             about: T::ABOUT,
+            run_settings: T::SETTINGS,
             defaults: || serde_json::from_str(&config_to_json(&T::Config::default())).unwrap_or_default(),
             load: load::<T>,
         }
@@ -104,6 +107,7 @@ mod tests {
         Recipe {
             name: "test",
             about: "",
+            run_settings: &[],
             defaults,
             load,
         }

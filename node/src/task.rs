@@ -34,6 +34,10 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// One line about it, for help texts.
     const ABOUT: &'static str = "";
 
+    /// Settings of a run that suit it, where they differ from the program's: `key=value` as on the command line.
+    /// What a user sets wins.
+    const SETTINGS: &'static [&'static str] = &[];
+
     /// Loads the data; `data` is the path that the user gave, if any.
     ///
     /// # Errors
@@ -54,6 +58,20 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// The mean loss over `samples` (never empty), as a tensor of one element that gradients can be
     /// taken of.
     fn loss(&self, model: &Self::Model, samples: &[u64], device: &Device) -> Tensor<1>;
+
+    /// How many pieces a batch of so many samples is cut into, for the cores of a processor to work on at once. It must
+    /// depend on nothing else: sums are rounded piece by piece, and every machine is to get the same bits. It must be 1
+    /// where the loss draws random numbers.
+    fn pieces(&self, samples: usize) -> usize {
+        let _ = samples;
+        1
+    }
+
+    /// Whether to keep less of the way forward in memory and to compute it again on the way back: slower, for where
+    /// memory is short. The result is the same.
+    fn recompute(&self) -> bool {
+        false
+    }
 
     /// How good `model` is on held-out data. Without held-out data, nothing.
     fn evaluate(&self, model: &Self::Model, device: &Device) -> Option<Scores> {

@@ -12,6 +12,7 @@ use burn::tensor::{DType, Device, Gradients, Tensor, TensorData, read_sync};
 use crate::device::{DeviceKind, OpenDevice};
 use crate::task::{Eval, Task};
 use annulus_core::{Layout, TensorSpec};
+use annulus_shaders::flat::{FlatLayout, FlatVector};
 
 /// Trains on one device. A peer has one, on a thread of its own.
 pub trait Worker: Send {
@@ -146,6 +147,10 @@ pub struct Trainer<T: Task> {
     device_name: String,
     options: TrainerOptions,
     layout: Layout,
+    /// The parameters, each at a place of its own, in a vector on a GPU.
+    on_device: Arc<FlatLayout>,
+    /// The same for gradients, with the loss as the last of them.
+    with_loss: Arc<FlatLayout>,
     model: T::Model,
 }
 
@@ -162,13 +167,19 @@ impl<T: Task> Trainer<T> {
     pub fn new(task: Arc<T>, device: &OpenDevice, options: TrainerOptions) -> Result<Self, WorkerError> {
         let (model, _) = initial_model(&*task, options.seed);
         let layout = layout_of(&model)?;
-        let autodiff = device.device.clone().autodiff();
+        let autodiff = match task.recompute() {
+            false => device.device.clone().autodiff(),
+            true => device.device.clone().autodiff().gradient_checkpointing(),
+        };
         // The CPU backend is where the model is already; forking it would copy for nothing.
         let model = match device.kind {
             DeviceKind::Cpu => model,
             DeviceKind::Gpu | DeviceKind::SoftwareGpu => model.fork(&autodiff),
         };
+        let lengths = || layout.tensors.iter().map(TensorSpec::len);
         Ok(Self {
+            on_device: Arc::new(FlatLayout::new(lengths())),
+            with_loss: Arc::new(FlatLayout::new(lengths().chain([1]))),
             task,
             device: autodiff,
             device_kind: device.kind,
@@ -200,11 +211,10 @@ impl<T: Task> Trainer<T> {
         };
         let (mut loss_sum, on_device) = self.accumulate(buffer, samples, first)?;
         if let Some(total) = on_device {
-            let data = read(total).await?;
-            let values = as_floats(&data)?;
-            let (gradient, loss) = values.split_at(buffer.len());
-            buffer.copy_from_slice(gradient);
-            loss_sum = loss[0];
+            let data = read(total.tensor()).await?;
+            let mut loss = [0.0];
+            self.with_loss.gather(as_floats(&data)?, [buffer, &mut loss]);
+            [loss_sum] = loss;
         }
         if !loss_sum.is_finite() {
             return Err(WorkerError::LossNotFinite);
@@ -220,7 +230,7 @@ impl<T: Task> Trainer<T> {
         buffer: &mut [f32],
         samples: &[u64],
         first: u64,
-    ) -> Result<(f32, Option<Tensor<1>>), WorkerError> {
+    ) -> Result<(f32, Option<FlatVector>), WorkerError> {
         // Shared with other workers, but not with the making of initial parameters.
         let _random = RANDOM.read().unwrap_or_else(PoisonError::into_inner);
         // So that dropout is another one for other samples, yet the same when tried again.
@@ -229,23 +239,59 @@ impl<T: Task> Trainer<T> {
             0 => samples.len(),
             size => size,
         };
-        let mut on_device = None;
+        let mut on_device: Option<FlatVector> = None;
         let mut loss_sum = 0.0;
         for micro_batch in samples.chunks(at_once) {
-            let (sum, mut gradients) = self.backward(micro_batch)?;
             if self.device_kind == DeviceKind::Cpu {
-                // Reading is no more than a copy here, so each gradient is added as it comes.
-                loss_sum += read_sync(read_scalar(sum))?;
-                add_gradients(&self.model, &mut gradients, buffer)?;
-            } else {
-                let flat = flatten_gradients(&self.model, &mut gradients, sum);
-                on_device = Some(match on_device {
-                    None => flat,
-                    Some(total) => total + flat,
-                });
+                loss_sum += self.add_up(micro_batch, buffer, cores())?;
+                continue;
+            }
+            let (sum, mut gradients) = backward(&*self.task, &self.model, micro_batch, &self.device)?;
+            let parts = gradients_and_loss(&self.model, &mut gradients, sum);
+            match &mut on_device {
+                Some(total) => total.add(&parts, 1.0),
+                None => on_device = Some(FlatVector::packed(&self.with_loss, &parts, 1.0)),
             }
         }
         Ok((loss_sum, on_device))
+    }
+
+    /// Adds the gradients of a micro-batch up on the CPU, where reading them is no more than a copy. So many threads
+    /// work on pieces of it, and these are added in their order: the bits do not depend on how many threads there are.
+    fn add_up(&self, samples: &[u64], buffer: &mut [f32], threads: usize) -> Result<f32, WorkerError> {
+        let count = self.task.pieces(samples.len()).clamp(1, samples.len());
+        let pieces: Vec<&[u64]> = samples.chunks(samples.len().div_ceil(count)).collect();
+        let mut loss_sum = 0.0;
+        let mut add = |model: &T::Model, made: Result<(Tensor<1>, Gradients), WorkerError>| {
+            let (sum, mut gradients) = made?;
+            loss_sum += read_sync(read_scalar(sum))?;
+            add_gradients(model, &mut gradients, buffer)
+        };
+        let task = &*self.task;
+        for wave in pieces.chunks(threads) {
+            if let [piece] = wave {
+                add(&self.model, backward(task, &self.model, piece, &self.device))?;
+                continue;
+            }
+            std::thread::scope(|scope| {
+                let start = |piece: &&[u64]| {
+                    let (piece, device) = (piece.to_vec(), self.device.clone());
+                    let model = self.model.clone().map(&mut Detach);
+                    scope.spawn(move || {
+                        let made = backward(task, &model, &piece, &device);
+                        (model, made)
+                    })
+                };
+                let running: Vec<_> = wave.iter().map(start).collect();
+                running.into_iter().try_for_each(|thread| {
+                    let (model, made) = thread
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                    add(&model, made)
+                })
+            })?;
+        }
+        Ok(loss_sum)
     }
 
     /// [`Worker::evaluate`] for where a thread must not wait, as in a browser.
@@ -267,7 +313,7 @@ impl<T: Task> Trainer<T> {
         Ok(Some(Eval { loss, accuracy }))
     }
 
-    /// Writes parameters to the device.
+    /// Writes parameters to the device, in one piece.
     fn load(&mut self, params: &[f32]) -> Result<(), WorkerError> {
         if params.len() != self.layout.len {
             return Err(WorkerError::WrongLength {
@@ -275,36 +321,19 @@ impl<T: Task> Trainer<T> {
                 found: params.len(),
             });
         }
-        let mut load = Load {
-            rest: params,
-            device: &self.device,
-        };
         // Clones share their tensors, so this copies nothing.
-        self.model = self.model.clone().map(&mut load);
+        let model = self.model.clone();
+        let device = self.device.clone().without_autodiff();
+        self.model = match FlatVector::upload(&self.on_device, params, &device) {
+            // One upload, of which each parameter is a view.
+            Some(vector) => model.map(&mut View {
+                vector,
+                device: &self.device,
+                next: 0,
+            }),
+            None => with_parameters(model, params, &self.device),
+        };
         Ok(())
-    }
-
-    /// The sum of the losses over a micro-batch, and its gradients.
-    fn backward(&self, samples: &[u64]) -> Result<(Tensor<1>, Gradients), WorkerError> {
-        let mean = self.task.loss(&self.model, samples, &self.device);
-        if mean.dims() != [1] {
-            return Err(WorkerError::BadLoss {
-                problem: format!(
-                    "has the shape {:?}; return the mean over the samples",
-                    mean.dims()
-                ),
-            });
-        }
-        let sum = mean.mul_scalar(samples.len() as f32);
-        if !sum.is_tracked() {
-            return Err(WorkerError::BadLoss {
-                problem: "does not depend on the model's parameters; compute it from them on the \
-                          device that is given, without detaching"
-                    .to_owned(),
-            });
-        }
-        let gradients = sum.backward();
-        Ok((sum.inner(), gradients))
     }
 
     fn check_finite(&self, gradient: &[f32]) -> Result<(), WorkerError> {
@@ -360,6 +389,60 @@ impl<T: Task> Worker for Trainer<T> {
     }
 }
 
+/// The sum of the losses over samples, and its gradients.
+fn backward<T: Task>(
+    task: &T,
+    model: &T::Model,
+    samples: &[u64],
+    device: &Device,
+) -> Result<(Tensor<1>, Gradients), WorkerError> {
+    let mean = task.loss(model, samples, device);
+    if mean.dims() != [1] {
+        return Err(WorkerError::BadLoss {
+            problem: format!(
+                "has the shape {:?}; return the mean over the samples",
+                mean.dims()
+            ),
+        });
+    }
+    let sum = mean.mul_scalar(samples.len() as f32);
+    if !sum.is_tracked() {
+        return Err(WorkerError::BadLoss {
+            problem: "does not depend on the model's parameters; compute it from them on the \
+                      device that is given, without detaching"
+                .to_owned(),
+        });
+    }
+    let gradients = sum.backward();
+    Ok((sum.inner(), gradients))
+}
+
+/// Threads that a processor runs at once; 1 where there are no threads.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Parameters with the same values, in no graph with the old: threads that share a graph wait for each other.
+struct Detach;
+
+impl ModuleMapper for Detach {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        param.map(|old| {
+            let tracked = old.is_require_grad();
+            old.detach().set_require_grad(tracked)
+        })
+    }
+}
+
+/// A model whose parameters are replaced, in visiting order, by as many values as [`layout_of`] says.
+///
+/// # Panics
+///
+/// If there are fewer values.
+pub fn with_parameters<M: Module>(model: M, values: &[f32], device: &Device) -> M {
+    model.map(&mut Load { rest: values, device })
+}
+
 /// The model as the seed makes it, on the CPU whatever device will train it, and its parameters.
 fn initial_model<T: Task>(task: &T, seed: u64) -> (T::Model, Vec<f32>) {
     let _alone = RANDOM.write().unwrap_or_else(PoisonError::into_inner);
@@ -387,7 +470,11 @@ impl ModuleVisitor for Collect {
 }
 
 /// Lists the parameters in visiting order.
-fn layout_of<M: Module>(model: &M) -> Result<Layout, WorkerError> {
+///
+/// # Errors
+///
+/// If there are none, or some that cannot be trained by summing gradients.
+pub fn layout_of<M: Module>(model: &M) -> Result<Layout, WorkerError> {
     let mut list = List::default();
     model.visit(&mut list);
     let unsupported = |problem: String| Err(WorkerError::Unsupported { problem });
@@ -506,33 +593,58 @@ fn add_gradients<M: Module>(
     add.error.map_or(Ok(()), Err)
 }
 
-/// All gradients and then the loss as one vector, so that a GPU is read once.
-fn flatten_gradients<M: Module>(model: &M, gradients: &mut Gradients, loss: Tensor<1>) -> Tensor<1> {
-    struct Flatten<'a> {
+/// Makes each parameter a view of a vector that holds all of them.
+struct View<'a> {
+    vector: FlatVector,
+    /// With autodiff.
+    device: &'a Device,
+    next: usize,
+}
+
+impl ModuleMapper for View<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let index = self.next;
+        self.next += 1;
+        param.map(|old| {
+            let view = Tensor::from_inner(self.vector.view(index, old.dims()));
+            // A tensor that is made on the device would get this from it.
+            let view = match self.device.gradient_checkpointing_strategy() {
+                Some(strategy) => view.with_gradient_checkpointing_strategy(strategy),
+                None => view,
+            };
+            view.set_require_grad(old.is_require_grad())
+        })
+    }
+}
+
+/// All gradients, where there are any, and then the loss.
+fn gradients_and_loss<M: Module>(
+    model: &M,
+    gradients: &mut Gradients,
+    loss: Tensor<1>,
+) -> Vec<Option<Tensor<1>>> {
+    struct Parts<'a> {
         gradients: &'a mut Gradients,
-        device: Device,
-        parts: Vec<Tensor<1>>,
+        parts: Vec<Option<Tensor<1>>>,
     }
 
-    impl ModuleVisitor for Flatten<'_> {
+    impl ModuleVisitor for Parts<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let tensor = param.base();
-            let length = tensor.shape().num_elements();
-            self.parts.push(match tensor.grad_remove(self.gradients) {
-                Some(gradient) => gradient.reshape([length]),
-                None => Tensor::zeros([length], &self.device),
-            });
+            let gradient = param.base().grad_remove(self.gradients);
+            self.parts.push(gradient.map(|gradient| {
+                let length = gradient.shape().num_elements();
+                gradient.reshape([length])
+            }));
         }
     }
 
-    let mut flatten = Flatten {
+    let mut parts = Parts {
         gradients,
-        device: loss.device(),
         parts: Vec::new(),
     };
-    model.visit(&mut flatten);
-    flatten.parts.push(loss);
-    Tensor::cat(flatten.parts, 0)
+    model.visit(&mut parts);
+    parts.parts.push(Some(loss));
+    parts.parts
 }
 
 async fn read<const D: usize>(tensor: Tensor<D>) -> Result<TensorData, WorkerError> {

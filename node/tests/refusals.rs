@@ -259,3 +259,83 @@ fn a_run_whose_data_is_not_here() {
     assert!(!text.is_empty());
     first.rounds(3);
 }
+
+#[test]
+fn what_cannot_write_text() {
+    let _alone = alone();
+    let folder = Folder::new("sample");
+    let start = |name: &'static str, args: &[&str]| {
+        let mut node = Node::start(
+            name,
+            folder.join(name),
+            &[&["train", "--device", "cpu"], args].concat(),
+        );
+        node.wait("the end", |s| s.is("done"));
+        assert!(node.end().success(), "{}", node.errors());
+        node.dir.clone()
+    };
+    let sample = |args: &[&str]| refusal(&[&["sample", "--device", "cpu"], args].concat());
+    let digits = start("digits", &["rounds=2", "train=200", "test=50"]);
+    assert_tells(&sample(&[&digits]), &["task is digits", "gpt"]);
+    assert_tells(&sample(&[&folder.join("nowhere")]), &["nowhere", "no run"]);
+
+    let data = folder.0.join("text");
+    std::fs::write(&data, "abracadabra ".repeat(50)).expect("writable");
+    let data = data.display().to_string();
+    let settings = [
+        "--task",
+        "gpt",
+        "--data",
+        &data,
+        "preset=pico",
+        "vocabulary=characters",
+        "rounds=3",
+    ];
+    let gpt = start("gpt", &settings);
+    assert_tells(&sample(&[&gpt, "--prompt", "abc xyz"]), &["'x'", "\" abcdr\""]);
+    assert_tells(&sample(&[&gpt, "--temperature=-1"]), &["--temperature -1"]);
+    let wrote = |seed| {
+        let args = [
+            "sample", &gpt, "--device", "cpu", "--prompt", "abra", "--tokens", "20", "--seed", seed,
+        ];
+        let output = run(&args);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let text = wrote("1");
+    assert!(text.starts_with("abra") && text.len() == 4 + 20 + 1, "{text:?}");
+    assert_eq!(wrote("1"), text);
+    assert_ne!(wrote("2"), text);
+
+    // The same run is evaluated, exported, inspected and replayed as any other.
+    for args in [
+        &["eval", &gpt][..],
+        &["replay", &gpt],
+        &["export", &gpt, &folder.join("gpt.safetensors")],
+    ] {
+        let output = run(args);
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    let picture = folder.join("losses.svg");
+    let output = run(&["inspect", &gpt, &digits, "--plot", &picture]);
+    assert!(output.status.success(), "{output:?}");
+    let picture = std::fs::read_to_string(picture).expect("a picture");
+    assert!(
+        picture.contains("gpt, held out") && picture.contains("digits, held out"),
+        "{picture}"
+    );
+    assert_tells(
+        &refusal(&["inspect", &gpt, "--plot", "/no/such/folder/a.svg"]),
+        &["cannot write", "--plot"],
+    );
+
+    // Without the data nobody knows what the tokens were; and other data has others.
+    std::fs::write(&data, "abracadabra!".repeat(50)).expect("writable");
+    assert_tells(&sample(&[&gpt]), &["other data"]);
+    std::fs::remove_file(&data).expect("removable");
+    assert_tells(&sample(&[&gpt]), &["not on this machine", "--data"]);
+}

@@ -3,6 +3,8 @@
 //! Bindings and workgroup sizes are never written down twice: they are read from the WGSL by naga,
 //! the compiler that wgpu itself uses.
 
+use std::borrow::Cow;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use naga::valid::{Capabilities, ValidationFlags, Validator};
@@ -12,10 +14,15 @@ use naga::valid::{Capabilities, ValidationFlags, Validator};
 pub struct Kernel {
     /// The name of its file, without `.wgsl`.
     pub name: &'static str,
-    /// The text.
+    /// The text that was compiled in.
     pub source: &'static str,
+    text: OnceLock<Cow<'static, str>>,
     interface: OnceLock<Interface>,
 }
+
+/// The environment variable with a folder of WGSL files to be taken instead of those compiled in,
+/// where it has them: for work on a kernel without compiling anything.
+pub const FOLDER_VARIABLE: &str = "ANNULUS_WGSL";
 
 /// What a kernel's text says of its bindings and workgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,12 +57,35 @@ impl std::fmt::Display for KernelError {
 impl std::error::Error for KernelError {}
 
 impl Kernel {
-    const fn new(name: &'static str, source: &'static str) -> Self {
+    /// A kernel that is not in the table.
+    pub const fn new(name: &'static str, source: &'static str) -> Self {
         Self {
             name,
             source,
+            text: OnceLock::new(),
             interface: OnceLock::new(),
         }
+    }
+
+    /// The text: what was compiled in, or a file of that name in the folder of [`FOLDER_VARIABLE`].
+    pub fn text(&self) -> &str {
+        self.text.get_or_init(|| {
+            let folder = std::env::var_os(FOLDER_VARIABLE);
+            let text = folder.and_then(|folder| self.text_in(Path::new(&folder)));
+            text.map_or(Cow::Borrowed(self.source), Cow::Owned)
+        })
+    }
+
+    fn text_in(&self, folder: &Path) -> Option<String> {
+        let scalar_of = self.name.strip_suffix(SCALAR);
+        let file = folder.join(scalar_of.unwrap_or(self.name)).with_extension("wgsl");
+        let mut text = std::fs::read_to_string(file).ok()?;
+        if scalar_of.is_some() {
+            for [vectors, scalars] in ELEMENT_LINES {
+                text = text.replace(vectors, scalars);
+            }
+        }
+        Some(text)
     }
 
     /// Its bindings and workgroup.
@@ -65,7 +95,7 @@ impl Kernel {
     /// If the text is no valid kernel, which a test rules out for all of [`KERNELS`].
     pub fn interface(&self) -> &Interface {
         self.interface
-            .get_or_init(|| match reflect(self.name, self.source) {
+            .get_or_init(|| match reflect(self.name, self.text()) {
                 Ok(interface) => interface,
                 Err(error) => panic!("{error}"),
             })
@@ -94,6 +124,9 @@ impl Widths {
         }
     }
 }
+
+/// What the name of a kernel for elements of one number ends with.
+const SCALAR: &str = "_scalar";
 
 /// Lines that say what an element is, and what they say where it is one number. Equally long, so that
 /// the text can be made at compile time.
@@ -191,10 +224,34 @@ kernels! {
     GEMM_NT = "gemm_nt";
     /// `Aᵀ B` and the column sums of `B`, rows in registers, no barriers.
     GEMM_TN = "gemm_tn";
+    /// Many tensors, of lengths that four divides, into one vector, scaled, summed up.
+    PACK = "pack";
+    /// Many tensors of any length into one vector, scaled, summed up.
+    PACK_ANY = "pack_any";
+    /// Partial sums of squares, and how many elements are not finite.
+    SQUARED_NORM = "squared_norm";
+    /// The sum of the partial ones.
+    SQUARED_NORM_TOTAL = "squared_norm_total";
+    /// A step of stochastic gradient descent.
+    SGD = "sgd";
+    /// A step of stochastic gradient descent with momentum.
+    MOMENTUM = "momentum";
+    /// A step of Adam or AdamW.
+    ADAMW = "adamw";
+    /// Halves around an exponent per run.
+    F16_ENCODE = "f16_encode";
+    /// The way back.
+    F16_DECODE = "f16_decode";
+    /// Bytes with a scale per block.
+    INT8_ENCODE = "int8_encode";
+    /// The way back.
+    INT8_DECODE = "int8_decode";
     /// Attention, without barriers.
     ATTENTION_FORWARD = "attention_forward";
     /// Its slopes, without barriers.
     ATTENTION_BACKWARD = "attention_backward";
+    /// Matrix product of any shape and strides, tiles in workgroup memory.
+    GEMM_TILED = "gemm_tiled";
     /// Attention, tiles in workgroup memory.
     ATTENTION_FORWARD_TILED = "attention_forward_tiled";
     /// Its slopes, tiles in workgroup memory.
@@ -352,6 +409,19 @@ mod tests {
         files.sort();
         names.sort_unstable();
         assert_eq!(files, names);
+    }
+
+    #[test]
+    fn texts_from_a_folder_replace_those_compiled_in() {
+        let folder = std::env::temp_dir().join(format!("annulus-kernels-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("other.wgsl"), "alias Elem = vec4<f32>; // new").unwrap();
+        let texts = ["other", "other_scalar", "third"].map(|name| Kernel::new(name, "old").text_in(&folder));
+        std::fs::remove_dir_all(&folder).unwrap();
+        let [vectors, scalars, none] = texts;
+        assert_eq!(vectors.unwrap(), "alias Elem = vec4<f32>; // new");
+        assert_eq!(scalars.unwrap(), "alias Elem = f32      ; // new");
+        assert_eq!(none, None);
     }
 
     #[test]

@@ -4,17 +4,20 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use burn::backend::TensorMetadata;
 use burn::backend::ops::IntTensorOps;
 use burn::backend::wgpu::{
     CubeBackend, CubeDim, CubeTensor, KernelSource, SourceKernel, SourceTemplate, into_contiguous,
 };
+use burn::backend::{
+    BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, TensorMetadata,
+};
 use burn::cubecl::device::WgpuDeviceKind;
+use burn::cubecl::ir::attributes::BufferIOAttr;
 use burn::cubecl::ir::settings::Dim3;
 use burn::cubecl::prelude::KernelId;
 use burn::cubecl::server::{KernelArguments, MetadataBindingInfo};
 use burn::cubecl::{CubeCount, Device};
-use burn::tensor::{DType, IntDType, Shape};
+use burn::tensor::{DType, IntDType, Shape, Tensor};
 use bytemuck::Pod;
 
 use crate::kernel::{Interface, Kernel};
@@ -70,17 +73,29 @@ pub fn launch<P: Pod>(
     );
     let mut words = vec![0u64; size_of::<P>().div_ceil(8)];
     bytemuck::cast_slice_mut(&mut words)[..size_of::<P>()].copy_from_slice(bytemuck::bytes_of(&params));
-    let mut arguments = KernelArguments::new().with_info(MetadataBindingInfo::custom(words));
-    for tensor in inputs.iter().chain(outputs) {
-        arguments = arguments.with_buffer(tensor.handle.clone().binding());
-    }
-    let dim = dim(interface);
-    let source = SourceKernel::new(Text(kernel), CubeDim(dim));
     let [x, y, z] = groups;
     LAUNCHES.fetch_add(1, Ordering::Relaxed);
-    outputs[0]
-        .client
-        .launch(Box::new(source), CubeCount::Static(x, y, z), arguments);
+    launch_counted(kernel, inputs, outputs, words, CubeCount::Static(x, y, z));
+}
+
+/// As [`launch`], with parameters as words and any kind of count of workgroups.
+pub(crate) fn launch_counted(
+    kernel: &'static Kernel,
+    inputs: &[&CubeTensor],
+    outputs: &[&CubeTensor],
+    params: Vec<u64>,
+    groups: CubeCount,
+) {
+    let mut arguments = KernelArguments::new().with_info(MetadataBindingInfo::custom(params));
+    let client = &outputs[0].client;
+    // So that a launch that fails spoils its outputs alone.
+    let inputs = inputs.iter().map(|tensor| (tensor, BufferIOAttr::ReadOnly));
+    let outputs = outputs.iter().map(|tensor| (tensor, BufferIOAttr::ReadWrite));
+    for (tensor, access) in inputs.chain(outputs) {
+        arguments = arguments.with_buffer_io(tensor.handle.clone().binding(), access);
+    }
+    let source = SourceKernel::new(Text(kernel), CubeDim(dim(kernel.interface())));
+    client.launch(Box::new(source), groups, arguments);
 }
 
 /// A new tensor like `like` in device and element type, with undefined contents.
@@ -96,6 +111,22 @@ pub fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
         handle,
         like.dtype,
     )
+}
+
+/// What is behind a tensor without gradients, if it is on a GPU.
+pub fn raw<const D: usize>(tensor: Tensor<D>) -> Option<CubeTensor> {
+    match tensor.into_dispatch().kind {
+        DispatchTensorKind::Cube(BackendTensor::Float(tensor)) => Some(tensor),
+        _ => None,
+    }
+}
+
+/// A tensor without gradients.
+pub fn from_raw<const D: usize>(tensor: CubeTensor) -> Tensor<D> {
+    Tensor::from_dispatch(DispatchTensor {
+        kind: DispatchTensorKind::Cube(BackendTensor::Float(tensor)),
+        autodiff: DispatchAutodiffContext::Disabled,
+    })
 }
 
 /// The same numbers in row-major order; free if they are so already.
@@ -152,7 +183,7 @@ struct Text(&'static Kernel);
 
 impl KernelSource for Text {
     fn source(&self) -> SourceTemplate {
-        SourceTemplate::new(self.0.source)
+        SourceTemplate::new(self.0.text())
     }
 
     fn id(&self) -> KernelId {

@@ -6,9 +6,14 @@
 //! layers. On Burn's CPU backend the operations take Burn's own matrix products and our twins.
 //! Nothing here knows of peers, files or tasks.
 
+pub mod check;
+pub mod codec;
 pub mod cpu;
+pub mod flat;
 pub mod kernel;
 pub mod launch;
+pub mod nn;
 pub mod ops;
+pub mod optim;
 
 pub use kernel::{KERNELS, Kernel};

@@ -92,7 +92,10 @@ fn a_part_of_a_tensor_is_taken_for_no_more_than_it_is() {
         let device = device.autodiff();
         let leaf: Tensor<2> = tensor(&scaled(40, 1), [5, 8], &device).require_grad();
         let out = activation(leaf.clone().narrow(0, 2, 2), Activation::Silu);
-        let expected: Vec<f32> = scaled(40, 1)[16..32].iter().map(|x| Activation::Silu.apply(*x)).collect();
+        let expected: Vec<f32> = scaled(40, 1)[16..32]
+            .iter()
+            .map(|x| Activation::Silu.apply(*x))
+            .collect();
         assert_close("values", &expected, &values(out.clone()), 1e-6);
         // A gradient that is a part of another.
         let both = Tensor::cat(vec![leaf.clone(), out], 0);

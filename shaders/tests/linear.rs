@@ -4,9 +4,10 @@ mod common;
 
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::gemm::{Matrix, add_bias, column_sums, product};
+use annulus_shaders::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TILED, GEMM_TN};
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
 use burn::tensor::{Device, Tensor, activation};
-use common::{assert_close, gpu, numbers, slopes, tensor, values};
+use common::{SENTINEL, assert_close, gpu, numbers, run, slopes, tensor, values};
 
 /// Sizes 1, around the tiles' edges, odd, prime, multiples of 4 and not.
 const SHAPES: [[usize; 3]; 9] = [
@@ -46,7 +47,12 @@ fn products_agree_with_their_twin() {
                     Some(tensor(&residual, [m, n], &device)),
                     layout,
                 );
-                assert_close(&format!("{m} {n} {k} {layout:?}"), &expected, &values(found), 1e-5);
+                assert_close(
+                    &format!("{m} {n} {k} {layout:?}"),
+                    &expected,
+                    &values(found),
+                    1e-5,
+                );
             }
         }
     }
@@ -78,7 +84,10 @@ fn gradients_of_a_linear_layer_agree_with_burns() {
             check(x.grad(&burns).map(values), x.grad(&ours).map(values));
             check(w.grad(&burns).map(values), w.grad(&ours).map(values));
             check(bias.grad(&burns).map(values), bias.grad(&ours).map(values));
-            check(residual.grad(&burns).map(values), residual.grad(&ours).map(values));
+            check(
+                residual.grad(&burns).map(values),
+                residual.grad(&ours).map(values),
+            );
         }
     }
 }
@@ -95,8 +104,18 @@ fn gradients_of_a_tied_output_layer_agree_with_burns() {
             let burns = x.clone().matmul(w.clone().transpose());
             let [ours, burns] = [ours, burns].map(|out| (out * weights.clone()).sum().backward());
             let what = format!("{m} {n} {k}");
-            assert_close(&what, &values(x.grad(&burns).unwrap()), &values(x.grad(&ours).unwrap()), 1e-5);
-            assert_close(&what, &values(w.grad(&burns).unwrap()), &values(w.grad(&ours).unwrap()), 1e-5);
+            assert_close(
+                &what,
+                &values(x.grad(&burns).unwrap()),
+                &values(x.grad(&ours).unwrap()),
+                1e-5,
+            );
+            assert_close(
+                &what,
+                &values(w.grad(&burns).unwrap()),
+                &values(w.grad(&ours).unwrap()),
+                1e-5,
+            );
         }
     }
 }
@@ -114,7 +133,11 @@ fn gradients_of_an_mlp_agree_with_burns() {
             let parameter = |shape: [usize; 2], seed| {
                 tensor(&numbers(shape[0] * shape[1], seed), shape, &device).require_grad()
             };
-            let (x, up, down) = (parameter([m, k], 1), parameter([k, hidden], 2), parameter([hidden, n], 3));
+            let (x, up, down) = (
+                parameter([m, k], 1),
+                parameter([k, hidden], 2),
+                parameter([hidden, n], 3),
+            );
             let bias = |size: usize, seed| tensor(&numbers(size, seed), [size], &device).require_grad();
             let (up_bias, down_bias) = (bias(hidden, 4), bias(n, 5));
             let residual = parameter([m, n], 6);
@@ -156,10 +179,18 @@ fn gradients_of_an_mlp_agree_with_burns() {
 /// Σ weights · (f(x up + up_bias) down), in `f64`.
 fn mlp_sum(parts: [&[f64]; 5], [m, n, k, hidden]: [usize; 4], kind: Activation) -> f64 {
     let [x, up, up_bias, down, weights] = parts;
-    let mut inner = product([m, hidden, k], Matrix::row_major(x, k), Matrix::row_major(up, hidden));
+    let mut inner = product(
+        [m, hidden, k],
+        Matrix::row_major(x, k),
+        Matrix::row_major(up, hidden),
+    );
     add_bias(&mut inner, up_bias);
     inner.iter_mut().for_each(|z| *z = kind.apply(*z));
-    let out = product([m, n, hidden], Matrix::row_major(&inner, hidden), Matrix::row_major(down, n));
+    let out = product(
+        [m, n, hidden],
+        Matrix::row_major(&inner, hidden),
+        Matrix::row_major(down, n),
+    );
     out.iter().zip(weights).map(|(x, w)| x * w).sum()
 }
 
@@ -174,10 +205,15 @@ fn gradients_of_an_mlp_are_slopes() {
         ] {
             let [m, n, k, hidden] = sizes;
             let shapes = [[m, k], [k, hidden], [1, hidden], [hidden, n], [m, n]];
-            let floats: Vec<Vec<f32>> =
-                shapes.iter().zip(1..).map(|(shape, seed)| numbers(shape[0] * shape[1], seed)).collect();
-            let doubles: Vec<Vec<f64>> =
-                floats.iter().map(|part| part.iter().map(|x| f64::from(*x)).collect()).collect();
+            let floats: Vec<Vec<f32>> = shapes
+                .iter()
+                .zip(1..)
+                .map(|(shape, seed)| numbers(shape[0] * shape[1], seed))
+                .collect();
+            let doubles: Vec<Vec<f64>> = floats
+                .iter()
+                .map(|part| part.iter().map(|x| f64::from(*x)).collect())
+                .collect();
             let tensors: Vec<Tensor<2>> = shapes
                 .iter()
                 .zip(&floats)
@@ -198,7 +234,12 @@ fn gradients_of_an_mlp_are_slopes() {
                     mlp_sum(parts, sizes, kind)
                 });
                 let found = values(tensors[part].grad(&gradients).unwrap());
-                assert_close(&format!("{kind:?} {sizes:?} part {part}"), &expected, &found, 1e-5);
+                assert_close(
+                    &format!("{kind:?} {sizes:?} part {part}"),
+                    &expected,
+                    &found,
+                    1e-5,
+                );
             }
         }
     }
@@ -210,11 +251,126 @@ fn what_needs_no_gradient_gets_none() {
         let device = device.autodiff();
         let x: Tensor<2> = tensor(&numbers(8, 1), [2, 4], &device).require_grad();
         let w = tensor(&numbers(32, 2), [4, 8], &device);
-        let gradients =
-            linear(x.clone(), w.clone(), None, None, WeightLayout::InputsFirst).sum().backward();
+        let gradients = linear(x.clone(), w.clone(), None, None, WeightLayout::InputsFirst)
+            .sum()
+            .backward();
         assert!(x.grad(&gradients).is_some());
         assert!(w.grad(&gradients).is_none());
         let sums = column_sums(&values(w.transpose()), 4);
-        assert_close("x", &[sums.clone(), sums].concat(), &values(x.grad(&gradients).unwrap()), 1e-5);
+        assert_close(
+            "x",
+            &[sums.clone(), sums].concat(),
+            &values(x.grad(&gradients).unwrap()),
+            1e-5,
+        );
+    }
+}
+
+/// The parameters of `gemm_any` and `gemm_tiled`.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+struct Strided {
+    sizes: [u32; 3],
+    a: [u32; 2],
+    b: [u32; 2],
+    batch: [u32; 2],
+    flags: u32,
+}
+
+/// The parameters of `gemm_nn`, `gemm_nt` and `gemm_tn`.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+struct Vectors {
+    sizes: [u32; 3],
+    rows: [u32; 2],
+    batch: [u32; 2],
+    flags: u32,
+}
+
+/// Each kernel whatever the adapter, all four ways to lie, a batch of two, and nothing written
+/// beyond the end.
+#[test]
+fn every_product_kernel_agrees_with_the_twin() {
+    const SUMS: u32 = 128;
+    let Some(device) = gpu() else { return };
+    for [m, n, k] in SHAPES {
+        let (a, b) = (numbers(2 * m * k, 1), numbers(2 * k * n, 2));
+        for (a_transposed, b_transposed) in [(false, false), (false, true), (true, false), (true, true)] {
+            let matrix = |data, rows, columns, transposed| match transposed {
+                false => Matrix::row_major(data, columns),
+                true => Matrix::row_major(data, rows).transposed(),
+            };
+            let mut expected = Vec::new();
+            let mut sums = Vec::new();
+            for batch in 0..2 {
+                let a = matrix(&a[batch * m * k..][..m * k], m, k, a_transposed);
+                let b = matrix(&b[batch * k * n..][..k * n], k, n, b_transposed);
+                expected.extend(product([m, n, k], a, b));
+                let rows: Vec<f32> = (0..k * n)
+                    .map(|i| b.data[i / n * b.row + i % n * b.column])
+                    .collect();
+                sums.extend(column_sums(&rows, n));
+            }
+            expected.extend([SENTINEL; 5]);
+            sums.extend([SENTINEL; 5]);
+            let what = format!("{m} {n} {k} {a_transposed} {b_transposed}");
+            let size = |x: usize| x as u32;
+            let strides = |rows, columns, transposed| match transposed {
+                false => [size(columns), 1],
+                true => [1, size(rows)],
+            };
+            let strided = Strided {
+                sizes: [size(m), size(n), size(k)],
+                a: strides(m, k, a_transposed),
+                b: strides(k, n, b_transposed),
+                batch: [size(m * k), size(k * n)],
+                flags: SUMS,
+            };
+            let lengths = [expected.len(), sums.len()];
+            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED, 64)] {
+                let groups = [size(n.div_ceil(tile)), size(m.div_ceil(tile)), 2];
+                let found = run(&device, kernel, &[&a, &b, &b, &a], &lengths, strided, groups);
+                assert_close(&format!("{} {what}", kernel.name), &expected, &found[0], 1e-5);
+                assert_close(&format!("{} sums {what}", kernel.name), &sums, &found[1], 1e-5);
+            }
+            let fours = |x: usize, y: usize| x.is_multiple_of(4) && y.is_multiple_of(4);
+            let vectors = Vectors {
+                sizes: [size(m), size(n), size(k)],
+                rows: [
+                    size(if a_transposed { m } else { k } / 4),
+                    size(if b_transposed { k } else { n } / 4),
+                ],
+                batch: [size(m * k / 4), size(k * n / 4)],
+                flags: if a_transposed { SUMS } else { 0 },
+            };
+            let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 2];
+            let padded = |values: &[f32]| values.len().next_multiple_of(4);
+            let lengths = [padded(&expected), padded(&sums)];
+            let a4: Vec<f32> = a.iter().copied().chain([0.0; 4]).collect();
+            let found = match (a_transposed, b_transposed) {
+                (false, false) if fours(k, n) => {
+                    run(&device, &GEMM_NN, &[&a, &b, &a4, &a4], &lengths, vectors, groups)
+                }
+                (false, true) if fours(k, n) => {
+                    run(&device, &GEMM_NT, &[&a, &b, &a4], &lengths[..1], vectors, groups)
+                }
+                (true, false) if fours(m, n) => run(&device, &GEMM_TN, &[&a, &b], &lengths, vectors, groups),
+                _ => continue,
+            };
+            assert_close(
+                &format!("vectors {what}"),
+                &expected,
+                &found[0][..expected.len()],
+                1e-5,
+            );
+            if a_transposed {
+                assert_close(
+                    &format!("vectors' sums {what}"),
+                    &sums,
+                    &found[1][..sums.len()],
+                    1e-5,
+                );
+            }
+        }
     }
 }

@@ -6,8 +6,9 @@
 // Grid: x over blocks of 64 columns, y over blocks of 8 rows, z over the batch. An invocation makes a
 // tile of 8 x 8 in registers; those of the first rows make the column sums.
 // Workgroup memory: none, and so no barriers: they are dear where threads are emulated by a CPU.
-// Accumulation order: k ascending, one sum per element.
-// How it got fast: as gemm_nn; four vec4 loads, along the rows of both, make 64 products. The column
+// Accumulation order: four products, then their sum to the total, k ascending.
+// How it got fast: as gemm_nn; both operands are loaded as vec4 along their rows, four rows at a time,
+// so that the sums are touched once for four products: 1.6 times as fast as row after row. The column
 // sums ride along instead of taking a launch of their own.
 
 struct Params {
@@ -36,43 +37,63 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let row = id.y * 2u;
     let column = id.x * 2u;
     // What lies outside is computed as a repetition of the last row or column, and not stored.
-    var a_at = id.z * params.a_batch;
-    var b_at = id.z * params.b_batch;
+    let a_at = id.z * params.a_batch;
+    let b_at = id.z * params.b_batch;
     let top = min(row, rows - 1u);
     let bottom = min(row + 1u, rows - 1u);
     let left = min(column, columns - 1u);
     let right = min(column + 1u, columns - 1u);
-    var sum: array<vec4<f32>, 16>;
-    for (var i = 0u; i < 16u; i++) {
-        sum[i] = vec4(0.0);
-    }
+    // Each holds four rows of four columns: row i is sum[i].
+    var sum00 = mat4x4<f32>();
+    var sum01 = mat4x4<f32>();
+    var sum10 = mat4x4<f32>();
+    var sum11 = mat4x4<f32>();
     var total0 = vec4(0.0);
     var total1 = vec4(0.0);
-    for (var k = 0u; k < params.k; k++) {
-        let x0 = a[a_at + top];
-        let x1 = a[a_at + bottom];
-        let y0 = b[b_at + left];
-        let y1 = b[b_at + right];
-        for (var i = 0u; i < 4u; i++) {
-            sum[2u * i] = fma(vec4(x0[i]), y0, sum[2u * i]);
-            sum[2u * i + 1u] = fma(vec4(x0[i]), y1, sum[2u * i + 1u]);
-            sum[2u * i + 8u] = fma(vec4(x1[i]), y0, sum[2u * i + 8u]);
-            sum[2u * i + 9u] = fma(vec4(x1[i]), y1, sum[2u * i + 9u]);
-        }
-        total0 += y0;
-        total1 += y1;
-        a_at += params.a_row;
-        b_at += params.b_row;
+    let last = params.k - 1u;
+    for (var k = 0u; k < params.k; k += 4u) {
+        // Beyond the last row it is the last again, times 0.
+        let rest = vec4<u32>(k, k + 1u, k + 2u, k + 3u);
+        let x_at = a_at + params.a_row * min(rest, vec4(last));
+        let y_at = b_at + params.b_row * min(rest, vec4(last));
+        let there = select(vec4(0.0), vec4(1.0), rest <= vec4(last));
+        let x0 = transpose(mat4x4<f32>(a[x_at.x + top], a[x_at.y + top], a[x_at.z + top], a[x_at.w + top]));
+        let x1 = transpose(mat4x4<f32>(
+            a[x_at.x + bottom],
+            a[x_at.y + bottom],
+            a[x_at.z + bottom],
+            a[x_at.w + bottom],
+        ));
+        let y0 = mat4x4<f32>(
+            b[y_at.x + left] * there.x,
+            b[y_at.y + left] * there.y,
+            b[y_at.z + left] * there.z,
+            b[y_at.w + left] * there.w,
+        );
+        sum00 += y0 * x0;
+        sum10 += y0 * x1;
+        total0 += y0[0] + y0[1] + y0[2] + y0[3];
+        let y1 = mat4x4<f32>(
+            b[y_at.x + right] * there.x,
+            b[y_at.y + right] * there.y,
+            b[y_at.z + right] * there.z,
+            b[y_at.w + right] * there.w,
+        );
+        sum01 += y1 * x0;
+        sum11 += y1 * x1;
+        total1 += y1[0] + y1[1] + y1[2] + y1[3];
     }
-    for (var i = 0u; i < 8u; i++) {
-        if 8u * id.y + i < params.m {
-            let at = (id.z * params.m + 8u * id.y + i) * columns;
-            if column < columns {
-                out[at + column] = sum[2u * i];
-            }
-            if column + 1u < columns {
-                out[at + column + 1u] = sum[2u * i + 1u];
-            }
+    var tile = array<vec4<f32>, 16>(
+        sum00[0], sum01[0], sum00[1], sum01[1], sum00[2], sum01[2], sum00[3], sum01[3],
+        sum10[0], sum11[0], sum10[1], sum11[1], sum10[2], sum11[2], sum10[3], sum11[3],
+    );
+    // A loop that compilers cannot unroll: its body would be there sixteen times, and take them long.
+    let pieces = min(16u, 16u * params.m);
+    for (var i = 0u; i < pieces; i++) {
+        let row_i = 8u * id.y + i / 2u;
+        let column_i = column + i % 2u;
+        if row_i < params.m && column_i < columns {
+            out[(id.z * params.m + row_i) * columns + column_i] = tile[i];
         }
     }
     if id.y == 0u && (params.flags & SUMS) != 0u {

@@ -103,7 +103,8 @@ fn cargo_test(root: &Path) -> Tally {
     tally
 }
 
-fn cargo(root: &Path) -> Command {
+/// Cargo, as if it were called by hand.
+pub fn cargo(root: &Path) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
     command.current_dir(root);

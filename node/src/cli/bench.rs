@@ -2,17 +2,20 @@
 
 use super::error::Error;
 use super::human;
-use crate::native::bench::{allreduce, join, memory, peer};
+use super::node::Node;
+use crate::native::bench::{allreduce, join, memory, peer, step};
+use crate::tasks::gpt::GptConfig;
 use annulus_core::Manifest;
 use annulus_core::codec::Codec;
 use clap::Subcommand;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
+use std::path::PathBuf;
 use std::process::exit;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// Measure this machine and network: the all-reduce, a newcomer's cost, memory.
+/// Measure this machine and network: the all-reduce, a newcomer's cost, memory, a training step.
 ///
 /// Starts synthetic peers: real protocol, real links, made-up gradients. Nothing is written to disk. For good numbers
 /// let nothing else run.
@@ -31,6 +34,7 @@ Examples:
   annulus bench allreduce --join TICKET --rate-mbit 100
   annulus bench join
   annulus bench memory --json
+  annulus bench step --task gpt --preset nano --device gpu
 ";
 
 /// What can be measured.
@@ -45,6 +49,15 @@ pub enum What {
     Join(Join),
     /// How much memory peers hold over many rounds, and while a newcomer joins.
     Memory(Memory),
+    /// How long a training step takes, beside the same model of Burn's own layers.
+    ///
+    /// Burn's side is the program annulus-stock, which `cargo build --release` puts beside this one; with Burn's fusion
+    /// and tuning it is built apart: `cargo build --release -p annulus-stock --features tuned --target-dir
+    /// target/tuned`, then --stock target/tuned/release/annulus-stock.
+    Step(Step),
+    /// Steps of a task, one for each line of standard input, as `bench step` starts it.
+    #[command(hide = true)]
+    Steps(Steps),
     /// One synthetic peer, as the others start it: its part is a line of JSON on standard input.
     #[command(hide = true)]
     Peer,
@@ -136,8 +149,50 @@ pub struct Memory {
     pub json: bool,
 }
 
+/// Arguments of `annulus bench step`.
+#[derive(Debug, clap::Args)]
+pub struct Step {
+    /// The task: gpt or digits.
+    #[arg(long, default_value = "gpt", value_parser = ["gpt", "digits"])]
+    pub task: String,
+    /// The model's size, for gpt.
+    #[arg(long, default_value = "nano")]
+    pub preset: String,
+    /// Where to compute: gpu (a software adapter if there is no other) or cpu.
+    #[arg(long, default_value = "gpu", value_parser = ["gpu", "cpu"])]
+    pub device: String,
+    /// Samples in a step; by default 12 for gpt, 64 for digits.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub batch: Option<u32>,
+    /// Steps before the measured ones.
+    #[arg(long, default_value_t = 3)]
+    pub warm_up: usize,
+    /// Measured steps.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub steps: u64,
+    /// The program annulus-stock; more than one may be given.
+    #[arg(long, value_name = "FILE")]
+    pub stock: Vec<PathBuf>,
+    /// Write one JSON object as the last line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `annulus bench steps`.
+#[derive(Debug, clap::Args)]
+pub struct Steps {
+    /// The task.
+    pub task: String,
+    /// Its settings, as JSON.
+    pub config: String,
+    /// The device.
+    pub device: String,
+    /// Samples in a step.
+    pub batch: usize,
+}
+
 /// Does it.
-pub fn run(args: Args) -> Result<(), Error> {
+pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
     match args.what {
         What::Allreduce(args) => run_allreduce(&args),
         What::Join(args) => {
@@ -162,6 +217,8 @@ pub fn run(args: Args) -> Result<(), Error> {
             });
             print(&report.map_err(Error::of)?, memory_table, args.json)
         }
+        What::Step(args) => run_step(&args, node),
+        What::Steps(args) => Ok(node.steps(&args)?),
         What::Peer => run_peer(),
     }
 }
@@ -199,6 +256,130 @@ fn run_allreduce(args: &Allreduce) -> Result<(), Error> {
         }
     }))?;
     print(&report.map_err(Error::of)?, allreduce_table, args.vector.json)
+}
+
+fn run_step(args: &Step, node: &dyn Node) -> Result<(), Error> {
+    let tasks = node.tasks();
+    let task = tasks.iter().find(|task| task.name == args.task);
+    let mut config = task
+        .map(|task| task.config.clone())
+        .ok_or_else(|| Error::usage(&format!("this program has no task {}", args.task)))?;
+    let batch = args.batch.unwrap_or(if args.task == "gpt" { 12 } else { 64 }) as usize;
+    let (tokens, mut stock) = if args.task == "gpt" {
+        config.insert("preset".to_owned(), args.preset.clone().into());
+        let settings: GptConfig = serde_json::from_value(config.clone().into())
+            .map_err(|error| Error::usage(&format!("--preset {}: {error}", args.preset)))?;
+        // Bytes.
+        let shape = settings.shape(256).map_err(|problem| Error::usage(&problem))?;
+        let sizes = [
+            shape.vocabulary,
+            shape.context,
+            shape.width,
+            shape.layers,
+            shape.heads,
+        ];
+        let mut words = vec!["gpt".to_owned()];
+        words.extend(sizes.map(|size| size.to_string()));
+        words.push(u8::from(shape.bias).to_string());
+        (shape.context, words)
+    } else {
+        (1, vec!["mlp".to_owned(), "128".to_owned()])
+    };
+    stock.extend([batch.to_string(), args.device.clone()]);
+    let this = std::env::current_exe().map_err(Error::of)?;
+    let mut programs = args.stock.clone();
+    let beside = this.with_file_name(format!("annulus-stock{}", std::env::consts::EXE_SUFFIX));
+    if programs.is_empty() && beside.is_file() {
+        programs.push(beside);
+    }
+    let ours = step::Contestant {
+        name: "annulus".to_owned(),
+        program: this,
+        arguments: [
+            "bench",
+            "steps",
+            &args.task,
+            &serde_json::Value::from(config).to_string(),
+            &args.device,
+        ]
+        .map(str::to_owned)
+        .into_iter()
+        .chain([batch.to_string()])
+        .collect(),
+    };
+    let mut contestants = vec![ours];
+    for program in programs {
+        let program = program.canonicalize().map_err(|error| {
+            Error::usage(&format!(
+                "--stock {}: {error}; build it as `annulus bench step --help` says",
+                program.display()
+            ))
+        })?;
+        let about = std::process::Command::new(&program)
+            .arg("about")
+            .output()
+            .map_err(Error::of)?;
+        contestants.push(step::Contestant {
+            name: String::from_utf8_lossy(&about.stdout).trim().to_owned(),
+            program,
+            arguments: stock.clone(),
+        });
+    }
+    let options = step::Options {
+        contestants,
+        batch,
+        tokens,
+        warm_up: args.warm_up,
+        steps: args.steps as usize,
+    };
+    let report = step::measure(&options, |doing| eprintln!("{doing}"));
+    print(&report.map_err(Error::of)?, step_table, args.json)
+}
+
+fn step_table(report: &step::Report) -> String {
+    let [batch, tokens] = [report.batch, report.tokens];
+    let mut table = Table(format!(
+        "a training step of {batch} samples of {}\n",
+        human::plural(tokens as u64, "token")
+    ));
+    let Some(ours) = report.contestants.first() else {
+        return table.0;
+    };
+    for steps in &report.contestants {
+        let _ = writeln!(table.0, "{}", steps.name);
+        table.row(
+            "first step, from the start, cold",
+            milliseconds(steps.first_seconds),
+        );
+        table.row("median step", milliseconds(steps.seconds));
+        table.row("fastest step", milliseconds(steps.fastest_seconds));
+        if let Some(seconds) = steps.cpu_seconds {
+            table.row("processor time of a step", milliseconds(seconds));
+        }
+        table.row(
+            "samples x tokens a second",
+            human::grouped(steps.per_second as u64),
+        );
+        table.row("launches", human::grouped(steps.launches as u64));
+        if let Some(bytes) = steps.peak_bytes {
+            table.row("most memory", human::bytes(bytes as f64));
+        }
+        if steps.name != ours.name {
+            table.row(
+                "annulus is faster",
+                format!("{:.2} times", steps.seconds / ours.seconds),
+            );
+            if let (Some(theirs), Some(ours)) = (steps.cpu_seconds, ours.cpu_seconds) {
+                table.row("... by processor time", format!("{:.2} times", theirs / ours));
+            }
+            table.row(
+                "... at the first step",
+                format!("{:.1} times", steps.first_seconds / ours.first_seconds),
+            );
+        }
+    }
+    table.load(report.load);
+    table.0
 }
 
 fn run_peer() -> Result<(), Error> {

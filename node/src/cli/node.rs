@@ -1,7 +1,7 @@
 //! What the commands ask of the rest of the crate. One implementor, where tasks, trainer, links and checkpoints come
 //! together; the commands know nothing of those.
 
-use super::{eval, replay};
+use super::{bench, eval, replay, sample};
 use crate::events::Event;
 use crate::native::recompute::{Progress, Report};
 use crate::options::{JoinOptions, TrainOptions};
@@ -35,6 +35,12 @@ pub trait Node {
     /// Evaluates a run's newest checkpoint: its round, and how good it is.
     fn eval(&self, args: &eval::Args) -> Result<(u64, Eval), Failure>;
 
+    /// Writes text by a run's newest checkpoint, piece by piece.
+    fn sample(&self, args: &sample::Args, emit: &mut dyn FnMut(&str)) -> Result<(), Failure>;
+
+    /// Takes training steps for as long as there are lines on standard input.
+    fn steps(&self, args: &bench::Steps) -> Result<(), Failure>;
+
     /// Recomputes a run.
     fn replay(&self, args: &replay::Args, progress: &mut dyn FnMut(&Progress)) -> Result<Report, Failure>;
 }
@@ -46,6 +52,8 @@ pub struct TaskInfo {
     pub name: String,
     /// One line about it.
     pub about: String,
+    /// Settings of a run that suit it, as `key=value`.
+    pub run_settings: &'static [&'static str],
     /// Its configuration with the default values: its keys, and the type of each.
     pub config: Map<String, Value>,
 }

@@ -32,7 +32,7 @@ impl Settings {
     }
 }
 
-/// Reads settings: the defaults, then a TOML text, then `KEY=VALUE` words, the later winning.
+/// Reads settings: the defaults, then the task's, then a TOML text, then `KEY=VALUE` words, the later winning.
 ///
 /// `task` is the task's name as a flag gave it; without one it is the TOML text's `task` (or `name` in its table
 /// `[task]`), else the first task there is.
@@ -76,9 +76,15 @@ pub fn read(
             of_run: None,
         },
     };
-    for (layer, assignments) in [from_file, word_assignments(words)?].into_iter().enumerate() {
+    let suited: Vec<String> = task.run_settings.iter().map(|&word| word.to_owned()).collect();
+    let layers = [word_assignments(&suited)?, from_file, word_assignments(words)?];
+    for (layer, assignments) in layers.into_iter().enumerate() {
         for (key, value) in assignments {
             reader.assign(layer, &key, value)?;
+        }
+        if layer == 0 {
+            // Nobody has asked for those.
+            reader.settings.of_run = None;
         }
     }
     reader.finish()
@@ -130,7 +136,8 @@ struct Reader<'a> {
     task: &'a TaskInfo,
     settings: Settings,
     optimizer: String,
-    optimizer_settings: Vec<(String, String)>,
+    /// Each with the layer that it comes from.
+    optimizer_settings: Vec<(usize, String, String)>,
     length: Option<(usize, Length)>,
 }
 
@@ -183,13 +190,17 @@ impl Reader<'_> {
                 if !key.value.split('|').any(|name| name == text) {
                     return Err(bad(key, text, "that is none of its words"));
                 }
+                if layer > 0 && self.optimizer != text {
+                    // What the task advises for its own choice does not suit another optimizer.
+                    self.optimizer_settings.retain(|(of, ..)| *of > 0);
+                }
                 self.optimizer = text.to_owned();
             }
             "momentum" | "weight_decay" | "beta1" | "beta2" | "alpha" | "eps" => {
                 real(key, text, |x| x >= 0.0, "at least 0")?;
-                self.optimizer_settings.retain(|(name, _)| name != key.name);
+                self.optimizer_settings.retain(|(_, name, _)| name != key.name);
                 self.optimizer_settings
-                    .push((key.name.to_owned(), text.to_owned()));
+                    .push((layer, key.name.to_owned(), text.to_owned()));
             }
             "clip" => run.clip = Some(real(key, text, |x| x > 0.0, "greater than 0")?),
             "codec" => {
@@ -266,12 +277,17 @@ impl Reader<'_> {
             self.settings.run.length = length;
         }
         // Many know gradient descent with momentum as a setting of sgd.
-        if self.optimizer == "sgd" && self.optimizer_settings.iter().any(|(name, _)| name == "momentum") {
+        if self.optimizer == "sgd"
+            && self
+                .optimizer_settings
+                .iter()
+                .any(|(_, name, _)| name == "momentum")
+        {
             self.optimizer = "momentum".into();
         }
         let run = &mut self.settings.run;
         run.optimizer = self.optimizer;
-        for (name, value) in &self.optimizer_settings {
+        for (_, name, value) in &self.optimizer_settings {
             let _ = write!(run.optimizer, " {name}={value}");
         }
         if run.schedule == Schedule::Warmup && run.warmup == 0 {
@@ -368,6 +384,7 @@ mod tests {
             TaskInfo {
                 name: "digits".into(),
                 about: "".into(),
+                run_settings: &[],
                 config: object(
                     json!({"model": "mlp", "hidden": 128, "dropout": 0.5, "flip": false, "seed": 3}),
                 ),
@@ -375,6 +392,13 @@ mod tests {
             TaskInfo {
                 name: "gpt".into(),
                 about: "".into(),
+                run_settings: &[
+                    "rounds=2000",
+                    "batch=12",
+                    "optimizer=adamw",
+                    "beta2=0.99",
+                    "warmup=100",
+                ],
                 config: object(json!({"layers": 4})),
             },
         ]
@@ -433,6 +457,30 @@ mod tests {
             );
             assert!(message.contains(key.about), "{message}");
         }
+    }
+
+    #[test]
+    fn a_task_may_advise_and_the_user_decides() {
+        let of = |toml, text| read(toml, &words(text), Some("gpt"), &tasks()).unwrap();
+        let settings = of(None, "");
+        let run = settings.run;
+        assert_eq!(
+            (run.length, run.batch, run.warmup),
+            (Length::Rounds(2000), 12, 100)
+        );
+        assert_eq!(
+            (run.optimizer.as_str(), run.schedule),
+            ("adamw beta2=0.99", Schedule::Warmup)
+        );
+        assert_eq!(settings.of_run, None);
+        let run = of(Some("batch = 24"), "epochs=1 beta2=0.9 weight_decay=0").run;
+        assert_eq!((run.length, run.batch), (Length::Epochs(1), 24));
+        assert_eq!(run.optimizer, "adamw beta2=0.9 weight_decay=0");
+        assert_eq!(
+            of(None, "weight_decay=0.5 optimizer=sgd").run.optimizer,
+            "sgd weight_decay=0.5"
+        );
+        assert_eq!(of(None, "optimizer=adamw").run.optimizer, "adamw beta2=0.99");
     }
 
     #[test]

@@ -10,12 +10,16 @@ struct Parsing;
 
 impl Node for Parsing {
     fn tasks(&self) -> Vec<TaskInfo> {
-        let config = json!({"model": "mlp"}).as_object().unwrap().clone();
-        vec![TaskInfo {
-            name: "digits".into(),
-            about: "handwritten digits".into(),
-            config,
-        }]
+        let task = |name: &str, config: serde_json::Value| TaskInfo {
+            name: name.into(),
+            about: String::new(),
+            run_settings: &[],
+            config: config.as_object().unwrap().clone(),
+        };
+        vec![
+            task("digits", json!({"model": "mlp"})),
+            task("gpt", json!({"preset": "nano", "vocabulary": "bytes"})),
+        ]
     }
 
     fn adapters(&self) -> Vec<Adapter> {
@@ -35,6 +39,14 @@ impl Node for Parsing {
     }
 
     fn eval(&self, _: &eval::Args) -> Result<(u64, crate::task::Eval), Failure> {
+        Err("only parses".into())
+    }
+
+    fn sample(&self, _: &sample::Args, _: &mut dyn FnMut(&str)) -> Result<(), Failure> {
+        Err("only parses".into())
+    }
+
+    fn steps(&self, _: &crate::cli::bench::Steps) -> Result<(), Failure> {
         Err("only parses".into())
     }
 

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = after_help(), next_line_help = false)]
 pub struct Args {
-    /// What to train: `digits` (handwritten digits), for example.
+    /// What to train: `digits` (handwritten digits) or `gpt` (a small language model), for example.
     #[arg(long, value_name = "NAME")]
     pub task: Option<String>,
     /// What concerns this peer alone.
@@ -91,6 +91,7 @@ A file for --config has the same keys, the task's in a table:
 Examples:
   annulus train
   annulus train --task digits --data mnist/ --out run1 optimizer=adam lr=1e-3 batch=64 epochs=5
+  annulus train --task gpt --data shakespeare.txt vocabulary=characters
   annulus train --device gpu:1 --listen 0.0.0.0:4433 --advertise 203.0.113.7:4433 min_peers=2
   annulus train --config run.toml lr=1e-4 --dry-run
   annulus train --resume run1
@@ -265,6 +266,7 @@ mod tests {
             &[super::super::node::TaskInfo {
                 name: "digits".into(),
                 about: String::new(),
+                run_settings: &[],
                 config: Default::default(),
             }],
         )

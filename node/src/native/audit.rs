@@ -257,6 +257,23 @@ mod tests {
     }
 
     #[test]
+    fn checkpoints_from_before_a_rejoin_are_in_the_ledger_too() {
+        let (_scratch, path, mut run) = eventful();
+        let mut writer = Writer::open(&path).unwrap().0;
+        // The others went on without this peer.
+        for _ in 0..3 {
+            run.round();
+        }
+        writer.rebase(&run.head, &run.state).unwrap();
+        let (record, digest) = run.round();
+        writer.append(&record, digest).unwrap();
+        let audit = audit(&RunDir::open(&path).unwrap()).unwrap();
+        assert_eq!(audit.problems, Vec::<String>::new());
+        // The founder's, three of before, and the new base.
+        assert_eq!((audit.rounds, audit.checkpoints), (1, 5));
+    }
+
+    #[test]
     fn sets_of_positions_notice_what_is_there_already() {
         let mut set = Positions::default();
         assert!(set.insert(10..20) && set.insert(30..40) && set.insert(20..30) && set.insert(0..0));

@@ -144,17 +144,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-macro_rules! from {
-    ($($error:ty => $variant:ident),* $(,)?) => {
-        $(impl From<$error> for Error {
-            fn from(error: $error) -> Self {
-                Self::$variant(error)
-            }
-        })*
-    };
-}
-
-from! {
+wraps! { Error:
     TaskError => Task, OptimError => Optimizer, ManifestError => Manifest, DeviceError => Device,
     WorkerError => Worker, IdentityError => Identity, StartError => Start, TicketError => Ticket,
     DialError => Dial, CheckpointError => Checkpoint,

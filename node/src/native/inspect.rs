@@ -2,6 +2,7 @@
 //!
 //! It only reads, also while a process trains there. It must not know how any of it came about.
 
+use super::evals::{self, Evaluated};
 use super::ledger_file::{Entry, advance};
 use super::run_dir::{CheckpointError, CheckpointFile, RunDir};
 use annulus_core::id::{Digest, PeerId, Round};
@@ -41,6 +42,8 @@ pub struct Summary {
     pub table: Vec<Row>,
     /// What each peer did, by name.
     pub totals: Vec<Total>,
+    /// What evaluations found.
+    pub evals: Vec<Evaluated>,
     /// The states that are saved.
     pub checkpoints: Vec<Saved>,
     /// What cannot be read.
@@ -189,6 +192,7 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
         changes,
         table,
         totals: totals.into_values().collect(),
+        evals: evals::read(dir.path())?,
         checkpoints,
         warnings,
     })
@@ -322,6 +326,14 @@ impl fmt::Display for Summary {
                 .iter()
                 .try_for_each(|c| write!(f, " {}:{}", short(&c.peer), c.weight))?;
             writeln!(f)?;
+        }
+        if !self.evals.is_empty() {
+            writeln!(f, "\nevaluations")?;
+        }
+        for eval in &self.evals[self.evals.len().saturating_sub(ROWS)..] {
+            let accuracy = eval.accuracy.map(|a| format!(", accuracy {:.2} %", 100.0 * a));
+            let (round, loss, accuracy) = (eval.round, eval.loss, accuracy.unwrap_or_default());
+            writeln!(f, "  round {round:<8}  loss {loss:.4}{accuracy}")?;
         }
         writeln!(f, "\ncheckpoints")?;
         for Saved { round, bytes, digest } in &self.checkpoints {

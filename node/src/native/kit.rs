@@ -15,7 +15,7 @@ use annulus_core::shuffle::Shuffle;
 use annulus_core::{Manifest, Round};
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a run would need, without starting it.
 pub fn plan(options: &TrainOptions, recipes: &[Recipe]) -> Result<(Manifest, String), Error> {
@@ -96,15 +96,8 @@ impl Kit {
 
     fn on(manifest: &Manifest, data: Option<&Path>, device: &str, recipes: &[Recipe]) -> Result<Self, Error> {
         let recipe = find(recipes, &manifest.task)?;
-        let hint = Path::new(&manifest.data_hint);
-        let hint = (!manifest.data_hint.is_empty() && hint.exists()).then_some(hint);
-        let data = data.or(hint);
-        if data.is_none() && !manifest.data_hint.is_empty() {
-            return Err(Error::NoData {
-                hint: manifest.data_hint.clone(),
-            });
-        }
-        let loaded = (recipe.load)(&manifest.task_config, data)?;
+        let data = find_data(manifest, data)?;
+        let loaded = (recipe.load)(&manifest.task_config, data.as_deref())?;
         if loaded.data != manifest.data {
             let (wanted, found) = (manifest.data, loaded.data);
             return Err(Error::OtherData {
@@ -134,6 +127,19 @@ impl Kit {
             device,
             maker,
         })
+    }
+}
+
+/// Where a run's data is: as given, or else where the run was started with it. None if the task makes its own.
+pub(super) fn find_data(manifest: &Manifest, given: Option<&Path>) -> Result<Option<PathBuf>, Error> {
+    let hint = PathBuf::from(&manifest.data_hint);
+    match given {
+        Some(path) => Ok(Some(path.to_path_buf())),
+        None if manifest.data_hint.is_empty() => Ok(None),
+        None if hint.exists() => Ok(Some(hint)),
+        None => Err(Error::NoData {
+            hint: manifest.data_hint.clone(),
+        }),
     }
 }
 

@@ -84,11 +84,7 @@ impl fmt::Display for LedgerError {
 
 impl std::error::Error for LedgerError {}
 
-impl From<FileError> for LedgerError {
-    fn from(error: FileError) -> Self {
-        Self::File(error)
-    }
-}
+wraps! { LedgerError: FileError => File }
 
 /// Name and version of the format.
 const MARK: [u8; 8] = *b"annled\0\x01";

@@ -1,10 +1,12 @@
 //! What the commands ask for, done on this machine: the seam between the command line and everything else.
 
+use super::bench::step;
 use super::failure;
 use super::kit;
 use super::participant;
+use super::sample::write;
 use crate::cli::node::{Adapter, Failure, Node, Plan, Sink, TaskInfo};
-use crate::cli::{eval, replay};
+use crate::cli::{bench, eval, replay, sample};
 use crate::device;
 use crate::native::recompute::{Progress, Report};
 use crate::options::{JoinOptions, TrainOptions};
@@ -40,6 +42,7 @@ impl Node for Machine {
         let info = |recipe: &Recipe| TaskInfo {
             name: recipe.name.to_owned(),
             about: recipe.about.to_owned(),
+            run_settings: recipe.run_settings,
             config: recipe.settings(),
         };
         self.recipes.iter().map(info).collect()
@@ -85,6 +88,14 @@ impl Node for Machine {
             &args.device,
             &self.recipes,
         )?)
+    }
+
+    fn sample(&self, args: &sample::Args, emit: &mut dyn FnMut(&str)) -> Result<(), Failure> {
+        Ok(write(args, emit)?)
+    }
+
+    fn steps(&self, args: &bench::Steps) -> Result<(), Failure> {
+        step::serve(&self.recipes, &args.task, &args.config, &args.device, args.batch)
     }
 
     fn replay(&self, args: &replay::Args, progress: &mut dyn FnMut(&Progress)) -> Result<Report, Failure> {

@@ -1,11 +1,23 @@
 //! What needs an operating system: links over QUIC, keys and tickets, run directories, threads.
 
+/// `From` for each error that a variant of a larger one does nothing but wrap.
+macro_rules! wraps {
+    ($whole:ty: $($part:ty => $variant:ident),+ $(,)?) => {
+        $(impl From<$part> for $whole {
+            fn from(error: $part) -> Self {
+                Self::$variant(error)
+            }
+        })+
+    };
+}
+
 pub mod audit;
 pub mod bench;
 pub mod checkpoint;
 mod congestion;
 mod connection;
 mod endpoint;
+pub mod evals;
 pub mod export;
 pub mod failure;
 mod files;
@@ -20,6 +32,7 @@ pub mod quic;
 pub mod recompute;
 pub mod run_dir;
 mod running;
+mod sample;
 pub mod scribe;
 mod state_file;
 #[cfg(test)]

@@ -58,6 +58,10 @@ pub const MAX_HANDSHAKES: usize = 64;
 /// How long such a connection may take. Longer than a dial, for which it may have to wait.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long the last packets of closed connections are waited for. QUIC asks for three probe timeouts: a tenth of a second
+/// within a machine, a third on a way of 50 ms, but three seconds where nobody has answered yet.
+const CLOSING: Duration = Duration::from_millis(500);
+
 /// How long a dial may take, over all addresses.
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(6);
 
@@ -212,9 +216,15 @@ impl QuicLink {
                 Err(_) => return false,
             }
         }
-        // The last closes are packets too.
+        // The last closes are packets too, and may have to be said again. A dial of somebody who is not there would be
+        // waited for the longest, and there is nothing to say on it.
         self.shared.endpoint.close(LEFT, b"");
-        timeout_at(until, self.shared.endpoint.wait_idle()).await.is_ok()
+        let _ = timeout_at(
+            until.min(Instant::now() + CLOSING),
+            self.shared.endpoint.wait_idle(),
+        )
+        .await;
+        true
     }
 }
 

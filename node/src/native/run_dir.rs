@@ -4,6 +4,7 @@
 //! manifest.bin    the manifest, exactly as hashed       ledger        committed rounds, append-only
 //! manifest.json   the same for people                   ledger.cut    what was last cut off its end
 //! lock            held by the process that trains here  checkpoints/round-00000042.safetensors
+//! evals.jsonl     what evaluations found
 //! ```
 //! It only reads, also while a process trains there; `checkpoint.rs` writes. It must not know of peers, tasks or devices.
 
@@ -78,11 +79,7 @@ impl fmt::Display for CheckpointError {
 
 impl std::error::Error for CheckpointError {}
 
-impl From<FileError> for CheckpointError {
-    fn from(error: FileError) -> Self {
-        Self::File(error)
-    }
-}
+wraps! { CheckpointError: FileError => File }
 
 impl From<LedgerError> for CheckpointError {
     fn from(error: LedgerError) -> Self {

@@ -1,6 +1,7 @@
 //! A participant at work: the loop that feeds the driver and does what it leaves to its owner.
 
 use super::checkpoint::Writer;
+use super::evals::Evaluated;
 use super::failure::Error;
 use super::kit::{Kit, shuffle};
 use super::quic::QuicLink;
@@ -116,6 +117,11 @@ impl<'a> Running<'a> {
                     Todo::Exit(exit) => return exit,
                 }
             }
+            if self.driver.is_busy() {
+                tokio::task::yield_now().await;
+                self.feed(Input::Tick);
+                continue;
+            }
             let wake = self.driver.peer().wake_at().unwrap_or(Time(u64::MAX / 2));
             let wake = tokio::time::sleep((wake - self.now()).min(Duration::from_secs(3600)));
             tokio::select! {
@@ -159,6 +165,11 @@ impl<'a> Running<'a> {
             Report::Failed(why) => self.fail(why.into()),
             Report::Evaluated(round, Ok(Some(eval))) => {
                 self.last_eval = Some((round, eval));
+                self.scribe.evaluated(Evaluated {
+                    round,
+                    loss: eval.loss,
+                    accuracy: eval.accuracy,
+                });
                 (self.sink)(Event::Eval {
                     round,
                     loss: eval.loss,

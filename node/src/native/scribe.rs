@@ -1,6 +1,7 @@
 //! Writes the ledger and checkpoints on a thread of its own: the ring never waits for a disk.
 
 use super::checkpoint::Writer;
+use super::evals::{self, Evaluated};
 use super::run_dir::CheckpointError;
 use annulus_core::ledger::{Head, Member, Record};
 use annulus_core::{Digest, Manifest, Round, State};
@@ -42,6 +43,7 @@ enum Job {
         state: State,
         digest: Digest,
     },
+    Evaluated(Evaluated),
 }
 
 /// A handle to the thread that writes.
@@ -121,6 +123,11 @@ impl Scribe {
         true
     }
 
+    /// A state was evaluated.
+    pub fn evaluated(&self, evaluated: Evaluated) {
+        self.push(Job::Evaluated(evaluated));
+    }
+
     /// Waits until all is written.
     pub fn finish(mut self) {
         self.jobs = None;
@@ -169,6 +176,7 @@ impl Book {
                     let _ = written.send(Written::Warning(warning));
                 }
             }
+            Job::Evaluated(evaluated) => evals::append(&self.dir, &evaluated)?,
         }
         Ok(())
     }

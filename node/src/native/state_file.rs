@@ -77,11 +77,7 @@ impl fmt::Display for StateFileError {
 
 impl std::error::Error for StateFileError {}
 
-impl From<FileError> for StateFileError {
-    fn from(error: FileError) -> Self {
-        Self::File(error)
-    }
-}
+wraps! { StateFileError: FileError => File }
 
 /// The most bytes of a header that readers of the format accept.
 const HEADER_LIMIT: usize = 100_000_000;

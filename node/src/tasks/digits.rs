@@ -8,13 +8,14 @@
 use std::path::Path;
 
 use burn::module::Module;
+use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
+
+use annulus_shaders::nn::{Activation, CrossEntropy, Linear, LinearConfig};
 
 use crate::data::{Images, Split, idx, strokes};
 use crate::task::{Scores, Task, TaskError};
@@ -130,13 +131,12 @@ impl Task for Digits {
     fn loss(&self, model: &Classifier, samples: &[u64], device: &Device) -> Tensor<1> {
         let indices = samples.iter().map(|sample| *sample as usize);
         let (images, labels) = batch(&self.data.train, indices, device);
-        let loss = CrossEntropyLossConfig::new().init(device);
-        loss.forward(model.forward(images), labels)
+        CrossEntropy::new().forward(model.forward(images), labels)
     }
 
     fn evaluate(&self, model: &Classifier, device: &Device) -> Option<Scores> {
         let test = &self.data.test;
-        let cross_entropy = CrossEntropyLossConfig::new().init(device);
+        let cross_entropy = CrossEntropy::new();
         let mut loss = Tensor::<1>::zeros([1], device);
         let mut right = Tensor::<1>::zeros([1], device);
         for start in (0..test.len()).step_by(EVALUATION_BATCH) {
@@ -219,10 +219,10 @@ impl Classifier {
         if let Some(features) = &self.features {
             x = features.forward(x);
         }
-        if let Some(hidden) = &self.hidden {
-            x = relu(hidden.forward(x));
+        match &self.hidden {
+            Some(hidden) => hidden.forward_then(x, Activation::Relu, &self.output, None),
+            None => self.output.forward(x),
         }
-        self.output.forward(x)
     }
 }
 

@@ -1,3 +1,4 @@
-//! The tasks that come with the program, each one file to learn from.
+//! The tasks that come with the program, each small enough to learn from.
 
 pub mod digits;
+pub mod gpt;

@@ -7,13 +7,20 @@ mod real;
 mod sums;
 
 pub mod activation;
+pub mod adamw;
 pub mod attention;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
+pub mod f16;
 pub mod gemm;
+pub mod int8;
+pub mod momentum;
 pub mod norm;
+pub mod pack;
 pub mod rotary;
+pub mod sgd;
 pub mod softmax;
+pub mod squared_norm;
 
 pub use real::Real;

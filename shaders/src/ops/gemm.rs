@@ -11,7 +11,7 @@ use burn::backend::wgpu::CubeTensor;
 use bytemuck::{Pod, Zeroable};
 
 use crate::cpu::activation::Activation;
-use crate::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TN, Kernel};
+use crate::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TILED, GEMM_TN, Kernel};
 use crate::launch::{empty, is_emulated, launch};
 
 const BIAS: u32 = 1;
@@ -172,7 +172,11 @@ pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<C
             launch(kernel, inputs, outputs, params, tiles(8, 64));
         }
         None => {
-            let kernel: &'static Kernel = &GEMM_ANY;
+            let (kernel, tile): (&'static Kernel, usize) = if emulated {
+                (&GEMM_ANY, 32)
+            } else {
+                (&GEMM_TILED, 64)
+            };
             let ((a_row, a_column), (b_row, b_column)) = (a.strides(), b.strides());
             let params = AnyParams {
                 m: m as u32,
@@ -191,7 +195,7 @@ pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<C
                 &[a.tensor, b.tensor, bias, extra],
                 &[&out, &side],
                 params,
-                tiles(32, 32),
+                tiles(tile, tile),
             );
         }
     }

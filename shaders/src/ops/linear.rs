@@ -173,8 +173,18 @@ macro_rules! plain {
             ) -> FloatTensor<Self> {
                 {
                     let (up_bias, down_bias) = (up_bias.into_option(), down_bias.into_option());
-                    mlp_forward::<Self>(x, up, up_bias, down, down_bias, residual.into_option(), activation, false)
-                }.0
+                    mlp_forward::<Self>(
+                        x,
+                        up,
+                        up_bias,
+                        down,
+                        down_bias,
+                        residual.into_option(),
+                        activation,
+                        false,
+                    )
+                }
+                .0
             }
         }
     };
@@ -231,11 +241,9 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
             type State = (FloatTensor<B>, FloatTensor<B>);
 
             fn backward(self, ops: Ops<Self::State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
-                let [on_x, on_weight, on_bias, on_residual] = ops.parents.map(|parent| parent.map(|node| node.id));
-                let (on_bias, on_residual) = (
-                    wanted(on_bias, self.bias),
-                    wanted(on_residual, self.residual),
-                );
+                let [on_x, on_weight, on_bias, on_residual] =
+                    ops.parents.map(|parent| parent.map(|node| node.id));
+                let (on_bias, on_residual) = (wanted(on_bias, self.bias), wanted(on_residual, self.residual));
                 let (x, weight) = ops.state;
                 let gradient = gradients.consume::<B>(&ops.node);
                 give::<B>(gradients, on_x, || {
@@ -261,7 +269,13 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
         };
         let nodes = [x.node(), weight.node(), bias.node, residual.node];
         let (x, weight) = (x.into_primitive(), weight.into_primitive());
-        let out = B::linear_layer(x.clone(), weight.clone(), bias.inner.into(), residual.inner.into(), layout);
+        let out = B::linear_layer(
+            x.clone(),
+            weight.clone(),
+            bias.inner.into(),
+            residual.inner.into(),
+            layout,
+        );
         match step.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => prepared.finish((x, weight), out),
             OpsKind::UnTracked(prepared) => prepared.finish(out),
@@ -299,7 +313,8 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
 
             fn backward(self, ops: Ops<Self::State, 6>, gradients: &mut Gradients, _: &mut Checkpointer) {
                 let layout = WeightLayout::InputsFirst;
-                let [on_x, on_up, on_up_bias, on_down, on_down_bias, on_residual] = ops.parents.map(|parent| parent.map(|node| node.id));
+                let [on_x, on_up, on_up_bias, on_down, on_down_bias, on_residual] =
+                    ops.parents.map(|parent| parent.map(|node| node.id));
                 let on_up_bias = wanted(on_up_bias, self.up_bias);
                 let on_down_bias = wanted(on_down_bias, self.down_bias);
                 let on_residual = wanted(on_residual, self.residual);
@@ -338,7 +353,14 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
             down_bias: down_bias.is_given(),
             residual: residual.is_given(),
         };
-        let nodes = [x.node(), up.node(), up_bias.node, down.node(), down_bias.node, residual.node];
+        let nodes = [
+            x.node(),
+            up.node(),
+            up_bias.node,
+            down.node(),
+            down_bias.node,
+            residual.node,
+        ];
         let (x, up, down) = (x.into_primitive(), up.into_primitive(), down.into_primitive());
         let (up_bias, down_bias, residual) = (up_bias.inner, down_bias.inner, residual.inner);
         let forward = |keep| {

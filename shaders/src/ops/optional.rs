@@ -1,9 +1,9 @@
 //! A tensor that may be missing, as an argument of an operation.
 
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::{NodeId, ops::NodeGuard};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, ExtensionType};
-use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::Tensor;
 
 /// A tensor or nothing.
@@ -33,7 +33,9 @@ impl<B: Backend> From<Option<FloatTensor<B>>> for Optional<B> {
 
 /// For the call of an operation.
 pub fn optional<const D: usize>(tensor: Option<Tensor<D>>) -> Optional<Dispatch> {
-    tensor.map_or(Optional::Missing, |tensor| Optional::Given(tensor.into_dispatch()))
+    tensor.map_or(Optional::Missing, |tensor| {
+        Optional::Given(tensor.into_dispatch())
+    })
 }
 
 /// An optional tensor among the parents of a differentiable operation.

@@ -26,7 +26,10 @@ pub fn gpu() -> Option<Device> {
         ];
         kinds.into_iter().find_map(|kind| {
             let options = Device::wgpu_options().device_kind(kind);
-            options.memory_config(MemoryConfiguration::ExclusivePages).init().ok()
+            options
+                .memory_config(MemoryConfiguration::ExclusivePages)
+                .init()
+                .ok()
         })
     });
     if device.is_none() {
@@ -79,10 +82,14 @@ pub fn run<P: Pod>(
     params: P,
     groups: [u32; 3],
 ) -> Vec<Vec<f32>> {
-    let inputs: Vec<CubeTensor> =
-        inputs.iter().map(|values| raw(tensor(values, [values.len()], device))).collect();
-    let outputs: Vec<Tensor<1>> =
-        outputs.iter().map(|count| tensor(&vec![SENTINEL; *count], [*count], device)).collect();
+    let inputs: Vec<CubeTensor> = inputs
+        .iter()
+        .map(|values| raw(tensor(values, [values.len()], device)))
+        .collect();
+    let outputs: Vec<Tensor<1>> = outputs
+        .iter()
+        .map(|count| tensor(&vec![SENTINEL; *count], [*count], device))
+        .collect();
     let raw_outputs: Vec<CubeTensor> = outputs.iter().cloned().map(raw).collect();
     launch(
         kernel,

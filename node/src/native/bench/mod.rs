@@ -2,7 +2,7 @@
 //! training ones. Each is a process of its own with a protocol, a driver and links like any participant's; only
 //! its contributions are made up and its optimizer has a learning rate of 0.
 //!
-//! It must not know tasks, models or devices.
+//! Only `step`, which measures training itself, knows tasks and devices.
 
 pub mod allreduce;
 pub mod join;
@@ -10,6 +10,7 @@ pub mod memory;
 pub mod peer;
 pub mod process;
 pub mod rates;
+pub mod step;
 pub mod swarm;
 
 use super::quic::StartError;
@@ -42,6 +43,8 @@ pub enum Error {
         /// What happened.
         why: String,
     },
+    /// A program that takes steps ended too early, or answered what it should not.
+    Contestant(String),
     /// The run went another way than a healthy one does, so that its times say nothing.
     Disturbed(String),
 }
@@ -63,6 +66,10 @@ impl fmt::Display for Error {
             Self::Dial(error) => write!(f, "{error}"),
             Self::Process(error) => write!(f, "a peer's process could not be run: {error}"),
             Self::Peer { number, why } => write!(f, "peer {number} of the benchmark failed: {why}"),
+            Self::Contestant(name) => write!(
+                f,
+                "{name} does not take its steps: what it says on standard error tells why"
+            ),
             Self::Disturbed(why) => write!(f, "the measurement was disturbed ({why}): run it again"),
         }
     }
@@ -70,17 +77,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-macro_rules! from {
-    ($($error:ty => $variant:ident),* $(,)?) => {
-        $(impl From<$error> for Error {
-            fn from(error: $error) -> Self {
-                Self::$variant(error)
-            }
-        })*
-    };
-}
-
-from! {
+wraps! { Error:
     ManifestError => Manifest, TicketError => Ticket, StartError => Start, DialError => Dial,
     std::io::Error => Process,
 }

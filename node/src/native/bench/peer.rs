@@ -353,6 +353,11 @@ impl Running {
                     Todo::Exit(exit) => return exit,
                 }
             }
+            if self.driver.is_busy() {
+                tokio::task::yield_now().await;
+                self.driver.handle(Input::Tick, self.clock.time());
+                continue;
+            }
             let wake = self.driver.peer().wake_at().unwrap_or(Time(u64::MAX / 2));
             let wake = tokio::time::sleep((wake - self.clock.time()).min(Duration::from_secs(3600)));
             tokio::select! {

@@ -14,7 +14,12 @@ pub struct Memory {
 
 /// This process's memory.
 pub fn memory() -> Option<Memory> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
+    memory_of(std::process::id())
+}
+
+/// Another process's memory.
+pub fn memory_of(process: u32) -> Option<Memory> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let field = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name))?;
         let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
@@ -28,8 +33,13 @@ pub fn memory() -> Option<Memory> {
 
 /// Seconds that this process's living threads have spent on a processor.
 pub fn cpu_seconds() -> Option<f64> {
+    cpu_seconds_of(std::process::id())
+}
+
+/// The same of another process.
+pub fn cpu_seconds_of(process: u32) -> Option<f64> {
     let mut nanoseconds = 0u64;
-    for thread in fs::read_dir("/proc/self/task").ok()? {
+    for thread in fs::read_dir(format!("/proc/{process}/task")).ok()? {
         // A thread may have ended in between.
         let Ok(text) = fs::read_to_string(thread.ok()?.path().join("schedstat")) else {
             continue;

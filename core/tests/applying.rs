@@ -1,0 +1,109 @@
+//! A long vector is applied part by part, with ticks; the state is the same as if it had been applied at once.
+
+use annulus_core::codec::Codec;
+use annulus_core::optim::Schedule;
+use annulus_core::{
+    Contact, Digest, Event, Input, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Of no power of two, and longer than some parts.
+const ELEMENTS: usize = (5 << 18) + 77;
+
+fn manifest() -> Manifest {
+    Manifest {
+        task: "applying".into(),
+        task_config: String::new(),
+        seed: 1,
+        samples: 100,
+        data: Digest([0; 32]),
+        data_hint: String::new(),
+        target: 1_000_000,
+        batch: 8,
+        micro_batch: 0,
+        layout: Layout::flat(ELEMENTS),
+        optimizer: "adam".parse().unwrap(),
+        lr: 0.01,
+        schedule: Schedule::Constant,
+        clip: None,
+        codec: Codec::F32,
+        piece: 1000,
+        min_peers: 1,
+    }
+}
+
+fn params() -> Vec<f32> {
+    (0..ELEMENTS).map(|i| (i % 1009) as f32 / 1009.0).collect()
+}
+
+fn gradient() -> Vec<f32> {
+    (0..ELEMENTS).map(|i| (i % 997) as f32 - 498.0).collect()
+}
+
+/// A lone founder that has just given its contribution.
+fn contributed() -> Peer {
+    let manifest = Arc::new(manifest());
+    let settings = Settings::new(PeerId([1; 32]), Contact::default());
+    let state = State::new(params(), &manifest);
+    let mut peer = Peer::found(manifest, settings, state, Time(0));
+    assert!(matches!(peer.poll(), Some(Output::Compute { round: 1, .. })));
+    let contribution = Input::Contribution {
+        round: 1,
+        gradient: gradient(),
+        weight: 8,
+        loss: 1.0,
+        compute: Duration::from_millis(1),
+    };
+    peer.handle(contribution, Time(10));
+    peer
+}
+
+fn digest_committed(peer: &mut Peer) -> Option<Digest> {
+    std::iter::from_fn(|| peer.poll()).find_map(|output| match output {
+        Output::Event(Event::Committed(commit)) => Some(commit.digest),
+        _ => None,
+    })
+}
+
+#[test]
+fn part_by_part_comes_to_the_same_as_at_once() {
+    let manifest = manifest();
+    let mut expected = State::new(params(), &manifest);
+    let step = manifest.optimizer.step(0.01, 1, 1.0 / 8.0);
+    expected.apply(&manifest, &step, 0..ELEMENTS, &gradient());
+
+    let mut peer = contributed();
+    let mut ticks = 0;
+    while peer.is_applying() {
+        assert_eq!(digest_committed(&mut peer), None);
+        assert_eq!(peer.wake_at(), Some(Time(10 + ticks)));
+        ticks += 1;
+        peer.handle(Input::Tick, Time(10 + ticks));
+    }
+    assert!(ticks > 10, "{ticks} parts");
+    assert_eq!(digest_committed(&mut peer), Some(expected.digest()));
+    assert!(*peer.state() == expected);
+}
+
+#[test]
+fn any_other_input_finds_the_round_committed() {
+    let mut peer = contributed();
+    peer.handle(Input::Tick, Time(11));
+    assert!(peer.is_applying());
+    peer.handle(Input::Leave, Time(12));
+    assert!(!peer.is_applying());
+    assert_eq!(digest_committed(&mut peer), Some(peer.state().digest()));
+    assert_eq!(peer.head().round, 1);
+}
+
+#[test]
+fn a_long_stop_in_between_changes_nothing() {
+    let mut peer = contributed();
+    let hour = 3600 * 1_000_000;
+    for at in 0..100 {
+        peer.handle(Input::Tick, Time(hour + at));
+    }
+    assert_eq!(digest_committed(&mut peer), Some(peer.state().digest()));
+    assert!(peer.is_member());
+}

@@ -1,0 +1,239 @@
+//! What a member does for a newcomer that follows more slowly than rounds go by. The newcomer is played by hand; time
+//! stands still, so that no deadline has a part in it.
+
+use annulus_core::codec::Codec;
+use annulus_core::optim::Schedule;
+use annulus_core::wire::{Message, Phase, ViewKey};
+use annulus_core::{
+    Contact, Digest, Event, Input, Layout, Manifest, Output, Peer, PeerId, Round, Settings, State, Time,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+const ANN: PeerId = PeerId([1; 32]);
+const BEN: PeerId = PeerId([2; 32]);
+const CAT: PeerId = PeerId([3; 32]);
+
+/// Ann, who has founded the run, perhaps Ben, and what they tell Cat.
+struct Ring {
+    manifest: Arc<Manifest>,
+    peers: BTreeMap<PeerId, Peer>,
+    mail: VecDeque<(PeerId, PeerId, Message)>,
+    /// Contributions that were asked for.
+    asked: BTreeMap<PeerId, Input>,
+    told: Vec<Message>,
+    committed: Vec<(PeerId, ViewKey)>,
+}
+
+impl Ring {
+    /// Ann alone, with Cat following.
+    fn new() -> Self {
+        let manifest = Arc::new(Manifest {
+            task: "newcomer".into(),
+            task_config: String::new(),
+            seed: 1,
+            samples: 100,
+            data: Digest([0; 32]),
+            data_hint: String::new(),
+            target: 1_000_000,
+            batch: 8,
+            micro_batch: 0,
+            layout: Layout::flat(12),
+            optimizer: "sgd".parse().unwrap(),
+            lr: 0.01,
+            schedule: Schedule::Constant,
+            clip: None,
+            codec: Codec::F32,
+            piece: 4,
+            min_peers: 1,
+        });
+        let settings = Settings::new(ANN, Contact::default());
+        let state = State::new(vec![0.5; manifest.layout.len], &manifest);
+        let ann = Peer::found(manifest.clone(), settings, state, Time(0));
+        let mut ring = Self {
+            manifest,
+            peers: [(ANN, ann)].into(),
+            mail: VecDeque::new(),
+            asked: BTreeMap::new(),
+            told: Vec::new(),
+            committed: Vec::new(),
+        };
+        ring.react(ANN);
+        ring
+    }
+
+    fn with_ben(mut self) -> Self {
+        let settings = Settings::new(BEN, Contact::default());
+        let ben = Peer::join(self.manifest.clone(), settings, ANN, &Contact::default(), Time(0));
+        self.peers.insert(BEN, ben);
+        self.link(ANN, BEN);
+        self.link(BEN, ANN);
+        self.give(BEN, Input::Warm { speed: 1000 });
+        for _ in 0..3 {
+            self.settle();
+            self.round();
+        }
+        assert_eq!(self.peers[&ANN].head().members.len(), 2);
+        self
+    }
+
+    fn follow(&mut self) {
+        self.link(ANN, CAT);
+        let contact = Contact::default();
+        self.say(Message::Follow { have: None, contact });
+    }
+
+    fn link(&mut self, who: PeerId, peer: PeerId) {
+        let contact = Contact::default();
+        self.give(who, Input::LinkUp { peer, contact });
+    }
+
+    /// Cat says something to Ann.
+    fn say(&mut self, message: Message) {
+        self.give(ANN, Input::Message { from: CAT, message });
+    }
+
+    fn give(&mut self, who: PeerId, input: Input) {
+        self.peers.get_mut(&who).unwrap().handle(input, Time(0));
+        self.react(who);
+    }
+
+    fn react(&mut self, who: PeerId) {
+        while let Some(output) = self.peers.get_mut(&who).and_then(Peer::poll) {
+            match output {
+                Output::Send { to: CAT, message, .. } => self.told.push(message),
+                Output::Send { to, message, .. } => self.mail.push_back((who, to, message)),
+                Output::Compute {
+                    round,
+                    positions,
+                    buffer,
+                } => {
+                    let contribution = Input::Contribution {
+                        round,
+                        gradient: vec![0.25; buffer.len()],
+                        weight: positions.iter().map(|r| r.end - r.start).sum::<u64>() as u32,
+                        loss: 1.0,
+                        compute: Duration::from_millis(1),
+                    };
+                    self.asked.insert(who, contribution);
+                }
+                Output::Event(Event::Committed(commit)) => self.committed.push((who, commit.view)),
+                Output::Event(_) | Output::Dial { .. } | Output::Exit(_) => {}
+            }
+        }
+    }
+
+    fn contribute(&mut self) {
+        for (who, contribution) in std::mem::take(&mut self.asked) {
+            self.give(who, contribution);
+        }
+    }
+
+    fn deliver(&mut self) -> bool {
+        let Some((from, to, message)) = self.mail.pop_front() else {
+            return false;
+        };
+        self.give(to, Input::Message { from, message });
+        true
+    }
+
+    fn settle(&mut self) {
+        while self.deliver() {}
+    }
+
+    fn round(&mut self) {
+        self.contribute();
+        self.settle();
+    }
+
+    fn at(&self) -> Round {
+        self.peers[&ANN].head().round
+    }
+
+    /// The last round that Cat was told of.
+    fn last_told(&self) -> Round {
+        let rounds = self.told.iter().filter_map(|message| match message {
+            Message::Committed { view, .. } => Some(view.round),
+            _ => None,
+        });
+        rounds.last().unwrap()
+    }
+}
+
+#[test]
+fn who_catches_up_in_the_middle_of_a_round_gets_all_of_it() {
+    let mut ring = Ring::new().with_ben();
+    ring.follow();
+    let begun = ring.at();
+    while ring.at() < begun + 3 {
+        ring.round();
+    }
+    // It has not said a word about three rounds, and is told no more until it does.
+    ring.told.clear();
+    ring.contribute();
+    let finished = |ring: &Ring| {
+        ring.mail.iter().any(|(from, _, message)| {
+            matches!(
+                message,
+                Message::Piece {
+                    phase: Phase::Gather,
+                    ..
+                }
+            ) && *from == ANN
+        })
+    };
+    while !finished(&ring) {
+        assert!(ring.deliver());
+    }
+    assert_eq!((ring.at(), ring.told.len()), (begun + 3, 0));
+    ring.say(Message::Followed { round: begun + 3 });
+    ring.settle();
+    let view = ring.committed.last().unwrap().1;
+    let mut pieces: Vec<(u16, u32)> = Vec::new();
+    for message in &ring.told {
+        match message {
+            Message::Piece {
+                view: of,
+                chunk,
+                piece,
+                ..
+            } if *of == view => pieces.push((*chunk, *piece)),
+            Message::Committed { view: of, .. } => {
+                assert_eq!(*of, view);
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    pieces.sort();
+    assert_eq!(pieces, [(0, 0), (0, 1), (1, 0), (1, 1)]);
+}
+
+#[test]
+fn ready_said_before_a_new_beginning_admits_nobody() {
+    let mut ring = Ring::new();
+    ring.follow();
+    // It hears nothing of the rounds after the third.
+    for _ in 0..6 {
+        ring.round();
+    }
+    let held = ring.last_told();
+    assert!(held < ring.at());
+    let ready = |round| Message::Ready {
+        speed: Some(1000),
+        round,
+    };
+    ring.say(Message::Followed { round: held });
+    assert!(
+        matches!(ring.told.last(), Some(Message::Following { head, .. }) if head.round == ring.at()),
+        "it begins again"
+    );
+    // This was on its way.
+    ring.say(ready(held));
+    ring.round();
+    assert_eq!(ring.peers[&ANN].head().members.len(), 1);
+    ring.say(ready(ring.at()));
+    ring.round();
+    assert_eq!(ring.peers[&ANN].head().members.len(), 2);
+}

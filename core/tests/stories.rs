@@ -1,0 +1,367 @@
+//! Small worlds written by hand: what must happen when lineages, newcomers and links meet in one certain way.
+//! The seeded worlds of `sim.rs` meet such situations by chance, and seldom.
+
+use annulus_core::codec::Codec;
+use annulus_core::optim::Schedule;
+use annulus_core::peer::Change;
+use annulus_core::wire::Message;
+use annulus_core::{
+    Contact, Digest, Event, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+const SECOND: u64 = 1_000_000;
+const MILLI: u64 = 1_000;
+
+const ANN: PeerId = PeerId([1; 32]);
+const BEN: PeerId = PeerId([2; 32]);
+const CAT: PeerId = PeerId([3; 32]);
+
+/// Peers on links that the story opens and cuts. Nobody dials: who can reach whom is the story's to say.
+struct Story {
+    now: u64,
+    manifest: Arc<Manifest>,
+    peers: BTreeMap<PeerId, Peer>,
+    /// Time of a round's computing, in microseconds.
+    compute_us: BTreeMap<PeerId, u64>,
+    /// Open links, and how often each was opened: what was under way when it was cut is lost.
+    links: BTreeSet<(PeerId, PeerId)>,
+    opened: BTreeMap<(PeerId, PeerId), u32>,
+    latency_us: BTreeMap<(PeerId, PeerId), u64>,
+    /// What the bulk lane of one direction takes on top.
+    bulk_us: BTreeMap<(PeerId, PeerId), u64>,
+    /// What will happen, in order of time and of asking.
+    due: BTreeMap<(u64, u64), Due>,
+    asked: u64,
+    /// What the peers told of, in order.
+    events: Vec<(u64, PeerId, Event)>,
+}
+
+enum Due {
+    Tick(PeerId),
+    Give(PeerId, Input),
+    Deliver {
+        from: PeerId,
+        to: PeerId,
+        opened: u32,
+        message: Message,
+    },
+}
+
+impl Story {
+    fn new(min_peers: u16) -> Self {
+        let manifest = Manifest {
+            task: "story".into(),
+            task_config: String::new(),
+            seed: 1,
+            samples: 100,
+            data: Digest([0; 32]),
+            data_hint: String::new(),
+            target: 1_000_000,
+            batch: 8,
+            micro_batch: 0,
+            layout: Layout::flat(12),
+            optimizer: "sgd".parse().unwrap(),
+            lr: 0.01,
+            schedule: Schedule::Constant,
+            clip: None,
+            codec: Codec::F32,
+            piece: 4,
+            min_peers,
+        };
+        Self {
+            now: 0,
+            manifest: Arc::new(manifest),
+            peers: BTreeMap::new(),
+            compute_us: BTreeMap::new(),
+            links: BTreeSet::new(),
+            opened: BTreeMap::new(),
+            latency_us: BTreeMap::new(),
+            bulk_us: BTreeMap::new(),
+            due: BTreeMap::new(),
+            asked: 0,
+            events: Vec::new(),
+        }
+    }
+
+    /// Somebody founds the run, and needs so long for a round.
+    fn found(&mut self, who: PeerId, compute_us: u64) {
+        let state = State::new(vec![0.5; self.manifest.layout.len], &self.manifest);
+        let settings = Settings::new(who, Contact::default());
+        let peer = Peer::found(self.manifest.clone(), settings, state, Time(self.now));
+        self.begin(who, peer, compute_us);
+    }
+
+    /// Somebody joins over an open link, which comes with it.
+    fn join(&mut self, who: PeerId, via: PeerId, compute_us: u64) {
+        let settings = Settings::new(who, Contact::default());
+        let contact = Contact::default();
+        let peer = Peer::join(self.manifest.clone(), settings, via, &contact, Time(self.now));
+        self.begin(who, peer, compute_us);
+        self.open(who, via);
+    }
+
+    fn begin(&mut self, who: PeerId, peer: Peer, compute_us: u64) {
+        self.peers.insert(who, peer);
+        self.compute_us.insert(who, compute_us);
+        self.react(who);
+        self.give(who, Input::Warm { speed: 1000 });
+    }
+
+    fn open(&mut self, a: PeerId, b: PeerId) {
+        let pair = (a.min(b), a.max(b));
+        self.links.insert(pair);
+        *self.opened.entry(pair).or_default() += 1;
+        for (end, peer) in [(a, b), (b, a)] {
+            let contact = Contact::default();
+            self.give(end, Input::LinkUp { peer, contact });
+        }
+    }
+
+    fn cut(&mut self, a: PeerId, b: PeerId) {
+        self.links.remove(&(a.min(b), a.max(b)));
+        for (end, peer) in [(a, b), (b, a)] {
+            self.give(end, Input::LinkDown { peer });
+        }
+    }
+
+    fn give(&mut self, who: PeerId, input: Input) {
+        let peer = self.peers.get_mut(&who).expect("it is in the story");
+        peer.handle(input, Time(self.now));
+        self.react(who);
+    }
+
+    /// Does what a peer asks for.
+    fn react(&mut self, who: PeerId) {
+        while let Some(output) = self.peers.get_mut(&who).and_then(Peer::poll) {
+            match output {
+                Output::Send { to, lane, message } => self.send(who, to, lane, message),
+                Output::Compute {
+                    round,
+                    positions,
+                    buffer,
+                } => {
+                    let weight = positions.iter().map(|r| r.end - r.start).sum::<u64>() as u32;
+                    // All say that they took as long as the slowest, so that all get the same share.
+                    let says = *self.compute_us.values().max().expect("of this one");
+                    let made = Input::Contribution {
+                        round,
+                        gradient: vec![0.25; buffer.len()],
+                        weight,
+                        loss: 1.0,
+                        compute: Duration::from_micros(says),
+                    };
+                    self.at(self.now + self.compute_us[&who], Due::Give(who, made));
+                }
+                Output::Event(event) => self.events.push((self.now, who, event)),
+                Output::Dial { .. } | Output::Exit(_) => {
+                    panic!("nobody can dial or is done in these stories")
+                }
+            }
+        }
+        if let Some(at) = self.peers[&who].wake_at() {
+            self.at(at.0.max(self.now + 1), Due::Tick(who));
+        }
+    }
+
+    fn send(&mut self, from: PeerId, to: PeerId, lane: Lane, message: Message) {
+        let pair = (from.min(to), from.max(to));
+        assert!(self.links.contains(&pair), "a peer knows which links are open");
+        let bulk = if lane == Lane::Bulk {
+            self.bulk_us.get(&(from, to))
+        } else {
+            None
+        };
+        let latency = self.latency_us.get(&pair).copied().unwrap_or(5 * MILLI);
+        let at = self.now + latency + bulk.copied().unwrap_or(0);
+        let opened = self.opened[&pair];
+        self.at(
+            at,
+            Due::Deliver {
+                from,
+                to,
+                opened,
+                message,
+            },
+        );
+    }
+
+    fn at(&mut self, at: u64, due: Due) {
+        self.asked += 1;
+        self.due.insert((at, self.asked), due);
+    }
+
+    fn run(&mut self, for_us: u64) {
+        let end = self.now + for_us;
+        while let Some(next) = self.due.first_entry().filter(|next| next.key().0 <= end) {
+            let ((at, _), due) = next.remove_entry();
+            self.now = at;
+            match due {
+                Due::Tick(who) => {
+                    if self.peers[&who].wake_at().is_some_and(|at| at.0 <= self.now) {
+                        self.give(who, Input::Tick);
+                    }
+                }
+                Due::Give(who, input) => self.give(who, input),
+                Due::Deliver {
+                    from,
+                    to,
+                    opened,
+                    message,
+                } => {
+                    let pair = (from.min(to), from.max(to));
+                    if self.links.contains(&pair) && self.opened[&pair] == opened {
+                        self.give(to, Input::Message { from, message });
+                    }
+                }
+            }
+        }
+        self.now = end;
+    }
+
+    /// Whether these, and nobody else, are the members of one lineage.
+    fn are_together(&self, who: &[PeerId]) -> bool {
+        let chains: BTreeSet<u64> = who.iter().map(|p| self.peers[p].head().round).collect();
+        let close = chains.last().unwrap_or(&0) - chains.first().unwrap_or(&0) <= 1;
+        close
+            && who.iter().all(|peer| {
+                let peer = &self.peers[peer];
+                let members: BTreeSet<PeerId> = peer.head().members.iter().map(|m| m.peer).collect();
+                peer.is_member() && members == who.iter().copied().collect()
+            })
+    }
+
+    /// When a peer committed its rounds.
+    fn commits(&self, who: PeerId) -> Vec<(u64, u64)> {
+        let commits = self.events.iter().filter(|(_, peer, _)| *peer == who);
+        commits
+            .filter_map(|(at, _, event)| match event {
+                Event::Committed(commit) => Some((commit.record.round, *at)),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn two_who_wait_meet_though_their_first_link_broke_at_once() {
+    let mut story = Story::new(2);
+    story.found(ANN, SECOND);
+    story.found(BEN, SECOND);
+    story.open(ANN, BEN);
+    story.run(2 * MILLI);
+    // What they told each other is lost, and neither does anything by itself.
+    story.cut(ANN, BEN);
+    story.open(ANN, BEN);
+    story.run(20 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+}
+
+#[test]
+fn a_link_that_breaks_and_comes_back_costs_nobody_its_membership() {
+    let mut story = Story::new(1);
+    story.found(ANN, 300 * MILLI);
+    story.join(BEN, ANN, 300 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    for moment in 0..40 {
+        story.run(SECOND + moment * 10 * MILLI);
+        story.cut(ANN, BEN);
+        story.run(200 * MILLI);
+        story.open(ANN, BEN);
+    }
+    story.run(5 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    let lost = story.events.iter().filter(|(_, _, event)| {
+        matches!(
+            event,
+            Event::Outcast { .. }
+                | Event::Member {
+                    change: Change::Failed | Change::Evicted,
+                    ..
+                }
+        )
+    });
+    assert_eq!(lost.count(), 0);
+}
+
+#[test]
+fn who_was_told_of_a_commit_still_passes_on_what_comes_around_the_ring() {
+    let mut story = Story::new(1);
+    // Ben is fast. So it is used to long waits, and does not ask soon what became of a round.
+    story.found(ANN, 3 * SECOND);
+    story.join(BEN, ANN, 10 * MILLI);
+    story.run(4 * SECOND);
+    story.join(CAT, ANN, 3 * SECOND);
+    story.open(BEN, CAT);
+    story.run(60 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+    let rounds = story.commits(CAT).len();
+    while story.commits(CAT).len() == rounds {
+        story.run(MILLI);
+    }
+    // Cat's contribution is on its way around the ring. What Cat finishes takes long to Ann, who hears of the commit
+    // before it comes; Ben gets it from Ann.
+    story.run(3 * SECOND + 12 * MILLI);
+    story.bulk_us.insert((CAT, ANN), 400 * MILLI);
+    story.run(SECOND);
+    story.bulk_us.clear();
+    story.run(10 * SECOND);
+    let ben: BTreeMap<u64, u64> = story.commits(BEN).into_iter().collect();
+    let late = story
+        .commits(ANN)
+        .into_iter()
+        .filter(|(round, at)| ben.get(round).is_some_and(|ben| *ben > at + 100 * MILLI));
+    assert_eq!(late.collect::<Vec<_>>(), []);
+}
+
+#[test]
+fn a_link_that_becomes_slow_stops_no_round_for_good() {
+    let mut story = Story::new(1);
+    story.found(ANN, 100 * MILLI);
+    story.join(BEN, ANN, 100 * MILLI);
+    story.run(10 * SECOND);
+    // From here on a piece takes longer than all that was ever waited for.
+    story.bulk_us.insert((ANN, BEN), 4 * SECOND);
+    let before = story.commits(BEN).len();
+    story.run(120 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    assert!(story.commits(BEN).len() >= before + 10);
+}
+
+#[test]
+fn a_newcomer_goes_to_the_lineage_that_is_far_ahead() {
+    let mut story = Story::new(1);
+    story.found(ANN, 500 * SECOND);
+    story.join(BEN, ANN, SECOND);
+    story.found(CAT, SECOND);
+    story.run(10 * SECOND);
+    assert!(!story.peers[&BEN].is_member(), "Ann's round is long");
+    story.open(BEN, CAT);
+    story.run(30 * SECOND);
+    assert!(story.peers[&BEN].is_member());
+    // As a member Ben tells Ann, who joins too.
+    for peer in story.peers.values() {
+        assert!(
+            peer.head().samples > 80,
+            "all count the samples of the lineage that was ahead"
+        );
+    }
+}
+
+#[test]
+fn a_sponsor_whose_answers_take_longer_than_the_deadline_is_found_out() {
+    let mut story = Story::new(1);
+    story.found(ANN, 500 * MILLI);
+    story.found(BEN, 2 * SECOND);
+    story.join(CAT, BEN, 2 * SECOND);
+    story.run(20 * SECOND);
+    assert!(story.are_together(&[BEN, CAT]));
+    // Ann's lineage is ahead. Ben, who is near, answers soon each time that Cat has given up waiting for Ann.
+    story.latency_us.insert((ANN, CAT), 750 * MILLI);
+    story.open(ANN, CAT);
+    story.run(60 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+}

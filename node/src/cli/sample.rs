@@ -1,0 +1,57 @@
+//! `annulus sample`: text by a trained language model.
+
+use super::error::Error;
+use super::node::Node;
+use super::output;
+use std::path::PathBuf;
+
+/// Let a run's newest checkpoint write: what comes after a text.
+///
+/// The run's task must be `gpt`. Prints while it writes; the same seed on the same device writes the same.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The run's folder.
+    pub dir: PathBuf,
+    /// The text to go on from; without it, the beginning of a line.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub prompt: String,
+    /// Tokens to write.
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub tokens: usize,
+    /// How daring: below 1 the likely becomes likelier, 0 always takes the likeliest.
+    #[arg(long, value_name = "X", default_value_t = 0.8)]
+    pub temperature: f64,
+    /// Choose from the K likeliest tokens only.
+    #[arg(long, value_name = "K", default_value_t = 200)]
+    pub top_k: usize,
+    /// Another seed, another text.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// The run's data, if tokens are characters and it is no longer where the run was started with it.
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+    /// Where to compute: auto, cpu, gpu or gpu:N.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: String,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus sample runs/gpt
+  annulus sample runs/gpt --prompt ROMEO: --tokens 1000 --temperature 0.7 --seed 7
+";
+
+/// Does it.
+pub fn run(args: &Args, node: &dyn Node) -> Result<(), Error> {
+    if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
+        return Err(Error::usage(format!(
+            "--temperature {} is not possible: it must be a finite number, at least 0",
+            args.temperature
+        )));
+    }
+    output::print(&args.prompt);
+    node.sample(args, &mut |piece| output::print(piece))?;
+    output::print("\n");
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! Text from a trained model, token by token.
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+use super::model::Transformer;
+use super::text::Vocabulary;
+use crate::trainer::WorkerError;
+
+/// How the next token is chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// Divides the logits: below 1 the likely becomes likelier; 0 always takes the likeliest.
+    pub temperature: f64,
+    /// Only so many of the likeliest tokens are chosen from; 0: all.
+    pub top_k: usize,
+}
+
+/// Writes text: what a model that was trained on a vocabulary takes for likely.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    model: &'a Transformer,
+    vocabulary: &'a Vocabulary,
+    context: usize,
+    choice: Choice,
+    random: SplitMix,
+    device: Device,
+}
+
+impl<'a> Writer<'a> {
+    /// With a model on `device`, without autodiff, that sees `context` tokens.
+    pub fn new(
+        model: &'a Transformer,
+        vocabulary: &'a Vocabulary,
+        context: usize,
+        choice: Choice,
+        seed: u64,
+        device: &Device,
+    ) -> Self {
+        Self {
+            model,
+            vocabulary,
+            context,
+            choice,
+            random: SplitMix(seed),
+            device: device.clone(),
+        }
+    }
+
+    /// Goes on after `prompt` for `count` tokens, and hands each piece of text out as soon as it is whole. Nothing to
+    /// go on from is taken for the beginning of a line.
+    ///
+    /// # Errors
+    ///
+    /// If the device gives up.
+    pub fn write(
+        &mut self,
+        prompt: &[i32],
+        count: usize,
+        emit: &mut dyn FnMut(&str),
+    ) -> Result<(), WorkerError> {
+        let mut tokens = prompt.to_vec();
+        if tokens.is_empty() {
+            // A vocabulary without the end of a line has some token 0.
+            tokens = self.vocabulary.encode("\n").unwrap_or_else(|_| vec![0]);
+        }
+        let mut pieces = Pieces::default();
+        for _ in 0..count {
+            let seen = &tokens[tokens.len().saturating_sub(self.context)..];
+            let logits = self.logits(seen)?;
+            // What only fills the embedding up is no token.
+            let token = self
+                .choice
+                .of(&logits[..self.vocabulary.size()], &mut self.random);
+            tokens.push(token as i32);
+            self.vocabulary.decode(token, &mut pieces.bytes);
+            let piece = pieces.take();
+            if !piece.is_empty() {
+                emit(&piece);
+            }
+        }
+        if !pieces.bytes.is_empty() {
+            emit("\u{fffd}");
+        }
+        Ok(())
+    }
+
+    /// Of the token after these.
+    fn logits(&self, tokens: &[i32]) -> Result<Vec<f32>, WorkerError> {
+        let data = TensorData::new(tokens.to_vec(), [1, tokens.len()]);
+        let features = self
+            .model
+            .features(Tensor::<2, Int>::from_data(data, &self.device));
+        let [_, length, width] = features.dims();
+        let last = features.slice([0..1, length - 1..length]).reshape([1, width]);
+        let data = self.model.logits(last).try_into_data();
+        let data = data.map_err(|error| WorkerError::Device {
+            reason: error.to_string(),
+        })?;
+        Ok(data.iter::<f32>().collect())
+    }
+}
+
+impl Choice {
+    /// A token, by its logits.
+    fn of(&self, logits: &[f32], random: &mut SplitMix) -> usize {
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        // Likeliest first, and of equals the first, so that the outcome does not depend on the sorting.
+        order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
+        if self.temperature == 0.0 {
+            return order[0];
+        }
+        if self.top_k > 0 {
+            order.truncate(self.top_k);
+        }
+        let largest = f64::from(logits[order[0]]);
+        let weight = |token: &usize| libm::exp((f64::from(logits[*token]) - largest) / self.temperature);
+        let weights: Vec<f64> = order.iter().map(weight).collect();
+        let mut left = random.share() * weights.iter().sum::<f64>();
+        for (token, weight) in order.iter().zip(&weights) {
+            left -= weight;
+            if left < 0.0 {
+                return *token;
+            }
+        }
+        // Rounding may leave a little.
+        order[0]
+    }
+}
+
+/// Steele, Lea and Flood 2014: a stream of numbers from a seed, the same everywhere.
+#[derive(Debug)]
+struct SplitMix(u64);
+
+impl SplitMix {
+    /// At least 0 and below 1.
+    fn share(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Bytes that come one by one, as pieces of text.
+#[derive(Debug, Default)]
+struct Pieces {
+    bytes: Vec<u8>,
+}
+
+impl Pieces {
+    /// All that is whole, with a sign in place of bytes that are no text. What may still become a character waits.
+    fn take(&mut self) -> String {
+        let mut text = String::new();
+        loop {
+            match std::str::from_utf8(&self.bytes) {
+                Ok(whole) => {
+                    text.push_str(whole);
+                    self.bytes.clear();
+                    return text;
+                }
+                Err(error) => {
+                    let (whole, rest) = self.bytes.split_at(error.valid_up_to());
+                    text.push_str(std::str::from_utf8(whole).expect("valid up to there"));
+                    let Some(wrong) = error.error_len() else {
+                        self.bytes = rest.to_vec();
+                        return text;
+                    };
+                    text.push('\u{fffd}');
+                    self.bytes = rest[wrong..].to_vec();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(choice: Choice, logits: &[f32]) -> Vec<f64> {
+        let mut random = SplitMix(3);
+        let mut counts = vec![0.0; logits.len()];
+        for _ in 0..20_000 {
+            counts[choice.of(logits, &mut random)] += 1.0 / 20_000.0;
+        }
+        counts
+    }
+
+    #[test]
+    fn tokens_come_as_often_as_their_logits_say() {
+        let logits = [0.0, f32::ln(3.0), f32::ln(4.0), f32::NEG_INFINITY];
+        let close = |found: &[f64], expected: [f64; 4]| {
+            assert!(
+                found.iter().zip(expected).all(|(f, e)| (f - e).abs() < 0.015),
+                "{found:?}"
+            );
+        };
+        let choice = |temperature, top_k| Choice { temperature, top_k };
+        close(&shares(choice(1.0, 0), &logits), [0.125, 0.375, 0.5, 0.0]);
+        close(
+            &shares(choice(0.5, 0), &logits),
+            [1.0 / 26.0, 9.0 / 26.0, 16.0 / 26.0, 0.0],
+        );
+        close(&shares(choice(1.0, 2), &logits), [0.0, 3.0 / 7.0, 4.0 / 7.0, 0.0]);
+        close(&shares(choice(0.0, 0), &logits), [0.0, 0.0, 1.0, 0.0]);
+        close(&shares(choice(1.0, 1), &logits), [0.0, 0.0, 1.0, 0.0]);
+        // Of equals the first.
+        assert_eq!(choice(0.0, 0).of(&[1.0, 2.0, 2.0], &mut SplitMix(0)), 1);
+    }
+
+    #[test]
+    fn a_character_is_handed_out_when_it_is_whole() {
+        let mut pieces = Pieces::default();
+        let mut out = Vec::new();
+        for byte in b"a\xe2\x82\xacb\xff\xc3(\xf0\x9f" {
+            pieces.bytes.push(*byte);
+            out.push(pieces.take());
+        }
+        assert_eq!(out, ["a", "", "", "€", "b", "\u{fffd}", "", "\u{fffd}(", "", ""]);
+        assert_eq!(pieces.bytes, b"\xf0\x9f");
+    }
+}

@@ -1,0 +1,390 @@
+//! The task as a whole: sizes, settings, windows, learning, writing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use annulus_core::optim::{Optimizer, Schedule, clip_scale, norm_squared};
+use annulus_core::shuffle::Shuffle;
+
+use super::generate::{Choice, Writer};
+use super::*;
+use crate::device::OpenDevice;
+use crate::trainer::{Trainer, TrainerOptions, Worker, with_parameters};
+
+/// A run in one process, with the optimizer that peers share.
+pub(super) struct Run {
+    pub worker: Trainer<Gpt>,
+    pub params: Vec<f32>,
+    slots: [Vec<f32>; 2],
+    optimizer: Optimizer,
+    lr: f32,
+    schedule: Schedule,
+    steps: u64,
+}
+
+impl Run {
+    pub fn new(worker: Trainer<Gpt>, lr: f32, schedule: Schedule) -> Self {
+        let params = worker.init();
+        let zeros = vec![0.0; params.len()];
+        Self {
+            worker,
+            params,
+            slots: [zeros.clone(), zeros],
+            optimizer: "adamw beta2=0.99 weight_decay=0.1".parse().unwrap(),
+            lr,
+            schedule,
+            steps: 0,
+        }
+    }
+
+    /// One step; the mean loss and the mean gradient before it.
+    pub fn step(&mut self, samples: &[u64]) -> (f32, Vec<f32>) {
+        self.steps += 1;
+        let made = self.worker.contribute(self.params.clone(), samples).unwrap();
+        let mean = 1.0 / samples.len() as f32;
+        let norm = norm_squared(&made.gradient).sqrt() * f64::from(mean);
+        let rate = self.schedule.rate(self.lr, self.steps);
+        let step = self
+            .optimizer
+            .step(rate, self.steps, mean * clip_scale(norm, 1.0));
+        let [m, v] = &mut self.slots;
+        for tensor in &self.worker.layout().tensors {
+            let range = tensor.offset..tensor.offset + tensor.len();
+            let slots = &mut [&mut m[range.clone()], &mut v[range.clone()]];
+            let sums = &made.gradient[range.clone()];
+            self.optimizer
+                .apply(&step, &mut self.params[range], slots, sums, tensor.decay);
+        }
+        let gradient = made.gradient.iter().map(|sum| sum * mean).collect();
+        (made.loss_sum * mean, gradient)
+    }
+
+    /// Many steps on samples in a run's order.
+    fn steps(&mut self, samples: u64, count: u64, batch: u64) {
+        let samples = samples.try_into().unwrap();
+        let shuffle = Shuffle { seed: 1, samples };
+        for round in 0..count {
+            let positions = round * batch..(round + 1) * batch;
+            self.step(&positions.map(|p| shuffle.index(p)).collect::<Vec<_>>());
+        }
+    }
+}
+
+fn pico() -> GptConfig {
+    GptConfig {
+        preset: Preset::Pico,
+        ..GptConfig::default()
+    }
+}
+
+fn gpt(config: GptConfig) -> Arc<Gpt> {
+    Arc::new(Gpt::new(config, None).unwrap())
+}
+
+fn trainer(task: &Arc<Gpt>) -> Trainer<Gpt> {
+    Trainer::new(Arc::clone(task), &OpenDevice::cpu(), TrainerOptions::default()).unwrap()
+}
+
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("annulus-gpt-{name}-{}", std::process::id()));
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn presets_go_from_a_tenth_of_a_million_to_gpt_2_small() {
+    let size = |preset| {
+        let config = GptConfig {
+            preset,
+            ..GptConfig::default()
+        };
+        config.shape(256).unwrap().parameters()
+    };
+    use Preset::{Gpt2, Micro, Mini, Nano, Pico, Small};
+    let sizes = [Pico, Nano, Micro, Mini, Small, Gpt2].map(size);
+    assert_eq!(
+        sizes,
+        [119_104, 828_544, 2_730_432, 10_818_432, 25_567_744, 124_475_904]
+    );
+}
+
+#[test]
+fn the_layout_has_each_parameter_once_and_its_size_is_the_shape_s() {
+    for bias in [false, true] {
+        let config = GptConfig {
+            bias: Some(bias),
+            vocabulary_size: 300,
+            ..pico()
+        };
+        let task = gpt(config);
+        let trainer = trainer(&task);
+        let layout = trainer.layout();
+        assert_eq!(layout.len, task.shape.parameters());
+        // The output layer is the embedding: it has no parameters of its own.
+        assert_eq!(layout.tensors[0].name, "tokens.weight");
+        assert_eq!(layout.tensors[0].shape, [300, 64]);
+        assert_eq!(
+            layout.tensors.last().unwrap().name,
+            if bias { "norm.beta" } else { "norm.gamma" }
+        );
+        assert_eq!(
+            layout.tensors.len(),
+            if bias { 2 + 2 * 12 + 2 } else { 2 + 2 * 6 + 1 }
+        );
+        assert!(layout.tensors.iter().all(|t| t.decay == (t.shape.len() == 2)));
+    }
+}
+
+#[test]
+fn initial_parameters_are_gpt_2_s() {
+    let task = gpt(GptConfig {
+        bias: Some(true),
+        ..pico()
+    });
+    let mut trainer = trainer(&task);
+    let params = trainer.init();
+    for tensor in &trainer.layout().tensors {
+        let values = &params[tensor.offset..tensor.offset + tensor.len()];
+        let square = values.iter().map(|v| v * v).sum::<f32>() / values.len() as f32;
+        let name = &tensor.name;
+        let expected = match () {
+            () if name.ends_with("gamma") => 1.0,
+            () if name.ends_with("beta") || name.ends_with("bias") => 0.0,
+            () if name.contains("output") || name.contains("down") => 0.01,
+            () => 0.02,
+        };
+        assert!(
+            (square.sqrt() - expected).abs() <= 0.05 * expected,
+            "{name}: {}",
+            square.sqrt()
+        );
+    }
+    // Such a model knows nothing: all bytes are about as likely.
+    let made = trainer.contribute(params, &[0, 500, 1000]).unwrap();
+    assert!(
+        (made.loss_sum / 3.0 - 256f32.ln()).abs() < 0.1,
+        "{}",
+        made.loss_sum / 3.0
+    );
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    let refused: [(GptConfig, &str); 6] = [
+        (
+            GptConfig {
+                layers: 1000,
+                ..pico()
+            },
+            "layers=1000 is not between 1 and 256",
+        ),
+        (
+            GptConfig { heads: 3, ..pico() },
+            "width=64 is not a multiple of 4 times heads=3",
+        ),
+        (
+            GptConfig {
+                dropout: 1.0,
+                ..pico()
+            },
+            "dropout=1 is not",
+        ),
+        (
+            GptConfig {
+                vocabulary_size: 255,
+                ..pico()
+            },
+            "vocabulary_size=255 is not between 256",
+        ),
+        (
+            GptConfig {
+                eval_windows: 0,
+                ..pico()
+            },
+            "eval_windows=0",
+        ),
+        (
+            GptConfig {
+                context: 65_536,
+                ..pico()
+            },
+            "the text is too short",
+        ),
+    ];
+    for (config, expected) in refused {
+        let error = Gpt::new(config, None).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn the_held_out_text_is_predicted_once_from_end_to_end() {
+    let task = gpt(pico());
+    let (windows, rest) = task.held_out();
+    let mut next = task.train;
+    for start in &windows {
+        assert_eq!(*start, next);
+        next += 64;
+    }
+    let (start, length) = rest.expect("the documentation's length is no multiple of 64");
+    assert_eq!((start, start + length as u64 + 1), (next, task.text.tokens()));
+    // The last sample to train on ends where the held-out text begins.
+    assert_eq!(task.samples() - 1 + 64, task.train - 1);
+    let few = gpt(GptConfig {
+        eval_windows: 7,
+        ..pico()
+    });
+    let (some, rest) = few.held_out();
+    assert_eq!((some.len(), rest), (7, None));
+    assert!(some.iter().all(|start| windows.contains(start)) && some.is_sorted_by(|a, b| a < b));
+    assert!(some[6] - some[0] >= windows.last().unwrap() - windows[0] - 64 * (windows.len() as u64 / 7 + 1));
+}
+
+#[test]
+fn an_evaluation_is_the_mean_over_all_predictions() {
+    let task = gpt(pico());
+    let mut trainer = trainer(&task);
+    let params = trainer.init();
+    let device = Device::flex();
+    let model = with_parameters(task.model(&device), &params, &device);
+    let (windows, rest) = task.held_out();
+    let one = |start, length| {
+        task.windows_loss(&model, &[start], length, &device)
+            .into_scalar::<f32>()
+    };
+    let (start, length) = rest.unwrap();
+    let mut sum: f32 = windows.iter().map(|start| 64.0 * one(*start, 64)).sum();
+    sum += length as f32 * one(start, length);
+    let mean = sum / (windows.len() * 64 + length) as f32;
+    let eval = trainer.evaluate(&params).unwrap().unwrap();
+    assert!((eval.loss - mean).abs() < 1e-4, "{} {mean}", eval.loss);
+    assert_eq!(eval.accuracy, None);
+}
+
+#[test]
+fn what_comes_later_changes_nothing_before() {
+    let task = gpt(pico());
+    let device = Device::flex();
+    let model = task.model(&device);
+    let logits = |tokens: [i32; 6]| {
+        let tokens = Tensor::<2, Int>::from_data(TensorData::new(tokens.to_vec(), [1, 6]), &device);
+        let features = model.features(tokens).reshape([6, 64]);
+        model
+            .logits(features)
+            .into_data()
+            .iter::<f32>()
+            .collect::<Vec<_>>()
+    };
+    let (first, second) = (logits([1, 2, 3, 4, 5, 6]), logits([1, 2, 3, 4, 9, 9]));
+    assert_eq!(first[..4 * 256], second[..4 * 256]);
+    assert_ne!(first[4 * 256..5 * 256], second[4 * 256..5 * 256]);
+}
+
+#[test]
+fn dropout_is_for_training_alone() {
+    let mut with = trainer(&gpt(GptConfig {
+        dropout: 0.3,
+        ..pico()
+    }));
+    let mut without = trainer(&gpt(pico()));
+    let params = without.init();
+    let [a, b] = [&mut with, &mut without].map(|t| t.contribute(params.clone(), &[4, 9]).unwrap());
+    assert_ne!(a.gradient, b.gradient);
+    assert_eq!(with.evaluate(&params), without.evaluate(&params));
+}
+
+#[test]
+fn pieces_on_several_cores_make_the_bits_of_one_after_the_other() {
+    let task = gpt(pico());
+    assert_eq!([1, 3, 12, 100].map(|samples| task.pieces(samples)), [0, 1, 4, 33]);
+    let samples: Vec<u64> = (0..12).map(|i| 700 * i).collect();
+    let contribute = |micro_batch| {
+        let options = TrainerOptions {
+            micro_batch,
+            ..TrainerOptions::default()
+        };
+        let mut trainer = Trainer::new(Arc::clone(&task), &OpenDevice::cpu(), options).unwrap();
+        trainer.contribute(trainer.init(), &samples).unwrap()
+    };
+    // Micro-batches of the same size as the pieces.
+    let (pieces, micro_batches) = (contribute(0), contribute(3));
+    assert_eq!(pieces.loss_sum, micro_batches.loss_sum);
+    assert!(pieces.gradient == micro_batches.gradient);
+    assert!(contribute(0).gradient == pieces.gradient);
+    // Random numbers would come in another order each time.
+    assert_eq!(
+        gpt(GptConfig {
+            dropout: 0.1,
+            ..pico()
+        })
+        .pieces(100),
+        1
+    );
+}
+
+#[test]
+fn computing_again_instead_of_keeping_changes_nothing() {
+    let contribute = |recompute| {
+        let mut trainer = trainer(&gpt(GptConfig { recompute, ..pico() }));
+        trainer.contribute(trainer.init(), &[4, 9, 77]).unwrap()
+    };
+    let (kept, again) = (contribute(false), contribute(true));
+    assert_eq!((kept.loss_sum, kept.gradient), (again.loss_sum, again.gradient));
+}
+
+#[test]
+fn the_digest_is_the_text_s() {
+    let path = file("digest", &"to be or not to be ".repeat(20));
+    let task = Gpt::new(pico(), Some(&path)).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_ne!(task.digest(), gpt(pico()).digest());
+    assert_eq!(task.samples(), 342 - 64);
+}
+
+#[test]
+fn a_small_model_learns_the_documentation_in_seconds() {
+    let task = gpt(pico());
+    let mut run = Run::new(trainer(&task), 3e-3, Schedule::Warmup { steps: 20 });
+    run.steps(task.samples(), 400, 8);
+    let eval = run.worker.evaluate(&run.params).unwrap().unwrap();
+    println!("after 400 steps of 512 tokens: {:.3}", eval.loss);
+    // Who knows nothing has 5.5, and who knows how often each byte comes, 3.2.
+    assert!(eval.loss < 2.75, "{}", eval.loss);
+}
+
+#[test]
+fn a_model_that_has_learnt_to_count_writes_what_it_has_learnt() {
+    let path = file("count", &"0123456789".repeat(40));
+    let config = GptConfig {
+        vocabulary: Unit::Characters,
+        context: 16,
+        vocabulary_size: 12,
+        ..pico()
+    };
+    let task = Arc::new(Gpt::new(config, Some(&path)).unwrap());
+    std::fs::remove_file(&path).unwrap();
+    let mut run = Run::new(trainer(&task), 3e-3, Schedule::Constant);
+    run.steps(task.samples(), 60, 8);
+    let device = Device::flex();
+    let model = with_parameters(task.model(&device), &run.params, &device);
+    let write = |prompt: &str, temperature, seed| {
+        let vocabulary = task.text.vocabulary();
+        let choice = Choice {
+            temperature,
+            top_k: 0,
+        };
+        let prompt = vocabulary.encode(prompt).unwrap();
+        let mut text = String::new();
+        let mut writer = Writer::new(&model, vocabulary, 16, choice, seed, &device);
+        writer
+            .write(&prompt, 30, &mut |piece| text.push_str(piece))
+            .unwrap();
+        text
+    };
+    // Longer than the context, so that it is moved along.
+    assert_eq!(write("3456", 0.0, 0), "789012345678901234567890123456");
+    assert_eq!(write("", 0.0, 0).len(), 30);
+    let hot = write("3456", 3.0, 1);
+    assert_eq!(write("3456", 3.0, 1), hot);
+    assert_ne!(write("3456", 3.0, 2), hot);
+}

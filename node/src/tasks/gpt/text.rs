@@ -1,0 +1,348 @@
+//! A text as a long row of tokens: read where it lies, so that a file may be larger than memory.
+//!
+//! It knows nothing of models, devices or peers.
+
+use std::fs::File;
+use std::path::Path;
+
+use annulus_core::Digest;
+use memmap2::Mmap;
+use serde::{Deserialize, Serialize};
+
+use crate::data::DataError;
+
+/// What to train on without a file: the project's own documentation, as it was when the program was built.
+const OWN: &str = concat!(
+    include_str!("../../../../README.md"),
+    "\n",
+    include_str!("../../../../ARCHITECTURE.md"),
+    "\n",
+    include_str!("../../../../docs/events.md"),
+);
+
+/// Characters from one entry of the index to the next: one entry costs 8 bytes, a look-up at most this many steps.
+const STRIDE: u64 = 1024;
+
+/// Bytes hashed at once: few enough to stay in the cache.
+const HASHED: usize = 1 << 18;
+
+/// What a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// One byte: any file will do.
+    Bytes,
+    /// One character of those that occur in the data, which must be UTF-8.
+    Characters,
+}
+
+/// The tokens that there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Vocabulary {
+    /// All bytes; a byte is its own token.
+    Bytes,
+    /// These characters in the order of their code points; a token is a place in this list.
+    Characters(Vec<char>),
+}
+
+impl Vocabulary {
+    /// How many tokens there are.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Bytes => 256,
+            Self::Characters(all) => all.len(),
+        }
+    }
+
+    /// The tokens of a text; or the first character that has none.
+    ///
+    /// # Errors
+    ///
+    /// If the text has a character that the data did not have.
+    pub fn encode(&self, text: &str) -> Result<Vec<i32>, char> {
+        match self {
+            Self::Bytes => Ok(text.bytes().map(i32::from).collect()),
+            Self::Characters(_) => text.chars().map(|c| self.token(c).ok_or(c)).collect(),
+        }
+    }
+
+    /// The bytes of a token, appended. A token that there is none of has no bytes.
+    pub fn decode(&self, token: usize, into: &mut Vec<u8>) {
+        match self {
+            Self::Bytes => into.extend(u8::try_from(token)),
+            Self::Characters(all) => {
+                if let Some(c) = all.get(token) {
+                    into.extend(c.encode_utf8(&mut [0; 4]).as_bytes());
+                }
+            }
+        }
+    }
+
+    fn token(&self, c: char) -> Option<i32> {
+        match self {
+            Self::Bytes => None,
+            Self::Characters(all) => all.binary_search(&c).ok().map(|place| place as i32),
+        }
+    }
+}
+
+/// A text, its vocabulary and its hash.
+#[derive(Debug)]
+pub struct Text {
+    bytes: Bytes,
+    vocabulary: Vocabulary,
+    tokens: u64,
+    /// Where every [`STRIDE`]th character begins; empty where tokens are bytes.
+    starts: Vec<u64>,
+    digest: Digest,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Here(&'static [u8]),
+    Mapped(Mmap),
+}
+
+impl Bytes {
+    fn get(&self) -> &[u8] {
+        match self {
+            Self::Here(bytes) => bytes,
+            Self::Mapped(map) => map,
+        }
+    }
+}
+
+impl Text {
+    /// The project's own documentation.
+    pub fn own(unit: Unit) -> Self {
+        let text = Self::of(Bytes::Here(OWN.as_bytes()), unit);
+        text.expect("the project's documentation is UTF-8")
+    }
+
+    /// A file, mapped into memory and read once from end to end. It must not change while the program runs.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read or has no bytes, or for characters, if it is not UTF-8.
+    pub fn open(path: &Path, unit: Unit) -> Result<Self, DataError> {
+        let malformed = |problem: &str| DataError::Malformed {
+            path: path.to_path_buf(),
+            problem: problem.to_owned(),
+        };
+        let read = |source| DataError::Read {
+            path: path.to_path_buf(),
+            source,
+        };
+        let file = File::open(path).map_err(read)?;
+        let metadata = file.metadata().map_err(read)?;
+        if metadata.is_dir() {
+            return Err(malformed("is a folder: name a file of text"));
+        }
+        if metadata.len() == 0 {
+            return Err(malformed("is empty"));
+        }
+        // SAFETY: the map is only read. If somebody changes the file meanwhile, bytes change under us: nothing here
+        // takes earlier checks of them for granted (each character is decoded from a copy of its bytes), so that the
+        // worst is a wrong token, or the process's end if the file is cut short.
+        let map = unsafe { Mmap::map(&file) }.map_err(read)?;
+        Self::of(Bytes::Mapped(map), unit).map_err(|at| {
+            malformed(&format!(
+                "is not UTF-8 text (byte {at}): use vocabulary=bytes, which takes any file"
+            ))
+        })
+    }
+
+    /// Or the place of the first byte that is no text.
+    fn of(bytes: Bytes, unit: Unit) -> Result<Self, usize> {
+        let all = bytes.get();
+        let mut hasher = blake3::Hasher::new();
+        all.chunks(HASHED).for_each(|part| {
+            hasher.update(part);
+        });
+        let digest = Digest(*hasher.finalize().as_bytes());
+        let (vocabulary, tokens, starts) = match unit {
+            Unit::Bytes => (Vocabulary::Bytes, all.len() as u64, Vec::new()),
+            Unit::Characters => index(all)?,
+        };
+        Ok(Self {
+            bytes,
+            vocabulary,
+            tokens,
+            starts,
+            digest,
+        })
+    }
+
+    /// How many tokens it has.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// The tokens that there are.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    /// Hash of its bytes.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Appends `count` tokens, from token `at` on.
+    ///
+    /// # Panics
+    ///
+    /// If the text ends before.
+    pub fn read(&self, at: u64, count: usize, into: &mut Vec<i32>) {
+        assert!(at + count as u64 <= self.tokens, "the text ends before");
+        let bytes = self.bytes.get();
+        if self.vocabulary == Vocabulary::Bytes {
+            let part = &bytes[at as usize..at as usize + count];
+            into.extend(part.iter().map(|byte| i32::from(*byte)));
+            return;
+        }
+        let mut place = self.starts[(at / STRIDE) as usize] as usize;
+        for _ in 0..at % STRIDE {
+            place += decode(bytes, place).map_or(1, |(_, length)| length);
+        }
+        for _ in 0..count {
+            // Only a file that has changed has a character without a token, or none at all.
+            let (c, length) = decode(bytes, place).unwrap_or(('\0', 1));
+            into.push(self.vocabulary.token(c).unwrap_or(0));
+            place += length;
+        }
+    }
+}
+
+/// Goes through a text: its characters, how many there are, and where some of them begin. Or the place of the first
+/// byte that is no text.
+fn index(bytes: &[u8]) -> Result<(Vocabulary, u64, Vec<u64>), usize> {
+    let mut seen = vec![false; char::MAX as usize + 1];
+    let (mut starts, mut count, mut place) = (Vec::new(), 0u64, 0);
+    while place < bytes.len() {
+        let (c, length) = decode(bytes, place).ok_or(place)?;
+        seen[c as usize] = true;
+        if count.is_multiple_of(STRIDE) {
+            starts.push(place as u64);
+        }
+        count += 1;
+        place += length;
+    }
+    let all = ('\0'..=char::MAX).filter(|c| seen[*c as usize]).collect();
+    Ok((Vocabulary::Characters(all), count, starts))
+}
+
+/// The character that begins at a place, and its length in bytes; none where no valid one begins.
+fn decode(bytes: &[u8], place: usize) -> Option<(char, usize)> {
+    let first = *bytes.get(place)?;
+    let length = match first {
+        0x00..=0x7f => return Some((char::from(first), 1)),
+        0xc0..=0xdf => 2,
+        0xe0..=0xef => 3,
+        _ => 4,
+    };
+    let mut copy = [0; 4];
+    copy[..length].copy_from_slice(bytes.get(place..place + length)?);
+    let c = std::str::from_utf8(&copy[..length]).ok()?.chars().next()?;
+    Some((c, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn characters(text: &'static str) -> Text {
+        Text::of(Bytes::Here(text.as_bytes()), Unit::Characters).unwrap()
+    }
+
+    fn read(text: &Text, at: u64, count: usize) -> Vec<i32> {
+        let mut tokens = Vec::new();
+        text.read(at, count, &mut tokens);
+        tokens
+    }
+
+    fn decoded(vocabulary: &Vocabulary, tokens: &[i32]) -> String {
+        let mut bytes = Vec::new();
+        tokens
+            .iter()
+            .for_each(|t| vocabulary.decode(*t as usize, &mut bytes));
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn bytes_are_their_own_tokens() {
+        let text = Text::own(Unit::Bytes);
+        assert_eq!(text.tokens(), OWN.len() as u64);
+        assert_eq!(text.vocabulary().size(), 256);
+        let tokens = read(&text, 3, 40);
+        assert!(
+            tokens
+                .iter()
+                .zip(&OWN.as_bytes()[3..])
+                .all(|(t, b)| *t == i32::from(*b))
+        );
+        assert_eq!(text.vocabulary().encode("é"), Ok(vec![0xc3, 0xa9]));
+        assert_eq!(decoded(text.vocabulary(), &[0xc3, 0xa9]), "é");
+    }
+
+    #[test]
+    fn characters_are_numbered_in_order_and_found_anywhere() {
+        let text = characters("zażółć\n");
+        assert_eq!(
+            text.vocabulary(),
+            &Vocabulary::Characters("\nazóćłż".chars().collect())
+        );
+        assert_eq!(text.tokens(), 7);
+        assert_eq!(read(&text, 0, 7), [2, 1, 6, 3, 5, 4, 0]);
+        assert_eq!(read(&text, 3, 2), [3, 5]);
+        assert_eq!(text.vocabulary().encode("łza"), Ok(vec![5, 2, 1]));
+        assert_eq!(text.vocabulary().encode("lza"), Err('l'));
+    }
+
+    #[test]
+    fn every_window_of_a_long_text_is_what_the_text_says_there() {
+        let long: String = (0..5_000u32)
+            .map(|i| ['a', 'é', '€', '🦀', 'b'][(i * i % 11 % 5) as usize])
+            .collect();
+        let long: &'static str = long.leak();
+        let text = characters(long);
+        let all: Vec<char> = long.chars().collect();
+        for at in [0, 1, 1022, 1023, 1024, 1025, 2048, 4096, 4990] {
+            let expected: String = all[at..at + 10].iter().collect();
+            assert_eq!(
+                decoded(text.vocabulary(), &read(&text, at as u64, 10)),
+                expected,
+                "{at}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_where_it_lies() {
+        let path = std::env::temp_dir().join(format!("annulus-text-{}", std::process::id()));
+        std::fs::write(&path, "naïve").unwrap();
+        let mapped = Text::open(&path, Unit::Characters).unwrap();
+        assert_eq!(decoded(mapped.vocabulary(), &read(&mapped, 0, 5)), "naïve");
+        assert_eq!(mapped.digest(), Digest::of("naïve".as_bytes()));
+        let bytes = Text::open(&path, Unit::Bytes).unwrap();
+        assert_eq!((bytes.tokens(), bytes.digest()), (6, mapped.digest()));
+        // What is no text can be trained on as bytes.
+        std::fs::write(&path, b"ab\xffcd").unwrap();
+        let error = Text::open(&path, Unit::Characters).unwrap_err().to_string();
+        assert!(
+            error.contains("byte 2") && error.contains("vocabulary=bytes"),
+            "{error}"
+        );
+        assert_eq!(read(&Text::open(&path, Unit::Bytes).unwrap(), 2, 1), [255]);
+        std::fs::write(&path, b"").unwrap();
+        let error = Text::open(&path, Unit::Bytes).unwrap_err().to_string();
+        assert!(error.contains("is empty"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        let error = Text::open(&path, Unit::Bytes).unwrap_err().to_string();
+        assert!(error.contains("cannot read"), "{error}");
+        let error = Text::open(&std::env::temp_dir(), Unit::Bytes)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("is a folder"), "{error}");
+    }
+}

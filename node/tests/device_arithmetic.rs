@@ -1,0 +1,129 @@
+//! What devices compute and what the protocol computes are the same formulas: the twins of the kernels
+//! against `annulus-core`. The kernels are held against their twins where they live.
+
+use annulus_core::codec::Codec;
+use annulus_core::optim::Optimizer;
+use annulus_shaders::cpu;
+use annulus_shaders::cpu::adamw::{AdamW, adamw};
+use annulus_shaders::cpu::momentum::{Momentum, momentum};
+use annulus_shaders::optim::bias_corrected;
+
+/// Numbers of all exponents below that of `below`, with both signs.
+fn numbers(count: u32, below: u32) -> Vec<f32> {
+    let pattern = |i: u32| {
+        let mixed = i.wrapping_mul(0x9e37_79b9) ^ (i >> 3).wrapping_mul(0x85eb_ca6b);
+        f32::from_bits((mixed & 0x7fff_ffff) % below | (mixed & 0x8000_0000))
+    };
+    (0..count).map(pattern).collect()
+}
+
+#[test]
+fn halves_travel_in_the_protocols_bits() {
+    let largest = f32::from_bits(0x7f7f_ffff);
+    let runs = [
+        vec![0.0, -0.0, 0.0],
+        vec![largest, -largest, 1.0],
+        vec![
+            f32::NAN,
+            2.0 - f32::EPSILON,
+            f32::INFINITY,
+            -1.0,
+            f32::NEG_INFINITY,
+        ],
+        vec![1.0, 1.0 + 2f32.powi(-11), 1.0 + 3.0 * 2f32.powi(-11)],
+        numbers(4096, 0x0080_0000),
+        numbers(4096, 0x3f80_0000),
+        numbers(4096, 0x7f80_0000),
+        numbers(4096, 0x7fff_ffff),
+    ];
+    for run in runs {
+        let mut bytes = Vec::new();
+        Codec::F16.encode(&run, &mut bytes);
+        let (k, halves) = cpu::f16::encode(&run);
+        let exponent = i16::try_from(k).unwrap().to_le_bytes();
+        let ours: Vec<u8> = exponent
+            .into_iter()
+            .chain(halves.iter().flat_map(|half| half.to_le_bytes()))
+            .collect();
+        assert!(ours == bytes, "{} numbers from {}", run.len(), run[0]);
+        let mut decoded = vec![0.0; run.len()];
+        Codec::F16.decode(&bytes, &mut decoded).unwrap();
+        for (ours, theirs) in cpu::f16::decode(k, &halves).iter().zip(&decoded) {
+            assert!(
+                ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
+                "{ours} {theirs}"
+            );
+        }
+    }
+}
+
+/// Five steps of the protocol's optimizer on one side and of `twin` on the other.
+fn compare(text: &str, decays: bool, mut twin: impl FnMut(u64, &mut [Vec<f32>], &[f32])) {
+    let optimizer: Optimizer = text.parse().unwrap();
+    let start: Vec<f32> = (0..97).map(|i| (i as f32 * 0.37).sin()).collect();
+    let mut theirs = vec![vec![0.0; start.len()]; 1 + optimizer.slots()];
+    theirs[0] = start;
+    let mut ours = theirs.clone();
+    for number in 1..=5 {
+        let sums: Vec<f32> = (0..97).map(|i| (i as f32 * 1.7 + number as f32).cos()).collect();
+        let step = optimizer.step(0.05, number, 0.25);
+        let (params, slots) = theirs.split_at_mut(1);
+        let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
+        optimizer.apply(&step, &mut params[0], &mut slots, &sums, decays);
+        twin(number, &mut ours, &sums);
+    }
+    for (ours, theirs) in ours.iter().flatten().zip(theirs.iter().flatten()) {
+        assert!((ours - theirs).abs() <= 2e-7, "{text}: {ours} {theirs}");
+    }
+}
+
+#[test]
+fn optimizers_are_the_protocols() {
+    compare("sgd weight_decay=0.1", true, |_, state, sums| {
+        cpu::sgd::sgd(&mut state[0], sums, 0.05, 0.25, 0.1);
+    });
+    for nesterov in [false, true] {
+        let name = if nesterov { "nesterov" } else { "momentum" };
+        let rule = Momentum {
+            lr: 0.05,
+            scale: 0.25,
+            weight_decay: 0.1,
+            momentum: 0.8,
+            nesterov,
+        };
+        compare(
+            &format!("{name} momentum=0.8 weight_decay=0.1"),
+            true,
+            |_, state, sums| {
+                let [p, v] = state else {
+                    panic!("one vector of state")
+                };
+                momentum(&rule, p, v, sums);
+            },
+        );
+    }
+    for (name, decays) in [("adam", true), ("adamw", true), ("adamw", false)] {
+        let text = format!("{name} beta2=0.95 eps=0.001 weight_decay=0.1");
+        compare(&text, decays, |number, state, sums| {
+            let (size, second) = bias_corrected(0.05, number, 0.9, 0.95);
+            let rule = AdamW {
+                scale: 0.25,
+                size,
+                second,
+                eps: 1e-3,
+                beta1: 0.9,
+                beta2: 0.95,
+                l2: if name == "adam" { 0.1 } else { 0.0 },
+                decoupled: if name == "adamw" && decays {
+                    0.05 * 0.1
+                } else {
+                    0.0
+                },
+            };
+            let [p, m, v] = state else {
+                panic!("two vectors of state")
+            };
+            adamw(&rule, p, m, v, sums);
+        });
+    }
+}

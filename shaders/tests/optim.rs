@@ -1,0 +1,270 @@
+//! Norms and optimizers on the GPU against their twins.
+
+mod common;
+
+use std::sync::Arc;
+
+use annulus_shaders::cpu::adamw::{AdamW, adamw};
+use annulus_shaders::cpu::momentum::{Momentum, momentum};
+use annulus_shaders::cpu::{sgd::sgd, squared_norm::squared_norm};
+use annulus_shaders::flat::{FlatLayout, FlatVector};
+use annulus_shaders::kernel::{SGD, SQUARED_NORM, SQUARED_NORM_TOTAL};
+use annulus_shaders::optim::{LocalOptimizer, Rule, Step, Totals, bias_corrected};
+use burn::tensor::Device;
+use common::{SENTINEL, assert_close, gpu, numbers, run, values};
+
+/// Odd, prime, around the sizes of blocks; every other one decays.
+const LENGTHS: [usize; 9] = [1, 63, 64, 65, 257, 10, 5003, 70_001, 128];
+
+fn layout() -> Arc<FlatLayout> {
+    Arc::new(FlatLayout::new(LENGTHS))
+}
+
+fn upload(layout: &Arc<FlatLayout>, dense: &[f32], device: &Device) -> FlatVector {
+    FlatVector::upload(layout, dense, device).unwrap()
+}
+
+#[test]
+fn norms_agree_with_their_twin() {
+    let Some(device) = gpu() else { return };
+    for (len, bad) in [(1, 0), (64, 1), (65, 2), (4096, 5), (4099, 0), (300_007, 11)] {
+        let layout = Arc::new(FlatLayout::new([len]));
+        let mut dense = numbers(len, len as u64);
+        let what = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN];
+        (0..bad).for_each(|i| dense[i * 7 % len] = what[i % 4]);
+        // Two different ones of these places may be the same.
+        let (squares, others) = squared_norm(&dense);
+        let exact: Vec<f64> = dense.iter().map(|x| f64::from(*x)).collect();
+        let (exact, _) = squared_norm(&exact);
+        assert!((f64::from(squares) - exact).abs() <= 1e-4 * exact);
+        let vector = upload(&layout, &dense, &device);
+        let found = values(Totals::of(&vector, layout.len()).tensor());
+        assert!(
+            (f64::from(found[0]) - exact).abs() <= 1e-6 * exact,
+            "{len}: {} not {exact}",
+            found[0]
+        );
+        assert_eq!(found[1], others as f32, "{len}");
+        let again = values(Totals::of(&vector, layout.len()).tensor());
+        assert_eq!(found, again);
+    }
+}
+
+#[test]
+fn norms_take_what_they_are_given_and_no_more() {
+    let Some(device) = gpu() else { return };
+    // 70 invocations share 100 vec4 of 128, in groups of 64.
+    let x = numbers(512, 1);
+    let mut partial = run(&device, &SQUARED_NORM, &[&x], &[2 * 200], [100, 70], [3, 1, 1]).remove(0);
+    assert!(partial.split_off(140).iter().all(|x| *x == SENTINEL));
+    for (j, pair) in partial.chunks(2).enumerate() {
+        let own: Vec<f32> = [j, j + 70]
+            .iter()
+            .filter(|at| **at < 100)
+            .flat_map(|at| &x[4 * at..4 * at + 4])
+            .copied()
+            .collect();
+        assert_close("partial", &[squared_norm(&own).0, 0.0], pair, 1e-6);
+    }
+    for count in [1, 2, 63, 64, 65, 127, 129, 200] {
+        let pairs = numbers(2 * 200, 2);
+        let found = run(&device, &SQUARED_NORM_TOTAL, &[&pairs], &[4], [count], [1, 1, 1]).remove(0);
+        let sum = |which: usize| {
+            pairs
+                .chunks(2)
+                .take(count as usize)
+                .map(|pair| f64::from(pair[which]))
+                .sum::<f64>() as f32
+        };
+        assert_close("total", &[sum(0), sum(1)], &found[..2], 1e-5);
+        assert_eq!(found[2..], [SENTINEL; 2]);
+    }
+}
+
+/// One parameter tensor at a time by the twin.
+fn by_twin(rule: Rule, step: Step, factor: f32, dense: &mut [Vec<f32>], sums: &[f32]) {
+    let mut at = 0;
+    for (index, len) in LENGTHS.into_iter().enumerate() {
+        let range = at..at + len;
+        at += len;
+        let decays = if index % 2 == 0 { 1.0 } else { 0.0 };
+        let scale = step.scale * factor;
+        let sums = &sums[range.clone()];
+        match (rule, &mut *dense) {
+            (Rule::Sgd { weight_decay }, [p]) => {
+                sgd(&mut p[range], sums, step.lr, scale, weight_decay * decays)
+            }
+            (
+                Rule::Momentum {
+                    momentum: stays,
+                    nesterov,
+                    weight_decay,
+                },
+                [p, v],
+            ) => {
+                let rule = Momentum {
+                    lr: step.lr,
+                    scale,
+                    weight_decay: weight_decay * decays,
+                    momentum: stays,
+                    nesterov,
+                };
+                momentum(&rule, &mut p[range.clone()], &mut v[range], sums);
+            }
+            (
+                Rule::Adam {
+                    beta1,
+                    beta2,
+                    eps,
+                    weight_decay,
+                    decoupled,
+                },
+                [p, m, v],
+            ) => {
+                let (size, second) = bias_corrected(step.lr, step.number, beta1, beta2);
+                let [l2, decoupled] = if decoupled {
+                    [0.0, step.lr * weight_decay]
+                } else {
+                    [weight_decay, 0.0]
+                };
+                let rule = AdamW {
+                    scale,
+                    size,
+                    second,
+                    eps,
+                    beta1,
+                    beta2,
+                    l2: l2 * decays,
+                    decoupled: decoupled * decays,
+                };
+                adamw(
+                    &rule,
+                    &mut p[range.clone()],
+                    &mut m[range.clone()],
+                    &mut v[range],
+                    sums,
+                );
+            }
+            _ => unreachable!("each rule has its state"),
+        }
+    }
+}
+
+const RULES: [Rule; 5] = [
+    Rule::Sgd { weight_decay: 0.1 },
+    Rule::Momentum {
+        momentum: 0.9,
+        nesterov: false,
+        weight_decay: 0.1,
+    },
+    Rule::Momentum {
+        momentum: 0.8,
+        nesterov: true,
+        weight_decay: 0.2,
+    },
+    Rule::Adam {
+        beta1: 0.9,
+        beta2: 0.99,
+        eps: 1e-3,
+        weight_decay: 0.1,
+        decoupled: false,
+    },
+    Rule::Adam {
+        beta1: 0.8,
+        beta2: 0.95,
+        eps: 1e-3,
+        weight_decay: 0.3,
+        decoupled: true,
+    },
+];
+
+#[test]
+fn steps_agree_with_their_twins() {
+    let Some(device) = gpu() else { return };
+    let layout = layout();
+    let decays: Vec<bool> = (0..LENGTHS.len()).map(|index| index % 2 == 0).collect();
+    // As a trainer has it, with the loss behind the gradients.
+    let with_loss = Arc::new(FlatLayout::new(LENGTHS.into_iter().chain([1])));
+    let len = layout.dense_len();
+    for rule in RULES {
+        for clip in [None, Some(0.5), Some(1e9)] {
+            let mut dense = vec![vec![0.0; len]; 1 + rule.slots()];
+            dense[0] = numbers(len, 1);
+            let mut params = upload(&layout, &dense[0], &device);
+            let view = params.view(6, [5003]);
+            let mut optimizer = LocalOptimizer::new(rule, &layout, &decays, &device).unwrap();
+            for number in 1..=4 {
+                let mut sums = numbers(len, 10 + number);
+                let step = Step {
+                    lr: 0.05,
+                    number,
+                    scale: 0.25,
+                    clip,
+                };
+                let norm = squared_norm(&sums).0.sqrt() * step.scale;
+                let factor = clip.map_or(1.0, |clip: f32| (clip / (norm + 1e-6)).min(1.0));
+                by_twin(rule, step, factor, &mut dense, &sums);
+                sums.push(1e6);
+                let gradients = upload(&with_loss, &sums, &device);
+                let totals = clip.map(|_| Totals::of(&gradients, layout.len()));
+                optimizer.step(&mut params, &gradients, totals.as_ref(), step);
+            }
+            let what = format!("{rule:?} {clip:?}");
+            let vectors = std::iter::once(&params).chain(optimizer.state());
+            for (expected, found) in dense.iter().zip(vectors) {
+                let found = values(found.tensor());
+                assert_close(&what, &layout.spread(expected), &found, 2e-6);
+            }
+            let at: usize = LENGTHS[..6].iter().sum();
+            assert_close(&what, &dense[0][at..at + 5003], &values(view), 2e-6);
+        }
+    }
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_changes_nothing() {
+    let Some(device) = gpu() else { return };
+    let layout = layout();
+    let dense = numbers(layout.dense_len(), 1);
+    for rule in RULES {
+        let mut params = upload(&layout, &dense, &device);
+        let mut optimizer = LocalOptimizer::new(rule, &layout, &[true; LENGTHS.len()], &device).unwrap();
+        let mut sums = numbers(layout.dense_len(), 2);
+        sums[4711] = f32::NAN;
+        let gradients = upload(&layout, &sums, &device);
+        let totals = Totals::of(&gradients, layout.len());
+        let step = Step {
+            lr: 0.1,
+            number: 1,
+            scale: 1.0,
+            clip: None,
+        };
+        optimizer.step(&mut params, &gradients, Some(&totals), step);
+        assert_eq!(values(params.tensor()), layout.spread(&dense));
+        assert!(
+            optimizer
+                .state()
+                .iter()
+                .all(|state| values(state.tensor()).iter().all(|x| *x == 0.0))
+        );
+    }
+}
+
+#[test]
+fn workgroups_in_rows_touch_each_element_once() {
+    let Some(device) = gpu() else { return };
+    // 5 rows of 2 workgroups for 600 vec4 in a vector of 700, whose last workgroups have nothing to do.
+    let (sums, decay) = (numbers(2800, 1), numbers(44, 2));
+    let head = [600, 2, 0, 0];
+    let params: Vec<u32> = head
+        .into_iter()
+        .chain([2.0f32, 0.5, 0.25].map(f32::to_bits))
+        .collect();
+    let params: [u32; 7] = params.try_into().unwrap();
+    let found = run(&device, &SGD, &[&sums, &decay, &sums], &[2800], params, [2, 6, 1]).remove(0);
+    let mut expected = vec![SENTINEL; 2800];
+    for (block, (p, sums)) in expected[..2400].chunks_mut(64).zip(sums.chunks(64)).enumerate() {
+        sgd(p, &sums[..p.len()], 0.5, 2.0, 0.25 * decay[block]);
+    }
+    assert_close("sgd", &expected, &found, 1e-6);
+}

@@ -1,0 +1,300 @@
+//! Whether the kernels' tests would notice: each kernel is changed by one token at a time, and its
+//! tests must fail.
+//!
+//! Nothing is compiled for a mutant and no file of the project is touched: the tests read the texts of
+//! kernels from a folder of mutants instead. What is no valid WGSL, or crashes, or hangs, counts as
+//! noticed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Where the tests look for the texts of kernels; `annulus_shaders::kernel::FOLDER_VARIABLE`.
+const FOLDER_VARIABLE: &str = "ANNULUS_WGSL";
+
+/// Mutants per kernel, spread over its text: a guess at what one waits for.
+const AT_MOST: usize = 12;
+
+/// Longer than any of the kernels' tests takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// These tests see only whether a text is valid.
+const ONLY_VALIDITY: &str = "check";
+
+/// What may be exchanged within a function, and by what.
+const EXCHANGES: [(&str, &str); 18] = [
+    (" + ", " - "),
+    (" - ", " + "),
+    (" * ", " + "),
+    (" / ", " * "),
+    (" += ", " -= "),
+    (" < ", " <= "),
+    (" >= ", " > "),
+    (" > ", " >= "),
+    (" == ", " != "),
+    (" != ", " == "),
+    (" | ", " & "),
+    (" && ", " || "),
+    ("min(", "max("),
+    ("max(", "min("),
+    ("4u", "3u"),
+    (".x", ".y"),
+    ("1u", "0u"),
+    ("fma(", "-fma("),
+];
+
+/// Mutants that compute the same: kernel, line, what is exchanged, and why nobody can notice.
+const EQUIVALENT: [(&str, &str, &str, &str); 0] = [];
+
+/// A kernel's text with one change.
+#[derive(Debug, PartialEq, Eq)]
+struct Mutant {
+    /// Counted from 1.
+    line: usize,
+    what: String,
+    text: String,
+}
+
+/// Tries mutants of the kernels named, or of all; says which survived.
+///
+/// # Errors
+///
+/// If a kernel does not exist, or the tests cannot be built or fail without any mutant.
+pub fn mutate(root: &Path, names: &[&str]) -> Result<bool, String> {
+    let folder = root.join("shaders/wgsl");
+    let mut kernels = stems(&folder, "wgsl");
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| !kernels.iter().any(|kernel| kernel == *name))
+    {
+        return Err(format!(
+            "there is no kernel \"{unknown}\": choose from {}",
+            kernels.join(", ")
+        ));
+    }
+    kernels.retain(|kernel| names.is_empty() || names.contains(&kernel.as_str()));
+    let tests = build(root)?;
+    let place = std::env::temp_dir().join(format!("annulus-mutants-{}", std::process::id()));
+    let whole = try_all(&folder, &kernels, &tests, &place);
+    // Only a few small texts: if they stay behind, nothing is lost.
+    let _ = fs::remove_dir_all(&place);
+    whole
+}
+
+fn try_all(folder: &Path, kernels: &[String], tests: &[PathBuf], place: &Path) -> Result<bool, String> {
+    let failed = |what: &str, error: std::io::Error| format!("{what}: {error}");
+    fs::create_dir_all(place).map_err(|error| failed("the folder of mutants", error))?;
+    if let Some(test) = tests.iter().find(|test| !passes(test, place)) {
+        return Err(format!("{} fails without any mutant", test.display()));
+    }
+    let (mut tried, mut survivors) = (0, Vec::new());
+    for kernel in kernels {
+        let file = folder.join(kernel).with_extension("wgsl");
+        let copy = place.join(kernel).with_extension("wgsl");
+        let write = |text: &str| fs::write(&copy, text).map_err(|error| failed("a mutant", error));
+        let text = fs::read_to_string(&file).map_err(|error| failed(kernel, error))?;
+        // Whose tests fail without the kernel run it.
+        write("not a kernel")?;
+        let own: Vec<&PathBuf> = tests.iter().filter(|test| !passes(test, place)).collect();
+        if own.is_empty() {
+            survivors.push(format!("{kernel}: no test runs it"));
+        }
+        let began = Instant::now();
+        let mutants = spread(mutants(&text), AT_MOST);
+        let before = survivors.len();
+        for mutant in &mutants {
+            tried += 1;
+            write(&mutant.text)?;
+            if own.iter().any(|test| !passes(test, place)) {
+                continue;
+            }
+            let line = text.lines().nth(mutant.line - 1).unwrap_or("").trim();
+            match EQUIVALENT
+                .iter()
+                .find(|(name, on, what, _)| (*name, *on, *what) == (kernel, line, &mutant.what))
+            {
+                Some((.., why)) => println!(
+                    "  {kernel}:{}: {} computes the same: {why}",
+                    mutant.line, mutant.what
+                ),
+                None => survivors.push(format!("{kernel}:{}: {} in: {line}", mutant.line, mutant.what)),
+            }
+        }
+        fs::remove_file(&copy).map_err(|error| failed("a mutant", error))?;
+        let survived = survivors.len() - before;
+        println!(
+            "{kernel}: {survived} of {} survived, {:.0} s",
+            mutants.len(),
+            began.elapsed().as_secs_f64()
+        );
+    }
+    survivors
+        .iter()
+        .for_each(|survivor| println!("survived: {survivor}"));
+    println!("{tried} mutants, {} unnoticed", survivors.len());
+    Ok(survivors.is_empty())
+}
+
+/// All mutants of a text. Comments, declarations and constants are left alone.
+fn mutants(text: &str) -> Vec<Mutant> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    let mut start = 0;
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        let code = line.split("//").next().unwrap_or("");
+        let mut add = |at: usize, old: &str, new: &str| {
+            let at = start + at;
+            found.push(Mutant {
+                line: number + 1,
+                what: format!("{} -> {}", old.trim(), new.trim()),
+                text: [&text[..at], new, &text[at + old.len()..]].concat(),
+            });
+        };
+        if inside {
+            for (old, new) in EXCHANGES {
+                let begins_in_name = |at: usize| {
+                    old.starts_with(|c: char| c.is_alphanumeric())
+                        && code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.')
+                };
+                let places = code.match_indices(old).map(|(at, _)| at);
+                places
+                    .filter(|at| !begins_in_name(*at))
+                    .for_each(|at| add(at, old, new));
+            }
+            // A guard is dropped.
+            if let (Some(at), true) = (code.find("if "), code.trim_end().ends_with('{')) {
+                let end = code.rfind(" {").unwrap_or(code.len());
+                add(at + 3, &code[at + 3..end], "false");
+            }
+        }
+        match code {
+            _ if code.starts_with("fn ") => inside = true,
+            _ if code.starts_with('}') => inside = false,
+            _ => {}
+        }
+        start += line.len();
+    }
+    found
+}
+
+/// At most so many, from all over.
+fn spread(mutants: Vec<Mutant>, at_most: usize) -> Vec<Mutant> {
+    let count = mutants.len();
+    let chosen = |index: &usize| count <= at_most || index * at_most / count != (index + 1) * at_most / count;
+    mutants
+        .into_iter()
+        .enumerate()
+        .filter(|(index, _)| chosen(index))
+        .map(|(_, mutant)| mutant)
+        .collect()
+}
+
+/// The kernels' tests as programs.
+fn build(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut command = crate::steps::cargo(root);
+    command.args(["test", "--release", "--no-run"]);
+    for test in stems(&root.join("shaders/tests"), "rs") {
+        if test != ONLY_VALIDITY {
+            command.args(["--test", &test]);
+        }
+    }
+    let output = command.output().map_err(|error| format!("cargo: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("the tests cannot be built:\n{said}"));
+    }
+    // "Executable tests/flat.rs (/place/flat-0123456789abcdef)"
+    let programs = said
+        .lines()
+        .filter(|line| line.trim_start().starts_with("Executable"));
+    let programs: Vec<PathBuf> = programs
+        .filter_map(|line| Some(root.join(line.rsplit_once('(')?.1.strip_suffix(')')?)))
+        .collect();
+    if programs.is_empty() {
+        return Err("cargo names no test programs".to_owned());
+    }
+    Ok(programs)
+}
+
+fn passes(test: &Path, mutants: &Path) -> bool {
+    let mut command = Command::new(test);
+    command
+        .env(FOLDER_VARIABLE, mutants)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let Ok(mut child) = command.spawn() else {
+        return false;
+    };
+    let began = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return status.success(),
+            Ok(None) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return false;
+            }
+        }
+    }
+}
+
+/// Names of the files in a folder with this extension, sorted.
+fn stems(folder: &Path, extension: &str) -> Vec<String> {
+    let files = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let files = files.filter(|path| path.extension().is_some_and(|e| e == extension));
+    let mut stems: Vec<String> = files
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .collect();
+    stems.sort();
+    stems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "// a + b\nconst K = 4u;\nfn main() {\n    if i >= n {\n        return;\n    }\n    \
+                        x[i] = min(a.x, 14u) + 4u; // c + d\n}\n";
+
+    #[test]
+    fn each_mutant_differs_by_one_token_within_a_function() {
+        let found = mutants(TEXT);
+        let what: Vec<String> = found.iter().map(|m| format!("{} {}", m.line, m.what)).collect();
+        assert_eq!(
+            what,
+            [
+                "4 >= -> >",
+                "4 i >= n -> false",
+                "7 + -> -",
+                "7 min( -> max(",
+                "7 4u -> 3u",
+                "7 .x -> .y"
+            ]
+        );
+        assert_eq!(found[1].text, TEXT.replace("i >= n", "false"));
+        assert_eq!(found[2].text, TEXT.replace(") + 4u", ") - 4u"));
+    }
+
+    #[test]
+    fn those_chosen_come_from_all_over() {
+        let mutant = |line| Mutant {
+            line,
+            what: String::new(),
+            text: String::new(),
+        };
+        let lines = |count, at_most| -> Vec<usize> {
+            spread((0..count).map(mutant).collect(), at_most)
+                .iter()
+                .map(|m| m.line)
+                .collect()
+        };
+        assert_eq!(lines(3, 12), [0, 1, 2]);
+        assert_eq!(lines(100, 4), [24, 49, 74, 99]);
+    }
+}
