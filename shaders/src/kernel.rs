@@ -256,6 +256,8 @@ kernels! {
     ATTENTION_FORWARD_TILED = "attention_forward_tiled";
     /// Its slopes, tiles in workgroup memory.
     ATTENTION_BACKWARD_TILED = "attention_backward_tiled";
+    /// Rotary positions.
+    ROTARY = "rotary";
     /// Mean of the losses, from their partial sums.
     CROSS_ENTROPY_MEAN = "cross_entropy_mean";
     /// Dropout by a counter-based generator.

@@ -18,6 +18,7 @@ pub mod int8;
 pub mod momentum;
 pub mod norm;
 pub mod pack;
+pub mod rotary;
 pub mod sgd;
 pub mod softmax;
 pub mod squared_norm;

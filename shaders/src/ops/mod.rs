@@ -18,4 +18,5 @@ pub mod dropout;
 pub mod embedding;
 pub mod linear;
 pub mod norm;
+pub mod rotary;
 pub mod softmax;
