@@ -84,12 +84,14 @@ fn rows_of_workgroups_pack_one_place_after_the_other() {
             .map(|(len, seed)| numbers(*len, seed))
             .collect();
         let mut slices = vec![inputs[0].as_slice(); 7];
-        (slices[1], slices[2]) = (&inputs[1], &inputs[2]);
+        (slices[1], slices[6]) = (&inputs[1], &inputs[2]);
         let mut params = [u32::MAX; 31];
         // First workgroup, length, offset, padded length.
         params[..4].copy_from_slice(&[0, first as u32, 16, 16]);
         params[4..8].copy_from_slice(&[1, 4900, 48, 1232]);
-        params[8..12].copy_from_slice(&[6, 2048, 1280, 512]);
+        // Four places of nothing, so that the last slot is used too.
+        params[8..24].copy_from_slice(&[6, 0, 0, 0].repeat(4));
+        params[24..28].copy_from_slice(&[6, 2048, 1280, 512]);
         params[28..].copy_from_slice(&[2.0f32.to_bits(), 0, 3]);
         let found = run(&device, kernel, &slices, &[4 * 2000], params, [3, 3, 1]).remove(0);
         let mut expected = vec![SENTINEL; 8000];

@@ -8,7 +8,7 @@ use annulus_shaders::cpu::adamw::{AdamW, adamw};
 use annulus_shaders::cpu::momentum::{Momentum, momentum};
 use annulus_shaders::cpu::{sgd::sgd, squared_norm::squared_norm};
 use annulus_shaders::flat::{FlatLayout, FlatVector};
-use annulus_shaders::kernel::{SGD, SQUARED_NORM, SQUARED_NORM_TOTAL};
+use annulus_shaders::kernel::{ADAMW, MOMENTUM, SGD, SQUARED_NORM, SQUARED_NORM_TOTAL};
 use annulus_shaders::optim::{LocalOptimizer, Rule, Step, Totals, bias_corrected};
 use burn::tensor::Device;
 use common::{SENTINEL, assert_close, gpu, numbers, run, values};
@@ -253,18 +253,83 @@ fn a_gradient_that_is_not_finite_changes_nothing() {
 #[test]
 fn workgroups_in_rows_touch_each_element_once() {
     let Some(device) = gpu() else { return };
-    // 5 rows of 2 workgroups for 600 vec4 in a vector of 700, whose last workgroups have nothing to do.
+    // 5 rows of 2 workgroups for 600 vec4 in vectors of 700, and more workgroups than that.
     let (sums, decay) = (numbers(2800, 1), numbers(44, 2));
-    let head = [600, 2, 0, 0];
-    let params: Vec<u32> = head
-        .into_iter()
-        .chain([2.0f32, 0.5, 0.25].map(f32::to_bits))
-        .collect();
-    let params: [u32; 7] = params.try_into().unwrap();
-    let found = run(&device, &SGD, &[&sums, &decay, &sums], &[2800], params, [2, 6, 1]).remove(0);
-    let mut expected = vec![SENTINEL; 2800];
-    for (block, (p, sums)) in expected[..2400].chunks_mut(64).zip(sums.chunks(64)).enumerate() {
-        sgd(p, &sums[..p.len()], 0.5, 2.0, 0.25 * decay[block]);
+    // The norm of twice these is 1e-6, as is what keeps the divisor from 0: clipped to half of that.
+    let (totals, clip) = ([0.25e-12, 0.0], 1e-6);
+    let (scale, lr, weight_decay) = (1.0, 0.5, 0.25);
+    let words = |rest: &[f32]| -> Vec<u32> {
+        let rest = [clip, 2.0 * scale]
+            .into_iter()
+            .chain(rest.iter().copied())
+            .map(f32::to_bits);
+        [600, 2, 1].into_iter().chain(rest).collect()
+    };
+    let untouched = || vec![SENTINEL; 2800];
+    let blocks = || (0..600 / 16).map(|block| (64 * block..64 * block + 64, decay[block]));
+    let last = 600 / 16 * 64;
+    let check = |expected: &[Vec<f32>], found: &[Vec<f32>]| {
+        for (expected, found) in expected.iter().zip(found) {
+            assert_close("front", &expected[..last], &found[..last], 1e-6);
+            assert_eq!(found[2400..], expected[2400..]);
+        }
+    };
+    let inputs = [sums.as_slice(), &decay, &totals];
+
+    let params: [u32; 7] = words(&[lr, weight_decay]).try_into().unwrap();
+    let found = run(&device, &SGD, &inputs, &[2800], params, [2, 6, 1]);
+    let mut p = untouched();
+    for (range, decays) in blocks() {
+        sgd(
+            &mut p[range.clone()],
+            &sums[range],
+            lr,
+            scale,
+            weight_decay * decays,
+        );
     }
-    assert_close("sgd", &expected, &found, 1e-6);
+    check(&[p], &found);
+
+    let mut params: [u32; 9] = words(&[lr, weight_decay, 0.5, 0.0]).try_into().unwrap();
+    params[8] = 1;
+    let found = run(&device, &MOMENTUM, &inputs, &[2800; 2], params, [2, 6, 1]);
+    let (mut p, mut v) = (untouched(), untouched());
+    for (range, decays) in blocks() {
+        let rule = Momentum {
+            lr,
+            scale,
+            weight_decay: weight_decay * decays,
+            momentum: 0.5,
+            nesterov: true,
+        };
+        momentum(&rule, &mut p[range.clone()], &mut v[range.clone()], &sums[range]);
+    }
+    check(&[p, v], &found);
+
+    // Without memory of the squares, as the sentinel has no square root.
+    let params: [u32; 12] = words(&[lr, 1.5, 0.125, 0.5, 0.0, weight_decay, 0.0])
+        .try_into()
+        .unwrap();
+    let found = run(&device, &ADAMW, &inputs, &[2800; 3], params, [2, 6, 1]);
+    let (mut p, mut m, mut v) = (untouched(), untouched(), untouched());
+    for (range, decays) in blocks() {
+        let rule = AdamW {
+            scale,
+            size: lr,
+            second: 1.5,
+            eps: 0.125,
+            beta1: 0.5,
+            beta2: 0.0,
+            l2: weight_decay * decays,
+            decoupled: 0.0,
+        };
+        adamw(
+            &rule,
+            &mut p[range.clone()],
+            &mut m[range.clone()],
+            &mut v[range.clone()],
+            &sums[range],
+        );
+    }
+    check(&[p, m, v], &found);
 }
