@@ -3,7 +3,7 @@
 //!
 //! Nothing is compiled for a mutant and no file of the project is touched: the tests read the texts of
 //! kernels from a folder of mutants instead. What is no valid WGSL, or crashes, or hangs, counts as
-//! noticed.
+//! noticed. A kernel takes about a minute, most of it to find out which tests run it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
