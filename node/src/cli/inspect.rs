@@ -4,8 +4,10 @@ use super::error::Error;
 use super::output;
 use super::plot::{self, Curve};
 use crate::native::audit::audit;
-use crate::native::inspect::{Summary, inspect};
-use crate::native::run_dir::RunDir;
+use crate::native::evals;
+use crate::native::inspect::{Loss, inspect, losses};
+use crate::native::run_dir::{CheckpointError, RunDir};
+use annulus_core::Round;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -82,10 +84,10 @@ fn draw(dirs: &[PathBuf], file: &Path) -> Result<(), Error> {
     let mut tasks: Vec<String> = Vec::new();
     for path in dirs {
         let dir = RunDir::open(path).map_err(Error::of)?;
-        let summary = inspect(&dir).map_err(Error::of)?;
-        curves.push(curve(path, &summary));
-        if !tasks.contains(&summary.task) {
-            tasks.push(summary.task);
+        curves.push(curve(&dir).map_err(Error::of)?);
+        let task = &dir.manifest().task;
+        if !tasks.contains(task) {
+            tasks.push(task.clone());
         }
     }
     let picture = plot::svg(&tasks.join(", "), &curves).ok_or_else(|| {
@@ -103,26 +105,50 @@ fn draw(dirs: &[PathBuf], file: &Path) -> Result<(), Error> {
 }
 
 /// A run's losses over the samples that were counted.
-fn curve(path: &Path, summary: &Summary) -> Curve {
-    // The ledger may begin late: what was counted before is the rest of the whole.
-    let mut counted = summary.samples - summary.table.iter().map(|row| row.samples).sum::<u64>();
-    let (mut train, mut after) = (Vec::new(), Vec::new());
-    for row in &summary.table {
-        counted += row.samples;
-        after.push((row.round, counted));
-        train.extend(row.loss.map(|loss| (counted as f64, f64::from(loss))));
-    }
-    let place = |round| {
-        let found = after.binary_search_by_key(&round, |(of, _)| *of);
-        found.ok().map(|i| after[i].1 as f64)
-    };
-    let evals = summary.evals.iter();
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    Curve {
+fn curve(dir: &RunDir) -> Result<Curve, CheckpointError> {
+    let losses = losses(dir)?;
+    let point = |of: &Loss| Some((of.samples as f64, f64::from(of.loss?)));
+    let held_out = evals::read(dir.path())?;
+    let name = dir.path().file_name().unwrap_or(dir.path().as_os_str());
+    Ok(Curve {
         name: name.to_string_lossy().into_owned(),
-        train,
-        held_out: evals
-            .filter_map(|eval| Some((place(eval.round)?, f64::from(eval.loss))))
+        train: losses.iter().filter_map(point).collect(),
+        held_out: held_out
+            .iter()
+            .filter_map(|eval| Some((place(&losses, eval.round)?, f64::from(eval.loss))))
             .collect(),
+    })
+}
+
+/// Samples counted after a round; between rounds that the ledger has, on the line from one to the other.
+fn place(losses: &[Loss], round: Round) -> Option<f64> {
+    let at = losses.partition_point(|of| of.round < round);
+    let after = losses.get(at)?;
+    if after.round == round {
+        return Some(after.samples as f64);
+    }
+    let before = losses.get(at.checked_sub(1)?)?;
+    let share = (round - before.round) as f64 / (after.round - before.round) as f64;
+    Some(before.samples as f64 + share * (after.samples as f64 - before.samples as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_that_the_ledger_lacks_lies_between_its_neighbours() {
+        let of = |round, samples| Loss {
+            round,
+            samples,
+            loss: None,
+        };
+        let losses = [of(4, 40), of(5, 52), of(9, 100)];
+        let places = [3, 4, 5, 6, 9, 10].map(|round| place(&losses, round));
+        assert_eq!(
+            places,
+            [None, Some(40.0), Some(52.0), Some(64.0), Some(100.0), None]
+        );
+        assert_eq!(place(&[], 1), None);
     }
 }

@@ -24,15 +24,17 @@ const RIGHT: f64 = WIDTH - 24.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = HEIGHT - 48.0;
 
-/// Losses of single rounds are noise: a curve is the mean of so many stretches.
-const STRETCHES: usize = 200;
+/// Losses of single rounds are noise: a curve is the means over stretches, of which so many lie side by side.
+const STRETCHES: f64 = 150.0;
 
 /// Told apart also by those who see few colours (Okabe and Ito 2008).
 const COLOURS: [&str; 6] = ["#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#d55e00"];
 
 /// The picture: faint lines for training, strong ones with dots for held-out data. None if there is nothing to draw.
 pub fn svg(title: &str, curves: &[Curve]) -> Option<String> {
-    let curves: Vec<Curve> = curves.iter().map(smoothed).collect();
+    let all = curves.iter().flat_map(|c| c.train.iter().chain(&c.held_out));
+    let end = Range::of(all.map(|p| p.0))?.most;
+    let curves: Vec<Curve> = curves.iter().map(|c| smoothed(c, end / STRETCHES)).collect();
     let points = || curves.iter().flat_map(|c| c.train.iter().chain(&c.held_out));
     let (mut x, mut y) = (
         Range::of(points().map(|p| p.0))?,
@@ -119,7 +121,7 @@ pub fn svg(title: &str, curves: &[Curve]) -> Option<String> {
 }
 
 /// Means over stretches of the training's curve. What is not finite is left out.
-fn smoothed(curve: &Curve) -> Curve {
+fn smoothed(curve: &Curve, stretch: f64) -> Curve {
     let finite = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
         points
             .iter()
@@ -136,7 +138,7 @@ fn smoothed(curve: &Curve) -> Curve {
     Curve {
         name: curve.name.clone(),
         train: train
-            .chunks(train.len().div_ceil(STRETCHES).max(1))
+            .chunk_by(|a, b| (a.0 / stretch).floor() == (b.0 / stretch).floor())
             .map(mean)
             .collect(),
         held_out: finite(&curve.held_out),
@@ -228,14 +230,14 @@ mod tests {
         assert_eq!(picture.matches("<g stroke=").count(), 2);
         assert_eq!(picture.matches("<circle").count(), 200 + 4 + 2);
         assert!(picture.contains("held out 2.002 at the end"), "{picture}");
-        // A stretch is a mean of ten: 200 points of 2,000 rounds.
+        // 2,000 rounds are 150 stretches and their end; the first 35 lie in three.
         let drawn = |p: &str| p.split('"').next().unwrap().split(['M', 'L']).skip(1).count();
         let paths: Vec<usize> = picture
             .split("<path d=\"M")
             .skip(1)
             .map(|p| drawn(&format!("M{p}")))
             .collect();
-        assert!(paths.contains(&200) && paths.contains(&35), "{paths:?}");
+        assert!(paths.contains(&151) && paths.contains(&3), "{paths:?}");
         for pair in picture
             .split(['M', 'L'])
             .filter_map(|p| p.split('"').next()?.split_once(' '))

@@ -198,6 +198,38 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
     })
 }
 
+/// A round's mean loss, and the samples counted after it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Loss {
+    /// The round.
+    pub round: Round,
+    /// Samples of the run counted after it.
+    pub samples: u64,
+    /// Mean loss of its own samples; none without any.
+    pub loss: Option<f32>,
+}
+
+/// The losses of all rounds that the ledger has ever held, by round: also of those before this peer began anew. Where
+/// two lineages have a round, the later entry counts.
+pub fn losses(dir: &RunDir) -> Result<Vec<Loss>, CheckpointError> {
+    let mut reader = dir.entries()?;
+    let mut head: Option<Head> = None;
+    let mut rounds = BTreeMap::new();
+    while let Some(entry) = reader.next().transpose()? {
+        let next = advance(head, &entry, dir.manifest())?;
+        if let Entry::Round { record, .. } = &entry {
+            let loss = Loss {
+                round: record.round,
+                samples: next.samples,
+                loss: (record.weight() > 0).then(|| record.loss()),
+            };
+            rounds.insert(record.round, loss);
+        }
+        head = Some(next);
+    }
+    Ok(rounds.into_values().collect())
+}
+
 fn change(round: Round, peer: PeerId, how: How) -> Change {
     Change {
         round,
@@ -428,6 +460,11 @@ mod tests {
             .collect();
         assert_eq!(saved, [(0, true), (4, false), (5, true)]);
         assert_eq!(summary.warnings.len(), 1);
+
+        let losses = losses(writer.dir()).unwrap();
+        assert_eq!(losses.len(), 5);
+        assert_eq!((losses[0].round, losses[0].loss), (1, Some(2.0)));
+        assert_eq!(losses[4].samples, run.head.samples);
 
         let text = summary.to_string();
         for part in [
