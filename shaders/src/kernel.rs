@@ -17,6 +17,8 @@ pub struct Kernel {
     /// The text that was compiled in.
     pub source: &'static str,
     text: OnceLock<Cow<'static, str>>,
+    /// Whether its loops are kept as loops.
+    pub rolled: bool,
     interface: OnceLock<Interface>,
 }
 
@@ -62,6 +64,19 @@ impl Kernel {
         Self {
             name,
             source,
+            rolled: false,
+            text: OnceLock::new(),
+            interface: OnceLock::new(),
+        }
+    }
+
+    /// The same with a counter in each loop, which keeps compilers from unrolling: for a kernel whose
+    /// loops they would make so long that compiling takes seconds.
+    pub const fn rolled(name: &'static str, source: &'static str) -> Self {
+        Self {
+            name,
+            source,
+            rolled: true,
             text: OnceLock::new(),
             interface: OnceLock::new(),
         }
@@ -188,14 +203,20 @@ const fn utf8(text: &[u8]) -> &str {
 }
 
 macro_rules! kernels {
+    (@one $name:literal) => {
+        Kernel::new($name, include_str!(concat!("../wgsl/", $name, ".wgsl")))
+    };
+    (@one $name:literal rolled) => {
+        Kernel::rolled($name, include_str!(concat!("../wgsl/", $name, ".wgsl")))
+    };
     (
-        $($(#[$about:meta])* $constant:ident = $name:literal;)*
+        $($(#[$about:meta])* $constant:ident = $name:literal $(, $how:ident)?;)*
         @widths $($(#[$wide_about:meta])* $wide:ident = $wide_name:literal;)*
     ) => {
         $(
             $(#[$about])*
             pub static $constant: Kernel =
-                Kernel::new($name, include_str!(concat!("../wgsl/", $name, ".wgsl")));
+                kernels!(@one $name $($how)?);
         )*
         $(
             $(#[$wide_about])*
@@ -247,9 +268,9 @@ kernels! {
     /// The way back.
     INT8_DECODE = "int8_decode";
     /// Attention, without barriers.
-    ATTENTION_FORWARD = "attention_forward";
+    ATTENTION_FORWARD = "attention_forward", rolled;
     /// Its slopes, without barriers.
-    ATTENTION_BACKWARD = "attention_backward";
+    ATTENTION_BACKWARD = "attention_backward", rolled;
     /// Matrix product of any shape and strides, tiles in workgroup memory.
     GEMM_TILED = "gemm_tiled";
     /// Attention, tiles in workgroup memory.

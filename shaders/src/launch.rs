@@ -184,12 +184,22 @@ fn dim(interface: &Interface) -> Dim3 {
 /// A kernel's text for Burn's runtime.
 struct Text(&'static Kernel);
 
+impl Text {
+    /// No loop of ours is endless, so none needs the counter that the checked mode adds to end it: with
+    /// one, compilers unroll nothing, and matrix products take twice as long.
+    fn mode(&self) -> ExecutionMode {
+        if self.0.rolled {
+            ExecutionMode::Checked
+        } else {
+            ExecutionMode::Unchecked
+        }
+    }
+}
+
 impl CubeKernel for Text {
     fn define(&self) -> KernelDefinition {
-        // No loop of ours is endless, so none needs a counter that ends it: with one, compilers unroll
-        // nothing. A test on a device would not come back otherwise.
-        let mode = ExecutionMode::Unchecked;
-        let settings = KernelSettings::new(dim(self.0.interface()), mode, AddressType::U32);
+        let size = dim(self.0.interface());
+        let settings = KernelSettings::new(size, self.mode(), AddressType::U32);
         KernelDefinition {
             body: Scope::root(settings.clone()),
             settings,
@@ -210,7 +220,7 @@ impl KernelMetadata for Text {
     fn id(&self) -> KernelId {
         KernelId::new::<Self>()
             .info(self.0.name)
-            .mode(ExecutionMode::Unchecked)
+            .mode(self.mode())
             .cube_dim(dim(self.0.interface()))
     }
 

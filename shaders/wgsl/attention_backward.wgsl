@@ -90,7 +90,7 @@ fn queries(head: Head, row: u32, chunk: u32) {
     let q_rows = head.q + 3u * inner * near;
     let o_rows = head.out + inner * near;
     let first = 8u * chunk;
-    let count = columns_from(first);
+    let count = min(8u, params.width - first);
     let limit = select(last, near, params.causal != 0u);
     let q = block_of_qkv(q_rows + first, count);
     let d_o = block_of_d_out(o_rows + first, count);
@@ -135,7 +135,7 @@ fn keys(head: Head, key: u32, chunk: u32) {
     let k_rows = head.k + 3u * inner * min(keys, last);
     let v_rows = k_rows + inner;
     let first = 8u * chunk;
-    let count = columns_from(first);
+    let count = min(8u, params.width - first);
     let k = block_of_qkv(k_rows + first, count);
     let v = block_of_qkv(v_rows + first, count);
     var d_k = Block();
@@ -303,13 +303,4 @@ fn plus(sum: Block, x: Block, w: mat4x4<f32>) -> Block {
 // The product of each row of x with the same row of y.
 fn row_sums(x: mat4x4<f32>, y: mat4x4<f32>) -> vec4<f32> {
     return vec4(dot(x[0], y[0]), dot(x[1], y[1]), dot(x[2], y[2]), dot(x[3], y[3]));
-}
-
-// Columns of a chunk, in vec4. Not simply min(8u, ..): compilers would unroll the loops over them eight
-// times, and take three times as long.
-fn columns_from(first: u32) -> u32 {
-    if params.chunks > 1u {
-        return min(8u, params.width - first);
-    }
-    return params.width;
 }

@@ -67,7 +67,7 @@ fn main(
     let q_rows = q_at + 3u * inner * min(rows, last);
     // The columns of this chunk: the first one, and how many there are.
     let first = 8u * chunk;
-    let count = columns_from(first);
+    let count = min(8u, params.width - first);
     // The last key that each row sees.
     let limit = select(last, min(rows, last), params.causal != 0u);
     let q = block_of(q_rows + first, count);
@@ -189,13 +189,4 @@ fn times(x: Block, y: Block) -> mat4x4<f32> {
 
 fn faded(m: mat4x4<f32>, fade: vec4<f32>) -> mat4x4<f32> {
     return mat4x4<f32>(m[0] * fade.x, m[1] * fade.y, m[2] * fade.z, m[3] * fade.w);
-}
-
-// Columns of a chunk, in vec4. Not simply min(8u, ..): compilers would unroll the loops over them eight
-// times, and take three times as long.
-fn columns_from(first: u32) -> u32 {
-    if params.chunks > 1u {
-        return min(8u, params.width - first);
-    }
-    return params.width;
 }
