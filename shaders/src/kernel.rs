@@ -17,8 +17,6 @@ pub struct Kernel {
     /// The text that was compiled in.
     pub source: &'static str,
     text: OnceLock<Cow<'static, str>>,
-    /// Whether its loops are kept as loops.
-    pub rolled: bool,
     interface: OnceLock<Interface>,
 }
 
@@ -64,19 +62,6 @@ impl Kernel {
         Self {
             name,
             source,
-            rolled: false,
-            text: OnceLock::new(),
-            interface: OnceLock::new(),
-        }
-    }
-
-    /// The same with a counter in each loop, which keeps compilers from unrolling: for a kernel whose
-    /// loops they would make so long that compiling takes seconds.
-    pub const fn rolled(name: &'static str, source: &'static str) -> Self {
-        Self {
-            name,
-            source,
-            rolled: true,
             text: OnceLock::new(),
             interface: OnceLock::new(),
         }
@@ -203,20 +188,14 @@ const fn utf8(text: &[u8]) -> &str {
 }
 
 macro_rules! kernels {
-    (@one $name:literal) => {
-        Kernel::new($name, include_str!(concat!("../wgsl/", $name, ".wgsl")))
-    };
-    (@one $name:literal rolled) => {
-        Kernel::rolled($name, include_str!(concat!("../wgsl/", $name, ".wgsl")))
-    };
     (
-        $($(#[$about:meta])* $constant:ident = $name:literal $(, $how:ident)?;)*
+        $($(#[$about:meta])* $constant:ident = $name:literal;)*
         @widths $($(#[$wide_about:meta])* $wide:ident = $wide_name:literal;)*
     ) => {
         $(
             $(#[$about])*
             pub static $constant: Kernel =
-                kernels!(@one $name $($how)?);
+                Kernel::new($name, include_str!(concat!("../wgsl/", $name, ".wgsl")));
         )*
         $(
             $(#[$wide_about])*
@@ -268,9 +247,9 @@ kernels! {
     /// The way back.
     INT8_DECODE = "int8_decode";
     /// Attention, without barriers.
-    ATTENTION_FORWARD = "attention_forward", rolled;
+    ATTENTION_FORWARD = "attention_forward";
     /// Its slopes, without barriers.
-    ATTENTION_BACKWARD = "attention_backward", rolled;
+    ATTENTION_BACKWARD = "attention_backward";
     /// Matrix product of any shape and strides, tiles in workgroup memory.
     GEMM_TILED = "gemm_tiled";
     /// Attention, tiles in workgroup memory.
@@ -332,7 +311,7 @@ pub fn reflect(name: &str, source: &str) -> Result<Interface, KernelError> {
         return Err(fail(format!("its entry point is {:?}, not \"main\"", entry.name)));
     }
     let layouts = module.to_ctx();
-    let size = |ty| u32::from(module.types[ty].inner.size(layouts));
+    let size = |ty| module.types[ty].inner.size(layouts);
     let mut bindings = Vec::new();
     let mut workgroup_bytes = 0;
     for (_, variable) in module.global_variables.iter() {

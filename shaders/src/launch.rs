@@ -184,22 +184,14 @@ fn dim(interface: &Interface) -> Dim3 {
 /// A kernel's text for Burn's runtime.
 struct Text(&'static Kernel);
 
-impl Text {
-    /// No loop of ours is endless, so none needs the counter that the checked mode adds to end it: with
-    /// one, compilers unroll nothing, and matrix products take twice as long.
-    fn mode(&self) -> ExecutionMode {
-        if self.0.rolled {
-            ExecutionMode::Checked
-        } else {
-            ExecutionMode::Unchecked
-        }
-    }
-}
+/// No loop of ours is endless, so none needs the counter that the checked mode adds to end it: with
+/// one, compilers unroll nothing, and matrix products take twice as long.
+const MODE: ExecutionMode = ExecutionMode::Unchecked;
 
 impl CubeKernel for Text {
     fn define(&self) -> KernelDefinition {
         let size = dim(self.0.interface());
-        let settings = KernelSettings::new(size, self.mode(), AddressType::U32);
+        let settings = KernelSettings::new(size, MODE, AddressType::U32);
         KernelDefinition {
             body: Scope::root(settings.clone()),
             settings,
@@ -220,7 +212,7 @@ impl KernelMetadata for Text {
     fn id(&self) -> KernelId {
         KernelId::new::<Self>()
             .info(self.0.name)
-            .mode(self.mode())
+            .mode(MODE)
             .cube_dim(dim(self.0.interface()))
     }
 

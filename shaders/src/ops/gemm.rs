@@ -211,7 +211,14 @@ impl Epilogue<'_> {
             Activation::Gelu => gelu,
             Activation::Silu => panic!("no product has an epilogue with SiLU"),
         };
-        assert!(!(self.keep && self.sums) && !(self.add.is_some() && self.slope.is_some()));
+        assert!(
+            !(self.keep && self.sums),
+            "there is one place for what else is wanted"
+        );
+        assert!(
+            self.add.is_none() || self.slope.is_none(),
+            "there is one place for a summand or an input"
+        );
         when(self.bias.is_some(), BIAS)
             | when(self.add.is_some(), EXTRA)
             | when(self.keep, SIDE)
