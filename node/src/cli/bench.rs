@@ -263,14 +263,14 @@ fn run_step(args: &Step, node: &dyn Node) -> Result<(), Error> {
     let task = tasks.iter().find(|task| task.name == args.task);
     let mut config = task
         .map(|task| task.config.clone())
-        .ok_or_else(|| Error::usage(&format!("this program has no task {}", args.task)))?;
+        .ok_or_else(|| Error::usage(format!("this program has no task {}", args.task)))?;
     let batch = args.batch.unwrap_or(if args.task == "gpt" { 12 } else { 64 }) as usize;
     let (tokens, mut stock) = if args.task == "gpt" {
         config.insert("preset".to_owned(), args.preset.clone().into());
         let settings: GptConfig = serde_json::from_value(config.clone().into())
-            .map_err(|error| Error::usage(&format!("--preset {}: {error}", args.preset)))?;
+            .map_err(|error| Error::usage(format!("--preset {}: {error}", args.preset)))?;
         // Bytes.
-        let shape = settings.shape(256).map_err(|problem| Error::usage(&problem))?;
+        let shape = settings.shape(256).map_err(|problem| Error::usage(problem))?;
         let sizes = [
             shape.vocabulary,
             shape.context,
@@ -310,7 +310,7 @@ fn run_step(args: &Step, node: &dyn Node) -> Result<(), Error> {
     let mut contestants = vec![ours];
     for program in programs {
         let program = program.canonicalize().map_err(|error| {
-            Error::usage(&format!(
+            Error::usage(format!(
                 "--stock {}: {error}; build it as `annulus bench step --help` says",
                 program.display()
             ))
