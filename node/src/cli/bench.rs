@@ -270,7 +270,7 @@ fn run_step(args: &Step, node: &dyn Node) -> Result<(), Error> {
         let settings: GptConfig = serde_json::from_value(config.clone().into())
             .map_err(|error| Error::usage(format!("--preset {}: {error}", args.preset)))?;
         // Bytes.
-        let shape = settings.shape(256).map_err(|problem| Error::usage(problem))?;
+        let shape = settings.shape(256).map_err(Error::usage)?;
         let sizes = [
             shape.vocabulary,
             shape.context,
