@@ -12,7 +12,7 @@ use annulus_shaders::optim::bias_corrected;
 fn numbers(count: u32, below: u32) -> Vec<f32> {
     let pattern = |i: u32| {
         let mixed = i.wrapping_mul(0x9e37_79b9) ^ (i >> 3).wrapping_mul(0x85eb_ca6b);
-        f32::from_bits((mixed & 0x7fff_ffff) % below | (mixed & 0x8000_0000))
+        f32::from_bits(((mixed & 0x7fff_ffff) % below) | (mixed & 0x8000_0000))
     };
     (0..count).map(pattern).collect()
 }
