@@ -42,8 +42,8 @@ fn bit_patterns(count: u32, below: u32) -> Vec<f32> {
     let pattern = |i: u32| {
         let mixed = i.wrapping_mul(0x9e37_79b9) ^ (i >> 3).wrapping_mul(0x85eb_ca6b);
         // Few bits below the last of a half, so that there are ties.
-        let mask = if i % 3 == 0 { !0xfff } else { !0 };
-        f32::from_bits((mixed & 0x7fff_ffff & mask) % below | (mixed & 0x8000_0000))
+        let mask = if i.is_multiple_of(3) { !0xfff } else { !0 };
+        f32::from_bits(((mixed & 0x7fff_ffff & mask) % below) | (mixed & 0x8000_0000))
     };
     (0..count).map(pattern).collect()
 }
