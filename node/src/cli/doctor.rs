@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use super::human;
-use super::node::{Adapter, Node};
+use super::node::{Adapter, Failure, Node};
 use super::output::{self, unix_ms};
 use super::terminal::{Color, Style};
 use crate::events::rfc3339;
@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Look at this machine: adapters, processor, memory, ports, clock.
+/// Look at this machine: adapters and whether they take the kernels, processor, memory, ports, clock.
 ///
 /// Ends with exit code 0 if the machine can take part in a run; a missing graphics adapter does not prevent that.
 #[derive(Debug, clap::Args)]
@@ -65,8 +65,12 @@ struct Report {
 /// Does it.
 pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
     let adapters = node.adapters();
-    let findings = vec![
-        graphics(&adapters),
+    let mut findings = vec![graphics(&adapters)];
+    if !adapters.is_empty() {
+        eprintln!("compiling the kernels, which can take half a minute the first time");
+        findings.extend(kernels(node.compile_kernels()));
+    }
+    findings.extend([
         processor(),
         memory(),
         clock(unix_ms()),
@@ -75,7 +79,7 @@ pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
         port(args.port),
         address().softened(),
         folder(),
-    ];
+    ]);
     let bad = findings.iter().filter(|f| f.verdict == Verdict::Bad).count();
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
@@ -166,6 +170,21 @@ fn graphics(adapters: &[Adapter]) -> Finding {
             .to_owned(),
     };
     Finding::new(name, Verdict::Poor, text)
+}
+
+fn kernels(compiled: Result<Option<usize>, Failure>) -> Option<Finding> {
+    let name = "kernels";
+    match compiled {
+        Ok(None) => None,
+        Ok(Some(count)) => {
+            let text = format!("the adapter takes all {count}");
+            Some(Finding::new(name, Verdict::Good, text))
+        }
+        Err(error) => {
+            let text = format!("{error}: update the graphics driver, or train with --device cpu");
+            Some(Finding::new(name, Verdict::Poor, text))
+        }
+    }
 }
 
 fn processor() -> Finding {
@@ -428,6 +447,15 @@ mod tests {
         let nowhere = loopback("nowhere", Ipv4Addr::new(192, 0, 2, 1).into());
         assert_eq!(nowhere.verdict, Verdict::Bad);
         assert_eq!(nowhere.softened().verdict, Verdict::Poor);
+    }
+
+    #[test]
+    fn a_kernel_that_the_adapter_refuses_is_named() {
+        assert!(kernels(Ok(None)).is_none());
+        assert_eq!(kernels(Ok(Some(3))).unwrap().verdict, Verdict::Good);
+        let refused = kernels(Err("kernel gemm_nn: the device refuses it".into())).unwrap();
+        assert_eq!(refused.verdict, Verdict::Poor);
+        assert!(refused.text.contains("gemm_nn") && refused.text.contains("--device cpu"));
     }
 
     #[test]

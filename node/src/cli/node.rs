@@ -23,6 +23,9 @@ pub trait Node {
     /// The adapters that this machine has.
     fn adapters(&self) -> Vec<Adapter>;
 
+    /// Compiles every training kernel on the best adapter: how many there are; nothing without an adapter.
+    fn compile_kernels(&self) -> Result<Option<usize>, Failure>;
+
     /// What a run would need, without starting it.
     fn plan(&self, options: &TrainOptions) -> Result<Plan, Failure>;
 

@@ -42,6 +42,10 @@ impl Node for Parsing {
         Err("only parses".into())
     }
 
+    fn compile_kernels(&self) -> Result<Option<usize>, Failure> {
+        Ok(None)
+    }
+
     fn sample(&self, _: &sample::Args, _: &mut dyn FnMut(&str)) -> Result<(), Failure> {
         Err("only parses".into())
     }

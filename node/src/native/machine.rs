@@ -7,11 +7,12 @@ use super::participant;
 use super::sample::write;
 use crate::cli::node::{Adapter, Failure, Node, Plan, Sink, TaskInfo};
 use crate::cli::{bench, eval, replay, sample};
-use crate::device;
+use crate::device::{self, DeviceChoice, DeviceError};
 use crate::native::recompute::{Progress, Report};
 use crate::options::{JoinOptions, TrainOptions};
 use crate::recipe::Recipe;
 use crate::task::Eval;
+use annulus_shaders::{KERNELS, check};
 
 /// This machine, and the tasks that the program knows.
 pub struct Machine {
@@ -64,6 +65,17 @@ impl Node for Machine {
                 backend: adapter.api,
             })
             .collect()
+    }
+
+    fn compile_kernels(&self) -> Result<Option<usize>, Failure> {
+        match device::open(DeviceChoice::Gpu) {
+            Err(DeviceError::NoAdapter) => Ok(None),
+            Err(error) => Err(error.into()),
+            Ok(gpu) => {
+                check::compile_all(&gpu.device)?;
+                Ok(Some(KERNELS.len()))
+            }
+        }
     }
 
     fn plan(&self, options: &TrainOptions) -> Result<Plan, Failure> {
