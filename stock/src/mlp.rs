@@ -28,10 +28,15 @@ impl Mlp {
         }
     }
 
+    /// Images `[n, 784]` to logits `[n, 10]`.
+    pub fn forward(&self, images: Tensor<2>) -> Tensor<2> {
+        self.output.forward(relu(self.hidden.forward(images)))
+    }
+
     /// Mean cross-entropy over images `[n, 784]` with their labels `[n]`.
     pub fn loss(&self, images: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
         let device = images.device();
-        let logits = self.output.forward(relu(self.hidden.forward(images)));
+        let logits = self.forward(images);
         CrossEntropyLossConfig::new()
             .init(&device)
             .forward(logits, labels)

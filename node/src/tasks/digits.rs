@@ -129,8 +129,7 @@ impl Task for Digits {
     }
 
     fn loss(&self, model: &Classifier, samples: &[u64], device: &Device) -> Tensor<1> {
-        let indices = samples.iter().map(|sample| *sample as usize);
-        let (images, labels) = batch(&self.data.train, indices, device);
+        let (images, labels) = self.training(samples, device);
         CrossEntropy::new().forward(model.forward(images), labels)
     }
 
@@ -152,6 +151,19 @@ impl Task for Digits {
             loss: loss / count,
             accuracy: Some(right / count),
         })
+    }
+}
+
+impl Digits {
+    /// Training images `[n, 784]` with values from 0 to 1, and their labels `[n]`.
+    pub fn training(&self, samples: &[u64], device: &Device) -> (Tensor<2>, Tensor<1, Int>) {
+        let indices = samples.iter().map(|sample| *sample as usize);
+        batch(&self.data.train, indices, device)
+    }
+
+    /// All images that are held out, and their labels, as [`training`](Self::training).
+    pub fn held_out(&self, device: &Device) -> (Tensor<2>, Tensor<1, Int>) {
+        batch(&self.data.test, 0..self.data.test.len(), device)
     }
 }
 
