@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::human;
 use super::node::Node;
-use crate::native::bench::{allreduce, join, memory, peer, step};
+use crate::native::bench::{allreduce, join, kernels, memory, peer, step};
 use crate::tasks::gpt::GptConfig;
 use annulus_core::Manifest;
 use annulus_core::codec::Codec;
@@ -35,6 +35,7 @@ Examples:
   annulus bench join
   annulus bench memory --json
   annulus bench step --task gpt --preset nano --device gpu
+  annulus bench kernels --device gpu
 ";
 
 /// What can be measured.
@@ -55,6 +56,8 @@ pub enum What {
     /// and tuning it is built apart: `cargo build --release -p annulus-stock --features tuned --target-dir
     /// target/tuned`, then --stock target/tuned/release/annulus-stock.
     Step(Step),
+    /// How long each operation takes forward and backward, beside Burn's own, and how near to the device's best.
+    Kernels(Kernels),
     /// Steps of a task, one for each line of standard input, as `bench step` starts it.
     #[command(hide = true)]
     Steps(Steps),
@@ -178,6 +181,20 @@ pub struct Step {
     pub json: bool,
 }
 
+/// Arguments of `annulus bench kernels`.
+#[derive(Debug, clap::Args)]
+pub struct Kernels {
+    /// Where to compute: gpu, gpu:N or cpu.
+    #[arg(long, default_value = "gpu")]
+    pub device: String,
+    /// Measurements of each, of which the median counts.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub repeats: u64,
+    /// Write one JSON object as the last line.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `annulus bench steps`.
 #[derive(Debug, clap::Args)]
 pub struct Steps {
@@ -218,6 +235,10 @@ pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
             print(&report.map_err(Error::of)?, memory_table, args.json)
         }
         What::Step(args) => run_step(&args, node),
+        What::Kernels(args) => {
+            let report = kernels::measure(&args.device, args.repeats as usize, |doing| eprintln!("{doing}"));
+            print(&report.map_err(Error::of)?, kernels_table, args.json)
+        }
         What::Steps(args) => Ok(node.steps(&args)?),
         What::Peer => run_peer(),
     }
@@ -334,6 +355,33 @@ fn run_step(args: &Step, node: &dyn Node) -> Result<(), Error> {
     };
     let report = step::measure(&options, |doing| eprintln!("{doing}"));
     print(&report.map_err(Error::of)?, step_table, args.json)
+}
+
+fn kernels_table(report: &kernels::Report) -> String {
+    let mut table = Table(format!("operations on {}, forward and backward\n", report.device));
+    table.row("best copy", rate(report.bytes_per_second));
+    table.row(
+        "best product",
+        format!("{:.1} GFLOP/s", report.operations_per_second / 1e9),
+    );
+    let header = format!(
+        "{:>9} {:>9} {:>9} {:>7} {:>6}",
+        "forward", "both", "Burn's", "faster", "share"
+    );
+    table.row("", header);
+    for row in &report.rows {
+        let numbers = format!(
+            "{:>6.2} ms {:>6.2} ms {:>6.2} ms {:>5.1} x {:>4.0} %",
+            row.forward_seconds * 1e3,
+            row.seconds * 1e3,
+            row.stock_seconds * 1e3,
+            row.stock_seconds / row.seconds,
+            100.0 * row.share,
+        );
+        table.row(&row.name, numbers);
+    }
+    table.load(report.load);
+    table.0
 }
 
 fn step_table(report: &step::Report) -> String {

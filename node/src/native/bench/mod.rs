@@ -2,10 +2,11 @@
 //! training ones. Each is a process of its own with a protocol, a driver and links like any participant's; only
 //! its contributions are made up and its optimizer has a learning rate of 0.
 //!
-//! Only `step`, which measures training itself, knows tasks and devices.
+//! Only `step` and `kernels`, which measure training itself, know tasks and devices.
 
 pub mod allreduce;
 pub mod join;
+pub mod kernels;
 pub mod memory;
 pub mod peer;
 pub mod process;
@@ -43,6 +44,8 @@ pub enum Error {
         /// What happened.
         why: String,
     },
+    /// There is no such device.
+    Device(String),
     /// A program that takes steps ended too early, or answered what it should not.
     Contestant(String),
     /// The run went another way than a healthy one does, so that its times say nothing.
@@ -66,6 +69,7 @@ impl fmt::Display for Error {
             Self::Dial(error) => write!(f, "{error}"),
             Self::Process(error) => write!(f, "a peer's process could not be run: {error}"),
             Self::Peer { number, why } => write!(f, "peer {number} of the benchmark failed: {why}"),
+            Self::Device(why) => f.write_str(why),
             Self::Contestant(name) => write!(
                 f,
                 "{name} does not take its steps: what it says on standard error tells why"
