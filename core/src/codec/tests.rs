@@ -248,8 +248,12 @@ proptest! {
             let bound = (x.abs() * relative).max(largest * 2f64.powi(-39));
             prop_assert!((x - got).abs() <= bound, "{x:e} became {got:e}, largest {largest:e}");
         }
-        // What was decoded is representable: it travels on without another loss.
-        prop_assert_eq!(roundtrip(&got).map_bits(), got.map_bits());
+        // What was decoded is representable: it would travel on without another loss. Unless the largest was rounded
+        // up to a power of two: then the shared exponent would be one more, and the tiniest would lose a bit.
+        let binade = |values: &[f32]| values.iter().map(|x| x.abs().to_bits() >> 23).max();
+        if binade(&got) == binade(&values) {
+            prop_assert_eq!(roundtrip(&got).map_bits(), got.map_bits());
+        }
     }
 
     #[test]
