@@ -69,7 +69,7 @@ pub struct Steps {
     pub seconds: f64,
     /// The fastest.
     pub fastest_seconds: f64,
-    /// Median time that all its threads spent on processors, which other load does not stretch; Linux only.
+    /// Mean time that all its threads spent on processors, which other load does not stretch; Linux only.
     pub cpu_seconds: Option<f64>,
     /// Samples times tokens, over the median.
     pub per_second: f64,
@@ -161,7 +161,7 @@ pub fn measure(options: &Options, mut tell: impl FnMut(&str)) -> Result<Report, 
             first_seconds: running.first_seconds,
             seconds: middle,
             fastest_seconds: seconds.iter().copied().fold(f64::INFINITY, f64::min),
-            cpu_seconds: cpu.map(|cpu| median(&cpu)),
+            cpu_seconds: cpu.map(|cpu| cpu.iter().sum::<f64>() / cpu.len() as f64),
             per_second: (options.batch * options.tokens) as f64 / middle,
             launches: running.launches(contestant)?,
             peak_bytes: running.peak_bytes(),
