@@ -125,22 +125,30 @@ impl CausalSelfAttention {
 
     /// `[windows, length, width]` to the same.
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        let [windows, length, width] = x.dims();
-        let size = width / self.heads;
-        let device = x.device();
-        let mut parts = self.qkv.forward(x).chunk(3, 2).into_iter().map(|part| {
-            let split = part.reshape([windows, length, self.heads, size]);
-            split.swap_dims(1, 2)
-        });
-        let mut part = || parts.next().expect("it was cut in three");
-        let (queries, keys, values) = (part(), part(), part());
-        // Scaled before the product, where there are fewer numbers.
-        let scores = (queries * (size as f64).powf(-0.5)).matmul(keys.transpose());
-        let later = Tensor::<2, Bool>::tril_mask([length, length], 0, &device);
-        let weights = softmax(scores.mask_fill(later.unsqueeze(), f32::NEG_INFINITY), 3);
-        let taken = weights.matmul(values).swap_dims(1, 2);
-        self.output.forward(taken.reshape([windows, length, width]))
+        self.output
+            .forward(causal_attention(self.qkv.forward(x), self.heads))
     }
+}
+
+/// Attention by products, a mask and a softmax: queries, keys and values side by side, `[windows, length, 3 width]`, to
+/// `[windows, length, width]`.
+pub fn causal_attention(qkv: Tensor<3>, heads: usize) -> Tensor<3> {
+    let [windows, length, columns] = qkv.dims();
+    let width = columns / 3;
+    let size = width / heads;
+    let device = qkv.device();
+    let mut parts = qkv.chunk(3, 2).into_iter().map(|part| {
+        let split = part.reshape([windows, length, heads, size]);
+        split.swap_dims(1, 2)
+    });
+    let mut part = || parts.next().expect("it was cut in three");
+    let (queries, keys, values) = (part(), part(), part());
+    // Scaled before the product, where there are fewer numbers.
+    let scores = (queries * (size as f64).powf(-0.5)).matmul(keys.transpose());
+    let later = Tensor::<2, Bool>::tril_mask([length, length], 0, &device);
+    let weights = softmax(scores.mask_fill(later.unsqueeze(), f32::NEG_INFINITY), 3);
+    let taken = weights.matmul(values).swap_dims(1, 2);
+    taken.reshape([windows, length, width])
 }
 
 /// A perceptron with one hidden layer, four times as wide.

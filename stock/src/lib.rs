@@ -8,7 +8,7 @@ mod gpt;
 mod mlp;
 
 pub use device::open_gpu;
-pub use gpt::{Gpt, GptShape, GptTraining};
+pub use gpt::{Gpt, GptShape, GptTraining, causal_attention};
 pub use mlp::{Mlp, MlpTraining};
 
 /// Something that can be trained step by step, on a batch of its own making.

@@ -135,16 +135,6 @@ pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<C
         .add
         .or(epilogue.slope.map(|(_, input)| input))
         .unwrap_or(a.tensor);
-    let vector = |row: usize, column: usize, batch_flags: u32| VectorParams {
-        m: m as u32,
-        n: n as u32,
-        k: k as u32,
-        a_row: (row / 4) as u32,
-        b_row: (column / 4) as u32,
-        a_batch: 0,
-        b_batch: 0,
-        flags: batch_flags,
-    };
     let tiles = |height: usize, width: usize| [n.div_ceil(width) as u32, m.div_ceil(height) as u32, 1];
     let fits = |x: usize, y: usize| x.is_multiple_of(4) && y.is_multiple_of(4);
     let emulated = is_emulated(a.tensor);
@@ -156,9 +146,18 @@ pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<C
         (true, false) if fits(m, n) && allowed(SUMS) => Some(&GEMM_TN),
         _ => None,
     };
-    let params = vector(a.columns, b.columns, flags);
     match choice {
         Some(kernel) => {
+            let params = VectorParams {
+                m: m as u32,
+                n: n as u32,
+                k: k as u32,
+                a_row: (a.columns / 4) as u32,
+                b_row: (b.columns / 4) as u32,
+                a_batch: 0,
+                b_batch: 0,
+                flags,
+            };
             let inputs: &[&CubeTensor] = match kernel.interface().inputs {
                 4 => &[a.tensor, b.tensor, bias, extra],
                 3 => &[a.tensor, b.tensor, extra],

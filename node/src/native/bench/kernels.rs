@@ -4,7 +4,7 @@
 //! In one process, without Burn's fusion and tuning, alternating.
 
 use super::{Error, median};
-use crate::device::{self, DeviceError};
+use crate::device::{self, DeviceChoice};
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::ops::activation::activation;
 use annulus_shaders::ops::attention::attention;
@@ -13,10 +13,11 @@ use annulus_shaders::ops::embedding::embedding;
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
 use annulus_shaders::ops::norm::layer_norm;
 use annulus_shaders::ops::softmax::softmax;
+use annulus_stock::causal_attention;
 use burn::nn::LayerNormConfig;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::activation as stock;
-use burn::tensor::{Bool, Device, Distribution, Int, Tensor};
+use burn::tensor::{Device, Distribution, Int, Tensor};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -83,8 +84,10 @@ struct Case {
 /// If there is no such device.
 pub fn measure(choice: &str, repeats: usize, mut tell: impl FnMut(&str)) -> Result<Report, Error> {
     let load = super::process::load();
-    let device = |choice: &str| device::open(choice.parse()?);
-    let open = device(choice).map_err(|error: DeviceError| Error::Device(error.to_string()))?;
+    let open = choice
+        .parse()
+        .and_then(|choice: DeviceChoice| device::open(choice));
+    let open = open.map_err(|error| Error::Device(error.to_string()))?;
     let plain = open.device.clone();
     let device = plain.clone().autodiff();
     tell("the device's best");
@@ -262,7 +265,7 @@ fn cases(device: &Device) -> Vec<Case> {
         let packed = packed.clone();
         move || attention(packed(), HEADS, true).sum()
     };
-    let stock_attention = move || stock_attention(packed()).sum();
+    let stock_attention = move || causal_attention(packed(), HEADS).sum();
     // Half of the scores, for the mask: two products forward, five backward.
     let operations = 7.0 * (WINDOWS * HEADS) as f64 * product(TOKENS, TOKENS, WIDTH / HEADS) / 2.0;
     add(
@@ -358,20 +361,4 @@ fn cases(device: &Device) -> Vec<Case> {
         Box::new(stock_softmax),
     );
     cases
-}
-
-/// As models of Burn's layers write it: products, a mask and a softmax.
-fn stock_attention(qkv: Tensor<3>) -> Tensor<3> {
-    let device = qkv.device();
-    let mut parts = qkv.chunk(3, 2).into_iter().map(|part| {
-        let split = part.reshape([WINDOWS, TOKENS, HEADS, WIDTH / HEADS]);
-        split.swap_dims(1, 2)
-    });
-    let mut part = || parts.next().expect("it was cut in three");
-    let (queries, keys, values) = (part(), part(), part());
-    let scores = (queries * ((WIDTH / HEADS) as f64).powf(-0.5)).matmul(keys.transpose());
-    let later = Tensor::<2, Bool>::tril_mask([TOKENS, TOKENS], 0, &device);
-    let weights = stock::softmax(scores.mask_fill(later.unsqueeze(), f32::NEG_INFINITY), 3);
-    let taken = weights.matmul(values).swap_dims(1, 2);
-    taken.reshape([WINDOWS, TOKENS, WIDTH])
 }
