@@ -12,12 +12,14 @@ pub mod data;
 pub mod device;
 pub mod driver;
 pub mod events;
+pub mod hello;
 pub mod link;
 pub mod options;
 pub mod recipe;
 pub mod replay;
 pub mod task;
 pub mod tasks;
+pub mod ticket;
 pub mod trainer;
 
 #[cfg(feature = "native")]

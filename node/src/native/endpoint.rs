@@ -4,11 +4,12 @@
 
 use super::{
     connection::{Inbox, LEFT, Report, Streams, Wire},
-    handshake::{Me, Purpose, dial_error, listen, propose, refuse, welcome},
+    handshake::{Me, dial_error, listen, propose, refuse, welcome},
     identity::TLS_NAME,
     quic::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_HANDSHAKES, QuicConfig},
     transport::{Configs, Path, peer_at},
 };
+use crate::hello::Purpose;
 use crate::link::{DialError, Refusal};
 use annulus_core::{Contact, PeerId};
 use quinn::{Connection, Endpoint, Incoming};

@@ -3,10 +3,10 @@
 use super::identity::IdentityError;
 use super::quic::StartError;
 use super::run_dir::CheckpointError;
-use super::ticket::TicketError;
 use crate::device::DeviceError;
 use crate::link::DialError;
 use crate::task::TaskError;
+use crate::ticket::TicketError;
 use crate::trainer::WorkerError;
 use annulus_core::config::ManifestError;
 use annulus_core::optim::OptimError;

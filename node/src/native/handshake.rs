@@ -1,56 +1,19 @@
-//! The words that two peers exchange before a link stands: who may come in, and why not.
+//! The handshake above TLS: who may come in, and why not.
 //!
-//! The dialler says [`Hello`] on the first stream, the acceptor answers [`Welcome`] or closes the connection
-//! with a [`Refusal`]. Each proves that it knows the ticket's secret by a keyed hash over this TLS session's
-//! exported keying material and both ids, so a proof is of no use on any other connection and the secret
-//! itself never crosses the wire. It must not know which links exist; that is the endpoint's business.
+//! The words are those of [`hello`](crate::hello), bound to this TLS session by its exported keying material. It must
+//! not know which links exist; that is the endpoint's business.
 
-use super::ticket::Secret;
+use crate::hello::{
+    HEAD, Hello, MAX_HELLO, MAX_MANIFEST, Purpose, Role, Unread, Welcome, body_len, bounded, decode, encode,
+    proof, proves,
+};
 use crate::link::{DialError, Refusal};
+use crate::ticket::Secret;
 use annulus_core::{Contact, PeerId, RunId};
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use std::sync::Mutex;
-
-/// Version of the handshake and all that follows. The only thing that a later version must not move.
-const VERSION: u16 = 1;
-
-/// Longest manifest that is served or fetched.
-pub(super) const MAX_MANIFEST: usize = 1 << 20;
-
-/// Longest hello: all addresses at their longest, and room for the rest.
-const MAX_HELLO: usize = Contact::LIMIT * (Contact::ADDRESS_LIMIT + 4) + 256;
-
-/// What the dialler wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Purpose {
-    /// To become and stay a neighbour.
-    Link,
-    /// To read the run's manifest and go.
-    Manifest,
-}
-
-/// What the dialler says.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Hello {
-    pub purpose: Purpose,
-    pub run: [u8; 32],
-    /// Random per start of the process: tells a restarted peer from one that dials twice.
-    pub instance: u64,
-    pub contact: Contact,
-    proof: [u8; 32],
-}
-
-/// What the acceptor answers.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Welcome {
-    pub instance: u64,
-    pub contact: Contact,
-    /// Only for [`Purpose::Manifest`].
-    pub manifest: Option<Vec<u8>>,
-    proof: [u8; 32],
-}
 
 /// What a peer says of itself in every handshake.
 pub(super) struct Me {
@@ -86,12 +49,10 @@ pub(super) async fn propose(
         run: me.run.0,
         instance: me.instance,
         contact: me.contact(),
-        proof: proof(me, connection, Role::Dialler, me.peer, acceptor)
-            .ok_or(DialError::Unproven)?
-            .into(),
+        proof: prove(me, connection, Role::Dialler, me.peer, acceptor).ok_or(DialError::Unproven)?,
     };
     let lost = |_| dial_error(closed(connection));
-    send.write_all(&message(&hello)).await.map_err(lost)?;
+    send.write_all(&encode(&hello)).await.map_err(lost)?;
     let welcome: Welcome = match read_message(&mut recv, MAX_HELLO + MAX_MANIFEST).await {
         Ok(welcome) => welcome,
         Err(Unread::Version) => return Err(DialError::Refused(Refusal::AnotherVersion)),
@@ -101,9 +62,8 @@ pub(super) async fn propose(
         // The close says why; it may arrive a little after the stream's end.
         Err(Unread::Lost) => return Err(dial_error(connection.closed().await)),
     };
-    let expected = proof(me, connection, Role::Acceptor, me.peer, acceptor);
-    // Comparing hashes takes the same time wherever they differ.
-    if expected != Some(blake3::Hash::from_bytes(welcome.proof)) {
+    let expected = prove(me, connection, Role::Acceptor, me.peer, acceptor);
+    if !expected.is_some_and(|expected| proves(expected, welcome.proof)) {
         return Err(DialError::Unproven);
     }
     Ok((
@@ -135,8 +95,8 @@ pub(super) async fn listen(
     if hello.run != me.run.0 {
         return Err(Refusal::AnotherRun);
     }
-    let expected = proof(me, connection, Role::Dialler, dialler, me.peer);
-    if expected != Some(blake3::Hash::from_bytes(hello.proof)) {
+    let expected = prove(me, connection, Role::Dialler, dialler, me.peer);
+    if !expected.is_some_and(|expected| proves(expected, hello.proof)) {
         return Err(Refusal::WrongSecret);
     }
     Ok((
@@ -161,11 +121,9 @@ pub(super) async fn welcome(
         instance: me.instance,
         contact: me.contact(),
         manifest: manifest.map(|bytes| bytes.to_vec()),
-        proof: proof(me, connection, Role::Acceptor, dialler, me.peer)
-            .ok_or(Refusal::WrongSecret)?
-            .into(),
+        proof: prove(me, connection, Role::Acceptor, dialler, me.peer).ok_or(Refusal::WrongSecret)?,
     };
-    send.write_all(&message(&welcome))
+    send.write_all(&encode(&welcome))
         .await
         .map_err(|_| Refusal::BadHandshake)
 }
@@ -204,75 +162,33 @@ fn closed(connection: &Connection) -> ConnectionError {
     connection.close_reason().unwrap_or(ConnectionError::Reset)
 }
 
-#[derive(Clone, Copy)]
-enum Role {
-    Dialler,
-    Acceptor,
-}
-
 /// Shows knowledge of the secret to the other end of this very TLS session. `None` if the session cannot
 /// export keying material, which a finished TLS 1.3 handshake always can.
-fn proof(
+fn prove(
     me: &Me,
     connection: &Connection,
     role: Role,
     dialler: PeerId,
     acceptor: PeerId,
-) -> Option<blake3::Hash> {
+) -> Option<[u8; 32]> {
     let mut session = [0; 32];
     connection
         .export_keying_material(&mut session, b"EXPORTER-annulus-1", &me.run.0)
         .ok()?;
-    let key = match role {
-        Role::Dialler => blake3::derive_key("annulus 1 proof of the dialler", &me.secret.0),
-        Role::Acceptor => blake3::derive_key("annulus 1 proof of the acceptor", &me.secret.0),
-    };
-    let mut hasher = blake3::Hasher::new_keyed(&key);
-    hasher
-        .update(&session)
-        .update(&dialler.0)
-        .update(&acceptor.0)
-        .update(&me.run.0);
-    Some(hasher.finalize())
-}
-
-/// What of a contact is within its bounds and safe to print.
-fn bounded(Contact(mut addresses): Contact) -> Contact {
-    addresses.retain(|address| {
-        address.len() <= Contact::ADDRESS_LIMIT && address.chars().all(|c| c.is_ascii_graphic())
-    });
-    addresses.truncate(Contact::LIMIT);
-    Contact(addresses)
-}
-
-/// Version, length, body.
-fn message(body: &impl Serialize) -> Vec<u8> {
-    let body = postcard::to_allocvec(body).expect("plain data can be encoded");
-    let mut bytes = VERSION.to_le_bytes().to_vec();
-    bytes.extend((body.len() as u32).to_le_bytes());
-    bytes.extend(body);
-    bytes
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Unread {
-    Version,
-    Garbled,
-    Lost,
+    Some(proof(&me.secret, &session, role, dialler, acceptor, me.run))
 }
 
 /// Reads one message of at most `max` bytes; memory grows with what arrives, not with what is announced.
 async fn read_message<T: DeserializeOwned>(recv: &mut RecvStream, max: usize) -> Result<T, Unread> {
-    let mut head = [0; 6];
+    let mut head = [0; HEAD];
+    // The version first: what follows it may be of another length there.
     recv.read_exact(&mut head[..2]).await.map_err(|_| Unread::Lost)?;
-    if u16::from_le_bytes([head[0], head[1]]) != VERSION {
-        return Err(Unread::Version);
-    }
+    body_len(&head, max).map(drop).or_else(|unread| match unread {
+        Unread::Version => Err(unread),
+        _ => Ok(()),
+    })?;
     recv.read_exact(&mut head[2..]).await.map_err(|_| Unread::Lost)?;
-    let len = u32::from_le_bytes([head[2], head[3], head[4], head[5]]) as usize;
-    if len > max {
-        return Err(Unread::Garbled);
-    }
+    let len = body_len(&head, max)?;
     let mut body = Vec::new();
     while body.len() < len {
         let chunk = recv
@@ -282,8 +198,5 @@ async fn read_message<T: DeserializeOwned>(recv: &mut RecvStream, max: usize) ->
             .ok_or(Unread::Lost)?;
         body.extend_from_slice(&chunk.bytes);
     }
-    match postcard::take_from_bytes(&body) {
-        Ok((value, [])) => Ok(value),
-        _ => Err(Unread::Garbled),
-    }
+    decode(&body)
 }

@@ -37,6 +37,5 @@ pub mod scribe;
 mod state_file;
 #[cfg(test)]
 mod testing;
-pub mod ticket;
 mod transport;
 pub mod workers;

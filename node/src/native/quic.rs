@@ -30,12 +30,13 @@ pub use super::congestion::Congestion;
 use super::{
     connection::{Inbox, LEFT, Report, Wire},
     endpoint::{Shared, connect},
-    handshake::{MAX_MANIFEST, Me, Purpose, propose},
+    handshake::{Me, propose},
     identity::Identity,
-    ticket::{Secret, Ticket},
     transport::{self, Configs, peer_at},
 };
+use crate::hello::{MAX_MANIFEST, Purpose};
 use crate::link::{DialError, Frame, Lane, Link, LinkEvent, Refusal, SendError, Traffic, next_event};
+use crate::ticket::{Secret, Ticket};
 use annulus_core::{Contact, PeerId, RunId};
 use bytes::Bytes;
 use std::{

@@ -15,8 +15,8 @@ pub mod step;
 pub mod swarm;
 
 use super::quic::StartError;
-use super::ticket::TicketError;
 use crate::link::DialError;
+use crate::ticket::TicketError;
 use annulus_core::config::ManifestError;
 use std::fmt;
 

@@ -6,7 +6,7 @@ use crate::driver::{Driver, Todo};
 use crate::link::next_event;
 use crate::native::identity::Identity;
 use crate::native::quic::{QuicConfig, QuicLink, fetch_manifest, own_addresses};
-use crate::native::ticket::{Secret, Ticket};
+use crate::ticket::{Secret, Ticket};
 use annulus_core::codec::Codec;
 use annulus_core::optim::{Optimizer, Schedule};
 use annulus_core::peer::{Change, Commit, Event};
