@@ -181,13 +181,7 @@ fn prove(
 /// Reads one message of at most `max` bytes; memory grows with what arrives, not with what is announced.
 async fn read_message<T: DeserializeOwned>(recv: &mut RecvStream, max: usize) -> Result<T, Unread> {
     let mut head = [0; HEAD];
-    // The version first: what follows it may be of another length there.
-    recv.read_exact(&mut head[..2]).await.map_err(|_| Unread::Lost)?;
-    body_len(&head, max).map(drop).or_else(|unread| match unread {
-        Unread::Version => Err(unread),
-        _ => Ok(()),
-    })?;
-    recv.read_exact(&mut head[2..]).await.map_err(|_| Unread::Lost)?;
+    recv.read_exact(&mut head).await.map_err(|_| Unread::Lost)?;
     let len = body_len(&head, max)?;
     let mut body = Vec::new();
     while body.len() < len {
