@@ -184,7 +184,7 @@ impl Manifest {
             end = next.expect("checked above");
         }
         need(
-            end == self.layout.len && end <= MAX_ELEMENTS,
+            end == self.layout.len && end as u64 <= MAX_ELEMENTS,
             "the layout's length is not that of its tensors",
         )
     }
@@ -194,7 +194,7 @@ impl Manifest {
 pub const MAX_PEERS: usize = 64;
 
 /// Most elements of the flat vector (64 GiB of f32): keeps index arithmetic far from overflow.
-pub const MAX_ELEMENTS: usize = 1 << 34;
+pub const MAX_ELEMENTS: u64 = 1 << 34;
 
 /// What one peer decides for itself.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 //! [`Worker`] is all that the rest of a peer knows of training. Nothing here knows of peers, rounds
 //! or optimizers.
 
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData, read_sync};
@@ -14,7 +14,12 @@ use crate::task::{Eval, Task};
 use annulus_core::{Layout, TensorSpec};
 use annulus_shaders::flat::{FlatLayout, FlatVector};
 
-/// Trains on one device. A peer has one, on a thread of its own.
+/// What a worker is at.
+///
+/// Natively it is done as soon as it is first waited for; in a browser, where no thread may wait, a GPU is at work meanwhile.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, WorkerError>> + 'a>>;
+
+/// Trains on one device. A peer has one, on a thread of its own where there are threads.
 pub trait Worker: Send {
     /// Where each tensor lies in the flat vector.
     fn layout(&self) -> &Layout;
@@ -29,14 +34,34 @@ pub trait Worker: Send {
     ///
     /// If the arguments do not fit the task, the device fails, or the result is not finite. The
     /// worker stays usable.
-    fn contribute(&mut self, params: Vec<f32>, samples: &[u64]) -> Result<Contribution, WorkerError>;
+    fn gradient<'a>(&'a mut self, params: Vec<f32>, samples: &'a [u64]) -> Pending<'a, Contribution>;
 
     /// How good these parameters are on held-out data; nothing if the task holds none out.
     ///
     /// # Errors
     ///
     /// If the arguments do not fit the model or the device fails.
-    fn evaluate(&mut self, params: &[f32]) -> Result<Option<Eval>, WorkerError>;
+    fn scores<'a>(&'a mut self, params: &'a [f32]) -> Pending<'a, Option<Eval>>;
+
+    /// [`gradient`](Self::gradient), waited for.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[cfg(not(target_family = "wasm"))]
+    fn contribute(&mut self, params: Vec<f32>, samples: &[u64]) -> Result<Contribution, WorkerError> {
+        read_sync(self.gradient(params, samples))
+    }
+
+    /// [`scores`](Self::scores), waited for.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[cfg(not(target_family = "wasm"))]
+    fn evaluate(&mut self, params: &[f32]) -> Result<Option<Eval>, WorkerError> {
+        read_sync(self.scores(params))
+    }
 
     /// Whether equal parameters and samples make equal bits, unless the model draws random numbers
     /// while another worker of the process does so too.
@@ -55,8 +80,6 @@ pub struct Contribution {
     pub loss_sum: f32,
     /// How many samples.
     pub samples: u32,
-    /// How long it took.
-    pub compute: Duration,
 }
 
 /// Why a worker cannot do what was asked. Its state is unchanged.
@@ -190,13 +213,8 @@ impl<T: Task> Trainer<T> {
         })
     }
 
-    /// The sum of the gradients in `buffer`, and of the losses. [`Worker::contribute`] for where
-    /// a thread must not wait, as in a browser.
-    ///
-    /// # Errors
-    ///
-    /// As [`Worker::contribute`].
-    pub async fn gradient(&mut self, buffer: &mut [f32], samples: &[u64]) -> Result<f32, WorkerError> {
+    /// The sum of the gradients in `buffer`, in place of the parameters, and of the losses.
+    async fn sum_up(&mut self, buffer: &mut [f32], samples: &[u64]) -> Result<f32, WorkerError> {
         let known = self.task.samples();
         if let Some(&sample) = samples.iter().find(|sample| **sample >= known) {
             return Err(WorkerError::NoSuchSample {
@@ -294,12 +312,7 @@ impl<T: Task> Trainer<T> {
         Ok(loss_sum)
     }
 
-    /// [`Worker::evaluate`] for where a thread must not wait, as in a browser.
-    ///
-    /// # Errors
-    ///
-    /// As [`Worker::evaluate`].
-    pub async fn scores(&mut self, params: &[f32]) -> Result<Option<Eval>, WorkerError> {
+    async fn score(&mut self, params: &[f32]) -> Result<Option<Eval>, WorkerError> {
         self.load(params)?;
         let device = self.device.clone().without_autodiff();
         let Some(scores) = self.task.evaluate(&self.model.valid(), &device) else {
@@ -355,7 +368,6 @@ impl<T: Task> Trainer<T> {
     }
 }
 
-#[cfg(not(target_family = "wasm"))]
 impl<T: Task> Worker for Trainer<T> {
     fn layout(&self) -> &Layout {
         &self.layout
@@ -365,19 +377,19 @@ impl<T: Task> Worker for Trainer<T> {
         initial_model(&*self.task, self.options.seed).1
     }
 
-    fn contribute(&mut self, mut buffer: Vec<f32>, samples: &[u64]) -> Result<Contribution, WorkerError> {
-        let start = std::time::Instant::now();
-        let loss_sum = read_sync(self.gradient(&mut buffer, samples))?;
-        Ok(Contribution {
-            gradient: buffer,
-            loss_sum,
-            samples: samples.len() as u32,
-            compute: start.elapsed(),
+    fn gradient<'a>(&'a mut self, mut buffer: Vec<f32>, samples: &'a [u64]) -> Pending<'a, Contribution> {
+        Box::pin(async move {
+            let loss_sum = self.sum_up(&mut buffer, samples).await?;
+            Ok(Contribution {
+                gradient: buffer,
+                loss_sum,
+                samples: samples.len() as u32,
+            })
         })
     }
 
-    fn evaluate(&mut self, params: &[f32]) -> Result<Option<Eval>, WorkerError> {
-        read_sync(self.scores(params))
+    fn scores<'a>(&'a mut self, params: &'a [f32]) -> Pending<'a, Option<Eval>> {
+        Box::pin(self.score(params))
     }
 
     fn deterministic(&self) -> bool {

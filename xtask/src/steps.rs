@@ -121,7 +121,7 @@ pub fn cargo(root: &Path) -> Command {
     command
 }
 
-fn succeeds(mut command: Command) -> bool {
+pub fn succeeds(mut command: Command) -> bool {
     match command.status() {
         Ok(status) => status.success(),
         Err(error) => {
@@ -134,7 +134,7 @@ fn succeeds(mut command: Command) -> bool {
     }
 }
 
-fn title(text: &str) {
+pub fn title(text: &str) {
     println!("\n== {text}");
 }
 
