@@ -38,6 +38,8 @@ self.onmessage = async ({ data }) => {
       return participant?.resume();
     case "leave":
       return participant ? participant.leave() : post({ type: "state", state: "left", detail: "" });
+    case "sample":
+      return participant?.write(data.prompt, data.length, data.temperature);
     case "power":
       return participant?.power(data.value);
   }

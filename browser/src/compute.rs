@@ -5,6 +5,10 @@
 
 use crate::js;
 use crate::queue::Queue;
+use crate::report::Page;
+use annulus::events::Event;
+use annulus::recipe::Maker;
+use annulus::task::Prompt;
 use annulus::trainer::{Contribution, Worker, WorkerError};
 use annulus_core::{Input, Round};
 use std::cell::Cell;
@@ -90,6 +94,60 @@ impl Compute {
             }
         });
         compute
+    }
+}
+
+/// Writes samples of text, beside the contributions and with a worker of its own: a text takes longer than a round.
+pub struct Author {
+    jobs: Queue<(Vec<f32>, Prompt)>,
+    busy: Rc<Cell<bool>>,
+}
+
+impl Author {
+    /// `maker` makes the worker when it is first needed.
+    pub fn start(maker: Maker, page: Rc<Page>) -> Self {
+        let author = Self {
+            jobs: Queue::default(),
+            busy: Rc::default(),
+        };
+        let (jobs, busy) = (author.jobs.clone(), author.busy.clone());
+        spawn_local(async move {
+            let mut worker = None;
+            loop {
+                let (params, prompt) = jobs.next().await;
+                let made = match worker.take() {
+                    Some(worker) => Ok(worker),
+                    None => maker(),
+                };
+                let mut text = String::new();
+                let failure = match made {
+                    Ok(mut made) => {
+                        let mut emit = |piece: &str| {
+                            text.push_str(piece);
+                            page.text(&prompt.text, &text, false);
+                        };
+                        let written = made.write(&params, &prompt, &mut emit).await;
+                        worker = Some(made);
+                        written.err()
+                    }
+                    Err(error) => Some(error),
+                };
+                if let Some(error) = failure {
+                    let message = format!("no text could be written: {error}");
+                    page.event(&Event::Warning { message });
+                }
+                page.text(&prompt.text, &text, true);
+                busy.set(false);
+            }
+        });
+        author
+    }
+
+    /// Writes, unless it does already.
+    pub fn write(&self, params: &[f32], prompt: Prompt) {
+        if !self.busy.replace(true) {
+            self.jobs.push((params.to_vec(), prompt));
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A tab's way through a run: from the ticket to the last round.
 
-use crate::compute::{Compute, Job, Report};
+use crate::compute::{Author, Compute, Job, Report};
 use crate::device::{self, Backend, Gpu};
 use crate::dial::{Me, dial};
 use crate::host::Host;
@@ -15,6 +15,7 @@ use annulus::events::{self, Event};
 use annulus::hello::Purpose;
 use annulus::link::{DialError, LinkEvent, next_event};
 use annulus::recipe::{Loaded, Recipe};
+use annulus::task::Prompt;
 use annulus::telling::Teller;
 use annulus::ticket::Ticket;
 use annulus::trainer::{TrainerOptions, Worker, WorkerError};
@@ -22,6 +23,7 @@ use annulus_core::peer::Event as PeerEvent;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, Exit, Input, Manifest, Peer, Settings, Time};
 use futures_lite::future::or;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// What a newcomer's device is tried out on: enough to even out the clock, little enough to be quick.
@@ -41,7 +43,7 @@ const MEMORY: u64 = 3 << 30;
 const COPIES: u64 = 6;
 
 /// What the volunteer says.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Word {
     /// Out of the ring for now.
     Pause,
@@ -51,6 +53,8 @@ pub enum Word {
     Leave,
     /// Share of the time that the device may be busy.
     Power(f64),
+    /// Write something.
+    Write(Prompt),
 }
 
 /// What a tab is to do.
@@ -73,7 +77,7 @@ pub async fn take_part(
     options: Options,
     words: &Queue<Word>,
     gpu: &Gpu,
-    page: &Page,
+    page: &Rc<Page>,
 ) -> Result<(), Failure> {
     page.state(State::Connecting, "asking for the run");
     let ticket: Ticket = options
@@ -107,18 +111,20 @@ pub async fn take_part(
         seed: manifest.seed,
         micro_batch: manifest.micro_batch as usize,
     };
-    let worker = |device: &OpenDevice| (loaded.maker(device.clone(), trainer_options))().map_err(failed);
-    let mut worker_here = worker(&device)?;
+    let maker = |device: &OpenDevice| loaded.maker(device.clone(), trainer_options);
+    let here = maker(&device);
+    let mut worker_here = here().map_err(failed)?;
     if *worker_here.layout() != manifest.layout {
         let message = "the model made here is not the run's: the page is of another release than the run";
         return Err(Failure::new(Kind::Refused, message));
     }
     if device.kind != DeviceKind::Cpu {
-        let mut twin = worker(&OpenDevice::cpu())?;
+        let mut twin = maker(&OpenDevice::cpu())().map_err(failed)?;
         compare(&mut *worker_here, &mut *twin, manifest.samples).await?;
     }
     let init = worker_here.init();
     let compute = Compute::start(worker_here, device.kind == DeviceKind::Cpu, options.power);
+    let author = Author::start(here, page.clone());
     page.event(&Event::Ready(events::Ready {
         peer: identity.peer.to_hex(),
         run: manifest.run_id().to_hex(),
@@ -144,6 +150,7 @@ pub async fn take_part(
         let mut tab = Tab {
             driver: Driver::new(peer, TabLink::new(me(), host.peer), Shuffle::of(&manifest)),
             compute: &compute,
+            author: &author,
             words,
             page,
             teller: Teller::default(),
@@ -177,7 +184,7 @@ pub async fn take_part(
                     match words.next().await {
                         Word::Resume => break,
                         Word::Power(power) => compute.power.set(power),
-                        Word::Pause => {}
+                        Word::Pause | Word::Write(_) => {}
                         Word::Leave => {
                             page.state(State::Left, "");
                             return Ok(());
@@ -307,6 +314,7 @@ fn failed(error: WorkerError) -> Failure {
 struct Tab<'a> {
     driver: Driver<TabLink>,
     compute: &'a Compute,
+    author: &'a Author,
     words: &'a Queue<Word>,
     page: &'a Page,
     teller: Teller,
@@ -421,6 +429,7 @@ impl Tab<'_> {
         match word {
             Word::Power(power) => self.compute.power.set(power),
             Word::Resume => {}
+            Word::Write(prompt) => self.author.write(&self.driver.peer().state().params, prompt),
             Word::Pause => {
                 self.pausing = true;
                 self.feed(Input::Leave);

@@ -100,6 +100,11 @@ impl Page {
         self.post(&json!({"type": "event", "event": event}));
     }
 
+    /// A sample of text, as far as it is written.
+    pub fn text(&self, prompt: &str, text: &str, done: bool) {
+        self.post(&json!({"type": "text", "prompt": prompt, "text": text, "done": done}));
+    }
+
     /// That this tab is done for.
     pub fn failed(&self, failure: &Failure) {
         self.post(&json!({"type": "failed", "kind": failure.kind, "message": failure.message}));

@@ -6,6 +6,7 @@ use crate::participant::{Options, Word, take_part};
 use crate::queue::Queue;
 use crate::report::{Failure, Kind, Page};
 use annulus::recipe::Recipe;
+use annulus::task::Prompt;
 use js_sys::Function;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -70,6 +71,19 @@ impl Participant {
     /// Out of the ring.
     pub fn leave(&self) {
         self.words.push(Word::Leave);
+    }
+
+    /// Write so many tokens after a prompt, as the model would.
+    pub fn write(&self, text: String, tokens: u32, temperature: f64) {
+        let seed = getrandom::u64().expect("browsers give random bytes");
+        // A volunteer's wish must not keep the device busy for ever.
+        let tokens = tokens.min(2000) as usize;
+        self.words.push(Word::Write(Prompt {
+            text,
+            tokens,
+            temperature,
+            seed,
+        }));
     }
 
     /// Share of the time that the device may be busy, above 0 and at most 1.

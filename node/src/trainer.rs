@@ -10,7 +10,7 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData, read_sync};
 
 use crate::device::{DeviceKind, OpenDevice};
-use crate::task::{Eval, Task};
+use crate::task::{Eval, Prompt, Task};
 use annulus_core::{Layout, TensorSpec};
 use annulus_shaders::flat::{FlatLayout, FlatVector};
 
@@ -42,6 +42,18 @@ pub trait Worker: Send {
     ///
     /// If the arguments do not fit the model or the device fails.
     fn scores<'a>(&'a mut self, params: &'a [f32]) -> Pending<'a, Option<Eval>>;
+
+    /// Goes on after a prompt with these parameters, and says whether the task can.
+    ///
+    /// # Errors
+    ///
+    /// If the parameters do not fit the model, or the task or the device fails.
+    fn write<'a>(
+        &'a mut self,
+        params: &'a [f32],
+        prompt: &'a Prompt,
+        emit: &'a mut dyn FnMut(&str),
+    ) -> Pending<'a, bool>;
 
     /// [`gradient`](Self::gradient), waited for.
     ///
@@ -390,6 +402,23 @@ impl<T: Task> Worker for Trainer<T> {
 
     fn scores<'a>(&'a mut self, params: &'a [f32]) -> Pending<'a, Option<Eval>> {
         Box::pin(self.score(params))
+    }
+
+    fn write<'a>(
+        &'a mut self,
+        params: &'a [f32],
+        prompt: &'a Prompt,
+        emit: &'a mut dyn FnMut(&str),
+    ) -> Pending<'a, bool> {
+        Box::pin(async move {
+            self.load(params)?;
+            let device = self.device.clone().without_autodiff();
+            let model = self.model.valid();
+            let written = self.task.write(&model, prompt, &device, emit).await;
+            written.map_err(|error| WorkerError::Device {
+                reason: error.to_string(),
+            })
+        })
     }
 
     fn deterministic(&self) -> bool {

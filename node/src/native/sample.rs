@@ -13,6 +13,7 @@ use crate::tasks::gpt::{Gpt, GptConfig};
 use crate::trainer::{layout_of, with_parameters};
 use annulus_core::Manifest;
 use burn::module::Module;
+use burn::tensor::read_sync;
 use std::fmt;
 use std::path::Path;
 
@@ -97,7 +98,7 @@ pub fn write(args: &Args, emit: &mut dyn FnMut(&str)) -> Result<(), SampleError>
         top_k: args.top_k,
     };
     let mut writer = Writer::new(&model, &vocabulary, shape.context, choice, args.seed, &device);
-    Ok(writer.write(&prompt, args.tokens, emit)?)
+    Ok(read_sync(writer.write(&prompt, args.tokens, emit))?)
 }
 
 /// What a token is: for characters only the run's data tells.

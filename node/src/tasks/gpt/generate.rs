@@ -52,7 +52,7 @@ impl<'a> Writer<'a> {
     /// # Errors
     ///
     /// If the device gives up.
-    pub fn write(
+    pub async fn write(
         &mut self,
         prompt: &[i32],
         count: usize,
@@ -66,7 +66,7 @@ impl<'a> Writer<'a> {
         let mut pieces = Pieces::default();
         for _ in 0..count {
             let seen = &tokens[tokens.len().saturating_sub(self.context)..];
-            let logits = self.logits(seen)?;
+            let logits = self.logits(seen).await?;
             // What only fills the embedding up is no token.
             let token = self
                 .choice
@@ -85,14 +85,14 @@ impl<'a> Writer<'a> {
     }
 
     /// Of the token after these.
-    fn logits(&self, tokens: &[i32]) -> Result<Vec<f32>, WorkerError> {
+    async fn logits(&self, tokens: &[i32]) -> Result<Vec<f32>, WorkerError> {
         let data = TensorData::new(tokens.to_vec(), [1, tokens.len()]);
         let features = self
             .model
             .features(Tensor::<2, Int>::from_data(data, &self.device));
         let [_, length, width] = features.dims();
         let last = features.slice([0..1, length - 1..length]).reshape([1, width]);
-        let data = self.model.logits(last).try_into_data();
+        let data = self.model.logits(last).into_data_async().await;
         let data = data.map_err(|error| WorkerError::Device {
             reason: error.to_string(),
         })?;
