@@ -8,15 +8,15 @@ import { Session } from "./session.js";
 import { Awake, Held, Surroundings, loadPreferences, savePreferences } from "./surroundings.js";
 import { describe } from "./words.js";
 
-/** Time between two looks at the serving node, in milliseconds: in front, in the background, while taking part. */
-const WATCH_MS = { front: 1000, hidden: 10_000, session: 5000, silent: 3000, ended: 15_000 };
+/** Time between two looks at the serving node, in milliseconds. */
+const WATCH_MS = { front: 1000, silent: 3000, session: 5000, hidden: 10_000 };
 /** Least time between two drawings: a fast run has hundreds of rounds a second. */
 const DRAW_MS = 250;
 const SLOW_CHECK_MS = 6000;
-/** How long it is said that the tab was in the background, and from how many seconds on. */
-const BACK_MS = 10_000;
-const BACK_SECONDS = 5;
-const SAMPLE_LENGTH = 400;
+/** From how many seconds in the background on that is told, and for how long. */
+const AWAY_SECONDS = 5;
+const AWAY_TOLD_MS = 10_000;
+const SAMPLE = { length: 400, temperature: 0.8 };
 const SAMPLE_PATIENCE_MS = 20_000;
 const SHOWN_CHANGES = 7;
 
@@ -36,123 +36,107 @@ const preferences = loadPreferences({
   awake: matchMedia("(pointer: coarse)").matches,
 });
 
+/** What `describe` needs beside run and session. `mode` is invited, waiting, session or watch. */
 const page = {
   mode: "invited",
   secure: window.isSecureContext,
   transport: "WebTransport" in window,
+  https: `https://${location.host}${location.pathname}${location.hash}`,
   ticket: readTicket(location.hash),
   device: null,
   slow: false,
-  pausedByHand: false,
+  /** Whether the field for a ticket is open. */
+  form: false,
+  /** Reasons of the surroundings not to train now. */
   holds: new Set(),
   hidden: document.hidden,
-  hiddenSince: null,
   hiddenFor: 0,
-  waitingFor: null,
-  drawing: null,
-  said: "",
-  sampling: null,
 };
+let pausedByHand = false;
+let pauseTold = false;
+let hiddenSince = 0;
+let waitingBackend = "gpu";
+let writing = null;
+let drawing = null;
+let watchTimer = null;
 
-// What this tab is told: the ticket in the address, the run by the node that serves the page.
+// The ticket is in the address; the node that serves the page tells of the run; the worker tells of this tab.
 
-/** A ticket's text is checked by the worker; here only whether it looks like one. Gives {text, known, problem}. */
+/** The worker checks a ticket; here only whether it looks like one. */
 function readTicket(link) {
-  let text = link.includes("#") ? link.slice(link.indexOf("#") + 1) : link;
+  let text = "";
   try {
-    text = decodeURIComponent(text).trim();
+    text = decodeURIComponent(link.slice(link.indexOf("#") + 1)).trim();
   } catch {
-    return { text: "", known: false, problem: "unreadable" };
+    return { known: false, problem: "unreadable" };
   }
-  if (!text) return { text: "", known: false, problem: null };
   if (/^annulus1[0-9a-z]{60,504}$/i.test(text)) return { text, known: true, problem: null };
-  return { text: "", known: false, problem: /^annulus(?!1)\d/i.test(text) ? "version" : "unreadable" };
+  return { known: false, problem: !text ? null : /^annulus(?!1)\d/i.test(text) ? "version" : "unreadable" };
 }
 
-async function fetchJson(path) {
+async function get(path) {
   const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(8000) });
   if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
   return answer.json();
 }
 
 async function watch() {
-  clearTimeout(page.watching);
+  clearTimeout(watchTimer);
   try {
-    if (!run.info) run.takeInfo(await fetchJson("peer.json"));
-    run.takeStatus(await fetchJson("status"));
+    run.info ??= await get("peer.json");
+    run.takeStatus(await get("status"));
     run.answering = true;
   } catch {
     run.answering = false;
   }
   draw();
-  const complete = run.status?.target > 0 && run.status.counted >= run.status.target;
-  const pause = page.hidden ? WATCH_MS.hidden : complete ? WATCH_MS.ended : session.active ? WATCH_MS.session
-    : run.answering ? WATCH_MS.front : WATCH_MS.silent;
-  page.watching = setTimeout(watch, pause);
+  const why = page.hidden ? "hidden" : session.active ? "session" : run.answering ? "front" : "silent";
+  clearTimeout(watchTimer);
+  watchTimer = setTimeout(watch, WATCH_MS[why]);
 }
 
 /** After each message of the worker. */
 function heard(message) {
-  if (message?.type === "device") {
-    page.device = { gpu: message.gpu ?? null, problem: message.problem ?? null };
-  } else if (message?.type === "event") {
-    run.takeEvent(message.event, session.ready?.peer);
-  } else if (message?.type === "text") {
-    showText(message);
-  } else if (message?.type === "failed" && page.mode !== "session") {
-    // The trainer could not even look at the device.
-    page.mode = "session";
-  }
+  if (message?.type === "device") page.device = { gpu: message.gpu ?? null, problem: message.problem ?? "" };
+  if (message?.type === "event") run.takeEvent(message.event, session.ready?.peer);
+  if (message?.type === "text") showText(message);
+  // A trainer that fails before the start could not even look at the device.
+  if (session.failure && page.mode === "invited") page.mode = "session";
+  if (!session.active) run.stop();
   held.set(session.active);
   awake.want(session.state === "training" && preferences.awake);
   draw();
 }
 
-// What the volunteer does.
+// What one may do.
 
 const actions = {
   start: () => start("gpu"),
   "start-cpu": () => start("cpu"),
-  watch: () => go("watch"),
-  invited: () => invite(),
-  ticket: () => openTicketForm(),
-  pause: () => {
-    page.pausedByHand = true;
-    applyHolds();
-  },
-  resume: () => {
-    page.pausedByHand = false;
-    applyHolds();
-  },
-  leave: () => session.leave(),
   retry: () => (session.backend ? start(session.backend) : invite()),
-  restart: () => start(session.backend ?? "gpu"),
-  cancel: () => go("invited"),
+  watch: () => go("watch"),
+  invited: invite,
+  cancel: invite,
+  ticket: openForm,
+  leave: () => session.leave(),
+  pause: () => hold(true),
+  resume: () => hold(false),
   "go-on": () => {
     if (page.holds.has("battery")) preferences.plugged = false;
     if (page.holds.has("metered")) preferences.unmetered = false;
     savePreferences(preferences);
-    showSettings();
     conditions();
   },
 };
 
-function start(backend) {
-  if (!page.ticket.known) return openTicketForm();
-  page.pausedByHand = false;
-  page.holds = holdsNow();
-  if (page.holds.size) {
-    page.waitingFor = backend;
-    return go("waiting");
-  }
-  page.mode = "session";
-  run.begin();
-  session.start(page.ticket.text, backend, preferences.power, false);
-  watch();
-}
+$("actions").addEventListener("click", ({ target }) => {
+  const button = target.closest("button:not([aria-disabled=true])");
+  if (button) actions[button.dataset.action]?.();
+});
 
 function go(mode) {
   page.mode = mode;
+  page.form = false;
   draw();
 }
 
@@ -169,33 +153,21 @@ function invite() {
   }, SLOW_CHECK_MS);
 }
 
-/** Reasons of the surroundings not to train now. */
-function holdsNow() {
-  const holds = new Set();
-  if (preferences.plugged && surroundings.onBattery) holds.add("battery");
-  if (preferences.unmetered && surroundings.metered) holds.add("metered");
-  return holds;
+function start(backend) {
+  waitingBackend = backend;
+  page.holds = holds();
+  if (page.holds.size) return go("waiting");
+  pausedByHand = pauseTold = false;
+  go("session");
+  run.begin();
+  session.start(page.ticket.text, backend, preferences.power);
+  watch();
 }
 
-/** After a change of charger, connection or settings. */
-function conditions() {
-  showSettings();
-  page.holds = holdsNow();
-  if (page.mode === "waiting" && !page.holds.size) return start(page.waitingFor);
-  applyHolds();
-}
-
-function applyHolds() {
-  const paused = page.pausedByHand || page.holds.size > 0;
-  if (session.active && paused !== page.told) session.tell({ type: paused ? "pause" : "resume" });
-  page.told = session.active && paused;
-  draw();
-}
-
-function openTicketForm() {
-  page.mode = "watch";
-  draw();
-  $("ticket-form").hidden = false;
+function openForm() {
+  go("watch");
+  page.form = true;
+  drawNow();
   $("ticket").focus();
 }
 
@@ -206,75 +178,92 @@ $("ticket-form").addEventListener("submit", (event) => {
     : ticket.problem === "version" ? "This ticket is of another release." : "This is not a ticket, or not all of it: it starts with annulus1.";
   if (!ticket.known) return $("ticket").focus();
   $("ticket").value = "";
-  $("ticket-form").hidden = true;
   page.ticket = ticket;
   invite();
+  $("title").focus();
 });
 
-$("actions").addEventListener("click", (event) => {
-  const id = event.target.closest("button")?.dataset.action;
-  if (id && event.target.closest("button").getAttribute("aria-disabled") !== "true") actions[id]?.();
-});
+// Settings and surroundings.
 
-// Settings.
+function holds() {
+  const reasons = new Set();
+  if (preferences.plugged && surroundings.onBattery) reasons.add("battery");
+  if (preferences.unmetered && surroundings.metered) reasons.add("metered");
+  return reasons;
+}
+
+/** After a change of charger, connection or settings. */
+function conditions() {
+  showSettings();
+  page.holds = holds();
+  if (page.mode === "waiting" && !page.holds.size) return start(waitingBackend);
+  hold(pausedByHand);
+}
+
+/** Pauses while the volunteer or the surroundings want it. */
+function hold(byHand) {
+  pausedByHand = byHand;
+  const paused = byHand || page.holds.size > 0;
+  if (session.active && paused !== pauseTold) {
+    session.tell({ type: paused ? "pause" : "resume" });
+    pauseTold = paused;
+  }
+  draw();
+}
 
 function showSettings() {
-  const shown = Math.round(100 * preferences.power);
-  $("power").value = shown;
-  $("power-value").textContent = `${shown} %`;
-  $("power").setAttribute("aria-valuetext", `${shown} percent`);
-  $("plugged").checked = preferences.plugged;
-  $("unmetered").checked = preferences.unmetered;
-  $("awake").checked = preferences.awake;
+  $("power").value = Math.round(100 * preferences.power);
+  $("power-value").textContent = percent(preferences.power);
+  for (const name of ["plugged", "unmetered", "awake"]) $(name).checked = preferences[name];
   $("plugged-row").hidden = !surroundings.tellsCharging;
   $("unmetered-row").hidden = !surroundings.tellsMetered;
   $("awake-row").hidden = !Awake.available;
 }
 
 $("settings").addEventListener("submit", (event) => event.preventDefault());
-$("settings").addEventListener("input", () => {
-  const power = Math.min(Math.max(Number($("power").value) / 100, 0.1), 1);
-  if (power !== preferences.power) session.tell({ type: "power", value: power });
-  preferences.power = power;
-  preferences.plugged = $("plugged").checked;
-  preferences.unmetered = $("unmetered").checked;
-  preferences.awake = $("awake").checked;
+$("settings").addEventListener("input", ({ target }) => {
+  if (target.id === "power") {
+    preferences.power = Math.min(Math.max(Number(target.value) / 100, 0.1), 1);
+    session.tell({ type: "power", value: preferences.power });
+  } else {
+    preferences[target.id] = target.checked;
+  }
   savePreferences(preferences);
   awake.want(session.state === "training" && preferences.awake);
   conditions();
 });
 
-// The tab itself: hidden, put aside, opened anew.
+// The tab itself: hidden, put aside, back again, at another address.
 
 document.addEventListener("visibilitychange", () => {
   page.hidden = document.hidden;
   session.tell({ type: "hidden", value: page.hidden });
   if (page.hidden) {
-    page.hiddenSince = performance.now();
+    hiddenSince = Date.now();
   } else {
-    const away = (performance.now() - (page.hiddenSince ?? performance.now())) / 1000;
-    page.hiddenFor = away >= BACK_SECONDS ? away : 0;
+    const away = (Date.now() - hiddenSince) / 1000;
+    page.hiddenFor = away >= AWAY_SECONDS ? away : 0;
     setTimeout(() => {
       page.hiddenFor = 0;
       draw();
-    }, BACK_MS);
+    }, AWAY_TOLD_MS);
     watch();
   }
   drawNow();
 });
 window.addEventListener("pagehide", () => session.tell({ type: "leave" }));
 document.addEventListener("freeze", () => session.tell({ type: "leave" }));
-document.addEventListener("resume", () => wake());
-window.addEventListener("pageshow", (event) => {
-  if (event.persisted) wake();
-});
+document.addEventListener("resume", back);
+window.addEventListener("pageshow", ({ persisted }) => persisted && back());
 window.addEventListener("hashchange", () => {
   if (session.active) return;
   page.ticket = readTicket(location.hash);
-  page.ticket.known ? invite() : go("watch");
+  if (page.ticket.known) invite();
+  else go("watch");
 });
 
-function wake() {
+/** The tab was put to sleep and left the run before. */
+function back() {
   session.sleep();
   watch();
 }
@@ -283,312 +272,175 @@ function wake() {
 
 $("sample-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  if (!session.canSample || page.sampling) return;
+  if (!session.canSample || writing) return;
   const prompt = $("prompt").value;
-  session.worker.postMessage({ type: "sample", prompt, length: SAMPLE_LENGTH, temperature: Number($("temperature").value) });
-  $("written").setAttribute("aria-busy", "true");
+  session.worker.postMessage({ type: "sample", prompt, ...SAMPLE });
   showText({ prompt, text: "", done: false });
-});
-$("temperature").addEventListener("input", () => {
-  $("temperature-value").textContent = Number($("temperature").value).toFixed(1);
 });
 
 /** Shows a sample: `text` is all of it so far, without the prompt. */
 function showText({ prompt, text, done }) {
-  clearTimeout(page.sampling);
-  page.sampling = done ? null : setTimeout(() => {
-    page.sampling = null;
-    $("written").setAttribute("aria-busy", "false");
-    $("sample-help").textContent = "The trainer has not answered; it may be busy. Try again in a moment.";
-    draw();
+  clearTimeout(writing);
+  writing = done ? null : setTimeout(() => {
+    writing = null;
+    put("sample-help", "The trainer does not answer; it may be busy. Try again in a moment.");
+    drawNow();
   }, SAMPLE_PATIENCE_MS);
-  const given = document.createElement("span");
-  given.className = "given";
-  given.textContent = prompt;
-  $("written").replaceChildren(given, text);
+  $("written").replaceChildren(make("span", "given", prompt), text);
   $("written").hidden = false;
-  $("written").setAttribute("aria-busy", String(!done));
-  if (done) announce(`${prompt}${text}`);
+  if (done) put("said", prompt + text);
   drawSample();
 }
 
 // Drawing.
 
 function draw() {
-  if (page.drawing === null) page.drawing = setTimeout(drawNow, page.drawn ? DRAW_MS : 0);
+  drawing ??= setTimeout(drawNow, DRAW_MS);
 }
 
 function drawNow() {
-  clearTimeout(page.drawing);
-  page.drawing = null;
-  page.drawn = true;
-  const mine = page.mode === "session" && session.active ? session.ready?.peer ?? null : null;
-  const picture = run.picture(mine);
-  const words = describe({
-    ...page,
-    run,
-    session,
-    picture,
-    https: `https://${location.host}${location.pathname}${location.hash}`,
-    device_words: session.ready?.device ?? (session.backend === "cpu" ? "the processor" : page.device?.gpu?.name),
-  });
-  drawWords(words);
+  clearTimeout(drawing);
+  drawing = null;
+  const picture = run.picture(session.active ? session.ready?.peer : null);
+  const deviceWords = session.ready?.device ?? (session.backend === "cpu" ? "the processor" : page.device?.gpu?.name);
+  drawWords(describe({ ...page, run, session, picture, deviceWords }));
   if (page.hidden) return;
   ring.draw(picture);
-  $("ring-text").textContent = ringText(picture);
   plot.draw(picture);
   $("legend-evaluation").hidden = !picture.evaluations.length;
   $("legend-mine").hidden = picture.since === null;
   drawFacts(picture);
   drawChanges(picture);
-  drawMembers(picture);
   drawSample();
-  drawFooter();
+  const name = run.info?.run ?? run.status?.run;
+  put("run", name ? `Run ${short(name)}` : "");
+  put("version", run.info?.version ? `Annulus ${run.info.version}` : "");
 }
 
-function drawWords(words) {
-  document.title = words.name ? `${words.name[0].toUpperCase()}${words.name.slice(1)} · Annulus` : "Annulus";
-  const title = $("title");
-  const key = JSON.stringify(words.title);
-  if (title.dataset.key !== key) {
-    title.dataset.key = key;
-    title.replaceChildren(...words.title.map((part) => {
-      if (typeof part === "string") return part;
-      const span = document.createElement("span");
-      span.className = "soft";
-      span.textContent = part.soft;
-      return span;
-    }));
-  }
-  setText($("text"), words.text);
-  setText($("cause"), words.cause);
-  $("text").hidden = !words.text;
-  $("cause").hidden = !words.cause;
-  $("progress").hidden = !words.progress;
-  if (words.progress) {
-    if (Number.isFinite(words.progress.value)) $("progress-bar").value = words.progress.value;
-    else $("progress-bar").removeAttribute("value");
-    setText($("progress-text"), words.progress.text ?? "");
-    $("progress-text").hidden = !words.progress.text;
-  }
-  $("settings").hidden = !words.settings;
-  setText($("power-help"), `The share of the time that the ${session.backend === "cpu" || (page.device && !page.device.gpu) ? "processor" : "GPU"} may be busy.`);
-  if (page.mode !== "watch") $("ticket-form").hidden = true;
-  drawActions(words.actions);
-  document.body.dataset.state = page.mode === "session" ? session.state ?? "failed" : page.mode;
-  // The name changes with the state alone, not with its numbers.
-  if (page.said !== words.name) {
-    page.said = words.name;
-    announce([title.textContent, words.text, words.cause].filter(Boolean).join(". "));
-  }
+/** Makes an element. */
+function make(tag, className, ...children) {
+  const element = document.createElement(tag);
+  element.className = className;
+  element.append(...children);
+  return element;
 }
 
-function announce(text) {
-  $("said").textContent = text;
+/** Sets the text of the element of this id, or of this element, where it differs; hides it when empty. */
+function put(target, text) {
+  const element = typeof target === "string" ? $(target) : target;
+  if (element.textContent !== text) element.textContent = text;
+  element.hidden = !text;
+}
+
+function drawWords({ name, title, text, cause, progress, actions: wanted, settings }) {
+  const heading = title.map((part) => (part.soft ? make("span", "soft", part.soft) : part));
+  const shown = make("h1", "", ...heading);
+  if ($("title").innerHTML !== shown.innerHTML) $("title").replaceChildren(...shown.childNodes);
+  put("text", text);
+  put("cause", cause);
+  $("progress").hidden = !progress;
+  if (progress?.value >= 0) $("progress-bar").value = progress.value;
+  else $("progress-bar").removeAttribute("value");
+  put("progress-text", progress?.text ?? "");
+  $("settings").hidden = !settings;
+  const processor = session.backend === "cpu" || (page.device && !page.device.gpu);
+  put("power-help", `The share of the time that the ${processor ? "processor" : "GPU"} may be busy.`);
+  $("ticket-form").hidden = !page.form;
+  drawActions(wanted);
+  document.body.dataset.state = page.mode === "session" ? session.state ?? "" : page.mode;
+  if (document.title === `${name} · Annulus`) return;
+  document.title = `${name} · Annulus`;
+  put("said", [name, text, cause].filter(Boolean).join(". "));
 }
 
 function drawActions(wanted) {
   const box = $("actions");
   const focused = box.contains(document.activeElement);
   const known = new Map([...box.children].map((element) => [element.dataset.action, element]));
-  const elements = wanted.map((action) => {
-    const element = known.get(action.id) ?? document.createElement(action.href ? "a" : "button");
-    element.dataset.action = action.id;
-    setText(element, action.label);
-    element.className = action.primary ? "button primary" : "button";
-    if (action.href) element.href = action.href;
-    else element.type = "button";
-    element.setAttribute("aria-disabled", String(Boolean(action.disabled)));
+  const elements = wanted.map(({ id, label, href, primary, disabled }) => {
+    const element = known.get(id) ?? make(href ? "a" : "button", "");
+    element.dataset.action = id;
+    element.className = primary ? "button primary" : "button";
+    element.setAttribute("aria-disabled", Boolean(disabled));
+    if (href) element.href = href;
+    put(element, label);
     return element;
   });
-  if (elements.length !== box.children.length || elements.some((element, i) => element !== box.children[i])) {
-    box.replaceChildren(...elements);
-    box.hidden = !elements.length;
-    // Whoever works by keyboard stays where they were, at what has taken the place of the button.
-    if (focused && !box.contains(document.activeElement)) (elements[0] ?? $("title")).focus({ preventScroll: true });
-  }
-}
-
-function ringText({ members, mine, live, share }) {
-  if (!members.length) return "";
-  if (mine && live && share > 0) return `This tab computes ${percent(share)} of each round.`;
-  if (mine) return "This tab is not in the ring yet.";
-  return "The peers in ring order, each as long as its share of the work.";
-}
-
-/** The figures: [key, name, value, note]. */
-function facts(picture) {
-  const { live, mine } = picture;
-  const traffic = [bytes(picture.received), `received${live ? " by this tab" : " by this page's peer"}; ${bytes(picture.sent)} sent`];
-  const done = [picture.progress === null ? "–" : percent(Math.min(picture.progress, 1)),
-    picture.target ? `${count(picture.counted)} of ${count(picture.target)} samples` : `${count(picture.counted)} samples`];
-  const state = ["digest", "State", picture.digest, Number.isFinite(picture.round) ? `digest after round ${count(picture.round)}, equal on all members` : ""];
-  if (live || mine) {
-    return [
-      ["share", "This tab's samples", count(picture.samples ?? 0),
-        picture.samples && picture.share !== null ? `${percent(picture.share)} of each round` : "none yet"],
-      ["round", "A round takes", seconds(picture.seconds ?? NaN), picture],
-      ["traffic", "Traffic", ...traffic],
-      ["done", "Run", ...done],
-      ["left", "To go", picture.left === null ? "–" : duration(picture.left), Number.isFinite(picture.rate) ? `at ${significant(picture.rate, 3)} samples a second` : ""],
-      state,
-    ];
-  }
-  return [
-    ["done", "Run", ...done],
-    ["left", "To go", picture.left === null ? "–" : duration(picture.left), Number.isFinite(picture.elapsed) ? `after ${duration(picture.elapsed)}` : ""],
-    ["rate", "Speed", Number.isFinite(picture.rate) ? significant(picture.rate, 3) : "–", "samples a second, all peers together"],
-    ["members", "Members", picture.members.length ? count(picture.members.length) : "–", "anyone may leave at any moment"],
-    ["traffic", "Traffic", ...traffic],
-    state,
-  ];
+  if (elements.length === known.size && elements.every((element, i) => element === box.children[i])) return;
+  box.replaceChildren(...elements);
+  box.hidden = !elements.length;
+  // Whoever works by keyboard goes on at what has taken the button's place.
+  if (focused && !box.contains(document.activeElement)) (elements[0] ?? $("title")).focus({ preventScroll: true });
 }
 
 function drawFacts(picture) {
-  const list = $("facts");
-  const known = new Map([...list.children].map((element) => [element.dataset.fact, element]));
-  const rows = facts(picture).map(([key, name, value, note]) => {
-    let row = known.get(key);
-    if (!row) {
-      row = document.createElement("div");
-      row.dataset.fact = key;
-      row.append(document.createElement("dt"), document.createElement("dd"), document.createElement("dd"));
-      if (key === "digest") row.children[1].append(copyButton());
-      if (key === "round") row.children[2].append(split());
-      row.children[2].className = "note";
-    }
-    setText(row.children[0], name);
-    if (key === "digest") {
-      const button = row.querySelector("button");
-      button.hidden = !value;
-      button.dataset.value = value ?? "";
-      setText(button.firstChild, short(value, 12));
-      button.setAttribute("aria-label", `Copy the digest, ${short(value, 12)}`);
-    } else {
-      setText(row.children[1], value);
-    }
-    if (key === "round") drawSplit(row.children[2], note);
-    else setText(row.children[2], note);
-    return row;
-  });
-  if (rows.length !== list.children.length || rows.some((row, i) => row !== list.children[i])) list.replaceChildren(...rows);
+  const { live, mine, samples, share, progress, counted, target, left, rate, elapsed, round, digest, compute, reduce } = picture;
+  const part = Boolean(mine);
+  const [received, sent] = picture.traffic;
+  const pace = rate === null || rate === undefined ? "" : `${significant(rate, 3)} samples a second`;
+  const facts = {
+    own: part && [count(samples ?? 0), samples ? `${percent(share ?? 0)} of each round` : "none yet"],
+    round: part && [seconds(picture.seconds), compute + reduce > 0 ? `${seconds(compute)} computing, ${seconds(reduce)} exchanging` : ""],
+    done: [progress === null ? "–" : percent(progress), target ? `${count(counted)} of ${count(target)} samples` : `${count(counted)} samples`],
+    left: [left === null ? "–" : duration(left), part ? pace : elapsed > 0 ? `after ${duration(elapsed)}` : ""],
+    speed: !part && [pace ? significant(rate, 3) : "–", "samples a second, all peers together"],
+    traffic: [bytes(received), `received${live && part ? "" : " by this page's peer"}; ${bytes(sent)} sent`],
+    digest: [short(digest, 12), Number.isFinite(round) ? `digest after round ${count(round)}, the same on all` : ""],
+  };
+  for (const [id, fact] of Object.entries(facts)) {
+    $(`fact-${id}`).hidden = !fact;
+    if (!fact) continue;
+    const [, value, note] = $(`fact-${id}`).children;
+    put(id === "digest" ? $("digest") : value, fact[0]);
+    put(id === "round" ? $("split-text") : note, fact[1]);
+  }
+  $("copy").hidden = !digest;
+  $("copy").dataset.value = digest ?? "";
+  $("split").hidden = !(compute + reduce > 0);
+  $("split").firstChild.style.inlineSize = `${(100 * compute) / (compute + reduce)}%`;
+  put("ring-text", !picture.members.length ? ""
+    : !part ? "The peers in ring order, each as long as its share of the work."
+      : live && share !== null ? `This tab computes ${percent(share)} of each round.` : "This tab is not in the ring yet.");
 }
 
-function copyButton() {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "copy";
-  button.title = "Copy the whole digest";
-  button.append(document.createElement("code"), document.createElement("span"));
-  button.lastChild.textContent = "Copy";
-  button.addEventListener("click", async () => {
-    let said = "Copied";
-    try {
-      await navigator.clipboard.writeText(button.dataset.value);
-    } catch {
-      said = "Not allowed";
-    }
-    button.lastChild.textContent = said;
-    announce(said);
-    setTimeout(() => (button.lastChild.textContent = "Copy"), 1600);
-  });
-  return button;
-}
-
-/** A bar of two parts, computing and exchanging, with its legend. */
-function split() {
-  const box = document.createElement("span");
-  box.className = "split";
-  box.append(document.createElement("span"), document.createElement("span"));
-  box.firstChild.className = "bar";
-  box.firstChild.append(document.createElement("i"));
-  return box;
-}
-
-function drawSplit(note, { compute, reduce }) {
-  const [bar, words] = note.firstChild.children;
-  const known = Number.isFinite(compute) && Number.isFinite(reduce) && compute + reduce > 0;
-  bar.hidden = !known;
-  if (known) bar.firstChild.style.inlineSize = `${(100 * compute) / (compute + reduce)}%`;
-  setText(words, known ? `${seconds(compute)} computing, ${seconds(reduce)} exchanging` : "");
-}
+$("copy").addEventListener("click", async () => {
+  let said = "Copied";
+  try {
+    await navigator.clipboard.writeText($("copy").dataset.value);
+  } catch {
+    said = "Not allowed";
+  }
+  put("copy-word", said);
+  put("said", said);
+  setTimeout(put, 1600, "copy-word", "Copy");
+});
 
 const CHANGES = { joined: "joined", left: "left", failed: "fell silent", evicted: "was left behind" };
 
 function drawChanges({ changes, mine }) {
   const shown = changes.slice(-SHOWN_CHANGES).reverse();
-  const key = shown.map((change) => change.key).join() + mine;
   const list = $("changes");
+  const key = shown.map((change) => change.key).join() + mine;
   if (list.dataset.key === key) return;
   list.dataset.key = key;
   list.replaceChildren(...shown.map(({ peer, change, round, reason }) => {
-    const item = document.createElement("li");
-    const when = document.createElement("span");
-    when.className = "when";
-    when.textContent = Number.isFinite(round) ? `round ${count(round)}` : "";
-    const what = document.createElement("span");
-    if (change === "warning") {
-      what.textContent = reason;
-    } else {
-      const who = document.createElement("b");
-      who.textContent = peer === mine ? "This tab" : short(peer, 4);
-      if (peer === mine) who.className = "mine";
-      what.append(who, ` ${CHANGES[change] ?? change}${reason ? `: ${reason}` : ""}`);
-    }
-    item.append(what, when);
-    return item;
+    const who = peer === mine ? make("b", "mine", "This tab") : make("b", "", short(peer, 4));
+    const what = change === "warning" ? [reason] : [who, ` ${CHANGES[change] ?? change}${reason ? `: ${reason}` : ""}`];
+    return make("li", "", make("span", "", ...what), make("span", "when", round === null ? "" : `round ${count(round)}`));
   }));
-  if (!shown.length) {
-    const item = document.createElement("li");
-    item.className = "none";
-    item.textContent = "Nobody has come or gone yet.";
-    list.append(item);
-  }
+  if (!shown.length) list.append(make("li", "when", "Nobody has come or gone yet."));
 }
-
-function drawMembers({ members, mine }) {
-  $("members").hidden = !members.length;
-  setText($("members-title"), members.length === 1 ? "The one member" : `All ${members.length} members, in ring order`);
-  if (!$("members").open) return;
-  const total = members.reduce((sum, { weight }) => sum + weight, 0);
-  const counted = members.some(({ samples }) => Number.isFinite(samples));
-  $("members-samples").hidden = !counted;
-  $("members-rows").replaceChildren(...members.map(({ peer, weight, samples }) => {
-    const row = document.createElement("tr");
-    const name = document.createElement("th");
-    name.scope = "row";
-    name.textContent = peer === mine ? "This tab" : short(peer, 12);
-    const cells = [percent(total ? weight / total : 0), ...(counted ? [count(samples ?? NaN)] : [])].map((value) => {
-      const cell = document.createElement("td");
-      cell.textContent = value;
-      return cell;
-    });
-    row.append(name, ...cells);
-    return row;
-  }));
-}
-$("members").addEventListener("toggle", draw);
 
 function drawSample() {
   const writes = run.task === "gpt" && page.mode === "session" && !session.failure && session.state !== "left";
   $("sample-section").hidden = !writes;
-  if (!writes) return;
-  const can = session.canSample && !page.sampling;
-  $("write").setAttribute("aria-disabled", String(!can));
-  setText($("write"), page.sampling ? "Writing …" : "Write on");
-  if (session.canSample && page.sampling) setText($("sample-help"), "");
-  else if (!session.canSample) setText($("sample-help"), "As soon as the model is here, it can be asked.");
-  else if ($("written").hidden) setText($("sample-help"), "The model goes on from your words, with what it has learnt so far.");
-}
-
-function drawFooter() {
-  const name = run.info?.run ?? run.status?.run;
-  setText($("run"), name ? `Run ${short(name)}` : "");
-  setText($("version"), run.info?.version ? `Annulus ${run.info.version}` : "");
-}
-
-function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  const ready = session.canSample;
+  $("write").setAttribute("aria-disabled", !ready || writing !== null);
+  put("write", writing ? "Writing …" : "Write on");
+  $("written").setAttribute("aria-busy", writing !== null);
+  if (!ready || writing || $("written").hidden) {
+    put("sample-help", !ready ? "As soon as the model is here, it can be asked." : writing ? "" : "The model goes on from your words, with what it has learnt so far.");
+  }
 }
 
 showSettings();

@@ -5,165 +5,117 @@ import { count, loss } from "./format.js";
 import { svg } from "./ring.js";
 
 const HEIGHT = 280;
-const MARGIN = { top: 22, right: 14, bottom: 34, left: 46 };
+const [TOP, RIGHT, BOTTOM, LEFT] = [22, 14, 34, 46];
 /** Width of one point of the line, in pixels. */
 const COLUMN = 3;
 
 /** About `n` round numbers from `low` to `high`. */
 export function ticks(low, high, n) {
-  const raw = (high - low) / Math.max(n, 1);
-  if (!(raw > 0) || !Number.isFinite(raw)) return [];
+  const raw = (high - low) / n;
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999);
-  const result = [];
-  for (let i = Math.ceil(low / step - 1e-6); i * step <= high + step * 1e-6; i += 1) result.push(i * step);
-  return result;
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(6)));
 }
 
-/** Mean, least and largest loss of at most `columns` equal stretches of rounds; null losses are skipped. */
+/** Mean, least and largest loss of at most `columns` equal stretches of rounds; rounds without a loss are skipped. */
 export function buckets(history, columns) {
   const points = history.filter(([, value]) => Number.isFinite(value));
   if (!points.length) return [];
-  const [first, last] = [points[0][0], points[points.length - 1][0]];
-  const width = Math.max((last - first + 1) / Math.max(columns, 1), 1);
-  const result = [];
-  for (const [round, value] of points) {
-    const index = Math.floor((round - first) / width);
-    let bucket = result[result.length - 1];
-    if (!bucket || bucket.index !== index) result.push((bucket = { index, n: 0, rounds: 0, sum: 0, low: value, high: value }));
-    bucket.n += 1;
-    bucket.rounds += round;
-    bucket.sum += value;
-    bucket.low = Math.min(bucket.low, value);
-    bucket.high = Math.max(bucket.high, value);
-  }
-  return result.map(({ n, rounds, sum, low, high }) => ({ round: rounds / n, mean: sum / n, low, high }));
+  const from = points[0][0];
+  const width = Math.max((points.at(-1)[0] - from + 1) / columns, 1);
+  const groups = [];
+  for (const point of points) (groups[Math.floor((point[0] - from) / width)] ??= []).push(point);
+  return groups.filter(Boolean).map((group) => {
+    const [mean, values] = [(i) => group.reduce((sum, point) => sum + point[i], 0) / group.length, group.map((point) => point[1])];
+    return { round: mean(0), mean: mean(1), low: Math.min(...values), high: Math.max(...values) };
+  });
 }
 
 export class Plot {
   constructor(figure, reading) {
     this.reading = reading;
-    this.data = { history: [], evaluations: [], since: null };
     this.width = 0;
-    this.picture = svg("svg", { role: "img", "aria-label": "Loss: no rounds yet.", height: HEIGHT });
+    this.pointer = null;
+    this.picture = svg("svg", { role: "img", height: HEIGHT });
     figure.prepend(this.picture);
-    this.hover = null;
-    this.picture.addEventListener("pointermove", (event) => this.point(event.offsetX));
-    this.picture.addEventListener("pointerleave", () => this.point(null));
-    new ResizeObserver(([entry]) => {
-      const width = Math.round(entry.contentRect.width);
-      if (width === this.width) return;
-      this.width = width;
-      this.render();
+    this.picture.addEventListener("pointermove", ({ offsetX }) => this.read(offsetX));
+    this.picture.addEventListener("pointerleave", () => this.read(null));
+    new ResizeObserver(([{ contentRect }]) => {
+      if (Math.round(contentRect.width) === this.width) return;
+      this.width = Math.round(contentRect.width);
+      if (this.data) this.draw(this.data);
     }).observe(figure);
   }
 
   /** `history` is [[round, loss]], `evaluations` [{round, loss, accuracy}], `since` the first round of this tab. */
-  draw(data) {
-    this.data = data;
-    this.render();
-  }
-
-  render() {
+  draw({ history, evaluations, since }) {
+    this.data = { history, evaluations, since };
     if (!this.width) return;
-    const { history, evaluations, since } = this.data;
+    const [inner, tall] = [this.width - LEFT - RIGHT, HEIGHT - TOP - BOTTOM];
+    const line = (this.line = buckets(history, Math.floor(inner / COLUMN)));
     const dots = evaluations.filter((dot) => Number.isFinite(dot.loss));
-    const [inner, tall] = [this.width - MARGIN.left - MARGIN.right, HEIGHT - MARGIN.top - MARGIN.bottom];
-    const line = buckets(history, Math.floor(inner / COLUMN));
     this.picture.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
-    this.picture.setAttribute("width", this.width);
-
-    const values = [...line.flatMap(({ low, high }) => [low, high]), ...dots.map((dot) => dot.loss)];
-    const rounds = [...line.map(({ round }) => round), ...dots.map((dot) => dot.round)];
-    this.line = line;
-    if (!values.length) {
-      this.picture.replaceChildren(
-        svg("path", { class: "grid", d: `M${MARGIN.left} ${MARGIN.top + tall}h${inner}` }),
-        text("axis", this.width / 2, HEIGHT / 2, "middle", "The curve begins with the first round."),
-      );
-      this.describe();
-      return;
-    }
-    let [low, high] = [Math.min(...values), Math.max(...values)];
-    if (low > 0 && low < 0.35 * high) low = 0;
-    const padding = (high - low || Math.abs(high) || 1) * 0.04;
-    [low, high] = [low === 0 ? 0 : low - padding, high + padding];
-    const first = Math.min(...rounds);
-    const last = Math.max(...rounds, first + 10);
-    const x = (round) => MARGIN.left + ((round - first) / (last - first)) * inner;
-    const y = (value) => MARGIN.top + (1 - (value - low) / (high - low)) * tall;
-    this.scale = { x, y };
-
-    const parts = [];
-    for (const tick of ticks(low, high, 4)) {
-      parts.push(svg("path", { class: "grid", d: `M${MARGIN.left} ${y(tick).toFixed(1)}h${inner}` }));
-      parts.push(text("tick", MARGIN.left - 10, y(tick) + 4, "end", String(Number(tick.toPrecision(6)))));
-    }
-    for (const tick of ticks(first, last, Math.max(2, Math.min(6, inner / 130)))) {
-      if (!Number.isInteger(tick) || x(tick) > this.width - 70) continue;
-      parts.push(text("tick", x(tick), HEIGHT - 12, "middle", count(tick)));
-    }
-    parts.push(text("axis", this.width - MARGIN.right, HEIGHT - 12, "end", "round"));
-    parts.push(text("axis", MARGIN.left - 10, 10, "end", "loss"));
-
-    const xy = ({ round, mean }) => `${x(round).toFixed(1)} ${y(mean).toFixed(1)}`;
-    if (line.length > 1) {
-      const upper = line.map(({ round, high: value }) => `${x(round).toFixed(1)} ${y(value).toFixed(1)}`);
-      const lower = line.map(({ round, low: value }) => `${x(round).toFixed(1)} ${y(value).toFixed(1)}`).reverse();
-      parts.push(svg("path", { class: "band", d: `M${[...upper, ...lower].join("L")}Z` }));
-    }
-    const split = Number.isFinite(since) ? line.findIndex(({ round }) => round >= since) : -1;
-    const before = split < 0 ? line : line.slice(0, split + 1);
-    if (before.length) parts.push(svg("path", { class: "curve", d: `M${before.map(xy).join("L")}` }));
-    if (split >= 0) {
-      const after = line.slice(Math.max(split, 0));
-      parts.push(svg("path", { class: "curve mine", d: `M${after.map(xy).join("L")}` }));
-    }
-    for (const dot of dots) parts.push(svg("circle", { class: "dot", cx: x(dot.round).toFixed(1), cy: y(dot.loss).toFixed(1), r: 3.5 }));
-    this.cursor = svg("path", { class: "cursor", d: "" });
-    this.picture.replaceChildren(...parts, this.cursor);
-    this.point(this.hover);
-    this.describe();
-  }
-
-  /** The reading under the pointer at `offset` pixels, or of the last round. */
-  point(offset) {
-    this.hover = offset;
-    const { evaluations } = this.data;
-    const line = this.line ?? [];
-    if (!line.length) return;
-    let at = line[line.length - 1];
-    if (offset !== null) {
-      const distance = (bucket) => Math.abs(this.scale.x(bucket.round) - offset);
-      at = line.reduce((best, bucket) => (distance(bucket) < distance(best) ? bucket : best), at);
-      this.cursor.setAttribute("d", `M${this.scale.x(at.round).toFixed(1)} ${MARGIN.top}V${HEIGHT - MARGIN.bottom}`);
-      this.reading.textContent = `${loss(at.mean)} at round ${count(Math.round(at.round))}`;
-      return;
-    }
-    this.cursor.setAttribute("d", "");
-    const evaluation = evaluations[evaluations.length - 1];
-    const accuracy = Number.isFinite(evaluation?.accuracy) ? `, ${(100 * evaluation.accuracy).toFixed(1)} % right` : "";
-    this.reading.textContent = loss(at.mean) + (evaluation ? `, on data kept aside ${loss(evaluation.loss)}${accuracy}` : "");
-  }
-
-  /** The same in words, for those who do not see the picture. */
-  describe() {
-    const { evaluations } = this.data;
-    const line = this.line;
+    this.picture.setAttribute("aria-label", inWords(line, evaluations.at(-1)));
     if (!line.length) {
-      this.picture.setAttribute("aria-label", "Loss: no rounds yet.");
+      this.picture.replaceChildren(text(this.width / 2, HEIGHT / 2, "middle", "The curve begins with the first round."));
       return;
     }
-    const [first, last] = [line[0], line[line.length - 1]];
-    const evaluation = evaluations[evaluations.length - 1];
-    this.picture.setAttribute("aria-label",
-      `Loss over the rounds, from ${loss(first.mean)} at round ${count(Math.round(first.round))} to ${loss(last.mean)} at round ${count(Math.round(last.round))}.`
-      + (evaluation ? ` On data kept aside ${loss(evaluation.loss)} after round ${count(evaluation.round)}.` : ""));
+    const values = [...line.flatMap(({ low, high }) => [low, high]), ...dots.map((dot) => dot.loss)];
+    let [low, high] = [Math.min(...values), Math.max(...values)];
+    const padding = 0.04 * (high - low || Math.abs(high) || 1);
+    low = low > 0 && low < 0.35 * high ? 0 : low - padding;
+    high += padding;
+    const [from, to] = [line[0].round, Math.max(line.at(-1).round, line[0].round + 10)];
+    const x = (this.x = (round) => LEFT + ((round - from) / (to - from)) * inner);
+    const y = (value) => TOP + (1 - (value - low) / (high - low)) * tall;
+    const path = (name, points) => svg("path", { class: name, d: `M${points.map(([a, b]) => `${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("L")}` });
+    const means = line.map(({ round, mean }) => [round, mean]);
+    const split = since === null ? line.length : line.findIndex(({ round }) => round >= since);
+
+    this.cursor = svg("path", { class: "cursor", d: "" });
+    this.picture.replaceChildren(
+      ...ticks(low, high, 4).flatMap((tick) => [svg("path", { class: "grid", d: `M${LEFT} ${y(tick)}h${inner}` }), text(LEFT - 10, y(tick) + 4, "end", String(tick))]),
+      ...ticks(from, to, Math.min(6, inner / 120)).filter((tick) => Number.isInteger(tick) && x(tick) < this.width - 70)
+        .map((tick) => text(x(tick), HEIGHT - 12, "middle", count(tick))),
+      text(this.width - RIGHT, HEIGHT - 12, "end", "round"),
+      text(LEFT - 10, 10, "end", "loss"),
+      path("band", [...line.map(({ round, high: top }) => [round, top]), ...line.map(({ round, low: bottom }) => [round, bottom]).reverse()]),
+      path("curve", split < 0 ? means : means.slice(0, split + 1)),
+      ...(split >= 0 && split < line.length ? [path("curve mine", means.slice(split))] : []),
+      ...dots.filter(({ round }) => round >= from).map((dot) => svg("circle", { class: "dot", cx: x(dot.round), cy: y(dot.loss), r: 3.5 })),
+      this.cursor,
+    );
+    this.read(this.pointer);
+  }
+
+  /** The reading under the pointer, `offset` pixels from the left, or of the last round. */
+  read(offset) {
+    this.pointer = offset;
+    if (!this.line?.length) return;
+    const { evaluations } = this.data;
+    if (offset === null) {
+      const evaluation = evaluations.at(-1);
+      const accuracy = Number.isFinite(evaluation?.accuracy) ? `, ${(100 * evaluation.accuracy).toFixed(1)} % right` : "";
+      this.cursor.setAttribute("d", "");
+      this.reading.textContent = loss(this.line.at(-1).mean) + (evaluation ? `, on data kept aside ${loss(evaluation.loss)}${accuracy}` : "");
+      return;
+    }
+    const distance = ({ round }) => Math.abs(this.x(round) - offset);
+    const at = this.line.reduce((best, point) => (distance(point) < distance(best) ? point : best));
+    this.cursor.setAttribute("d", `M${this.x(at.round)} ${TOP}V${HEIGHT - BOTTOM}`);
+    this.reading.textContent = `${loss(at.mean)} at round ${count(at.round)}`;
   }
 }
 
-function text(name, x, y, anchor, content) {
-  const element = svg("text", { class: name, x: x.toFixed(1), y: y.toFixed(1), "text-anchor": anchor });
-  element.textContent = content;
-  return element;
+/** The picture for those who do not see it. */
+function inWords(line, evaluation) {
+  if (!line.length) return "Loss: no rounds yet.";
+  const point = ({ round, mean }) => `${loss(mean)} at round ${count(round)}`;
+  return `Loss over the rounds, from ${point(line[0])} to ${point(line.at(-1))}.`
+    + (evaluation ? ` On data kept aside ${loss(evaluation.loss)} after round ${count(evaluation.round)}.` : "");
+}
+
+function text(x, y, anchor, content) {
+  return svg("text", { x, y, "text-anchor": anchor }, content);
 }

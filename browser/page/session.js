@@ -2,12 +2,12 @@
 // the page's looks. The ticket passes through and is not kept here.
 
 /** States in which this tab takes part, or is about to. */
-const ACTIVE = new Set(["connecting", "checking", "syncing", "following", "training", "paused", "reconnecting"]);
-/** How long a leaving worker may take to finish its round before it is ended without, in milliseconds. */
+const ACTIVE = ["connecting", "checking", "syncing", "following", "training", "paused", "reconnecting"];
+/** How long a leaving worker may take to finish its round before it is ended without. */
 const LEAVE_MS = 20_000;
 
 export class Session {
-  /** `changed(message)` is called after each message of the worker, and with null after what the page itself did. */
+  /** `changed(message)` is called after each message of the worker, and without one after what the page did. */
   constructor(changed) {
     this.changed = changed;
     this.worker = null;
@@ -15,60 +15,49 @@ export class Session {
   }
 
   reset() {
-    this.state = null;
-    this.detail = "";
-    this.failure = null;
-    this.ready = null;
-    this.sync = null;
-    this.done = null;
-    this.text = null;
-    this.backend = null;
-    this.leaving = false;
-    this.asleep = false;
+    Object.assign(this, {
+      state: null, detail: "", failure: null, ready: null, sync: null, done: null, backend: null, leaving: false, asleep: false,
+    });
   }
 
-  /** Asks what this tab can do; the answer comes as a message of type "device". */
+  /** Asks what this tab can do; the answer is a message of type "device". */
   check() {
-    this.open();
-    this.worker.postMessage({ type: "check" });
+    this.post({ type: "check" });
   }
 
-  start(ticket, backend, power, holds) {
+  start(ticket, backend, power) {
+    if (this.state) this.close(); // What ended once starts from nothing.
     this.reset();
     this.state = "connecting";
     this.backend = backend;
-    this.open();
-    this.worker.postMessage({ type: "start", ticket, backend, power });
+    this.post({ type: "start", ticket, backend, power });
     if (document.hidden) this.tell({ type: "hidden", value: true });
-    if (holds) this.tell({ type: "pause" });
-    this.changed(null);
+    this.changed();
   }
 
+  /** Passes a message on to a worker that takes part. */
   tell(message) {
-    if (this.worker && this.active) this.worker.postMessage(message);
+    if (this.active) this.post(message);
   }
 
   /** Asks the worker to finish its round and go. */
   leave() {
-    if (!this.active) return;
     this.tell({ type: "leave" });
-    this.leaving = true;
-    const worker = this.worker;
-    setTimeout(() => {
-      if (this.worker === worker && this.leaving) this.end("left", "");
-    }, LEAVE_MS);
-    this.changed(null);
+    this.leaving = this.active;
+    const { worker } = this;
+    setTimeout(() => this.leaving && this.worker === worker && this.end(), LEAVE_MS);
+    this.changed();
   }
 
   /** The browser put the page aside: whatever became of the worker, its part is over. */
   sleep() {
     if (!this.active) return;
     this.asleep = true;
-    this.end("left", "");
+    this.end();
   }
 
   get active() {
-    return ACTIVE.has(this.state);
+    return ACTIVE.includes(this.state);
   }
 
   /** Whether the worker holds a model that can be asked for text. */
@@ -76,52 +65,42 @@ export class Session {
     return Boolean(this.worker) && ["following", "training", "paused", "reconnecting", "ended"].includes(this.state);
   }
 
+  post(message) {
+    if (!this.worker) this.open();
+    this.worker.postMessage(message);
+  }
+
   open() {
-    if (this.worker) return;
     const worker = new Worker("worker.js", { type: "module", name: "annulus" });
-    worker.addEventListener("message", ({ data }) => {
-      if (this.worker === worker && data && typeof data === "object") this.hear(data);
-    });
-    worker.addEventListener("error", (event) => {
-      event.preventDefault();
-      if (this.worker === worker) this.fail("internal", event.message || "The trainer (worker.js) could not be loaded.");
-    });
     this.worker = worker;
+    worker.addEventListener("message", ({ data }) => this.worker === worker && this.hear(data));
+    worker.addEventListener("error", (event) => {
+      if (this.worker === worker) this.fail("internal", event.message || "worker.js could not be loaded.");
+    });
   }
 
   hear(message) {
-    if (message.type === "state") {
+    const { type, event } = message;
+    if (type === "failed") return this.fail(message.kind, message.message);
+    if (type === "state") {
       this.state = message.state;
       this.detail = message.detail ?? "";
-      // An ended worker still holds the model, and may be asked what it writes.
-      if (message.state === "left") this.end("left", this.detail, message);
-    } else if (message.type === "failed") {
-      return this.fail(message.kind, message.message, message);
-    } else if (message.type === "text") {
-      this.text = message;
-    } else if (message.type === "event") {
-      const { event } = message;
-      if (event?.event === "ready") this.ready = event;
-      if (event?.event === "sync") this.sync = event;
-      if (event?.event === "done") this.done = event;
+      if (this.state === "left") return this.end();
     }
+    if (type === "event" && ["ready", "sync", "done"].includes(event?.event)) this[event.event] = event;
     this.changed(message);
   }
 
-  fail(kind, message, cause = null) {
-    const during = this.state;
-    this.close();
-    this.failure = { kind, message: message ?? "", during };
-    this.state = during === null ? null : "failed";
-    this.changed(cause ?? { type: "failed", kind, message });
+  fail(kind, message) {
+    this.failure = { kind, message };
+    this.end("failed");
   }
 
-  end(state, detail, cause = null) {
+  end(state = "left") {
     this.close();
     this.state = state;
-    this.detail = detail;
     this.leaving = false;
-    if (!cause) this.changed(null);
+    this.changed();
   }
 
   close() {

@@ -1,13 +1,12 @@
-// What the browser tells of the device around the tab, where it tells: charger, connection, screen; and the lock that
-// keeps a training tab from being put to sleep. Every part may be missing.
+// What the browser tells of the device around the tab, where it tells: charger, connection, screen; the lock that
+// keeps a training tab from being put to sleep; and the preferences. Every part may be missing.
 
 /** Watches charger and connection; `changed()` is called on each change. */
 export class Surroundings {
   constructor(changed) {
-    this.changed = changed;
     this.battery = null;
-    this.connection = navigator.connection ?? null;
-    this.connection?.addEventListener?.("change", changed);
+    this.connection = navigator.connection ?? {};
+    this.connection.addEventListener?.("change", changed);
     navigator.getBattery?.().then((battery) => {
       this.battery = battery;
       battery.addEventListener("chargingchange", changed);
@@ -20,57 +19,42 @@ export class Surroundings {
   }
 
   get onBattery() {
-    return this.battery !== null && !this.battery.charging;
+    return this.battery?.charging === false;
   }
 
   get tellsMetered() {
-    return Boolean(this.connection && ("saveData" in this.connection || "type" in this.connection));
+    return "saveData" in this.connection || "type" in this.connection;
   }
 
   get metered() {
-    return Boolean(this.connection?.saveData) || this.connection?.type === "cellular";
+    return Boolean(this.connection.saveData) || this.connection.type === "cellular";
   }
 }
 
-/** Keeps the screen on while wanted and while the tab is in front. */
+/** Keeps the screen on while that is wanted and the tab is in front. */
 export class Awake {
+  static available = "wakeLock" in navigator;
+
   constructor() {
     this.wanted = false;
-    this.asking = false;
-    this.sentinel = null;
+    this.lock = null;
     document.addEventListener("visibilitychange", () => this.want(this.wanted));
   }
 
-  static get available() {
-    return "wakeLock" in navigator;
-  }
-
-  async want(wanted) {
+  /** A refusal, as on a low battery, is fine: the screen may go dark. */
+  want(wanted) {
     this.wanted = wanted;
-    if (!wanted) {
-      this.sentinel?.release().catch(() => {});
-      this.sentinel = null;
-      return;
-    }
-    if (!Awake.available || document.hidden || (this.sentinel && !this.sentinel.released) || this.asking) return;
-    this.asking = true;
-    try {
-      this.sentinel = await navigator.wakeLock.request("screen");
-      if (!this.wanted) this.want(false);
-    } catch {
-      // Refused, as on a low battery: the screen may go dark, training goes on as far as the browser lets it.
-    } finally {
-      this.asking = false;
+    if (wanted && Awake.available && !document.hidden && !this.lock) {
+      this.lock = navigator.wakeLock.request("screen");
+      this.lock.then((lock) => lock.addEventListener("release", () => (this.lock = null)), () => (this.lock = null));
+    } else if (!wanted) {
+      this.lock?.then((lock) => lock.release(), () => {});
     }
   }
 }
 
 /** A lock that another request waits for: browsers leave tabs awake that hold one. */
 export class Held {
-  constructor() {
-    this.release = null;
-  }
-
   set(held) {
     if (held === Boolean(this.release) || !navigator.locks) return;
     if (!held) {
@@ -78,29 +62,23 @@ export class Held {
       this.release = null;
       return;
     }
-    const name = `annulus ${crypto.randomUUID?.() ?? Math.random()}`;
+    const name = `annulus ${crypto.randomUUID()}`;
     const waiting = new AbortController();
-    const over = new Promise((resolve) => {
-      this.release = () => {
-        waiting.abort();
-        resolve();
-      };
-    });
-    navigator.locks.request(name, () => over).catch(() => {});
+    const over = new Promise((resolve) => (this.release = resolve));
+    navigator.locks.request(name, () => over.then(() => waiting.abort())).catch(() => {});
     navigator.locks.request(name, { signal: waiting.signal }, () => {}).catch(() => {});
   }
 }
 
-/** Preferences, kept in the browser where it allows that. */
 const KEY = "annulus";
 
+/** What was stored, of the kind that the defaults have. */
 export function loadPreferences(defaults) {
   try {
-    const stored = JSON.parse(localStorage.getItem(KEY) ?? "{}");
-    const valid = Object.entries(defaults).filter(([key, value]) => typeof stored[key] === typeof value);
-    return { ...defaults, ...Object.fromEntries(valid.map(([key]) => [key, stored[key]])) };
+    const stored = Object.entries(JSON.parse(localStorage.getItem(KEY)) ?? {});
+    return { ...defaults, ...Object.fromEntries(stored.filter(([key, value]) => typeof value === typeof defaults[key])) };
   } catch {
-    return { ...defaults };
+    return defaults;
   }
 }
 
@@ -108,6 +86,6 @@ export function savePreferences(preferences) {
   try {
     localStorage.setItem(KEY, JSON.stringify(preferences));
   } catch {
-    // Private windows may refuse: the settings last as long as the page.
+    // Private windows may refuse: then the settings last as long as the page.
   }
 }
