@@ -9,7 +9,8 @@ export function count(value) {
 /** `digits` significant digits, never in exponents. */
 export function significant(value, digits = 3) {
   if (!Number.isFinite(value)) return "–";
-  const decimals = value ? digits - 1 - Math.floor(Math.log10(Math.abs(value))) : 0;
+  const rounded = Math.abs(Number(value.toPrecision(digits)));
+  const decimals = rounded ? digits - 1 - Math.floor(Math.log10(rounded)) : 0;
   return number(value, Math.min(Math.max(decimals, 0), 6));
 }
 

@@ -12,10 +12,6 @@ import { describe } from "./words.js";
 const WATCH_MS = { front: 1000, silent: 3000, session: 5000, hidden: 10_000 };
 /** Least time between two drawings: a fast run has hundreds of rounds a second. */
 const DRAW_MS = 250;
-const SLOW_CHECK_MS = 6000;
-/** From how many seconds in the background on that is told, and for how long. */
-const AWAY_SECONDS = 5;
-const AWAY_TOLD_MS = 10_000;
 const SAMPLE = { length: 400, temperature: 0.8 };
 const SAMPLE_PATIENCE_MS = 20_000;
 const SHOWN_CHANGES = 7;
@@ -44,34 +40,26 @@ const page = {
   https: `https://${location.host}${location.pathname}${location.hash}`,
   ticket: readTicket(location.hash),
   device: null,
-  slow: false,
-  /** Whether the field for a ticket is open. */
-  form: false,
   /** Reasons of the surroundings not to train now. */
   holds: new Set(),
   hidden: document.hidden,
-  hiddenFor: 0,
 };
 let pausedByHand = false;
 let pauseTold = false;
-let hiddenSince = 0;
 let waitingBackend = "gpu";
 let writing = null;
+let sampleProblem = "The model goes on from your words, with what it has learnt so far.";
 let drawing = null;
+let drawn = -Infinity;
 let watchTimer = null;
 
 // The ticket is in the address; the node that serves the page tells of the run; the worker tells of this tab.
 
 /** The worker checks a ticket; here only whether it looks like one. */
-function readTicket(link) {
-  let text = "";
-  try {
-    text = decodeURIComponent(link.slice(link.indexOf("#") + 1)).trim();
-  } catch {
-    return { known: false, problem: "unreadable" };
-  }
-  if (/^annulus1[0-9a-z]{60,504}$/i.test(text)) return { text, known: true, problem: null };
-  return { known: false, problem: !text ? null : /^annulus(?!1)\d/i.test(text) ? "version" : "unreadable" };
+function readTicket(hash) {
+  const text = hash.slice(1);
+  const known = /^annulus1[0-9a-z]{60,504}$/i.test(text);
+  return { text, known, problem: Boolean(text) && !known };
 }
 
 async function get(path) {
@@ -83,7 +71,7 @@ async function get(path) {
 async function watch() {
   clearTimeout(watchTimer);
   try {
-    run.info ??= await get("peer.json");
+    run.info ??= await get("peer.json").catch(() => null);
     run.takeStatus(await get("status"));
     run.answering = true;
   } catch {
@@ -117,7 +105,6 @@ const actions = {
   watch: () => go("watch"),
   invited: invite,
   cancel: invite,
-  ticket: openForm,
   leave: () => session.leave(),
   pause: () => hold(true),
   resume: () => hold(false),
@@ -136,7 +123,6 @@ $("actions").addEventListener("click", ({ target }) => {
 
 function go(mode) {
   page.mode = mode;
-  page.form = false;
   draw();
 }
 
@@ -145,12 +131,7 @@ function invite() {
   if (session.active) return;
   session.reset();
   go("invited");
-  if (!page.secure || !page.transport || page.device) return;
-  session.check();
-  setTimeout(() => {
-    page.slow = true;
-    draw();
-  }, SLOW_CHECK_MS);
+  if (page.secure && page.transport && !page.device) session.check();
 }
 
 function start(backend) {
@@ -163,25 +144,6 @@ function start(backend) {
   session.start(page.ticket.text, backend, preferences.power);
   watch();
 }
-
-function openForm() {
-  go("watch");
-  page.form = true;
-  drawNow();
-  $("ticket").focus();
-}
-
-$("ticket-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  const ticket = readTicket($("ticket").value);
-  $("ticket-problem").textContent = ticket.known ? ""
-    : ticket.problem === "version" ? "This ticket is of another release." : "This is not a ticket, or not all of it: it starts with annulus1.";
-  if (!ticket.known) return $("ticket").focus();
-  $("ticket").value = "";
-  page.ticket = ticket;
-  invite();
-  $("title").focus();
-});
 
 // Settings and surroundings.
 
@@ -238,17 +200,7 @@ $("settings").addEventListener("input", ({ target }) => {
 document.addEventListener("visibilitychange", () => {
   page.hidden = document.hidden;
   session.tell({ type: "hidden", value: page.hidden });
-  if (page.hidden) {
-    hiddenSince = Date.now();
-  } else {
-    const away = (Date.now() - hiddenSince) / 1000;
-    page.hiddenFor = away >= AWAY_SECONDS ? away : 0;
-    setTimeout(() => {
-      page.hiddenFor = 0;
-      draw();
-    }, AWAY_TOLD_MS);
-    watch();
-  }
+  if (!page.hidden) watch();
   drawNow();
 });
 window.addEventListener("pagehide", () => session.tell({ type: "leave" }));
@@ -281,10 +233,11 @@ $("sample-form").addEventListener("submit", (event) => {
 /** Shows a sample: `text` is all of it so far, without the prompt. */
 function showText({ prompt, text, done }) {
   clearTimeout(writing);
+  sampleProblem = "";
   writing = done ? null : setTimeout(() => {
     writing = null;
-    put("sample-help", "The trainer does not answer; it may be busy. Try again in a moment.");
-    drawNow();
+    sampleProblem = "The trainer does not answer; it may be busy. Try again in a moment.";
+    drawSample();
   }, SAMPLE_PATIENCE_MS);
   $("written").replaceChildren(make("span", "given", prompt), text);
   $("written").hidden = false;
@@ -295,12 +248,13 @@ function showText({ prompt, text, done }) {
 // Drawing.
 
 function draw() {
-  drawing ??= setTimeout(drawNow, DRAW_MS);
+  drawing ??= setTimeout(drawNow, drawn + DRAW_MS - performance.now());
 }
 
 function drawNow() {
   clearTimeout(drawing);
   drawing = null;
+  drawn = performance.now();
   const picture = run.picture(session.active ? session.ready?.peer : null);
   const deviceWords = session.ready?.device ?? (session.backend === "cpu" ? "the processor" : page.device?.gpu?.name);
   drawWords(describe({ ...page, run, session, picture, deviceWords }));
@@ -313,11 +267,10 @@ function drawNow() {
   drawChanges(picture);
   drawSample();
   const name = run.info?.run ?? run.status?.run;
-  put("run", name ? `Run ${short(name)}` : "");
-  put("version", run.info?.version ? `Annulus ${run.info.version}` : "");
+  put("run", name && `Run ${short(name)}`);
+  put("version", run.info?.version && `Annulus ${run.info.version}`);
 }
 
-/** Makes an element. */
 function make(tag, className, ...children) {
   const element = document.createElement(tag);
   element.className = className;
@@ -325,29 +278,32 @@ function make(tag, className, ...children) {
   return element;
 }
 
-/** Sets the text of the element of this id, or of this element, where it differs; hides it when empty. */
+/** Fills an element anew where what it shows has changed. */
+function once(element, what, children) {
+  const key = JSON.stringify(what);
+  if (element.dataset.key !== key) element.replaceChildren(...children());
+  element.dataset.key = key;
+}
+
+/** Sets an element's text where it differs, and hides it when empty. */
 function put(target, text) {
   const element = typeof target === "string" ? $(target) : target;
-  if (element.textContent !== text) element.textContent = text;
+  if (element.textContent !== (text ?? "")) element.textContent = text ?? "";
   element.hidden = !text;
 }
 
 function drawWords({ name, title, text, cause, progress, actions: wanted, settings }) {
-  const heading = title.map((part) => (part.soft ? make("span", "soft", part.soft) : part));
-  const shown = make("h1", "", ...heading);
-  if ($("title").innerHTML !== shown.innerHTML) $("title").replaceChildren(...shown.childNodes);
+  once($("title"), title, () => title.map((part) => (part.soft ? make("span", "soft", part.soft) : part)));
   put("text", text);
   put("cause", cause);
   $("progress").hidden = !progress;
   if (progress?.value >= 0) $("progress-bar").value = progress.value;
   else $("progress-bar").removeAttribute("value");
-  put("progress-text", progress?.text ?? "");
+  put("progress-text", progress?.text);
   $("settings").hidden = !settings;
-  const processor = session.backend === "cpu" || (page.device && !page.device.gpu);
-  put("power-help", `The share of the time that the ${processor ? "processor" : "GPU"} may be busy.`);
-  $("ticket-form").hidden = !page.form;
+  put("power-help", `The share of the time that the ${session.backend === "cpu" || page.device?.gpu === null ? "processor" : "GPU"} may be busy.`);
   drawActions(wanted);
-  document.body.dataset.state = page.mode === "session" ? session.state ?? "" : page.mode;
+  document.body.dataset.state = session.state;
   if (document.title === `${name} · Annulus`) return;
   document.title = `${name} · Annulus`;
   put("said", [name, text, cause].filter(Boolean).join(". "));
@@ -355,92 +311,70 @@ function drawWords({ name, title, text, cause, progress, actions: wanted, settin
 
 function drawActions(wanted) {
   const box = $("actions");
-  const focused = box.contains(document.activeElement);
-  const known = new Map([...box.children].map((element) => [element.dataset.action, element]));
-  const elements = wanted.map(({ id, label, href, primary, disabled }) => {
-    const element = known.get(id) ?? make(href ? "a" : "button", "");
+  const focused = box.contains(document.activeElement) && document.activeElement.dataset.action;
+  once(box, wanted, () => wanted.map(({ id, label, href, primary, disabled }) => {
+    const element = make(href ? "a" : "button", primary ? "button primary" : "button", label);
     element.dataset.action = id;
-    element.className = primary ? "button primary" : "button";
     element.setAttribute("aria-disabled", Boolean(disabled));
     if (href) element.href = href;
-    put(element, label);
     return element;
-  });
-  if (elements.length === known.size && elements.every((element, i) => element === box.children[i])) return;
-  box.replaceChildren(...elements);
-  box.hidden = !elements.length;
+  }));
   // Whoever works by keyboard goes on at what has taken the button's place.
-  if (focused && !box.contains(document.activeElement)) (elements[0] ?? $("title")).focus({ preventScroll: true });
+  if (focused && !box.contains(document.activeElement)) {
+    ([...box.children].find(({ dataset }) => dataset.action === focused) ?? box.firstChild ?? $("title")).focus({ preventScroll: true });
+  }
 }
 
 function drawFacts(picture) {
-  const { live, mine, samples, share, progress, counted, target, left, rate, elapsed, round, digest, compute, reduce } = picture;
-  const part = Boolean(mine);
+  const { live, mine, samples, share, progress, counted, target, left, rate, round, digest, compute, reduce } = picture;
   const [received, sent] = picture.traffic;
-  const pace = rate === null || rate === undefined ? "" : `${significant(rate, 3)} samples a second`;
+  const speed = Number.isFinite(rate) ? significant(rate) : "–";
+  const split = compute + reduce > 0;
   const facts = {
-    own: part && [count(samples ?? 0), samples ? `${percent(share ?? 0)} of each round` : "none yet"],
-    round: part && [seconds(picture.seconds), compute + reduce > 0 ? `${seconds(compute)} computing, ${seconds(reduce)} exchanging` : ""],
-    done: [progress === null ? "–" : percent(progress), target ? `${count(counted)} of ${count(target)} samples` : `${count(counted)} samples`],
-    left: [left === null ? "–" : duration(left), part ? pace : elapsed > 0 ? `after ${duration(elapsed)}` : ""],
-    speed: !part && [pace ? significant(rate, 3) : "–", "samples a second, all peers together"],
-    traffic: [bytes(received), `received${live && part ? "" : " by this page's peer"}; ${bytes(sent)} sent`],
-    digest: [short(digest, 12), Number.isFinite(round) ? `digest after round ${count(round)}, the same on all` : ""],
+    own: mine && [count(samples ?? 0), samples ? `${percent(share ?? 0)} of each round` : "none yet"],
+    round: mine && [seconds(picture.seconds), split && `${seconds(compute)} computing, ${seconds(reduce)} exchanging`],
+    done: [percent(progress ?? NaN), `${count(counted)}${target ? ` of ${count(target)}` : ""} samples`],
+    left: [left === null ? "–" : duration(left), mine ? left !== null && `at ${speed} samples a second` : picture.elapsed && `after ${duration(picture.elapsed)}`],
+    speed: !mine && [speed, "samples a second, all peers together"],
+    traffic: [bytes(received), `received${live && mine ? "" : " by this page's peer"}; ${bytes(sent)} sent`],
+    digest: [short(digest, 12), digest && `digest after round ${count(round)}, the same on all`],
   };
   for (const [id, fact] of Object.entries(facts)) {
     $(`fact-${id}`).hidden = !fact;
-    if (!fact) continue;
-    const [, value, note] = $(`fact-${id}`).children;
-    put(id === "digest" ? $("digest") : value, fact[0]);
-    put(id === "round" ? $("split-text") : note, fact[1]);
+    if (fact) ["value", "note"].forEach((part, i) => put($(`fact-${id}`).querySelector(`.${part}`), fact[i]));
   }
-  $("copy").hidden = !digest;
   $("copy").dataset.value = digest ?? "";
-  $("split").hidden = !(compute + reduce > 0);
-  $("split").firstChild.style.inlineSize = `${(100 * compute) / (compute + reduce)}%`;
+  $("split").hidden = !split;
+  $("split").firstChild.style.width = `${(100 * compute) / (compute + reduce)}%`;
   put("ring-text", !picture.members.length ? ""
-    : !part ? "The peers in ring order, each as long as its share of the work."
+    : !mine ? "The peers in ring order, each as long as its share of the work."
       : live && share !== null ? `This tab computes ${percent(share)} of each round.` : "This tab is not in the ring yet.");
 }
 
-$("copy").addEventListener("click", async () => {
-  let said = "Copied";
-  try {
-    await navigator.clipboard.writeText($("copy").dataset.value);
-  } catch {
-    said = "Not allowed";
-  }
+$("copy").addEventListener("click", async ({ currentTarget }) => {
+  const said = await navigator.clipboard?.writeText(currentTarget.dataset.value).then(() => "Copied", () => null) ?? "Not allowed";
   put("copy-word", said);
   put("said", said);
   setTimeout(put, 1600, "copy-word", "Copy");
 });
 
-const CHANGES = { joined: "joined", left: "left", failed: "fell silent", evicted: "was left behind" };
+const CHANGES = { failed: "fell silent", evicted: "was left behind" };
 
 function drawChanges({ changes, mine }) {
   const shown = changes.slice(-SHOWN_CHANGES).reverse();
-  const list = $("changes");
-  const key = shown.map((change) => change.key).join() + mine;
-  if (list.dataset.key === key) return;
-  list.dataset.key = key;
-  list.replaceChildren(...shown.map(({ peer, change, round, reason }) => {
-    const who = peer === mine ? make("b", "mine", "This tab") : make("b", "", short(peer, 4));
+  once($("changes"), [shown, mine], () => shown.length ? shown.map(({ peer, change, round, reason }) => {
+    const who = make("b", peer === mine ? "mine" : "", peer === mine ? "This tab" : short(peer, 4));
     const what = change === "warning" ? [reason] : [who, ` ${CHANGES[change] ?? change}${reason ? `: ${reason}` : ""}`];
     return make("li", "", make("span", "", ...what), make("span", "when", round === null ? "" : `round ${count(round)}`));
-  }));
-  if (!shown.length) list.append(make("li", "when", "Nobody has come or gone yet."));
+  }) : [make("li", "when", "Nobody has come or gone yet.")]);
 }
 
 function drawSample() {
-  const writes = run.task === "gpt" && page.mode === "session" && !session.failure && session.state !== "left";
-  $("sample-section").hidden = !writes;
-  const ready = session.canSample;
-  $("write").setAttribute("aria-disabled", !ready || writing !== null);
+  $("sample-section").hidden = run.task !== "gpt" || page.mode !== "session" || ["left", "failed"].includes(session.state);
+  $("write").setAttribute("aria-disabled", !session.canSample || writing !== null);
   put("write", writing ? "Writing …" : "Write on");
   $("written").setAttribute("aria-busy", writing !== null);
-  if (!ready || writing || $("written").hidden) {
-    put("sample-help", !ready ? "As soon as the model is here, it can be asked." : writing ? "" : "The model goes on from your words, with what it has learnt so far.");
-  }
+  put("sample-help", session.canSample ? sampleProblem : "As soon as the model is here, it can be asked.");
 }
 
 showSettings();

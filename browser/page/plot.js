@@ -76,7 +76,7 @@ export class Plot {
     this.cursor = svg("path", { class: "cursor", d: "" });
     this.picture.replaceChildren(
       ...ticks(low, high, 4).flatMap((tick) => [svg("path", { class: "grid", d: `M${LEFT} ${y(tick)}h${inner}` }), text(LEFT - 10, y(tick) + 4, "end", String(tick))]),
-      ...ticks(from, to, Math.min(6, inner / 120)).filter((tick) => Number.isInteger(tick) && x(tick) < this.width - 70)
+      ...ticks(from, to, Math.min(6, inner / 90)).filter((tick) => Number.isInteger(tick) && x(tick) < this.width - 70)
         .map((tick) => text(x(tick), HEIGHT - 12, "middle", count(tick))),
       text(this.width - RIGHT, HEIGHT - 12, "end", "round"),
       text(LEFT - 10, 10, "end", "loss"),

@@ -26,11 +26,12 @@ export class Session {
   }
 
   start(ticket, backend, power) {
-    if (this.state) this.close(); // What ended once starts from nothing.
+    if (this.used) this.close(); // What has ended once starts from nothing.
     this.reset();
     this.state = "connecting";
     this.backend = backend;
     this.post({ type: "start", ticket, backend, power });
+    this.used = true;
     if (document.hidden) this.tell({ type: "hidden", value: true });
     this.changed();
   }
@@ -73,6 +74,7 @@ export class Session {
   open() {
     const worker = new Worker("worker.js", { type: "module", name: "annulus" });
     this.worker = worker;
+    this.used = false;
     worker.addEventListener("message", ({ data }) => this.worker === worker && this.hear(data));
     worker.addEventListener("error", (event) => {
       if (this.worker === worker) this.fail("internal", event.message || "worker.js could not be loaded.");

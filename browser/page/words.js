@@ -1,45 +1,42 @@
 // What the page says in each situation, and what one may do then: a pure function of the situation.
 // A title is a list of strings and of {soft} parts, which are set back.
 
-import { bytes, count, duration, parameters, percent, plural } from "./format.js";
+import { bytes, count, duration, loss, parameters, percent, plural } from "./format.js";
 
 const soft = (text) => ({ soft: text });
 const first = (action) => ({ ...action, primary: true });
 const WATCH = { id: "watch", label: "Only watch" };
+const START = { id: "start", label: "Start" };
 const CPU = { id: "start-cpu", label: "Train on the processor" };
 const AGAIN = { id: "retry", label: "Try again" };
-const TICKET = { id: "ticket", label: "Use a ticket" };
 const LEAVE = { id: "leave", label: "Leave" };
 
 /** Gives {name, title, text, cause, progress, actions, settings}; `name` changes with the state, not its numbers. */
 export function describe(situation) {
-  const { mode, session } = situation;
-  const words = mode === "watch" ? watching(situation)
-    : mode === "waiting" ? waiting(situation)
-      : mode === "invited" ? invited(situation)
-        : session.failure ? failed(session) : partaking(situation);
-  words.title = [words.title].flat();
-  const name = words.title.map((part) => part.soft ?? part).join("");
-  return { name, text: "", cause: "", actions: [], progress: null, settings: false, ...words };
+  const words = { watch: watching, waiting, invited, session: partaking }[situation.mode](situation);
+  const title = [words.title].flat();
+  const name = title.map((part) => part.soft ?? part).join("");
+  return { name, text: "", cause: "", actions: [], ...words, title };
 }
 
 /** "Train gpt (0.83 M parameters) with 3 others, on Apple M2". */
 function invitation({ run }, device) {
   const size = run.info?.parameters;
-  const title = [soft("Train "), run.task ?? "a model"];
-  if (size) title.push(soft(` (${parameters(size)} parameters)`));
-  if (run.size) title.push(soft(" with "), plural(run.size, "other", "others"));
-  if (device) title.push(soft(run.size ? ", on " : " on "), device);
-  return title;
+  return [
+    soft("Train "), run.task ?? "a model",
+    ...(size ? [soft(` (${parameters(size)} parameters)`)] : []),
+    ...(run.size ? [soft(" with "), plural(run.size, "other", "others")] : []),
+    ...(device ? [soft(run.size ? ", on " : " on "), device] : []),
+  ];
 }
 
 function invited(situation) {
-  const { device, secure, transport, https, slow, run } = situation;
+  const { device, secure, transport, https, run } = situation;
   if (!secure) {
     return {
       title: "This address can only be watched",
-      text: "The page came over plain http, and browsers lend the GPU only to pages that come over https. Open it there to take part. "
-        + "Your browser will say that it does not know this machine's certificate; go on if you trust whoever sent you the link.",
+      text: "Browsers lend the GPU only to pages that come over https, and this one came over http. "
+        + "Over there the browser will say that it does not know this machine's certificate; go on if you trust whoever sent you the link.",
       actions: [first({ id: "https", label: "Open over https", href: https }), WATCH],
     };
   }
@@ -54,10 +51,8 @@ function invited(situation) {
     return {
       name: "Checking this device",
       title: invitation(situation),
-      text: slow
-        ? "Still waiting to hear what this device can do: a first visit loads the trainer, and a GPU that sleeps takes a moment to wake."
-        : "Looking at what this device can do …",
-      actions: [first({ id: "start", label: "Start", disabled: true }), WATCH],
+      text: "Looking at what this device can do …",
+      actions: [first({ ...START, disabled: true }), WATCH],
     };
   }
   const { gpu } = device;
@@ -68,7 +63,7 @@ function invited(situation) {
       name: "No WebGPU",
       title: invitation(situation, "the processor"),
       text: "This browser gives the page no GPU. The processor can train instead: slower, and you may hear the fan. "
-        + "It is up to you. A recent browser with hardware acceleration switched on may find the GPU.",
+        + "A recent browser with hardware acceleration switched on may find the GPU.",
       actions: [first(CPU), WATCH],
     };
   }
@@ -78,8 +73,8 @@ function invited(situation) {
       name: "Software GPU",
       title: invitation(situation, "a software GPU"),
       text: `What this browser offers (${gpu.name}) is the processor playing a GPU, too slow to be of much help: better watch. `
-        + "If this machine has a real one, switch on hardware acceleration in the browser's settings. The processor by itself is mostly faster than this.",
-      actions: [first(WATCH), CPU, { id: "start", label: "Train all the same" }],
+        + "If this machine has a real one, switch on hardware acceleration in the browser's settings.",
+      actions: [first(WATCH), CPU, { ...START, label: "Train all the same" }],
     };
   }
   const state = run.info?.state_bytes;
@@ -88,25 +83,15 @@ function invited(situation) {
     name: "Ready to train",
     title: invitation(situation, gpu.name),
     text: "This tab becomes a full member of the run: your GPU computes, and what it finds is exchanged with the others."
-      + (state ? ` It first fetches ${bytes(state)}.` : "")
-      + " Leave whenever you like: the others carry on, and no work is lost.",
-    actions: [first({ id: "start", label: "Start" }), WATCH],
+      + `${state ? ` It first fetches ${bytes(state)}.` : ""} Leave whenever you like: the others carry on, and no work is lost.`,
+    actions: [first(START), WATCH],
   };
 }
 
-function watching({ run, picture, ticket, secure, transport, https, form }) {
-  const may = secure && transport;
+function watching({ run, picture, ticket, secure, transport, https }) {
   const actions = ticket.known ? [first({ id: "invited", label: "Take part" })]
-    : !secure ? [{ id: "https", label: "Open over https to take part", href: https }]
-      : may && !form ? [ticket.problem ? first(TICKET) : TICKET] : [];
-  if (ticket.problem === "version") {
-    return {
-      title: "This ticket is of another version",
-      text: "Another release of Annulus made it than the one that serves this page. Ask for a new link; until then you can watch.",
-      actions,
-    };
-  }
-  if (ticket.problem) return { ...unreadable, text: `${unreadable.text} Until then you can watch.`, actions };
+    : secure ? [] : [{ id: "https", label: "Open over https to take part", href: https }];
+  if (ticket.problem) return { ...UNREADABLE, actions };
   if (run.answering === false) {
     return {
       title: run.status ? "No answer from this page's peer" : "Nobody answers here",
@@ -119,13 +104,11 @@ function watching({ run, picture, ticket, secure, transport, https, form }) {
   return {
     name: "Watching",
     title: [soft("Watching "), run.task ?? "the run", ...(run.size ? [soft(" learn with "), plural(run.size, "peer", "peers")] : [])],
-    text: (ticket.known || !may ? "" : "To take part with this tab, open an invitation link or paste a ticket. ")
-      + (picture.left > 0 ? `About ${duration(picture.left)} to go.` : ""),
+    text: (picture.left > 0 ? `About ${duration(picture.left)} to go. ` : "")
+      + (ticket.known || !secure || !transport ? "" : "To take part with this tab, open an invitation link: it ends in a ticket, #annulus1…"),
     actions,
   };
 }
-
-const unreadable = { title: "This ticket is not readable", text: "The link was cut short or mistyped. Ask for it again, or paste the ticket." };
 
 const BECAUSE = {
   battery: ["this device is not plugged in", { id: "go-on", label: "Train on battery too" }],
@@ -143,11 +126,10 @@ function waiting(situation) {
   };
 }
 
-/** One entry for each state of the worker: title, text, progress, what else one may do than leave. */
+/** One entry for each state of an active worker: title, text, progress, what one may do beside leaving. */
 const STATES = {
   connecting: () => ["Connecting", "Reaching the members that the ticket names.", {}],
-  checking: ({ session }) => ["Checking the device",
-    `Each program that will run on this ${session.backend === "cpu" ? "processor" : "GPU"} is tried first, and its results are compared: a device that errs must not join.`, {}],
+  checking: () => ["Checking the device", "Each program is tried first, and its results are compared: a device that errs must not join.", {}],
   syncing: ({ session: { sync } }) => ["Fetching the model", "The others train on meanwhile; nobody waits for this tab.",
     sync?.total > 0 ? { value: sync.bytes / sync.total, text: `${bytes(sync.bytes)} of ${bytes(sync.total)}` } : {}],
   following: () => ["Following the run", "The model is here. This tab catches up on what was committed since, and then enters the ring.", {}],
@@ -164,92 +146,67 @@ const STATES = {
 };
 
 function partaking(situation) {
-  const { session, picture, hidden, hiddenFor } = situation;
+  const { session, picture, hidden } = situation;
+  if (session.failure) return failed(session);
   if (session.state === "left") {
     return {
       title: session.asleep ? "The browser put this tab to sleep" : "You have left the run",
       text: `${session.asleep ? "So it left the run, and the" : "The"} others carry on. ${thanks(picture)}`,
       cause: session.detail,
-      actions: [first({ id: "retry", label: "Join again" }), WATCH],
+      actions: [first({ ...AGAIN, label: "Join again" }), WATCH],
       settings: true,
     };
   }
   if (session.state === "ended") {
     return { title: "The run is complete", text: `${summary(picture, session.done)} ${thanks(picture)}`, cause: session.detail };
   }
-  const [title, text, progress = null, action] = (STATES[session.state] ?? STATES.connecting)(situation);
-  const slow = hidden ? "This tab is in the background, where browsers slow it down."
-    : hiddenFor ? `This tab was in the background for ${duration(hiddenFor)}, where browsers slow it down.` : "";
+  const [title, text, progress, action] = (STATES[session.state] ?? STATES.connecting)(situation);
   return {
     ...(hidden ? { name: `${[title].flat()[0]} in the background` } : {}),
     title,
     text,
     progress,
-    cause: [session.detail, slow].filter(Boolean).join(" "),
-    actions: session.leaving ? [{ id: "leaving", label: "Leaving after this round …", disabled: true }] : [...(action ? [action] : []), LEAVE],
+    cause: `${session.detail}${hidden ? " This tab is in the background, where browsers slow it down." : ""}`,
+    actions: session.leaving ? [{ id: "leaving", label: "Leaving after this round …", disabled: true }] : [action, LEAVE].filter(Boolean),
     settings: true,
   };
 }
 
 function summary(picture, done) {
-  const evaluation = done ?? picture.evaluations.at(-1);
-  const loss = evaluation?.loss ?? picture.loss;
-  return `${count(picture.round)} rounds, ${count(picture.counted)} samples, each counted once`
-    + (Number.isFinite(loss) ? `; loss ${loss.toFixed(3)}` : "")
-    + (Number.isFinite(evaluation?.accuracy) ? `; ${(100 * evaluation.accuracy).toFixed(1)} % right.` : ".");
+  const evaluation = done ?? picture.evaluations.at(-1) ?? picture;
+  return `${count(picture.round)} rounds, ${count(picture.counted)} samples, each counted once; loss ${loss(evaluation.loss)}`
+    + (Number.isFinite(evaluation.accuracy) ? `; ${percent(evaluation.accuracy)} right.` : ".");
 }
 
 function thanks({ samples, counted }) {
-  return samples ? `This tab worked through ${count(samples)} samples${counted ? `, ${percent(samples / counted)} of all` : ""}. Thank you.` : "";
+  return samples ? `This tab worked through ${count(samples)} samples, ${percent(samples / counted)} of all. Thank you.` : "";
 }
 
-/** One entry for each kind of failure; the worker's own words follow as the cause. */
+const UNREADABLE = {
+  title: "This ticket is not readable",
+  text: "The link was cut short or mistyped, or another release of Annulus made it. Ask for it again; until then you can watch.",
+};
+
+/** One entry for each kind of failure: title, text, what one may do; the worker's own words follow as the cause. */
 const FAILURES = {
-  ticket: { ...unreadable, actions: [TICKET, WATCH] },
-  refused: {
-    title: "The run refused this ticket",
-    text: "It belongs to another run, or to another version. Ask whoever invited you for a new link.",
-    actions: [TICKET, WATCH],
-  },
-  unreachable: {
-    title: "Nobody answers",
-    text: "None of the members that the ticket names could be reached. They may have stopped, or something in between blocks UDP, as some company and hotel networks do.",
-    actions: [AGAIN, WATCH],
-  },
-  kernel: {
-    title: "A GPU program does not work here",
-    text: "This browser or its driver could not run one of the programs that training needs, so the tab stays out.",
-    actions: [CPU, AGAIN, WATCH],
-  },
-  "wrong-results": {
-    title: "This device gets wrong results",
-    text: "What it computed differs from what must come out. The tab stays out, so that the run takes no harm. An update of the browser or the driver may help.",
-    actions: [CPU, WATCH],
-  },
-  "gpu-lost": {
-    title: "The GPU was taken away",
-    text: "The system reset it or gave it to something else. The others carry on, and what this tab was working on is handed out again.",
-    actions: [AGAIN, CPU, WATCH],
-  },
-  "too-large": {
-    title: "This model is too large for a tab",
-    text: "It does not fit into the memory that the browser grants. The native program on this machine can take part: annulus join, with the same ticket.",
-    actions: [WATCH],
-  },
-  "no-data": {
-    title: "This run needs data that a tab cannot get",
-    text: "It trains on files that each member holds itself. Whoever has them can take part with the native program: annulus join, with the same ticket and --data.",
-    actions: [WATCH],
-  },
-  internal: {
-    title: "The trainer has stopped",
-    text: "Something went wrong in this tab that should not. The run is unharmed; the others carry on.",
-    actions: [AGAIN, WATCH],
-  },
+  ticket: [UNREADABLE.title, UNREADABLE.text],
+  refused: ["The run refused this ticket", "It belongs to another run or another release. Ask whoever invited you for a new link."],
+  unreachable: ["Nobody answers", "None of the members that the ticket names could be reached. They may have stopped, "
+    + "or something in between blocks UDP, as some company and hotel networks do.", AGAIN],
+  kernel: ["A GPU program does not work here", "This browser or its driver could not run one of the programs that training needs, so the tab stays out.", CPU, AGAIN],
+  "wrong-results": ["This device gets wrong results", "What it computed differs from what must come out. The tab stays out, "
+    + "so that the run takes no harm. An update of the browser or the driver may help.", CPU],
+  "gpu-lost": ["The GPU was taken away", "The system reset it or gave it to something else. The others carry on, "
+    + "and what this tab was working on is handed out again.", AGAIN, CPU],
+  "too-large": ["This model is too large for a tab", "It does not fit into the memory that the browser grants. "
+    + "The native program on this machine can take part: annulus join, with the same ticket."],
+  "no-data": ["This run needs data that a tab cannot get", "It trains on files that each member holds itself. "
+    + "Whoever has them can take part with the native program: annulus join, with the same ticket and --data."],
+  internal: ["The trainer has stopped", "Something went wrong in this tab that should not. The run is unharmed; the others carry on.", AGAIN],
 };
 
 function failed({ failure, backend }) {
-  const words = FAILURES[failure.kind] ?? FAILURES.internal;
-  const [best, ...rest] = words.actions.filter((action) => action !== CPU || backend !== "cpu");
-  return { ...words, cause: failure.message, actions: [first(best), ...rest] };
+  const [title, text, ...others] = FAILURES[failure.kind] ?? FAILURES.internal;
+  const [best, ...rest] = [...others, WATCH].filter((action) => action !== CPU || backend !== "cpu");
+  return { title, text, cause: failure.message, actions: [first(best), ...rest] };
 }
