@@ -34,7 +34,6 @@ export function bytes(value) {
 
 /** How many parameters a model has: "0.83 M". */
 export function parameters(value) {
-  if (value >= 1e9) return `${significant(value / 1e9)}\u00a0G`;
   return value >= 1e5 ? `${significant(value / 1e6, value >= 1e6 ? 3 : 2)}\u00a0M` : count(value);
 }
 
@@ -46,6 +45,7 @@ export function seconds(value) {
 
 /** A long time in its two largest units. */
 export function duration(value) {
+  if (!Number.isFinite(value)) return "–";
   const whole = Math.round(value);
   const [d, h, m, s] = [Math.floor(whole / 86400), Math.floor(whole / 3600) % 24, Math.floor(whole / 60) % 60, whole % 60];
   if (d) return `${d} d ${h} h`;

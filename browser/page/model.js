@@ -1,13 +1,12 @@
-// What is known of the run: from the node that serves the page while watching, from this tab's own worker while it
-// takes part. Knows nothing of the page's looks. Of what comes in, anything may be absent.
+// What is known of the run, from the node that serves the page and from this tab's own worker. Knows nothing of the
+// page's looks. Of what comes in, anything may be absent.
 
-/** Most points of this tab's own history; beyond, neighbours are merged. */
+/** Most items of each list; of older rounds the serving node knows. */
 const MAX_POINTS = 8192;
-const MAX_CHANGES = 60;
 /** Rates and means are taken over this many seconds. */
 const WINDOW_SECONDS = 30;
 const MAX_WINDOW = 400;
-/** Weight of a new round in the shares shown: a round's own are whole samples and jump about. */
+/** Weight of a new round in the shares shown: they jump about. */
 const NEW = 0.25;
 
 export class Run {
@@ -31,7 +30,6 @@ export class Run {
     if (!this.live) this.note(this.status.counted, list(this.status.peers));
   }
 
-  /** This tab begins to take part, or stops doing so. */
   begin() {
     this.own = { taking: true, last: null, since: null, history: [], samples: 0, sent: 0, received: 0, recent: [], target: null };
   }
@@ -59,7 +57,7 @@ export class Run {
       own.since ??= event.round;
     }
     if (Number.isFinite(event.loss)) own.history.push([event.round, event.loss]);
-    if (own.history.length > MAX_POINTS) own.history = merged(own.history);
+    if (own.history.length > MAX_POINTS) own.history.shift();
     slide(own.recent, { ...event, now: performance.now() / 1000, took: Boolean(me) });
     this.note(event.counted, members);
   }
@@ -79,28 +77,21 @@ export class Run {
     }));
   }
 
-  noteChange({ peer = null, change, round = null, reason = "" }) {
-    const key = `${peer} ${change} ${round} ${peer ? "" : reason}`;
-    if (!change || this.changes.some((known) => known.key === key)) return;
-    this.changes.push({ key, peer, change, round, reason });
-    this.changes.sort((a, b) => (a.round ?? 0) - (b.round ?? 0));
-    if (this.changes.length > MAX_CHANGES) this.changes.shift();
+  noteChange({ peer, change, round = 0, reason = "" }) {
+    insert(this.changes, { key: `${peer} ${change} ${round} ${peer ? "" : reason}`, peer, change, round, reason });
   }
 
   noteEvaluation({ round, loss, accuracy }) {
-    if (!Number.isFinite(round) || this.evaluations.some((known) => known.round === round)) return;
-    this.evaluations.push({ round, loss, accuracy });
-    this.evaluations.sort((a, b) => a.round - b.round);
-    if (this.evaluations.length > MAX_POINTS) this.evaluations.shift();
+    insert(this.evaluations, { key: round, round, loss, accuracy });
   }
 
-  /** Whether this tab's own rounds are the best that is known of the run. */
+  /** Whether this tab knows more of the run than the serving node told. */
   get live() {
     const { own, status } = this;
     return Boolean(own?.last) && (own.taking || !(status?.round > own.last.round));
   }
 
-  /** Number of members, as far as known. */
+  /** Number of members. */
   get size() {
     return this.shares.size;
   }
@@ -139,7 +130,7 @@ export class Run {
     };
   }
 
-  /** Samples a second that the whole run counts, or null where too little was seen. */
+  /** Samples a second of the whole run, or null where too little was seen. */
   rate() {
     const [first, last] = [this.pace[0], this.pace.at(-1)];
     return last?.now - first?.now > 2 ? (last.counted - first.counted) / (last.now - first.now) : null;
@@ -152,9 +143,12 @@ function slide(window, item) {
   while (window.length > 2 && (window.length > MAX_WINDOW || window[0].now < item.now - WINDOW_SECONDS)) window.shift();
 }
 
-/** Half as many points, each the mean of two neighbours. */
-function merged(points) {
-  return points.flatMap(([round, loss], i) => (i % 2 ? [[round, (loss + points[i - 1][1]) / 2]] : []));
+/** Inserts in order of rounds what is not yet there. */
+function insert(items, item) {
+  if (items.some(({ key }) => key === item.key)) return;
+  items.push(item);
+  items.sort((a, b) => a.round - b.round);
+  if (items.length > MAX_POINTS) items.shift();
 }
 
 function list(value) {

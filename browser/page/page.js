@@ -1,6 +1,6 @@
 // The page: joins the run's model, the worker and the words to the elements of index.html.
 
-import { bytes, count, duration, percent, seconds, short, significant } from "./format.js";
+import { bytes, count, duration, loss, percent, seconds, short, significant } from "./format.js";
 import { Run } from "./model.js";
 import { Plot } from "./plot.js";
 import { Ring } from "./ring.js";
@@ -10,10 +10,10 @@ import { describe } from "./words.js";
 
 /** Time between two looks at the serving node, in milliseconds. */
 const WATCH_MS = { front: 1000, silent: 3000, session: 5000, hidden: 10_000 };
-/** Least time between two drawings: a fast run has hundreds of rounds a second. */
+/** Least time between drawings: a fast run has hundreds of rounds a second. */
 const DRAW_MS = 250;
 const SAMPLE = { length: 400, temperature: 0.8 };
-const SAMPLE_PATIENCE_MS = 20_000;
+const PATIENCE_MS = 20_000;
 const SHOWN_CHANGES = 7;
 
 const $ = (id) => document.getElementById(id);
@@ -23,7 +23,7 @@ const surroundings = new Surroundings(conditions);
 const awake = new Awake();
 const held = new Held();
 const ring = new Ring($("ring"));
-const plot = new Plot($("plot"), $("loss-reading"));
+const plot = new Plot($("plot"));
 const preferences = loadPreferences({
   power: 1,
   plugged: false,
@@ -38,10 +38,9 @@ const page = {
   secure: window.isSecureContext,
   transport: "WebTransport" in window,
   https: `https://${location.host}${location.pathname}${location.hash}`,
-  ticket: readTicket(location.hash),
+  ticket: null,
   device: null,
-  /** Reasons of the surroundings not to train now. */
-  holds: new Set(),
+  against: null,
   hidden: document.hidden,
 };
 let pausedByHand = false;
@@ -52,8 +51,6 @@ let sampleProblem = "The model goes on from your words, with what it has learnt 
 let drawing = null;
 let drawn = -Infinity;
 let watchTimer = null;
-
-// The ticket is in the address; the node that serves the page tells of the run; the worker tells of this tab.
 
 /** The worker checks a ticket; here only whether it looks like one. */
 function readTicket(hash) {
@@ -109,9 +106,7 @@ const actions = {
   pause: () => hold(true),
   resume: () => hold(false),
   "go-on": () => {
-    if (page.holds.has("battery")) preferences.plugged = false;
-    if (page.holds.has("metered")) preferences.unmetered = false;
-    savePreferences(preferences);
+    preferences[page.against === "battery" ? "plugged" : "unmetered"] = false;
     conditions();
   },
 };
@@ -126,6 +121,12 @@ function go(mode) {
   draw();
 }
 
+function arrive() {
+  page.ticket = readTicket(location.hash);
+  if (page.ticket.known) invite();
+  else go("watch");
+}
+
 /** Shows the invitation, and looks at the device where that has not happened. */
 function invite() {
   if (session.active) return;
@@ -136,8 +137,8 @@ function invite() {
 
 function start(backend) {
   waitingBackend = backend;
-  page.holds = holds();
-  if (page.holds.size) return go("waiting");
+  page.against = against();
+  if (page.against) return go("waiting");
   pausedByHand = pauseTold = false;
   go("session");
   run.begin();
@@ -147,25 +148,25 @@ function start(backend) {
 
 // Settings and surroundings.
 
-function holds() {
-  const reasons = new Set();
-  if (preferences.plugged && surroundings.onBattery) reasons.add("battery");
-  if (preferences.unmetered && surroundings.metered) reasons.add("metered");
-  return reasons;
+/** What of the surroundings speaks against training now, or null. */
+function against() {
+  if (preferences.plugged && surroundings.onBattery) return "battery";
+  return preferences.unmetered && surroundings.metered ? "metered" : null;
 }
 
 /** After a change of charger, connection or settings. */
 function conditions() {
+  savePreferences(preferences);
   showSettings();
-  page.holds = holds();
-  if (page.mode === "waiting" && !page.holds.size) return start(waitingBackend);
+  awake.want(session.state === "training" && preferences.awake);
+  page.against = against();
+  if (page.mode === "waiting" && !page.against) return start(waitingBackend);
   hold(pausedByHand);
 }
 
-/** Pauses while the volunteer or the surroundings want it. */
 function hold(byHand) {
   pausedByHand = byHand;
-  const paused = byHand || page.holds.size > 0;
+  const paused = byHand || page.against !== null;
   if (session.active && paused !== pauseTold) {
     session.tell({ type: paused ? "pause" : "resume" });
     pauseTold = paused;
@@ -177,8 +178,8 @@ function showSettings() {
   $("power").value = Math.round(100 * preferences.power);
   $("power-value").textContent = percent(preferences.power);
   for (const name of ["plugged", "unmetered", "awake"]) $(name).checked = preferences[name];
-  $("plugged-row").hidden = !surroundings.tellsCharging;
-  $("unmetered-row").hidden = !surroundings.tellsMetered;
+  $("plugged-row").hidden = surroundings.onBattery === null;
+  $("unmetered-row").hidden = surroundings.metered === null;
   $("awake-row").hidden = !Awake.available;
 }
 
@@ -190,12 +191,10 @@ $("settings").addEventListener("input", ({ target }) => {
   } else {
     preferences[target.id] = target.checked;
   }
-  savePreferences(preferences);
-  awake.want(session.state === "training" && preferences.awake);
   conditions();
 });
 
-// The tab itself: hidden, put aside, back again, at another address.
+// The tab: hidden, put to sleep, awake again, at another address.
 
 document.addEventListener("visibilitychange", () => {
   page.hidden = document.hidden;
@@ -207,14 +206,8 @@ window.addEventListener("pagehide", () => session.tell({ type: "leave" }));
 document.addEventListener("freeze", () => session.tell({ type: "leave" }));
 document.addEventListener("resume", back);
 window.addEventListener("pageshow", ({ persisted }) => persisted && back());
-window.addEventListener("hashchange", () => {
-  if (session.active) return;
-  page.ticket = readTicket(location.hash);
-  if (page.ticket.known) invite();
-  else go("watch");
-});
+window.addEventListener("hashchange", () => session.active || arrive());
 
-/** The tab was put to sleep and left the run before. */
 function back() {
   session.sleep();
   watch();
@@ -238,7 +231,7 @@ function showText({ prompt, text, done }) {
     writing = null;
     sampleProblem = "The trainer does not answer; it may be busy. Try again in a moment.";
     drawSample();
-  }, SAMPLE_PATIENCE_MS);
+  }, PATIENCE_MS);
   $("written").replaceChildren(make("span", "given", prompt), text);
   $("written").hidden = false;
   if (done) put("said", prompt + text);
@@ -261,7 +254,10 @@ function drawNow() {
   if (page.hidden) return;
   ring.draw(picture);
   plot.draw(picture);
-  $("legend-evaluation").hidden = !picture.evaluations.length;
+  const [last] = picture.evaluations.slice(-1);
+  const aside = last ? `, on data kept aside ${loss(last.loss)}${Number.isFinite(last.accuracy) ? `, ${percent(last.accuracy)} right` : ""}` : "";
+  put("loss-reading", Number.isFinite(picture.loss) && loss(picture.loss) + aside);
+  $("legend-evaluation").hidden = !last;
   $("legend-mine").hidden = picture.since === null;
   drawFacts(picture);
   drawChanges(picture);
@@ -272,8 +268,7 @@ function drawNow() {
 }
 
 function make(tag, className, ...children) {
-  const element = document.createElement(tag);
-  element.className = className;
+  const element = Object.assign(document.createElement(tag), { className });
   element.append(...children);
   return element;
 }
@@ -281,14 +276,14 @@ function make(tag, className, ...children) {
 /** Fills an element anew where what it shows has changed. */
 function once(element, what, children) {
   const key = JSON.stringify(what);
-  if (element.dataset.key !== key) element.replaceChildren(...children());
-  element.dataset.key = key;
+  if (element.shown !== key) element.replaceChildren(...children());
+  element.shown = key;
 }
 
 /** Sets an element's text where it differs, and hides it when empty. */
 function put(target, text) {
   const element = typeof target === "string" ? $(target) : target;
-  if (element.textContent !== (text ?? "")) element.textContent = text ?? "";
+  if (element.textContent !== (text || "")) element.textContent = text || "";
   element.hidden = !text;
 }
 
@@ -301,7 +296,7 @@ function drawWords({ name, title, text, cause, progress, actions: wanted, settin
   else $("progress-bar").removeAttribute("value");
   put("progress-text", progress?.text);
   $("settings").hidden = !settings;
-  put("power-help", `The share of the time that the ${session.backend === "cpu" || page.device?.gpu === null ? "processor" : "GPU"} may be busy.`);
+  put("power-help", `The share of the time that the ${session.backend === "cpu" || page.device?.gpu === null ? "processor" : "GPU"} may work.`);
   drawActions(wanted);
   document.body.dataset.state = session.state;
   if (document.title === `${name} · Annulus`) return;
@@ -321,7 +316,7 @@ function drawActions(wanted) {
   }));
   // Whoever works by keyboard goes on at what has taken the button's place.
   if (focused && !box.contains(document.activeElement)) {
-    ([...box.children].find(({ dataset }) => dataset.action === focused) ?? box.firstChild ?? $("title")).focus({ preventScroll: true });
+    (box.querySelector(`[data-action=${focused}]`) ?? box.firstChild ?? $("title")).focus({ preventScroll: true });
   }
 }
 
@@ -334,7 +329,7 @@ function drawFacts(picture) {
     own: mine && [count(samples ?? 0), samples ? `${percent(share ?? 0)} of each round` : "none yet"],
     round: mine && [seconds(picture.seconds), split && `${seconds(compute)} computing, ${seconds(reduce)} exchanging`],
     done: [percent(progress ?? NaN), `${count(counted)}${target ? ` of ${count(target)}` : ""} samples`],
-    left: [left === null ? "–" : duration(left), mine ? left !== null && `at ${speed} samples a second` : picture.elapsed && `after ${duration(picture.elapsed)}`],
+    left: [duration(left), mine ? left !== null && `at ${speed} samples a second` : picture.elapsed && `after ${duration(picture.elapsed)}`],
     speed: !mine && [speed, "samples a second, all peers together"],
     traffic: [bytes(received), `received${live && mine ? "" : " by this page's peer"}; ${bytes(sent)} sent`],
     digest: [short(digest, 12), digest && `digest after round ${count(round)}, the same on all`],
@@ -344,6 +339,7 @@ function drawFacts(picture) {
     if (fact) ["value", "note"].forEach((part, i) => put($(`fact-${id}`).querySelector(`.${part}`), fact[i]));
   }
   $("copy").dataset.value = digest ?? "";
+  $("copy").disabled = !digest;
   $("split").hidden = !split;
   $("split").firstChild.style.width = `${(100 * compute) / (compute + reduce)}%`;
   put("ring-text", !picture.members.length ? ""
@@ -365,7 +361,7 @@ function drawChanges({ changes, mine }) {
   once($("changes"), [shown, mine], () => shown.length ? shown.map(({ peer, change, round, reason }) => {
     const who = make("b", peer === mine ? "mine" : "", peer === mine ? "This tab" : short(peer, 4));
     const what = change === "warning" ? [reason] : [who, ` ${CHANGES[change] ?? change}${reason ? `: ${reason}` : ""}`];
-    return make("li", "", make("span", "", ...what), make("span", "when", round === null ? "" : `round ${count(round)}`));
+    return make("li", "", make("span", "", ...what), make("span", "when", round ? `round ${count(round)}` : ""));
   }) : [make("li", "when", "Nobody has come or gone yet.")]);
 }
 
@@ -377,8 +373,7 @@ function drawSample() {
   put("sample-help", session.canSample ? sampleProblem : "As soon as the model is here, it can be asked.");
 }
 
-showSettings();
-if (page.ticket.known) invite();
-else page.mode = "watch";
+conditions();
+arrive();
 watch();
 drawNow();

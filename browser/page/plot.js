@@ -1,5 +1,4 @@
-// The loss over the rounds: a line of means over a band of extremes, evaluations as dots, the part since this tab
-// joined in the accent. Knows nothing of the page.
+// The loss over the rounds: a line of means on a band of extremes, evaluations as dots. Knows nothing of the page.
 
 import { count, loss } from "./format.js";
 import { svg } from "./ring.js";
@@ -33,14 +32,10 @@ export function buckets(history, columns) {
 }
 
 export class Plot {
-  constructor(figure, reading) {
-    this.reading = reading;
+  constructor(figure) {
     this.width = 0;
-    this.pointer = null;
     this.picture = svg("svg", { role: "img", height: HEIGHT });
     figure.prepend(this.picture);
-    this.picture.addEventListener("pointermove", ({ offsetX }) => this.read(offsetX));
-    this.picture.addEventListener("pointerleave", () => this.read(null));
     new ResizeObserver(([{ contentRect }]) => {
       if (Math.round(contentRect.width) === this.width) return;
       this.width = Math.round(contentRect.width);
@@ -53,7 +48,7 @@ export class Plot {
     this.data = { history, evaluations, since };
     if (!this.width) return;
     const [inner, tall] = [this.width - LEFT - RIGHT, HEIGHT - TOP - BOTTOM];
-    const line = (this.line = buckets(history, Math.floor(inner / COLUMN)));
+    const line = buckets(history, Math.floor(inner / COLUMN));
     const dots = evaluations.filter((dot) => Number.isFinite(dot.loss));
     this.picture.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
     this.picture.setAttribute("aria-label", inWords(line, evaluations.at(-1)));
@@ -67,13 +62,12 @@ export class Plot {
     low = low > 0 && low < 0.35 * high ? 0 : low - padding;
     high += padding;
     const [from, to] = [line[0].round, Math.max(line.at(-1).round, line[0].round + 10)];
-    const x = (this.x = (round) => LEFT + ((round - from) / (to - from)) * inner);
+    const x = (round) => LEFT + ((round - from) / (to - from)) * inner;
     const y = (value) => TOP + (1 - (value - low) / (high - low)) * tall;
     const path = (name, points) => svg("path", { class: name, d: `M${points.map(([a, b]) => `${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("L")}` });
     const means = line.map(({ round, mean }) => [round, mean]);
     const split = since === null ? line.length : line.findIndex(({ round }) => round >= since);
 
-    this.cursor = svg("path", { class: "cursor", d: "" });
     this.picture.replaceChildren(
       ...ticks(low, high, 4).flatMap((tick) => [svg("path", { class: "grid", d: `M${LEFT} ${y(tick)}h${inner}` }), text(LEFT - 10, y(tick) + 4, "end", String(tick))]),
       ...ticks(from, to, Math.min(6, inner / 90)).filter((tick) => Number.isInteger(tick) && x(tick) < this.width - 70)
@@ -84,36 +78,15 @@ export class Plot {
       path("curve", split < 0 ? means : means.slice(0, split + 1)),
       ...(split >= 0 && split < line.length ? [path("curve mine", means.slice(split))] : []),
       ...dots.filter(({ round }) => round >= from).map((dot) => svg("circle", { class: "dot", cx: x(dot.round), cy: y(dot.loss), r: 3.5 })),
-      this.cursor,
     );
-    this.read(this.pointer);
-  }
-
-  /** The reading under the pointer, `offset` pixels from the left, or of the last round. */
-  read(offset) {
-    this.pointer = offset;
-    if (!this.line?.length) return;
-    const { evaluations } = this.data;
-    if (offset === null) {
-      const evaluation = evaluations.at(-1);
-      const accuracy = Number.isFinite(evaluation?.accuracy) ? `, ${(100 * evaluation.accuracy).toFixed(1)} % right` : "";
-      this.cursor.setAttribute("d", "");
-      this.reading.textContent = loss(this.line.at(-1).mean) + (evaluation ? `, on data kept aside ${loss(evaluation.loss)}${accuracy}` : "");
-      return;
-    }
-    const distance = ({ round }) => Math.abs(this.x(round) - offset);
-    const at = this.line.reduce((best, point) => (distance(point) < distance(best) ? point : best));
-    this.cursor.setAttribute("d", `M${this.x(at.round)} ${TOP}V${HEIGHT - BOTTOM}`);
-    this.reading.textContent = `${loss(at.mean)} at round ${count(at.round)}`;
   }
 }
 
 /** The picture for those who do not see it. */
 function inWords(line, evaluation) {
-  if (!line.length) return "Loss: no rounds yet.";
   const point = ({ round, mean }) => `${loss(mean)} at round ${count(round)}`;
-  return `Loss over the rounds, from ${point(line[0])} to ${point(line.at(-1))}.`
-    + (evaluation ? ` On data kept aside ${loss(evaluation.loss)} after round ${count(evaluation.round)}.` : "");
+  return line.length ? `Loss over the rounds, from ${point(line[0])} to ${point(line.at(-1))}.`
+    + (evaluation ? ` On data kept aside ${loss(evaluation.loss)} after round ${count(evaluation.round)}.` : "") : "Loss: no rounds yet.";
 }
 
 function text(x, y, anchor, content) {

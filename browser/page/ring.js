@@ -1,12 +1,12 @@
-// The ring: one arc for each member, clockwise in ring order, as long as its share of the round. This tab's arc is
-// at the top and has the accent. Arcs grow in when a peer joins and fade when it is gone. Knows nothing of the page.
+// The ring: one arc for each member, clockwise in ring order, as long as its share; this tab's is at the top. Arcs
+// grow in when a peer joins and fade when it is gone. Knows nothing of the page.
 
 import { count, percent, plural, short } from "./format.js";
 
 const RADIUS = 96;
 const INNER = 74;
 const LABEL = 123;
-/** More labels than this would run into each other. */
+/** More would run into each other. */
 const MAX_LABELS = 12;
 /** How long a peer that is gone stays visible. */
 const FAREWELL_MS = 2600;
@@ -62,14 +62,13 @@ export class Ring {
     for (const arc of placed) this.place(arc, arc.peer === mine);
     const labelled = placed.length <= MAX_LABELS ? placed : placed.filter(({ peer }) => peer === mine);
     this.labels.replaceChildren(...labelled.map((arc) => label(arc, mine)));
-    const known = placed.length > 0;
-    const texts = known ? ["round", count(round), plural(placed.length, "member", "members")] : ["", "", ""];
-    texts.forEach((text, i) => (this.texts[i].textContent = text));
+    const texts = placed.length ? ["round", count(round), plural(placed.length, "member", "members")] : [];
+    this.texts.forEach((element, i) => (element.textContent = texts[i] ?? ""));
     this.done.setAttribute("stroke-dasharray", `${360 * (progress ?? 0)} 360`);
 
-    // The same in words, for those who do not see the picture.
+    // The picture for those who do not see it.
     const shares = placed.slice(0, MAX_LABELS).map(({ peer, share }) => `${peer === mine ? "this tab" : short(peer, 4)} ${percent(share)}`);
-    this.picture.setAttribute("aria-label", known
+    this.picture.setAttribute("aria-label", texts.length
       ? `The ring at ${texts.slice(0, 2).join(" ")}: ${texts[2]}, in ring order ${shares.join(", ")}${placed.length > MAX_LABELS ? " and more" : ""}; ${percent(progress)} of the run is done.`
       : "The ring: its members are not known yet.");
   }
@@ -81,9 +80,9 @@ export class Ring {
       arc = { start: middle, circle: svg("circle", { r: RADIUS, pathLength: 360, "stroke-dasharray": "0 360", "stroke-dashoffset": -middle }) };
       this.tracks.append(arc.circle);
       this.members.set(peer, arc);
-      arc.circle.getBoundingClientRect(); // The empty arc must have been laid out for its growth to be seen.
+      arc.circle.getBoundingClientRect(); // Laid out empty, so that its growth is seen.
     }
-    // Of the equal angles the one next to where the arc is: it must not run around the ring to get there.
+    // Of the equal angles the nearest: it must not run around the ring to get there.
     arc.start = start + 360 * Math.round((arc.start - start) / 360);
     arc.circle.setAttribute("class", mine ? "member mine" : "member");
     arc.circle.setAttribute("stroke-dasharray", `${length} ${360 - length}`);

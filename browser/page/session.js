@@ -1,13 +1,13 @@
-// The worker that takes part in the run, seen from the page: what it was told, what it has said. Knows nothing of
-// the page's looks. The ticket passes through and is not kept here.
+// The worker that takes part in the run, seen from the page. Knows nothing of the page's looks. The ticket passes
+// through and is not kept.
 
 /** States in which this tab takes part, or is about to. */
 const ACTIVE = ["connecting", "checking", "syncing", "following", "training", "paused", "reconnecting"];
-/** How long a leaving worker may take to finish its round before it is ended without. */
+/** How long a leaving worker may take to finish its round. */
 const LEAVE_MS = 20_000;
 
 export class Session {
-  /** `changed(message)` is called after each message of the worker, and without one after what the page did. */
+  /** `changed(message)` is called after each message of the worker, and without one otherwise. */
   constructor(changed) {
     this.changed = changed;
     this.worker = null;
@@ -50,7 +50,7 @@ export class Session {
     this.changed();
   }
 
-  /** The browser put the page aside: whatever became of the worker, its part is over. */
+  /** The browser put the tab to sleep, and the worker left before. */
   sleep() {
     if (!this.active) return;
     this.asleep = true;
@@ -61,7 +61,7 @@ export class Session {
     return ACTIVE.includes(this.state);
   }
 
-  /** Whether the worker holds a model that can be asked for text. */
+  /** Whether the worker has a model to ask for text. */
   get canSample() {
     return Boolean(this.worker) && ["following", "training", "paused", "reconnecting", "ended"].includes(this.state);
   }

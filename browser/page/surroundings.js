@@ -1,33 +1,21 @@
-// What the browser tells of the device around the tab, where it tells: charger, connection, screen; the lock that
-// keeps a training tab from being put to sleep; and the preferences. Every part may be missing.
+// What is around the tab: charger, connection, screen, the lock that keeps a tab awake, preferences. Each may be
+// missing.
 
-/** Watches charger and connection; `changed()` is called on each change. */
+/** Charger and connection: true, false, or null where the browser does not tell; `changed()` is called on changes. */
 export class Surroundings {
   constructor(changed) {
-    this.battery = null;
-    this.connection = navigator.connection ?? {};
-    this.connection.addEventListener?.("change", changed);
+    this.onBattery = null;
+    const connection = navigator.connection ?? {};
+    const look = () => {
+      this.metered = "saveData" in connection || "type" in connection ? connection.saveData === true || connection.type === "cellular" : null;
+    };
+    look();
+    connection.addEventListener?.("change", () => changed(look()));
     navigator.getBattery?.().then((battery) => {
-      this.battery = battery;
-      battery.addEventListener("chargingchange", changed);
-      changed();
+      const read = () => changed((this.onBattery = !battery.charging));
+      battery.addEventListener("chargingchange", read);
+      read();
     }, () => {});
-  }
-
-  get tellsCharging() {
-    return this.battery !== null;
-  }
-
-  get onBattery() {
-    return this.battery?.charging === false;
-  }
-
-  get tellsMetered() {
-    return "saveData" in this.connection || "type" in this.connection;
-  }
-
-  get metered() {
-    return Boolean(this.connection.saveData) || this.connection.type === "cellular";
   }
 }
 
@@ -72,7 +60,6 @@ export class Held {
 
 const KEY = "annulus";
 
-/** What was stored, of the kind that the defaults have. */
 export function loadPreferences(defaults) {
   try {
     const stored = Object.entries(JSON.parse(localStorage.getItem(KEY)) ?? {});
@@ -86,6 +73,6 @@ export function savePreferences(preferences) {
   try {
     localStorage.setItem(KEY, JSON.stringify(preferences));
   } catch {
-    // Private windows may refuse: then the settings last as long as the page.
+    // Private windows may refuse.
   }
 }

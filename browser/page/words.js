@@ -36,56 +36,35 @@ function invited(situation) {
     return {
       title: "This address can only be watched",
       text: "Browsers lend the GPU only to pages that come over https, and this one came over http. "
-        + "Over there the browser will say that it does not know this machine's certificate; go on if you trust whoever sent you the link.",
+        + "There the browser will say that it does not know the certificate; go on if you trust whoever sent you the link.",
       actions: [first({ id: "https", label: "Open over https", href: https }), WATCH],
     };
   }
   if (!transport) {
     return {
       title: "This browser can only watch",
-      text: "It lacks WebTransport, by which a tab reaches the other peers. Chrome and Edge have it, Firefox since 114, Safari since 26.4.",
+      text: "It lacks WebTransport, by which a tab reaches the peers: Chrome and Edge have it, Firefox from 114, Safari from 26.4.",
       actions: [first(WATCH)],
     };
   }
-  if (!device) {
-    return {
-      name: "Checking this device",
-      title: invitation(situation),
-      text: "Looking at what this device can do …",
-      actions: [first({ ...START, disabled: true }), WATCH],
-    };
-  }
-  const { gpu } = device;
-  const common = { cause: device.problem, settings: true };
+  const { gpu, problem: cause } = device ?? {};
+  const offer = (name, where, text, ...actions) => ({ name, title: invitation(situation, where), text, cause, actions, settings: Boolean(device) });
+  if (!device) return offer("Checking this device", "", "Looking at what this device can do …", first({ ...START, disabled: true }), WATCH);
   if (!gpu) {
-    return {
-      ...common,
-      name: "No WebGPU",
-      title: invitation(situation, "the processor"),
-      text: "This browser gives the page no GPU. The processor can train instead: slower, and you may hear the fan. "
-        + "A recent browser with hardware acceleration switched on may find the GPU.",
-      actions: [first(CPU), WATCH],
-    };
+    return offer("No WebGPU", "the processor",
+      "This browser gives the page no GPU. The processor can train instead: slower, and you may hear the fan.", first(CPU), WATCH);
   }
   if (gpu.software) {
-    return {
-      ...common,
-      name: "Software GPU",
-      title: invitation(situation, "a software GPU"),
-      text: `What this browser offers (${gpu.name}) is the processor playing a GPU, too slow to be of much help: better watch. `
-        + "If this machine has a real one, switch on hardware acceleration in the browser's settings.",
-      actions: [first(WATCH), CPU, { ...START, label: "Train all the same" }],
-    };
+    return offer("Software GPU", "a software GPU",
+      `What this browser offers (${gpu.name}) is the processor playing a GPU, too slow to be of much help: better watch. `
+      + "If this machine has a real one, switch on hardware acceleration in the browser's settings.",
+      first(WATCH), CPU, { ...START, label: "Train all the same" });
   }
   const state = run.info?.state_bytes;
-  return {
-    ...common,
-    name: "Ready to train",
-    title: invitation(situation, gpu.name),
-    text: "This tab becomes a full member of the run: your GPU computes, and what it finds is exchanged with the others."
-      + `${state ? ` It first fetches ${bytes(state)}.` : ""} Leave whenever you like: the others carry on, and no work is lost.`,
-    actions: [first(START), WATCH],
-  };
+  return offer("Ready to train", gpu.name,
+    `This tab becomes a full member of the run: your GPU computes, and what it finds is exchanged with the others.${
+      state ? ` It first fetches ${bytes(state)}.` : ""} Leave whenever you like: the others carry on, and no work is lost.`,
+    first(START), WATCH);
 }
 
 function watching({ run, picture, ticket, secure, transport, https }) {
@@ -95,7 +74,7 @@ function watching({ run, picture, ticket, secure, transport, https }) {
   if (run.answering === false) {
     return {
       title: run.status ? "No answer from this page's peer" : "Nobody answers here",
-      text: "The peer that serves this page has stopped or cannot be reached. The run may well go on without it. Asking again every few seconds.",
+      text: "The peer that serves this page cannot be reached. The run may well go on without it. Asking again every few seconds.",
       actions,
     };
   }
@@ -116,7 +95,7 @@ const BECAUSE = {
 };
 
 function waiting(situation) {
-  const [why, goOn] = BECAUSE[[...situation.holds][0] ?? "battery"];
+  const [why, goOn] = BECAUSE[situation.against ?? "battery"];
   return {
     name: "Waiting",
     title: invitation(situation, situation.device?.gpu?.name),
@@ -137,12 +116,12 @@ const STATES = {
     picture.progress === null || !picture.live ? "The first round is under way."
       : `${percent(picture.progress)} of the run is done${picture.left > 0 ? `, about ${duration(picture.left)} to go` : ""}.`,
     null, { id: "pause", label: "Pause" }],
-  paused: ({ holds }) => {
-    const [why, goOn] = BECAUSE[[...holds][0]] ?? [];
+  paused: ({ against }) => {
+    const [why, goOn] = BECAUSE[against] ?? [];
     return ["Paused", why ? `Because ${why}. The others carry on, and this tab goes on by itself when that changes.`
       : "This device rests. The others carry on.", null, goOn ?? first({ id: "resume", label: "Resume" })];
   },
-  reconnecting: () => ["Reconnecting", "The connection broke, and the others carry on. This tab looks for them, and takes up where the run is by then.", {}],
+  reconnecting: () => ["Reconnecting", "The connection broke, and the others carry on. This tab looks for them, and goes on from where the run is by then.", {}],
 };
 
 function partaking(situation) {
@@ -191,18 +170,13 @@ const UNREADABLE = {
 const FAILURES = {
   ticket: [UNREADABLE.title, UNREADABLE.text],
   refused: ["The run refused this ticket", "It belongs to another run or another release. Ask whoever invited you for a new link."],
-  unreachable: ["Nobody answers", "None of the members that the ticket names could be reached. They may have stopped, "
-    + "or something in between blocks UDP, as some company and hotel networks do.", AGAIN],
-  kernel: ["A GPU program does not work here", "This browser or its driver could not run one of the programs that training needs, so the tab stays out.", CPU, AGAIN],
-  "wrong-results": ["This device gets wrong results", "What it computed differs from what must come out. The tab stays out, "
-    + "so that the run takes no harm. An update of the browser or the driver may help.", CPU],
-  "gpu-lost": ["The GPU was taken away", "The system reset it or gave it to something else. The others carry on, "
-    + "and what this tab was working on is handed out again.", AGAIN, CPU],
-  "too-large": ["This model is too large for a tab", "It does not fit into the memory that the browser grants. "
-    + "The native program on this machine can take part: annulus join, with the same ticket."],
-  "no-data": ["This run needs data that a tab cannot get", "It trains on files that each member holds itself. "
-    + "Whoever has them can take part with the native program: annulus join, with the same ticket and --data."],
-  internal: ["The trainer has stopped", "Something went wrong in this tab that should not. The run is unharmed; the others carry on.", AGAIN],
+  unreachable: ["Nobody answers", "None of the members that the ticket names could be reached. They may have stopped, or this network blocks UDP.", AGAIN],
+  kernel: ["A GPU program does not work here", "The browser or its driver could not run one of the programs that training needs, so the tab stays out.", CPU, AGAIN],
+  "wrong-results": ["This device gets wrong results", "So the tab stays out, and the run takes no harm. An update of the browser or the driver may help.", CPU],
+  "gpu-lost": ["The GPU was taken away", "The others carry on, and what this tab was working on is handed out again.", AGAIN, CPU],
+  "too-large": ["This model is too large for a tab", "The native program on this machine can take part: annulus join, with the same ticket."],
+  "no-data": ["This run needs data that a tab cannot get", "Whoever has the files can take part with the native program: annulus join, with the same ticket and --data."],
+  internal: ["The trainer has stopped", "Something in this tab went wrong. The run is unharmed; the others carry on.", AGAIN],
 };
 
 function failed({ failure, backend }) {
