@@ -37,7 +37,6 @@ export function parameters(value) {
   return value >= 1e5 ? `${significant(value / 1e6, value >= 1e6 ? 3 : 2)}\u00a0M` : count(value);
 }
 
-/** A short time, as of a round. */
 export function seconds(value) {
   if (!Number.isFinite(value)) return "–";
   return value < 0.9995 ? `${significant(1000 * value)}\u00a0ms` : value < 60 ? `${significant(value)}\u00a0s` : duration(value);

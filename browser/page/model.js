@@ -91,7 +91,6 @@ export class Run {
     return Boolean(own?.last) && (own.taking || !(status?.round > own.last.round));
   }
 
-  /** Number of members. */
   get size() {
     return this.shares.size;
   }
@@ -117,7 +116,6 @@ export class Run {
       share: this.shares.get(mine) ?? null,
       progress: target > 0 && Number.isFinite(counted) ? Math.min(counted / target, 1) : null,
       left: rate > 0 && target > 0 ? Math.max(target - counted, 0) / rate : null,
-      elapsed: status.elapsed_seconds,
       history: [...theirs.filter(([at]) => at < from), ...(own?.history ?? []), ...theirs.filter(([at]) => at > to && at > from)],
       evaluations: this.evaluations,
       changes: this.changes,
@@ -137,7 +135,6 @@ export class Run {
   }
 }
 
-/** Appends to what was seen in the last seconds. */
 function slide(window, item) {
   window.push(item);
   while (window.length > 2 && (window.length > MAX_WINDOW || window[0].now < item.now - WINDOW_SECONDS)) window.shift();

@@ -9,7 +9,7 @@ import { Awake, Held, Surroundings, loadPreferences, savePreferences } from "./s
 import { describe } from "./words.js";
 
 /** Time between two looks at the serving node, in milliseconds. */
-const WATCH_MS = { front: 1000, silent: 3000, session: 5000, hidden: 10_000 };
+const WATCH_MS = { front: 1000, session: 5000, hidden: 10_000 };
 /** Least time between drawings: a fast run has hundreds of rounds a second. */
 const DRAW_MS = 250;
 const SAMPLE = { length: 400, temperature: 0.8 };
@@ -75,7 +75,7 @@ async function watch() {
     run.answering = false;
   }
   draw();
-  const why = page.hidden ? "hidden" : session.active ? "session" : run.answering ? "front" : "silent";
+  const why = page.hidden ? "hidden" : session.active || !run.answering ? "session" : "front";
   clearTimeout(watchTimer);
   watchTimer = setTimeout(watch, WATCH_MS[why]);
 }
@@ -248,7 +248,7 @@ function drawNow() {
   clearTimeout(drawing);
   drawing = null;
   drawn = performance.now();
-  const picture = run.picture(session.active ? session.ready?.peer : null);
+  const picture = run.picture(session.active || session.state === "ended" ? session.ready?.peer : null);
   const deviceWords = session.ready?.device ?? (session.backend === "cpu" ? "the processor" : page.device?.gpu?.name);
   drawWords(describe({ ...page, run, session, picture, deviceWords }));
   if (page.hidden) return;
@@ -264,7 +264,6 @@ function drawNow() {
   drawSample();
   const name = run.info?.run ?? run.status?.run;
   put("run", name && `Run ${short(name)}`);
-  put("version", run.info?.version && `Annulus ${run.info.version}`);
 }
 
 function make(tag, className, ...children) {
@@ -314,24 +313,22 @@ function drawActions(wanted) {
     if (href) element.href = href;
     return element;
   }));
-  // Whoever works by keyboard goes on at what has taken the button's place.
+  // Whoever works by keyboard goes on at the same button or the one in its place, but is not put on Leave.
   if (focused && !box.contains(document.activeElement)) {
-    (box.querySelector(`[data-action=${focused}]`) ?? box.firstChild ?? $("title")).focus({ preventScroll: true });
+    (box.querySelector(`[data-action=${focused}]`) ?? box.querySelector(":not([data-action=leave])") ?? $("title")).focus();
   }
 }
 
 function drawFacts(picture) {
   const { live, mine, samples, share, progress, counted, target, left, rate, round, digest, compute, reduce } = picture;
   const [received, sent] = picture.traffic;
-  const speed = Number.isFinite(rate) ? significant(rate) : "–";
   const split = compute + reduce > 0;
   const facts = {
     own: mine && [count(samples ?? 0), samples ? `${percent(share ?? 0)} of each round` : "none yet"],
     round: mine && [seconds(picture.seconds), split && `${seconds(compute)} computing, ${seconds(reduce)} exchanging`],
     done: [percent(progress ?? NaN), `${count(counted)}${target ? ` of ${count(target)}` : ""} samples`],
-    left: [duration(left), mine ? left !== null && `at ${speed} samples a second` : picture.elapsed && `after ${duration(picture.elapsed)}`],
-    speed: !mine && [speed, "samples a second, all peers together"],
-    traffic: [bytes(received), `received${live && mine ? "" : " by this page's peer"}; ${bytes(sent)} sent`],
+    left: [duration(left), Number.isFinite(rate) && `at ${significant(rate)} samples a second`],
+    traffic: [bytes(received), `received, ${bytes(sent)} sent`],
     digest: [short(digest, 12), digest && `digest after round ${count(round)}, the same on all`],
   };
   for (const [id, fact] of Object.entries(facts)) {
@@ -343,7 +340,7 @@ function drawFacts(picture) {
   $("split").hidden = !split;
   $("split").firstChild.style.width = `${(100 * compute) / (compute + reduce)}%`;
   put("ring-text", !picture.members.length ? ""
-    : !mine ? "The peers in ring order, each as long as its share of the work."
+    : !session.active || !mine ? "The peers in ring order, each as long as its share of the work."
       : live && share !== null ? `This tab computes ${percent(share)} of each round.` : "This tab is not in the ring yet.");
 }
 

@@ -8,12 +8,10 @@ const INNER = 74;
 const LABEL = 123;
 /** More would run into each other. */
 const MAX_LABELS = 12;
-/** How long a peer that is gone stays visible. */
 const FAREWELL_MS = 2600;
 /** The sliver that a member keeps that contributed nothing, as a share. */
 const LEAST = 0.012;
 
-/** Makes an SVG element. */
 export function svg(name, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -46,7 +44,7 @@ export class Ring {
       svg("circle", { class: "bed", r: RADIUS }), svg("circle", { class: "whole", r: INNER }), this.done);
     this.labels = svg("g");
     this.texts = [svg("text", { y: -30 }), svg("text", { class: "number", y: 10 }), svg("text", { y: 28 })];
-    this.picture = svg("svg", { viewBox: "-160 -142 320 284", role: "img" }, this.tracks, this.labels, ...this.texts);
+    this.picture = svg("svg", { viewBox: "-160 -142 320 290", role: "img" }, this.tracks, this.labels, ...this.texts);
     figure.prepend(this.picture);
   }
 

@@ -36,12 +36,10 @@ export class Session {
     this.changed();
   }
 
-  /** Passes a message on to a worker that takes part. */
   tell(message) {
     if (this.active) this.post(message);
   }
 
-  /** Asks the worker to finish its round and go. */
   leave() {
     this.tell({ type: "leave" });
     this.leaving = this.active;
@@ -63,7 +61,7 @@ export class Session {
 
   /** Whether the worker has a model to ask for text. */
   get canSample() {
-    return Boolean(this.worker) && ["following", "training", "paused", "reconnecting", "ended"].includes(this.state);
+    return Boolean(this.worker) && [...ACTIVE.slice(3), "ended"].includes(this.state);
   }
 
   post(message) {

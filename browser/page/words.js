@@ -1,5 +1,5 @@
-// What the page says in each situation, and what one may do then: a pure function of the situation.
-// A title is a list of strings and of {soft} parts, which are set back.
+// What the page says in each situation, and what one may do then. A title is a list of strings and of {soft} parts,
+// which are set back.
 
 import { bytes, count, duration, loss, parameters, percent, plural } from "./format.js";
 
@@ -36,7 +36,7 @@ function invited(situation) {
     return {
       title: "This address can only be watched",
       text: "Browsers lend the GPU only to pages that come over https, and this one came over http. "
-        + "There the browser will say that it does not know the certificate; go on if you trust whoever sent you the link.",
+        + "Over https, yours will first say that it does not know the certificate; go on if you trust whoever sent you the link.",
       actions: [first({ id: "https", label: "Open over https", href: https }), WATCH],
     };
   }
@@ -74,7 +74,7 @@ function watching({ run, picture, ticket, secure, transport, https }) {
   if (run.answering === false) {
     return {
       title: run.status ? "No answer from this page's peer" : "Nobody answers here",
-      text: "The peer that serves this page cannot be reached. The run may well go on without it. Asking again every few seconds.",
+      text: "The peer that serves this page cannot be reached. The run may well go on without it. Asking again.",
       actions,
     };
   }
@@ -126,7 +126,7 @@ const STATES = {
 
 function partaking(situation) {
   const { session, picture, hidden } = situation;
-  if (session.failure) return failed(session);
+  if (session.state === "failed") return failed(session);
   if (session.state === "left") {
     return {
       title: session.asleep ? "The browser put this tab to sleep" : "You have left the run",
@@ -179,8 +179,8 @@ const FAILURES = {
   internal: ["The trainer has stopped", "Something in this tab went wrong. The run is unharmed; the others carry on.", AGAIN],
 };
 
-function failed({ failure, backend }) {
-  const [title, text, ...others] = FAILURES[failure.kind] ?? FAILURES.internal;
+function failed({ failure, backend, detail }) {
+  const [title, text, ...others] = FAILURES[failure?.kind] ?? FAILURES.internal;
   const [best, ...rest] = [...others, WATCH].filter((action) => action !== CPU || backend !== "cpu");
-  return { title, text, cause: failure.message, actions: [first(best), ...rest] };
+  return { title, text, cause: failure?.message ?? detail, actions: [first(best), ...rest] };
 }
