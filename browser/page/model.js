@@ -121,7 +121,7 @@ export class Run {
       changes: this.changes,
       since: own?.since ?? null,
       samples: own?.samples,
-      traffic: own?.last && own.taking ? [own.received, own.sent] : [status.bytes_received, status.bytes_sent],
+      traffic: mine ? [own.received, own.sent] : [status.bytes_received, status.bytes_sent],
       seconds: mean("seconds"),
       compute: mean("compute_seconds", took),
       reduce: mean("reduce_seconds", took),

@@ -37,7 +37,9 @@ const page = {
   mode: "invited",
   secure: window.isSecureContext,
   transport: "WebTransport" in window,
-  https: `https://${location.host}${location.pathname}${location.hash}`,
+  get https() {
+    return `https://${location.host}${location.pathname}${location.hash}`;
+  },
   ticket: null,
   device: null,
   against: null,
