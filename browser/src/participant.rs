@@ -131,6 +131,7 @@ pub async fn take_part(
         // The page has it already, and its log may be shown to others.
         ticket: String::new(),
         url: None,
+        share_url: None,
         task: manifest.task.clone(),
         device: device.name.clone(),
         parameters: manifest.layout.len as u64,

@@ -1,8 +1,6 @@
 //! Builds the page: the participant as WASM, and the files around it, in the folder `browser` of the target folder.
 
 use crate::steps::{cargo, succeeds, title};
-use flate2::{Compression, write::GzEncoder};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -40,90 +38,27 @@ pub fn build(root: &Path, example: Option<&str>) -> Result<PathBuf, String> {
         None => target.join("browser"),
         Some(example) => target.join(format!("browser-{example}")),
     };
-    assemble(root, &built.join(format!("{name}.wasm")), &folder)?;
-    Ok(folder)
-}
-
-/// Puts the page together from compiled WASM.
-fn assemble(root: &Path, wasm: &Path, folder: &Path) -> Result<(), String> {
-    let fail = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
-    // Beside the old one, so that a node never serves half a page.
-    let fresh = folder.with_extension("new");
-    let _ = std::fs::remove_dir_all(&fresh);
-    wasm_bindgen_cli_support::Bindgen::new()
-        .input_path(wasm)
-        .out_name("annulus")
-        .web(true)
-        .and_then(|bindgen| {
-            bindgen
-                .typescript(false)
-                .remove_name_section(true)
-                .remove_producers_section(true)
-                .generate(&fresh)
-        })
-        .map_err(|error| fail("wasm-bindgen", &error))?;
-    optimize(&fresh.join("annulus_bg.wasm"))?;
-    let page = root.join("browser/page");
-    for entry in std::fs::read_dir(&page).map_err(|error| fail("browser/page", &error))? {
-        let entry = entry.map_err(|error| fail("browser/page", &error))?;
-        std::fs::copy(entry.path(), fresh.join(entry.file_name()))
-            .map_err(|error| fail("the page's files", &error))?;
+    // A program of its own, so that what it depends on does not change what the product is compiled with.
+    let mut pack = cargo(root);
+    pack.args([
+        "run",
+        "--release",
+        "--quiet",
+        "--manifest-path",
+        "browser/pack/Cargo.toml",
+        "--target-dir",
+    ])
+    .arg(target.join("pack"))
+    .arg("--")
+    .arg(built.join(format!("{name}.wasm")))
+    .arg(root.join("browser/page"))
+    .arg(&folder);
+    if succeeds(pack) {
+        println!("the page is in {}; every node serves it", folder.display());
+        Ok(folder)
+    } else {
+        Err("the page could not be put together".to_owned())
     }
-    let mut total = (0, 0);
-    let mut files: Vec<PathBuf> = std::fs::read_dir(&fresh)
-        .and_then(|files| files.map(|file| file.map(|file| file.path())).collect())
-        .map_err(|error| fail("the page's folder", &error))?;
-    files.sort();
-    for file in files.iter().filter(|file| file.is_file()) {
-        let bytes = std::fs::read(file).map_err(|error| fail("the page's folder", &error))?;
-        let packed = gzip(&bytes).map_err(|error| fail("gzip", &error))?;
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        println!("{:>10} {:>10} gzipped  {name}", bytes.len(), packed.len());
-        total = (total.0 + bytes.len(), total.1 + packed.len());
-        std::fs::write(fresh.join(format!("{name}.gz")), packed)
-            .map_err(|error| fail("the page's folder", &error))?;
-    }
-    println!("{:>10} {:>10} gzipped  in all", total.0, total.1);
-    let _ = std::fs::remove_dir_all(folder);
-    std::fs::rename(&fresh, folder).map_err(|error| fail("the page's folder", &error))?;
-    println!("the page is in {}; every node serves it", folder.display());
-    Ok(())
-}
-
-fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    let mut packer = GzEncoder::new(Vec::new(), Compression::best());
-    packer.write_all(bytes)?;
-    packer.finish()
-}
-
-/// Makes it smaller by Binaryen's optimizer, where it is installed.
-fn optimize(wasm: &Path) -> Result<(), String> {
-    let mut probe = Command::new("wasm-opt");
-    probe.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-    if !probe.status().is_ok_and(|status| status.success()) {
-        println!(
-            "skipped: wasm-opt (Debian: binaryen) is not installed; it would make the WASM a tenth smaller"
-        );
-        return Ok(());
-    }
-    let small = wasm.with_extension("small");
-    let mut command = Command::new("wasm-opt");
-    let features = [
-        "simd",
-        "bulk-memory",
-        "sign-ext",
-        "mutable-globals",
-        "nontrapping-float-to-int",
-        "reference-types",
-        "multivalue",
-    ];
-    command.args(features.map(|feature| format!("--enable-{feature}")));
-    command.arg("-Os").arg(wasm).arg("-o").arg(&small);
-    if succeeds(command) {
-        return std::fs::rename(&small, wasm).map_err(|error| error.to_string());
-    }
-    println!("wasm-opt does not take this WASM; it is left as it is");
-    Ok(())
 }
 
 /// A compiler that has the standard library for WASM, or can build it.
