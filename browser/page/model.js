@@ -27,7 +27,7 @@ export class Run {
     this.status = status ?? {};
     for (const change of list(this.status.changes)) this.noteChange(change);
     for (const evaluation of list(this.status.evaluations)) this.noteEvaluation(evaluation);
-    if (!this.live) this.note(this.status.counted, list(this.status.peers));
+    if (!this.live) this.note(this.status.counted, list(this.status.peers).filter(({ member }) => member !== false));
   }
 
   begin() {
@@ -109,7 +109,7 @@ export class Run {
     const mean = (of, recent = own?.recent ?? []) => recent.reduce((sum, event) => sum + event[of], 0) / recent.length;
     const took = own?.recent.filter((event) => event.took);
     const [from, to] = [own?.history[0]?.[0] ?? Infinity, own?.history.at(-1)?.[0] ?? -1];
-    const theirs = list(status.history);
+    const theirs = list(status.losses);
     return {
       live, mine, round, loss, digest, counted, target, rate,
       members: [...this.shares].map(([peer, weight]) => ({ peer, weight })),

@@ -79,7 +79,7 @@ function watching({ run, picture, ticket, secure, transport, https }) {
     };
   }
   if (!run.status) return { title: "Looking at the run …", actions };
-  if (picture.progress >= 1) return { title: "The run is complete", text: summary(picture) };
+  if (run.status.phase === "done") return { title: "The run is complete", text: summary(picture) };
   return {
     name: "Watching",
     title: [soft("Watching "), run.task ?? "the run", ...(run.size ? [soft(" learn with "), plural(run.size, "peer", "peers")] : [])],
