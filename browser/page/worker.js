@@ -18,7 +18,7 @@ self.addEventListener("error", (event) => crashed(event.message));
 
 async function start({ ticket, backend, power }) {
   module ??= import("./annulus.js").then(async (annulus) => {
-    await annulus.default();
+    await annulus.default({ module_or_path: new URL("annulus_bg.wasm", import.meta.url) });
     return annulus;
   });
   const { Participant } = await module;

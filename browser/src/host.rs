@@ -13,6 +13,8 @@ struct Words {
     peer: String,
     certificates: Vec<String>,
     port: u16,
+    #[serde(default)]
+    addresses: Vec<String>,
 }
 
 /// The peer that serves the page.
@@ -21,7 +23,8 @@ pub struct Host {
     /// Its name.
     pub peer: PeerId,
     certificates: Vec<String>,
-    address: String,
+    /// The likeliest first.
+    addresses: Vec<String>,
 }
 
 impl Host {
@@ -37,10 +40,17 @@ impl Host {
             .dyn_into()
             .map_err(|_| "this is no worker".to_owned())?;
         let name = scope.location().hostname();
+        let mut addresses = vec![format!("{name}:{}", words.port)];
+        if name == "localhost" {
+            // It stands for two addresses, of which the node may have but one.
+            let loopback = |address: &&String| address.starts_with("127.") || address.starts_with("[::1]");
+            let known: Vec<String> = words.addresses.iter().filter(loopback).cloned().collect();
+            addresses.splice(0..0, known);
+        }
         Ok(Self {
             peer: PeerId::from_hex(&words.peer).ok_or("the name of the page's server makes no sense")?,
             certificates: words.certificates,
-            address: format!("{name}:{}", words.port),
+            addresses,
         })
     }
 
@@ -50,13 +60,12 @@ impl Host {
             .certificates
             .iter()
             .map(|hash| format!("{CERTIFICATE}{hash}"));
-        let others = addresses
-            .iter()
-            .filter(|address| !address.starts_with(CERTIFICATE) && **address != self.address);
-        let mut contact: Vec<String> = std::iter::once(self.address.clone())
-            .chain(certificates)
-            .collect();
-        contact.extend(others.cloned());
+        let mut contact: Vec<String> = self.addresses.iter().cloned().chain(certificates).collect();
+        for address in addresses {
+            if !address.starts_with(CERTIFICATE) && !contact.contains(address) {
+                contact.push(address.clone());
+            }
+        }
         contact.truncate(Contact::LIMIT);
         contact
     }

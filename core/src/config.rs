@@ -1,7 +1,7 @@
 //! The run's manifest, equal on all peers, and each peer's own settings.
 
 use crate::codec::Codec;
-use crate::id::{Contact, Digest, PeerId, RunId};
+use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::optim::{Optimizer, Schedule};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -203,17 +203,23 @@ pub struct Settings {
     pub me: PeerId,
     /// Where others can dial it.
     pub contact: Contact,
+    /// Most rounds that a newcomer which follows this peer may be behind, at least 2.
+    pub lag: Round,
     /// A bug switched on to prove that the simulation finds it.
     #[cfg(feature = "sim")]
     pub bug: Option<crate::planted::Bug>,
 }
 
 impl Settings {
+    /// Usual [`lag`](Self::lag).
+    pub const LAG: Round = 64;
+
     /// A peer without bugs.
     pub fn new(me: PeerId, contact: Contact) -> Self {
         Self {
             me,
             contact,
+            lag: Self::LAG,
             #[cfg(feature = "sim")]
             bug: None,
         }

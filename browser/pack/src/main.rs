@@ -6,7 +6,7 @@
 use flate2::{Compression, write::GzEncoder};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
@@ -41,7 +41,6 @@ fn assemble(wasm: &Path, page: &Path, folder: &Path) -> Result<(), String> {
                 .generate(&fresh)
         })
         .map_err(|error| fail("wasm-bindgen", &error))?;
-    optimize(&fresh.join("annulus_bg.wasm"))?;
     for entry in std::fs::read_dir(page).map_err(|error| fail("browser/page", &error))? {
         let entry = entry.map_err(|error| fail("browser/page", &error))?;
         std::fs::copy(entry.path(), fresh.join(entry.file_name()))
@@ -71,34 +70,4 @@ fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut packer = GzEncoder::new(Vec::new(), Compression::best());
     packer.write_all(bytes)?;
     packer.finish()
-}
-
-/// Makes it smaller by Binaryen's optimizer, where it is installed.
-fn optimize(wasm: &Path) -> Result<(), String> {
-    let mut probe = Command::new("wasm-opt");
-    probe.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-    if !probe.status().is_ok_and(|status| status.success()) {
-        println!(
-            "skipped: wasm-opt (Debian: binaryen) is not installed; it would make the WASM a tenth smaller"
-        );
-        return Ok(());
-    }
-    let small = wasm.with_extension("small");
-    let mut command = Command::new("wasm-opt");
-    let features = [
-        "simd",
-        "bulk-memory",
-        "sign-ext",
-        "mutable-globals",
-        "nontrapping-float-to-int",
-        "reference-types",
-        "multivalue",
-    ];
-    command.args(features.map(|feature| format!("--enable-{feature}")));
-    command.arg("-Os").arg(wasm).arg("-o").arg(&small);
-    if command.status().is_ok_and(|status| status.success()) {
-        return std::fs::rename(&small, wasm).map_err(|error| error.to_string());
-    }
-    println!("wasm-opt does not take this WASM; it is left as it is");
-    Ok(())
 }
