@@ -5,7 +5,7 @@
 use super::human;
 use super::output::Role;
 use super::qr;
-use super::terminal::{Color, Style};
+use super::terminal::{self, Color, Style};
 use crate::events::{Change, Event, Ready, Round, Share};
 use std::collections::VecDeque;
 
@@ -142,7 +142,8 @@ impl Progress {
                  proves both ends to each other by the ticket."
                     .into(),
             );
-            if let Some(code) = style.live.then(|| qr::code(url)).flatten() {
+            let width = terminal::size().0;
+            if let Some(code) = style.live.then(|| qr::code(url, width)).flatten() {
                 lines.extend(code.lines().map(str::to_owned));
             }
         }

@@ -273,6 +273,10 @@ mod tests {
             device: "cpu".into(),
             listen: "0.0.0.0:0".into(),
             advertise: Vec::new(),
+            page: None,
+            no_page: true,
+            tls_cert: None,
+            tls_key: None,
             log_format: LogFormat::Text,
         };
         let settings = settings::read(
