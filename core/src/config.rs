@@ -212,7 +212,7 @@ pub struct Settings {
 
 impl Settings {
     /// Usual [`lag`](Self::lag).
-    pub const LAG: Round = 64;
+    pub const LAG: Round = 128;
 
     /// A peer without bugs.
     pub fn new(me: PeerId, contact: Contact) -> Self {

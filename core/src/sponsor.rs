@@ -9,7 +9,7 @@ use crate::wire::{Message, Standing};
 /// Bytes of vectors that may be on their way to a follower before pieces are no longer forwarded to it, if that is more
 /// than [`LEAST_LAG`] rounds: a small model's rounds may be shorter than the way to a newcomer, or quicker than it can
 /// follow. As a member it will be waited for, but for that it has to be let in first.
-const LAG_BYTES: usize = 16 << 20;
+const LAG_BYTES: usize = 32 << 20;
 
 /// A newcomer may be so many rounds behind, however large their vectors.
 const LEAST_LAG: Round = 2;
