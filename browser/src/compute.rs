@@ -12,6 +12,7 @@ use annulus::task::Prompt;
 use annulus::trainer::{Contribution, Worker, WorkerError};
 use annulus_core::{Input, Round};
 use std::cell::Cell;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 use wasm_bindgen_futures::spawn_local;
@@ -122,9 +123,11 @@ impl Author {
                 let mut text = String::new();
                 let failure = match made {
                     Ok(mut made) => {
-                        let mut emit = |piece: &str| {
+                        let mut emit = |piece: &str| -> Pin<Box<dyn Future<Output = ()>>> {
                             text.push_str(piece);
                             page.text(&prompt.text, &text, false);
+                            // On the CPU each token holds the thread.
+                            Box::pin(js::next_task())
                         };
                         let written = made.write(&params, &prompt, &mut emit).await;
                         worker = Some(made);

@@ -1,7 +1,7 @@
 //! A [`Link`] over WebTransport: two streams to each peer, one a lane, as natively.
 //!
 //! **Bounds.** Sending: each peer's queue holds [`QUEUE`] bytes a lane, and the browser one batch more. Receiving: while
-//! frames of [`INBOX`] bytes wait for the owner, streams are not read, and QUIC's flow control stops the senders.
+//! frames of [`INBOX`] bytes a lane wait for the owner, streams are not read, and QUIC's flow control stops the senders.
 //!
 //! **Speed.** Bytes are copied once on either way, between WASM's memory and the browser's. Frames that wait are written
 //! together, up to [`BATCH`]: each write costs a turn of the browser's event loop.
@@ -26,7 +26,7 @@ use wasm_bindgen_futures::{JsFuture, spawn_local};
 /// Bytes that may wait for a peer on a lane.
 const QUEUE: usize = 256 << 20;
 
-/// Bytes of frames that the owner has not yet taken.
+/// Bytes of frames of a lane that the owner has not yet taken.
 const INBOX: usize = 64 << 20;
 
 /// Bytes written in one go.
@@ -76,17 +76,25 @@ struct Shared {
     me: Me,
     /// The peer that serves the page: its certificates can be asked for.
     host: PeerId,
+    /// What is told first: links that come and go, and frames of the control lane. A question whether this peer is there
+    /// must not wait behind megabytes of gradients.
     events: RefCell<VecDeque<Told>>,
-    /// Bytes of frames in `events`.
-    waiting: Cell<usize>,
+    /// Frames of the bulk lane.
+    bulk: RefCell<VecDeque<(Rc<Wire>, Bytes)>>,
+    /// Bytes of frames in each, by lane.
+    waiting: [Cell<usize>; 2],
     arrived: Bell,
     taken: Bell,
     dials: RefCell<BTreeSet<PeerId>>,
+    /// Links whose `Up` has just been taken.
+    coming: RefCell<VecDeque<Rc<Wire>>>,
 }
 
 enum Told {
     Up(Rc<Wire>, Vec<String>),
-    Event(LinkEvent),
+    Down(Rc<Wire>, DownReason),
+    DialFailed(PeerId, DialError),
+    Control(Rc<Wire>, Bytes),
 }
 
 /// One link.
@@ -118,10 +126,12 @@ impl TabLink {
                 me,
                 host,
                 events: RefCell::default(),
-                waiting: Cell::new(0),
+                bulk: RefCell::default(),
+                waiting: Default::default(),
                 arrived: Bell::default(),
                 taken: Bell::default(),
                 dials: RefCell::default(),
+                coming: RefCell::default(),
             }),
             up: BTreeMap::new(),
         }
@@ -156,7 +166,7 @@ impl Link for TabLink {
             let dialled = shared.link(peer, &addresses).await;
             shared.dials.borrow_mut().remove(&peer);
             if let Err(reason) = dialled {
-                shared.tell(Told::Event(LinkEvent::DialFailed { peer, reason }));
+                shared.tell(Told::DialFailed(peer, reason));
             }
         });
     }
@@ -187,31 +197,20 @@ impl Link for TabLink {
     }
 
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<LinkEvent>> {
-        let Some(told) = self.shared.events.borrow_mut().pop_front() else {
-            self.shared.arrived.register(context);
-            return Poll::Pending;
-        };
-        let event = match told {
-            Told::Up(wire, addresses) => {
-                let peer = wire.peer;
-                self.up.insert(peer, wire);
-                LinkEvent::Up {
-                    peer,
-                    addresses,
-                    dialled_by_us: true,
-                }
-            }
-            Told::Event(event) => event,
-        };
+        let event = self.shared.next();
         match &event {
-            LinkEvent::Down { peer, .. } => drop(self.up.remove(peer)),
-            LinkEvent::Frame { bytes, .. } => {
-                self.shared.waiting.set(self.shared.waiting.get() - bytes.len());
-                self.shared.taken.ring();
+            None => {
+                self.shared.arrived.register(context);
+                return Poll::Pending;
             }
-            _ => {}
+            Some(LinkEvent::Up { peer, .. }) => {
+                let wire = self.shared.coming.borrow_mut().pop_front();
+                self.up.extend(wire.map(|wire| (*peer, wire)));
+            }
+            Some(LinkEvent::Down { peer, .. }) => drop(self.up.remove(peer)),
+            Some(_) => {}
         }
-        Poll::Ready(Some(event))
+        Poll::Ready(event)
     }
 }
 
@@ -222,6 +221,48 @@ impl Drop for TabLink {
 }
 
 impl Shared {
+    /// What the owner is to hear next.
+    fn next(&self) -> Option<LinkEvent> {
+        let mut events = self.events.borrow_mut();
+        if let Some(Told::Down(wire, _)) = events.front() {
+            // What had arrived before the end comes before it.
+            let mut bulk = self.bulk.borrow_mut();
+            if let Some(at) = bulk.iter().position(|(of, _)| Rc::ptr_eq(of, wire)) {
+                let (wire, bytes) = bulk.remove(at)?;
+                return Some(self.frame(&wire, Lane::Bulk, bytes));
+            }
+        }
+        Some(match events.pop_front() {
+            Some(Told::Up(wire, addresses)) => {
+                let peer = wire.peer;
+                self.coming.borrow_mut().push_back(wire);
+                LinkEvent::Up {
+                    peer,
+                    addresses,
+                    dialled_by_us: true,
+                }
+            }
+            Some(Told::Down(wire, reason)) => LinkEvent::Down {
+                peer: wire.peer,
+                reason,
+            },
+            Some(Told::DialFailed(peer, reason)) => LinkEvent::DialFailed { peer, reason },
+            Some(Told::Control(wire, bytes)) => self.frame(&wire, Lane::Control, bytes),
+            None => {
+                let (wire, bytes) = self.bulk.borrow_mut().pop_front()?;
+                self.frame(&wire, Lane::Bulk, bytes)
+            }
+        })
+    }
+
+    fn frame(&self, wire: &Wire, lane: Lane, bytes: Bytes) -> LinkEvent {
+        let waiting = &self.waiting[lane as usize];
+        waiting.set(waiting.get() - bytes.len());
+        self.taken.ring();
+        let peer = wire.peer;
+        LinkEvent::Frame { peer, lane, bytes }
+    }
+
     fn tell(&self, told: Told) {
         self.events.borrow_mut().push_back(told);
         self.arrived.ring();
@@ -294,12 +335,11 @@ impl Shared {
     }
 
     /// Says once that a link is gone.
-    fn down(&self, wire: &Wire, reason: DownReason) {
+    fn down(&self, wire: &Rc<Wire>, reason: DownReason) {
         if !wire.down.replace(true) {
             wire.close();
             wire.lanes.iter().for_each(|lane| lane.filled.ring());
-            let peer = wire.peer;
-            self.tell(Told::Event(LinkEvent::Down { peer, reason }));
+            self.tell(Told::Down(wire.clone(), reason));
         }
     }
 }
@@ -380,7 +420,7 @@ impl Wire {
     }
 
     async fn read(
-        &self,
+        self: &Rc<Self>,
         shared: &Shared,
         lane: Lane,
         reader: web_sys::ReadableStreamDefaultReader,
@@ -404,8 +444,9 @@ impl Wire {
         }
     }
 
-    async fn hand_over(&self, shared: &Shared, lane: Lane, bytes: Bytes) {
-        let room = || shared.waiting.get() == 0 || shared.waiting.get() + bytes.len() <= INBOX;
+    async fn hand_over(self: &Rc<Self>, shared: &Shared, lane: Lane, bytes: Bytes) {
+        let waiting = &shared.waiting[lane as usize];
+        let room = || waiting.get() == 0 || waiting.get() + bytes.len() <= INBOX;
         shared
             .taken
             .until(|| (room() || self.down.get()).then_some(()))
@@ -413,9 +454,14 @@ impl Wire {
         if self.down.get() {
             return;
         }
-        shared.waiting.set(shared.waiting.get() + bytes.len());
-        let peer = self.peer;
-        shared.tell(Told::Event(LinkEvent::Frame { peer, lane, bytes }));
+        waiting.set(waiting.get() + bytes.len());
+        match lane {
+            Lane::Control => shared.tell(Told::Control(self.clone(), bytes)),
+            Lane::Bulk => {
+                shared.bulk.borrow_mut().push_back((self.clone(), bytes));
+                shared.arrived.ring();
+            }
+        }
     }
 
     /// Why the session ended, if it says so soon.

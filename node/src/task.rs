@@ -80,7 +80,7 @@ pub trait Task: Send + Sync + Sized + 'static {
         model: &'a Self::Model,
         prompt: &'a Prompt,
         device: &'a Device,
-        emit: &'a mut dyn FnMut(&str),
+        emit: Emit<'a>,
     ) -> Writing<'a> {
         let _ = (model, prompt, device, emit);
         Box::pin(async { Ok(false) })
@@ -92,6 +92,9 @@ pub trait Task: Send + Sync + Sized + 'static {
         None
     }
 }
+
+/// Takes pieces of text, one after the other: the next is asked for once the future is done.
+pub type Emit<'a> = &'a mut dyn FnMut(&str) -> Pin<Box<dyn Future<Output = ()>>>;
 
 /// What [`Task::write`] is at.
 pub type Writing<'a> = Pin<Box<dyn Future<Output = Result<bool, TaskError>> + 'a>>;

@@ -10,7 +10,7 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData, read_sync};
 
 use crate::device::{DeviceKind, OpenDevice};
-use crate::task::{Eval, Prompt, Task};
+use crate::task::{Emit, Eval, Prompt, Task};
 use annulus_core::{Layout, TensorSpec};
 use annulus_shaders::flat::{FlatLayout, FlatVector};
 
@@ -48,12 +48,7 @@ pub trait Worker: Send {
     /// # Errors
     ///
     /// If the parameters do not fit the model, or the task or the device fails.
-    fn write<'a>(
-        &'a mut self,
-        params: &'a [f32],
-        prompt: &'a Prompt,
-        emit: &'a mut dyn FnMut(&str),
-    ) -> Pending<'a, bool>;
+    fn write<'a>(&'a mut self, params: &'a [f32], prompt: &'a Prompt, emit: Emit<'a>) -> Pending<'a, bool>;
 
     /// [`gradient`](Self::gradient), waited for.
     ///
@@ -404,12 +399,7 @@ impl<T: Task> Worker for Trainer<T> {
         Box::pin(self.score(params))
     }
 
-    fn write<'a>(
-        &'a mut self,
-        params: &'a [f32],
-        prompt: &'a Prompt,
-        emit: &'a mut dyn FnMut(&str),
-    ) -> Pending<'a, bool> {
+    fn write<'a>(&'a mut self, params: &'a [f32], prompt: &'a Prompt, emit: Emit<'a>) -> Pending<'a, bool> {
         Box::pin(async move {
             self.load(params)?;
             let device = self.device.clone().without_autodiff();

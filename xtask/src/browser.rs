@@ -61,6 +61,11 @@ pub fn build(root: &Path, example: Option<&str>) -> Result<PathBuf, String> {
     }
 }
 
+/// Whether there is a compiler for it, or what to install.
+pub fn can_build(root: &Path) -> Result<(), String> {
+    compiler(root).map(drop)
+}
+
 /// A compiler that has the standard library for WASM, or can build it.
 enum Compiler {
     /// The one that runs this program, with rustup's target.
@@ -93,8 +98,7 @@ fn compiler(root: &Path) -> Result<Compiler, String> {
         .map(|name| Path::new("/usr/bin").join(name))
         .into_iter()
         .find(|linker| linker.exists());
-    let sources =
-        Path::new("/usr/lib/rustlib/src/rust/library/std").exists() || Path::new("/usr/src").exists();
+    let sources = Path::new("/usr/lib/rustlib/src/rust/library/std").exists();
     match linker {
         Some(linker) if Path::new("/usr/bin/cargo").exists() && sources => {
             Ok(Compiler::Distribution { linker })

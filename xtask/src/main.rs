@@ -17,6 +17,7 @@ usage: cargo xtask COMMAND
   test [--seeds N]    all checks: format, tidiness, lints, tests, and N simulated worlds (default 200)
   sim [OPTIONS]       simulated worlds: --seeds N --from K, and what else the example `sim` of core takes
   browser [EXAMPLE]   the page that every node serves: for the stock tasks, or for an example of browser/Cargo.toml
+  browser-test        the page in a real browser: tabs that train, come, go and crash; every kernel
   mutate [KERNELS]    changes kernels by one token at a time: do their tests notice?
   tidy                only what the project believes of its own files
   help                this text
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         ["test"] => Ok(steps::test(&root(), "200")),
         ["test", "--seeds", seeds] if seeds.parse::<u64>().is_ok() => Ok(steps::test(&root(), seeds)),
         ["sim", options @ ..] => Ok(steps::sim(&root(), options)),
+        ["browser-test"] => Ok(steps::browser_test(&root())),
         ["browser"] => browser::build(&root(), None).map(|_| true),
         ["browser", example] => browser::build(&root(), Some(example)).map(|_| true),
         ["mutate", kernels @ ..] => mutate::mutate(&root(), kernels),

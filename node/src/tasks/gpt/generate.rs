@@ -4,6 +4,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::model::Transformer;
 use super::text::Vocabulary;
+use crate::task::Emit;
 use crate::trainer::WorkerError;
 
 /// How the next token is chosen.
@@ -52,12 +53,7 @@ impl<'a> Writer<'a> {
     /// # Errors
     ///
     /// If the device gives up.
-    pub async fn write(
-        &mut self,
-        prompt: &[i32],
-        count: usize,
-        emit: &mut dyn FnMut(&str),
-    ) -> Result<(), WorkerError> {
+    pub async fn write(&mut self, prompt: &[i32], count: usize, emit: Emit<'_>) -> Result<(), WorkerError> {
         let mut tokens = prompt.to_vec();
         if tokens.is_empty() {
             // A vocabulary without the end of a line has some token 0.
@@ -75,11 +71,11 @@ impl<'a> Writer<'a> {
             self.vocabulary.decode(token, &mut pieces.bytes);
             let piece = pieces.take();
             if !piece.is_empty() {
-                emit(&piece);
+                emit(&piece).await;
             }
         }
         if !pieces.bytes.is_empty() {
-            emit("\u{fffd}");
+            emit("\u{fffd}").await;
         }
         Ok(())
     }

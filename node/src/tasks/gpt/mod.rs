@@ -17,7 +17,7 @@ use annulus_shaders::nn::CrossEntropy;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use crate::task::{Prompt, Scores, Task, TaskError, Writing};
+use crate::task::{Emit, Prompt, Scores, Task, TaskError, Writing};
 use annulus_core::Digest;
 use generate::{Choice, Writer};
 use model::Transformer;
@@ -211,7 +211,7 @@ impl Task for Gpt {
         model: &'a Transformer,
         prompt: &'a Prompt,
         device: &'a Device,
-        emit: &'a mut dyn FnMut(&str),
+        emit: Emit<'a>,
     ) -> Writing<'a> {
         Box::pin(async move {
             let vocabulary = self.text.vocabulary();
