@@ -17,8 +17,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use wasm_bindgen_futures::spawn_local;
 
-/// How long the CPU backend may hold the thread.
-const HOLD_MS: f64 = 50.0;
+/// How long the CPU backend may hold the thread, about: far below the second after which others wonder.
+const HOLD_MS: f64 = 150.0;
 
 /// Longest pause for the sake of a power limit.
 const LONGEST_REST_MS: f64 = 10_000.0;
@@ -61,6 +61,8 @@ pub struct Compute {
     pub reports: Queue<Report>,
     /// Share of the time that the device may be busy, above 0 and at most 1.
     pub power: Rc<Cell<f64>>,
+    /// To be counted up with all that the network has to do.
+    pub network: Rc<Cell<u64>>,
 }
 
 impl Compute {
@@ -70,6 +72,7 @@ impl Compute {
             jobs: Queue::default(),
             reports: Queue::default(),
             power: Rc::new(Cell::new(power)),
+            network: Rc::default(),
         };
         let (jobs, reports, power) = (
             compute.jobs.clone(),
@@ -80,6 +83,7 @@ impl Compute {
             worker,
             holds_thread,
             at_once: 1,
+            network: compute.network.clone(),
         };
         spawn_local(async move {
             loop {
@@ -157,8 +161,11 @@ impl Author {
 struct Machine {
     worker: Box<dyn Worker>,
     holds_thread: bool,
-    /// Samples that the CPU backend does in about [`HOLD_MS`].
+    /// Samples that the CPU backend does in about [`HOLD_MS`]. Found by doubling and halving: a large model takes most of
+    /// the time whatever the number of samples.
     at_once: usize,
+    /// Counts what the network had to do.
+    network: Rc<Cell<u64>>,
 }
 
 impl Machine {
@@ -220,6 +227,18 @@ impl Machine {
         }
     }
 
+    /// Lets the network do what it has to, for as long as the thread was held.
+    async fn give_way(&self, held_ms: f64) {
+        let start = js::now();
+        loop {
+            let before = self.network.get();
+            js::next_task().await;
+            if self.network.get() == before || seconds(start) * 1000.0 > held_ms {
+                return;
+            }
+        }
+    }
+
     async fn gradient(&mut self, params: Vec<f32>, samples: &[u64]) -> Result<Contribution, WorkerError> {
         if !self.holds_thread || samples.is_empty() {
             return self.worker.gradient(params, samples).await;
@@ -231,8 +250,12 @@ impl Machine {
             rest = later;
             let start = js::now();
             let made = self.worker.gradient(params.clone(), now).await?;
-            let each_ms = seconds(start) * 1000.0 / now.len() as f64;
-            self.at_once = ((HOLD_MS / each_ms.max(1e-3)) as usize).clamp(1, 4096);
+            let held_ms = seconds(start) * 1000.0;
+            if held_ms < HOLD_MS && now.len() == self.at_once {
+                self.at_once = (2 * self.at_once).min(1 << 16);
+            } else if held_ms > 2.0 * HOLD_MS {
+                self.at_once = (self.at_once / 2).max(1);
+            }
             match &mut sum {
                 None => sum = Some(made),
                 Some(sum) => {
@@ -244,7 +267,7 @@ impl Machine {
                     sum.samples += made.samples;
                 }
             }
-            js::next_task().await;
+            self.give_way(held_ms).await;
         }
         Ok(sum.expect("there are samples"))
     }

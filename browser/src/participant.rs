@@ -389,6 +389,7 @@ impl Tab<'_> {
             };
             match or(or(word, report), or(link, time)).await {
                 Happening::Link(event) => {
+                    self.compute.network.set(self.compute.network.get() + 1);
                     let down = matches!(event, LinkEvent::Down { .. });
                     self.driver.on_link(event, Time(js::now()));
                     if down && self.driver.link().count() == 0 {

@@ -595,7 +595,8 @@ impl Peer {
             .as_ref()
             .and_then(|f| [Some(f.again_at), until(f.until)].into_iter().flatten().min());
         let probing = w.probing.as_ref().map(|p| p.until);
-        [flush, probing, w.quiet_at].into_iter().flatten().min()
+        let held = w.held.as_ref().map(|h| h.until);
+        [flush, probing, held, w.quiet_at].into_iter().flatten().min()
     }
 
     /// This peer was stopped for longer than the others wait for an answer: they may have gone on without it.

@@ -671,7 +671,10 @@ impl Peer {
     fn on_time(&mut self) {
         self.links.on_time(&mut self.out, self.now);
         match &self.phase {
-            Phase::Member(_) => self.on_member_time(),
+            Phase::Member(_) => {
+                self.hand_in();
+                self.on_member_time();
+            }
             Phase::Joining(_) => self.on_joining_time(),
             Phase::Lingering { .. } => self.linger(),
             Phase::Gone => {}

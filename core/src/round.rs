@@ -9,6 +9,7 @@ use crate::peer::{Change, Commit, Event, Exit, Lane, Output, Peer, Phase};
 use crate::planted::Bug;
 use crate::reduce::{Assembly, Hops, Reduce, Violation};
 use crate::schedule::Ring;
+use crate::sponsor::Held;
 use crate::state::plan;
 use crate::time::Time;
 use crate::wire::{Doing, Message, Standing, ViewKey};
@@ -102,6 +103,8 @@ pub(crate) struct Working {
     pub view: View,
     pub allotment: Allotment,
     pub own: Own,
+    /// A contribution that is there and not handed in yet.
+    pub held: Option<Held>,
     pub reduce: Reduce,
     pub began: Time,
     pub made_at: Option<Time>,
@@ -167,6 +170,7 @@ impl Peer {
             view,
             allotment: self.head.allot(&self.manifest),
             own: Own::Computing,
+            held: None,
             reduce,
             began: self.now,
             made_at: None,
@@ -300,6 +304,9 @@ impl Peer {
                 compute: took,
             }
         };
+        let Some(own) = self.hold_back(own, took) else {
+            return;
+        };
         self.made(own);
         self.start_if_ready();
     }
@@ -312,7 +319,7 @@ impl Peer {
         self.speed = Some((smooth as u64).max(1));
     }
 
-    fn made(&mut self, own: Own) {
+    pub(crate) fn made(&mut self, own: Own) {
         if let Phase::Member(w) = &mut self.phase {
             w.own = own;
             w.made_at = Some(self.now);

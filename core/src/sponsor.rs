@@ -4,7 +4,10 @@
 use crate::id::{Contact, PeerId, Round};
 use crate::ledger::Member;
 use crate::peer::{Lane, Peer, Phase};
+use crate::round::Own;
+use crate::time::Time;
 use crate::wire::{Message, Standing};
+use std::time::Duration;
 
 /// Bytes of vectors that may be on their way to a follower before pieces are no longer forwarded to it, if that is more
 /// than [`LEAST_LAG`] rounds: a small model's rounds may be shorter than the way to a newcomer, or quicker than it can
@@ -13,6 +16,16 @@ const LAG_BYTES: usize = 32 << 20;
 
 /// A newcomer may be so many rounds behind, however large their vectors.
 const LEAST_LAG: Round = 2;
+
+/// A newcomer that had to begin again so often is slower than the ring: its sponsor waits for it.
+const SLOW: u32 = 2;
+
+/// How long a contribution is held back for a slow newcomer, if that is more than half of the time that it took: well
+/// below what the other members take for a failure.
+const HOLD: Duration = Duration::from_millis(300);
+
+/// How long a slow newcomer is waited for in all.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A newcomer that follows this peer.
 #[derive(Debug)]
@@ -28,6 +41,18 @@ pub(crate) struct Follower {
     live: bool,
     /// Whether a round was not forwarded: it must begin again.
     gap: bool,
+    /// How often it had to.
+    restarts: u32,
+    /// How long it was waited for.
+    waited: Duration,
+}
+
+/// A contribution that is held back for a slow newcomer.
+#[derive(Debug)]
+pub(crate) struct Held {
+    own: Own,
+    since: Time,
+    pub until: Time,
 }
 
 impl Follower {
@@ -48,7 +73,9 @@ impl Peer {
     /// A newcomer asks to follow.
     pub(crate) fn on_follow(&mut self, from: PeerId, have: Option<Standing>, contact: Contact) {
         self.linger_on();
-        if self.followers.contains_key(&from) {
+        let before = self.followers.get(&from);
+        let (restarts, waited) = before.map_or((0, Duration::ZERO), |f| (f.restarts + 1, f.waited));
+        if before.is_some() {
             // It begins again: perhaps what it was given did not fit together.
             self.examine_state();
         }
@@ -91,6 +118,8 @@ impl Peer {
             applied,
             live: true,
             gap: false,
+            restarts,
+            waited,
         };
         self.followers.insert(from, follower);
         self.links.send(&mut self.out, from, Lane::Bulk, following);
@@ -147,6 +176,8 @@ impl Peer {
                 applied: round,
                 live: true,
                 gap: false,
+                restarts: f.restarts + 1,
+                waited: f.waited,
             };
             self.links.send(&mut self.out, peer, Lane::Bulk, following);
             self.forward_so_far(peer);
@@ -214,6 +245,57 @@ impl Peer {
                 self.forward_so_far(from);
             }
         }
+        self.hand_in();
+    }
+
+    /// Whether a follower that is slower than the ring would miss the round after this one. Such a peer could not come in
+    /// at all otherwise; as a member it will be waited for in every round.
+    fn waits_for_follower(&self) -> bool {
+        let Phase::Member(w) = &self.phase else {
+            return false;
+        };
+        let lag = self.lag();
+        self.followers.iter().any(|(peer, f)| {
+            let slow = f.restarts >= SLOW && f.live && f.waited < PATIENCE;
+            slow && f.sent + 1 - f.applied.min(f.sent) > lag && !w.view.contains(*peer)
+        })
+    }
+
+    /// Holds a contribution back that took so long to compute, if a slow newcomer needs that. To others this member is
+    /// still computing.
+    pub(crate) fn hold_back(&mut self, own: Own, took: Duration) -> Option<Own> {
+        if !self.waits_for_follower() {
+            return Some(own);
+        }
+        let now = self.now;
+        if let Phase::Member(w) = &mut self.phase {
+            w.held = Some(Held {
+                own,
+                since: now,
+                until: now + HOLD.max(took / 2),
+            });
+        }
+        None
+    }
+
+    /// Hands in what was held back, once there is no need to wait or no time.
+    pub(crate) fn hand_in(&mut self) {
+        let Phase::Member(w) = &self.phase else { return };
+        let Some(until) = w.held.as_ref().map(|held| held.until) else {
+            return;
+        };
+        let waits = self.waits_for_follower();
+        if waits && self.now < until {
+            return;
+        }
+        let Phase::Member(w) = &mut self.phase else { return };
+        let Some(held) = w.held.take() else { return };
+        let waited = self.now - held.since;
+        for f in self.followers.values_mut().filter(|f| f.restarts >= SLOW) {
+            f.waited += waited;
+        }
+        self.made(held.own);
+        self.start_if_ready();
     }
 
     /// A follower has caught up to a round, or not any more.

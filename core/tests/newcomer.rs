@@ -263,3 +263,35 @@ fn who_is_behind_because_the_way_is_long_is_let_in() {
     ring.round();
     assert_eq!(ring.peers[&ANN].head().members.len(), 2);
 }
+
+/// Else a peer that is slower than the ring could never come in.
+#[test]
+fn who_had_to_begin_again_twice_is_waited_for_but_not_for_long() {
+    let mut ring = Ring::with_lag(2);
+    ring.follow();
+    for _ in 0..2 {
+        for _ in 0..6 {
+            ring.round();
+        }
+        let held = ring.last_told();
+        assert!(
+            held < ring.at(),
+            "nobody waits for a newcomer that only once was too slow"
+        );
+        ring.say(Message::Followed { round: held });
+    }
+    let begun = ring.at();
+    for _ in 0..6 {
+        ring.round();
+    }
+    assert_eq!((ring.at(), ring.last_told()), (begun + 2, begun + 2));
+    ring.say(Message::Followed { round: begun + 1 });
+    assert_eq!(ring.at(), begun + 3, "what was held back is handed in");
+    ring.round();
+    assert_eq!(ring.at(), begun + 3);
+    // It says nothing more.
+    let soon = Time(400_000);
+    ring.peers.get_mut(&ANN).unwrap().handle(Input::Tick, soon);
+    ring.react(ANN);
+    assert_eq!(ring.at(), begun + 4);
+}

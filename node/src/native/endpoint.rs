@@ -3,6 +3,7 @@
 //! It must know nothing of frames, nor of who owns the link.
 
 use super::{
+    congestion::suit_tab,
     connection::{H3_NO_ERROR, Inbox, LEFT, Report, Streams, Wire},
     handshake::{Me, dial_error, listen, propose, refuse, seen_at, welcome},
     identity::TLS_NAME,
@@ -132,6 +133,7 @@ impl Shared {
             return;
         };
         let session = if speaks_http3(&connection) {
+            suit_tab(&connection);
             match timeout_at(until, admit(connection.clone())).await {
                 Ok(Some(session)) => session,
                 // Whoever has not got as far as a session understands HTTP/3's codes alone.
