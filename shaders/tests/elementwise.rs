@@ -141,6 +141,19 @@ fn softmax_agrees_with_its_twin_however_many_lanes_share_a_row() {
 }
 
 #[test]
+fn no_number_is_too_large_for_softmax_wherever_it_stands() {
+    for device in devices() {
+        for (width, at) in (0..4).map(|at| (8, at)).chain((0..5).map(|at| (5, at))) {
+            let mut row = vec![0.0; width];
+            row[at] = 200.0;
+            let found = values(softmax(tensor(&row, [1, width], &device)));
+            row[at] = 1.0;
+            assert_close(&format!("{width} {at}"), &row, &found, 1e-6);
+        }
+    }
+}
+
+#[test]
 fn gradients_of_softmax_are_slopes_and_burns() {
     let x: Vec<f64> = scaled(15, 1).iter().map(|x| f64::from(*x)).collect();
     let weights: Vec<f64> = numbers(15, 2).iter().map(|x| f64::from(*x)).collect();
