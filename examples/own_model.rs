@@ -3,6 +3,9 @@
 //! `cargo run --release --example own_model -- train lr=0.01 epochs=50` starts a run and prints a ticket;
 //! on other machines `... --example own_model -- join TICKET` takes part in it. The loss, a mean squared
 //! error, falls from about 0.7 to below 0.01.
+//!
+//! It is a page for browsers too: `cargo xtask browser own_model_page` builds it, and
+//! `... --example own_model -- train --page target/browser-own_model_page` serves it.
 
 use std::path::Path;
 
@@ -71,6 +74,10 @@ impl Task for LearnSine {
     }
 }
 
+#[cfg(not(target_family = "wasm"))]
 fn main() -> std::process::ExitCode {
     annulus::run::<LearnSine>()
 }
+
+#[cfg(target_family = "wasm")]
+annulus_browser::main!(LearnSine);

@@ -1,13 +1,59 @@
-//! A participant in a browser tab.
-#![cfg(target_family = "wasm")]
-use wasm_bindgen::prelude::*;
+//! A participant in a browser tab: the same protocol, trainer and kernels as natively, over WebTransport and WebGPU.
+//!
+//! Everything runs in a dedicated worker, so that the page stays quick and a hidden tab goes on. A page for a task of one's
+//! own is a program of one line, `annulus_browser::main!(MyTask);`, built by `cargo xtask browser`.
+//!
+//! Read in this order: `participant` (a tab's way through a run), `link` and `dial` (WebTransport), `compute`, `device`,
+//! and `page/` for what the volunteer sees. Outside of a browser this crate is empty.
 
-/// Start.
-#[wasm_bindgen]
-pub fn hello() -> String {
-    let r = annulus::recipe::Recipe::of::<annulus::tasks::digits::Digits>();
-    let g = annulus::recipe::Recipe::of::<annulus::tasks::gpt::Gpt>();
-    let l = (r.load)("{}", None).unwrap();
-    let m = (g.load)("{}", None).unwrap();
-    format!("{} {}", l.samples, m.samples)
+#[cfg(target_family = "wasm")]
+mod compute;
+#[cfg(target_family = "wasm")]
+mod device;
+#[cfg(target_family = "wasm")]
+mod dial;
+#[cfg(target_family = "wasm")]
+mod host;
+#[cfg(target_family = "wasm")]
+mod identity;
+#[cfg(target_family = "wasm")]
+mod js;
+#[cfg(target_family = "wasm")]
+mod link;
+#[cfg(target_family = "wasm")]
+mod participant;
+#[cfg(target_family = "wasm")]
+mod queue;
+#[cfg(target_family = "wasm")]
+mod report;
+#[cfg(target_family = "wasm")]
+mod worker;
+
+#[cfg(target_family = "wasm")]
+pub use worker::register;
+
+pub use annulus::recipe::Recipe;
+
+/// The program of a page for these tasks.
+///
+/// ```
+/// # use annulus::tasks::digits::Digits as MyTask;
+/// annulus_browser::main!(MyTask);
+/// ```
+#[macro_export]
+macro_rules! main {
+    ($($task:ty),+ $(,)?) => {
+        #[cfg(target_family = "wasm")]
+        fn main() {
+            $crate::register(vec![$($crate::Recipe::of::<$task>()),+]);
+        }
+
+        #[cfg(not(target_family = "wasm"))]
+        fn main() -> std::process::ExitCode {
+            // So that a task that does not fit is seen here too.
+            let _: Vec<$crate::Recipe> = vec![$($crate::Recipe::of::<$task>()),+];
+            eprintln!("this program is for a browser: `cargo xtask browser` builds the page, and every node serves it");
+            std::process::ExitCode::FAILURE
+        }
+    };
 }

@@ -1,7 +1,7 @@
 //! The run's manifest, equal on all peers, and each peer's own settings.
 
 use crate::codec::Codec;
-use crate::id::{Contact, Digest, PeerId, RunId};
+use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::optim::{Optimizer, Schedule};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -184,7 +184,7 @@ impl Manifest {
             end = next.expect("checked above");
         }
         need(
-            end == self.layout.len && end <= MAX_ELEMENTS,
+            end == self.layout.len && end as u64 <= MAX_ELEMENTS,
             "the layout's length is not that of its tensors",
         )
     }
@@ -194,7 +194,7 @@ impl Manifest {
 pub const MAX_PEERS: usize = 64;
 
 /// Most elements of the flat vector (64 GiB of f32): keeps index arithmetic far from overflow.
-pub const MAX_ELEMENTS: usize = 1 << 34;
+pub const MAX_ELEMENTS: u64 = 1 << 34;
 
 /// What one peer decides for itself.
 #[derive(Clone, Debug)]
@@ -203,17 +203,23 @@ pub struct Settings {
     pub me: PeerId,
     /// Where others can dial it.
     pub contact: Contact,
+    /// Most rounds that a newcomer which follows this peer may be behind, at least 2.
+    pub lag: Round,
     /// A bug switched on to prove that the simulation finds it.
     #[cfg(feature = "sim")]
     pub bug: Option<crate::planted::Bug>,
 }
 
 impl Settings {
+    /// Usual [`lag`](Self::lag).
+    pub const LAG: Round = 128;
+
     /// A peer without bugs.
     pub fn new(me: PeerId, contact: Contact) -> Self {
         Self {
             me,
             contact,
+            lag: Self::LAG,
             #[cfg(feature = "sim")]
             bug: None,
         }

@@ -217,8 +217,9 @@ impl Peer {
             let members = w.view.members.len();
             self.out.push_back(Output::Event(Event::Waiting { members }));
         }
+        let lag = self.lag();
         for follower in self.followers.values_mut() {
-            follower.begin_attempt();
+            follower.begin_attempt(lag);
         }
         self.tell_strangers();
         self.start_if_ready();

@@ -13,6 +13,7 @@
 //!
 //! It must not know what a sample is, nor who works on it.
 
+use crate::config::Manifest;
 use std::num::NonZeroU64;
 
 /// The order in which a run visits its samples. Equal on all peers, since both fields are in the manifest.
@@ -38,6 +39,19 @@ const SMALL_BITS: u32 = 12;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Shuffle {
+    /// A run's.
+    ///
+    /// # Panics
+    ///
+    /// If the manifest has not been checked: there are samples in a checked one.
+    pub fn of(manifest: &Manifest) -> Self {
+        let samples = NonZeroU64::new(manifest.samples).expect("a checked manifest");
+        Self {
+            seed: manifest.seed,
+            samples,
+        }
+    }
+
     /// The sample, below `samples`, at a position of the stream.
     ///
     /// Takes 40 ns with 60 thousand samples, 79 ns with 10 million (`cargo run --release -p annulus-core --example

@@ -6,9 +6,13 @@ use crate::ledger::Member;
 use crate::peer::{Lane, Peer, Phase};
 use crate::wire::{Message, Standing};
 
-/// Rounds that a follower may be behind before pieces are no longer forwarded to it: what is on its way
-/// to it stays bounded by so many vectors.
-const LAG: Round = 2;
+/// Bytes of vectors that may be on their way to a follower before pieces are no longer forwarded to it, if that is more
+/// than [`LEAST_LAG`] rounds: a small model's rounds may be shorter than the way to a newcomer, or quicker than it can
+/// follow. As a member it will be waited for, but for that it has to be let in first.
+const LAG_BYTES: usize = 32 << 20;
+
+/// A newcomer may be so many rounds behind, however large their vectors.
+const LEAST_LAG: Round = 2;
 
 /// A newcomer that follows this peer.
 #[derive(Debug)]
@@ -27,13 +31,20 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Decides whether the next attempt is forwarded.
-    pub(crate) fn begin_attempt(&mut self) {
-        self.live = !self.gap && self.sent - self.applied.min(self.sent) <= LAG;
+    /// Decides whether the next attempt is forwarded, if it may be so many rounds behind.
+    pub(crate) fn begin_attempt(&mut self, lag: Round) {
+        self.live = !self.gap && self.sent - self.applied.min(self.sent) <= lag;
     }
 }
 
 impl Peer {
+    /// Rounds that a follower may be behind before pieces are no longer forwarded to it. What it is behind when it is
+    /// let in, the others wait for, so it must not be much.
+    pub(crate) fn lag(&self) -> Round {
+        let vector = 4 * self.manifest.layout.len.max(1);
+        ((LAG_BYTES / vector) as Round).clamp(LEAST_LAG, self.settings.lag)
+    }
+
     /// A newcomer asks to follow.
     pub(crate) fn on_follow(&mut self, from: PeerId, have: Option<Standing>, contact: Contact) {
         self.linger_on();
@@ -166,6 +177,7 @@ impl Peer {
 
     /// A round is committed here: tells the followers, and lets go of those who are members now.
     pub(crate) fn forward_commit(&mut self) {
+        let lag = self.lag();
         let Some(last) = &self.last else { return };
         let (view, record, digest) = (last.view, last.record.clone(), last.digest);
         for (peer, f) in &mut self.followers {
@@ -181,7 +193,7 @@ impl Peer {
                 f.gap = true;
                 f.ready = None;
             }
-            f.begin_attempt();
+            f.begin_attempt(lag);
         }
         let head = &self.head;
         self.followers.retain(|peer, _| head.position(*peer).is_none());
@@ -189,6 +201,7 @@ impl Peer {
 
     /// A follower has applied a round.
     pub(crate) fn on_followed(&mut self, from: PeerId, round: Round) {
+        let lag = self.lag();
         let Some(f) = self.followers.get_mut(&from) else {
             return;
         };
@@ -196,7 +209,7 @@ impl Peer {
         if f.gap && f.applied >= f.sent {
             self.restart_follower(from);
         } else if !f.live {
-            f.begin_attempt();
+            f.begin_attempt(lag);
             if f.live {
                 self.forward_so_far(from);
             }

@@ -27,8 +27,12 @@ struct Ring {
 }
 
 impl Ring {
-    /// Ann alone, with Cat following.
+    /// Ann alone, who lets nobody fall more than two rounds behind.
     fn new() -> Self {
+        Self::with_lag(2)
+    }
+
+    fn with_lag(lag: Round) -> Self {
         let manifest = Arc::new(Manifest {
             task: "newcomer".into(),
             task_config: String::new(),
@@ -48,7 +52,10 @@ impl Ring {
             piece: 4,
             min_peers: 1,
         });
-        let settings = Settings::new(ANN, Contact::default());
+        let settings = Settings {
+            lag,
+            ..Settings::new(ANN, Contact::default())
+        };
         let state = State::new(vec![0.5; manifest.layout.len], &manifest);
         let ann = Peer::found(manifest.clone(), settings, state, Time(0));
         let mut ring = Self {
@@ -234,6 +241,25 @@ fn ready_said_before_a_new_beginning_admits_nobody() {
     ring.round();
     assert_eq!(ring.peers[&ANN].head().members.len(), 1);
     ring.say(ready(ring.at()));
+    ring.round();
+    assert_eq!(ring.peers[&ANN].head().members.len(), 2);
+}
+
+/// On a way of 50 ms, rounds of 3 ms are always far ahead of what a newcomer has said.
+#[test]
+fn who_is_behind_because_the_way_is_long_is_let_in() {
+    let mut ring = Ring::with_lag(Settings::LAG);
+    ring.follow();
+    let begun = ring.at();
+    for _ in 0..20 {
+        ring.round();
+    }
+    assert_eq!(ring.last_told(), begun + 20, "it is told of every round");
+    ring.say(Message::Followed { round: begun + 3 });
+    ring.say(Message::Ready {
+        speed: Some(1000),
+        round: begun + 3,
+    });
     ring.round();
     assert_eq!(ring.peers[&ANN].head().members.len(), 2);
 }

@@ -65,8 +65,10 @@ pub struct Ready {
     pub run: String,
     /// What another peer needs to join (`annulus join TICKET`).
     pub ticket: String,
-    /// Address of the page on which a browser can join, if one is served.
+    /// Address of the page on which a browser on this machine can take part, ticket included, if one is served.
     pub url: Option<String>,
+    /// The same for browsers on other machines, if they can reach it.
+    pub share_url: Option<String>,
     /// Name of the task.
     pub task: String,
     /// The device that computes, in words.
@@ -237,7 +239,8 @@ mod tests {
             peer: "ab".repeat(32),
             run: "ef".repeat(32),
             ticket: "annulus1xyz".into(),
-            url: Some("http://127.0.0.1:4433/".into()),
+            url: Some("http://localhost:4433/#annulus1xyz".into()),
+            share_url: Some("https://192.0.2.1:4433/#annulus1xyz".into()),
             task: "digits".into(),
             device: "CPU".into(),
             parameters: 101_770,
@@ -258,7 +261,11 @@ mod tests {
         };
         vec![
             Event::Ready(ready.clone()),
-            Event::Ready(Ready { url: None, ..ready }),
+            Event::Ready(Ready {
+                url: None,
+                share_url: None,
+                ..ready
+            }),
             Event::Sync {
                 bytes: 1,
                 total: 2,

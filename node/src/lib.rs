@@ -19,6 +19,7 @@ pub mod recipe;
 pub mod replay;
 pub mod task;
 pub mod tasks;
+pub mod telling;
 pub mod ticket;
 pub mod trainer;
 

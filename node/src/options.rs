@@ -105,6 +105,15 @@ pub enum Schedule {
     Cosine,
 }
 
+/// The page that a peer serves to browsers, on the TCP port of the same number as the UDP port it listens on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// Folder of its files; none: where they are built to.
+    pub dir: Option<PathBuf>,
+    /// Certificate chain and private key, as PEM; none: made by the peer itself.
+    pub tls: Option<(PathBuf, PathBuf)>,
+}
+
 /// How numbers travel between peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
@@ -137,6 +146,8 @@ pub struct Local {
     pub listen: String,
     /// Addresses to tell others, beside those found out; behind NAT, for example.
     pub advertise: Vec<String>,
+    /// The page for browsers, if it is to be served.
+    pub page: Option<Page>,
     /// Rounds from one checkpoint to the next; 0: only at the end.
     pub checkpoint_every: u64,
     /// Checkpoints to keep.

@@ -4,6 +4,7 @@
 //! optimizers, nor which device it runs on.
 
 use std::path::Path;
+use std::pin::Pin;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -73,11 +74,42 @@ pub trait Task: Send + Sync + Sized + 'static {
         false
     }
 
+    /// Goes on after a prompt, for tasks that learn to write: hands text out as it comes, and says whether it can at all.
+    fn write<'a>(
+        &'a self,
+        model: &'a Self::Model,
+        prompt: &'a Prompt,
+        device: &'a Device,
+        emit: Emit<'a>,
+    ) -> Writing<'a> {
+        let _ = (model, prompt, device, emit);
+        Box::pin(async { Ok(false) })
+    }
+
     /// How good `model` is on held-out data. Without held-out data, nothing.
     fn evaluate(&self, model: &Self::Model, device: &Device) -> Option<Scores> {
         let _ = (model, device);
         None
     }
+}
+
+/// Takes pieces of text, one after the other: the next is asked for once the future is done.
+pub type Emit<'a> = &'a mut dyn FnMut(&str) -> Pin<Box<dyn Future<Output = ()>>>;
+
+/// What [`Task::write`] is at.
+pub type Writing<'a> = Pin<Box<dyn Future<Output = Result<bool, TaskError>> + 'a>>;
+
+/// What to write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prompt {
+    /// The text to go on from.
+    pub text: String,
+    /// How many tokens.
+    pub tokens: usize,
+    /// Below 1 the likely becomes likelier; 0 always takes the likeliest.
+    pub temperature: f64,
+    /// Picks one of the texts.
+    pub seed: u64,
 }
 
 /// What [`Task::evaluate`] measures, still on the device: tensors of one element.

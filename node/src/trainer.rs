@@ -5,19 +5,24 @@
 
 mod on_device;
 
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData, read_sync};
 
 use self::on_device::{View, gradients_and_loss, places, read_total};
 use crate::device::{DeviceKind, OpenDevice};
-use crate::task::{Eval, Task};
+use crate::task::{Emit, Eval, Prompt, Task};
 use annulus_core::{Layout, TensorSpec};
 use annulus_shaders::split::{self, SplitLayout, SplitVector};
 
-/// Trains on one device. A peer has one, on a thread of its own.
+/// What a worker is at.
+///
+/// Natively it is done as soon as it is first waited for; in a browser, where no thread may wait, a GPU is at work meanwhile.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, WorkerError>> + 'a>>;
+
+/// Trains on one device. A peer has one, on a thread of its own where there are threads.
 pub trait Worker: Send {
     /// Where each tensor lies in the flat vector.
     fn layout(&self) -> &Layout;
@@ -32,14 +37,41 @@ pub trait Worker: Send {
     ///
     /// If the arguments do not fit the task, the device fails, or the result is not finite. The
     /// worker stays usable.
-    fn contribute(&mut self, params: Vec<f32>, samples: &[u64]) -> Result<Contribution, WorkerError>;
+    fn gradient<'a>(&'a mut self, params: Vec<f32>, samples: &'a [u64]) -> Pending<'a, Contribution>;
 
     /// How good these parameters are on held-out data; nothing if the task holds none out.
     ///
     /// # Errors
     ///
     /// If the arguments do not fit the model or the device fails.
-    fn evaluate(&mut self, params: &[f32]) -> Result<Option<Eval>, WorkerError>;
+    fn scores<'a>(&'a mut self, params: &'a [f32]) -> Pending<'a, Option<Eval>>;
+
+    /// Goes on after a prompt with these parameters, and says whether the task can.
+    ///
+    /// # Errors
+    ///
+    /// If the parameters do not fit the model, or the task or the device fails.
+    fn write<'a>(&'a mut self, params: &'a [f32], prompt: &'a Prompt, emit: Emit<'a>) -> Pending<'a, bool>;
+
+    /// [`gradient`](Self::gradient), waited for.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[cfg(not(target_family = "wasm"))]
+    fn contribute(&mut self, params: Vec<f32>, samples: &[u64]) -> Result<Contribution, WorkerError> {
+        read_sync(self.gradient(params, samples))
+    }
+
+    /// [`scores`](Self::scores), waited for.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[cfg(not(target_family = "wasm"))]
+    fn evaluate(&mut self, params: &[f32]) -> Result<Option<Eval>, WorkerError> {
+        read_sync(self.scores(params))
+    }
 
     /// Whether equal parameters and samples make equal bits, unless the model draws random numbers
     /// while another worker of the process does so too.
@@ -58,8 +90,6 @@ pub struct Contribution {
     pub loss_sum: f32,
     /// How many samples.
     pub samples: u32,
-    /// How long it took.
-    pub compute: Duration,
 }
 
 /// Why a worker cannot do what was asked. Its state is unchanged.
@@ -206,13 +236,8 @@ impl<T: Task> Trainer<T> {
         })
     }
 
-    /// The sum of the gradients in `buffer`, and of the losses. [`Worker::contribute`] for where
-    /// a thread must not wait, as in a browser.
-    ///
-    /// # Errors
-    ///
-    /// As [`Worker::contribute`].
-    pub async fn gradient(&mut self, buffer: &mut [f32], samples: &[u64]) -> Result<f32, WorkerError> {
+    /// The sum of the gradients in `buffer`, in place of the parameters, and of the losses.
+    async fn sum_up(&mut self, buffer: &mut [f32], samples: &[u64]) -> Result<f32, WorkerError> {
         let known = self.task.samples();
         if let Some(&sample) = samples.iter().find(|sample| **sample >= known) {
             return Err(WorkerError::NoSuchSample {
@@ -307,12 +332,7 @@ impl<T: Task> Trainer<T> {
         Ok(loss_sum)
     }
 
-    /// [`Worker::evaluate`] for where a thread must not wait, as in a browser.
-    ///
-    /// # Errors
-    ///
-    /// As [`Worker::evaluate`].
-    pub async fn scores(&mut self, params: &[f32]) -> Result<Option<Eval>, WorkerError> {
+    async fn score(&mut self, params: &[f32]) -> Result<Option<Eval>, WorkerError> {
         self.load(params)?;
         let device = self.device.clone().without_autodiff();
         let Some(scores) = self.task.evaluate(&self.model.valid(), &device) else {
@@ -368,7 +388,6 @@ impl<T: Task> Trainer<T> {
     }
 }
 
-#[cfg(not(target_family = "wasm"))]
 impl<T: Task> Worker for Trainer<T> {
     fn layout(&self) -> &Layout {
         &self.layout
@@ -378,19 +397,31 @@ impl<T: Task> Worker for Trainer<T> {
         initial_model(&*self.task, self.options.seed).1
     }
 
-    fn contribute(&mut self, mut buffer: Vec<f32>, samples: &[u64]) -> Result<Contribution, WorkerError> {
-        let start = std::time::Instant::now();
-        let loss_sum = read_sync(self.gradient(&mut buffer, samples))?;
-        Ok(Contribution {
-            gradient: buffer,
-            loss_sum,
-            samples: samples.len() as u32,
-            compute: start.elapsed(),
+    fn gradient<'a>(&'a mut self, mut buffer: Vec<f32>, samples: &'a [u64]) -> Pending<'a, Contribution> {
+        Box::pin(async move {
+            let loss_sum = self.sum_up(&mut buffer, samples).await?;
+            Ok(Contribution {
+                gradient: buffer,
+                loss_sum,
+                samples: samples.len() as u32,
+            })
         })
     }
 
-    fn evaluate(&mut self, params: &[f32]) -> Result<Option<Eval>, WorkerError> {
-        read_sync(self.scores(params))
+    fn scores<'a>(&'a mut self, params: &'a [f32]) -> Pending<'a, Option<Eval>> {
+        Box::pin(self.score(params))
+    }
+
+    fn write<'a>(&'a mut self, params: &'a [f32], prompt: &'a Prompt, emit: Emit<'a>) -> Pending<'a, bool> {
+        Box::pin(async move {
+            self.load(params)?;
+            let device = self.device.clone().without_autodiff();
+            let model = self.model.valid();
+            let written = self.task.write(&model, prompt, &device, emit).await;
+            written.map_err(|error| WorkerError::Device {
+                reason: error.to_string(),
+            })
+        })
     }
 
     fn deterministic(&self) -> bool {

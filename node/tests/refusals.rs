@@ -118,6 +118,38 @@ fn a_port_in_use_and_a_bad_address() {
 }
 
 #[test]
+fn a_page_whose_port_is_taken_is_missed_and_not_needed() {
+    let _alone = alone();
+    let folder = Folder::new("page-port");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let args = [
+        "train",
+        "--device",
+        "cpu",
+        "rounds=1000000",
+        "train=500",
+        "test=100",
+        "--listen",
+    ];
+    let mut node = Node::start("first", folder.join("first"), &[&args[..], &[&address]].concat());
+    assert!(node.ready().event["url"].is_null());
+    let warning = node.wait("a warning", |s| s.is("warning"));
+    assert_tells(
+        warning.event["message"].as_str().expect("words"),
+        &["no page", "--listen", "--no-page"],
+    );
+    node.rounds(1);
+
+    let args = [&args[..6], &["--tls-cert", "/none.pem", "--tls-key", "/none.pem"]].concat();
+    let out = folder.join("second");
+    assert_tells(
+        &refusal(&[&args[..], &["--out", &out]].concat()),
+        &["/none.pem", "--tls-key"],
+    );
+}
+
+#[test]
 fn an_unknown_key_or_task() {
     let folder = Folder::new("key");
     let out = folder.join("run");

@@ -3,6 +3,8 @@
 mod common;
 
 use common::*;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// A run that outlasts its test.
@@ -48,6 +50,67 @@ fn assert_soon(nodes: &mut [Node], without: &str, since: Instant) {
         );
         assert!(took < Duration::from_secs(3), "{}: {took:?}", node.name);
     }
+}
+
+/// What a node's page answers.
+fn get(node: &mut Node, path: &str) -> (u16, String) {
+    let url = node.ready().event["url"].as_str().expect("a page").to_owned();
+    let address = url
+        .strip_prefix("http://")
+        .expect("plain")
+        .split('/')
+        .next()
+        .expect("an address");
+    let mut stream = TcpStream::connect(address.replace("localhost", "127.0.0.1")).expect("a server");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
+    )
+    .expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    (code.expect("a code"), body.to_owned())
+}
+
+#[test]
+fn the_page_shows_the_ring_as_the_log_does() {
+    let _alone = alone();
+    let folder = Folder::new("page");
+    let mut nodes = ring(&folder, 2);
+    let names: Vec<String> = nodes.iter_mut().map(Node::peer).collect();
+    for node in &mut nodes {
+        let (code, text) = get(node, "/status");
+        let status: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!((code, &status["phase"]), (200, &"training".into()));
+        let peers = status["peers"].as_array().expect("peers");
+        let members: Vec<_> = peers.iter().filter(|peer| peer["member"] == true).collect();
+        assert_eq!(members.len(), 2, "{text}");
+        assert!(
+            members
+                .iter()
+                .all(|member| names.iter().any(|name| member["peer"] == *name))
+        );
+        let round = status["round"].as_u64().expect("a round");
+        let seen = node.wait("that round", |s| s.is("round") && s.round() == round);
+        assert_eq!(status["digest"], seen.event["digest"]);
+        assert_eq!(status["counted"], seen.event["counted"]);
+        let (_, text) = get(node, "/metrics");
+        assert!(text.contains("\nannulus_members 2\n"), "{text}");
+        let (_, text) = get(node, "/peer.json");
+        let about: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(about["peer"], node.peer());
+        assert_eq!(about["certificates"].as_array().map(Vec::len), Some(2));
+        let ticket = node.ticket();
+        assert!(![text, get(node, "/").1].concat().contains(&ticket));
+        assert!(
+            node.ready().event["url"]
+                .as_str()
+                .is_some_and(|url| url.ends_with(&format!("/#{ticket}")))
+        );
+    }
+    assert_sound(&mut nodes);
 }
 
 fn assert_sound(nodes: &mut [Node]) {

@@ -2,6 +2,7 @@
 //!
 //! It must not know the product's code: it only runs other programs and reads files.
 
+mod browser;
 mod mutate;
 mod steps;
 mod tally;
@@ -15,6 +16,8 @@ usage: cargo xtask COMMAND
 
   test [--seeds N]    all checks: format, tidiness, lints, tests, and N simulated worlds (default 200)
   sim [OPTIONS]       simulated worlds: --seeds N --from K, and what else the example `sim` of core takes
+  browser [EXAMPLE]   the page that every node serves: for the stock tasks, or for an example of browser/Cargo.toml
+  browser-test        the page in a real browser: tabs that train, come, go and crash; every kernel
   mutate [KERNELS]    changes kernels by one token at a time: do their tests notice?
   tidy                only what the project believes of its own files
   help                this text
@@ -27,6 +30,9 @@ fn main() -> ExitCode {
         ["test"] => Ok(steps::test(&root(), "200")),
         ["test", "--seeds", seeds] if seeds.parse::<u64>().is_ok() => Ok(steps::test(&root(), seeds)),
         ["sim", options @ ..] => Ok(steps::sim(&root(), options)),
+        ["browser-test"] => Ok(steps::browser_test(&root())),
+        ["browser"] => browser::build(&root(), None).map(|_| true),
+        ["browser", example] => browser::build(&root(), Some(example)).map(|_| true),
         ["mutate", kernels @ ..] => mutate::mutate(&root(), kernels),
         ["tidy"] => Ok(steps::tidy(&root())),
         [] | ["help" | "--help" | "-h"] => {

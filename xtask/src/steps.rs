@@ -1,5 +1,6 @@
 //! The steps of `cargo xtask test`, each a program to run or a check of files, and their sum.
 
+use crate::browser;
 use crate::tally::{Reader, Show, Tally};
 use crate::tidy;
 use std::ffi::OsString;
@@ -11,7 +12,7 @@ use std::time::Instant;
 /// Everything. Ends with one line that sums it all up.
 pub fn test(root: &Path, seeds: &str) -> bool {
     let began = Instant::now();
-    install_graphics();
+    install();
     let mut tally = Tally::default();
     tally.add(tool(root, "fmt", "format", &["fmt", "--all", "--check"]));
     title("tidiness");
@@ -26,13 +27,44 @@ pub fn test(root: &Path, seeds: &str) -> bool {
         "warnings",
     ];
     tally.add(tool(root, "clippy", "lints", &lints));
+    tally.add(page(root));
     title("tests");
-    tally.add(cargo_test(root));
+    tally.add(cargo_test(root, &[]));
     title("simulation");
     tally.count(sim(root, &["--seeds", seeds]));
     println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
     println!("{tally}");
     tally.failed == 0
+}
+
+/// The page, and the tests that open it in a real browser.
+pub fn browser_test(root: &Path) -> bool {
+    install();
+    let mut tally = page(root);
+    title("tests in a browser");
+    let tests = ["--test", "tabs", "--test", "kernels_in_browser"];
+    tally.add(cargo_test(root, &tests));
+    println!("{tally}");
+    tally.failed == 0
+}
+
+/// The page that nodes serve, and the one that tries the kernels out.
+fn page(root: &Path) -> Tally {
+    let mut tally = Tally::default();
+    if let Err(why) = browser::can_build(root) {
+        title("page");
+        println!("skipped: the page, and with it all tests in a browser: {why}");
+        tally.skipped += 1;
+        return tally;
+    }
+    for example in [None, Some("kernels")] {
+        let built = browser::build(root, example);
+        if let Err(why) = &built {
+            println!("{why}");
+        }
+        tally.count(built.is_ok());
+    }
+    tally
 }
 
 /// Simulated worlds. The example is built with the tests' choice of features, so that nothing is compiled for it alone.
@@ -74,16 +106,12 @@ fn tool(root: &Path, name: &str, what: &str, args: &[&str]) -> Tally {
     tally
 }
 
-fn cargo_test(root: &Path) -> Tally {
+fn cargo_test(root: &Path, which: &[&str]) -> Tally {
     let mut command = cargo(root);
-    command.args([
-        "test",
-        "--release",
-        "--workspace",
-        "--no-fail-fast",
-        "--",
-        "--show-output",
-    ]);
+    command
+        .args(["test", "--release", "--workspace", "--no-fail-fast"])
+        .args(which)
+        .args(["--", "--show-output"]);
     command.stdout(Stdio::piped());
     let mut reader = Reader::default();
     let whole = command.spawn().and_then(|mut child| {
@@ -121,7 +149,7 @@ pub fn cargo(root: &Path) -> Command {
     command
 }
 
-fn succeeds(mut command: Command) -> bool {
+pub fn succeeds(mut command: Command) -> bool {
     match command.status() {
         Ok(status) => status.success(),
         Err(error) => {
@@ -134,16 +162,38 @@ fn succeeds(mut command: Command) -> bool {
     }
 }
 
-fn title(text: &str) {
+pub fn title(text: &str) {
     println!("\n== {text}");
 }
 
-/// A software GPU for the tests that need one: installed where that is possible without asking.
-fn install_graphics() {
-    if !cfg!(target_os = "linux") || has_vulkan() {
+/// What some tests need and a bare system lacks, installed where that is possible without asking: a software GPU and a
+/// browser.
+fn install() {
+    if !cfg!(target_os = "linux") {
         return;
     }
-    title("software GPU");
+    if !has_vulkan() {
+        install_packages(
+            "software GPU",
+            &["mesa-vulkan-drivers", "libvulkan1"],
+            "GPU tests",
+        );
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let browsers = [
+        "chromium",
+        "chromium-browser",
+        "google-chrome",
+        "google-chrome-stable",
+    ];
+    let found = std::env::split_paths(&path).any(|dir| browsers.iter().any(|name| dir.join(name).is_file()));
+    if !found && std::env::var_os("ANNULUS_CHROMIUM").is_none() {
+        install_packages("browser", &["chromium"], "tests in a browser");
+    }
+}
+
+fn install_packages(what: &str, packages: &[&str], tests: &str) {
+    title(what);
     let root = Command::new("id")
         .arg("-u")
         .output()
@@ -156,20 +206,13 @@ fn install_graphics() {
             .stdout(Stdio::null());
         succeeds(command)
     };
-    let install = [
-        "install",
-        "--yes",
-        "--no-install-recommends",
-        "mesa-vulkan-drivers",
-        "libvulkan1",
-    ];
+    let install = [&["install", "--yes", "--no-install-recommends"], packages].concat();
     let may = root && Path::new("/usr/bin/apt-get").exists();
+    let names = packages.join(" ");
     if may && (apt(&install) || (apt(&["update"]) && apt(&install))) {
-        println!("installed mesa-vulkan-drivers and libvulkan1");
+        println!("installed {names}");
     } else {
-        println!(
-            "no Vulkan driver is installed (Debian: mesa-vulkan-drivers libvulkan1): GPU tests will be skipped"
-        );
+        println!("not installed (Debian: {names}): {tests} will be skipped");
     }
 }
 

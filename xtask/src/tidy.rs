@@ -86,12 +86,9 @@ fn check_text(name: &str, text: &str) -> Vec<String> {
     if name.ends_with(".rs") && !text.starts_with("//!") {
         problems.push(":1: does not open with //! and what the module is for".to_string());
     }
-    let lines = text
-        .split("\n#[cfg(test)]\nmod tests {")
-        .next()
-        .unwrap_or("")
-        .lines()
-        .count();
+    let tests = ["", "pub(super) "].map(|whose| text.find(&format!("\n#[cfg(test)]\n{whose}mod tests {{")));
+    let end = tests.into_iter().flatten().min().unwrap_or(text.len());
+    let lines = text[..end].lines().count();
     if lines > LINE_LIMIT {
         problems.push(format!(
             ": has {lines} lines before its tests, more than {LINE_LIMIT}"
@@ -241,8 +238,13 @@ mod tests {
         assert!(find("node/src/a.rs", "fn main() {}\n").contains("does not open"));
         assert!(find("node/src/a.rs", &format!("//! A.\n// TO{}: later\n", "DO")).contains(":2: says"));
         assert!(find("node/src/a.rs", &format!("//! A.\n{}", "\n".repeat(700))).contains("701 lines"));
-        let tested = format!("//! A.\n\n#[cfg(test)]\nmod tests {{{}}}\n", "\n".repeat(700));
-        assert_eq!(find("node/src/a.rs", &tested), "");
+        for whose in ["", "pub(super) "] {
+            let tested = format!(
+                "//! A.\n\n#[cfg(test)]\n{whose}mod tests {{{}}}\n",
+                "\n".repeat(700)
+            );
+            assert_eq!(find("node/src/a.rs", &tested), "");
+        }
         assert!(find("core/src/a.rs", "//! A.\nuse std::fs::File;\n").contains(":2: must not know std::fs"));
         assert!(find("core/src/a.rs", "//! A.\nuse std::time::{Duration, Instant};\n").contains("Instant"));
         assert!(find("shaders/src/a.rs", "//! A.\nuse annulus_core::Time;\n").contains("annulus_core"));

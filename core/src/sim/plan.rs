@@ -2,7 +2,7 @@
 //! anything happens. Knows nothing of what peers do.
 
 use super::faults::Kind;
-use super::rng::Rng;
+use super::rng::{Rng, mix};
 use crate::codec::Codec;
 use crate::config::{Layout, Manifest, TensorSpec};
 use crate::id::Digest;
@@ -10,6 +10,9 @@ use crate::optim::{Optimizer, Schedule};
 
 /// Most peers that a world ever has, the dead ones counted.
 pub const MOST_PEERS: usize = 12;
+
+/// Sets the draw of tabs apart from the others.
+const TABS: u64 = 0x7461_6273;
 
 /// What sort of faults a world has.
 #[derive(Clone, Copy)]
@@ -63,6 +66,8 @@ pub struct Plan {
     pub deaths: usize,
     /// Longest that a passing fault lasts, in microseconds.
     pub longest_us: f64,
+    /// Whether few can be dialled.
+    pub mostly_tabs: bool,
 }
 
 /// One peer.
@@ -72,7 +77,7 @@ pub struct PeerPlan {
     pub at_us: u64,
     /// Samples per second.
     pub speed: f64,
-    /// Whether others can dial it.
+    /// Whether others can dial it. A browser's tab can not be dialled.
     pub dialable: bool,
 }
 
@@ -121,6 +126,15 @@ impl Plan {
                 dialable,
             });
         }
+        // In some worlds nearly all are browsers' tabs, which nobody can dial and which need the others to reach each
+        // other. Drawn apart, so that the other worlds stay what they were.
+        let tabs = &mut Rng::new(mix(seed ^ TABS));
+        let mostly_tabs = tabs.chance(0.15);
+        if mostly_tabs {
+            for peer in &mut peers[1..] {
+                peer.dialable = tabs.chance(0.1);
+            }
+        }
         let rounds = manifest.target as f64 / f64::from(manifest.batch);
         Self {
             peers,
@@ -142,6 +156,7 @@ impl Plan {
             heal_at_us: (round_us * rounds * 3.0) as u64 + 60_000_000,
             deaths: rng.between(1, 4) as usize,
             longest_us,
+            mostly_tabs,
             faults,
             manifest,
         }
@@ -158,7 +173,7 @@ impl Plan {
         PeerPlan {
             at_us: 0,
             speed,
-            dialable: rng.chance(0.8),
+            dialable: rng.chance(if self.mostly_tabs { 0.1 } else { 0.8 }),
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod node;
 pub mod output;
 pub mod plot;
 pub mod progress;
+mod qr;
 pub mod replay;
 pub mod sample;
 pub mod settings;

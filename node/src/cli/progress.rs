@@ -4,7 +4,8 @@
 
 use super::human;
 use super::output::Role;
-use super::terminal::{Color, Style};
+use super::qr;
+use super::terminal::{self, Color, Style};
 use crate::events::{Change, Event, Ready, Round, Share};
 use std::collections::VecDeque;
 
@@ -129,6 +130,22 @@ impl Progress {
         ];
         if let Some(url) = &ready.url {
             lines.push(format!("{}{url}", name("page")));
+        }
+        if let Some(url) = &ready.share_url {
+            lines.push(String::new());
+            lines.push("Browsers on other machines take part at".into());
+            lines.push(String::new());
+            lines.push(format!("    {}", style.paint(Color::Bold, url)));
+            lines.push(String::new());
+            lines.push(
+                "If the browser warns of the certificate: this peer made it itself. Go on under \"Advanced\"; the link \
+                 proves both ends to each other by the ticket."
+                    .into(),
+            );
+            let width = terminal::size().0;
+            if let Some(code) = style.live.then(|| qr::code(url, width)).flatten() {
+                lines.extend(code.lines().map(str::to_owned));
+            }
         }
         if self.role == Role::Founder {
             lines.push(String::new());
@@ -368,6 +385,7 @@ mod tests {
             run: "ef".repeat(32),
             ticket: "TICKET".into(),
             url: None,
+            share_url: None,
             task: "digits".into(),
             device: "CPU, 8 threads".into(),
             parameters: 101_770,

@@ -2,7 +2,7 @@
 
 use super::node::{Adapter, Failure, Node, Plan, Sink, TaskInfo};
 use super::*;
-use crate::options::{JoinOptions, Length, Start, TrainOptions};
+use crate::options::{JoinOptions, Length, Page, Start, TrainOptions};
 use serde_json::json;
 
 /// Knows a task and can do nothing: parsing needs no more.
@@ -143,6 +143,21 @@ fn train_takes_all_that_scripts_use() {
         (local.checkpoint_every, local.keep, local.eval_every),
         (1000, 3, 0)
     );
+}
+
+#[test]
+fn a_page_is_served_unless_that_is_not_wanted() {
+    let page = |options: &str| train(&format!("annulus train {options}")).map(|options| options.local.page);
+    assert_eq!(page("").unwrap(), Some(Page::default()));
+    assert_eq!(page("--no-page").unwrap(), None);
+    let expected = Page {
+        dir: Some("D".into()),
+        tls: Some(("C".into(), "K".into())),
+    };
+    assert_eq!(page("--page D --tls-cert C --tls-key K").unwrap(), Some(expected));
+    for bad in ["--tls-cert C", "--tls-key K", "--no-page --page D"] {
+        assert!(cli(&format!("annulus train {bad}")).is_err(), "{bad}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::keys;
 use super::node::{Node, Plan};
 use super::output::{self, LogFormat, Role};
 use super::settings::{self, Settings};
-use crate::options::{Length, Local, NewRun, Start, TrainOptions};
+use crate::options::{Length, Local, NewRun, Page, Start, TrainOptions};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -49,12 +49,24 @@ pub struct LocalArgs {
     /// Where to compute: auto, cpu, gpu or gpu:N, as `annulus doctor` lists them.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
-    /// UDP address to listen on; port 0 takes any free one.
+    /// UDP address to listen on, and TCP address for the page; port 0 takes any free one.
     #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:0")]
     pub listen: String,
     /// Another address under which others can reach this peer. May be given more than once.
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Vec<String>,
+    /// Folder of the page on which browsers take part; without it, where `cargo xtask browser` puts it.
+    #[arg(long, value_name = "DIR")]
+    pub page: Option<PathBuf>,
+    /// Serve no page, and nothing else over HTTP.
+    #[arg(long, conflicts_with_all = ["page", "tls_cert", "tls_key"])]
+    pub no_page: bool,
+    /// The page's certificate chain, PEM; without it this peer makes one, which browsers ask about.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The private key of that certificate, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
     /// How to tell what happens.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
@@ -69,6 +81,10 @@ impl LocalArgs {
             device: self.device.clone(),
             listen: self.listen.clone(),
             advertise: self.advertise.clone(),
+            page: (!self.no_page).then(|| Page {
+                dir: self.page.clone(),
+                tls: self.tls_cert.clone().zip(self.tls_key.clone()),
+            }),
             checkpoint_every: 0,
             keep: 0,
             eval_every: 0,
@@ -257,6 +273,10 @@ mod tests {
             device: "cpu".into(),
             listen: "0.0.0.0:0".into(),
             advertise: Vec::new(),
+            page: None,
+            no_page: true,
+            tls_cert: None,
+            tls_key: None,
             log_format: LogFormat::Text,
         };
         let settings = settings::read(

@@ -8,7 +8,7 @@ use crate::link::{
 };
 use annulus_core::{Contact, PeerId};
 use bytes::{BufMut, Bytes};
-use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
+use quinn::{Connection, ConnectionError, VarInt};
 use std::{
     collections::VecDeque,
     sync::{
@@ -22,6 +22,7 @@ use tokio::{
     sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
     time::{sleep, timeout},
 };
+use web_transport_quinn::{RecvStream, SendStream, Session, SessionError, WebTransportError};
 
 /// Frames handed to QUIC in one go hold about this much: enough to fill many packets under one lock, little
 /// enough that a lane's queue drains steadily.
@@ -37,9 +38,27 @@ const CONTROL_QUEUE: usize = 32 << 20;
 const OVERHEAD: usize = 64;
 
 /// Close codes that are no refusals.
-pub(super) const LEFT: VarInt = VarInt::from_u32(0);
-pub(super) const REPLACED: VarInt = VarInt::from_u32(1);
-const MISBEHAVED: VarInt = VarInt::from_u32(2);
+pub(super) const LEFT: u32 = 0;
+const REPLACED: u32 = 1;
+const MISBEHAVED: u32 = 2;
+
+/// With this code a browser ends connections of which it said nothing: HTTP/3's `H3_NO_ERROR`.
+pub(super) const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
+
+/// Whether a browser's tab is at the other end, with WebTransport between its streams and QUIC's.
+pub(super) fn is_tab(session: &Session) -> bool {
+    session.request().is_some()
+}
+
+/// Ends a session with a code and words.
+pub(super) fn close(session: &Session, code: u32, reason: &str) {
+    session.close(code, reason.as_bytes());
+    if is_tab(session) {
+        // The words travel on a stream, and HTTP/3 takes the end of another one, held by the session, for a failure.
+        let session = session.clone();
+        tokio::spawn(async move { session.closed().await });
+    }
+}
 
 /// One end of a link, as those who send and close see it.
 pub(super) struct Wire {
@@ -47,7 +66,7 @@ pub(super) struct Wire {
     pub dialled_by_us: bool,
     /// Of the peer's process.
     pub instance: u64,
-    pub connection: Connection,
+    session: Session,
     lanes: [Queue; 2],
     bulk_limit: usize,
     closing: AtomicBool,
@@ -81,18 +100,18 @@ pub(super) struct Streams {
 
 impl Wire {
     pub(super) fn new(
-        connection: Connection,
+        session: Session,
         peer: PeerId,
         dialled_by_us: bool,
         instance: u64,
         bulk_limit: usize,
     ) -> Arc<Self> {
-        connection.set_receive_window(VarInt::from_u32(transport::WINDOW));
+        session.set_receive_window(VarInt::from_u32(transport::WINDOW));
         Arc::new(Self {
             peer,
             dialled_by_us,
             instance,
-            connection,
+            session,
             lanes: Default::default(),
             bulk_limit,
             closing: AtomicBool::new(false),
@@ -101,6 +120,16 @@ impl Wire {
             received: AtomicU64::new(0),
             gone: Semaphore::new(0),
         })
+    }
+
+    /// What lies below the session.
+    pub(super) fn connection(&self) -> &Connection {
+        &self.session
+    }
+
+    /// Whether a tab is at the other end.
+    pub(super) fn is_tab(&self) -> bool {
+        is_tab(&self.session)
     }
 
     /// Queues a frame, unless that would overfill the lane. A frame alone always fits an empty queue.
@@ -132,7 +161,7 @@ impl Wire {
     }
 
     pub(super) fn traffic(&self) -> Traffic {
-        let stats = self.connection.stats();
+        let stats = self.connection().stats();
         Traffic {
             sent_bytes: self.lanes.iter().map(|queue| queue.sent.load(Relaxed)).sum(),
             received_bytes: self.received.load(Relaxed),
@@ -151,19 +180,23 @@ impl Wire {
     /// Ends the link at once in favour of a newer one.
     pub(super) fn replace(&self) {
         self.replaced.store(true, Relaxed);
-        self.connection
-            .close(REPLACED, b"a newer connection takes the place of this one");
+        close(
+            &self.session,
+            REPLACED,
+            "a newer connection takes the place of this one",
+        );
     }
 
     /// Whether the peer still answers on this connection, found out by making it acknowledge something.
     pub(super) async fn answers(&self) -> bool {
-        let heard = || self.connection.stats().udp_rx.datagrams;
+        let heard = || self.connection().stats().udp_rx.datagrams;
         let before = heard();
         // A full queue needs no sign of life beside it.
         let _ = self.send(Lane::Control, Frame::default());
-        let wait = (4 * self.connection.rtt()).clamp(Duration::from_millis(200), Duration::from_millis(1500));
+        let wait =
+            (4 * self.connection().rtt()).clamp(Duration::from_millis(200), Duration::from_millis(1500));
         sleep(wait).await;
-        heard() > before && self.connection.close_reason().is_none()
+        heard() > before && self.connection().close_reason().is_none()
     }
 
     /// Carries frames both ways until the link ends, and says why it did. Nothing is delivered afterwards.
@@ -191,12 +224,12 @@ impl Wire {
         tokio::select! {
             read = readers => match read {
                 Ok(_) => {
-                    self.connection.close(LEFT, b"");
+                    close(&self.session, LEFT, "");
                     if self.closing.load(Relaxed) { DownReason::HungUp } else { DownReason::PeerLeft }
                 }
                 Err(Broken::Lost) => self.ended().await,
                 Err(Broken::Frames(error)) => {
-                    self.connection.close(MISBEHAVED, error.to_string().as_bytes());
+                    close(&self.session, MISBEHAVED, &error.to_string());
                     DownReason::Misbehaved(error)
                 }
             },
@@ -208,7 +241,7 @@ impl Wire {
                 }
             } => written,
             () = too_late => {
-                self.connection.close(LEFT, b"");
+                close(&self.session, LEFT, "");
                 DownReason::HungUp
             }
         }
@@ -267,26 +300,44 @@ impl Wire {
     /// Why the connection ended, once it has.
     async fn ended(&self) -> DownReason {
         // A stream that the peer alone reset or stopped leaves the connection open; nobody keeps half a link.
-        let error = match timeout(Duration::from_secs(1), self.connection.closed()).await {
+        let below = match timeout(Duration::from_secs(1), Connection::closed(&self.session)).await {
             Ok(error) => error,
             Err(_) => {
-                self.connection.close(MISBEHAVED, b"a lane was reset");
+                close(&self.session, MISBEHAVED, "a lane was reset");
                 return DownReason::Transport("the peer reset a lane".to_owned());
             }
         };
-        match error {
-            _ if self.closing.load(Relaxed) => DownReason::HungUp,
-            ConnectionError::ApplicationClosed(close) if close.error_code == LEFT => DownReason::PeerLeft,
-            ConnectionError::ApplicationClosed(close) if close.error_code == REPLACED => DownReason::Replaced,
-            ConnectionError::ApplicationClosed(close) => {
-                match Refusal::from_code(close.error_code.into_inner()) {
-                    Some(refusal) => DownReason::Refused(refusal),
-                    None => DownReason::Transport(printable(&close.reason)),
-                }
+        // Where the peer gave no reason of its own, what lies below knows better why a session ended.
+        let error = match self.session.close_reason() {
+            Some(SessionError::WebTransportError(told)) => told.into(),
+            _ => SessionError::from(below),
+        };
+        let error = match error {
+            _ if self.closing.load(Relaxed) => return DownReason::HungUp,
+            _ if self.replaced.load(Relaxed) => return DownReason::Replaced,
+            SessionError::WebTransportError(WebTransportError::Closed(code, reason)) => {
+                return match code {
+                    LEFT => DownReason::PeerLeft,
+                    REPLACED => DownReason::Replaced,
+                    code => match Refusal::from_code(code.into()) {
+                        Some(refusal) => DownReason::Refused(refusal),
+                        None => DownReason::Transport(printable(&reason)),
+                    },
+                };
             }
+            SessionError::ConnectionError(error) => error,
+            other => return DownReason::Transport(other.to_string()),
+        };
+        match error {
             ConnectionError::TimedOut => DownReason::Silent,
             ConnectionError::Reset => DownReason::Restarted,
-            ConnectionError::LocallyClosed if self.replaced.load(Relaxed) => DownReason::Replaced,
+            // The session's own stream ended, and what is below it was closed for that reason, or the other way round.
+            ConnectionError::LocallyClosed if self.is_tab() => {
+                DownReason::Transport("the tab has gone without a word".to_owned())
+            }
+            ConnectionError::ApplicationClosed(close) if close.error_code == H3_NO_ERROR => {
+                DownReason::PeerLeft
+            }
             ConnectionError::LocallyClosed => DownReason::HungUp,
             other => DownReason::Transport(other.to_string()),
         }
@@ -294,12 +345,8 @@ impl Wire {
 }
 
 /// A peer's words, made harmless for a log.
-fn printable(text: &[u8]) -> String {
-    String::from_utf8_lossy(text)
-        .chars()
-        .take(200)
-        .flat_map(char::escape_debug)
-        .collect()
+fn printable(text: &str) -> String {
+    text.chars().take(200).flat_map(char::escape_debug).collect()
 }
 
 enum Broken {

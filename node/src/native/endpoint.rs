@@ -3,13 +3,13 @@
 //! It must know nothing of frames, nor of who owns the link.
 
 use super::{
-    connection::{Inbox, LEFT, Report, Streams, Wire},
-    handshake::{Me, dial_error, listen, propose, refuse, welcome},
+    connection::{H3_NO_ERROR, Inbox, LEFT, Report, Streams, Wire},
+    handshake::{Me, dial_error, listen, propose, refuse, seen_at, welcome},
     identity::TLS_NAME,
     quic::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_HANDSHAKES, QuicConfig},
-    transport::{Configs, Path, peer_at},
+    transport::{Configs, Path, peer_at, speaks_http3},
 };
-use crate::hello::Purpose;
+use crate::hello::{CERTIFICATE, PATH, Purpose};
 use crate::link::{DialError, Refusal};
 use annulus_core::{Contact, PeerId};
 use quinn::{Connection, Endpoint, Incoming};
@@ -24,6 +24,7 @@ use tokio::{
     task::JoinSet,
     time::{Instant, sleep, timeout, timeout_at},
 };
+use web_transport_quinn::{Request, Session, http::StatusCode};
 
 /// Each address after the first waits this long for those before it.
 const DIAL_STAGGER: Duration = Duration::from_millis(250);
@@ -120,35 +121,45 @@ impl Shared {
     async fn receive(self: Arc<Self>, incoming: Incoming) {
         let until = Instant::now() + HANDSHAKE_TIMEOUT;
         let path = Path::between(incoming.local_ip(), incoming.remote_address().ip());
-        let Ok(connecting) = incoming.accept_with(self.configs.server(path)) else {
+        let Some(config) = self.configs.server(path) else {
+            return;
+        };
+        let Ok(connecting) = incoming.accept_with(config) else {
             return;
         };
         // A failure here is TLS's, and TLS has told the other side.
         let Ok(Ok(connection)) = timeout_at(until, connecting).await else {
             return;
         };
-        let Some(peer) = peer_at(&connection) else {
-            return refuse(&connection, Refusal::BadHandshake);
+        let session = if speaks_http3(&connection) {
+            match timeout_at(until, admit(connection.clone())).await {
+                Ok(Some(session)) => session,
+                // Whoever has not got as far as a session understands HTTP/3's codes alone.
+                _ => return connection.close(H3_NO_ERROR, b""),
+            }
+        } else {
+            Session::raw(connection)
         };
-        match timeout_at(until, self.greet(&connection, peer)).await {
-            Err(_) => refuse(&connection, Refusal::TooSlow),
-            Ok(Err(refusal)) => refuse(&connection, refusal),
+        match timeout_at(until, self.greet(&session)).await {
+            Err(_) => refuse(&session, Refusal::TooSlow),
+            Ok(Err(refusal)) => refuse(&session, refusal),
             Ok(Ok(None)) => {}
             Ok(Ok(Some(newcomer))) => {
                 if let Err(refusal) = self.adopt(newcomer) {
-                    refuse(&connection, refusal);
+                    refuse(&session, refusal);
                 }
             }
         }
     }
 
     /// The acceptor's side of a handshake, up to the decision. `None` if the peer only wanted the manifest.
-    async fn greet(&self, connection: &Connection, peer: PeerId) -> Result<Option<Newcomer>, Refusal> {
-        let (hello, mut send, recv) = listen(&self.me, connection, peer).await?;
-        if hello.purpose == Purpose::Manifest {
-            welcome(&self.me, connection, peer, Some(&self.config.manifest), &mut send).await?;
+    async fn greet(&self, session: &Session) -> Result<Option<Newcomer>, Refusal> {
+        let mut caller = listen(&self.me, session).await?;
+        let peer = caller.peer;
+        if caller.purpose == Purpose::Manifest {
+            welcome(&self.me, session, &mut caller, Some(&self.config.manifest)).await?;
             // The peer closes when it has read all.
-            connection.closed().await;
+            session.closed().await;
             return Ok(None);
         }
         if self.me.peer < peer {
@@ -163,7 +174,7 @@ impl Shared {
             Some(old) => {
                 let verdict = judge(
                     old.dialled_by_us,
-                    old.instance == hello.instance,
+                    old.instance == caller.instance,
                     self.me.peer < peer,
                 );
                 if verdict == Verdict::Probe && old.answers().await {
@@ -175,15 +186,15 @@ impl Shared {
             }
             None => {}
         }
-        welcome(&self.me, connection, peer, None, &mut send).await?;
-        let bulk = connection.accept_bi().await.map_err(|_| Refusal::BadHandshake)?;
+        welcome(&self.me, session, &mut caller, None).await?;
+        let bulk = session.accept_bi().await.map_err(|_| Refusal::BadHandshake)?;
         Ok(Some(Newcomer {
-            wire: self.wire(connection, peer, false, hello.instance),
+            wire: self.wire(session, peer, false, caller.instance),
             streams: Streams {
-                control: (send, recv),
+                control: (caller.send, caller.recv),
                 bulk,
             },
-            contact: hello.contact,
+            contact: caller.contact,
         }))
     }
 
@@ -228,15 +239,17 @@ impl Shared {
 
     async fn dial(&self, peer: PeerId, addresses: Vec<String>) -> Result<Newcomer, DialError> {
         let connection = connect(&self.endpoint, &self.configs, addresses, Some(peer)).await?;
-        let (welcome, send, recv) = propose(&self.me, Purpose::Link, &connection, peer).await?;
-        let mut bulk = connection.open_bi().await.map_err(dial_error)?;
+        let session = Session::raw(connection);
+        let (welcome, send, recv) = propose(&self.me, Purpose::Link, &session, peer).await?;
+        let broken = |error: web_transport_quinn::SessionError| DialError::Broken(error.to_string());
+        let mut bulk = session.open_bi().await.map_err(broken)?;
         // Tells the acceptor of the stream, and that its welcome was found good.
         bulk.0
             .write_all(&[0; 4])
             .await
             .map_err(|error| DialError::Broken(error.to_string()))?;
         Ok(Newcomer {
-            wire: self.wire(&connection, peer, true, welcome.instance),
+            wire: self.wire(&session, peer, true, welcome.instance),
             streams: Streams {
                 control: (send, recv),
                 bulk,
@@ -245,9 +258,9 @@ impl Shared {
         })
     }
 
-    fn wire(&self, connection: &Connection, peer: PeerId, dialled_by_us: bool, instance: u64) -> Arc<Wire> {
+    fn wire(&self, session: &Session, peer: PeerId, dialled_by_us: bool, instance: u64) -> Arc<Wire> {
         Wire::new(
-            connection.clone(),
+            session.clone(),
             peer,
             dialled_by_us,
             instance,
@@ -270,11 +283,10 @@ impl Shared {
             }
             links.insert(wire.peer, wire.clone())
         };
-        let seen = wire.connection.remote_address();
-        let seen = SocketAddr::new(seen.ip().to_canonical(), seen.port()).to_string();
-        if !contact.0.contains(&seen) {
-            contact.0.truncate(Contact::LIMIT - 1);
-            contact.0.push(seen);
+        if !wire.is_tab() {
+            let seen = wire.connection().remote_address();
+            let seen = SocketAddr::new(seen.ip().to_canonical(), seen.port());
+            contact = seen_at(contact, seen.to_string());
         }
         tokio::spawn(async move {
             if let Some(old) = old {
@@ -306,6 +318,18 @@ impl Shared {
     }
 }
 
+/// The session that a browser asks for, if it is one of ours.
+async fn admit(connection: Connection) -> Option<Session> {
+    let request = Request::accept(connection.clone()).await.ok()?;
+    if request.url.path() == PATH {
+        return request.ok().await.ok();
+    }
+    request.reject(StatusCode::NOT_FOUND).await.ok()?;
+    // Until it has read the answer.
+    connection.closed().await;
+    None
+}
+
 /// A connection whose handshake is done.
 struct Newcomer {
     wire: Arc<Wire>,
@@ -323,7 +347,10 @@ pub(super) async fn connect(
     let mut unusable = vec![];
     let mut attempts = JoinSet::new();
     let mut started: u32 = 0;
-    for address in addresses {
+    for address in addresses
+        .into_iter()
+        .filter(|address| !address.starts_with(CERTIFICATE))
+    {
         let resolved: Vec<SocketAddr> = match tokio::net::lookup_host(&address).await {
             Ok(resolved) => resolved.take(Contact::LIMIT).collect(),
             Err(error) => {
@@ -369,7 +396,7 @@ pub(super) async fn connect(
                     return Ok(connection);
                 }
                 Some(peer) => {
-                    connection.close(LEFT, b"");
+                    connection.close(LEFT.into(), b"");
                     told = Some(DialError::AnotherPeer(peer));
                 }
                 None => silent.push(format!("{to} (no certificate)")),

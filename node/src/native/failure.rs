@@ -3,6 +3,7 @@
 use super::identity::IdentityError;
 use super::quic::StartError;
 use super::run_dir::CheckpointError;
+use super::web::TlsError;
 use crate::device::DeviceError;
 use crate::link::DialError;
 use crate::task::TaskError;
@@ -47,6 +48,8 @@ pub enum Error {
     },
     /// The socket.
     Start(StartError),
+    /// The page's certificate.
+    Tls(TlsError),
     /// The ticket.
     Ticket(TicketError),
     /// No member could be reached or none would talk.
@@ -104,6 +107,7 @@ impl fmt::Display for Error {
                 "{text:?} is no address to use: {why}. Write HOST:PORT, such as 0.0.0.0:4433"
             ),
             Self::Start(error) => write!(f, "{error}"),
+            Self::Tls(error) => write!(f, "{error}"),
             Self::Ticket(error) => write!(f, "{error}"),
             Self::Dial(error) => write!(f, "{error}"),
             Self::NoData { hint } => write!(
@@ -146,6 +150,6 @@ impl std::error::Error for Error {}
 
 wraps! { Error:
     TaskError => Task, OptimError => Optimizer, ManifestError => Manifest, DeviceError => Device,
-    WorkerError => Worker, IdentityError => Identity, StartError => Start, TicketError => Ticket,
+    WorkerError => Worker, IdentityError => Identity, StartError => Start, TlsError => Tls, TicketError => Ticket,
     DialError => Dial, CheckpointError => Checkpoint,
 }

@@ -1,19 +1,27 @@
 //! The handshake above TLS: who may come in, and why not.
 //!
-//! The words are those of [`hello`](crate::hello), bound to this TLS session by its exported keying material. It must
-//! not know which links exist; that is the endpoint's business.
+//! The words are those of [`hello`](crate::hello). Between native peers they are bound to the TLS session by its exported
+//! keying material; a tab's by the certificate that it pinned, its random number and two signatures. It must not know
+//! which links exist; that is the endpoint's business.
 
+use super::{
+    certificates::{Certificates, Fingerprint},
+    connection::{close, is_tab},
+    identity::{Signer, verifies},
+    transport::peer_at,
+};
 use crate::hello::{
-    HEAD, Hello, MAX_HELLO, MAX_MANIFEST, Purpose, Role, Unread, Welcome, body_len, bounded, decode, encode,
-    proof, proves,
+    CERTIFICATE, HEAD, Hello, MAX_HELLO, MAX_MANIFEST, Purpose, Role, TabHello, TabWelcome, Unread, Welcome,
+    body_len, bounded, decode, encode, peer_of_key, proof, proves, signed, tab_session,
 };
 use crate::link::{DialError, Refusal};
 use crate::ticket::Secret;
 use annulus_core::{Contact, PeerId, RunId};
 use bytes::Bytes;
-use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
+use quinn::{Connection, ConnectionError};
 use serde::de::DeserializeOwned;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use web_transport_quinn::{RecvStream, SendStream, Session};
 
 /// What a peer says of itself in every handshake.
 pub(super) struct Me {
@@ -22,37 +30,75 @@ pub(super) struct Me {
     pub secret: Secret,
     pub instance: u64,
     /// Where others can dial us.
-    pub contact: Mutex<Contact>,
+    pub addresses: Mutex<Vec<String>>,
+    /// Of those who can be dialled.
+    pub host: Option<Host>,
+}
+
+/// What it takes to answer tabs.
+pub(super) struct Host {
+    pub signer: Signer,
+    pub certificates: Arc<Certificates>,
 }
 
 impl Me {
-    fn contact(&self) -> Contact {
-        bounded(
-            self.contact
-                .lock()
-                .expect("nobody panics while holding the contact")
-                .clone(),
-        )
+    /// Where others can dial us, and what tabs will find there.
+    pub(super) fn contact(&self) -> Contact {
+        let addresses = self
+            .addresses
+            .lock()
+            .expect("nobody panics while holding the addresses")
+            .clone();
+        let fingerprints = self.host.as_ref().map(|host| host.certificates.fingerprints());
+        let certificates: Vec<String> = fingerprints.iter().flatten().map(announced).collect();
+        let mut contact = bounded(Contact(addresses));
+        contact.0.truncate(Contact::LIMIT - certificates.len());
+        contact.0.extend(certificates);
+        contact
     }
+}
+
+/// How a contact names a certificate.
+fn announced(fingerprint: &Fingerprint) -> String {
+    let digits = fingerprint.iter().map(|byte| format!("{byte:02x}"));
+    CERTIFICATE
+        .chars()
+        .chain(digits.collect::<String>().chars())
+        .collect()
+}
+
+/// A contact that also says where the peer was seen, between its addresses and its certificates.
+pub(super) fn seen_at(contact: Contact, address: String) -> Contact {
+    let is_certificate = |entry: &String| entry.starts_with(CERTIFICATE);
+    let (mut certificates, mut entries): (Vec<_>, Vec<_>) = contact.0.into_iter().partition(is_certificate);
+    certificates.truncate(Contact::LIMIT - 1);
+    entries.truncate(Contact::LIMIT - certificates.len());
+    if !entries.contains(&address) {
+        entries.truncate(Contact::LIMIT - certificates.len() - 1);
+        entries.push(address);
+    }
+    entries.extend(certificates);
+    Contact(entries)
 }
 
 /// Says hello and waits for the welcome, which it checks.
 pub(super) async fn propose(
     me: &Me,
     purpose: Purpose,
-    connection: &Connection,
+    session: &Session,
     acceptor: PeerId,
 ) -> Result<(Welcome, SendStream, RecvStream), DialError> {
-    let (mut send, mut recv) = connection.open_bi().await.map_err(dial_error)?;
+    let lost = || dial_error(closed(session));
+    let (mut send, mut recv) = session.open_bi().await.map_err(|_| lost())?;
+    let binding = exported(session, me.run).ok_or(DialError::Unproven)?;
     let hello = Hello {
         purpose,
         run: me.run.0,
         instance: me.instance,
         contact: me.contact(),
-        proof: prove(me, connection, Role::Dialler, me.peer, acceptor).ok_or(DialError::Unproven)?,
+        proof: proof(&me.secret, &binding, Role::Dialler, me.peer, acceptor, me.run),
     };
-    let lost = |_| dial_error(closed(connection));
-    send.write_all(&encode(&hello)).await.map_err(lost)?;
+    send.write_all(&encode(&hello)).await.map_err(|_| lost())?;
     let welcome: Welcome = match read_message(&mut recv, MAX_HELLO + MAX_MANIFEST).await {
         Ok(welcome) => welcome,
         Err(Unread::Version) => return Err(DialError::Refused(Refusal::AnotherVersion)),
@@ -60,10 +106,10 @@ pub(super) async fn propose(
             return Err(DialError::Broken("the answer makes no sense".to_owned()));
         }
         // The close says why; it may arrive a little after the stream's end.
-        Err(Unread::Lost) => return Err(dial_error(connection.closed().await)),
+        Err(Unread::Lost) => return Err(dial_error(Connection::closed(session).await)),
     };
-    let expected = prove(me, connection, Role::Acceptor, me.peer, acceptor);
-    if !expected.is_some_and(|expected| proves(expected, welcome.proof)) {
+    let expected = proof(&me.secret, &binding, Role::Acceptor, me.peer, acceptor, me.run);
+    if !proves(expected, welcome.proof) {
         return Err(DialError::Unproven);
     }
     Ok((
@@ -76,61 +122,132 @@ pub(super) async fn propose(
     ))
 }
 
-/// Reads and checks the hello of `dialler`.
-pub(super) async fn listen(
+/// A dialler whose hello was found good.
+pub(super) struct Caller {
+    pub peer: PeerId,
+    pub purpose: Purpose,
+    pub instance: u64,
+    /// Empty for a tab, which nobody can dial.
+    pub contact: Contact,
+    pub send: SendStream,
+    pub recv: RecvStream,
+    /// What is unique to this session.
+    pub binding: [u8; 32],
+}
+
+/// Reads and checks a hello.
+pub(super) async fn listen(me: &Me, session: &Session) -> Result<Caller, Refusal> {
+    // Without a certificate of its own there is no peer; and then nothing is worth waiting for.
+    let native = if is_tab(session) {
+        None
+    } else {
+        Some(peer_at(session).ok_or(Refusal::BadHandshake)?)
+    };
+    let (send, mut recv) = session.accept_bi().await.map_err(|_| Refusal::BadHandshake)?;
+    match native {
+        Some(peer) => {
+            let hello: Hello = read_hello(&mut recv).await?;
+            let binding = exported(session, me.run).ok_or(Refusal::BadHandshake)?;
+            belongs(me, peer, hello.run, &binding, hello.proof)?;
+            Ok(Caller {
+                peer,
+                purpose: hello.purpose,
+                instance: hello.instance,
+                contact: bounded(hello.contact),
+                send,
+                recv,
+                binding,
+            })
+        }
+        None => {
+            let hello: TabHello = read_hello(&mut recv).await?;
+            let host = me.host.as_ref().ok_or(Refusal::BadHandshake)?;
+            let peer = peer_of_key(&hello.key);
+            let binding = tab_session(&hello.certificate, &hello.nonce);
+            belongs(me, peer, hello.run, &binding, hello.proof)?;
+            let ours =
+                hello.acceptor == me.peer.0 && host.certificates.fingerprints().contains(&hello.certificate);
+            let said = signed(&binding, Role::Dialler, peer, me.peer, me.run);
+            if !ours || !verifies(&hello.key, &said, &hello.signature) {
+                return Err(Refusal::BadHandshake);
+            }
+            Ok(Caller {
+                peer,
+                purpose: hello.purpose,
+                instance: hello.instance,
+                contact: Contact::default(),
+                send,
+                recv,
+                binding,
+            })
+        }
+    }
+}
+
+/// Whether a dialler means this run and knows its secret.
+fn belongs(
     me: &Me,
-    connection: &Connection,
     dialler: PeerId,
-) -> Result<(Hello, SendStream, RecvStream), Refusal> {
-    let (send, mut recv) = connection.accept_bi().await.map_err(|_| Refusal::BadHandshake)?;
-    let hello: Hello = read_message(&mut recv, MAX_HELLO)
-        .await
-        .map_err(|unread| match unread {
-            Unread::Version => Refusal::AnotherVersion,
-            Unread::Garbled | Unread::Lost => Refusal::BadHandshake,
-        })?;
+    run: [u8; 32],
+    binding: &[u8; 32],
+    found: [u8; 32],
+) -> Result<(), Refusal> {
     if dialler == me.peer {
         return Err(Refusal::Ourselves);
     }
-    if hello.run != me.run.0 {
+    if run != me.run.0 {
         return Err(Refusal::AnotherRun);
     }
-    let expected = prove(me, connection, Role::Dialler, dialler, me.peer);
-    if !expected.is_some_and(|expected| proves(expected, hello.proof)) {
-        return Err(Refusal::WrongSecret);
+    let expected = proof(&me.secret, binding, Role::Dialler, dialler, me.peer, me.run);
+    if proves(expected, found) {
+        Ok(())
+    } else {
+        Err(Refusal::WrongSecret)
     }
-    Ok((
-        Hello {
-            contact: bounded(hello.contact.clone()),
-            ..hello
-        },
-        send,
-        recv,
-    ))
 }
 
 /// Answers a hello that was found good.
 pub(super) async fn welcome(
     me: &Me,
-    connection: &Connection,
-    dialler: PeerId,
+    session: &Session,
+    caller: &mut Caller,
     manifest: Option<&Bytes>,
-    send: &mut SendStream,
 ) -> Result<(), Refusal> {
+    let proof = proof(
+        &me.secret,
+        &caller.binding,
+        Role::Acceptor,
+        caller.peer,
+        me.peer,
+        me.run,
+    );
     let welcome = Welcome {
         instance: me.instance,
         contact: me.contact(),
         manifest: manifest.map(|bytes| bytes.to_vec()),
-        proof: prove(me, connection, Role::Acceptor, dialler, me.peer).ok_or(Refusal::WrongSecret)?,
+        proof,
     };
-    send.write_all(&encode(&welcome))
+    let words = match &me.host {
+        Some(host) if is_tab(session) => {
+            let said = signed(&caller.binding, Role::Acceptor, caller.peer, me.peer, me.run);
+            encode(&TabWelcome {
+                welcome,
+                key: host.signer.public_key().to_vec(),
+                signature: host.signer.sign(&said).ok_or(Refusal::BadHandshake)?,
+            })
+        }
+        _ => encode(&welcome),
+    };
+    caller
+        .send
+        .write_all(&words)
         .await
         .map_err(|_| Refusal::BadHandshake)
 }
 
-/// Closes a connection with the reason, as a code for programs and as text for people with other releases.
-pub(super) fn refuse(connection: &Connection, refusal: Refusal) {
-    connection.close(VarInt::from_u32(refusal.code()), refusal.to_string().as_bytes());
+/// Closes a session with a reason that the peer can show to its user.
+pub(super) fn refuse(session: &Session, refusal: Refusal) {
+    close(session, refusal.code(), &refusal.to_string());
 }
 
 /// What a connection that broke during a dial means.
@@ -162,20 +279,23 @@ fn closed(connection: &Connection) -> ConnectionError {
     connection.close_reason().unwrap_or(ConnectionError::Reset)
 }
 
-/// Shows knowledge of the secret to the other end of this very TLS session. `None` if the session cannot
-/// export keying material, which a finished TLS 1.3 handshake always can.
-fn prove(
-    me: &Me,
-    connection: &Connection,
-    role: Role,
-    dialler: PeerId,
-    acceptor: PeerId,
-) -> Option<[u8; 32]> {
+/// What is unique to a TLS session, and known to its ends alone. `None` if it cannot export keying material, which a
+/// finished TLS 1.3 handshake always can.
+pub(super) fn exported(connection: &Connection, run: RunId) -> Option<[u8; 32]> {
     let mut session = [0; 32];
     connection
-        .export_keying_material(&mut session, b"EXPORTER-annulus-1", &me.run.0)
+        .export_keying_material(&mut session, b"EXPORTER-annulus-1", &run.0)
         .ok()?;
-    Some(proof(&me.secret, &session, role, dialler, acceptor, me.run))
+    Some(session)
+}
+
+async fn read_hello<T: DeserializeOwned>(recv: &mut RecvStream) -> Result<T, Refusal> {
+    read_message(recv, MAX_HELLO)
+        .await
+        .map_err(|unread| match unread {
+            Unread::Version => Refusal::AnotherVersion,
+            Unread::Garbled | Unread::Lost => Refusal::BadHandshake,
+        })
 }
 
 /// Reads one message of at most `max` bytes; memory grows with what arrives, not with what is announced.
@@ -193,4 +313,26 @@ async fn read_message<T: DeserializeOwned>(recv: &mut RecvStream, max: usize) ->
         body.extend_from_slice(&chunk.bytes);
     }
     decode(&body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hello::certificates;
+
+    #[test]
+    fn where_a_peer_was_seen_never_takes_the_place_of_its_certificates() {
+        let address = |i: usize| format!("192.0.2.{i}:1");
+        let prints = [[0xab; 32], [0xcd; 32]];
+        let full: Vec<String> = (0..6).map(address).chain(prints.iter().map(announced)).collect();
+        let Contact(told) = seen_at(Contact(full.clone()), address(9));
+        assert_eq!(told.len(), Contact::LIMIT);
+        assert_eq!(told[4..6], [address(4), address(9)]);
+        assert_eq!(certificates(&told), prints);
+        assert_eq!(seen_at(Contact(full.clone()), address(3)).0, full);
+        assert_eq!(seen_at(Contact::default(), address(1)).0, [address(1)]);
+        let hostile = vec![announced(&prints[0]); Contact::LIMIT];
+        let Contact(told) = seen_at(Contact(hostile), address(1));
+        assert_eq!((told.len(), &told[0]), (Contact::LIMIT, &address(1)));
+    }
 }

@@ -3,8 +3,13 @@
 //! A [`PeerId`] is the BLAKE3 hash of the public key's SubjectPublicKeyInfo, so it needs no authority and
 //! cannot be claimed without the key. It must know nothing of runs, tickets or connections.
 
+use crate::hello::peer_of_key;
 use annulus_core::PeerId;
-use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
+use aws_lc_rs::{
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, UnparsedPublicKey},
+};
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
 use rustls::{
     pki_types::{CertificateDer, PrivatePkcs8KeyDer},
     server::ParsedCertificate,
@@ -94,6 +99,16 @@ impl Identity {
         PrivatePkcs8KeyDer::from(self.key.serialized_der().to_vec())
     }
 
+    /// What signs in this identity's name outside of TLS.
+    pub(super) fn signer(&self) -> Signer {
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, self.key.serialized_der())
+            .expect("an identity's key is a P-256 key");
+        Signer {
+            key,
+            public_key: self.key.subject_public_key_info(),
+        }
+    }
+
     fn from_key(key: KeyPair) -> Self {
         let certificate: CertificateDer<'static> = CertificateParams::new(vec![TLS_NAME.to_owned()])
             .and_then(|params| params.self_signed(&key))
@@ -118,9 +133,45 @@ impl fmt::Debug for Identity {
 /// The id that belongs to a certificate's public key; `None` if it cannot be read.
 pub(super) fn peer_of(certificate: &CertificateDer<'_>) -> Option<PeerId> {
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
-    Some(PeerId(
-        *blake3::hash(&parsed.subject_public_key_info()).as_bytes(),
-    ))
+    Some(peer_of_key(&parsed.subject_public_key_info()))
+}
+
+/// Signs as ECDSA P-256 with SHA-256 does, r and s as 32 bytes each: the form that browsers' WebCrypto uses.
+pub(super) struct Signer {
+    key: EcdsaKeyPair,
+    public_key: Vec<u8>,
+}
+
+impl Signer {
+    /// SubjectPublicKeyInfo in DER.
+    pub(super) fn public_key(&self) -> &[u8] {
+        &self.public_key
+    }
+
+    /// The signature of a message; `None` if the operating system gives no random bytes.
+    pub(super) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let signature = self.key.sign(&SystemRandom::new(), message).ok()?;
+        Some(signature.as_ref().to_vec())
+    }
+}
+
+/// What stands before the point in the SubjectPublicKeyInfo of every P-256 key that is not compressed.
+const P256_INFO: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
+    0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
+
+/// Whether a public key, as [`Signer::public_key`] writes it, made this signature. A key has one form only, so that it
+/// has one [`PeerId`] only.
+pub(super) fn verifies(public_key: &[u8], message: &[u8], signature: &[u8]) -> bool {
+    const UNCOMPRESSED: u8 = 4;
+    public_key.strip_prefix(&P256_INFO).is_some_and(|point| {
+        point.len() == 65
+            && point[0] == UNCOMPRESSED
+            && UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point)
+                .verify(message, signature)
+                .is_ok()
+    })
 }
 
 /// Why an identity could not be loaded or saved. Nothing was changed on disk, except that a failed write may
@@ -186,6 +237,30 @@ mod tests {
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
         fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_signature_holds_for_its_message_and_key_alone() {
+        let (me, other) = (Identity::generate().signer(), Identity::generate().signer());
+        let signature = me.sign(b"message").unwrap();
+        assert_eq!(signature.len(), 64);
+        assert!(verifies(me.public_key(), b"message", &signature));
+        assert!(!verifies(me.public_key(), b"massage", &signature));
+        assert!(!verifies(other.public_key(), b"message", &signature));
+        assert!(!verifies(me.public_key(), b"message", &signature[..63]));
+        assert!(!verifies(&me.public_key()[1..], b"message", &signature));
+        assert!(!verifies(&[], b"message", &signature));
+        let mut compressed = me.public_key().to_vec();
+        for sign in [2, 3] {
+            compressed[26] = sign;
+            assert!(!verifies(&compressed[..26 + 33], b"message", &signature));
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_certificate_is_that_of_its_key() {
+        let identity = Identity::generate();
+        assert_eq!(peer_of_key(identity.signer().public_key()), identity.peer());
     }
 
     #[test]

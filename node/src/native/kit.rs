@@ -13,7 +13,6 @@ use annulus_core::codec::Codec;
 use annulus_core::optim::{Optimizer, Schedule};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Manifest, Round};
-use std::num::NonZeroU64;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -58,7 +57,7 @@ pub fn replay(
 ) -> Result<recompute::Report, Box<dyn std::error::Error + Send + Sync>> {
     let dir = RunDir::open(dir)?;
     let mut kit = Kit::on(dir.manifest(), data, device, recipes)?;
-    let shuffle = shuffle(dir.manifest());
+    let shuffle = Shuffle::of(dir.manifest());
     let contribute = |params: &[f32], positions: &[Range<u64>]| {
         let samples: Vec<u64> = positions
             .iter()
@@ -71,14 +70,6 @@ pub fn replay(
             .map(|made| made.gradient)
     };
     Ok(recompute(&dir, tolerance, contribute, progress)?)
-}
-
-pub(super) fn shuffle(manifest: &Manifest) -> Shuffle {
-    let samples = NonZeroU64::new(manifest.samples).expect("a checked manifest");
-    Shuffle {
-        seed: manifest.seed,
-        samples,
-    }
 }
 
 /// What computes.

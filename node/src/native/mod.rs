@@ -13,6 +13,7 @@ macro_rules! wraps {
 
 pub mod audit;
 pub mod bench;
+pub mod certificates;
 pub mod checkpoint;
 mod congestion;
 mod connection;
@@ -36,6 +37,9 @@ mod sample;
 pub mod scribe;
 mod state_file;
 #[cfg(test)]
+mod tab_tests;
+#[cfg(test)]
 mod testing;
 mod transport;
+pub mod web;
 pub mod workers;

@@ -7,15 +7,18 @@ use super::kit::{Kit, prepare};
 use super::quic::{QuicConfig, QuicLink, fetch_manifest, own_addresses};
 use super::run_dir::RunDir;
 use super::running::{Running, Sink};
+use super::web::{self, About, Site};
 use crate::events::{self, Event};
+use crate::hello::CERTIFICATE;
 use crate::options::{JoinOptions, Local, Start, TrainOptions};
 use crate::recipe::Recipe;
 use crate::ticket::{Secret, Ticket};
 use annulus_core::config::ManifestError;
-use annulus_core::{Contact, Manifest, Peer, PeerId, Settings, State, Time};
+use annulus_core::{Contact, Manifest, Peer, Settings, State, Time};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::net::TcpListener;
 
 /// What a newcomer's device is tried out on: enough to even out the clock, little enough to be quick.
 const WARM_SAMPLES: u64 = 32;
@@ -42,20 +45,14 @@ pub async fn train(options: TrainOptions, recipes: &[Recipe], sink: Sink<'_>) ->
     };
     let manifest = Arc::new(manifest);
     let secret = Secret::generate();
-    let (link, settings) = listen(&local, &manifest, secret)?;
-    let peer_id = settings.me;
+    let home = listen(&local, &manifest, secret)?;
     let ticket = Ticket {
-        addrs: dialable(&settings.contact),
+        addrs: dialable(&home.settings.contact),
         run: manifest.run_id(),
         secret,
-    }
-    .to_string();
-    sink(ready(peer_id, &manifest, &ticket, &kit));
-    if let Some(message) = &kit.device.note {
-        sink(Event::Warning {
-            message: message.clone(),
-        });
-    }
+    };
+    let (site, link, settings) = home.open(&local, &manifest, &ticket, &kit, sink)?;
+    let sink = &mut told_to(&site, sink);
     let start = Instant::now();
     let (peer, writer) = match from {
         None => {
@@ -90,18 +87,13 @@ pub async fn join(options: JoinOptions, recipes: &[Recipe], sink: Sink<'_>) -> R
         return Err(ManifestError("it is not the one that the ticket names").into());
     }
     let kit = Kit::of(&manifest, &local, recipes)?;
-    let (link, settings) = listen(&local, &manifest, ticket.secret)?;
+    let home = listen(&local, &manifest, ticket.secret)?;
     let own = Ticket {
-        addrs: dialable(&settings.contact),
+        addrs: dialable(&home.settings.contact),
         ..ticket.clone()
-    }
-    .to_string();
-    sink(ready(settings.me, &manifest, &own, &kit));
-    if let Some(message) = &kit.device.note {
-        sink(Event::Warning {
-            message: message.clone(),
-        });
-    }
+    };
+    let (site, link, settings) = home.open(&local, &manifest, &own, &kit, sink)?;
+    let sink = &mut told_to(&site, sink);
     let contact = Contact(
         ticket
             .addrs
@@ -119,24 +111,136 @@ pub async fn join(options: JoinOptions, recipes: &[Recipe], sink: Sink<'_>) -> R
     node.run().await
 }
 
-/// Opens the socket.
-fn listen(local: &Local, manifest: &Manifest, secret: Secret) -> Result<(QuicLink, Settings), Error> {
+/// Where a peer can be reached.
+struct Home {
+    link: QuicLink,
+    settings: Settings,
+    /// For the page, if one is wanted and the port is free.
+    page: Option<TcpListener>,
+    /// Why there is none.
+    warning: Option<String>,
+}
+
+/// Other ports are tried so many times where any will do and one is taken for TCP.
+const OTHER_PORTS: usize = 8;
+
+/// Opens the sockets.
+fn listen(local: &Local, manifest: &Manifest, secret: Secret) -> Result<Home, Error> {
     let identity = own_identity(local)?;
     let listen = resolve(&local.listen)?;
     for text in &local.advertise {
         resolve(text)?;
     }
     let config = QuicConfig::new(manifest.run_id(), secret, manifest.encode().into());
-    let link = QuicLink::start(&identity, QuicConfig { listen, ..config })?;
-    let own = own_addresses(link.local_addr())
-        .into_iter()
-        .map(|a| a.to_string());
+    let config = QuicConfig { listen, ..config };
+    let (mut tries, mut warning) = (OTHER_PORTS, None);
+    let (link, page) = loop {
+        let link = QuicLink::start(&identity, config.clone())?;
+        if local.page.is_none() {
+            break (link, None);
+        }
+        match web::bind(link.local_addr()) {
+            Ok(listener) => break (link, Some(listener)),
+            Err(_) if listen.port() == 0 && tries > 0 => tries -= 1,
+            Err(error) => {
+                warning = Some(format!(
+                    "there is no page for browsers: TCP port {} cannot be had ({error}). Choose another port with \
+                     --listen, or say --no-page",
+                    link.local_addr().port()
+                ));
+                break (link, None);
+            }
+        }
+    };
+    let own = own_addresses(link.local_addr()).into_iter();
     let mut addresses = local.advertise.clone();
-    addresses.extend(own);
-    addresses.truncate(Contact::LIMIT);
-    link.advertise(addresses.clone());
-    let settings = Settings::new(identity.peer(), Contact(addresses));
-    Ok((link, settings))
+    addresses.extend(own.map(|address| address.to_string()));
+    link.advertise(addresses);
+    let settings = Settings::new(identity.peer(), link.contact());
+    Ok(Home {
+        link,
+        settings,
+        page,
+        warning,
+    })
+}
+
+impl Home {
+    /// Serves the page and tells the first event.
+    fn open(
+        self,
+        local: &Local,
+        manifest: &Manifest,
+        ticket: &Ticket,
+        kit: &Kit,
+        sink: Sink<'_>,
+    ) -> Result<(Option<Site>, QuicLink, Settings), Error> {
+        let is_address = |entry: &&String| !entry.starts_with(CERTIFICATE);
+        let addresses: Vec<String> = self
+            .settings
+            .contact
+            .0
+            .iter()
+            .filter(is_address)
+            .cloned()
+            .collect();
+        let at = self.link.local_addr();
+        let (url, share_url) = match self.page {
+            Some(_) => web::urls(at, &addresses, &ticket.to_string()),
+            None => (None, None),
+        };
+        let ready = Event::Ready(events::Ready {
+            peer: self.settings.me.to_hex(),
+            run: manifest.run_id().to_hex(),
+            ticket: ticket.to_string(),
+            url,
+            share_url,
+            task: manifest.task.clone(),
+            device: kit.worker.device_name().to_owned(),
+            parameters: manifest.layout.len as u64,
+            target: manifest.target,
+        });
+        let site = match (self.page, &local.page) {
+            (Some(listener), Some(page)) => {
+                let certificates = self.link.certificates();
+                let tls = match &page.tls {
+                    Some((chain, key)) => web::tls_of(chain, key)?,
+                    None => web::tls_self_signed(certificates.clone()),
+                };
+                let about = About {
+                    peer: self.settings.me.to_hex(),
+                    run: manifest.run_id().to_hex(),
+                    certificates,
+                    port: at.port(),
+                    addresses,
+                    task: manifest.task.clone(),
+                    parameters: manifest.layout.len as u64,
+                    state_bytes: 4 * manifest.layout.len as u64 * (1 + manifest.optimizer.slots() as u64),
+                };
+                let dir = page.dir.clone().or_else(web::usual_folder);
+                Some(Site::start(listener, tls, dir, about))
+            }
+            _ => None,
+        };
+        let mut told = told_to(&site, sink);
+        told(ready);
+        let warnings = [kit.device.note.clone(), self.warning];
+        for message in warnings.into_iter().flatten() {
+            told(Event::Warning { message });
+        }
+        drop(told);
+        Ok((site, self.link, self.settings))
+    }
+}
+
+/// A sink that tells the page too.
+fn told_to<'a>(site: &'a Option<Site>, sink: Sink<'a>) -> impl FnMut(Event) + Send + 'a {
+    move |event| {
+        if let Some(site) = site {
+            site.board().take(&event, web::unix_ms());
+        }
+        sink(event);
+    }
 }
 
 /// The key of this peer, kept in the run directory so that it has the same name after a restart.
@@ -158,22 +262,9 @@ fn resolve(text: &str) -> Result<SocketAddr, Error> {
 
 /// A contact's addresses as a ticket holds them.
 fn dialable(contact: &Contact) -> Vec<SocketAddr> {
-    contact
-        .0
-        .iter()
+    let entries = contact.0.iter();
+    entries
+        .filter(|entry| !entry.starts_with(CERTIFICATE))
         .filter_map(|text| text.to_socket_addrs().ok()?.next())
         .collect()
-}
-
-fn ready(me: PeerId, manifest: &Manifest, ticket: &str, kit: &Kit) -> Event {
-    Event::Ready(events::Ready {
-        peer: me.to_hex(),
-        run: manifest.run_id().to_hex(),
-        ticket: ticket.to_owned(),
-        url: None,
-        task: manifest.task.clone(),
-        device: kit.worker.device_name().to_owned(),
-        parameters: manifest.layout.len as u64,
-        target: manifest.target,
-    })
 }

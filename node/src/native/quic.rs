@@ -1,5 +1,9 @@
 //! Links over QUIC: one UDP endpoint that dials and accepts, and decides which connection to a peer stands.
 //!
+//! **Two kinds of peers.** Native ones show a certificate of their own in TLS. Browsers' tabs speak HTTP/3 and
+//! WebTransport on the same port, see one of our [`Certificates`], and prove themselves above TLS. They are never dialled.
+//! Behind the handshake both kinds are the same: two streams of frames.
+//!
 //! **One link a pair.** The dialler asks, the acceptor decides, and its welcome is final: the connection that
 //! was welcomed takes the place of any other with that peer. Where two peers dial each other at once, the one
 //! with the smaller id lets the other's hello wait until its own dial has succeeded or failed, so the
@@ -8,7 +12,8 @@
 //!
 //! **Silence.** A link is down after 10 s of silence by default; a keep-alive goes out after 3 s of it, so three
 //! in a row must get lost on a healthy link. A shorter timeout would take a machine that swaps or compiles for
-//! dead; the protocol above has its own adaptive deadlines for what is slow but not dead.
+//! dead; the protocol above has its own adaptive deadlines for what is slow but not dead. It is the same for tabs, since
+//! browsers acknowledge keep-alives: Chromium 156 was missed 11 s after SIGKILL, and stayed while it said nothing.
 //!
 //! **Bounds.** Sending: each peer's bulk queue holds [`QuicConfig::bulk_queue_bytes`], and QUIC itself 16 MiB
 //! a lane that are not yet acknowledged. Receiving: the frames that the owner has not yet taken hold
@@ -28,17 +33,19 @@
 
 pub use super::congestion::Congestion;
 use super::{
+    certificates::Certificates,
     connection::{Inbox, LEFT, Report, Wire},
     endpoint::{Shared, connect},
-    handshake::{Me, propose},
+    handshake::{Host, Me, propose},
     identity::Identity,
-    transport::{self, Configs, peer_at},
+    transport::{self, Configs, Path, peer_at},
 };
 use crate::hello::{MAX_MANIFEST, Purpose};
 use crate::link::{DialError, Frame, Lane, Link, LinkEvent, Refusal, SendError, Traffic, next_event};
 use crate::ticket::{Secret, Ticket};
 use annulus_core::{Contact, PeerId, RunId};
 use bytes::Bytes;
+use quinn::VarInt;
 use std::{
     collections::HashMap,
     fmt, io,
@@ -52,6 +59,7 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, timeout, timeout_at},
 };
+use web_transport_quinn::Session;
 
 /// Connections that have not yet proved to belong to the run, at any time.
 pub const MAX_HANDSHAKES: usize = 64;
@@ -142,6 +150,7 @@ impl std::error::Error for StartError {}
 /// A [`Link`] over QUIC. Dropping it closes all links at once; [`drain`](Self::drain) first to lose nothing.
 pub struct QuicLink {
     shared: Arc<Shared>,
+    certificates: Arc<Certificates>,
     reports: mpsc::UnboundedReceiver<Report>,
     /// The links that are up as far as the owner has been told.
     up: HashMap<PeerId, Arc<Wire>>,
@@ -154,24 +163,38 @@ impl QuicLink {
         if config.manifest.len() > MAX_MANIFEST {
             return Err(StartError::ManifestTooLong(config.manifest.len()));
         }
-        let configs = Configs::new(identity, config.idle, config.congestion);
-        let endpoint =
-            transport::endpoint(config.listen, Some(&configs)).map_err(|error| match error.kind() {
-                io::ErrorKind::AddrInUse => StartError::PortInUse(config.listen),
-                _ => StartError::Bind(config.listen, error),
-            })?;
+        let endpoint = transport::endpoint(config.listen).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => StartError::PortInUse(config.listen),
+            _ => StartError::Bind(config.listen, error),
+        })?;
+        let address = endpoint.local_addr().unwrap_or(config.listen);
+        let own = own_addresses(address).into_iter().map(|address| address.ip());
+        let certificates = Arc::new(Certificates::new(own));
+        let configs = Configs::new(
+            identity,
+            config.idle,
+            config.congestion,
+            Some(certificates.clone()),
+        );
+        let server = configs.server(Path::Network);
+        endpoint.set_server_config(server.as_deref().cloned());
         let (inbox, reports) = Inbox::new(config.inbox_bytes);
         let me = Me {
             peer: identity.peer(),
             run: config.run,
             secret: config.secret,
             instance: getrandom::u64().expect("the operating system gives random bytes"),
-            contact: Mutex::default(),
+            addresses: Mutex::default(),
+            host: Some(Host {
+                signer: identity.signer(),
+                certificates: certificates.clone(),
+            }),
         };
         let shared = Shared::new(me, endpoint, configs, config, inbox);
         let accepting = tokio::spawn(shared.clone().accept());
         Ok(Self {
             shared,
+            certificates,
             reports,
             up: HashMap::new(),
             accepting,
@@ -186,15 +209,25 @@ impl QuicLink {
             .unwrap_or(self.shared.config.listen)
     }
 
-    /// Says to every peer that comes up from now on where we can be dialled, `host:port`. The first
-    /// [`Contact::LIMIT`] addresses count. Of itself a peer sees only where our packets come from.
+    /// Says to every peer that comes up from now on where we can be dialled, `host:port`, as many of them as fit into a
+    /// [`Contact`] beside our certificates for tabs. Of itself a peer sees only where our packets come from.
     pub fn advertise(&self, addresses: Vec<String>) {
         *self
             .shared
             .me
-            .contact
+            .addresses
             .lock()
-            .expect("nobody panics while holding the contact") = Contact(addresses);
+            .expect("nobody panics while holding the addresses") = addresses;
+    }
+
+    /// What every peer that comes up is told of where to dial us.
+    pub fn contact(&self) -> Contact {
+        self.shared.me.contact()
+    }
+
+    /// What tabs see of us.
+    pub fn certificates(&self) -> Arc<Certificates> {
+        self.certificates.clone()
     }
 
     /// Our own id.
@@ -219,7 +252,7 @@ impl QuicLink {
         }
         // The last closes are packets too, and may have to be said again. A dial of somebody who is not there would be
         // waited for the longest, and there is nothing to say on it.
-        self.shared.endpoint.close(LEFT, b"");
+        self.shared.endpoint.close(VarInt::from_u32(LEFT), b"");
         let _ = timeout_at(
             until.min(Instant::now() + CLOSING),
             self.shared.endpoint.wait_idle(),
@@ -284,29 +317,31 @@ impl Link for QuicLink {
 impl Drop for QuicLink {
     fn drop(&mut self) {
         self.accepting.abort();
-        self.shared.endpoint.close(LEFT, b"");
+        self.shared.endpoint.close(VarInt::from_u32(LEFT), b"");
     }
 }
 
 /// Asks any address of a ticket for the run's manifest, before there is a node of our own.
 pub async fn fetch_manifest(ticket: &Ticket, identity: &Identity) -> Result<(PeerId, Bytes), DialError> {
-    let configs = Configs::new(identity, HANDSHAKE_TIMEOUT, Congestion::default());
-    let endpoint = transport::endpoint(SocketAddr::from(([0u16; 8], 0)), None)
-        .or_else(|_| transport::endpoint(SocketAddr::from(([0; 4], 0)), None))
+    let configs = Configs::new(identity, HANDSHAKE_TIMEOUT, Congestion::default(), None);
+    let endpoint = transport::endpoint(SocketAddr::from(([0u16; 8], 0)))
+        .or_else(|_| transport::endpoint(SocketAddr::from(([0; 4], 0))))
         .map_err(|error| DialError::NoAddress(format!("no UDP socket can be had: {error}")))?;
     let me = Me {
         peer: identity.peer(),
         run: ticket.run,
         secret: ticket.secret,
         instance: 0,
-        contact: Mutex::default(),
+        addresses: Mutex::default(),
+        host: None,
     };
     let addresses = ticket.addrs.iter().map(ToString::to_string).collect();
     let fetch = async {
         let connection = connect(&endpoint, &configs, addresses, None).await?;
         let acceptor = peer_at(&connection).ok_or(DialError::Unproven)?;
-        let fetched = propose(&me, Purpose::Manifest, &connection, acceptor).await;
-        connection.close(LEFT, b"");
+        let session = Session::raw(connection);
+        let fetched = propose(&me, Purpose::Manifest, &session, acceptor).await;
+        session.close(LEFT, b"");
         let manifest = fetched?
             .0
             .manifest
@@ -348,26 +383,27 @@ pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::{
+        hello::certificates,
         link::{DownReason, FrameError, MAX_FRAME},
-        native::transport::Path,
+        native::handshake::{Caller, exported, welcome},
     };
     use quinn::{Connection, ConnectionError, Endpoint};
     use tokio::{net::UdpSocket as AsyncUdpSocket, time::sleep};
 
-    const RUN: RunId = RunId([1; 32]);
-    const SECRET: Secret = Secret([2; 16]);
+    pub(crate) const RUN: RunId = RunId([1; 32]);
+    pub(crate) const SECRET: Secret = Secret([2; 16]);
 
-    fn config() -> QuicConfig {
+    pub(crate) fn config() -> QuicConfig {
         QuicConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             ..QuicConfig::new(RUN, SECRET, Bytes::from_static(b"the manifest"))
         }
     }
 
-    fn start(config: QuicConfig) -> QuicLink {
+    pub(crate) fn start(config: QuicConfig) -> QuicLink {
         QuicLink::start(&Identity::generate(), config).unwrap()
     }
 
@@ -379,14 +415,14 @@ mod tests {
         [address.to_string()]
     }
 
-    async fn event(link: &mut QuicLink) -> LinkEvent {
+    pub(crate) async fn event(link: &mut QuicLink) -> LinkEvent {
         timeout(Duration::from_secs(20), next_event(link))
             .await
             .expect("an event in time")
             .expect("a live link")
     }
 
-    async fn up(link: &mut QuicLink) -> (PeerId, bool) {
+    pub(crate) async fn up(link: &mut QuicLink) -> (PeerId, bool) {
         match event(link).await {
             LinkEvent::Up {
                 peer, dialled_by_us, ..
@@ -395,14 +431,14 @@ mod tests {
         }
     }
 
-    async fn down(link: &mut QuicLink) -> DownReason {
+    pub(crate) async fn down(link: &mut QuicLink) -> DownReason {
         match event(link).await {
             LinkEvent::Down { reason, .. } => reason,
             other => panic!("{other:?} instead of Down"),
         }
     }
 
-    async fn frame(link: &mut QuicLink) -> (Lane, Bytes) {
+    pub(crate) async fn frame(link: &mut QuicLink) -> (Lane, Bytes) {
         match event(link).await {
             LinkEvent::Frame { lane, bytes, .. } => (lane, bytes),
             other => panic!("{other:?} instead of a frame"),
@@ -427,8 +463,8 @@ mod tests {
 
     /// A connection on which TLS is done and the handshake is not.
     async fn raw(identity: &Identity, to: SocketAddr) -> (Endpoint, Connection) {
-        let configs = Configs::new(identity, Duration::from_secs(10), Congestion::default());
-        let endpoint = transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0)), Some(&configs)).unwrap();
+        let configs = Configs::new(identity, Duration::from_secs(10), Congestion::default(), None);
+        let endpoint = transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let connection = endpoint
             .connect_with(configs.client(Path::Local), to, "annulus")
             .unwrap()
@@ -443,7 +479,8 @@ mod tests {
             run: RUN,
             secret,
             instance: 7,
-            contact: Mutex::default(),
+            addresses: Mutex::default(),
+            host: None,
         }
     }
 
@@ -455,10 +492,10 @@ mod tests {
     }
 
     /// Carries datagrams between whoever speaks first and `to`, until it is dropped: a cable to cut.
-    struct Cable(JoinHandle<()>, SocketAddr);
+    pub(crate) struct Cable(JoinHandle<()>, pub(crate) SocketAddr);
 
     impl Cable {
-        async fn to(to: SocketAddr) -> Self {
+        pub(crate) async fn to(to: SocketAddr) -> Self {
             let outer = AsyncUdpSocket::bind("127.0.0.1:0").await.unwrap();
             let inner = AsyncUdpSocket::bind("127.0.0.1:0").await.unwrap();
             let at = outer.local_addr().unwrap();
@@ -496,11 +533,17 @@ mod tests {
         let LinkEvent::Up { addresses: told, .. } = event(&mut b).await else {
             panic!("no Up")
         };
-        assert_eq!(told, ["host.example:4100".to_owned(), a.local_addr().to_string()]);
+        assert_eq!(
+            told[..2],
+            ["host.example:4100".to_owned(), a.local_addr().to_string()]
+        );
+        assert_eq!(certificates(&told), a.certificates().fingerprints());
         let LinkEvent::Up { addresses: told, .. } = event(&mut a).await else {
             panic!("no Up")
         };
-        assert_eq!(told, door(&b));
+        assert_eq!(told[..1], door(&b));
+        assert_eq!(certificates(&told), b.certificates().fingerprints());
+        assert_eq!(told.len(), 3);
     }
 
     #[tokio::test]
@@ -667,18 +710,32 @@ mod tests {
     #[tokio::test]
     async fn an_acceptor_without_the_secret_is_unmasked() {
         let (identity, impostor) = (Identity::generate(), Identity::generate());
-        let configs = Configs::new(&impostor, Duration::from_secs(10), Congestion::default());
-        let endpoint = transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0)), Some(&configs)).unwrap();
+        let tabs = Arc::new(Certificates::new([]));
+        let configs = Configs::new(
+            &impostor,
+            Duration::from_secs(10),
+            Congestion::default(),
+            Some(tabs),
+        );
+        let endpoint = transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        endpoint.set_server_config(configs.server(Path::Local).as_deref().cloned());
         let address = endpoint.local_addr().unwrap();
         let pretended = me(&impostor, Secret([0; 16]));
         tokio::spawn(async move {
             let connection = endpoint.accept().await.unwrap().await.unwrap();
-            let (mut send, _recv) = connection.accept_bi().await.unwrap();
-            let dialler = peer_at(&connection).unwrap();
-            super::super::handshake::welcome(&pretended, &connection, dialler, None, &mut send)
-                .await
-                .unwrap();
-            connection.closed().await;
+            let session = Session::raw(connection);
+            let (send, recv) = session.accept_bi().await.unwrap();
+            let mut caller = Caller {
+                peer: peer_at(&session).unwrap(),
+                purpose: Purpose::Link,
+                instance: 0,
+                contact: Contact::default(),
+                send,
+                recv,
+                binding: exported(&session, RUN).unwrap(),
+            };
+            welcome(&pretended, &session, &mut caller, None).await.unwrap();
+            session.closed().await;
         });
         let mut link = QuicLink::start(&identity, config()).unwrap();
         assert_eq!(
@@ -714,10 +771,11 @@ mod tests {
         // Garbage instead of frames, from a peer that knows the secret.
         let guest = Identity::generate();
         let (_endpoint, connection) = raw(&guest, to).await;
-        let (_, mut control, _recv) = propose(&me(&guest, SECRET), Purpose::Link, &connection, host.peer())
+        let session = Session::raw(connection);
+        let (_, mut control, _recv) = propose(&me(&guest, SECRET), Purpose::Link, &session, host.peer())
             .await
             .unwrap();
-        let mut bulk = connection.open_bi().await.unwrap();
+        let mut bulk = session.open_bi().await.unwrap();
         bulk.0.write_all(&[0; 4]).await.unwrap();
         assert_eq!(up(&mut host).await, (guest.peer(), false));
         control.write_all(&[0xff; 8]).await.unwrap();

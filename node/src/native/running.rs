@@ -3,7 +3,7 @@
 use super::checkpoint::Writer;
 use super::evals::Evaluated;
 use super::failure::Error;
-use super::kit::{Kit, shuffle};
+use super::kit::Kit;
 use super::quic::QuicLink;
 use super::scribe::{Scribe, Written};
 use super::workers::{Report, Workers};
@@ -12,10 +12,12 @@ use crate::events::{self, Event};
 use crate::link::next_event;
 use crate::options::Local;
 use crate::task::Eval;
+use crate::telling::Teller;
 use crate::trainer::WorkerError;
 use annulus_core::ledger::Member;
-use annulus_core::peer::{Change, Commit, Event as PeerEvent};
-use annulus_core::{Digest, Exit, Input, Manifest, Peer, PeerId, Round, Time};
+use annulus_core::peer::{Commit, Event as PeerEvent};
+use annulus_core::shuffle::Shuffle;
+use annulus_core::{Digest, Exit, Input, Manifest, Peer, Round, Time};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -36,15 +38,13 @@ pub(super) struct Running<'a> {
     local: Local,
     start: Instant,
     sink: Sink<'a>,
-    traffic: (u64, u64),
+    teller: Teller,
     last_loss: f32,
     last_eval: Option<(Round, Eval)>,
     refused: Option<WorkerError>,
     failure: Option<Error>,
     /// The head that the ledger on disk ends with: only its state may be saved.
     recorded: Option<(Round, Digest)>,
-    /// Percent of the state that was last told.
-    synced: Option<u64>,
 }
 
 impl<'a> Running<'a> {
@@ -61,7 +61,7 @@ impl<'a> Running<'a> {
     ) -> Self {
         let (to_loop, reports) = unbounded_channel();
         let (to_us, written) = unbounded_channel();
-        let shuffle = shuffle(&manifest);
+        let shuffle = Shuffle::of(&manifest);
         let keep = local.keep as usize;
         Self {
             driver: Driver::new(peer, link, shuffle),
@@ -72,13 +72,12 @@ impl<'a> Running<'a> {
             local,
             start,
             sink,
-            traffic: (0, 0),
+            teller: Teller::default(),
             last_loss: f32::NAN,
             last_eval: None,
             refused: None,
             failure: None,
             recorded: None,
-            synced: None,
         }
     }
 
@@ -203,73 +202,21 @@ impl<'a> Running<'a> {
     }
 
     fn tell(&mut self, event: PeerEvent) {
+        if matches!(event, PeerEvent::Entered) {
+            self.begin_record();
+        }
+        for told in self.teller.tell(&event, &self.driver) {
+            (self.sink)(told);
+        }
         match event {
             PeerEvent::Committed(commit) => self.committed(*commit),
-            PeerEvent::Member { peer, change, reason } => {
-                let round = self.driver.peer().head().round;
-                let change = match change {
-                    Change::Joined => events::Change::Joined,
-                    Change::Left => events::Change::Left,
-                    Change::Failed => events::Change::Failed,
-                    Change::Evicted => events::Change::Evicted,
-                };
-                (self.sink)(Event::Member {
-                    peer: peer.to_hex(),
-                    change,
-                    round,
-                    reason: reason.into(),
-                });
-            }
-            PeerEvent::Syncing { bytes, total, round } => {
-                // A line for each percent is enough.
-                let percent = bytes * 100 / total.max(1);
-                if self.synced.replace(percent) != Some(percent) {
-                    (self.sink)(Event::Sync { bytes, total, round });
-                }
-            }
-            PeerEvent::Entered => {
-                let (me, round) = (self.me(), self.head().0);
-                self.begin_record();
-                let reason = String::new();
-                (self.sink)(Event::Member {
-                    peer: me.to_hex(),
-                    change: events::Change::Joined,
-                    round,
-                    reason,
-                });
-            }
             PeerEvent::Continued => {
                 let founder: Member = self.driver.peer().head().members[0].clone();
                 self.scribe.go_on(founder);
                 self.recorded = Some(self.head());
-                self.warn("no other member can be reached: this peer goes on alone".into());
             }
-            PeerEvent::Outcast { reason, lost } => {
-                let round = self.driver.peer().head().round;
-                let peer = self.me().to_hex();
-                let change = events::Change::Evicted;
-                (self.sink)(Event::Member {
-                    peer,
-                    change,
-                    round,
-                    reason: reason.into(),
-                });
-                if lost > 0 {
-                    self.warn(format!(
-                        "{lost} samples that this side had counted are lost: the other side counts more"
-                    ));
-                }
-            }
-            PeerEvent::NotFinite { .. } => {}
-            PeerEvent::Waiting { members } => {
-                let need = self.driver.peer().manifest().min_peers;
-                self.warn(format!("waiting: {members} of at least {need} members are there"));
-            }
+            _ => {}
         }
-    }
-
-    fn me(&self) -> PeerId {
-        self.driver.peer().me()
     }
 
     fn head(&self) -> (Round, Digest) {
@@ -295,31 +242,8 @@ impl<'a> Running<'a> {
     }
 
     fn committed(&mut self, commit: Commit) {
-        let (sent, received) = self.driver.traffic();
-        let before = std::mem::replace(&mut self.traffic, (sent, received));
         let round = commit.record.round;
         self.last_loss = commit.record.loss();
-        let members = commit.record.headers.iter();
-        let event = Event::Round(events::Round {
-            round,
-            view: format!("{:016x}", commit.view.id),
-            members: members
-                .map(|h| events::Share {
-                    peer: h.peer.to_hex(),
-                    weight: h.weight.into(),
-                })
-                .collect(),
-            loss: self.last_loss,
-            digest: commit.digest.to_hex(),
-            samples: commit.record.weight(),
-            counted: commit.samples,
-            compute_seconds: commit.compute.as_secs_f64(),
-            reduce_seconds: commit.reduce.as_secs_f64(),
-            seconds: commit.total.as_secs_f64(),
-            bytes_sent: sent - before.0,
-            bytes_received: received - before.1,
-        });
-        (self.sink)(event);
         self.scribe.append(commit.record, commit.digest);
         self.recorded = Some(self.head());
         let due = |every: u64| every > 0 && round.is_multiple_of(every);

@@ -13,8 +13,11 @@ use crate::tasks::gpt::{Gpt, GptConfig};
 use crate::trainer::{layout_of, with_parameters};
 use annulus_core::Manifest;
 use burn::module::Module;
+use burn::tensor::read_sync;
 use std::fmt;
+use std::future::ready;
 use std::path::Path;
+use std::pin::Pin;
 
 /// Why a run's model cannot write. Nothing was changed.
 #[derive(Debug)]
@@ -97,7 +100,11 @@ pub fn write(args: &Args, emit: &mut dyn FnMut(&str)) -> Result<(), SampleError>
         top_k: args.top_k,
     };
     let mut writer = Writer::new(&model, &vocabulary, shape.context, choice, args.seed, &device);
-    Ok(writer.write(&prompt, args.tokens, emit)?)
+    let mut emit = |piece: &str| -> Pin<Box<dyn Future<Output = ()>>> {
+        emit(piece);
+        Box::pin(ready(()))
+    };
+    Ok(read_sync(writer.write(&prompt, args.tokens, &mut emit))?)
 }
 
 /// What a token is: for characters only the run's data tells.

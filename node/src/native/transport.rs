@@ -1,7 +1,8 @@
-//! How QUIC is set up: TLS with certificates on both sides, sockets, and transport parameters for the two
-//! kinds of path. It must know nothing of the handshake above TLS, nor of frames.
+//! How QUIC is set up: TLS with certificates on both sides, or on ours alone for tabs; sockets; and transport parameters
+//! for the two kinds of path. It must know nothing of the handshake above TLS, nor of frames.
 
 use super::{
+    certificates::Certificates,
     congestion::{self, Congestion},
     identity::{Identity, peer_of},
 };
@@ -9,7 +10,7 @@ use annulus_core::PeerId;
 use quinn::{
     AckFrequencyConfig, ClientConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
     TransportConfig, VarInt,
-    crypto::rustls::{QuicClientConfig, QuicServerConfig},
+    crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig},
 };
 use rustls::{
     CipherSuite, DigitallySignedStruct, DistinguishedName, SignatureScheme,
@@ -19,7 +20,11 @@ use rustls::{
     },
     crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime},
-    server::danger::{ClientCertVerified, ClientCertVerifier},
+    server::{
+        ClientHello, ResolvesServerCert,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+    sign::CertifiedKey,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
@@ -29,8 +34,11 @@ use std::{
     time::Duration,
 };
 
-/// The application protocol that TLS agrees on; the number is that of the whole wire format.
-pub(super) const ALPN: &[u8] = b"annulus/1";
+/// The application protocol of native peers; the number is that of the whole wire format.
+const ALPN: &[u8] = b"annulus/1";
+
+/// The application protocol of tabs: HTTP/3, and WebTransport in it.
+const ALPN_TAB: &[u8] = web_transport_quinn::ALPN.as_bytes();
 
 /// Asked for as the socket's send and receive buffer; the system may give less. At 200 KiB (Linux's default) a
 /// receiver that is off the processor for a millisecond loses packets; 4 MiB is what Linux commonly allows at most.
@@ -61,6 +69,9 @@ const ACK_EVERY: u32 = 8;
 
 /// How long an acknowledgement waits at most for more packets.
 const ACK_WITHIN: Duration = Duration::from_millis(5);
+
+/// Bytes of unread QUIC datagrams that are kept: the least that a browser may count on is one packet.
+const DATAGRAMS: usize = 2048;
 
 /// How the two kinds of path differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,21 +112,33 @@ impl Path {
 /// The configurations of an endpoint, for both directions and both kinds of path.
 pub(super) struct Configs {
     client: [ClientConfig; 2],
-    server: [Arc<ServerConfig>; 2],
+    server: Option<[Arc<ServerConfig>; 2]>,
 }
 
 impl Configs {
-    pub(super) fn new(identity: &Identity, idle: Duration, congestion: Congestion) -> Self {
+    /// For dialling, and for accepting if there are certificates for tabs.
+    pub(super) fn new(
+        identity: &Identity,
+        idle: Duration,
+        congestion: Congestion,
+        certificates: Option<Arc<Certificates>>,
+    ) -> Self {
         let provider = Arc::new(provider());
         let verifier = Arc::new(AnyKey(provider.clone()));
-        let chain = vec![identity.certificate()];
+        let own = CertifiedKey::from_der(
+            vec![identity.certificate()],
+            identity.private_key().into(),
+            &provider,
+        )
+        .map(Arc::new)
+        .expect("an identity's key and certificate fit");
 
         let mut client = rustls::ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("the provider has TLS 1.3")
             .dangerous()
             .with_custom_certificate_verifier(verifier.clone())
-            .with_client_auth_cert(chain.clone(), identity.private_key().into())
+            .with_client_auth_cert(own.cert.clone(), identity.private_key().into())
             .expect("an identity's key and certificate fit");
         client.alpn_protocols = vec![ALPN.to_vec()];
         // Proofs are bound to a session's own key exchange, so no session is ever resumed.
@@ -123,25 +146,18 @@ impl Configs {
         let client =
             Arc::new(QuicClientConfig::try_from(client).expect("the provider has QUIC's first suite"));
 
-        let mut server = rustls::ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .expect("the provider has TLS 1.3")
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, identity.private_key().into())
-            .expect("an identity's key and certificate fit");
-        server.alpn_protocols = vec![ALPN.to_vec()];
-        server.send_tls13_tickets = 0;
-        let server =
-            Arc::new(QuicServerConfig::try_from(server).expect("the provider has QUIC's first suite"));
-
         let transport = [Path::Local, Path::Network].map(|path| Arc::new(transport(path, idle, congestion)));
-        Self {
-            client: transport.clone().map(|transport| {
-                let mut config = ClientConfig::new(client.clone());
-                config.transport_config(transport);
-                config
-            }),
-            server: transport.map(|transport| {
+        let server = certificates.map(|tabs| {
+            let mut server = rustls::ServerConfig::builder_with_provider(provider)
+                .with_protocol_versions(&[&rustls::version::TLS13])
+                .expect("the provider has TLS 1.3")
+                .with_client_cert_verifier(verifier)
+                .with_cert_resolver(Arc::new(ByProtocol { own, tabs }));
+            server.alpn_protocols = vec![ALPN.to_vec(), ALPN_TAB.to_vec()];
+            server.send_tls13_tickets = 0;
+            let server =
+                Arc::new(QuicServerConfig::try_from(server).expect("the provider has QUIC's first suite"));
+            transport.clone().map(|transport| {
                 let mut config = ServerConfig::with_crypto(server.clone());
                 config
                     .transport_config(transport)
@@ -151,7 +167,15 @@ impl Configs {
                     .incoming_buffer_size(64 << 10)
                     .incoming_buffer_size_total(4 << 20);
                 Arc::new(config)
+            })
+        });
+        Self {
+            client: transport.map(|transport| {
+                let mut config = ClientConfig::new(client.clone());
+                config.transport_config(transport);
+                config
             }),
+            server,
         }
     }
 
@@ -159,16 +183,34 @@ impl Configs {
         self.client[path as usize].clone()
     }
 
-    pub(super) fn server(&self, path: Path) -> Arc<ServerConfig> {
-        self.server[path as usize].clone()
+    /// `None` if these are for dialling alone.
+    pub(super) fn server(&self, path: Path) -> Option<Arc<ServerConfig>> {
+        Some(self.server.as_ref()?[path as usize].clone())
+    }
+}
+
+/// Native peers see our own certificate, tabs one that they have pinned.
+#[derive(Debug)]
+struct ByProtocol {
+    own: Arc<CertifiedKey>,
+    tabs: Arc<Certificates>,
+}
+
+impl ResolvesServerCert for ByProtocol {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if hello.alpn()?.any(|protocol| protocol == ALPN) {
+            Some(self.own.clone())
+        } else {
+            Some(self.tabs.present())
+        }
     }
 }
 
 /// Connection attempts that wait to be looked at; more are dropped by QUIC itself.
 const MAX_INCOMING: usize = 256;
 
-/// An endpoint on a new socket at `listen`, for dialling and, if there are `configs` for it, for accepting.
-pub(super) fn endpoint(listen: SocketAddr, configs: Option<&Configs>) -> io::Result<quinn::Endpoint> {
+/// An endpoint on a new socket at `listen`, for dialling. [`quinn::Endpoint::set_server_config`] lets it accept too.
+pub(super) fn endpoint(listen: SocketAddr) -> io::Result<quinn::Endpoint> {
     let socket = Socket::new(Domain::for_address(listen), Type::DGRAM, Some(Protocol::UDP))?;
     if listen.is_ipv6() {
         // One socket for both families; where the system does not allow that, IPv6 alone is still of use.
@@ -182,12 +224,15 @@ pub(super) fn endpoint(listen: SocketAddr, configs: Option<&Configs>) -> io::Res
     config
         .max_udp_payload_size(LARGEST_PAYLOAD)
         .expect("a constant within QUIC's limits");
-    quinn::Endpoint::new(
-        config,
-        configs.map(|configs| ServerConfig::clone(&configs.server(Path::Network))),
-        socket.into(),
-        Arc::new(quinn::TokioRuntime),
-    )
+    quinn::Endpoint::new(config, None, socket.into(), Arc::new(quinn::TokioRuntime))
+}
+
+/// Whether TLS has agreed on the protocol of tabs.
+pub(super) fn speaks_http3(connection: &quinn::Connection) -> bool {
+    let data = connection
+        .handshake_data()
+        .and_then(|data| data.downcast::<HandshakeData>().ok());
+    data.is_some_and(|data| data.protocol.as_deref() == Some(ALPN_TAB))
 }
 
 /// The peer at the other end, by the key with which it signed the TLS handshake.
@@ -206,10 +251,12 @@ fn transport(path: Path, idle: Duration, congestion: Congestion) -> TransportCon
             IdleTimeout::try_from(idle).expect("an idle timeout of less than 2^62 ms"),
         ))
         .keep_alive_interval(Some(idle.mul_f64(0.3)))
-        // The dialler opens one two-way stream for each lane; nothing else has a use.
-        .max_concurrent_bidi_streams(VarInt::from_u32(2))
-        .max_concurrent_uni_streams(VarInt::from_u32(0))
-        .datagram_receive_buffer_size(None)
+        // The dialler opens one two-way stream for each lane. A tab needs one more for its session, and HTTP/3's three
+        // one-way streams: for settings and for the two directions of header compression.
+        .max_concurrent_bidi_streams(VarInt::from_u32(3))
+        .max_concurrent_uni_streams(VarInt::from_u32(3))
+        // WebTransport demands that datagrams may be sent. Nobody reads them; old ones make room for new ones.
+        .datagram_receive_buffer_size(Some(DATAGRAMS))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(WINDOW_BEFORE_HANDSHAKE))
         .send_window(SEND_WINDOW);
@@ -251,7 +298,7 @@ fn provider() -> CryptoProvider {
 /// Accepts any certificate, from either side, whose key signs the handshake. Who may take part is decided
 /// later: by the peer's id where one is expected, and by the proof of the ticket's secret.
 #[derive(Debug)]
-struct AnyKey(Arc<CryptoProvider>);
+pub(super) struct AnyKey(pub(super) Arc<CryptoProvider>);
 
 impl AnyKey {
     fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), rustls::Error> {
@@ -317,6 +364,11 @@ impl ServerCertVerifier for AnyKey {
 impl ClientCertVerifier for AnyKey {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
+    }
+
+    /// Tabs have none to show. Native peers without one are refused in the handshake.
+    fn client_auth_mandatory(&self) -> bool {
+        false
     }
 
     fn verify_client_cert(

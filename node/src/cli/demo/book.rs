@@ -448,6 +448,7 @@ pub(super) mod tests {
             run: "ee".repeat(32),
             ticket: "TICKET".into(),
             url: None,
+            share_url: None,
             task: "digits".into(),
             device: "CPU".into(),
             parameters: 101_770,

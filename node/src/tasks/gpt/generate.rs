@@ -4,6 +4,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::model::Transformer;
 use super::text::Vocabulary;
+use crate::task::Emit;
 use crate::trainer::WorkerError;
 
 /// How the next token is chosen.
@@ -52,12 +53,7 @@ impl<'a> Writer<'a> {
     /// # Errors
     ///
     /// If the device gives up.
-    pub fn write(
-        &mut self,
-        prompt: &[i32],
-        count: usize,
-        emit: &mut dyn FnMut(&str),
-    ) -> Result<(), WorkerError> {
+    pub async fn write(&mut self, prompt: &[i32], count: usize, emit: Emit<'_>) -> Result<(), WorkerError> {
         let mut tokens = prompt.to_vec();
         if tokens.is_empty() {
             // A vocabulary without the end of a line has some token 0.
@@ -66,7 +62,7 @@ impl<'a> Writer<'a> {
         let mut pieces = Pieces::default();
         for _ in 0..count {
             let seen = &tokens[tokens.len().saturating_sub(self.context)..];
-            let logits = self.logits(seen)?;
+            let logits = self.logits(seen).await?;
             // What only fills the embedding up is no token.
             let token = self
                 .choice
@@ -75,24 +71,24 @@ impl<'a> Writer<'a> {
             self.vocabulary.decode(token, &mut pieces.bytes);
             let piece = pieces.take();
             if !piece.is_empty() {
-                emit(&piece);
+                emit(&piece).await;
             }
         }
         if !pieces.bytes.is_empty() {
-            emit("\u{fffd}");
+            emit("\u{fffd}").await;
         }
         Ok(())
     }
 
     /// Of the token after these.
-    fn logits(&self, tokens: &[i32]) -> Result<Vec<f32>, WorkerError> {
+    async fn logits(&self, tokens: &[i32]) -> Result<Vec<f32>, WorkerError> {
         let data = TensorData::new(tokens.to_vec(), [1, tokens.len()]);
         let features = self
             .model
             .features(Tensor::<2, Int>::from_data(data, &self.device));
         let [_, length, width] = features.dims();
         let last = features.slice([0..1, length - 1..length]).reshape([1, width]);
-        let data = self.model.logits(last).try_into_data();
+        let data = self.model.logits(last).into_data_async().await;
         let data = data.map_err(|error| WorkerError::Device {
             reason: error.to_string(),
         })?;

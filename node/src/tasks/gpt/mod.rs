@@ -17,8 +17,9 @@ use annulus_shaders::nn::CrossEntropy;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use crate::task::{Scores, Task, TaskError};
+use crate::task::{Emit, Prompt, Scores, Task, TaskError, Writing};
 use annulus_core::Digest;
+use generate::{Choice, Writer};
 use model::Transformer;
 use presets::{Preset, Shape};
 use text::{Text, Unit};
@@ -203,6 +204,30 @@ impl Task for Gpt {
 
     fn loss(&self, model: &Transformer, samples: &[u64], device: &Device) -> Tensor<1> {
         self.windows_loss(model, samples, self.shape.context, device)
+    }
+
+    fn write<'a>(
+        &'a self,
+        model: &'a Transformer,
+        prompt: &'a Prompt,
+        device: &'a Device,
+        emit: Emit<'a>,
+    ) -> Writing<'a> {
+        Box::pin(async move {
+            let vocabulary = self.text.vocabulary();
+            // What does not occur in the text cannot be gone on from; the rest can.
+            let known = |c: &char| vocabulary.encode(c.encode_utf8(&mut [0; 4])).is_ok();
+            let known: String = prompt.text.chars().filter(known).collect();
+            let tokens = vocabulary.encode(&known).unwrap_or_default();
+            let choice = Choice {
+                temperature: prompt.temperature,
+                top_k: 0,
+            };
+            let context = self.shape.context;
+            let mut writer = Writer::new(model, vocabulary, context, choice, prompt.seed, device);
+            writer.write(&tokens, prompt.tokens, emit).await?;
+            Ok(true)
+        })
     }
 
     fn evaluate(&self, model: &Transformer, device: &Device) -> Option<Scores> {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use annulus_core::optim::{Optimizer, Schedule, clip_scale, norm_squared};
 use annulus_core::shuffle::Shuffle;
 
+use burn::tensor::read_sync;
+
 use super::generate::{Choice, Writer};
 use super::*;
 use crate::device::OpenDevice;
@@ -376,9 +378,11 @@ fn a_model_that_has_learnt_to_count_writes_what_it_has_learnt() {
         let prompt = vocabulary.encode(prompt).unwrap();
         let mut text = String::new();
         let mut writer = Writer::new(&model, vocabulary, 16, choice, seed, &device);
-        writer
-            .write(&prompt, 30, &mut |piece| text.push_str(piece))
-            .unwrap();
+        read_sync(writer.write(&prompt, 30, &mut |piece| {
+            text.push_str(piece);
+            Box::pin(std::future::ready(()))
+        }))
+        .unwrap();
         text
     };
     // Longer than the context, so that it is moved along.

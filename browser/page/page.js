@@ -1,0 +1,378 @@
+// The page: joins the run's model, the worker and the words to the elements of index.html.
+
+import { bytes, count, duration, loss, percent, seconds, short, significant } from "./format.js";
+import { Run } from "./model.js";
+import { Plot } from "./plot.js";
+import { Ring } from "./ring.js";
+import { Session } from "./session.js";
+import { Awake, Held, Surroundings, loadPreferences, savePreferences } from "./surroundings.js";
+import { describe } from "./words.js";
+
+/** Time between two looks at the serving node, in milliseconds. */
+const WATCH_MS = { front: 1000, session: 5000, hidden: 10_000 };
+/** Least time between drawings: a fast run has hundreds of rounds a second. */
+const DRAW_MS = 250;
+const SAMPLE = { length: 400, temperature: 0.8 };
+const PATIENCE_MS = 20_000;
+const SHOWN_CHANGES = 7;
+
+const $ = (id) => document.getElementById(id);
+const run = new Run();
+const session = new Session(heard);
+const surroundings = new Surroundings(conditions);
+const awake = new Awake();
+const held = new Held();
+const ring = new Ring($("ring"));
+const plot = new Plot($("plot"));
+const preferences = loadPreferences({
+  power: 1,
+  plugged: false,
+  unmetered: true,
+  // A phone that darkens its screen stops its tabs; a desktop does not.
+  awake: matchMedia("(pointer: coarse)").matches,
+});
+
+/** What `describe` needs beside run and session. `mode` is invited, waiting, session or watch. */
+const page = {
+  mode: "invited",
+  secure: window.isSecureContext,
+  transport: "WebTransport" in window,
+  get https() {
+    return `https://${location.host}${location.pathname}${location.hash}`;
+  },
+  ticket: null,
+  device: null,
+  against: null,
+  hidden: document.hidden,
+};
+let pausedByHand = false;
+let pauseTold = false;
+let waitingBackend = "gpu";
+let writing = null;
+let sampleProblem = "The model goes on from your words, with what it has learnt so far.";
+let drawing = null;
+let drawn = -Infinity;
+let watchTimer = null;
+
+/** The worker checks a ticket; here only whether it looks like one. */
+function readTicket(hash) {
+  const text = hash.slice(1);
+  const known = /^annulus1[0-9a-z]{60,504}$/i.test(text);
+  return { text, known, problem: Boolean(text) && !known };
+}
+
+async function get(path) {
+  const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(8000) });
+  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+  return answer.json();
+}
+
+async function watch() {
+  clearTimeout(watchTimer);
+  try {
+    run.info ??= await get("peer.json").catch(() => null);
+    run.takeStatus(await get("status"));
+    run.answering = true;
+  } catch {
+    run.answering = false;
+  }
+  draw();
+  const why = page.hidden ? "hidden" : session.active || !run.answering ? "session" : "front";
+  clearTimeout(watchTimer);
+  watchTimer = setTimeout(watch, WATCH_MS[why]);
+}
+
+/** After each message of the worker. */
+function heard(message) {
+  if (message?.type === "device") page.device = { gpu: message.gpu ?? null, problem: message.problem ?? "" };
+  if (message?.type === "event") run.takeEvent(message.event, session.ready?.peer);
+  if (message?.type === "text") showText(message);
+  // A trainer that fails before the start could not even look at the device.
+  if (session.failure && page.mode === "invited") page.mode = "session";
+  if (!session.active) run.stop();
+  held.set(session.active);
+  awake.want(session.state === "training" && preferences.awake);
+  draw();
+}
+
+// What one may do.
+
+const actions = {
+  start: () => start("gpu"),
+  "start-cpu": () => start("cpu"),
+  retry: () => (session.backend ? start(session.backend) : invite()),
+  watch: () => go("watch"),
+  invited: invite,
+  cancel: invite,
+  leave: () => session.leave(),
+  pause: () => hold(true),
+  resume: () => hold(false),
+  "go-on": () => {
+    preferences[page.against === "battery" ? "plugged" : "unmetered"] = false;
+    conditions();
+  },
+};
+
+$("actions").addEventListener("click", ({ target }) => {
+  const button = target.closest("button:not([aria-disabled=true])");
+  if (button) actions[button.dataset.action]?.();
+});
+
+function go(mode) {
+  page.mode = mode;
+  draw();
+}
+
+function arrive() {
+  page.ticket = readTicket(location.hash);
+  if (page.ticket.known) invite();
+  else go("watch");
+}
+
+/** Shows the invitation, and looks at the device where that has not happened. */
+function invite() {
+  if (session.active) return;
+  session.reset();
+  go("invited");
+  if (page.secure && page.transport && !page.device) session.check();
+}
+
+function start(backend) {
+  waitingBackend = backend;
+  page.against = against();
+  if (page.against) return go("waiting");
+  pausedByHand = pauseTold = false;
+  go("session");
+  run.begin();
+  session.start(page.ticket.text, backend, preferences.power);
+  watch();
+}
+
+// Settings and surroundings.
+
+/** What of the surroundings speaks against training now, or null. */
+function against() {
+  if (preferences.plugged && surroundings.onBattery) return "battery";
+  return preferences.unmetered && surroundings.metered ? "metered" : null;
+}
+
+/** After a change of charger, connection or settings. */
+function conditions() {
+  savePreferences(preferences);
+  showSettings();
+  awake.want(session.state === "training" && preferences.awake);
+  page.against = against();
+  if (page.mode === "waiting" && !page.against) return start(waitingBackend);
+  hold(pausedByHand);
+}
+
+function hold(byHand) {
+  pausedByHand = byHand;
+  const paused = byHand || page.against !== null;
+  if (session.active && paused !== pauseTold) {
+    session.tell({ type: paused ? "pause" : "resume" });
+    pauseTold = paused;
+  }
+  draw();
+}
+
+function showSettings() {
+  $("power").value = Math.round(100 * preferences.power);
+  $("power-value").textContent = percent(preferences.power);
+  for (const name of ["plugged", "unmetered", "awake"]) $(name).checked = preferences[name];
+  $("plugged-row").hidden = surroundings.onBattery === null;
+  $("unmetered-row").hidden = surroundings.metered === null;
+  $("awake-row").hidden = !Awake.available;
+}
+
+$("settings").addEventListener("submit", (event) => event.preventDefault());
+$("settings").addEventListener("input", ({ target }) => {
+  if (target.id === "power") {
+    preferences.power = Math.min(Math.max(Number(target.value) / 100, 0.1), 1);
+    session.tell({ type: "power", value: preferences.power });
+  } else {
+    preferences[target.id] = target.checked;
+  }
+  conditions();
+});
+
+// The tab: hidden, put to sleep, awake again, at another address.
+
+document.addEventListener("visibilitychange", () => {
+  page.hidden = document.hidden;
+  session.tell({ type: "hidden", value: page.hidden });
+  if (!page.hidden) watch();
+  drawNow();
+});
+window.addEventListener("pagehide", () => session.tell({ type: "leave" }));
+document.addEventListener("freeze", () => session.tell({ type: "leave" }));
+document.addEventListener("resume", back);
+window.addEventListener("pageshow", ({ persisted }) => persisted && back());
+window.addEventListener("hashchange", () => session.active || arrive());
+
+function back() {
+  session.sleep();
+  watch();
+}
+
+// Text.
+
+$("sample-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (!session.canSample || writing) return;
+  const prompt = $("prompt").value;
+  session.worker.postMessage({ type: "sample", prompt, ...SAMPLE });
+  showText({ prompt, text: "", done: false });
+});
+
+/** Shows a sample: `text` is all of it so far, without the prompt. */
+function showText({ prompt, text, done }) {
+  clearTimeout(writing);
+  sampleProblem = "";
+  writing = done ? null : setTimeout(() => {
+    writing = null;
+    sampleProblem = "The trainer does not answer; it may be busy. Try again in a moment.";
+    drawSample();
+  }, PATIENCE_MS);
+  $("written").replaceChildren(make("span", "given", prompt), text);
+  $("written").hidden = false;
+  if (done) put("said", prompt + text);
+  drawSample();
+}
+
+// Drawing.
+
+function draw() {
+  drawing ??= setTimeout(drawNow, drawn + DRAW_MS - performance.now());
+}
+
+function drawNow() {
+  clearTimeout(drawing);
+  drawing = null;
+  drawn = performance.now();
+  const picture = run.picture(session.active || session.state === "ended" ? session.ready?.peer : null);
+  const deviceWords = session.ready?.device ?? (session.backend === "cpu" ? "the processor" : page.device?.gpu?.name);
+  drawWords(describe({ ...page, run, session, picture, deviceWords }));
+  if (page.hidden) return;
+  ring.draw(picture);
+  plot.draw(picture);
+  const [last] = picture.evaluations.slice(-1);
+  const aside = last ? `, on data kept aside ${loss(last.loss)}${Number.isFinite(last.accuracy) ? `, ${percent(last.accuracy)} right` : ""}` : "";
+  put("loss-reading", Number.isFinite(picture.loss) && loss(picture.loss) + aside);
+  $("legend-evaluation").hidden = !last;
+  $("legend-mine").hidden = picture.since === null;
+  drawFacts(picture);
+  drawChanges(picture);
+  drawSample();
+  const name = run.info?.run ?? run.status?.run;
+  put("run", name && `Run ${short(name)}`);
+}
+
+function make(tag, className, ...children) {
+  const element = Object.assign(document.createElement(tag), { className });
+  element.append(...children);
+  return element;
+}
+
+/** Fills an element anew where what it shows has changed. */
+function once(element, what, children) {
+  const key = JSON.stringify(what);
+  if (element.shown !== key) element.replaceChildren(...children());
+  element.shown = key;
+}
+
+/** Sets an element's text where it differs, and hides it when empty. */
+function put(target, text) {
+  const element = typeof target === "string" ? $(target) : target;
+  if (element.textContent !== (text || "")) element.textContent = text || "";
+  element.hidden = !text;
+}
+
+function drawWords({ name, title, text, cause, progress, actions: wanted, settings }) {
+  once($("title"), title, () => title.map((part) => (part.soft ? make("span", "soft", part.soft) : part)));
+  put("text", text);
+  put("cause", cause);
+  $("progress").hidden = !progress;
+  if (progress?.value >= 0) $("progress-bar").value = progress.value;
+  else $("progress-bar").removeAttribute("value");
+  put("progress-text", progress?.text);
+  $("settings").hidden = !settings;
+  put("power-help", `The share of the time that the ${session.backend === "cpu" || page.device?.gpu === null ? "processor" : "GPU"} may work.`);
+  drawActions(wanted);
+  document.body.dataset.state = session.state;
+  if (document.title === `${name} · Annulus`) return;
+  document.title = `${name} · Annulus`;
+  put("said", [name, text, cause].filter(Boolean).join(". "));
+}
+
+function drawActions(wanted) {
+  const box = $("actions");
+  const focused = box.contains(document.activeElement) && document.activeElement.dataset.action;
+  once(box, wanted, () => wanted.map(({ id, label, href, primary, disabled }) => {
+    const element = make(href ? "a" : "button", primary ? "button primary" : "button", label);
+    element.dataset.action = id;
+    element.setAttribute("aria-disabled", Boolean(disabled));
+    if (href) element.href = href;
+    return element;
+  }));
+  // Whoever works by keyboard goes on at the same button or the one in its place, but is not put on Leave.
+  if (focused && !box.contains(document.activeElement)) {
+    (box.querySelector(`[data-action=${focused}]`) ?? box.querySelector(":not([data-action=leave])") ?? $("title")).focus();
+  }
+}
+
+function drawFacts(picture) {
+  const { live, mine, samples, share, progress, counted, target, left, rate, round, digest, compute, reduce } = picture;
+  const [received, sent] = picture.traffic;
+  const split = compute + reduce > 0;
+  const facts = {
+    own: mine && [count(samples ?? 0), samples ? `${percent(share ?? 0)} of each round` : "none yet"],
+    round: mine && [seconds(picture.seconds), split && `${seconds(compute)} computing, ${seconds(reduce)} exchanging`],
+    done: [percent(progress ?? NaN), `${count(counted)}${target ? ` of ${count(target)}` : ""} samples`],
+    left: [duration(left), Number.isFinite(rate) && `at ${significant(rate)} samples a second`],
+    traffic: [bytes(received), `received, ${bytes(sent)} sent`],
+    digest: [short(digest, 12), digest && `digest after round ${count(round)}, the same on all`],
+  };
+  for (const [id, fact] of Object.entries(facts)) {
+    $(`fact-${id}`).hidden = !fact;
+    if (fact) ["value", "note"].forEach((part, i) => put($(`fact-${id}`).querySelector(`.${part}`), fact[i]));
+  }
+  $("copy").dataset.value = digest ?? "";
+  $("copy").disabled = !digest;
+  $("split").hidden = !split;
+  $("split").firstChild.style.width = `${(100 * compute) / (compute + reduce)}%`;
+  put("ring-text", !picture.members.length ? ""
+    : !session.active || !mine ? "The peers in ring order, each as long as its share of the work."
+      : live && share !== null ? `This tab computes ${percent(share)} of each round.` : "This tab is not in the ring yet.");
+}
+
+$("copy").addEventListener("click", async ({ currentTarget }) => {
+  const said = await navigator.clipboard?.writeText(currentTarget.dataset.value).then(() => "Copied", () => null) ?? "Not allowed";
+  put("copy-word", said);
+  put("said", said);
+  setTimeout(put, 1600, "copy-word", "Copy");
+});
+
+const CHANGES = { failed: "fell silent", evicted: "was left behind" };
+
+function drawChanges({ changes, mine }) {
+  const shown = changes.slice(-SHOWN_CHANGES).reverse();
+  once($("changes"), [shown, mine], () => shown.length ? shown.map(({ peer, change, round, reason }) => {
+    const who = make("b", peer === mine ? "mine" : "", peer === mine ? "This tab" : short(peer, 4));
+    const what = change === "warning" ? [reason] : [who, ` ${CHANGES[change] ?? change}${reason ? `: ${reason}` : ""}`];
+    return make("li", "", make("span", "", ...what), make("span", "when", round ? `round ${count(round)}` : ""));
+  }) : [make("li", "when", "Nobody has come or gone yet.")]);
+}
+
+function drawSample() {
+  $("sample-section").hidden = run.task !== "gpt" || page.mode !== "session" || ["left", "failed"].includes(session.state);
+  $("write").setAttribute("aria-disabled", !session.canSample || writing !== null);
+  put("write", writing ? "Writing …" : "Write on");
+  $("written").setAttribute("aria-busy", writing !== null);
+  put("sample-help", session.canSample ? sampleProblem : "As soon as the model is here, it can be asked.");
+}
+
+conditions();
+arrive();
+watch();
+drawNow();

@@ -1,0 +1,110 @@
+// The worker that takes part in the run, seen from the page. Knows nothing of the page's looks. The ticket passes
+// through and is not kept.
+
+/** States in which this tab takes part, or is about to. */
+const ACTIVE = ["connecting", "checking", "syncing", "following", "training", "paused", "reconnecting"];
+/** How long a leaving worker may take to finish its round. */
+const LEAVE_MS = 20_000;
+
+export class Session {
+  /** `changed(message)` is called after each message of the worker, and without one otherwise. */
+  constructor(changed) {
+    this.changed = changed;
+    this.worker = null;
+    this.reset();
+  }
+
+  reset() {
+    Object.assign(this, {
+      state: null, detail: "", failure: null, ready: null, sync: null, done: null, backend: null, leaving: false, asleep: false,
+    });
+  }
+
+  /** Asks what this tab can do; the answer is a message of type "device". */
+  check() {
+    this.post({ type: "check" });
+  }
+
+  start(ticket, backend, power) {
+    if (this.used) this.close(); // What has ended once starts from nothing.
+    this.reset();
+    this.state = "connecting";
+    this.backend = backend;
+    this.post({ type: "start", ticket, backend, power });
+    this.used = true;
+    if (document.hidden) this.tell({ type: "hidden", value: true });
+    this.changed();
+  }
+
+  tell(message) {
+    if (this.active) this.post(message);
+  }
+
+  leave() {
+    this.tell({ type: "leave" });
+    this.leaving = this.active;
+    const { worker } = this;
+    setTimeout(() => this.leaving && this.worker === worker && this.end(), LEAVE_MS);
+    this.changed();
+  }
+
+  /** The browser put the tab to sleep, and the worker left before. */
+  sleep() {
+    if (!this.active) return;
+    this.asleep = true;
+    this.end();
+  }
+
+  get active() {
+    return ACTIVE.includes(this.state);
+  }
+
+  /** Whether the worker has a model to ask for text. */
+  get canSample() {
+    return Boolean(this.worker) && [...ACTIVE.slice(3), "ended"].includes(this.state);
+  }
+
+  post(message) {
+    if (!this.worker) this.open();
+    this.worker.postMessage(message);
+  }
+
+  open() {
+    const worker = new Worker("worker.js", { type: "module", name: "annulus" });
+    this.worker = worker;
+    this.used = false;
+    worker.addEventListener("message", ({ data }) => this.worker === worker && this.hear(data));
+    worker.addEventListener("error", (event) => {
+      if (this.worker === worker) this.fail("internal", event.message || "worker.js could not be loaded.");
+    });
+  }
+
+  hear(message) {
+    const { type, event } = message;
+    if (type === "failed") return this.fail(message.kind, message.message);
+    if (type === "state") {
+      this.state = message.state;
+      this.detail = message.detail ?? "";
+      if (this.state === "left") return this.end();
+    }
+    if (type === "event" && ["ready", "sync", "done"].includes(event?.event)) this[event.event] = event;
+    this.changed(message);
+  }
+
+  fail(kind, message) {
+    this.failure = { kind, message };
+    this.end("failed");
+  }
+
+  end(state = "left") {
+    this.close();
+    this.state = state;
+    this.leaving = false;
+    this.changed();
+  }
+
+  close() {
+    this.worker?.terminate();
+    this.worker = null;
+  }
+}

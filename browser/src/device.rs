@@ -1,0 +1,92 @@
+//! The device of a tab: opened, named, and its compiler tried out on every kernel.
+
+use crate::js::{field, words};
+use crate::report::{Failure, Kind, Page, State};
+use annulus::device::{DeviceKind, OpenDevice};
+use annulus_shaders::KERNELS;
+use burn::tensor::wgpu::MemoryConfiguration;
+use burn::tensor::{Device, DeviceKind as Selector};
+use js_sys::{Array, Promise};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
+
+/// What computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// WebGPU.
+    Gpu,
+    /// Burn's CPU backend.
+    Cpu,
+}
+
+#[wasm_bindgen]
+extern "C" {
+    /// What the page's script knows of the GPU: `page/gpu.js`.
+    pub type Gpu;
+
+    /// The adapter: `{name, software}`, or null.
+    #[wasm_bindgen(method)]
+    pub fn probe(this: &Gpu) -> Promise;
+
+    /// Compiles texts; the promise is of null, or of `{name, problem}` of the first that fails.
+    #[wasm_bindgen(method)]
+    fn compile(this: &Gpu, names: &Array, texts: &Array) -> Promise;
+}
+
+/// Opens it.
+///
+/// # Errors
+///
+/// If there is no GPU, or one that does not take our kernels.
+pub async fn open(backend: Backend, gpu: &Gpu, page: &Page) -> Result<OpenDevice, Failure> {
+    if backend == Backend::Cpu {
+        return Ok(OpenDevice {
+            name: "CPU (WASM)".to_owned(),
+            ..OpenDevice::cpu()
+        });
+    }
+    page.state(State::Checking, "compiling the kernels");
+    let lost = |error: JsValue| Failure::new(Kind::GpuLost, words(&error));
+    let adapter = JsFuture::from(gpu.probe()).await.map_err(lost)?;
+    let gpu_description = field(&adapter, "gpu");
+    let Some(name) = field(&gpu_description, "name").as_string() else {
+        let problem = field(&adapter, "problem").as_string();
+        return Err(Failure::new(Kind::GpuLost, problem.unwrap_or_default()));
+    };
+    let software = field(&gpu_description, "software").is_truthy();
+    let names: Array = KERNELS.iter().map(|kernel| JsValue::from(kernel.name)).collect();
+    let texts: Array = KERNELS
+        .iter()
+        .map(|kernel| JsValue::from(kernel.text()))
+        .collect();
+    let failed = JsFuture::from(gpu.compile(&names, &texts)).await.map_err(lost)?;
+    if let Some(kernel) = field(&failed, "name").as_string() {
+        let problem = field(&failed, "problem").as_string().unwrap_or_default();
+        let message = format!(
+            "this browser does not compile the kernel {kernel} for {name}: {problem}. The tab stays out of the run"
+        );
+        return Err(Failure::new(Kind::Kernel, message));
+    }
+    // Kernels choose by the kind whether workgroup memory pays. Browsers do not give the kind, so it is said here.
+    let kind = if software {
+        Selector::Cpu
+    } else {
+        Selector::DefaultDevice
+    };
+    let device = Device::wgpu_options()
+        .device_kind(kind)
+        .memory_config(MemoryConfiguration::ExclusivePages)
+        .init_async()
+        .await
+        .map_err(|error| Failure::new(Kind::GpuLost, error.to_string()))?;
+    Ok(OpenDevice {
+        device,
+        name: format!("{name} (webgpu)"),
+        kind: if software {
+            DeviceKind::SoftwareGpu
+        } else {
+            DeviceKind::Gpu
+        },
+        note: None,
+    })
+}

@@ -1,0 +1,465 @@
+//! A tab's way through a run: from the ticket to the last round.
+
+use crate::compute::{Author, Compute, Job, Report};
+use crate::device::{self, Backend, Gpu};
+use crate::dial::{Me, dial};
+use crate::host::Host;
+use crate::identity::Identity;
+use crate::js;
+use crate::link::TabLink;
+use crate::queue::Queue;
+use crate::report::{Failure, Kind, Page, State};
+use annulus::device::{DeviceKind, OpenDevice};
+use annulus::driver::{Driver, Todo};
+use annulus::events::{self, Event};
+use annulus::hello::Purpose;
+use annulus::link::{DialError, LinkEvent, next_event};
+use annulus::recipe::{Loaded, Recipe};
+use annulus::task::Prompt;
+use annulus::telling::Teller;
+use annulus::ticket::Ticket;
+use annulus::trainer::{TrainerOptions, Worker, WorkerError};
+use annulus_core::peer::Event as PeerEvent;
+use annulus_core::shuffle::Shuffle;
+use annulus_core::{Contact, Exit, Input, Manifest, Peer, Settings, Time};
+use futures_lite::future::or;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What a newcomer's device is tried out on: enough to even out the clock, little enough to be quick.
+const WARM_SAMPLES: u64 = 32;
+
+/// Samples whose gradients the device and the CPU are compared on.
+const TRIAL_SAMPLES: u64 = 4;
+
+/// How far the device's gradient may be from the CPU's, relative to its length. Sums in another order differ by about
+/// 1e-6 to 1e-5 here; what is wrong differs by more than one.
+const TRIAL_TOLERANCE: f64 = 1e-3;
+
+/// WASM's memory ends at 4 GiB; what is not the model's needs some of it.
+const MEMORY: u64 = 3 << 30;
+
+/// Copies of the parameters beside the state: contribution, sum, pieces under way, and those of the trainer.
+const COPIES: u64 = 6;
+
+/// What the volunteer says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Word {
+    /// Out of the ring for now.
+    Pause,
+    /// Back into it.
+    Resume,
+    /// Out of the ring.
+    Leave,
+    /// Share of the time that the device may be busy.
+    Power(f64),
+    /// Write something.
+    Write(Prompt),
+}
+
+/// What a tab is to do.
+pub struct Options {
+    /// The ticket's text.
+    pub ticket: String,
+    /// What computes.
+    pub backend: Backend,
+    /// Share of the time that the device may be busy.
+    pub power: f64,
+}
+
+/// Takes part in a run until it ends or the volunteer wants no more.
+///
+/// # Errors
+///
+/// If the tab cannot take part, or no longer.
+pub async fn take_part(
+    recipes: &[Recipe],
+    options: Options,
+    words: &Queue<Word>,
+    gpu: &Gpu,
+    page: &Rc<Page>,
+) -> Result<(), Failure> {
+    page.state(State::Connecting, "asking for the run");
+    let ticket: Ticket = options
+        .ticket
+        .parse()
+        .map_err(|error: annulus::ticket::TicketError| Failure::new(Kind::Ticket, error.to_string()))?;
+    let host = Host::ask().await.map_err(|why| {
+        let message = format!("the node that serves this page does not answer: {why}");
+        Failure::new(Kind::Unreachable, message)
+    })?;
+    let identity = Identity::generate()
+        .await
+        .map_err(|why| Failure::new(Kind::Internal, why))?;
+    let me = || Me {
+        identity: identity.clone(),
+        run: ticket.run,
+        secret: ticket.secret,
+        instance: getrandom::u64().expect("browsers give random bytes"),
+    };
+    let addresses: Vec<String> = ticket.addrs.iter().map(ToString::to_string).collect();
+    let contact = host.contact(&addresses);
+    let manifest = Arc::new(fetch_manifest(&me(), &host, &contact).await?);
+
+    page.state(State::Checking, "reading the data");
+    js::next_task().await;
+    let loaded = load(recipes, &manifest)?;
+    fits(&manifest)?;
+    let device = device::open(options.backend, gpu, page).await?;
+    page.state(State::Checking, "comparing the device with the CPU");
+    let trainer_options = TrainerOptions {
+        seed: manifest.seed,
+        micro_batch: manifest.micro_batch as usize,
+    };
+    let maker = |device: &OpenDevice| loaded.maker(device.clone(), trainer_options);
+    let here = maker(&device);
+    let mut worker_here = here().map_err(failed)?;
+    if *worker_here.layout() != manifest.layout {
+        let message = "the model made here is not the run's: the page is of another release than the run";
+        return Err(Failure::new(Kind::Refused, message));
+    }
+    if device.kind != DeviceKind::Cpu {
+        let mut twin = maker(&OpenDevice::cpu())().map_err(failed)?;
+        compare(&mut *worker_here, &mut *twin, manifest.samples).await?;
+    }
+    let init = worker_here.init();
+    let compute = Compute::start(worker_here, device.kind == DeviceKind::Cpu, options.power);
+    let author = Author::start(here, page.clone());
+    page.event(&Event::Ready(events::Ready {
+        peer: identity.peer.to_hex(),
+        run: manifest.run_id().to_hex(),
+        // The page has it already, and its log may be shown to others.
+        ticket: String::new(),
+        url: None,
+        share_url: None,
+        task: manifest.task.clone(),
+        device: device.name.clone(),
+        parameters: manifest.layout.len as u64,
+        target: manifest.target,
+    }));
+    loop {
+        page.state(State::Connecting, "looking for the ring");
+        let contact = Contact(contact.clone());
+        let now = Time(js::now());
+        let settings = Settings::new(identity.peer, Contact::default());
+        let peer = Peer::join(manifest.clone(), settings, host.peer, &contact, now);
+        let samples = (0..manifest.samples.min(WARM_SAMPLES)).collect();
+        compute.jobs.push(Job::Warm {
+            params: init.clone(),
+            samples,
+        });
+        let mut tab = Tab {
+            driver: Driver::new(peer, TabLink::new(me(), host.peer), Shuffle::of(&manifest)),
+            compute: &compute,
+            author: &author,
+            words,
+            page,
+            teller: Teller::default(),
+            member: false,
+            pausing: false,
+            broken: None,
+        };
+        let exit = tab.run().await;
+        let (pausing, broken) = (tab.pausing, tab.broken.take());
+        drop(tab);
+        if let Some(failure) = broken {
+            return Err(failure);
+        }
+        match exit {
+            Exit::Finished => {
+                page.state(State::Ended, "every sample was counted");
+                return Ok(());
+            }
+            Exit::NotFinite => {
+                let message =
+                    "the loss is not finite on any member: the run's settings need a lower learning rate";
+                return Err(Failure::new(Kind::Internal, message));
+            }
+            Exit::Left if !pausing => {
+                page.state(State::Left, "");
+                return Ok(());
+            }
+            Exit::Left => {
+                page.state(State::Paused, "");
+                loop {
+                    match words.next().await {
+                        Word::Resume => break,
+                        Word::Power(power) => compute.power.set(power),
+                        Word::Pause | Word::Write(_) => {}
+                        Word::Leave => {
+                            page.state(State::Left, "");
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn fetch_manifest(me: &Me, host: &Host, contact: &[String]) -> Result<Manifest, Failure> {
+    let session = dial(me, host.peer, contact, Purpose::Manifest).await;
+    let session = session.map_err(|error| {
+        let kind = match error {
+            DialError::Refused(_) | DialError::Unproven | DialError::AnotherPeer(_) => Kind::Refused,
+            _ => Kind::Unreachable,
+        };
+        Failure::new(kind, error.to_string())
+    })?;
+    session.transport.close(&js::object(&[]));
+    let bytes = session.welcome.manifest.unwrap_or_default();
+    let manifest = Manifest::decode(&bytes);
+    let refused = |message: String| Failure::new(Kind::Refused, message);
+    let manifest = manifest.map_err(|error| refused(error.to_string()))?;
+    if manifest.run_id() != me.run {
+        return Err(refused("the run is not the one that the ticket names".into()));
+    }
+    Ok(manifest)
+}
+
+fn load(recipes: &[Recipe], manifest: &Manifest) -> Result<Loaded, Failure> {
+    let Some(recipe) = recipes.iter().find(|recipe| recipe.name == manifest.task) else {
+        let known: Vec<_> = recipes.iter().map(|recipe| recipe.name).collect();
+        let message = format!(
+            "this page was built for {}, and the run trains {}: the program that founded the run has to serve a page of \
+             its own",
+            known.join(", "),
+            manifest.task
+        );
+        return Err(Failure::new(Kind::NoData, message));
+    };
+    let no_data = |why: String| {
+        let message = format!(
+            "the run learns from a file on its founder's machine ({}), which a tab cannot get{why}",
+            manifest.data_hint
+        );
+        Failure::new(Kind::NoData, message)
+    };
+    if !manifest.data_hint.is_empty() {
+        return Err(no_data(String::new()));
+    }
+    let loaded = (recipe.load)(&manifest.task_config, None)
+        .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
+    if loaded.data != manifest.data {
+        let message =
+            "the data that this page carries is not the run's: the page is of another release than the run";
+        return Err(Failure::new(Kind::NoData, message));
+    }
+    Ok(loaded)
+}
+
+/// Whether a model of this size has room in WASM's memory.
+fn fits(manifest: &Manifest) -> Result<(), Failure> {
+    let copies = 1 + manifest.optimizer.slots() as u64 + COPIES;
+    let need = manifest.layout.len as u64 * 4 * copies;
+    if need <= MEMORY {
+        return Ok(());
+    }
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let message = format!(
+        "the model has {:.0} million parameters, for which a tab needs {:.1} GiB; it has {:.1} GiB. The native program has no \
+         such limit",
+        manifest.layout.len as f64 / 1e6,
+        gib(need),
+        gib(MEMORY)
+    );
+    Err(Failure::new(Kind::TooLarge, message))
+}
+
+/// Whether the device computes what the CPU does. A browser's driver may skip what it cannot do without a word, and what
+/// is read then is garbage, which would spoil the model of all.
+async fn compare(device: &mut dyn Worker, twin: &mut dyn Worker, samples: u64) -> Result<(), Failure> {
+    let samples: Vec<u64> = (0..samples.min(TRIAL_SAMPLES)).collect();
+    let params = twin.init();
+    let expected = twin.gradient(params.clone(), &samples).await.map_err(failed)?;
+    js::next_task().await;
+    let found = device.gradient(params, &samples).await;
+    let wrong = |how: String| {
+        let message = format!(
+            "this device computes something else than the CPU does ({how}), so it stays out of the run: its driver or the \
+             browser is at fault. Another browser may do, or the CPU"
+        );
+        Failure::new(Kind::WrongResults, message)
+    };
+    let found = match found {
+        Ok(found) => found,
+        Err(WorkerError::Device { reason }) => return Err(Failure::new(Kind::GpuLost, reason)),
+        Err(error) => return Err(wrong(error.to_string())),
+    };
+    let length = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let pairs = expected.gradient.iter().zip(&found.gradient);
+    let off = length(&mut pairs.map(|(a, b)| f64::from(a - b)));
+    let whole = length(&mut expected.gradient.iter().map(|a| f64::from(*a)));
+    let loss_off = f64::from((expected.loss_sum - found.loss_sum).abs());
+    if off > TRIAL_TOLERANCE * whole {
+        return Err(wrong(format!("its gradient is off by {:.1e}", off / whole)));
+    }
+    if loss_off > TRIAL_TOLERANCE * f64::from(expected.loss_sum.abs()) {
+        return Err(wrong(format!(
+            "its loss is {} and not {}",
+            found.loss_sum, expected.loss_sum
+        )));
+    }
+    Ok(())
+}
+
+fn failed(error: WorkerError) -> Failure {
+    let kind = match error {
+        WorkerError::Device { .. } => Kind::GpuLost,
+        _ => Kind::Internal,
+    };
+    Failure::new(kind, error.to_string())
+}
+
+/// A tab in the ring, or on its way there.
+struct Tab<'a> {
+    driver: Driver<TabLink>,
+    compute: &'a Compute,
+    author: &'a Author,
+    words: &'a Queue<Word>,
+    page: &'a Page,
+    teller: Teller,
+    member: bool,
+    pausing: bool,
+    /// What this tab cannot go on with.
+    broken: Option<Failure>,
+}
+
+/// What the loop waits for.
+enum Happening {
+    Link(LinkEvent),
+    Report(Report),
+    Word(Word),
+    Time,
+}
+
+impl Tab<'_> {
+    async fn run(&mut self) -> Exit {
+        let exit = self.turn().await;
+        self.driver.link().drain().await;
+        exit
+    }
+
+    async fn turn(&mut self) -> Exit {
+        let mut since_break = js::now();
+        loop {
+            while let Some(todo) = self.driver.next_todo() {
+                match todo {
+                    Todo::Compute {
+                        round,
+                        samples,
+                        buffer,
+                    } => self.compute.jobs.push(Job::Contribute {
+                        round,
+                        samples,
+                        buffer,
+                    }),
+                    Todo::Event(event) => self.tell(&event),
+                    Todo::Exit(exit) => return exit,
+                }
+            }
+            if self.driver.is_busy() {
+                js::next_task().await;
+                self.feed(Input::Tick);
+                continue;
+            }
+            // Frames that wait must not keep this loop from what else the thread has to do.
+            if js::now() - since_break > 20_000 {
+                js::next_task().await;
+                since_break = js::now();
+            }
+            let wake = self.driver.peer().wake_at().unwrap_or(Time(u64::MAX / 2));
+            if wake <= Time(js::now()) {
+                self.feed(Input::Tick);
+                continue;
+            }
+            let wait_ms = ((wake.0 - js::now().min(wake.0)) as f64 / 1000.0).min(3.6e6);
+            let link = async {
+                match next_event(self.driver.link()).await {
+                    Some(event) => Happening::Link(event),
+                    // A tab's links never stop for good.
+                    None => std::future::pending().await,
+                }
+            };
+            let report = async { Happening::Report(self.compute.reports.next().await) };
+            let word = async { Happening::Word(self.words.next().await) };
+            let time = async {
+                js::sleep(wait_ms.ceil()).await;
+                Happening::Time
+            };
+            match or(or(word, report), or(link, time)).await {
+                Happening::Link(event) => {
+                    let down = matches!(event, LinkEvent::Down { .. });
+                    self.driver.on_link(event, Time(js::now()));
+                    if down && self.driver.link().count() == 0 {
+                        self.page.state(State::Reconnecting, "all links are down");
+                    }
+                }
+                Happening::Report(report) => self.on_report(report),
+                Happening::Word(word) => {
+                    if self.on_word(word) {
+                        return Exit::Left;
+                    }
+                }
+                Happening::Time => self.feed(Input::Tick),
+            }
+        }
+    }
+
+    fn feed(&mut self, input: Input) {
+        self.driver.handle(input, Time(js::now()));
+    }
+
+    fn on_report(&mut self, report: Report) {
+        match report {
+            Report::Made(input) => self.feed(input),
+            Report::Refused(input, why) => {
+                let message = format!("this tab's contribution does not count: {why}");
+                self.page.event(&Event::Warning { message });
+                self.feed(input);
+            }
+            Report::Failed(why) => {
+                self.broken = Some(failed(why));
+                self.feed(Input::Leave);
+            }
+        }
+    }
+
+    /// Says whether to go at once.
+    fn on_word(&mut self, word: Word) -> bool {
+        match word {
+            Word::Power(power) => self.compute.power.set(power),
+            Word::Resume => {}
+            Word::Write(prompt) => self.author.write(&self.driver.peer().state().params, prompt),
+            Word::Pause => {
+                self.pausing = true;
+                self.feed(Input::Leave);
+            }
+            Word::Leave => {
+                let again = std::mem::replace(&mut self.pausing, false);
+                self.feed(Input::Leave);
+                return again || !self.member;
+            }
+        }
+        false
+    }
+
+    fn tell(&mut self, event: &PeerEvent) {
+        for told in self.teller.tell(event, &self.driver) {
+            self.page.event(&told);
+        }
+        match event {
+            PeerEvent::Syncing { bytes, total, .. } if bytes < total => {
+                self.page.state(State::Syncing, "fetching the state");
+            }
+            PeerEvent::Syncing { .. } => self.page.state(State::Following, "waiting to be let in"),
+            PeerEvent::Entered | PeerEvent::Continued => self.member = true,
+            PeerEvent::Outcast { reason, .. } => {
+                self.member = false;
+                self.page.state(State::Syncing, reason);
+            }
+            PeerEvent::Committed(_) if self.member => self.page.state(State::Training, ""),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What `page/worker.js` calls.
+
+use crate::device::{Backend, Gpu};
+use crate::js;
+use crate::participant::{Options, Word, take_part};
+use crate::queue::Queue;
+use crate::report::{Failure, Kind, Page};
+use annulus::recipe::Recipe;
+use annulus::task::Prompt;
+use js_sys::Function;
+use std::cell::RefCell;
+use std::rc::Rc;
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::spawn_local;
+
+thread_local! {
+    static RECIPES: RefCell<Vec<Recipe>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Says which tasks the page knows. [`main!`](crate::main) does it.
+pub fn register(recipes: Vec<Recipe>) {
+    std::panic::set_hook(Box::new(|info| js::console_error(&info.to_string())));
+    RECIPES.set(recipes);
+}
+
+/// A tab that takes part, as the page's script sees it.
+#[wasm_bindgen]
+pub struct Participant {
+    words: Queue<Word>,
+}
+
+#[wasm_bindgen]
+impl Participant {
+    /// Starts to take part. `post` is given JSON text for the page.
+    #[wasm_bindgen(constructor)]
+    pub fn new(ticket: String, backend: &str, power: f64, gpu: Gpu, post: Function) -> Participant {
+        let words = Queue::default();
+        let participant = Participant { words: words.clone() };
+        let options = Options {
+            ticket,
+            backend: if backend == "cpu" {
+                Backend::Cpu
+            } else {
+                Backend::Gpu
+            },
+            power,
+        };
+        let page = Rc::new(Page::new(post));
+        let recipes = RECIPES.with_borrow(Clone::clone);
+        spawn_local(async move {
+            if recipes.is_empty() {
+                return page.failed(&Failure::new(Kind::Internal, "the page was built without a task"));
+            }
+            if let Err(failure) = take_part(&recipes, options, &words, &gpu, &page).await {
+                page.failed(&failure);
+            }
+        });
+        participant
+    }
+
+    /// Out of the ring for now.
+    pub fn pause(&self) {
+        self.words.push(Word::Pause);
+    }
+
+    /// Back into it.
+    pub fn resume(&self) {
+        self.words.push(Word::Resume);
+    }
+
+    /// Out of the ring.
+    pub fn leave(&self) {
+        self.words.push(Word::Leave);
+    }
+
+    /// Write so many tokens after a prompt, as the model would.
+    pub fn write(&self, text: String, tokens: u32, temperature: f64) {
+        let seed = getrandom::u64().expect("browsers give random bytes");
+        // A volunteer's wish must not keep the device busy for ever.
+        let tokens = tokens.min(2000) as usize;
+        self.words.push(Word::Write(Prompt {
+            text,
+            tokens,
+            temperature,
+            seed,
+        }));
+    }
+
+    /// Share of the time that the device may be busy, above 0 and at most 1.
+    pub fn power(&self, share: f64) {
+        self.words.push(Word::Power(share));
+    }
+}
