@@ -3,16 +3,19 @@
 //! [`Worker`] is all that the rest of a peer knows of training. Nothing here knows of peers, rounds
 //! or optimizers.
 
+mod on_device;
+
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData, read_sync};
 
+use self::on_device::{View, gradients_and_loss, places, read_total};
 use crate::device::{DeviceKind, OpenDevice};
 use crate::task::{Emit, Eval, Prompt, Task};
 use annulus_core::{Layout, TensorSpec};
-use annulus_shaders::flat::{FlatLayout, FlatVector};
+use annulus_shaders::split::{self, SplitLayout, SplitVector};
 
 /// What a worker is at.
 ///
@@ -178,9 +181,9 @@ pub struct Trainer<T: Task> {
     options: TrainerOptions,
     layout: Layout,
     /// The parameters, each at a place of its own, in a vector on a GPU.
-    on_device: Arc<FlatLayout>,
+    on_device: Arc<SplitLayout>,
     /// The same for gradients, with the loss as the last of them.
-    with_loss: Arc<FlatLayout>,
+    with_loss: Arc<SplitLayout>,
     model: T::Model,
 }
 
@@ -193,10 +196,24 @@ impl<T: Task> Trainer<T> {
     ///
     /// # Errors
     ///
-    /// If the model has no parameters, or some that cannot be trained by summing gradients.
+    /// If the model has no parameters, or some that cannot be trained by summing gradients, or that
+    /// no buffer of the device can hold.
     pub fn new(task: Arc<T>, device: &OpenDevice, options: TrainerOptions) -> Result<Self, WorkerError> {
+        let largest = split::largest(&device.device).unwrap_or(usize::MAX);
+        Self::within(task, device, options, largest)
+    }
+
+    /// As [`new`](Self::new), with no buffer of more than so many numbers.
+    fn within(
+        task: Arc<T>,
+        device: &OpenDevice,
+        options: TrainerOptions,
+        largest: usize,
+    ) -> Result<Self, WorkerError> {
         let (model, _) = initial_model(&*task, options.seed);
         let layout = layout_of(&model)?;
+        let on_device = places(&layout, &[], largest)?;
+        let with_loss = places(&layout, &[1], largest)?;
         let autodiff = match task.recompute() {
             false => device.device.clone().autodiff(),
             true => device.device.clone().autodiff().gradient_checkpointing(),
@@ -206,10 +223,9 @@ impl<T: Task> Trainer<T> {
             DeviceKind::Cpu => model,
             DeviceKind::Gpu | DeviceKind::SoftwareGpu => model.fork(&autodiff),
         };
-        let lengths = || layout.tensors.iter().map(TensorSpec::len);
         Ok(Self {
-            on_device: Arc::new(FlatLayout::new(lengths())),
-            with_loss: Arc::new(FlatLayout::new(lengths().chain([1]))),
+            on_device,
+            with_loss,
             task,
             device: autodiff,
             device_kind: device.kind,
@@ -236,10 +252,7 @@ impl<T: Task> Trainer<T> {
         };
         let (mut loss_sum, on_device) = self.accumulate(buffer, samples, first)?;
         if let Some(total) = on_device {
-            let data = read(total.tensor()).await?;
-            let mut loss = [0.0];
-            self.with_loss.gather(as_floats(&data)?, [buffer, &mut loss]);
-            [loss_sum] = loss;
+            loss_sum = read_total(&total, buffer).await?;
         }
         if !loss_sum.is_finite() {
             return Err(WorkerError::LossNotFinite);
@@ -255,7 +268,7 @@ impl<T: Task> Trainer<T> {
         buffer: &mut [f32],
         samples: &[u64],
         first: u64,
-    ) -> Result<(f32, Option<FlatVector>), WorkerError> {
+    ) -> Result<(f32, Option<SplitVector>), WorkerError> {
         // Shared with other workers, but not with the making of initial parameters.
         let _random = RANDOM.read().unwrap_or_else(PoisonError::into_inner);
         // So that dropout is another one for other samples, yet the same when tried again.
@@ -264,7 +277,7 @@ impl<T: Task> Trainer<T> {
             0 => samples.len(),
             size => size,
         };
-        let mut on_device: Option<FlatVector> = None;
+        let mut on_device: Option<SplitVector> = None;
         let mut loss_sum = 0.0;
         for micro_batch in samples.chunks(at_once) {
             if self.device_kind == DeviceKind::Cpu {
@@ -275,7 +288,7 @@ impl<T: Task> Trainer<T> {
             let parts = gradients_and_loss(&self.model, &mut gradients, sum);
             match &mut on_device {
                 Some(total) => total.add(&parts, 1.0),
-                None => on_device = Some(FlatVector::packed(&self.with_loss, &parts, 1.0)),
+                None => on_device = Some(SplitVector::packed(&self.with_loss, &parts, 1.0)),
             }
         }
         Ok((loss_sum, on_device))
@@ -333,7 +346,7 @@ impl<T: Task> Trainer<T> {
         Ok(Some(Eval { loss, accuracy }))
     }
 
-    /// Writes parameters to the device, in one piece.
+    /// Writes parameters to the device, in as few pieces as it takes.
     fn load(&mut self, params: &[f32]) -> Result<(), WorkerError> {
         if params.len() != self.layout.len {
             return Err(WorkerError::WrongLength {
@@ -344,8 +357,8 @@ impl<T: Task> Trainer<T> {
         // Clones share their tensors, so this copies nothing.
         let model = self.model.clone();
         let device = self.device.clone().without_autodiff();
-        self.model = match FlatVector::upload(&self.on_device, params, &device) {
-            // One upload, of which each parameter is a view.
+        self.model = match SplitVector::upload(&self.on_device, params, &device) {
+            // One upload for all that a buffer holds, of which each parameter is a view.
             Some(vector) => model.map(&mut View {
                 vector,
                 device: &self.device,
@@ -622,60 +635,6 @@ fn add_gradients<M: Module>(
     };
     model.visit(&mut add);
     add.error.map_or(Ok(()), Err)
-}
-
-/// Makes each parameter a view of a vector that holds all of them.
-struct View<'a> {
-    vector: FlatVector,
-    /// With autodiff.
-    device: &'a Device,
-    next: usize,
-}
-
-impl ModuleMapper for View<'_> {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let index = self.next;
-        self.next += 1;
-        param.map(|old| {
-            let view = Tensor::from_inner(self.vector.view(index, old.dims()));
-            // A tensor that is made on the device would get this from it.
-            let view = match self.device.gradient_checkpointing_strategy() {
-                Some(strategy) => view.with_gradient_checkpointing_strategy(strategy),
-                None => view,
-            };
-            view.set_require_grad(old.is_require_grad())
-        })
-    }
-}
-
-/// All gradients, where there are any, and then the loss.
-fn gradients_and_loss<M: Module>(
-    model: &M,
-    gradients: &mut Gradients,
-    loss: Tensor<1>,
-) -> Vec<Option<Tensor<1>>> {
-    struct Parts<'a> {
-        gradients: &'a mut Gradients,
-        parts: Vec<Option<Tensor<1>>>,
-    }
-
-    impl ModuleVisitor for Parts<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let gradient = param.base().grad_remove(self.gradients);
-            self.parts.push(gradient.map(|gradient| {
-                let length = gradient.shape().num_elements();
-                gradient.reshape([length])
-            }));
-        }
-    }
-
-    let mut parts = Parts {
-        gradients,
-        parts: Vec::new(),
-    };
-    model.visit(&mut parts);
-    parts.parts.push(Some(loss));
-    parts.parts
 }
 
 async fn read<const D: usize>(tensor: Tensor<D>) -> Result<TensorData, WorkerError> {
@@ -1067,15 +1026,50 @@ mod tests {
         assert!(sum[6..].iter().any(|value| *value != 0.0));
     }
 
-    #[test]
-    fn a_gpu_agrees_with_the_cpu() {
-        let gpu = match device::open(DeviceChoice::Gpu) {
+    fn gpu() -> Option<OpenDevice> {
+        match device::open(DeviceChoice::Gpu) {
             Err(DeviceError::NoAdapter) => {
                 println!("skipped: this machine has no adapter, not even a software one");
-                return;
+                None
             }
-            gpu => gpu.unwrap(),
+            gpu => Some(gpu.unwrap()),
+        }
+    }
+
+    #[test]
+    fn a_model_larger_than_a_buffer_trains_in_several() {
+        let Some(gpu) = gpu() else { return };
+        let samples: Vec<u64> = (0..64).collect();
+        let trainer = |largest| {
+            let task = Arc::new(Digits::new(DigitsConfig::default(), None).unwrap());
+            let options = TrainerOptions {
+                seed: 5,
+                micro_batch: 48,
+            };
+            Trainer::within(task, &gpu, options, largest)
         };
+        let mut whole = trainer(usize::MAX).unwrap();
+        let params = whole.init();
+        let expected = whole.contribute(params.clone(), &samples).unwrap();
+        let score = whole.evaluate(&params).unwrap();
+        // With their places the weights take 784 x 128 and 1280 numbers, the biases 128 and 64, and the loss 64: a cut
+        // behind the first weights, behind their biases, before the loss, and none.
+        let first = 784 * 128;
+        for (largest, count) in [(first, 2), (first + 128, 2), (first + 1472, 2), (first + 1536, 1)] {
+            let mut parts = trainer(largest).unwrap();
+            assert_eq!(parts.with_loss.parts().len(), count, "{largest}");
+            let found = parts.contribute(params.clone(), &samples).unwrap();
+            assert!(found.gradient == expected.gradient, "{largest}");
+            assert_eq!(found.loss_sum, expected.loss_sum, "{largest}");
+            assert_eq!(parts.evaluate(&params).unwrap(), score, "{largest}");
+        }
+        let error = trainer(784 * 128 - 1).unwrap_err().to_string();
+        assert!(error.contains("100352 numbers"), "{error}");
+    }
+
+    #[test]
+    fn a_gpu_agrees_with_the_cpu() {
+        let Some(gpu) = gpu() else { return };
         println!("comparing the CPU with {}", gpu.name);
         let samples: Vec<u64> = (0..40).collect();
         for model in [ModelKind::Mlp, ModelKind::Cnn] {

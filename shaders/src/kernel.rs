@@ -77,12 +77,15 @@ impl Kernel {
     }
 
     fn text_in(&self, folder: &Path) -> Option<String> {
-        let scalar_of = self.name.strip_suffix(SCALAR);
-        let file = folder.join(scalar_of.unwrap_or(self.name)).with_extension("wgsl");
+        let suffixes = [SCALAR, NARROW];
+        let variant_of = suffixes.iter().find_map(|suffix| self.name.strip_suffix(suffix));
+        let file = folder
+            .join(variant_of.unwrap_or(self.name))
+            .with_extension("wgsl");
         let mut text = std::fs::read_to_string(file).ok()?;
-        if scalar_of.is_some() {
-            for [vectors, scalars] in ELEMENT_LINES {
-                text = text.replace(vectors, scalars);
+        if variant_of.is_some() {
+            for [from, to] in VARIANT_LINES {
+                text = text.replace(from, to);
             }
         }
         Some(text)
@@ -125,12 +128,27 @@ impl Widths {
     }
 }
 
+/// A kernel for heads of any width, and the same text without what only wide ones need.
+///
+/// What a driver does not see it need not compile: on a CPU that plays a GPU that takes seconds. A file that
+/// says `const WIDE_HEADS = 1u;` has a second text that says `0u`.
+#[derive(Debug)]
+pub struct Heads {
+    /// As the file has it.
+    pub any: Kernel,
+    /// For heads of no more columns than a unit of work takes.
+    pub narrow: Kernel,
+}
+
 /// What the name of a kernel for elements of one number ends with.
 const SCALAR: &str = "_scalar";
 
-/// Lines that say what an element is, and what they say where it is one number. Equally long, so that
-/// the text can be made at compile time.
-const ELEMENT_LINES: [[&str; 2]; 5] = [
+/// What the name of a kernel for narrow heads ends with.
+const NARROW: &str = "_narrow";
+
+/// Lines of files with a second text, and what they say there: what an element is where it is one number, and
+/// whether heads may be wide. Equally long, so that the text can be made at compile time.
+const VARIANT_LINES: [[&str; 2]; 6] = [
     ["alias Elem = vec4<f32>;", "alias Elem = f32      ;"],
     ["const WIDE = 4u;", "const WIDE = 1u;"],
     [
@@ -142,10 +160,11 @@ const ELEMENT_LINES: [[&str; 2]; 5] = [
         "const STEPS = Elem(0, 1, 2, 3);",
         "const STEPS = Elem(0         );",
     ],
+    ["const WIDE_HEADS = 1u;", "const WIDE_HEADS = 0u;"],
 ];
 
-/// The text for elements of one number.
-const fn scalar_text<const N: usize>(source: &str) -> [u8; N] {
+/// A file's second text.
+const fn variant_text<const N: usize>(source: &str) -> [u8; N] {
     let source = source.as_bytes();
     let mut text = [0; N];
     let mut at = 0;
@@ -154,10 +173,10 @@ const fn scalar_text<const N: usize>(source: &str) -> [u8; N] {
         at += 1;
     }
     let mut line = 0;
-    while line < ELEMENT_LINES.len() {
+    while line < VARIANT_LINES.len() {
         let (from, to) = (
-            ELEMENT_LINES[line][0].as_bytes(),
-            ELEMENT_LINES[line][1].as_bytes(),
+            VARIANT_LINES[line][0].as_bytes(),
+            VARIANT_LINES[line][1].as_bytes(),
         );
         assert!(from.len() == to.len());
         let mut start = 0;
@@ -191,6 +210,7 @@ macro_rules! kernels {
     (
         $($(#[$about:meta])* $constant:ident = $name:literal;)*
         @widths $($(#[$wide_about:meta])* $wide:ident = $wide_name:literal;)*
+        @heads $($(#[$heads_about:meta])* $heads:ident = $heads_name:literal;)*
     ) => {
         $(
             $(#[$about])*
@@ -201,7 +221,7 @@ macro_rules! kernels {
             $(#[$wide_about])*
             pub static $wide: Widths = {
                 const VECTORS: &str = include_str!(concat!("../wgsl/", $wide_name, ".wgsl"));
-                static SCALARS: [u8; VECTORS.len()] = scalar_text(VECTORS);
+                static SCALARS: [u8; VECTORS.len()] = variant_text(VECTORS);
                 Widths {
                     vectors: Kernel::new($wide_name, VECTORS),
                     scalars: Kernel::new(concat!($wide_name, "_scalar"), utf8(&SCALARS)),
@@ -209,9 +229,24 @@ macro_rules! kernels {
             };
         )*
 
+        $(
+            $(#[$heads_about])*
+            pub static $heads: Heads = {
+                const ANY: &str = include_str!(concat!("../wgsl/", $heads_name, ".wgsl"));
+                static NARROW: [u8; ANY.len()] = variant_text(ANY);
+                Heads {
+                    any: Kernel::new($heads_name, ANY),
+                    narrow: Kernel::new(concat!($heads_name, "_narrow"), utf8(&NARROW)),
+                }
+            };
+        )*
+
         /// All kernels, by name.
-        pub static KERNELS: &[&Kernel] =
-            &[$(&$constant,)* $(&$wide.vectors, &$wide.scalars),*];
+        pub static KERNELS: &[&Kernel] = &[
+            $(&$constant,)*
+            $(&$wide.vectors, &$wide.scalars,)*
+            $(&$heads.any, &$heads.narrow,)*
+        ];
     };
 }
 
@@ -246,10 +281,6 @@ kernels! {
     INT8_ENCODE = "int8_encode";
     /// The way back.
     INT8_DECODE = "int8_decode";
-    /// Attention, without barriers.
-    ATTENTION_FORWARD = "attention_forward";
-    /// Its slopes, without barriers.
-    ATTENTION_BACKWARD = "attention_backward";
     /// Matrix product of any shape and strides, tiles in workgroup memory.
     GEMM_TILED = "gemm_tiled";
     /// Attention, tiles in workgroup memory.
@@ -287,6 +318,13 @@ kernels! {
     SOFTMAX = "softmax";
     /// Gradient of `softmax`.
     SOFTMAX_BACKWARD = "softmax_backward";
+
+    @heads
+
+    /// Attention, without barriers.
+    ATTENTION_FORWARD = "attention_forward";
+    /// Its slopes, without barriers.
+    ATTENTION_BACKWARD = "attention_backward";
 }
 
 /// Reads the interface of a WGSL text, after checking that it is valid without any extension and
@@ -404,7 +442,7 @@ mod tests {
         let mut names: Vec<&str> = KERNELS
             .iter()
             .map(|kernel| kernel.name)
-            .filter(|name| !name.ends_with("_scalar"))
+            .filter(|name| !name.ends_with(SCALAR) && !name.ends_with(NARROW))
             .collect();
         files.sort();
         names.sort_unstable();
@@ -445,7 +483,7 @@ mod tests {
                 .unwrap();
             let lines = vectors.source.lines().zip(kernel.source.lines());
             assert!(
-                lines.filter(|(a, b)| a != b).count() <= ELEMENT_LINES.len(),
+                lines.filter(|(a, b)| a != b).count() <= VARIANT_LINES.len(),
                 "{}",
                 kernel.name
             );

@@ -15,5 +15,6 @@ pub mod launch;
 pub mod nn;
 pub mod ops;
 pub mod optim;
+pub mod split;
 
 pub use kernel::{KERNELS, Kernel};

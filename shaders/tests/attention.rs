@@ -180,19 +180,23 @@ mod kernels {
         (sizes.batch * sizes.heads * blocks).div_ceil(units)
     }
 
-    /// Both kernels, with as many workgroups as needed and some too many.
+    /// All kernels that fit, with as many workgroups as needed and some too many.
     pub fn forward(device: &Device, qkv: &[f32], sizes: Sizes) -> Vec<Vec<Vec<f32>>> {
         let outputs = [qkv.len() / 3, sizes.batch * sizes.heads * sizes.tokens];
         let call = |kernel: &'static Kernel, tile, surplus| {
             let groups = grid(groups(sizes, tile) + surplus);
             run(device, kernel, &[qkv], &outputs, params(sizes, tile), groups)
         };
-        vec![
-            call(&ATTENTION_FORWARD, SERIAL, 0),
-            call(&ATTENTION_FORWARD, SERIAL, 3),
+        let mut found = vec![
+            call(&ATTENTION_FORWARD.any, SERIAL, 0),
+            call(&ATTENTION_FORWARD.any, SERIAL, 3),
             call(&ATTENTION_FORWARD_TILED, TILED, 0),
             call(&ATTENTION_FORWARD_TILED, TILED, 3),
-        ]
+        ];
+        if sizes.head_dim <= SERIAL[1] {
+            found.push(call(&ATTENTION_FORWARD.narrow, SERIAL, 3));
+        }
+        found
     }
 
     /// As [`forward`].
@@ -205,11 +209,15 @@ mod kernels {
             let groups = grid(2 * half + surplus);
             run(device, kernel, &inputs, &[inputs[0].len()], params, groups).remove(0)
         };
-        vec![
-            call(&ATTENTION_BACKWARD, SERIAL, 0),
-            call(&ATTENTION_BACKWARD, SERIAL, 3),
+        let mut found = vec![
+            call(&ATTENTION_BACKWARD.any, SERIAL, 0),
+            call(&ATTENTION_BACKWARD.any, SERIAL, 3),
             call(&ATTENTION_BACKWARD_TILED, TILED, 0),
             call(&ATTENTION_BACKWARD_TILED, TILED, 3),
-        ]
+        ];
+        if sizes.head_dim <= SERIAL[1] {
+            found.push(call(&ATTENTION_BACKWARD.narrow, SERIAL, 3));
+        }
+        found
     }
 }

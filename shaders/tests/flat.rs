@@ -8,6 +8,7 @@ use annulus_shaders::cpu;
 use annulus_shaders::flat::{ALIGNMENT, FlatLayout, FlatVector};
 use annulus_shaders::kernel::{PACK, PACK_ANY};
 use annulus_shaders::launch::launches;
+use annulus_shaders::split::{self, SplitLayout, SplitVector, TooLong};
 use burn::tensor::{Device, Tensor};
 use common::{SENTINEL, gpu, numbers, run, tensor, values};
 
@@ -155,4 +156,101 @@ fn views_read_their_place_without_a_launch_and_see_what_is_added() {
         .collect();
     vector.add(&gradients, 10.0);
     assert_eq!(values(left), values(left_copy + 10.0));
+}
+
+#[test]
+fn parts_are_as_few_as_fit_and_hold_whole_tensors() {
+    let lengths = |layout: &SplitLayout| -> Vec<Vec<usize>> {
+        let of = |part: &Arc<FlatLayout>| part.places().iter().map(|place| place.len).collect();
+        layout.parts().iter().map(of).collect()
+    };
+    let split = |lengths: &[usize], largest| SplitLayout::new(lengths.iter().copied(), largest);
+    assert_eq!(lengths(&split(&[], 64).unwrap()), [[0usize; 0]]);
+    assert_eq!(lengths(&split(&[64, 63, 1], 192).unwrap()), [[64, 63, 1]]);
+    assert_eq!(
+        lengths(&split(&[64, 65, 1, 128, 64], 192).unwrap()),
+        [vec![64, 65], vec![1, 128], vec![64]]
+    );
+    assert_eq!(lengths(&split(&[64, 64], 64).unwrap()), [[64], [64]]);
+    let too_long = TooLong {
+        index: 1,
+        len: 65,
+        largest: 127,
+    };
+    assert_eq!(split(&[64, 65], 127), Err(too_long));
+}
+
+#[test]
+fn a_vector_in_parts_holds_what_one_in_one_part_holds() {
+    let Some((device, _alone)) = gpu_alone() else {
+        return;
+    };
+    let whole = Arc::new(FlatLayout::new(LENGTHS));
+    // 5003 numbers are the longest; the first part holds nothing that is not missing.
+    let split = Arc::new(SplitLayout::new(LENGTHS, 5056).unwrap());
+    assert!(split.parts().len() > 3);
+    assert!(split.parts().iter().all(|part| part.len() <= 5056));
+    let missing: Vec<usize> = (0..split.parts()[0].places().len()).chain([15]).collect();
+    let (_, some) = parts(&device, &missing);
+    let (_, all) = parts(&device, &[]);
+    let mut expected = FlatVector::packed(&whole, &some, 0.5);
+    let mut found = SplitVector::packed(&split, &some, 0.5);
+    let same = |expected: &FlatVector, found: &SplitVector| {
+        let found: Vec<f32> = found
+            .parts()
+            .iter()
+            .flat_map(|part| values(part.tensor()))
+            .collect();
+        assert_eq!(found, values(expected.tensor()));
+    };
+    same(&expected, &found);
+    for (tensors, scale) in [(&some, 2.0), (&all, -3.0), (&vec![None; LENGTHS.len()], 1.0)] {
+        expected.add(tensors, scale);
+        found.add(tensors, scale);
+        same(&expected, &found);
+    }
+    let dense = numbers(split.dense_len(), 4);
+    let uploaded = SplitVector::upload(&split, &dense, &device).unwrap();
+    same(&FlatVector::upload(&whole, &dense, &device).unwrap(), &uploaded);
+    let mut rest = dense.as_slice();
+    for (index, len) in LENGTHS.into_iter().enumerate() {
+        assert_eq!(
+            values(uploaded.view(index, [len, 1])),
+            rest[..len],
+            "view {index}"
+        );
+        rest = &rest[len..];
+    }
+}
+
+#[test]
+fn more_than_a_binding_holds_goes_to_the_gpu_and_back() {
+    let Some((device, _alone)) = gpu_alone() else {
+        return;
+    };
+    let largest = split::largest(&device).unwrap();
+    if largest > 64 << 20 {
+        println!("skipped: a binding of this adapter holds {largest} numbers, too many for a test");
+        return;
+    }
+    // Each fits, but not all of them.
+    let lengths = [largest / 2, largest / 4, largest / 2 + 3];
+    let layout = Arc::new(SplitLayout::new(lengths, largest).unwrap());
+    assert_eq!(layout.parts().len(), 2);
+    let dense: Vec<f32> = (0..layout.dense_len()).map(|at| (at % 8191) as f32).collect();
+    let vector = SplitVector::upload(&layout, &dense, &device).unwrap();
+    let views = lengths
+        .iter()
+        .enumerate()
+        .map(|(index, len)| Some(vector.view(index, [*len])));
+    let views: Vec<Option<Tensor<1>>> = views.collect();
+    let sum = SplitVector::packed(&layout, &views, 2.0);
+    let mut rest = dense.as_slice();
+    for part in sum.parts() {
+        let mut found = vec![0.0; part.layout().dense_len()];
+        part.layout().gather(&values(part.tensor()), [&mut found]);
+        let (expected, behind) = rest.split_at(found.len());
+        assert!(found.iter().zip(expected).all(|(f, e)| *f == 2.0 * e));
+        rest = behind;
+    }
 }

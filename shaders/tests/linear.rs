@@ -374,3 +374,75 @@ fn every_product_kernel_agrees_with_the_twin() {
         }
     }
 }
+
+/// What the kernels for any strides do to a sum before they store it, whatever the adapter would take
+/// them for.
+#[test]
+fn every_epilogue_agrees_with_the_twin() {
+    let [
+        bias_flag,
+        extra_flag,
+        relu,
+        gelu,
+        side_flag,
+        relu_slope,
+        gelu_slope,
+    ] = [1, 2, 4, 8, 16, 32, 64];
+    let Some(device) = gpu() else { return };
+    let [m, n, k] = [65, 70, 3];
+    let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
+    let bias = numbers(n, 3);
+    // Up to 2.5 either way, where all parts of GELU and its slope tell.
+    let extra: Vec<f32> = numbers(m * n, 4).iter().map(|x| 2.5 * x).collect();
+    let sums = product([m, n, k], Matrix::row_major(&a, k), Matrix::row_major(&b, n));
+    for flags in [
+        0,
+        bias_flag,
+        extra_flag,
+        relu,
+        gelu,
+        relu_slope,
+        gelu_slope,
+        bias_flag | gelu | side_flag | extra_flag,
+        bias_flag | relu | side_flag,
+    ] {
+        let has = |flag| flags & flag != 0;
+        let mut expected = sums.clone();
+        if has(bias_flag) {
+            add_bias(&mut expected, &bias);
+        }
+        let side = match has(side_flag) {
+            true => expected.clone(),
+            false => vec![SENTINEL; m * n],
+        };
+        for (activation, apply, slope) in [
+            (Activation::Relu, relu, relu_slope),
+            (Activation::Gelu, gelu, gelu_slope),
+        ] {
+            if has(apply) {
+                activation.apply_all(&mut expected);
+            }
+            if has(slope) {
+                activation.times_slopes(&mut expected, &extra);
+            }
+        }
+        if has(extra_flag) {
+            expected.iter_mut().zip(&extra).for_each(|(x, e)| *x += e);
+        }
+        let params = Strided {
+            sizes: [m as u32, n as u32, k as u32],
+            a: [k as u32, 1],
+            b: [n as u32, 1],
+            batch: [0, 0],
+            flags,
+        };
+        for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED, 64)] {
+            let groups = [n.div_ceil(tile) as u32, m.div_ceil(tile) as u32, 1];
+            let inputs: [&[f32]; 4] = [&a, &b, &bias, &extra];
+            let found = run(&device, kernel, &inputs, &[m * n, m * n], params, groups);
+            let what = format!("{} {flags}", kernel.name);
+            assert_close(&what, &expected, &found[0], 1e-6);
+            assert_close(&what, &side, &found[1], 1e-6);
+        }
+    }
+}

@@ -13,6 +13,9 @@
 // computed twice, which is cheaper than storing them. (2) Columns loaded in loops: a little faster, and
 // compiled by llvmpipe in a tenth of the time. Wider heads compute scores once per 32 columns.
 
+// 0 if all heads have at most 32 columns.
+const WIDE_HEADS = 1u;
+
 struct Params {
     tokens: u32,
     heads: u32,
@@ -106,7 +109,7 @@ fn queries(head: Head, row: u32, chunk: u32) {
         let k = block_of_qkv(head.k + step + first, count);
         var s = times(k, q);
         var d_p = times(block_of_qkv(head.v + step + first, count), d_o);
-        for (var i = count; i < params.width; i++) {
+        for (var i = count; i < params.width * WIDE_HEADS; i++) {
             let column = (first + i) % params.width;
             s += transpose(quad_of_qkv(head.k + step + column)) * quad_of_qkv(q_rows + column);
             d_p += transpose(quad_of_qkv(head.v + step + column)) * quad_of_d_out(o_rows + column);
@@ -155,7 +158,7 @@ fn keys(head: Head, key: u32, chunk: u32) {
         }
         var s = times(q, k);
         var d_p = times(d_o, v);
-        for (var i = count; i < params.width; i++) {
+        for (var i = count; i < params.width * WIDE_HEADS; i++) {
             let column = (first + i) % params.width;
             let x = quad_of_d_out(o_rows + column);
             s += transpose(quad_of_qkv(q_rows + column)) * quad_of_qkv(k_rows + column);

@@ -14,6 +14,9 @@
 // time. On llvmpipe a load is what takes time: attention_forward_tiled is three times slower there.
 // Wider heads compute scores once per 32 columns.
 
+// 0 if all heads have at most 32 columns.
+const WIDE_HEADS = 1u;
+
 struct Params {
     tokens: u32,
     heads: u32,
@@ -78,7 +81,7 @@ fn main(
         let keys = vec4(key, key + 1u, key + 2u, key + 3u);
         let k_rows = q_at + inner + 3u * inner * min(keys, last);
         var s = times(block_of(k_rows + first, count), q);
-        for (var i = count; i < params.width; i++) {
+        for (var i = count; i < params.width * WIDE_HEADS; i++) {
             let column = (first + i) % params.width;
             s += transpose(quad(k_rows + column)) * quad(q_rows + column);
         }

@@ -44,20 +44,22 @@ const EXCHANGES: [(&str, &str); 18] = [
     ("fma(", "-fma("),
 ];
 
+/// Reasons that several mutants have.
+const SAME_NUMBER: &str = "the other invocations would write the same number";
+const NOT_STORED: &str = "what is computed from what lies outside is not stored";
+const NOT_USED: &str = "what is read of a place without a tensor is not used";
+const ALONE: &str = "a lane that is alone finds its own number";
+const LAST_AGAIN: &str = "rows too many repeat the last one, with the same numbers";
+
 /// Mutants that compute the same: kernel, line, what is exchanged, and why nobody can notice.
-const EQUIVALENT: [(&str, &str, &str, &str); 7] = [
+const EQUIVALENT: [(&str, &str, &str, &str); 24] = [
     (
         "f16_encode",
         "if lane == 0u && run < params.runs {",
         "== -> !=",
-        "the other invocations would write the same number",
+        SAME_NUMBER,
     ),
-    (
-        "squared_norm_total",
-        "if lane == 0u {",
-        "== -> !=",
-        "the other invocations would write the same number",
-    ),
+    ("squared_norm_total", "if lane == 0u {", "== -> !=", SAME_NUMBER),
     (
         "squared_norm_total",
         "if lane < distance {",
@@ -80,14 +82,71 @@ const EQUIVALENT: [(&str, &str, &str, &str); 7] = [
         "pack",
         "let last = max(place.length / 4u, 1u) - 1u;",
         "1u -> 0u",
-        "what is read of a place without a tensor is not used",
+        NOT_USED,
     ),
     (
         "pack_any",
         "return min(4u * at + vec4(0u, 1u, 2u, 3u), vec4(max(place.length, 1u) - 1u));",
         "1u -> 0u",
-        "what is read of a place without a tensor is not used",
+        NOT_USED,
     ),
+    (
+        "attention_forward",
+        "if row + r <= last.x && chunk == 0u {",
+        ".x -> .y",
+        "all four are the last token",
+    ),
+    (
+        "attention_forward_tiled",
+        "for (var column = 0u; column < params.width; column += 8u) {",
+        "< -> <=",
+        "one slice more, of zeros",
+    ),
+    ("gemm_nt", "let end = params.n - 1u;", "1u -> 0u", NOT_STORED),
+    ("gemm_tn", "let top = min(row, rows - 1u);", "- -> +", NOT_STORED),
+    (
+        "gemm_tn",
+        "let left = min(column, columns - 1u);",
+        "1u -> 0u",
+        NOT_STORED,
+    ),
+    (
+        "gemm_tn",
+        "for (var k = 0u; k < params.k; k += 4u) {",
+        "< -> <=",
+        "one step more, times 0",
+    ),
+    (
+        "gemm_tn",
+        "let pieces = min(16u, 16u * params.m);",
+        "* -> +",
+        "the number is there so that no compiler knows it",
+    ),
+    (
+        "gemm_tiled",
+        "if row == 0u && (params.flags & SUMS) != 0u {",
+        "== -> !=",
+        SAME_NUMBER,
+    ),
+    ("norm", "if params.lanes > 1u {", "> -> >=", ALONE),
+    ("softmax", "if lanes > 1u {", "> -> >=", ALONE),
+    ("softmax", "if lanes > 1u {", "1u -> 0u", ALONE),
+    ("softmax", "if row >= params.rows {", ">= -> >", LAST_AGAIN),
+    ("softmax_backward", "if lanes > 1u {", "> -> >=", ALONE),
+    ("softmax_backward", "if lanes > 1u {", "1u -> 0u", ALONE),
+    (
+        "softmax_backward",
+        "if row >= params.rows {",
+        ">= -> >",
+        LAST_AGAIN,
+    ),
+    (
+        "softmax_backward",
+        "if row >= params.rows {",
+        "row >= params.rows -> false",
+        LAST_AGAIN,
+    ),
+    ("norm_backward", "if row >= params.rows {", ">= -> >", LAST_AGAIN),
 ];
 
 /// A kernel's text with one change.

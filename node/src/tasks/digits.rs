@@ -239,6 +239,11 @@ impl Classifier {
 }
 
 /// Two convolutions of 3 x 3, each followed by a ReLU and a max-pooling that halves the image.
+///
+/// The convolutions are Burn's own. With 64 images on lavapipe, forward and backward, they and what is around them
+/// take 140 ms of processor time, 43 launches and 1.1 s at first; as copies and our matrix products (im2col) 246 ms,
+/// 111 launches and 2.5 s. The transposed convolution, by which Burn makes the gradient for the input, as a plain one
+/// with turned weights: 122 ms, too little to gain for an operation of our own. On the CPU backend all takes 17 ms.
 #[derive(Module, Debug)]
 pub struct Features {
     first: Conv2d,

@@ -178,11 +178,18 @@ struct Plan {
 
 /// For CPUs that play a GPU.
 const SERIAL: Plan = Plan {
-    forward: &ATTENTION_FORWARD,
-    backward: &ATTENTION_BACKWARD,
+    forward: &ATTENTION_FORWARD.any,
+    backward: &ATTENTION_BACKWARD.any,
     tokens: 4,
     columns: 32,
     units_per_group: 8,
+};
+
+/// The same for heads of one unit's columns.
+const NARROW: Plan = Plan {
+    forward: &ATTENTION_FORWARD.narrow,
+    backward: &ATTENTION_BACKWARD.narrow,
+    ..SERIAL
 };
 
 /// For GPUs.
@@ -195,11 +202,11 @@ const TILED: Plan = Plan {
 };
 
 impl Plan {
-    fn for_device_of(tensor: &CubeTensor) -> &'static Self {
-        if launch::is_emulated(tensor) {
-            &SERIAL
-        } else {
-            &TILED
+    fn of(tensor: &CubeTensor, sizes: Sizes) -> &'static Self {
+        match launch::is_emulated(tensor) {
+            true if sizes.head_dim <= NARROW.columns => &NARROW,
+            true => &SERIAL,
+            false => &TILED,
         }
     }
 
@@ -226,7 +233,7 @@ impl Attention for CubeBackend {
         let qkv = launch::contiguous(qkv.clone());
         let out = launch::empty(&qkv, [sizes.batch, sizes.tokens, sizes.inner()]);
         let lse = launch::empty(&qkv, [sizes.batch, sizes.heads, sizes.tokens]);
-        let plan = Plan::for_device_of(&qkv);
+        let plan = Plan::of(&qkv, sizes);
         let groups = plan.groups(sizes);
         if groups > 0 {
             launch(
@@ -244,7 +251,7 @@ impl Attention for CubeBackend {
         let qkv = launch::contiguous(saved.qkv.clone());
         let gradient = launch::contiguous(gradient);
         let d_qkv = launch::empty(&qkv, qkv.shape());
-        let plan = Plan::for_device_of(&qkv);
+        let plan = Plan::of(&qkv, sizes);
         let half = plan.groups(sizes);
         if half > 0 {
             let params = BackwardParams {

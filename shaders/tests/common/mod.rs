@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use annulus_shaders::kernel::Kernel;
-use annulus_shaders::launch::launch;
+use annulus_shaders::launch::{grid, launch};
 use burn::backend::wgpu::CubeTensor;
 use burn::tensor::wgpu::MemoryConfiguration;
 use burn::tensor::{Device, DeviceKind, Int, Tensor, TensorData};
@@ -73,7 +73,19 @@ pub fn raw<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
     }
 }
 
-/// Runs a kernel on slices. Outputs are filled with [`SENTINEL`] before.
+/// What follows each buffer of [`run`]: as far as a kernel that overlooks its end would soon get.
+const BEHIND: usize = 1024;
+
+/// Enough workgroups for `count` of them, some more, and in several rows, as kernels must expect.
+pub fn spare(count: usize) -> [u32; 3] {
+    if count > 100_000 {
+        return grid(count + 3);
+    }
+    [count.div_ceil(2) as u32, 3, 1]
+}
+
+/// Runs a kernel on slices. Behind each input there are numbers that spoil whatever they touch; outputs
+/// are filled with [`SENTINEL`] before, and so is what follows them, which must stay.
 pub fn run<P: Pod>(
     device: &Device,
     kernel: &'static Kernel,
@@ -84,11 +96,17 @@ pub fn run<P: Pod>(
 ) -> Vec<Vec<f32>> {
     let inputs: Vec<CubeTensor> = inputs
         .iter()
-        .map(|values| raw(tensor(values, [values.len()], device)))
+        .map(|values| {
+            let mut values = values.to_vec();
+            values.resize(values.len() + BEHIND, f32::NAN);
+            raw(tensor(&values, [values.len()], device))
+        })
         .collect();
-    let outputs: Vec<Tensor<1>> = outputs
+    let lengths = outputs;
+    let outputs: Vec<Tensor<1>> = lengths
         .iter()
-        .map(|count| tensor(&vec![SENTINEL; *count], [*count], device))
+        .map(|count| count + BEHIND)
+        .map(|count| tensor(&vec![SENTINEL; count], [count], device))
         .collect();
     let raw_outputs: Vec<CubeTensor> = outputs.iter().cloned().map(raw).collect();
     launch(
@@ -98,7 +116,14 @@ pub fn run<P: Pod>(
         params,
         groups,
     );
-    outputs.into_iter().map(values).collect()
+    let found = outputs.into_iter().zip(lengths).map(|(output, count)| {
+        let mut found = values(output);
+        let behind = found.split_off(*count);
+        let untouched = behind.iter().all(|x| *x == SENTINEL);
+        assert!(untouched, "{} writes behind the end of an output", kernel.name);
+        found
+    });
+    found.collect()
 }
 
 /// Fails at the first number that is further off than `tolerance` times the largest magnitude
