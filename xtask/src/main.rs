@@ -2,6 +2,7 @@
 //!
 //! It must not know the product's code: it only runs other programs and reads files.
 
+mod bench_browser;
 mod browser;
 mod mutate;
 mod steps;
@@ -17,6 +18,8 @@ usage: cargo xtask COMMAND
   test [--seeds N]    all checks: format, tidiness, lints, tests, and N simulated worlds (default 200)
   sim [OPTIONS]       simulated worlds: --seeds N --from K, and what else the example `sim` of core takes
   browser [EXAMPLE]   the page that every node serves: for the stock tasks, or for an example of browser/Cargo.toml
+  bench-browser [--json]
+                      training steps in Chromium: ours, TensorFlow.js and jax-js in turns, which npm fetches
   mutate [KERNELS]    changes kernels by one token at a time: do their tests notice?
   tidy                only what the project believes of its own files
   help                this text
@@ -31,6 +34,8 @@ fn main() -> ExitCode {
         ["sim", options @ ..] => Ok(steps::sim(&root(), options)),
         ["browser"] => browser::build(&root(), None).map(|_| true),
         ["browser", example] => browser::build(&root(), Some(example)).map(|_| true),
+        ["bench-browser"] => bench_browser::run(&root(), false),
+        ["bench-browser", "--json"] => bench_browser::run(&root(), true),
         ["mutate", kernels @ ..] => mutate::mutate(&root(), kernels),
         ["tidy"] => Ok(steps::tidy(&root())),
         [] | ["help" | "--help" | "-h"] => {
