@@ -57,7 +57,10 @@ async function first(contestant, count) {
   contestant.losses = [await contestant.step()];
   contestant.first_ms = performance.now() - began;
   while (contestant.losses.length < count) contestant.losses.push(await contestant.step());
-  contestant.asks = await meter(contestant.step);
+  const asks = [];
+  for (let i = 0; i < 3; i++) asks.push(await meter(contestant.step));
+  // The machine may have been at something else in one of them.
+  contestant.asks = asks.sort((a, b) => a.host_ms + a.wait_ms - b.host_ms - b.wait_ms)[0];
 }
 
 async function block(contestant, milliseconds) {

@@ -18,7 +18,7 @@ const require = createRequire(path.join(work, "package.json"));
 
 // A run of this must end, whatever a browser does.
 const LONGEST_MS = 15 * 60 * 1000;
-const MEASURE = { rounds: 7, milliseconds: 1500 };
+const MEASURE = { rounds: 5, milliseconds: 1500 };
 
 const QUIET = [
   "--headless=new",
@@ -110,19 +110,24 @@ function print(result) {
   console.log(`load average ${load.before.toFixed(1)} before, ${load.after.toFixed(1)} after`);
   console.log(`medians of ${result.rounds} alternating blocks of ${result.milliseconds / 1000} s or one step`);
   for (const { name, results, failed, tolerance } of result.workloads) {
-    console.log(`\n${name}: steps/s    ours is   first step   dispatches   up KiB   read KiB   losses`);
+    console.log(`\n${name.padEnd(20)}  steps/s  ours is   first step  dispatches  up KiB  read KiB  host ms  wait ms  losses`);
     for (const one of results) {
       const title = `${one.name} ${result.versions[one.name] ?? ""}`.trim();
-      const { dispatches, uploaded, read } = one.asks;
-      const losses = one.losses_match
-        ? `match (${one.losses_apart.toExponential(0)})`
-        : `DIFFER by ${one.losses_apart.toExponential(0)}, more than ${tolerance}`;
-      console.log(
-        `  ${title.padEnd(20)} ${one.steps_per_second.toFixed(2).padStart(7)} ` +
-          `${one.ours_over_it.toFixed(2).padStart(7)}x ${(one.first_ms / 1000).toFixed(2).padStart(8)} s ` +
-          `${String(dispatches).padStart(10)} ${(uploaded / 1024).toFixed(0).padStart(10)} ` +
-          `${(read / 1024).toFixed(0).padStart(9)}    ${losses}`,
-      );
+      const { dispatches, uploaded, read, host_ms, wait_ms } = one.asks;
+      const apart = one.losses_apart.toExponential(0);
+      const columns = [
+        title.padEnd(20),
+        one.steps_per_second.toFixed(2).padStart(8),
+        `${one.ours_over_it.toFixed(2)}x`.padStart(8),
+        `${(one.first_ms / 1000).toFixed(2)} s`.padStart(12),
+        String(dispatches).padStart(11),
+        (uploaded / 1024).toFixed(0).padStart(7),
+        (read / 1024).toFixed(0).padStart(9),
+        host_ms.toFixed(1).padStart(8),
+        wait_ms.toFixed(1).padStart(8),
+        one.losses_match ? ` match (${apart})` : ` DIFFER by ${apart}, more than ${tolerance}`,
+      ];
+      console.log(columns.join(" "));
       if (one.adapter !== results[0].adapter) console.log(`    on another adapter: ${one.adapter}`);
     }
     failed.forEach((one) => console.log(`  ${one.name} does not run: ${one.problem}`));

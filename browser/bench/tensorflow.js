@@ -1,6 +1,8 @@
 // The models in TensorFlow.js, on its WebGPU backend. Each is {step(batch): the loss before the step}.
 
 import "@tensorflow/tfjs-backend-webgpu";
+// Nothing calls them by name, so a bundler would leave them out.
+import "@tensorflow/tfjs-core/dist/register_all_gradients";
 import * as tf from "@tensorflow/tfjs-core";
 
 const EPSILON = 1e-5;

@@ -54,8 +54,8 @@ mod bench {
                 let (images, labels) = task.training(&samples, &cpu);
                 batches.push(Batch {
                     samples,
-                    floats: images.into_data_as::<f32>().to_vec().map_err(problem)?,
-                    integers: labels.into_data_as::<i32>().to_vec().map_err(problem)?,
+                    floats: images.into_data_as::<f32>().try_to_vec().map_err(problem)?,
+                    integers: labels.into_data_as::<i32>().try_to_vec().map_err(problem)?,
                 });
             }
             self.bench(task, batches, lr)
