@@ -67,6 +67,14 @@ pub async fn open(backend: Backend, gpu: &Gpu, page: &Page) -> Result<OpenDevice
         );
         return Err(Failure::new(Kind::Kernel, message));
     }
+    webgpu(&name, software)
+        .await
+        .map_err(|problem| Failure::new(Kind::GpuLost, problem))
+}
+
+/// The tab's GPU as tasks are trained on it, or why there is none. It is for the caller to know what it is called and
+/// whether it is a program.
+pub async fn webgpu(name: &str, software: bool) -> Result<OpenDevice, String> {
     // Kernels choose by the kind whether workgroup memory pays. Browsers do not give the kind, so it is said here.
     let kind = if software {
         Selector::Cpu
@@ -78,7 +86,7 @@ pub async fn open(backend: Backend, gpu: &Gpu, page: &Page) -> Result<OpenDevice
         .memory_config(MemoryConfiguration::ExclusivePages)
         .init_async()
         .await
-        .map_err(|error| Failure::new(Kind::GpuLost, error.to_string()))?;
+        .map_err(|error| error.to_string())?;
     Ok(OpenDevice {
         device,
         name: format!("{name} (webgpu)"),

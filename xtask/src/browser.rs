@@ -136,7 +136,7 @@ impl Compiler {
 }
 
 /// Where cargo puts what it builds.
-fn target_dir(root: &Path) -> Result<PathBuf, String> {
+pub fn target_dir(root: &Path) -> Result<PathBuf, String> {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => Ok(root.join(dir)),
         None => Ok(root.join("target")),

@@ -2,6 +2,7 @@
 //!
 //! It must not know the product's code: it only runs other programs and reads files.
 
+mod bench_browser;
 mod browser;
 mod mutate;
 mod steps;
@@ -18,6 +19,8 @@ usage: cargo xtask COMMAND
   sim [OPTIONS]       simulated worlds: --seeds N --from K, and what else the example `sim` of core takes
   browser [EXAMPLE]   the page that every node serves: for the stock tasks, or for an example of browser/Cargo.toml
   browser-test        the page in a real browser: tabs that train, come, go and crash; every kernel
+  bench-browser [--json]
+                      training steps in Chromium: ours, TensorFlow.js and jax-js in turns, which npm fetches
   mutate [KERNELS]    changes kernels by one token at a time: do their tests notice?
   tidy                only what the project believes of its own files
   help                this text
@@ -33,6 +36,8 @@ fn main() -> ExitCode {
         ["browser-test"] => Ok(steps::browser_test(&root())),
         ["browser"] => browser::build(&root(), None).map(|_| true),
         ["browser", example] => browser::build(&root(), Some(example)).map(|_| true),
+        ["bench-browser"] => bench_browser::run(&root(), false),
+        ["bench-browser", "--json"] => bench_browser::run(&root(), true),
         ["mutate", kernels @ ..] => mutate::mutate(&root(), kernels),
         ["tidy"] => Ok(steps::tidy(&root())),
         [] | ["help" | "--help" | "-h"] => {
