@@ -73,12 +73,9 @@ pub async fn open(backend: Backend, gpu: &Gpu, page: &Page) -> Result<OpenDevice
     } else {
         Selector::DefaultDevice
     };
-    let device = Device::wgpu_options()
-        .device_kind(kind)
-        .memory_config(MemoryConfiguration::ExclusivePages)
-        .init_async()
+    let device = open_gpu(kind)
         .await
-        .map_err(|error| Failure::new(Kind::GpuLost, error.to_string()))?;
+        .map_err(|problem| Failure::new(Kind::GpuLost, problem))?;
     Ok(OpenDevice {
         device,
         name: format!("{name} (webgpu)"),
@@ -89,4 +86,15 @@ pub async fn open(backend: Backend, gpu: &Gpu, page: &Page) -> Result<OpenDevice
         },
         note: None,
     })
+}
+
+/// Opens WebGPU, which kernels are to take for a device of this kind.
+///
+/// # Errors
+///
+/// If there is none.
+pub async fn open_gpu(kind: Selector) -> Result<Device, String> {
+    let options = Device::wgpu_options().device_kind(kind);
+    let options = options.memory_config(MemoryConfiguration::ExclusivePages);
+    options.init_async().await.map_err(|error| error.to_string())
 }

@@ -30,6 +30,8 @@ mod report;
 mod worker;
 
 #[cfg(target_family = "wasm")]
+pub use device::open_gpu;
+#[cfg(target_family = "wasm")]
 pub use worker::register;
 
 pub use annulus::recipe::Recipe;
