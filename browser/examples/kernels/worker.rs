@@ -10,20 +10,12 @@ use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
-#[wasm_bindgen]
-extern "C" {
-    /// What the product's page compiles kernels with: `compile` of its `gpu.js`.
-    pub type Gpu;
-
-    #[wasm_bindgen(method)]
-    fn compile(this: &Gpu, names: &Array, texts: &Array) -> Promise;
-}
-
 /// Compiles texts; null, or `{name, problem}` of the first that fails.
-async fn compile(gpu: &Gpu, texts: &[(&str, &str)]) -> Result<Value, JsValue> {
+async fn compile(compiler: &Function, texts: &[(&str, &str)]) -> Result<Value, JsValue> {
     let names: Array = texts.iter().map(|(name, _)| JsValue::from(*name)).collect();
     let codes: Array = texts.iter().map(|(_, text)| JsValue::from(*text)).collect();
-    let failed = JsFuture::from(gpu.compile(&names, &codes)).await?;
+    let promise: Promise = compiler.call2(&JsValue::NULL, &names, &codes)?.dyn_into()?;
+    let failed = JsFuture::from(promise).await?;
     let of = |key: &str| js_sys::Reflect::get(&failed, &key.into()).ok()?.as_string();
     Ok(if failed.is_null() {
         Value::Null
@@ -32,31 +24,31 @@ async fn compile(gpu: &Gpu, texts: &[(&str, &str)]) -> Result<Value, JsValue> {
     })
 }
 
-/// Runs all checks. `post` is given JSON text: `compiled`, a `planted` for each bad text, a `result` for each kernel and
+/// Runs all checks. `compiler` is what the product's page compiles kernels with: `compile` of its `gpu.js`. `post` is given JSON text: `compiled`, a `planted` for each bad text, a `result` for each kernel and
 /// operation, and `done`.
 ///
 /// # Errors
 ///
 /// If the device is lost or there is none.
 #[wasm_bindgen]
-pub async fn check(gpu: Gpu, post: Function) -> Result<(), JsValue> {
+pub async fn check(compiler: Function, post: Function) -> Result<(), JsValue> {
     let began = Date::now();
     let seconds = || (Date::now() - began) / 1000.0;
     let say = |message: Value| {
         let _ = post.call1(&JsValue::NULL, &message.to_string().into());
     };
     let kernels: Vec<(&str, &str)> = KERNELS.iter().map(|k| (k.name, k.text())).collect();
-    say(json!({"type": "compiled", "failed": compile(&gpu, &kernels).await?, "count": kernels.len()}));
+    say(json!({"type": "compiled", "failed": compile(&compiler, &kernels).await?, "count": kernels.len()}));
 
     let good = planted::good();
-    say(json!({"type": "planted", "name": null, "failed": compile(&gpu, &[("good", &good)]).await?}));
+    say(json!({"type": "planted", "name": null, "failed": compile(&compiler, &[("good", &good)]).await?}));
     for bad in planted::all() {
         let texts = [("good", good.as_str()), (bad.name, &bad.text), ("better", &good)];
         say(json!({
             "type": "planted",
             "name": bad.name,
             "line": bad.line,
-            "failed": compile(&gpu, &texts).await?,
+            "failed": compile(&compiler, &texts).await?,
             "naga": bad.naga_refuses(),
             "naga_expected": bad.naga_sees_it,
         }));

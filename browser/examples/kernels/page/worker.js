@@ -11,4 +11,4 @@ self.addEventListener("unhandledrejection", (event) => failed(event.reason));
 self.addEventListener("error", (event) => failed(event.message));
 
 await init({ module_or_path: new URL("annulus_bg.wasm", import.meta.url) });
-await check({ compile }, (json) => self.postMessage(JSON.parse(json))).catch(failed);
+await check(compile, (json) => self.postMessage(JSON.parse(json))).catch(failed);
