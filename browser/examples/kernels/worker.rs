@@ -24,7 +24,7 @@ async fn compile(compiler: &Function, texts: &[(&str, &str)]) -> Result<Value, J
     })
 }
 
-/// Runs all checks. `compiler` is what the product's page compiles kernels with: `compile` of its `gpu.js`. `post` is given JSON text: `compiled`, a `planted` for each bad text, a `result` for each kernel and
+/// Runs all checks. `compiler` is what the product's page compiles kernels with: `compile` of its `gpu.js`. `post` is given JSON text: `started`, `compiled`, a `planted` for each bad text, a `result` for each kernel and
 /// operation, and `done`.
 ///
 /// # Errors
@@ -37,6 +37,7 @@ pub async fn check(compiler: Function, post: Function) -> Result<(), JsValue> {
     let say = |message: Value| {
         let _ = post.call1(&JsValue::NULL, &message.to_string().into());
     };
+    say(json!({"type": "started"}));
     let kernels: Vec<(&str, &str)> = KERNELS.iter().map(|k| (k.name, k.text())).collect();
     say(json!({"type": "compiled", "failed": compile(&compiler, &kernels).await?, "count": kernels.len()}));
 
