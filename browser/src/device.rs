@@ -81,12 +81,7 @@ pub async fn webgpu(name: &str, software: bool) -> Result<OpenDevice, String> {
     } else {
         Selector::DefaultDevice
     };
-    let device = Device::wgpu_options()
-        .device_kind(kind)
-        .memory_config(MemoryConfiguration::ExclusivePages)
-        .init_async()
-        .await
-        .map_err(|error| error.to_string())?;
+    let device = open_gpu(kind).await?;
     Ok(OpenDevice {
         device,
         name: format!("{name} (webgpu)"),
@@ -97,4 +92,15 @@ pub async fn webgpu(name: &str, software: bool) -> Result<OpenDevice, String> {
         },
         note: None,
     })
+}
+
+/// Opens WebGPU, which kernels are to take for a device of this kind.
+///
+/// # Errors
+///
+/// If there is none.
+pub async fn open_gpu(kind: Selector) -> Result<Device, String> {
+    let options = Device::wgpu_options().device_kind(kind);
+    let options = options.memory_config(MemoryConfiguration::ExclusivePages);
+    options.init_async().await.map_err(|error| error.to_string())
 }

@@ -30,7 +30,7 @@ mod report;
 mod worker;
 
 #[cfg(target_family = "wasm")]
-pub use device::webgpu;
+pub use device::{open_gpu, webgpu};
 #[cfg(target_family = "wasm")]
 pub use worker::register;
 

@@ -51,8 +51,13 @@ pub fn build(root: &Path, example: Option<&str>) -> Result<PathBuf, String> {
     .arg(target.join("pack"))
     .arg("--")
     .arg(built.join(format!("{name}.wasm")))
-    .arg(root.join("browser/page"))
-    .arg(&folder);
+    .arg(&folder)
+    .arg(root.join("browser/page"));
+    // An example may have files of its own, which replace the product's of the same name.
+    let own = root.join("browser/examples").join(name).join("page");
+    if example.is_some() && own.is_dir() {
+        pack.arg(own);
+    }
     if succeeds(pack) {
         println!("the page is in {}; every node serves it", folder.display());
         Ok(folder)

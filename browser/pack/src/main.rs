@@ -1,7 +1,7 @@
 //! Puts a page together: WASM that rustc made and the page's files become a folder that a node can serve.
 //!
-//! usage: `annulus-pack WASM PAGE FOLDER`; `cargo xtask browser` calls it. It is no member of the workspace, so that what
-//! it depends on does not change what the product is compiled with.
+//! usage: `annulus-pack WASM FOLDER PAGE...`; files of a later PAGE replace those of the same name. `cargo xtask browser`
+//! calls it. It is no member of the workspace, so that what it depends on does not change what the product is compiled with.
 
 use flate2::{Compression, write::GzEncoder};
 use std::io::{self, Write};
@@ -10,11 +10,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
-    let [wasm, page, folder] = args.as_slice() else {
-        eprintln!("usage: annulus-pack WASM PAGE FOLDER");
+    let [wasm, folder, pages @ ..] = args.as_slice() else {
+        eprintln!("usage: annulus-pack WASM FOLDER PAGE...");
         return ExitCode::from(2);
     };
-    match assemble(wasm, page, folder) {
+    match assemble(wasm, pages, folder) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
 }
 
 /// Puts the page together from compiled WASM.
-fn assemble(wasm: &Path, page: &Path, folder: &Path) -> Result<(), String> {
+fn assemble(wasm: &Path, pages: &[PathBuf], folder: &Path) -> Result<(), String> {
     let fail = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
     // Beside the old one, so that a node never serves half a page.
     let fresh = folder.with_extension("new");
@@ -41,10 +41,13 @@ fn assemble(wasm: &Path, page: &Path, folder: &Path) -> Result<(), String> {
                 .generate(&fresh)
         })
         .map_err(|error| fail("wasm-bindgen", &error))?;
-    for entry in std::fs::read_dir(page).map_err(|error| fail("browser/page", &error))? {
-        let entry = entry.map_err(|error| fail("browser/page", &error))?;
-        std::fs::copy(entry.path(), fresh.join(entry.file_name()))
-            .map_err(|error| fail("the page's files", &error))?;
+    for page in pages {
+        let unread = |error| fail(&page.display().to_string(), &error);
+        for entry in std::fs::read_dir(page).map_err(unread)? {
+            let entry = entry.map_err(unread)?;
+            std::fs::copy(entry.path(), fresh.join(entry.file_name()))
+                .map_err(|error| fail("the page's files", &error))?;
+        }
     }
     let mut total = (0, 0);
     let mut files: Vec<PathBuf> = std::fs::read_dir(&fresh)

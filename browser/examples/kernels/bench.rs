@@ -1,0 +1,163 @@
+//! Runs kernels on a device of a browser's and keeps how far off they are. It must not know what they compute.
+
+use annulus_shaders::kernel::Kernel;
+use annulus_shaders::launch::{launch, raw};
+use burn::backend::wgpu::CubeTensor;
+use burn::tensor::{Device, Tensor, TensorData};
+use bytemuck::Pod;
+use std::collections::BTreeMap;
+
+/// What a kernel must overwrite and nothing else may touch.
+pub const SENTINEL: f32 = -12345.0;
+
+/// Numbers behind an output's end, which nothing may touch.
+const BEHIND: usize = 8;
+
+/// What became of a kernel or an operation.
+#[derive(Default)]
+pub struct Row {
+    /// Comparisons with the twin.
+    pub cases: u32,
+    /// Largest distance from the twin, in shares of the largest magnitude or of 1.
+    pub error: f32,
+    /// The first that was too far off.
+    pub problem: Option<String>,
+}
+
+/// A device and what became of what ran on it.
+pub struct Bench {
+    device: Device,
+    /// By name.
+    pub rows: BTreeMap<String, Row>,
+}
+
+impl Bench {
+    /// Nothing has run yet.
+    pub fn new(device: Device) -> Self {
+        let rows = BTreeMap::new();
+        Self { device, rows }
+    }
+
+    /// Runs a kernel on slices, with outputs of these lengths that hold [`SENTINEL`] before.
+    pub async fn run<P: Pod>(
+        &self,
+        kernel: &'static Kernel,
+        inputs: &[&[f32]],
+        outputs: &[usize],
+        params: P,
+        groups: [u32; 3],
+    ) -> Vec<Vec<f32>> {
+        let upload = |values: &[f32]| tensor(values, [values.len()], &self.device);
+        let on_gpu = |tensor: Tensor<1>| raw(tensor).expect("a tensor on a GPU");
+        let inputs: Vec<CubeTensor> = inputs.iter().map(|values| on_gpu(upload(values))).collect();
+        let outputs: Vec<Tensor<1>> = outputs
+            .iter()
+            .map(|length| upload(&vec![SENTINEL; *length]))
+            .collect();
+        let buffers: Vec<CubeTensor> = outputs.iter().cloned().map(on_gpu).collect();
+        launch(
+            kernel,
+            &inputs.iter().collect::<Vec<_>>(),
+            &buffers.iter().collect::<Vec<_>>(),
+            params,
+            groups,
+        );
+        let mut found = Vec::new();
+        for output in outputs {
+            found.push(values(output).await);
+        }
+        found
+    }
+
+    /// Runs a kernel and compares all that it writes, and that nothing behind it changed.
+    #[expect(clippy::too_many_arguments, reason = "a case is that much")]
+    pub async fn case<P: Pod>(
+        &mut self,
+        kernel: &'static Kernel,
+        what: &str,
+        inputs: &[&[f32]],
+        expected: &[&[f32]],
+        tolerance: f32,
+        params: P,
+        groups: [u32; 3],
+    ) -> Vec<Vec<f32>> {
+        let lengths: Vec<usize> = expected.iter().map(|values| values.len() + BEHIND).collect();
+        let mut found = self.run(kernel, inputs, &lengths, params, groups).await;
+        for (number, (expected, found)) in expected.iter().zip(&mut found).enumerate() {
+            let behind = found.split_off(expected.len());
+            let what = format!("{what}: output {number}");
+            self.close(kernel.name, &what, expected, found, tolerance);
+            let untouched = behind.iter().all(|x| *x == SENTINEL);
+            self.hold(kernel.name, &format!("{what}: written behind its end"), untouched);
+        }
+        found
+    }
+
+    /// Compares numbers; what has the same bits, or is no number in both, is the same.
+    pub fn close(&mut self, name: &str, what: &str, expected: &[f32], found: &[f32], tolerance: f32) {
+        let finite = expected.iter().filter(|x| x.is_finite());
+        let scale = finite.fold(1.0f32, |max, x| max.max(x.abs()));
+        let row = self.rows.entry(name.to_owned()).or_default();
+        row.cases += 1;
+        let mut problem = (expected.len() != found.len())
+            .then(|| format!("{what}: {} numbers, not {}", found.len(), expected.len()));
+        for (at, (e, f)) in expected.iter().zip(found).enumerate() {
+            if e.to_bits() == f.to_bits() || e.is_nan() && f.is_nan() {
+                continue;
+            }
+            let error = (e - f).abs() / scale;
+            let error = if error.is_nan() { f32::INFINITY } else { error };
+            row.error = row.error.max(error);
+            if error > tolerance && problem.is_none() {
+                problem = Some(format!(
+                    "{what}: number {at} of {} is {f}, not {e}",
+                    expected.len()
+                ));
+            }
+        }
+        row.problem = row.problem.take().or(problem);
+    }
+
+    /// Keeps a problem, unless all is well.
+    pub fn hold(&mut self, name: &str, problem: &str, well: bool) {
+        let row = self.rows.entry(name.to_owned()).or_default();
+        if !well {
+            row.problem.get_or_insert_with(|| problem.to_owned());
+        }
+    }
+}
+
+/// The same sequence of numbers in [-1, 1) each time.
+pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// The same sequence in [-5, 5).
+pub fn scaled(count: usize, seed: u64) -> Vec<f32> {
+    numbers(count, seed).iter().map(|x| 5.0 * x).collect()
+}
+
+/// A tensor on `device`.
+pub fn tensor<const D: usize>(values: &[f32], shape: [usize; D], device: &Device) -> Tensor<D> {
+    Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
+}
+
+/// A tensor's numbers, without blocking: nothing may in a browser.
+pub async fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    let data = tensor.into_data_async().await;
+    data.expect("the device answers")
+        .try_to_vec::<f32>()
+        .expect("numbers of 32 bits")
+}
+
+/// Whole numbers as a buffer of floats holds them.
+pub fn bits(numbers: &[i32]) -> Vec<f32> {
+    numbers.iter().map(|x| f32::from_bits(*x as u32)).collect()
+}

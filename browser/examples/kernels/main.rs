@@ -1,0 +1,26 @@
+//! Every WGSL kernel in a browser, against its twin in plain Rust, and texts that a browser must refuse.
+//!
+//! `cargo xtask browser kernels` builds the page; the test `kernels_in_browser` of `node` opens it in a real Chromium. A
+//! browser compiles WGSL with a compiler of its own, and what it computes is worth a look of its own too.
+
+#[cfg(target_family = "wasm")]
+mod bench;
+#[cfg(target_family = "wasm")]
+mod layers;
+#[cfg(target_family = "wasm")]
+mod ops;
+#[cfg(target_family = "wasm")]
+mod planted;
+#[cfg(target_family = "wasm")]
+mod vectors;
+#[cfg(target_family = "wasm")]
+mod worker;
+
+#[cfg(target_family = "wasm")]
+fn main() {}
+
+#[cfg(not(target_family = "wasm"))]
+fn main() -> std::process::ExitCode {
+    eprintln!("this program is for a browser: `cargo xtask browser kernels` builds the page");
+    std::process::ExitCode::FAILURE
+}
