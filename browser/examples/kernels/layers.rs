@@ -133,9 +133,14 @@ async fn attentions(bench: &mut Bench) {
         let (out, lse) = attention::forward(&qkv, sizes);
         let d_qkv = attention::backward(&qkv, &out, &lse, &d_out, sizes);
         for (forward, backward, [rows, columns, units]) in [
-            (&ATTENTION_FORWARD, &ATTENTION_BACKWARD, SERIAL),
+            (&ATTENTION_FORWARD.any, &ATTENTION_BACKWARD.any, SERIAL),
+            (&ATTENTION_FORWARD.narrow, &ATTENTION_BACKWARD.narrow, SERIAL),
             (&ATTENTION_FORWARD_TILED, &ATTENTION_BACKWARD_TILED, TILED),
         ] {
+            // The narrow text is for heads of one chunk of columns.
+            if std::ptr::eq(forward, &ATTENTION_FORWARD.narrow) && head_dim > columns {
+                continue;
+            }
             let blocks = tokens.div_ceil(rows) * head_dim.div_ceil(columns);
             let groups = (batch * heads * blocks).div_ceil(units);
             let params = [
