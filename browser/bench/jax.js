@@ -55,7 +55,7 @@ function gelu(x) {
 
 function gpt(p, inputs, targets, { batch, layers, heads, width, context, vocabulary }) {
   const rows = batch * context;
-  // A product with one-hot rows, whose gradient jax-js fuses; its scatter stands outside of what it compiles.
+  // A product with one-hot rows: jit of jax-js 0.1.25 refuses the scatter that is the gradient of picking rows.
   const tokens = np.dot(nn.oneHot(inputs, vocabulary), p["tokens.weight"].ref);
   let x = tokens.reshape([batch, context, width]).add(p["positions.weight"]).reshape([rows, width]);
   for (let layer = 0; layer < layers; layer++) {

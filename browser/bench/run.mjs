@@ -16,7 +16,7 @@ const here = path.dirname(fileURLToPath(import.meta.url));
 const modules = path.join(work, "node_modules");
 const require = createRequire(path.join(work, "package.json"));
 
-// A run of this must end, whatever a browser does.
+// This must end, whatever a browser does.
 const LONGEST_MS = 15 * 60 * 1000;
 const MEASURE = { rounds: 5, milliseconds: 1500 };
 
