@@ -27,7 +27,7 @@ unsafe extern "C" {
     fn __wasm_call_ctors();
 }
 
-/// Says which tasks the page knows. [`main!`](crate::main) does it.
+/// Makes the program ready and says which tasks the page knows. [`main!`](crate::main) does it; a program without it has to.
 pub fn register(recipes: Vec<Recipe>) {
     static CONSTRUCTED: Once = Once::new();
     // SAFETY: The linker defines this function, without parameters and result, in every program. It is to run once, when

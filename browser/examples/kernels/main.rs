@@ -17,7 +17,10 @@ mod vectors;
 mod worker;
 
 #[cfg(target_family = "wasm")]
-fn main() {}
+fn main() {
+    // It knows no task, but wants what a program of this crate begins with.
+    annulus_browser::register(Vec::new());
+}
 
 #[cfg(not(target_family = "wasm"))]
 fn main() -> std::process::ExitCode {
