@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub enum Message {
     /// A child's line.
-    Line(usize, Line),
+    Line(usize, Box<Line>),
     /// A child's output has ended.
     Gone(usize),
     /// The user or the system asks the demo to end.
@@ -83,7 +83,7 @@ impl Children {
                 .map_while(Result::ok)
             {
                 let raw = match Line::from_json(&line) {
-                    Ok(line) => Raw::Message(Message::Line(index, line)),
+                    Ok(line) => Raw::Message(Message::Line(index, Box::new(line))),
                     Err(_) => Raw::Stderr(index, line),
                 };
                 if send.send(raw).is_err() {
