@@ -24,9 +24,9 @@ extern "C" {
     /// What the page's script knows of the GPU: `page/gpu.js`.
     pub type Gpu;
 
-    /// The adapter: `{name, software}`, or null.
+    /// The promise is of `{gpu: {name, software, ..} or null, problem}`.
     #[wasm_bindgen(method)]
-    pub fn probe(this: &Gpu) -> Promise;
+    fn probe(this: &Gpu) -> Promise;
 
     /// Compiles texts; the promise is of null, or of `{name, problem}` of the first that fails.
     #[wasm_bindgen(method)]

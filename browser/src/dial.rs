@@ -5,8 +5,8 @@
 use crate::identity::Identity;
 use crate::js::{self, BidirectionalStream, WebTransport, bytes, field, object, words};
 use annulus::hello::{
-    HEAD, MAX_HELLO, MAX_MANIFEST, PATH, Purpose, Role, TabHello, TabWelcome, Unread, Welcome, body_len,
-    bounded, certificates, decode, encode, peer_of_key, proof, proves, signed, tab_session,
+    HEAD, MAX_HELLO, MAX_MANIFEST, PATH, Purpose, Role, TabHello, TabWelcome, Unread, Welcome, addresses,
+    body_len, bounded, certificates, decode, encode, peer_of_key, proof, proves, signed, tab_session,
 };
 use annulus::link::{DialError, Refusal};
 use annulus::ticket::Secret;
@@ -56,20 +56,15 @@ pub struct Session {
 /// # Errors
 ///
 /// The last address's, if none leads anywhere.
-pub async fn dial(
-    me: &Me,
-    peer: PeerId,
-    addresses: &[String],
-    purpose: Purpose,
-) -> Result<Session, DialError> {
-    let pinned = certificates(addresses);
+pub async fn dial(me: &Me, peer: PeerId, contact: &[String], purpose: Purpose) -> Result<Session, DialError> {
+    let pinned = certificates(contact);
     if pinned.is_empty() {
         return Err(DialError::NoAddress(
             "it announces no certificate for tabs".to_owned(),
         ));
     }
     let mut failure = DialError::NoAddress("it has no address".to_owned());
-    for address in addresses.iter().filter(|address| !address.starts_with("cert:")) {
+    for address in addresses(contact) {
         for certificate in &pinned {
             match connect(me, peer, address, certificate, purpose).await {
                 Ok(session) => return Ok(session),

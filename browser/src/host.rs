@@ -1,7 +1,7 @@
 //! The peer that serves the page, as it describes itself.
 
 use crate::js;
-use annulus::hello::CERTIFICATE;
+use annulus::hello::{CERTIFICATE, addresses};
 use annulus_core::{Contact, PeerId};
 use serde::Deserialize;
 use wasm_bindgen::prelude::*;
@@ -55,14 +55,14 @@ impl Host {
     }
 
     /// Where it can be dialled: where the page comes from, then at these addresses.
-    pub fn contact(&self, addresses: &[String]) -> Vec<String> {
+    pub fn contact(&self, known: &[String]) -> Vec<String> {
         let certificates = self
             .certificates
             .iter()
             .map(|hash| format!("{CERTIFICATE}{hash}"));
         let mut contact: Vec<String> = self.addresses.iter().cloned().chain(certificates).collect();
-        for address in addresses {
-            if !address.starts_with(CERTIFICATE) && !contact.contains(address) {
+        for address in addresses(known) {
+            if !contact.contains(address) {
                 contact.push(address.clone());
             }
         }

@@ -32,7 +32,9 @@ extern "C" {
     #[wasm_bindgen(js_name = fetch)]
     fn fetch(url: &str, options: &JsValue) -> Promise;
     #[wasm_bindgen(js_name = setTimeout)]
-    fn set_timeout(handler: &Function, milliseconds: f64);
+    fn set_timeout(handler: &Function, milliseconds: f64) -> f64;
+    #[wasm_bindgen(js_name = clearTimeout)]
+    fn clear_timeout(timer: f64);
     #[wasm_bindgen(js_namespace = performance, js_name = now)]
     fn performance_now() -> f64;
     #[wasm_bindgen(js_namespace = console, js_name = error)]
@@ -46,7 +48,17 @@ pub fn now() -> u64 {
 
 /// Waits for so long, at least.
 pub async fn sleep(milliseconds: f64) {
-    let promise = Promise::new(&mut |resolve, _| set_timeout(&resolve, milliseconds.max(0.0)));
+    /// Given up with the future: who waits for several things at once drops many.
+    struct Timer(f64);
+    impl Drop for Timer {
+        fn drop(&mut self) {
+            clear_timeout(self.0);
+        }
+    }
+    let mut timer = None;
+    let promise = Promise::new(&mut |resolve, _| {
+        timer = Some(Timer(set_timeout(&resolve, milliseconds.max(0.0))));
+    });
     let _ = JsFuture::from(promise).await;
 }
 

@@ -228,15 +228,12 @@ fn load(recipes: &[Recipe], manifest: &Manifest) -> Result<Loaded, Failure> {
         );
         return Err(Failure::new(Kind::NoData, message));
     };
-    let no_data = |why: String| {
+    if !manifest.data_hint.is_empty() {
         let message = format!(
-            "the run learns from a file on its founder's machine ({}), which a tab cannot get{why}",
+            "the run learns from a file on its founder's machine ({}), which a tab cannot get",
             manifest.data_hint
         );
-        Failure::new(Kind::NoData, message)
-    };
-    if !manifest.data_hint.is_empty() {
-        return Err(no_data(String::new()));
+        return Err(Failure::new(Kind::NoData, message));
     }
     let loaded = (recipe.load)(&manifest.task_config, None)
         .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;

@@ -12,7 +12,7 @@
 //! It must know no transport.
 
 use crate::ticket::Secret;
-use annulus_core::{Contact, PeerId, RunId};
+use annulus_core::{Contact, Digest, PeerId, RunId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Version of the handshake and all that follows. The only thing that a later version must not move.
@@ -219,13 +219,12 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Unread> {
 pub const CERTIFICATE: &str = "cert:";
 
 /// The certificates in a contact.
-pub fn certificates(addresses: &[String]) -> Vec<[u8; 32]> {
-    let hash = |address: &String| {
-        let hex = address.strip_prefix(CERTIFICATE)?;
-        let digits: Option<Vec<u8>> = (0..hex.len() / 2)
-            .map(|i| u8::from_str_radix(hex.get(2 * i..2 * i + 2)?, 16).ok())
-            .collect();
-        digits?.try_into().ok()
-    };
-    addresses.iter().filter_map(hash).collect()
+pub fn certificates(contact: &[String]) -> Vec<[u8; 32]> {
+    let hashes = contact.iter().filter_map(|entry| entry.strip_prefix(CERTIFICATE));
+    hashes.filter_map(|hex| Some(Digest::from_hex(hex)?.0)).collect()
+}
+
+/// What is left of a contact: where the peer can be dialled.
+pub fn addresses(contact: &[String]) -> impl Iterator<Item = &String> {
+    contact.iter().filter(|entry| !entry.starts_with(CERTIFICATE))
 }

@@ -10,7 +10,7 @@ use super::{
     quic::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_HANDSHAKES, QuicConfig},
     transport::{Configs, Path, peer_at, speaks_http3},
 };
-use crate::hello::{CERTIFICATE, PATH, Purpose};
+use crate::hello::{self, PATH, Purpose};
 use crate::link::{DialError, Refusal};
 use annulus_core::{Contact, PeerId};
 use quinn::{Connection, Endpoint, Incoming};
@@ -349,11 +349,8 @@ pub(super) async fn connect(
     let mut unusable = vec![];
     let mut attempts = JoinSet::new();
     let mut started: u32 = 0;
-    for address in addresses
-        .into_iter()
-        .filter(|address| !address.starts_with(CERTIFICATE))
-    {
-        let resolved: Vec<SocketAddr> = match tokio::net::lookup_host(&address).await {
+    for address in hello::addresses(&addresses) {
+        let resolved: Vec<SocketAddr> = match tokio::net::lookup_host(address).await {
             Ok(resolved) => resolved.take(Contact::LIMIT).collect(),
             Err(error) => {
                 unusable.push(format!("{address} ({error})"));

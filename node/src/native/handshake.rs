@@ -16,7 +16,7 @@ use crate::hello::{
 };
 use crate::link::{DialError, Refusal};
 use crate::ticket::Secret;
-use annulus_core::{Contact, PeerId, RunId};
+use annulus_core::{Contact, Digest, PeerId, RunId};
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError};
 use serde::de::DeserializeOwned;
@@ -60,11 +60,7 @@ impl Me {
 
 /// How a contact names a certificate.
 fn announced(fingerprint: &Fingerprint) -> String {
-    let digits = fingerprint.iter().map(|byte| format!("{byte:02x}"));
-    CERTIFICATE
-        .chars()
-        .chain(digits.collect::<String>().chars())
-        .collect()
+    format!("{CERTIFICATE}{}", Digest(*fingerprint).to_hex())
 }
 
 /// A contact that also says where the peer was seen, between its addresses and its certificates.

@@ -9,7 +9,7 @@ use super::run_dir::RunDir;
 use super::running::{Running, Sink};
 use super::web::{self, About, Site};
 use crate::events::{self, Event};
-use crate::hello::CERTIFICATE;
+use crate::hello::addresses;
 use crate::options::{JoinOptions, Local, Start, TrainOptions};
 use crate::recipe::Recipe;
 use crate::ticket::{Secret, Ticket};
@@ -175,15 +175,7 @@ impl Home {
         kit: &Kit,
         sink: Sink<'_>,
     ) -> Result<(Option<Site>, QuicLink, Settings), Error> {
-        let is_address = |entry: &&String| !entry.starts_with(CERTIFICATE);
-        let addresses: Vec<String> = self
-            .settings
-            .contact
-            .0
-            .iter()
-            .filter(is_address)
-            .cloned()
-            .collect();
+        let addresses: Vec<String> = addresses(&self.settings.contact.0).cloned().collect();
         let at = self.link.local_addr();
         let (url, share_url) = match self.page {
             Some(_) => web::urls(at, &addresses, &ticket.to_string()),
@@ -262,9 +254,7 @@ fn resolve(text: &str) -> Result<SocketAddr, Error> {
 
 /// A contact's addresses as a ticket holds them.
 fn dialable(contact: &Contact) -> Vec<SocketAddr> {
-    let entries = contact.0.iter();
-    entries
-        .filter(|entry| !entry.starts_with(CERTIFICATE))
+    addresses(&contact.0)
         .filter_map(|text| text.to_socket_addrs().ok()?.next())
         .collect()
 }
