@@ -7,9 +7,7 @@
 //! It is a page for browsers too: `cargo xtask browser own_model_page` builds it, and
 //! `... --example own_model -- train --page target/browser-own_model_page` serves it.
 
-use std::path::Path;
-
-use annulus::task::{Digest, Scores, Task, TaskError};
+use annulus::task::{Data, Digest, Scores, Task, TaskError};
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::tanh;
@@ -42,7 +40,7 @@ impl Task for LearnSine {
 
     const NAME: &'static str = "sine";
 
-    fn new(_config: (), _data: Option<&Path>) -> Result<Self, TaskError> {
+    fn new(_config: (), _data: Option<&Data>) -> Result<Self, TaskError> {
         Ok(Self)
     }
 

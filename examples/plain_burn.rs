@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use annulus::task::{Task, TaskError};
+use annulus::task::{Data, Task, TaskError};
 use annulus::tasks::digits::{Digits, DigitsConfig};
 use annulus_stock::Mlp;
 use burn::module::Module;
@@ -22,10 +22,10 @@ fn main() -> Result<(), TaskError> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let data = match arguments.as_slice() {
         [] => None,
-        [flag, folder] if flag == "--data" => Some(Path::new(folder)),
+        [flag, folder] if flag == "--data" => Some(Data::open(Path::new(folder))?),
         _ => return Err("usage: plain_burn [--data FOLDER]".into()),
     };
-    let task = Digits::new(DigitsConfig::default(), data)?;
+    let task = Digits::new(DigitsConfig::default(), data.as_ref())?;
     let cpu = Device::flex();
     cpu.seed(0);
     let device = cpu.clone().autodiff();

@@ -15,6 +15,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub enum Event {
     /// This peer is up: it knows the run's manifest, its device works and others can dial it.
     Ready(Ready),
+    /// A newcomer that lacks the run's data has got so much of it.
+    Fetch {
+        /// Bytes here.
+        bytes: u64,
+        /// Bytes needed.
+        total: u64,
+    },
     /// A newcomer has got so much of the state that it needs to take part.
     Sync {
         /// Bytes received.
@@ -266,6 +273,7 @@ mod tests {
                 share_url: None,
                 ..ready
             }),
+            Event::Fetch { bytes: 1, total: 2 },
             Event::Sync {
                 bytes: 1,
                 total: 2,

@@ -34,6 +34,8 @@ pub enum Purpose {
     Link,
     /// To read the run's manifest and go.
     Manifest,
+    /// To fetch the run's data, as [`provision`](crate::provision) says, and go.
+    Data,
 }
 
 /// What a native dialler says.

@@ -15,6 +15,7 @@ pub mod events;
 pub mod hello;
 pub mod link;
 pub mod options;
+pub mod provision;
 pub mod recipe;
 pub mod replay;
 pub mod task;

@@ -136,8 +136,10 @@ impl Codec {
 /// What concerns one peer alone; others may have chosen otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Local {
-    /// Folder or file of the training data; none: what the task makes itself.
+    /// Folder or file of the training data; none: what the task makes itself, or what another peer hands out.
     pub data: Option<PathBuf>,
+    /// Whether peers that lack the data are not to have it from here.
+    pub keep_data: bool,
     /// Folder for checkpoints and the ledger.
     pub out: PathBuf,
     /// The device as text: `auto`, `cpu`, `gpu` or `gpu:N`.

@@ -1,11 +1,10 @@
 //! A task whose type is forgotten: what a program that knows several tasks by name keeps of each.
 
 use crate::device::OpenDevice;
-use crate::task::{Task, TaskError, config_from_json, config_to_json};
+use crate::task::{Data, Task, TaskError, config_from_json, config_to_json};
 use crate::trainer::{Trainer, TrainerOptions, Worker, WorkerError};
 use annulus_core::Digest;
 use serde_json::{Map, Value};
-use std::path::Path;
 use std::sync::Arc;
 
 /// Makes a worker; again for each thread that needs one.
@@ -22,8 +21,8 @@ pub struct Recipe {
     pub run_settings: &'static [&'static str],
     /// Its settings with their default values: an object, or null if it has none.
     pub defaults: fn() -> Value,
-    /// Loads it: settings as JSON text, and the path of the data, if the user gave one.
-    pub load: fn(&str, Option<&Path>) -> Result<Loaded, TaskError>,
+    /// Loads it: settings as JSON text, and the data, if the user gave any.
+    pub load: fn(&str, Option<&Data>) -> Result<Loaded, TaskError>,
 }
 
 /// A task with its data.
@@ -34,6 +33,8 @@ pub struct Loaded {
     pub samples: u64,
     /// Hash of the training data.
     pub data: Digest,
+    /// The files that it was made from; none if the task makes its own data.
+    pub files: Option<Data>,
     bind: Box<dyn Fn(OpenDevice, TrainerOptions) -> Maker + Send + Sync>,
 }
 
@@ -79,7 +80,7 @@ impl Recipe {
     }
 }
 
-fn load<T: Task>(config: &str, data: Option<&Path>) -> Result<Loaded, TaskError> {
+fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<Loaded, TaskError> {
     let config: T::Config = config_from_json(config)?;
     let text = config_to_json(&config);
     let task = Arc::new(T::new(config, data)?);
@@ -87,6 +88,7 @@ fn load<T: Task>(config: &str, data: Option<&Path>) -> Result<Loaded, TaskError>
         config: text,
         samples: task.samples(),
         data: task.digest(),
+        files: data.cloned(),
         bind: Box::new(move |device, options| {
             let task = task.clone();
             Arc::new(move || {
@@ -103,7 +105,7 @@ mod tests {
     use serde_json::json;
 
     fn recipe(defaults: fn() -> Value) -> Recipe {
-        let load = |_: &str, _: Option<&Path>| Err("not loaded here".into());
+        let load = |_: &str, _: Option<&Data>| Err("not loaded here".into());
         Recipe {
             name: "test",
             about: "",

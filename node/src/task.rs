@@ -3,7 +3,6 @@
 //! A task knows its data, its model and its loss. It knows nothing of peers, rounds, gradients or
 //! optimizers, nor which device it runs on.
 
-use std::path::Path;
 use std::pin::Pin;
 
 use burn::module::Module;
@@ -12,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub use crate::data::{Data, DataFile};
 pub use annulus_core::Digest;
 
 /// Why a task could not be set up; whatever the task says, for a person to read.
@@ -39,12 +39,13 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// What a user sets wins.
     const SETTINGS: &'static [&'static str] = &[];
 
-    /// Loads the data; `data` is the path that the user gave, if any.
+    /// Loads the data; `data` is the file or folder that the user gave, if any: on disk, or in the memory of a tab that
+    /// has fetched it from a peer. Only the files that are asked for here are handed to peers that lack them.
     ///
     /// # Errors
     ///
     /// If the settings make no sense or the data cannot be read.
-    fn new(config: Self::Config, data: Option<&Path>) -> Result<Self, TaskError>;
+    fn new(config: Self::Config, data: Option<&Data>) -> Result<Self, TaskError>;
 
     /// Samples to train on: they are called 0 to `samples() - 1`.
     fn samples(&self) -> u64;

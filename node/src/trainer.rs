@@ -662,15 +662,13 @@ async fn read_scalar(tensor: Tensor<1>) -> Result<f32, WorkerError> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use burn::module::Module;
     use burn::nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig};
     use burn::tensor::activation::tanh;
 
     use super::*;
     use crate::device::{self, DeviceChoice, DeviceError};
-    use crate::task::{Scores, TaskError};
+    use crate::task::{Data, Scores, TaskError};
     use crate::tasks::digits::{Digits, DigitsConfig, ModelKind};
     use annulus_core::Digest;
 
@@ -703,7 +701,7 @@ mod tests {
 
         const NAME: &'static str = "points";
 
-        fn new(_config: (), _data: Option<&Path>) -> Result<Self, TaskError> {
+        fn new(_config: (), _data: Option<&Data>) -> Result<Self, TaskError> {
             Ok(Self::default())
         }
 

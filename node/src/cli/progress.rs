@@ -15,6 +15,7 @@ pub struct Progress {
     role: Role,
     me: String,
     target: u64,
+    fetch: Option<(u64, u64)>,
     sync: Option<(u64, u64, u64)>,
     last: Option<Round>,
     loss: Option<f64>,
@@ -45,6 +46,7 @@ impl Progress {
             role,
             me: String::new(),
             target: 0,
+            fetch: None,
             sync: None,
             last: None,
             loss: None,
@@ -57,6 +59,10 @@ impl Progress {
     pub fn take(&mut self, event: &Event, now: f64, style: Style) -> Vec<String> {
         match event {
             Event::Ready(ready) => self.ready(ready, style),
+            Event::Fetch { bytes, total } => {
+                self.fetch = Some((*bytes, *total));
+                Vec::new()
+            }
             Event::Sync { bytes, total, round } => {
                 self.sync = Some((*bytes, *total, *round));
                 Vec::new()
@@ -114,6 +120,7 @@ impl Progress {
     }
 
     fn ready(&mut self, ready: &Ready, style: Style) -> Vec<String> {
+        self.fetch = None;
         self.me = ready.peer.clone();
         self.target = ready.target;
         let name = |text: &str| style.paint(Color::Dim, &format!("{text:<11}"));
@@ -218,22 +225,13 @@ impl Progress {
 
     /// The line of progress in at most `width` columns; none before there is any.
     pub fn line(&self, now: f64, width: usize, style: Style) -> Option<String> {
+        if let Some((bytes, total)) = self.fetch {
+            let what = "fetching the run's data ".to_owned();
+            return Some(part_of_bytes(what, bytes, total, width, style));
+        }
         if let Some((bytes, total, round)) = self.sync {
-            let share = bytes as f64 / total.max(1) as f64;
-            let parts = vec![
-                Part::new(
-                    0,
-                    Color::Plain,
-                    format!("catching up with round {} ", human::grouped(round)),
-                ),
-                Part::new(2, Color::Cyan, bar(share, 20)),
-                Part::new(
-                    1,
-                    Color::Plain,
-                    format!("{} of {}", human::bytes(bytes as f64), human::bytes(total as f64)),
-                ),
-            ];
-            return Some(fit(parts, width, style));
+            let what = format!("catching up with round {} ", human::grouped(round));
+            return Some(part_of_bytes(what, bytes, total, width, style));
         }
         let round = self.last.as_ref()?;
         let share = round.counted as f64 / self.target.max(1) as f64;
@@ -307,6 +305,18 @@ impl Progress {
             ));
         }
     }
+}
+
+/// What is fetched, a bar, and how much of it is here.
+fn part_of_bytes(what: String, bytes: u64, total: u64, width: usize, style: Style) -> String {
+    let share = bytes as f64 / total.max(1) as f64;
+    let amount = format!("{} of {}", human::bytes(bytes as f64), human::bytes(total as f64));
+    let parts = vec![
+        Part::new(0, Color::Plain, what),
+        Part::new(2, Color::Cyan, bar(share, 20)),
+        Part::new(1, Color::Plain, amount),
+    ];
+    fit(parts, width, style)
 }
 
 /// A piece of the line. The higher `rank`, the sooner it is dropped where there is no room.
@@ -461,6 +471,12 @@ mod tests {
     fn there_is_no_line_before_there_is_progress() {
         let mut progress = Progress::new(Role::Newcomer);
         assert!(progress.line(0.0, 80, PLAIN).is_none());
+        let (bytes, total) = (3_100_000, 12_400_000);
+        progress.take(&Event::Fetch { bytes, total }, 0.0, PLAIN);
+        assert_eq!(
+            progress.line(0.0, 80, PLAIN).unwrap(),
+            "fetching the run's data   ▕█████               ▏  3.10 MB of 12.4 MB"
+        );
         progress.take(&ready(), 0.0, PLAIN);
         assert!(progress.line(0.0, 80, PLAIN).is_none());
         progress.take(

@@ -40,9 +40,13 @@ pub struct Args {
 /// Options of one peer, however it comes to take part.
 #[derive(Debug, clap::Args)]
 pub struct LocalArgs {
-    /// Training data, a folder or a file; without it the task makes its own.
+    /// Training data, a folder or a file. Without it the task makes its own; a peer that joins fetches the run's from
+    /// another. What the task reads of it is handed to whoever holds a ticket and lacks it.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
+    /// Hand the data to nobody: whoever joins has to have it already.
+    #[arg(long)]
+    pub keep_data: bool,
     /// Folder for checkpoints and the ledger.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -77,6 +81,7 @@ impl LocalArgs {
     pub fn to_local(&self, out: PathBuf, settings: &Settings) -> Local {
         let mut local = Local {
             data: self.data.clone(),
+            keep_data: self.keep_data,
             out: self.out.clone().unwrap_or(out),
             device: self.device.clone(),
             listen: self.listen.clone(),
@@ -269,6 +274,7 @@ mod tests {
         };
         let local = LocalArgs {
             data: None,
+            keep_data: false,
             out: None,
             device: "cpu".into(),
             listen: "0.0.0.0:0".into(),

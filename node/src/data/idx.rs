@@ -6,13 +6,12 @@
 //!
 //! A header is never believed: memory grows with the bytes that really arrive, up to a bound.
 
-use std::fs::File;
 use std::io::{BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
-use super::{DataError, Images, Split};
+use super::{Data, DataError, DataFile, Images, Split};
 
 /// The most elements a file may hold: EMNIST's largest split, the largest relative of MNIST in
 /// common use, holds 0.64 billion.
@@ -53,7 +52,7 @@ const EXPECTED: &str = "IDX files such as train-images-idx3-ubyte.gz and \
      train-labels-idx1-ubyte.gz, with t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz \
      as the test set (each with or without .gz)";
 
-/// Reads the images and labels in `folder`.
+/// Reads the images and labels in a folder.
 ///
 /// With both a training and a test set (`train-*` and `t10k-*`) each is what its name says. With
 /// only one of them, its last fifth is held out as the test set and the rest is trained on: the
@@ -62,14 +61,14 @@ const EXPECTED: &str = "IDX files such as train-images-idx3-ubyte.gz and \
 /// # Errors
 ///
 /// If no set is found, or a file is unreadable, truncated, too long, or does not fit the others.
-pub fn read_folder(folder: &Path) -> Result<Split, DataError> {
-    let train = read_set(folder, &TRAIN)?;
-    let test = read_set(folder, &TEST)?;
+pub fn read_folder(data: &Data) -> Result<Split, DataError> {
+    let train = read_set(data, &TRAIN)?;
+    let test = read_set(data, &TEST)?;
     match (train, test) {
-        (Some((_, train)), Some((test_path, test))) => {
+        (Some((_, train)), Some((test_images, test))) => {
             if (train.rows, train.columns) != (test.rows, test.columns) {
                 return Err(malformed(
-                    &test_path,
+                    &test_images.path(),
                     format!(
                         "its images are {} x {} pixels, but the training images are {} x {}; \
                          both sets must come from one source",
@@ -79,9 +78,11 @@ pub fn read_folder(folder: &Path) -> Result<Split, DataError> {
             }
             Ok(Split { train, test })
         }
-        (Some((path, only)), None) | (None, Some((path, only))) => hold_out_last_fifth(&path, only),
+        (Some((file, only)), None) | (None, Some((file, only))) => {
+            hold_out_last_fifth(&file.path(), only)
+        }
         (None, None) => Err(DataError::NothingFound {
-            folder: folder.to_owned(),
+            folder: data.path().to_owned(),
             expected: EXPECTED,
         }),
     }
@@ -104,36 +105,36 @@ fn hold_out_last_fifth(path: &Path, images: Images) -> Result<Split, DataError> 
     Ok(Split { train, test })
 }
 
-/// Reads one set, if any of its files is there; also returns the path of its images.
-fn read_set(folder: &Path, names: &Names) -> Result<Option<(PathBuf, Images)>, DataError> {
-    let images_path = find(folder, names.images)?;
-    let labels_path = find(folder, names.labels)?;
-    let (images_path, labels_path) = match (images_path, labels_path) {
+/// Reads one set, if any of its files is there; also returns the file of its images.
+fn read_set(data: &Data, names: &Names) -> Result<Option<(DataFile, Images)>, DataError> {
+    let images_file = find(data, names.images)?;
+    let labels_file = find(data, names.labels)?;
+    let (images_file, labels_file) = match (images_file, labels_file) {
         (None, None) => return Ok(None),
         (Some(images), Some(labels)) => (images, labels),
         (Some(images), None) => {
             return Err(malformed(
-                &images,
+                &images.path(),
                 format!("its labels are missing; put {} beside it", names.labels[0]),
             ));
         }
         (None, Some(labels)) => {
             return Err(malformed(
-                &labels,
+                &labels.path(),
                 format!("its images are missing; put {} beside it", names.images[0]),
             ));
         }
     };
-    let (dimensions, pixels) = read_file::<3>(&images_path)?;
-    let ([label_count], labels) = read_file::<1>(&labels_path)?;
+    let (dimensions, pixels) = read_file::<3>(&images_file)?;
+    let ([label_count], labels) = read_file::<1>(&labels_file)?;
     let [count, rows, columns] = dimensions;
     if count != label_count {
         return Err(malformed(
-            &labels_path,
+            &labels_file.path(),
             format!(
                 "it holds {label_count} labels, but {} holds {count} images; take both files \
                  from one source",
-                images_path.display()
+                images_file.path().display()
             ),
         ));
     }
@@ -143,37 +144,35 @@ fn read_set(folder: &Path, names: &Names) -> Result<Option<(PathBuf, Images)>, D
         rows,
         columns,
     };
-    Ok(Some((images_path, images)))
+    Ok(Some((images_file, images)))
 }
 
-/// The first of `names` in `folder`, plain or with `.gz`.
-fn find(folder: &Path, names: &[&str]) -> Result<Option<PathBuf>, DataError> {
-    let metadata = std::fs::metadata(folder).map_err(|source| read_error(folder, source))?;
-    if !metadata.is_dir() {
-        return Err(malformed(
-            folder,
-            "it is a file; give the folder that holds the IDX files".to_owned(),
-        ));
+/// The first of `names` in the folder, plain or with `.gz`.
+fn find(data: &Data, names: &[&str]) -> Result<Option<DataFile>, DataError> {
+    for name in names {
+        for name in [(*name).to_owned(), format!("{name}.gz")] {
+            let file = data.file(&name)?;
+            if file.is_some() {
+                return Ok(file);
+            }
+        }
     }
-    let candidates = names
-        .iter()
-        .flat_map(|name| [folder.join(name), folder.join(format!("{name}.gz"))]);
-    Ok(candidates.into_iter().find(|path| path.is_file()))
+    Ok(None)
 }
 
 /// Reads one file with `D` dimensions.
-fn read_file<const D: usize>(path: &Path) -> Result<([usize; D], Vec<u8>), DataError> {
-    let open = || File::open(path).map_err(|source| read_error(path, source));
+fn read_file<const D: usize>(file: &DataFile) -> Result<([usize; D], Vec<u8>), DataError> {
+    let path = &file.path();
     let mut magic = Vec::with_capacity(2);
-    open()?
+    file.reader()?
         .take(2)
         .read_to_end(&mut magic)
         .map_err(|source| read_error(path, source))?;
-    let file = BufReader::new(open()?);
+    let reader = BufReader::new(file.reader()?);
     if magic == GZIP_MAGIC {
-        parse(path, MultiGzDecoder::new(file))
+        parse(path, MultiGzDecoder::new(reader))
     } else {
-        parse(path, file)
+        parse(path, reader)
     }
 }
 
@@ -259,6 +258,7 @@ fn malformed(path: &Path, problem: String) -> DataError {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::path::PathBuf;
 
     use flate2::Compression;
     use flate2::write::GzEncoder;
@@ -285,6 +285,10 @@ mod tests {
             // A folder that stays behind in the temporary directory harms nobody.
             let _ = std::fs::remove_dir_all(&self.0);
         }
+    }
+
+    fn read_folder(path: &Path) -> Result<Split, DataError> {
+        super::read_folder(&Data::open(path)?)
     }
 
     fn idx(dimensions: &[u32], data: &[u8]) -> Vec<u8> {

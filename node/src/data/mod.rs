@@ -1,9 +1,12 @@
-//! Data sets in memory, and readers for the formats they come in.
+//! Where data lies, data sets in memory, and readers for the formats they come in.
 //!
 //! Everything here turns bytes into plain vectors. It knows nothing of models, devices or peers.
 
+pub mod files;
 pub mod idx;
 pub mod strokes;
+
+pub use files::{Contents, Data, DataFile};
 
 use std::path::PathBuf;
 

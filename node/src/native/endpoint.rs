@@ -5,13 +5,15 @@
 use super::{
     congestion::suit_tab,
     connection::{H3_NO_ERROR, Inbox, LEFT, Report, Streams, Wire},
-    handshake::{Me, dial_error, listen, propose, refuse, seen_at, welcome},
+    handshake::{Caller, Me, dial_error, listen, propose, refuse, seen_at, welcome},
     identity::TLS_NAME,
     quic::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_HANDSHAKES, QuicConfig},
+    serve::Counter,
     transport::{Configs, Path, peer_at, speaks_http3},
 };
 use crate::hello::{self, PATH, Purpose};
 use crate::link::{DialError, Refusal};
+use crate::provision::{MAX_OTHERS, Source};
 use annulus_core::{Contact, PeerId};
 use quinn::{Connection, Endpoint, Incoming};
 use std::{
@@ -21,7 +23,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
     time::{Instant, sleep, timeout, timeout_at},
 };
@@ -42,6 +44,10 @@ pub(super) struct Shared {
     inbox: Inbox,
     /// The connection that stands with each peer. Its `Up` may still wait for its predecessor's `Down`.
     links: Mutex<HashMap<PeerId, Arc<Wire>>>,
+    /// Where those of them can be dialled that can.
+    contacts: Mutex<HashMap<PeerId, Contact>>,
+    /// Hands out data.
+    counter: Counter,
     /// Our dials that run; each receiver sees its sender go when the dial is over.
     dials: Mutex<HashMap<PeerId, watch::Receiver<()>>>,
 }
@@ -81,12 +87,20 @@ impl Shared {
             config,
             inbox,
             links: Mutex::default(),
+            contacts: Mutex::default(),
+            counter: Counter::new(),
             dials: Mutex::default(),
         })
     }
 
     fn links(&self) -> MutexGuard<'_, HashMap<PeerId, Arc<Wire>>> {
         self.links.lock().expect("nobody panics while holding the links")
+    }
+
+    fn contacts(&self) -> MutexGuard<'_, HashMap<PeerId, Contact>> {
+        self.contacts
+            .lock()
+            .expect("nobody panics while holding the contacts")
     }
 
     fn dials(&self) -> MutexGuard<'_, HashMap<PeerId, watch::Receiver<()>>> {
@@ -112,14 +126,13 @@ impl Shared {
             };
             let shared = self.clone();
             tokio::spawn(async move {
-                let _slot = slot;
-                shared.receive(incoming).await;
+                shared.receive(incoming, slot).await;
             });
         }
         self.inbox.tell(Report::Stopped);
     }
 
-    async fn receive(self: Arc<Self>, incoming: Incoming) {
+    async fn receive(self: Arc<Self>, incoming: Incoming, slot: OwnedSemaphorePermit) {
         let until = Instant::now() + HANDSHAKE_TIMEOUT;
         let path = Path::between(incoming.local_ip(), incoming.remote_address().ip());
         let Some(config) = self.configs.server(path) else {
@@ -145,8 +158,12 @@ impl Shared {
         match timeout_at(until, self.greet(&session)).await {
             Err(_) => refuse(&session, Refusal::TooSlow),
             Ok(Err(refusal)) => refuse(&session, refusal),
-            Ok(Ok(None)) => {}
-            Ok(Ok(Some(newcomer))) => {
+            Ok(Ok(Greeted::Told)) => {}
+            Ok(Ok(Greeted::Guest(caller))) => {
+                drop(slot);
+                self.hand_out(&session, caller).await;
+            }
+            Ok(Ok(Greeted::Newcomer(newcomer))) => {
                 if let Err(refusal) = self.adopt(newcomer) {
                     refuse(&session, refusal);
                 }
@@ -154,15 +171,19 @@ impl Shared {
         }
     }
 
-    /// The acceptor's side of a handshake, up to the decision. `None` if the peer only wanted the manifest.
-    async fn greet(&self, session: &Session) -> Result<Option<Newcomer>, Refusal> {
+    /// The acceptor's side of a handshake, up to the decision.
+    async fn greet(&self, session: &Session) -> Result<Greeted, Refusal> {
         let mut caller = listen(&self.me, session).await?;
         let peer = caller.peer;
         if caller.purpose == Purpose::Manifest {
             welcome(&self.me, session, &mut caller, Some(&self.config.manifest)).await?;
             // The peer closes when it has read all.
             session.closed().await;
-            return Ok(None);
+            return Ok(Greeted::Told);
+        }
+        if caller.purpose == Purpose::Data {
+            welcome(&self.me, session, &mut caller, None).await?;
+            return Ok(Greeted::Guest(caller));
         }
         if self.me.peer < peer {
             let dial = self.dials().get(&peer).cloned();
@@ -190,7 +211,7 @@ impl Shared {
         }
         welcome(&self.me, session, &mut caller, None).await?;
         let bulk = session.accept_bi().await.map_err(|_| Refusal::BadHandshake)?;
-        Ok(Some(Newcomer {
+        Ok(Greeted::Newcomer(Newcomer {
             wire: self.wire(session, peer, false, caller.instance),
             streams: Streams {
                 control: (caller.send, caller.recv),
@@ -198,6 +219,20 @@ impl Shared {
             },
             contact: caller.contact,
         }))
+    }
+
+    /// Hands the run's data to whoever asked for it.
+    async fn hand_out(&self, session: &Session, caller: Caller) {
+        let contacts = self.contacts().clone();
+        let others = contacts.into_iter().filter(|(peer, _)| *peer != caller.peer);
+        let others = others.map(|(peer, contact)| Source { peer, contact });
+        let others = others.take(MAX_OTHERS).collect();
+        let sent = || {
+            let links = self.links();
+            links.values().map(|wire| wire.connection().stats().udp_tx.bytes).sum()
+        };
+        let shelf = self.config.shelf.clone();
+        self.counter.serve(session, caller, shelf, others, sent).await;
     }
 
     /// Dials in a task of its own, unless there is a link or a dial already.
@@ -289,6 +324,7 @@ impl Shared {
             let seen = wire.connection().remote_address();
             let seen = SocketAddr::new(seen.ip().to_canonical(), seen.port());
             contact = seen_at(contact, seen.to_string());
+            self.contacts().insert(wire.peer, contact.clone());
         }
         tokio::spawn(async move {
             if let Some(old) = old {
@@ -307,6 +343,7 @@ impl Shared {
                 .is_some_and(|standing| Arc::ptr_eq(standing, &wire))
             {
                 links.remove(&wire.peer);
+                self.contacts().remove(&wire.peer);
             }
             // Under the lock, so that a successor's `Up` cannot come before it.
             self.inbox.tell(Report::Down {
@@ -330,6 +367,16 @@ async fn admit(connection: Connection) -> Option<Session> {
     // Until it has read the answer.
     connection.closed().await;
     None
+}
+
+/// What came of a handshake.
+enum Greeted {
+    /// It was told all that it wanted to know.
+    Told,
+    /// It wants data.
+    Guest(Caller),
+    /// It wants to be a neighbour.
+    Newcomer(Newcomer),
 }
 
 /// A connection whose handshake is done.

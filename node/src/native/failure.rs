@@ -6,6 +6,7 @@ use super::run_dir::CheckpointError;
 use super::web::TlsError;
 use crate::device::DeviceError;
 use crate::link::DialError;
+use crate::provision::FetchError;
 use crate::task::TaskError;
 use crate::ticket::TicketError;
 use crate::trainer::WorkerError;
@@ -58,6 +59,13 @@ pub enum Error {
     NoData {
         /// Where the founder has it.
         hint: String,
+    },
+    /// The run's data is not here, and could not be fetched.
+    NotFetched {
+        /// Where the founder has it.
+        hint: String,
+        /// Why not.
+        why: FetchError,
     },
     /// The data here is not the run's.
     OtherData {
@@ -114,6 +122,11 @@ impl fmt::Display for Error {
                 f,
                 "the data that this run trains on is not on this machine. Copy it from the machine that started the \
                  run, where it is {hint}, and name it with --data"
+            ),
+            Self::NotFetched { hint, why } => write!(
+                f,
+                "the data that this run trains on is not on this machine, and it could not be fetched: {why}. Copy it from \
+                 the machine that started the run, where it is {hint}, and name it with --data"
             ),
             Self::OtherData { wanted, found, hint } => {
                 write!(f, "this run trains on other data than this machine has (digest {wanted}, here {found}). ")?;

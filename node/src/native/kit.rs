@@ -1,18 +1,21 @@
 //! What computes in a run: task, data, device and worker, made for a new run or checked against one that exists.
 //! And what needs nothing else: a plan, an evaluation, a replay.
 
+use super::cache::{self, Place};
 use super::failure::Error;
 use super::recompute::{self, Progress, recompute};
 use super::run_dir::RunDir;
+use crate::data::Data;
 use crate::device::{self, DeviceChoice, OpenDevice};
 use crate::options::{self, Length, Local, NewRun, Start, TrainOptions};
+use crate::provision::Trouble;
 use crate::recipe::{Loaded, Maker, Recipe};
 use crate::task::Eval;
 use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::codec::Codec;
 use annulus_core::optim::{Optimizer, Schedule};
 use annulus_core::shuffle::Shuffle;
-use annulus_core::{Manifest, Round};
+use annulus_core::{Digest, Manifest, Round};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -77,26 +80,18 @@ pub(super) struct Kit {
     pub device: OpenDevice,
     pub worker: Box<dyn Worker>,
     pub maker: Maker,
+    /// What the data was made from, if the task did not make it itself.
+    pub files: Option<Data>,
 }
 
 impl Kit {
-    /// For a run that exists: checks that data and model here are the run's.
+    /// For a run that exists: finds its data here, and checks that data and model are the run's.
     pub fn of(manifest: &Manifest, local: &Local, recipes: &[Recipe]) -> Result<Self, Error> {
         Self::on(manifest, local.data.as_deref(), &local.device, recipes)
     }
 
     fn on(manifest: &Manifest, data: Option<&Path>, device: &str, recipes: &[Recipe]) -> Result<Self, Error> {
-        let recipe = find(recipes, &manifest.task)?;
-        let data = find_data(manifest, data)?;
-        let loaded = (recipe.load)(&manifest.task_config, data.as_deref())?;
-        if loaded.data != manifest.data {
-            let (wanted, found) = (manifest.data, loaded.data);
-            return Err(Error::OtherData {
-                wanted,
-                found,
-                hint: manifest.data_hint.clone(),
-            });
-        }
+        let loaded = load_of_run(manifest, data, recipes)?;
         let kit = Self::new(&loaded, device, manifest.seed, manifest.micro_batch)?;
         if *kit.worker.layout() != manifest.layout {
             return Err(Error::OtherModel);
@@ -117,20 +112,67 @@ impl Kit {
             worker: maker()?,
             device,
             maker,
+            files: loaded.files.clone(),
         })
     }
 }
 
-/// Where a run's data is: as given, or else where the run was started with it. None if the task makes its own.
-pub(super) fn find_data(manifest: &Manifest, given: Option<&Path>) -> Result<Option<PathBuf>, Error> {
+/// Loads a run's data: from where the user says, or else from where it may be on this machine.
+fn load_of_run(manifest: &Manifest, data: Option<&Path>, recipes: &[Recipe]) -> Result<Loaded, Error> {
+    let recipe = find(recipes, &manifest.task)?;
+    find_data(manifest, data, |path| {
+        let data = path.map(Data::open).transpose().map_err(|e| Error::Task(e.into()))?;
+        let loaded = (recipe.load)(&manifest.task_config, data.as_ref())?;
+        let found = loaded.data;
+        Ok((loaded, found))
+    })
+}
+
+/// Reads a run's data by `read`, which also gives its hash, from the first place that has the right one: where the user
+/// says, or else where data that was fetched is kept and where the run was started. No place is one too, if the task
+/// makes its own data.
+pub(super) fn find_data<T>(
+    manifest: &Manifest,
+    given: Option<&Path>,
+    mut read: impl FnMut(Option<&Path>) -> Result<(T, Digest), Error>,
+) -> Result<T, Error> {
     let hint = PathBuf::from(&manifest.data_hint);
-    match given {
-        Some(path) => Ok(Some(path.to_path_buf())),
-        None if manifest.data_hint.is_empty() => Ok(None),
-        None if hint.exists() => Ok(Some(hint)),
-        None => Err(Error::NoData {
-            hint: manifest.data_hint.clone(),
-        }),
+    let places = match given {
+        Some(path) => vec![Some(path.to_path_buf())],
+        None if manifest.data_hint.is_empty() => vec![None],
+        None => {
+            let fetched = cache::folder().and_then(|folder| Place::new(folder, manifest.data).found());
+            let hint = hint.exists().then_some(hint);
+            fetched.into_iter().chain(hint).map(Some).collect()
+        }
+    };
+    let hint = || manifest.data_hint.clone();
+    let mut why = Error::NoData { hint: hint() };
+    for place in places {
+        match read(place.as_deref()) {
+            Ok((data, found)) if found == manifest.data => return Ok(data),
+            Ok((_, found)) => {
+                let wanted = manifest.data;
+                why = Error::OtherData {
+                    wanted,
+                    found,
+                    hint: hint(),
+                };
+            }
+            Err(error) => why = error,
+        }
+    }
+    Err(why)
+}
+
+/// Whether what lies at a path is the run's data.
+pub(super) fn check_data(manifest: &Manifest, path: &Path, recipes: &[Recipe]) -> Result<(), Trouble> {
+    match load_of_run(manifest, Some(path), recipes) {
+        Ok(_) => Ok(()),
+        Err(Error::OtherData { found, .. }) => {
+            Err(Trouble::Data(format!("its digest is {found}, not {}", manifest.data)))
+        }
+        Err(error) => Err(Trouble::Data(error.to_string())),
     }
 }
 
@@ -146,7 +188,9 @@ fn find<'a>(recipes: &'a [Recipe], name: &str) -> Result<&'a Recipe, Error> {
 /// A new run's manifest, and what computes.
 pub(super) fn prepare(run: &NewRun, local: &Local, recipes: &[Recipe]) -> Result<(Kit, Manifest), Error> {
     let recipe = find(recipes, &run.task)?;
-    let loaded = (recipe.load)(&recipe.config(&run.task_config), local.data.as_deref())?;
+    let data = local.data.as_deref().map(Data::open).transpose();
+    let data = data.map_err(|error| Error::Task(error.into()))?;
+    let loaded = (recipe.load)(&recipe.config(&run.task_config), data.as_ref())?;
     let kit = Kit::new(&loaded, &local.device, run.seed, run.micro_batch)?;
     let target = match run.length {
         Length::Epochs(n) => n.saturating_mul(loaded.samples),

@@ -13,6 +13,7 @@ macro_rules! wraps {
 
 pub mod audit;
 pub mod bench;
+mod cache;
 pub mod certificates;
 pub mod checkpoint;
 mod congestion;
@@ -21,6 +22,7 @@ mod endpoint;
 pub mod evals;
 pub mod export;
 pub mod failure;
+mod fetch;
 mod files;
 mod handshake;
 pub mod identity;
@@ -35,6 +37,7 @@ pub mod run_dir;
 mod running;
 mod sample;
 pub mod scribe;
+mod serve;
 mod state_file;
 #[cfg(test)]
 mod tab_tests;

@@ -1,15 +1,18 @@
 //! One participant from its start: puts task, device, link, peer and disk together and lets them run.
 
+use super::cache::{self, Place};
 use super::checkpoint::Writer;
 use super::failure::Error;
+use super::fetch::{Guest, fetch_manifest};
 use super::identity::Identity;
-use super::kit::{Kit, prepare};
-use super::quic::{QuicConfig, QuicLink, fetch_manifest, own_addresses};
+use super::kit::{Kit, check_data, prepare};
+use super::quic::{QuicConfig, QuicLink, Shelf, own_addresses};
 use super::run_dir::RunDir;
 use super::running::{Running, Sink};
 use super::web::{self, About, Site};
 use crate::events::{self, Event};
 use crate::hello::addresses;
+use crate::provision::{Answer, FetchError, News, Source, fetch};
 use crate::options::{JoinOptions, Local, Start, TrainOptions};
 use crate::recipe::Recipe;
 use crate::ticket::{Secret, Ticket};
@@ -45,7 +48,7 @@ pub async fn train(options: TrainOptions, recipes: &[Recipe], sink: Sink<'_>) ->
     };
     let manifest = Arc::new(manifest);
     let secret = Secret::generate();
-    let home = listen(&local, &manifest, secret)?;
+    let home = listen(&local, &manifest, secret, &kit)?;
     let ticket = Ticket {
         addrs: dialable(&home.settings.contact),
         run: manifest.run_id(),
@@ -86,14 +89,6 @@ pub async fn join(options: JoinOptions, recipes: &[Recipe], sink: Sink<'_>) -> R
     if manifest.run_id() != ticket.run {
         return Err(ManifestError("it is not the one that the ticket names").into());
     }
-    let kit = Kit::of(&manifest, &local, recipes)?;
-    let home = listen(&local, &manifest, ticket.secret)?;
-    let own = Ticket {
-        addrs: dialable(&home.settings.contact),
-        ..ticket.clone()
-    };
-    let (site, link, settings) = home.open(&local, &manifest, &own, &kit, sink)?;
-    let sink = &mut told_to(&site, sink);
     let contact = Contact(
         ticket
             .addrs
@@ -102,6 +97,26 @@ pub async fn join(options: JoinOptions, recipes: &[Recipe], sink: Sink<'_>) -> R
             .map(ToString::to_string)
             .collect(),
     );
+    let kit = match Kit::of(&manifest, &local, recipes) {
+        Err(Error::NoData { .. } | Error::OtherData { .. } | Error::Task(_))
+            if local.data.is_none() && !manifest.data_hint.is_empty() =>
+        {
+            let first = Source {
+                peer: sponsor,
+                contact: contact.clone(),
+            };
+            let guest = Guest::new(&ticket, &identity)?;
+            fetch_data(guest, first, &manifest, &local, recipes, sink).await?
+        }
+        found => found?,
+    };
+    let home = listen(&local, &manifest, ticket.secret, &kit)?;
+    let own = Ticket {
+        addrs: dialable(&home.settings.contact),
+        ..ticket.clone()
+    };
+    let (site, link, settings) = home.open(&local, &manifest, &own, &kit, sink)?;
+    let sink = &mut told_to(&site, sink);
     let start = Instant::now();
     let peer = Peer::join(manifest.clone(), settings, sponsor, &contact, Time(0));
     let init = kit.worker.init();
@@ -111,9 +126,66 @@ pub async fn join(options: JoinOptions, recipes: &[Recipe], sink: Sink<'_>) -> R
     node.run().await
 }
 
+/// Most data that is fetched from other peers: more is better copied by hand.
+const FETCH_LIMIT: u64 = 64 << 30;
+
+/// Fetches the run's data to where it is kept for the next time, and makes of it what computes.
+async fn fetch_data(
+    mut guest: Guest,
+    first: Source,
+    manifest: &Manifest,
+    local: &Local,
+    recipes: &[Recipe],
+    sink: Sink<'_>,
+) -> Result<Kit, Error> {
+    let failed = |why| Error::NotFetched {
+        hint: manifest.data_hint.clone(),
+        why,
+    };
+    let folder = cache::folder().unwrap_or_else(|| local.out.join("data"));
+    let place = Place::new(folder, manifest.data);
+    let fetching = place.fetching().await;
+    let fetching = fetching.map_err(|error| failed(FetchError::Here(error.to_string())))?;
+    let kit = |path| {
+        let local = Local {
+            data: Some(path),
+            ..local.clone()
+        };
+        Kit::of(manifest, &local, recipes)
+    };
+    // Another process may have fetched it meanwhile.
+    if let Some(path) = place.found()
+        && let Ok(kit) = kit(path)
+    {
+        return Ok(kit);
+    }
+    let (mut told, mut waits) = (None, false);
+    let mut tell = |news| match news {
+        News::Got { bytes, total } => {
+            waits = false;
+            // A line for each percent is enough.
+            let percent = bytes * 100 / total.max(1);
+            if told.replace(percent) != Some(percent) {
+                sink(Event::Fetch { bytes, total });
+            }
+        }
+        News::Waiting if !waits => {
+            waits = true;
+            let message = "waiting for the run's data: all that have it are handing it to others".into();
+            sink(Event::Warning { message });
+        }
+        News::Waiting => {}
+    };
+    let mut store = fetching.into_store(|path| check_data(manifest, path, recipes));
+    let path = fetch(&mut guest, &mut store, first, FETCH_LIMIT, &mut tell).await;
+    guest.leave().await;
+    kit(path.map_err(failed)?)
+}
+
 /// Where a peer can be reached.
 struct Home {
     link: QuicLink,
+    shelf: Shelf,
     settings: Settings,
     /// For the page, if one is wanted and the port is free.
     page: Option<TcpListener>,
@@ -125,14 +197,23 @@ struct Home {
 const OTHER_PORTS: usize = 8;
 
 /// Opens the sockets.
-fn listen(local: &Local, manifest: &Manifest, secret: Secret) -> Result<Home, Error> {
+fn listen(local: &Local, manifest: &Manifest, secret: Secret, kit: &Kit) -> Result<Home, Error> {
     let identity = own_identity(local)?;
     let listen = resolve(&local.listen)?;
     for text in &local.advertise {
         resolve(text)?;
     }
     let config = QuicConfig::new(manifest.run_id(), secret, manifest.encode().into());
-    let config = QuicConfig { listen, ..config };
+    let shelf = match &kit.files {
+        None => Shelf::Empty,
+        Some(_) if local.keep_data => Shelf::Kept,
+        Some(files) => Shelf::Files(files.clone()),
+    };
+    let config = QuicConfig {
+        listen,
+        shelf: shelf.clone(),
+        ..config
+    };
     let (mut tries, mut warning) = (OTHER_PORTS, None);
     let (link, page) = loop {
         let link = QuicLink::start(&identity, config.clone())?;
@@ -159,6 +240,7 @@ fn listen(local: &Local, manifest: &Manifest, secret: Secret) -> Result<Home, Er
     let settings = Settings::new(identity.peer(), link.contact());
     Ok(Home {
         link,
+        shelf,
         settings,
         page,
         warning,
@@ -208,6 +290,11 @@ impl Home {
                     task: manifest.task.clone(),
                     parameters: manifest.layout.len as u64,
                     state_bytes: 4 * manifest.layout.len as u64 * (1 + manifest.optimizer.slots() as u64),
+                    data_bytes: match (&self.shelf, self.shelf.answer()) {
+                        (Shelf::Empty, _) => Some(0),
+                        (_, Answer::Files(listing)) => Some(listing.total()),
+                        _ => None,
+                    },
                 };
                 let dir = page.dir.clone().or_else(web::usual_folder);
                 Some(Site::start(listener, tls, dir, about))

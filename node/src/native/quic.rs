@@ -32,17 +32,18 @@
 //! It must know nothing of what the frames mean.
 
 pub use super::congestion::Congestion;
+pub use super::serve::Shelf;
 use super::{
     certificates::Certificates,
     connection::{Inbox, LEFT, Report, Wire},
-    endpoint::{Shared, connect},
-    handshake::{Host, Me, propose},
+    endpoint::Shared,
+    handshake::{Host, Me},
     identity::Identity,
-    transport::{self, Configs, Path, peer_at},
+    transport::{self, Configs, Path},
 };
-use crate::hello::{MAX_MANIFEST, Purpose};
-use crate::link::{DialError, Frame, Lane, Link, LinkEvent, Refusal, SendError, Traffic, next_event};
-use crate::ticket::{Secret, Ticket};
+use crate::hello::MAX_MANIFEST;
+use crate::link::{Frame, Lane, Link, LinkEvent, SendError, Traffic, next_event};
+use crate::ticket::Secret;
 use annulus_core::{Contact, PeerId, RunId};
 use bytes::Bytes;
 use quinn::VarInt;
@@ -57,9 +58,8 @@ use std::{
 use tokio::{
     sync::mpsc,
     task::JoinHandle,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout_at},
 };
-use web_transport_quinn::Session;
 
 /// Connections that have not yet proved to belong to the run, at any time.
 pub const MAX_HANDSHAKES: usize = 64;
@@ -85,6 +85,8 @@ pub struct QuicConfig {
     pub secret: Secret,
     /// The run's manifest, served to whoever has a ticket; at most 1 MiB.
     pub manifest: Bytes,
+    /// The run's data, served likewise.
+    pub shelf: Shelf,
     /// Most links at once; dials of our own are not refused by it.
     pub max_peers: usize,
     /// Bytes that may wait for one peer on the bulk lane. The default lets a whole model of 64 M parameters
@@ -106,6 +108,7 @@ impl QuicConfig {
             run,
             secret,
             manifest,
+            shelf: Shelf::default(),
             max_peers: 64,
             bulk_queue_bytes: 256 << 20,
             inbox_bytes: 64 << 20,
@@ -321,39 +324,6 @@ impl Drop for QuicLink {
     }
 }
 
-/// Asks any address of a ticket for the run's manifest, before there is a node of our own.
-pub async fn fetch_manifest(ticket: &Ticket, identity: &Identity) -> Result<(PeerId, Bytes), DialError> {
-    let configs = Configs::new(identity, HANDSHAKE_TIMEOUT, Congestion::default(), None);
-    let endpoint = transport::endpoint(SocketAddr::from(([0u16; 8], 0)))
-        .or_else(|_| transport::endpoint(SocketAddr::from(([0; 4], 0))))
-        .map_err(|error| DialError::NoAddress(format!("no UDP socket can be had: {error}")))?;
-    let me = Me {
-        peer: identity.peer(),
-        run: ticket.run,
-        secret: ticket.secret,
-        instance: 0,
-        addresses: Mutex::default(),
-        host: None,
-    };
-    let addresses = ticket.addrs.iter().map(ToString::to_string).collect();
-    let fetch = async {
-        let connection = connect(&endpoint, &configs, addresses, None).await?;
-        let acceptor = peer_at(&connection).ok_or(DialError::Unproven)?;
-        let session = Session::raw(connection);
-        let fetched = propose(&me, Purpose::Manifest, &session, acceptor).await;
-        session.close(LEFT, b"");
-        let manifest = fetched?
-            .0
-            .manifest
-            .ok_or(DialError::Refused(Refusal::AnotherVersion))?;
-        Ok((acceptor, Bytes::from(manifest)))
-    };
-    let fetched = timeout(HANDSHAKE_TIMEOUT, fetch).await;
-    // Lets the close go out, so that the peer need not wait for a timeout.
-    let _ = timeout(Duration::from_millis(200), endpoint.wait_idle()).await;
-    fetched.unwrap_or_else(|_| Err(DialError::Unreachable("no answer in time".to_owned())))
-}
-
 /// The addresses at which others can probably reach a socket bound to `listen`: itself, or for a wildcard the
 /// address that packets to the outside would carry (nothing is sent), and loopback last.
 pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
@@ -386,12 +356,21 @@ pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
 pub(super) mod tests {
     use super::*;
     use crate::{
-        hello::certificates,
-        link::{DownReason, FrameError, MAX_FRAME},
-        native::handshake::{Caller, exported, welcome},
+        hello::{Purpose, certificates},
+        link::{DialError, DownReason, FrameError, MAX_FRAME, Refusal},
+        native::{
+            fetch::fetch_manifest,
+            handshake::{Caller, exported, propose, welcome},
+            transport::peer_at,
+        },
+        ticket::Ticket,
     };
     use quinn::{Connection, ConnectionError, Endpoint};
-    use tokio::{net::UdpSocket as AsyncUdpSocket, time::sleep};
+    use tokio::{
+        net::UdpSocket as AsyncUdpSocket,
+        time::{sleep, timeout},
+    };
+    use web_transport_quinn::Session;
 
     pub(crate) const RUN: RunId = RunId([1; 32]);
     pub(crate) const SECRET: Secret = Secret([2; 16]);

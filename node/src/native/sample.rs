@@ -4,6 +4,7 @@ use super::failure::Error;
 use super::kit::find_data;
 use super::run_dir::RunDir;
 use crate::cli::sample::Args;
+use crate::data::Data;
 use crate::device::{self, DeviceChoice};
 use crate::task::{Task, config_from_json};
 use crate::tasks::gpt::generate::{Choice, Writer};
@@ -112,14 +113,12 @@ fn vocabulary(config: &GptConfig, manifest: &Manifest, data: Option<&Path>) -> R
     if config.vocabulary == Unit::Bytes {
         return Ok(Vocabulary::Bytes);
     }
-    let text = match find_data(manifest, data)? {
-        Some(path) => Text::open(&path, config.vocabulary).map_err(|error| Error::Task(error.into()))?,
-        None => Text::own(config.vocabulary),
-    };
-    if text.digest() != manifest.data {
-        let (wanted, found) = (manifest.data, text.digest());
-        let hint = manifest.data_hint.clone();
-        return Err(Error::OtherData { wanted, found, hint });
-    }
-    Ok(text.vocabulary().clone())
+    find_data(manifest, data, |path| {
+        let read = |path| Text::read_from(&Data::open(path)?.single()?, config.vocabulary);
+        let text = match path {
+            Some(path) => read(path).map_err(|error| Error::Task(error.into()))?,
+            None => Text::own(config.vocabulary),
+        };
+        Ok((text.vocabulary().clone(), text.digest()))
+    })
 }

@@ -5,8 +5,6 @@
 //! most first examples; `model=cnn` is a small convolutional network, `model=linear` no more than
 //! multinomial logistic regression.
 
-use std::path::Path;
-
 use burn::module::Module;
 use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -18,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use annulus_shaders::nn::{Activation, CrossEntropy, Linear, LinearConfig};
 
 use crate::data::{Images, Split, idx, strokes};
-use crate::task::{Scores, Task, TaskError};
+use crate::task::{Data, Scores, Task, TaskError};
 use annulus_core::Digest;
 
 const SIDE: usize = strokes::SIDE;
@@ -86,7 +84,7 @@ impl Task for Digits {
     const NAME: &'static str = "digits";
     const ABOUT: &'static str = "which digit is this? drawn by the program, or MNIST with --data FOLDER";
 
-    fn new(config: DigitsConfig, data: Option<&Path>) -> Result<Self, TaskError> {
+    fn new(config: DigitsConfig, data: Option<&Data>) -> Result<Self, TaskError> {
         for (key, value) in [("train", config.train), ("test", config.test)] {
             if !(1..=MAX_DRAWN).contains(&value) {
                 return Err(format!("{key}={value} is not between 1 and {MAX_DRAWN}").into());
@@ -101,7 +99,7 @@ impl Task for Digits {
                 check(&split.train)
                     .and_then(|()| check(&split.test))
                     .map_err(|problem| {
-                        format!("{} holds {problem}; use MNIST or a set like it", folder.display())
+                        format!("{} holds {problem}; use MNIST or a set like it", folder.path().display())
                     })?;
                 split
             }
@@ -280,7 +278,7 @@ impl Features {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
     use super::*;
@@ -303,7 +301,8 @@ mod tests {
     }
 
     fn digits(config: DigitsConfig, data: Option<&Path>) -> Arc<Digits> {
-        Arc::new(Digits::new(config, data).unwrap())
+        let data = data.map(|path| Data::open(path).unwrap());
+        Arc::new(Digits::new(config, data.as_ref()).unwrap())
     }
 
     /// Trains by Adam with its usual settings, batch 64, on samples in their order.

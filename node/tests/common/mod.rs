@@ -84,6 +84,11 @@ impl Seen {
     }
 }
 
+/// Where the peer with this run directory keeps data that it has fetched.
+pub fn cache_of(dir: &str) -> String {
+    format!("{dir}-cache")
+}
+
 /// A running peer.
 pub struct Node {
     pub name: &'static str,
@@ -95,8 +100,16 @@ pub struct Node {
 
 impl Node {
     pub fn start(name: &'static str, dir: String, args: &[&str]) -> Self {
+        Self::start_in(name, dir, Path::new("."), args)
+    }
+
+    /// One that is started in a folder.
+    pub fn start_in(name: &'static str, dir: String, folder: &Path, args: &[&str]) -> Self {
         let mut command = annulus();
+        command.current_dir(folder);
         command.args(args).args(["--out", &dir, "--log-format", "json"]);
+        // Each as if on a machine of its own.
+        command.env("ANNULUS_CACHE", cache_of(&dir));
         if !args.contains(&"--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }

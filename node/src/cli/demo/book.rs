@@ -160,6 +160,8 @@ impl Book {
                 self.advance(peer, Phase::Waiting);
                 self.tell(at, Color::Plain, text);
             }
+            // The demo's data is drawn by each peer itself.
+            Event::Fetch { .. } => {}
             Event::Sync { bytes, total, .. } => {
                 self.peers[peer].gap = true;
                 self.advance(peer, Phase::Syncing(bytes as f64 / total.max(1) as f64));

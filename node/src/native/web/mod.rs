@@ -17,6 +17,7 @@ pub mod status;
 pub use page::usual_folder;
 
 use super::certificates::Certificates;
+use crate::provision::TAB_LIMIT;
 use axum::{
     Json, Router,
     extract::{Request, State},
@@ -88,8 +89,10 @@ pub struct About {
     pub task: String,
     /// Parameters of the model.
     pub parameters: u64,
-    /// Bytes that a newcomer fetches.
+    /// Bytes of state that a newcomer fetches.
     pub state_bytes: u64,
+    /// Bytes of data that it fetches; none if this peer hands out none.
+    pub data_bytes: Option<u64>,
 }
 
 /// The page's certificate is of no use.
@@ -293,6 +296,8 @@ async fn peer(State(shared): State<Arc<Shared>>) -> Response {
         "task": about.task,
         "parameters": about.parameters,
         "state_bytes": about.state_bytes,
+        "data_bytes": about.data_bytes,
+        "tab_data_limit": TAB_LIMIT,
         "version": env!("CARGO_PKG_VERSION"),
     });
     fresh(Json(body))

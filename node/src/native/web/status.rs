@@ -167,6 +167,8 @@ impl Board {
     pub fn take(&mut self, event: &Event, now_ms: u64) {
         match event {
             Event::Ready(ready) => self.ready = Some(ready.clone()),
+            // There is no page before the data is here.
+            Event::Fetch { .. } => {}
             &Event::Sync { bytes, total, round } => {
                 self.phase = Phase::Syncing;
                 self.sync = Some(Sync { bytes, total, round });

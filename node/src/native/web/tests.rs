@@ -18,6 +18,7 @@ fn about() -> About {
         task: "digits".into(),
         parameters: 10,
         state_bytes: 120,
+        data_bytes: Some(0),
     }
 }
 

@@ -11,13 +11,11 @@ mod pinned;
 pub mod presets;
 pub mod text;
 
-use std::path::Path;
-
 use annulus_shaders::nn::CrossEntropy;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use crate::task::{Emit, Prompt, Scores, Task, TaskError, Writing};
+use crate::task::{Data, Emit, Prompt, Scores, Task, TaskError, Writing};
 use annulus_core::Digest;
 use generate::{Choice, Writer};
 use model::Transformer;
@@ -152,11 +150,11 @@ impl Task for Gpt {
         "warmup=100",
     ];
 
-    fn new(config: GptConfig, data: Option<&Path>) -> Result<Self, TaskError> {
+    fn new(config: GptConfig, data: Option<&Data>) -> Result<Self, TaskError> {
         // Before the data is read, which may take long.
         config.shape(1)?;
         let text = match data {
-            Some(path) => Text::open(path, config.vocabulary)?,
+            Some(data) => Text::read_from(&data.single()?, config.vocabulary)?,
             None => Text::own(config.vocabulary),
         };
         let shape = config.shape(text.vocabulary().size())?;

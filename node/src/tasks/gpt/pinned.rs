@@ -38,7 +38,7 @@ fn ten_steps(device: &OpenDevice) -> (Vec<f32>, BTreeMap<String, Vec<f32>>) {
         ..GptConfig::default()
     };
     let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpt.txt");
-    let task = Arc::new(Gpt::new(config, Some(&text)).unwrap());
+    let task = Arc::new(Gpt::new(config, Some(&Data::open(&text).unwrap())).unwrap());
     let samples = task.samples();
     let worker = Trainer::new(task, device, TrainerOptions::default()).unwrap();
     let schedule = Schedule::Cosine {

@@ -337,7 +337,7 @@ fn computing_again_instead_of_keeping_changes_nothing() {
 #[test]
 fn the_digest_is_the_text_s() {
     let path = file("digest", &"to be or not to be ".repeat(20));
-    let task = Gpt::new(pico(), Some(&path)).unwrap();
+    let task = Gpt::new(pico(), Some(&Data::open(&path).unwrap())).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_ne!(task.digest(), gpt(pico()).digest());
     assert_eq!(task.samples(), 342 - 64);
@@ -363,7 +363,7 @@ fn a_model_that_has_learnt_to_count_writes_what_it_has_learnt() {
         vocabulary_size: 12,
         ..pico()
     };
-    let task = Arc::new(Gpt::new(config, Some(&path)).unwrap());
+    let task = Arc::new(Gpt::new(config, Some(&Data::open(&path).unwrap())).unwrap());
     std::fs::remove_file(&path).unwrap();
     let mut run = Run::new(trainer(&task), 3e-3, Schedule::Constant);
     run.steps(task.samples(), 60, 8);

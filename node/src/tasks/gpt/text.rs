@@ -2,14 +2,10 @@
 //!
 //! It knows nothing of models, devices or peers.
 
-use std::fs::File;
-use std::path::Path;
-
 use annulus_core::Digest;
-use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 
-use crate::data::DataError;
+use crate::data::{Contents, DataError, DataFile};
 
 /// What to train on without a file: the project's own documentation, as it was when the program was built.
 const OWN: &str = concat!(
@@ -89,7 +85,7 @@ impl Vocabulary {
 /// A text, its vocabulary and its hash.
 #[derive(Debug)]
 pub struct Text {
-    bytes: Bytes,
+    bytes: Contents,
     vocabulary: Vocabulary,
     tokens: u64,
     /// Where every [`STRIDE`]th character begins; empty where tokens are bytes.
@@ -97,64 +93,39 @@ pub struct Text {
     digest: Digest,
 }
 
-#[derive(Debug)]
-enum Bytes {
-    Here(&'static [u8]),
-    Mapped(Mmap),
-}
-
-impl Bytes {
-    fn get(&self) -> &[u8] {
-        match self {
-            Self::Here(bytes) => bytes,
-            Self::Mapped(map) => map,
-        }
-    }
-}
-
 impl Text {
     /// The project's own documentation.
     pub fn own(unit: Unit) -> Self {
-        let text = Self::of(Bytes::Here(OWN.as_bytes()), unit);
+        let text = Self::of(Contents::of(OWN.as_bytes()), unit);
         text.expect("the project's documentation is UTF-8")
     }
 
-    /// A file, mapped into memory and read once from end to end. It must not change while the program runs.
+    /// A file, read once from end to end. One on disk is mapped into memory and must not change while the program runs.
     ///
     /// # Errors
     ///
     /// If it cannot be read or has no bytes, or for characters, if it is not UTF-8.
-    pub fn open(path: &Path, unit: Unit) -> Result<Self, DataError> {
-        let malformed = |problem: &str| DataError::Malformed {
-            path: path.to_path_buf(),
-            problem: problem.to_owned(),
+    pub fn read_from(file: &DataFile, unit: Unit) -> Result<Self, DataError> {
+        let malformed = |problem: String| DataError::Malformed {
+            path: file.path(),
+            problem,
         };
-        let read = |source| DataError::Read {
-            path: path.to_path_buf(),
-            source,
-        };
-        let file = File::open(path).map_err(read)?;
-        let metadata = file.metadata().map_err(read)?;
-        if metadata.is_dir() {
-            return Err(malformed("is a folder: name a file of text"));
+        let bytes = file.contents()?;
+        if bytes.is_empty() {
+            return Err(malformed("is empty".to_owned()));
         }
-        if metadata.len() == 0 {
-            return Err(malformed("is empty"));
-        }
-        // SAFETY: the map is only read. If somebody changes the file meanwhile, bytes change under us: nothing here
-        // takes earlier checks of them for granted (each character is decoded from a copy of its bytes), so that the
-        // worst is a wrong token, or the process's end if the file is cut short.
-        let map = unsafe { Mmap::map(&file) }.map_err(read)?;
-        Self::of(Bytes::Mapped(map), unit).map_err(|at| {
-            malformed(&format!(
+        // A file on disk may change meanwhile: nothing here takes earlier checks of its bytes for granted (each character
+        // is decoded from a copy of them), so that the worst is a wrong token.
+        Self::of(bytes, unit).map_err(|at| {
+            malformed(format!(
                 "is not UTF-8 text (byte {at}): use vocabulary=bytes, which takes any file"
             ))
         })
     }
 
     /// Or the place of the first byte that is no text.
-    fn of(bytes: Bytes, unit: Unit) -> Result<Self, usize> {
-        let all = bytes.get();
+    fn of(bytes: Contents, unit: Unit) -> Result<Self, usize> {
+        let all: &[u8] = &bytes;
         let mut hasher = blake3::Hasher::new();
         all.chunks(HASHED).for_each(|part| {
             hasher.update(part);
@@ -195,7 +166,7 @@ impl Text {
     /// If the text ends before.
     pub fn read(&self, at: u64, count: usize, into: &mut Vec<i32>) {
         assert!(at + count as u64 <= self.tokens, "the text ends before");
-        let bytes = self.bytes.get();
+        let bytes: &[u8] = &self.bytes;
         if self.vocabulary == Vocabulary::Bytes {
             let part = &bytes[at as usize..at as usize + count];
             into.extend(part.iter().map(|byte| i32::from(*byte)));
@@ -250,9 +221,15 @@ fn decode(bytes: &[u8], place: usize) -> Option<(char, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Data;
+    use std::path::Path;
+
+    fn open(path: &Path, unit: Unit) -> Result<Text, DataError> {
+        Text::read_from(&Data::open(path)?.single()?, unit)
+    }
 
     fn characters(text: &'static str) -> Text {
-        Text::of(Bytes::Here(text.as_bytes()), Unit::Characters).unwrap()
+        Text::of(Contents::of(text.as_bytes()), Unit::Characters).unwrap()
     }
 
     fn read(text: &Text, at: u64, count: usize) -> Vec<i32> {
@@ -321,26 +298,29 @@ mod tests {
     fn a_file_is_read_where_it_lies() {
         let path = std::env::temp_dir().join(format!("annulus-text-{}", std::process::id()));
         std::fs::write(&path, "naïve").unwrap();
-        let mapped = Text::open(&path, Unit::Characters).unwrap();
+        let mapped = open(&path, Unit::Characters).unwrap();
         assert_eq!(decoded(mapped.vocabulary(), &read(&mapped, 0, 5)), "naïve");
         assert_eq!(mapped.digest(), Digest::of("naïve".as_bytes()));
-        let bytes = Text::open(&path, Unit::Bytes).unwrap();
+        let bytes = open(&path, Unit::Bytes).unwrap();
         assert_eq!((bytes.tokens(), bytes.digest()), (6, mapped.digest()));
         // What is no text can be trained on as bytes.
         std::fs::write(&path, b"ab\xffcd").unwrap();
-        let error = Text::open(&path, Unit::Characters).unwrap_err().to_string();
+        let error = open(&path, Unit::Characters).unwrap_err().to_string();
         assert!(
             error.contains("byte 2") && error.contains("vocabulary=bytes"),
             "{error}"
         );
-        assert_eq!(read(&Text::open(&path, Unit::Bytes).unwrap(), 2, 1), [255]);
+        assert_eq!(read(&open(&path, Unit::Bytes).unwrap(), 2, 1), [255]);
         std::fs::write(&path, b"").unwrap();
-        let error = Text::open(&path, Unit::Bytes).unwrap_err().to_string();
+        let error = open(&path, Unit::Bytes).unwrap_err().to_string();
         assert!(error.contains("is empty"), "{error}");
+        let held = Data::file_in_memory("text", "naïve");
+        let held = Text::read_from(&held.single().unwrap(), Unit::Characters).unwrap();
+        assert_eq!((held.digest(), held.tokens()), (mapped.digest(), 5));
         std::fs::remove_file(&path).unwrap();
-        let error = Text::open(&path, Unit::Bytes).unwrap_err().to_string();
+        let error = open(&path, Unit::Bytes).unwrap_err().to_string();
         assert!(error.contains("cannot read"), "{error}");
-        let error = Text::open(&std::env::temp_dir(), Unit::Bytes)
+        let error = open(&std::env::temp_dir(), Unit::Bytes)
             .unwrap_err()
             .to_string();
         assert!(error.contains("is a folder"), "{error}");

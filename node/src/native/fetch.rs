@@ -1,0 +1,158 @@
+//! Asking a peer for something before there is a link: the run's manifest, and its data.
+//!
+//! It must not know what becomes of the answers.
+
+use super::{
+    connection::{LEFT, close},
+    congestion::Congestion,
+    endpoint::connect,
+    handshake::{Me, propose},
+    identity::Identity,
+    quic::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT},
+    transport::{self, Configs, WINDOW, peer_at},
+};
+use crate::hello::Purpose;
+use crate::link::{DialError, Refusal};
+use crate::provision::{Line, Source, Way};
+use crate::ticket::Ticket;
+use annulus_core::PeerId;
+use bytes::Bytes;
+use quinn::{Endpoint, VarInt};
+use std::{
+    net::SocketAddr,
+    sync::Mutex,
+    time::Duration,
+};
+use tokio::time::{sleep, timeout};
+use web_transport_quinn::{RecvStream, SendStream, Session};
+
+/// How long a peer that hands out data may say nothing. It may have to wait for the ring between two blocks.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// Between two rounds of asking everybody.
+const REST: Duration = Duration::from_secs(1);
+
+/// Somebody who holds a ticket and is not yet a peer.
+pub struct Guest {
+    me: Me,
+    endpoint: Endpoint,
+    configs: Configs,
+}
+
+impl Guest {
+    /// Binds a socket. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// If there is none to be had.
+    pub fn new(ticket: &Ticket, identity: &Identity) -> Result<Self, DialError> {
+        let configs = Configs::new(identity, HANDSHAKE_TIMEOUT, Congestion::default(), None);
+        let endpoint = transport::endpoint(SocketAddr::from(([0u16; 8], 0)))
+            .or_else(|_| transport::endpoint(SocketAddr::from(([0; 4], 0))))
+            .map_err(|error| DialError::NoAddress(format!("no UDP socket can be had: {error}")))?;
+        let me = Me {
+            peer: identity.peer(),
+            run: ticket.run,
+            secret: ticket.secret,
+            instance: 0,
+            addresses: Mutex::default(),
+            host: None,
+        };
+        Ok(Self {
+            me,
+            endpoint,
+            configs,
+        })
+    }
+
+    /// Lets the last closes go out, so that nobody need wait for a timeout.
+    pub async fn leave(self) {
+        let _ = timeout(Duration::from_millis(200), self.endpoint.wait_idle()).await;
+    }
+}
+
+/// Asks any address of a ticket for the run's manifest, before there is a node of our own.
+///
+/// # Errors
+///
+/// If nobody answers, or nobody who takes part in the run.
+pub async fn fetch_manifest(ticket: &Ticket, identity: &Identity) -> Result<(PeerId, Bytes), DialError> {
+    let guest = Guest::new(ticket, identity)?;
+    let addresses = ticket.addrs.iter().map(ToString::to_string).collect();
+    let fetch = async {
+        let connection = connect(&guest.endpoint, &guest.configs, addresses, None).await?;
+        let acceptor = peer_at(&connection).ok_or(DialError::Unproven)?;
+        let session = Session::raw(connection);
+        let fetched = propose(&guest.me, Purpose::Manifest, &session, acceptor).await;
+        session.close(LEFT, b"");
+        let manifest = fetched?
+            .0
+            .manifest
+            .ok_or(DialError::Refused(Refusal::AnotherVersion))?;
+        Ok((acceptor, Bytes::from(manifest)))
+    };
+    let fetched = timeout(HANDSHAKE_TIMEOUT, fetch).await;
+    guest.leave().await;
+    fetched.unwrap_or_else(|_| Err(no_answer()))
+}
+
+fn no_answer() -> DialError {
+    DialError::Unreachable("no answer in time".to_owned())
+}
+
+impl Way for Guest {
+    type Line = DataLine;
+
+    async fn reach(&mut self, source: &Source) -> Result<DataLine, DialError> {
+        let reach = async {
+            let addresses = source.contact.0.clone();
+            let connection = connect(&self.endpoint, &self.configs, addresses, Some(source.peer)).await?;
+            let session = Session::raw(connection);
+            let (_, send, recv) = propose(&self.me, Purpose::Data, &session, source.peer).await?;
+            session.set_receive_window(VarInt::from_u32(WINDOW));
+            Ok(DataLine {
+                session,
+                send,
+                recv,
+            })
+        };
+        let reached = timeout(DIAL_TIMEOUT, reach).await;
+        reached.unwrap_or_else(|_| Err(no_answer()))
+    }
+
+    async fn rest(&mut self) {
+        sleep(REST).await;
+    }
+}
+
+/// A peer that was asked for data.
+pub struct DataLine {
+    session: Session,
+    send: SendStream,
+    recv: RecvStream,
+}
+
+impl Line for DataLine {
+    async fn say(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let said = timeout(SILENCE, self.send.write_all(bytes)).await;
+        said.map_err(|_| silent())?.map_err(|error| error.to_string())
+    }
+
+    async fn hear(&mut self, most: usize) -> Result<Bytes, String> {
+        let heard = timeout(SILENCE, self.recv.read_chunk(most, true)).await;
+        let heard = heard.map_err(|_| silent())?.map_err(|error| error.to_string())?;
+        heard
+            .map(|chunk| chunk.bytes)
+            .ok_or_else(|| "it hung up".to_owned())
+    }
+}
+
+fn silent() -> String {
+    format!("nothing came for {} s", SILENCE.as_secs())
+}
+
+impl Drop for DataLine {
+    fn drop(&mut self) {
+        close(&self.session, LEFT, "");
+    }
+}

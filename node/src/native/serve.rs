@@ -1,0 +1,292 @@
+//! Handing out the run's data to peers that lack it, without getting into the ring's way.
+//!
+//! **Bounds.** [`TRANSFERS`] at once; each holds one block of [`BLOCK`] and what QUIC has not yet sent of [`SEND_WINDOW`].
+//! All together send at most [`FASTEST`]. While this peer's links send, a transfer gets an eighth of what they do: the
+//! ring on a slow line hardly feels it, and between two rounds the line is the newcomer's. Stream priorities would not
+//! do: a newcomer has no link yet, and between connections QUIC knows no order.
+//!
+//! It must not know what is in the files.
+
+use super::connection::{LEFT, close};
+use super::handshake::{Caller, read_message, refuse};
+use crate::data::Data;
+use crate::hello::encode;
+use crate::link::Refusal;
+use crate::provision::{Answer, Ask, Listing, MAX_ASK, Offer, Source, is_safe_name};
+use quinn::Connection;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep_until, timeout};
+use web_transport_quinn::Session;
+
+/// Transfers at once; whoever else asks is told to come again.
+const TRANSFERS: usize = 4;
+
+/// Newcomers that are talked to at once, most of them to be told just that.
+const GUESTS: usize = 32;
+
+/// How long a newcomer may take to go when there is nothing for it.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Bytes read from the disk and handed to QUIC at once.
+const BLOCK: usize = 64 << 10;
+
+/// Bytes of a transfer that QUIC keeps until they are acknowledged: 50 ms at 600 Mbit/s. What it keeps it also sends
+/// whatever the ring does meanwhile.
+const SEND_WINDOW: u64 = 4 << 20;
+
+/// Bytes per second of all transfers together while the ring is quiet. Encrypting that much takes a tenth of a core.
+const FASTEST: f64 = 64e6;
+
+/// Until it is known what the ring does.
+const FIRST: f64 = 4e6;
+
+/// And whatever the ring does: 1 Mbit/s.
+const SLOWEST: f64 = 128e3;
+
+/// What the transfers get of what the links send.
+const SHARE: f64 = 1.0 / 8.0;
+
+/// Links that send less than this many bytes per second only say that they are there.
+const QUIET: f64 = 64e3;
+
+/// The links are looked at so often.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A look so long ago says nothing of now.
+const STALE: Duration = Duration::from_secs(1);
+
+/// So much sleep may be made up for by a burst: clocks wake late.
+const SLACK: Duration = Duration::from_millis(8);
+
+/// How long a newcomer may take for a block, or to ask for the next file.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What there is to hand out.
+#[derive(Clone, Debug, Default)]
+pub enum Shelf {
+    /// Nothing: the task makes its own data.
+    #[default]
+    Empty,
+    /// The user keeps it.
+    Kept,
+    /// The files that the task asked for.
+    Files(Data),
+}
+
+impl Shelf {
+    /// What this peer answers whoever asks for data. Looks at the disk.
+    pub fn answer(&self) -> Answer {
+        match self {
+            Self::Empty => Answer::Missing,
+            Self::Kept => Answer::Kept,
+            Self::Files(data) => listing(data).map_or(Answer::Missing, |(listing, _)| Answer::Files(listing)),
+        }
+    }
+}
+
+/// What is handed out, and where it lies; none if that cannot be handed out.
+fn listing(data: &Data) -> Option<(Listing, Vec<PathBuf>)> {
+    let used = data.files_used();
+    let mut files = Vec::new();
+    for file in &used {
+        let mut name = file.name().to_owned();
+        if !data.is_folder() && !is_safe_name(&name) {
+            // Of a single file the name does not matter.
+            name = "data".to_owned();
+        }
+        files.push((name, file.size().ok()?));
+    }
+    let listing = Listing {
+        folder: data.is_folder(),
+        files,
+    };
+    let paths = used.iter().map(|file| file.path()).collect();
+    listing.is_sound().then_some((listing, paths))
+}
+
+/// What all transfers of a peer share.
+pub(super) struct Counter {
+    slots: Semaphore,
+    guests: Semaphore,
+    pace: Mutex<Pace>,
+}
+
+impl Counter {
+    pub(super) fn new() -> Self {
+        Self {
+            slots: Semaphore::new(TRANSFERS),
+            guests: Semaphore::new(GUESTS),
+            pace: Mutex::new(Pace::new(Instant::now())),
+        }
+    }
+
+    /// Serves a caller that was welcomed, to the end. `sent` says how many bytes the links have sent by now.
+    pub(super) async fn serve(
+        &self,
+        session: &Session,
+        mut caller: Caller,
+        shelf: Shelf,
+        others: Vec<Source>,
+        sent: impl Fn() -> u64,
+    ) {
+        let Ok(_guest) = self.guests.try_acquire() else {
+            return refuse(session, Refusal::TooManyPeers);
+        };
+        let slot = self.slots.try_acquire();
+        let stock = match &shelf {
+            Shelf::Files(data) if slot.is_ok() => {
+                let data = data.clone();
+                spawn_blocking(move || listing(&data)).await.ok().flatten()
+            }
+            _ => None,
+        };
+        let answer = match (&stock, &shelf) {
+            (Some((listing, _)), _) => Answer::Files(listing.clone()),
+            (None, Shelf::Files(_)) if slot.is_err() => Answer::Busy,
+            (None, Shelf::Kept) => Answer::Kept,
+            (None, _) => Answer::Missing,
+        };
+        let words = encode(&Offer { answer, others });
+        let said = timeout(PATIENCE, caller.send.write_all(&words)).await;
+        if let (Ok(Ok(())), Some((listing, paths))) = (said, stock) {
+            Connection::set_send_window(session, SEND_WINDOW);
+            // However it ends, there is nobody here to tell: the newcomer knows what it lacks.
+            let _ = self.answer_all(&mut caller, &listing, &paths, &sent).await;
+        } else {
+            // The newcomer goes when it has read the offer.
+            let _ = timeout(FAREWELL, session.closed()).await;
+        }
+        close(session, LEFT, "");
+    }
+
+    /// Until the newcomer has all it wants. `None` if it, or the disk, has let us down.
+    async fn answer_all(
+        &self,
+        caller: &mut Caller,
+        listing: &Listing,
+        paths: &[PathBuf],
+        sent: &impl Fn() -> u64,
+    ) -> Option<()> {
+        loop {
+            let ask = timeout(PATIENCE, read_message::<Ask>(&mut caller.recv, MAX_ASK)).await;
+            let Ask { file, from } = ask.ok()?.ok()?;
+            let path = paths.get(file as usize)?.clone();
+            let (_, size) = listing.files.get(file as usize)?;
+            let mut left = size.checked_sub(from)?;
+            let open = spawn_blocking(move || {
+                let mut file = File::open(path)?;
+                file.seek(SeekFrom::Start(from))?;
+                std::io::Result::Ok(file)
+            });
+            let file = Arc::new(open.await.ok()?.ok()?);
+            while left > 0 {
+                let most = left.min(BLOCK as u64);
+                let reading = file.clone();
+                let block = spawn_blocking(move || {
+                    let mut block = Vec::with_capacity(most as usize);
+                    (&*reading).take(most).read_to_end(&mut block)?;
+                    std::io::Result::Ok(block)
+                });
+                let block = block.await.ok()?.ok()?;
+                // A file that has become shorter: what is missing shows at the other end.
+                let len = u64::try_from(block.len()).ok().filter(|len| *len > 0)?;
+                self.pace.lock().await.wait(len, sent).await;
+                let writing = caller.send.write_chunk(block.into());
+                timeout(PATIENCE, writing).await.ok()?.ok()?;
+                left -= len;
+            }
+        }
+    }
+}
+
+/// When the next block may go.
+struct Pace {
+    /// Not before.
+    next: Instant,
+    /// When the links were last looked at, and what they had sent.
+    looked: (Instant, u64),
+    /// Bytes per second of all transfers.
+    rate: f64,
+}
+
+impl Pace {
+    fn new(now: Instant) -> Self {
+        Self {
+            next: now,
+            looked: (now, 0),
+            rate: FIRST,
+        }
+    }
+
+    /// Waits for a block's turn.
+    async fn wait(&mut self, bytes: u64, sent: &impl Fn() -> u64) {
+        sleep_until(self.next).await;
+        self.book(bytes, Instant::now(), sent);
+    }
+
+    /// Notes that a block goes now.
+    fn book(&mut self, bytes: u64, now: Instant, sent: &impl Fn() -> u64) {
+        let since = now - self.looked.0;
+        if since >= LOOK {
+            let sent = sent();
+            self.rate = match since < STALE {
+                true => rate(since, sent.saturating_sub(self.looked.1)),
+                false => FIRST,
+            };
+            self.looked = (now, sent);
+        }
+        self.next = self.next.max(now - SLACK) + Duration::from_secs_f64(bytes as f64 / self.rate);
+    }
+}
+
+/// What the transfers may send per second, if the links have sent so many bytes in this time.
+fn rate(during: Duration, sent: u64) -> f64 {
+    let ring = sent as f64 / during.as_secs_f64().max(1e-6);
+    if ring < QUIET {
+        FASTEST
+    } else {
+        (ring * SHARE).clamp(SLOWEST, FASTEST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ring_goes_first() {
+        let second = Duration::from_secs(1);
+        assert_eq!(rate(second, 0), FASTEST);
+        assert_eq!(rate(second, 50_000), FASTEST);
+        assert_eq!(rate(second, 100_000), SLOWEST);
+        assert_eq!(rate(second, 8_000_000), 1e6);
+        assert_eq!(rate(second / 100, 80_000), 1e6);
+        assert_eq!(rate(second, u64::MAX), FASTEST);
+        assert_eq!(rate(Duration::ZERO, 0), FASTEST);
+    }
+
+    #[test]
+    fn blocks_keep_the_pace() {
+        let begin = Instant::now();
+        for (ring, expected) in [(0.0, FASTEST), (8e6, 1e6), (100e3, SLOWEST)] {
+            let mut pace = Pace::new(begin);
+            let (mut now, mut bytes) = (begin + Duration::from_secs(100), 0);
+            let from = now;
+            while now - from < Duration::from_secs(30) {
+                let sent = (now - begin).as_secs_f64() * ring;
+                pace.book(BLOCK as u64, now, &|| sent as u64);
+                bytes += BLOCK;
+                // As late as clocks are.
+                now = now.max(pace.next) + Duration::from_millis(1);
+            }
+            let rate = bytes as f64 / (now - from).as_secs_f64();
+            assert!((0.8..1.2).contains(&(rate / expected)), "{ring}: {rate}");
+        }
+    }
+}

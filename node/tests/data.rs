@@ -1,0 +1,327 @@
+//! The data of a run reaches peers that lack it: real processes, each as if on a machine of its own.
+
+mod common;
+
+use common::*;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The folder that a process was started in, whoever asks: so the founder's path leads each peer somewhere else.
+const HERE: &str = "/proc/self/cwd";
+
+/// Whether this machine has such a path.
+fn ready() -> bool {
+    let ready = Path::new(HERE).exists();
+    if !ready {
+        eprintln!("skipped: without {HERE} all peers on this machine would find the founder's data");
+    }
+    ready
+}
+
+/// Text that does not repeat itself, so that no byte can be missing or in a wrong place unnoticed.
+fn text(bytes: usize) -> String {
+    let mut text = String::with_capacity(bytes + 32);
+    let mut seed = 1u64;
+    while text.len() < bytes {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let word = (seed >> 33) as usize % 7;
+        text.push_str(["the ", "ring ", "turns ", "and ", "no ", "one ", "leads "][word]);
+    }
+    text.truncate(bytes);
+    text
+}
+
+/// A tiny model, whose rounds are quick.
+const GPT: [&str; 8] = [
+    "--task",
+    "gpt",
+    "layers=1",
+    "heads=1",
+    "width=16",
+    "context=16",
+    "batch=8",
+    "rounds=1000000",
+];
+
+/// A folder to start a peer in.
+fn home(folder: &Folder, name: &str) -> PathBuf {
+    let home = folder.0.join(format!("{name}-home"));
+    std::fs::create_dir_all(&home).expect("a folder");
+    home
+}
+
+/// The founder of a run on this text.
+fn train(folder: &Folder, text: &str, args: &[&str]) -> Node {
+    let home = home(folder, "founder");
+    std::fs::write(home.join("book.txt"), text).expect("writable");
+    let data = format!("{HERE}/book.txt");
+    let args = [&["train", "--device", "cpu", "--data", &data], &GPT[..], args].concat();
+    Node::start_in("founder", folder.join("founder"), &home, &args)
+}
+
+fn join(folder: &Folder, name: &'static str, ticket: &str, args: &[&str]) -> Node {
+    let args = [&["join", ticket, "--device", "cpu"], args].concat();
+    Node::start_in(name, folder.join(name), &home(folder, name), &args)
+}
+
+/// What a peer told of its fetching: bytes and total, in order.
+fn fetched(node: &Node) -> Vec<(u64, u64)> {
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let log = node.log();
+    let told = log.iter().filter(|seen| seen.is("fetch"));
+    told.map(|seen| (number(&seen.event["bytes"]), number(&seen.event["total"])))
+        .collect()
+}
+
+/// Where a peer keeps what it has fetched.
+fn kept(node: &Node, kind: &str) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(cache_of(&node.dir)).ok()?;
+    let mut paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.find(|path| path.extension().is_some_and(|extension| extension == kind))
+}
+
+/// Waits for a peer's end and returns its error as one line.
+fn refusal(node: &mut Node) -> String {
+    assert!(!node.end().success(), "it succeeded");
+    let errors = node.errors();
+    println!("{errors}");
+    errors.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_newcomer_fetches_a_text_and_keeps_it() {
+    if !ready() {
+        return;
+    }
+    let _alone = alone();
+    let folder = Folder::new("text");
+    let book = text(3_000_000);
+    let mut founder = train(&folder, &book, &[]);
+    let ticket = founder.ticket();
+    founder.rounds(3);
+
+    // Where the founder has the data, the newcomer has other data.
+    std::fs::write(home(&folder, "second").join("book.txt"), text(5000)).expect("writable");
+    let mut second = join(&folder, "second", &ticket, &[]);
+    second.members(2);
+    second.rounds(10);
+    let told = fetched(&second);
+    assert_eq!(told.first(), Some(&(0, 3_000_000)));
+    assert_eq!(told.last(), Some(&(3_000_000, 3_000_000)));
+    assert!(told.len() > 10 && told.is_sorted(), "{told:?}");
+    assert_eq!(kept(&second, "partial"), None);
+    let cached = kept(&second, "file").expect("the data").join("book.txt");
+    assert_eq!(std::fs::read_to_string(&cached).expect("text"), book);
+    // Who has fetched it hands it out too.
+    let other = second.ticket();
+    let mut third = join(&folder, "third", &other, &[]);
+    third.members(3);
+    assert_eq!(fetched(&third).last(), Some(&(3_000_000, 3_000_000)));
+    for node in [&mut third, &mut second] {
+        assert!(node.leave().success(), "{}", node.errors());
+    }
+    assert!(assert_equal(&[&founder, &second, &third]) >= 10);
+
+    // The next time it is there already; and what has been damaged meanwhile is fetched again.
+    for damaged in [false, true] {
+        if damaged {
+            std::fs::write(&cached, "something else ".repeat(100)).expect("writable");
+        }
+        std::fs::remove_dir_all(&second.dir).expect("removable");
+        second = join(&folder, "second", &ticket, &[]);
+        second.members(2);
+        assert_eq!(!fetched(&second).is_empty(), damaged);
+        assert!(second.leave().success(), "{}", second.errors());
+    }
+    assert_eq!(inspect(&second.dir)["audit"]["sound"], true);
+    // Other commands find it too.
+    let replay = annulus()
+        .args(["replay", &second.dir])
+        .env("ANNULUS_CACHE", cache_of(&second.dir))
+        .output()
+        .expect("the binary runs");
+    assert!(replay.status.success(), "{replay:?}");
+    assert!(founder.leave().success(), "{}", founder.errors());
+}
+
+#[test]
+fn a_newcomer_goes_on_from_another_when_the_first_dies() {
+    if !ready() {
+        return;
+    }
+    let _alone = alone();
+    let folder = Folder::new("death");
+    let book = text(40_000_000);
+    let mut founder = train(&folder, &book, &[]);
+    let ticket = founder.ticket();
+    // The second has the data from the beginning.
+    let home = home(&folder, "second");
+    std::fs::write(home.join("book.txt"), &book).expect("writable");
+    let mut second = join(&folder, "second", &ticket, &[]);
+    second.members(2);
+    assert_eq!(fetched(&second), []);
+    let mut third = join(&folder, "third", &ticket, &[]);
+    let seen = third.wait("a tenth of the data", |seen| {
+        seen.is("fetch") && seen.event["bytes"].as_u64() > Some(4_000_000)
+    });
+    founder.kill();
+    let from = fetched(&third).last().expect("some").0;
+    println!("killed after {} of {from} bytes", seen.event["bytes"]);
+    assert!(from < 40_000_000, "all was there before the founder died");
+    third.members(2);
+    let told = fetched(&third);
+    assert!(told.is_sorted(), "it began again: {told:?}");
+    assert_eq!(told.last(), Some(&(40_000_000, 40_000_000)));
+    third.rounds(10);
+    for node in [&mut third, &mut second] {
+        assert!(node.leave().success(), "{}", node.errors());
+    }
+    assert!(assert_equal(&[&founder, &second, &third]) >= 10);
+}
+
+#[test]
+fn an_interrupted_newcomer_goes_on_the_next_time() {
+    if !ready() {
+        return;
+    }
+    let _alone = alone();
+    let folder = Folder::new("again");
+    let mut founder = train(&folder, &text(40_000_000), &[]);
+    let ticket = founder.ticket();
+    let mut second = join(&folder, "second", &ticket, &[]);
+    second.wait("a tenth of the data", |seen| {
+        seen.is("fetch") && seen.event["bytes"].as_u64() > Some(4_000_000)
+    });
+    second.kill();
+    assert!(kept(&second, "partial").is_some() && kept(&second, "file").is_none());
+    second = join(&folder, "second", &ticket, &[]);
+    second.members(2);
+    let told = fetched(&second);
+    println!("went on at {:?}", told.first());
+    assert!(told[0].0 > 4_000_000 && told[0].0 < 40_000_000, "{:?}", told[0]);
+    for node in [&mut second, &mut founder] {
+        assert!(node.leave().success(), "{}", node.errors());
+    }
+    assert!(assert_equal(&[&founder, &second]) >= 1);
+}
+
+#[test]
+fn data_that_is_kept_reaches_nobody() {
+    if !ready() {
+        return;
+    }
+    let _alone = alone();
+    let folder = Folder::new("kept");
+    let book = text(100_000);
+    let mut founder = train(&folder, &book, &["--keep-data"]);
+    let ticket = founder.ticket();
+    let mut second = join(&folder, "second", &ticket, &[]);
+    let told = refusal(&mut second);
+    for words in ["keep its data to themselves", "book.txt", "--data"] {
+        assert!(told.contains(words), "{words:?} is not in: {told}");
+    }
+    assert_eq!(kept(&second, "file"), None);
+    // With data of its own it is welcome, but not with other data.
+    let file = home(&folder, "second").join("mine.txt");
+    let data = file.display().to_string();
+    std::fs::write(&file, text(100_001)).expect("writable");
+    let mut second = join(&folder, "second", &ticket, &["--data", &data]);
+    assert!(refusal(&mut second).contains("other data than this machine has"));
+    std::fs::write(&file, &book).expect("writable");
+    let mut second = join(&folder, "second", &ticket, &["--data", &data]);
+    second.members(2);
+    // And it hands it out, if asked, also to one who asks the founder first.
+    let mut third = join(&folder, "third", &ticket, &[]);
+    third.members(3);
+    assert_eq!(fetched(&third).last(), Some(&(100_000, 100_000)));
+    for node in [&mut third, &mut second, &mut founder] {
+        assert!(node.leave().success(), "{}", node.errors());
+    }
+    assert!(assert_equal(&[&founder, &second, &third]) >= 1);
+}
+
+#[test]
+fn a_data_set_of_several_files() {
+    if !ready() {
+        return;
+    }
+    let _alone = alone();
+    let folder = Folder::new("several");
+    let home = home(&folder, "founder");
+    let data = home.join("set");
+    std::fs::create_dir_all(&data).expect("a folder");
+    let images = 200u32;
+    let be = |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_be_bytes()).collect::<Vec<u8>>();
+    let pixels = (0..images * 784).map(|i| (i.wrapping_mul(i) >> 7) as u8);
+    let file = [be(&[0x0803, images, 28, 28]), pixels.collect()].concat();
+    std::fs::write(data.join("images-idx3-ubyte"), file).expect("writable");
+    let labels = (0..images).map(|i| (i % 10) as u8);
+    let file = [be(&[0x0801, images]), labels.collect()].concat();
+    std::fs::write(data.join("labels-idx1-ubyte"), file).expect("writable");
+    // What the task does not read is nobody's business.
+    std::fs::write(data.join("private.txt"), "secret").expect("writable");
+    let path = format!("{HERE}/set");
+    let args = ["train", "--device", "cpu", "--data", &path, "rounds=1000000", "hidden=8"];
+    let mut founder = Node::start_in("founder", folder.join("founder"), &home, &args);
+    let ticket = founder.ticket();
+    let mut second = join(&folder, "second", &ticket, &[]);
+    second.members(2);
+    second.rounds(10);
+    let cached = kept(&second, "folder").expect("the data");
+    let names = std::fs::read_dir(cached).expect("a folder");
+    let mut names: Vec<_> = names.map(|entry| entry.expect("an entry").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["images-idx3-ubyte", "labels-idx1-ubyte"]);
+    for node in [&mut second, &mut founder] {
+        assert!(node.leave().success(), "{}", node.errors());
+    }
+    assert!(assert_equal(&[&founder, &second]) >= 10);
+}
+
+/// Mean duration of the rounds that a peer saw, and how many those were.
+fn mean_round(node: &mut Node, during: Duration) -> f64 {
+    let (from, begin) = (node.seen(), Instant::now());
+    std::thread::sleep(during);
+    let rounds = node.log()[from..].iter().filter(|seen| seen.is("round")).count();
+    begin.elapsed().as_secs_f64() / rounds as f64
+}
+
+#[test]
+fn serving_does_not_stall_the_ring() {
+    if !ready() {
+        return;
+    }
+    let _alone = alone();
+    let folder = Folder::new("stall");
+    let book = text(200_000_000);
+    let mut founder = train(&folder, &book, &["width=64"]);
+    let ticket = founder.ticket();
+    std::fs::write(home(&folder, "second").join("book.txt"), &book).expect("writable");
+    let mut second = join(&folder, "second", &ticket, &[]);
+    second.members(2);
+    let before = mean_round(&mut founder, Duration::from_secs(3));
+    let mut third = join(&folder, "third", &ticket, &[]);
+    third.wait("the first of the data", |seen| seen.is("fetch"));
+    let (from, begin) = (founder.seen(), Instant::now());
+    let during = mean_round(&mut founder, Duration::from_secs(2));
+    third.wait("all of the data", |seen| {
+        seen.is("fetch") && seen.event["bytes"] == seen.event["total"]
+    });
+    let seconds = begin.elapsed().as_secs_f64();
+    let log = founder.log();
+    let longest = log[from..].iter().filter_map(|seen| seen.event["seconds"].as_f64());
+    let longest = longest.fold(0.0, f64::max);
+    println!(
+        "a round takes {:.1} ms, while serving {:.1} ms, at most {:.0} ms; {:.1} MB/s",
+        1e3 * before,
+        1e3 * during,
+        1e3 * longest,
+        200.0 / seconds
+    );
+    // A stall would be a second or more: the others would ask whether this peer is there.
+    assert!(longest < 1.0, "a round took {longest} s");
+    assert!(log.iter().all(|seen| seen.event["change"] != "failed"));
+}
