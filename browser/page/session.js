@@ -2,7 +2,7 @@
 // through and is not kept.
 
 /** States in which this tab takes part, or is about to. */
-const ACTIVE = ["connecting", "checking", "syncing", "following", "training", "paused", "reconnecting"];
+const ACTIVE = ["connecting", "fetching", "checking", "syncing", "following", "training", "paused", "reconnecting"];
 /** How long a leaving worker may take to finish its round. */
 const LEAVE_MS = 20_000;
 
@@ -16,7 +16,7 @@ export class Session {
 
   reset() {
     Object.assign(this, {
-      state: null, detail: "", failure: null, ready: null, sync: null, done: null, backend: null, leaving: false, asleep: false,
+      state: null, detail: "", failure: null, ready: null, fetch: null, sync: null, done: null, backend: null, leaving: false, asleep: false,
     });
   }
 
@@ -61,7 +61,7 @@ export class Session {
 
   /** Whether the worker has a model to ask for text. */
   get canSample() {
-    return Boolean(this.worker) && [...ACTIVE.slice(3), "ended"].includes(this.state);
+    return Boolean(this.worker) && [...ACTIVE.slice(4), "ended"].includes(this.state);
   }
 
   post(message) {
@@ -87,7 +87,7 @@ export class Session {
       this.detail = message.detail ?? "";
       if (this.state === "left") return this.end();
     }
-    if (type === "event" && ["ready", "sync", "done"].includes(event?.event)) this[event.event] = event;
+    if (type === "event" && ["ready", "fetch", "sync", "done"].includes(event?.event)) this[event.event] = event;
     this.changed(message);
   }
 

@@ -47,6 +47,15 @@ function invited(situation) {
       actions: [first(WATCH)],
     };
   }
+  const { state_bytes: state = 0, data_bytes: data = 0, tab_data_limit: limit } = run.info ?? {};
+  if (data > limit) {
+    return {
+      title: "This run's data is too large for a tab",
+      text: `It has ${bytes(data)}, and a tab takes ${bytes(limit)} at most. `
+        + "The native program on this machine can take part: annulus join, with the same ticket.",
+      actions: [first(WATCH)],
+    };
+  }
   const { gpu, problem: cause } = device ?? {};
   const offer = (name, where, text, ...actions) => ({ name, title: invitation(situation, where), text, cause, actions, settings: Boolean(device) });
   if (!device) return offer("Checking this device", "", "Looking at what this device can do …", first({ ...START, disabled: true }), WATCH);
@@ -60,10 +69,10 @@ function invited(situation) {
       + "If this machine has a real one, switch on hardware acceleration in the browser's settings.",
       first(WATCH), CPU, { ...START, label: "Train all the same" });
   }
-  const state = run.info?.state_bytes;
   return offer("Ready to train", gpu.name,
     `This tab becomes a full member of the run: your GPU computes, and what it finds is exchanged with the others.${
-      state ? ` It first fetches ${bytes(state)}.` : ""} Leave whenever you like: the others carry on, and no work is lost.`,
+      state ? ` It first fetches ${bytes(state + data)}.` : ""}${
+      data === null ? " The peer that serves this page hands out no data, so the tab asks the others for it." : ""} Leave whenever you like: the others carry on, and no work is lost.`,
     first(START), WATCH);
 }
 
@@ -108,6 +117,8 @@ function waiting(situation) {
 /** One entry for each state of an active worker: title, text, progress, what one may do beside leaving. */
 const STATES = {
   connecting: () => ["Connecting", "Reaching the members that the ticket names.", {}],
+  fetching: ({ session: { fetch } }) => ["Fetching the run's data", "It stays in this tab's memory, and is checked before use. The others train on meanwhile.",
+    fetch?.total > 0 ? { value: fetch.bytes / fetch.total, text: `${bytes(fetch.bytes)} of ${bytes(fetch.total)}` } : {}],
   checking: () => ["Checking the device", "Each program is tried first, and its results are compared: a device that errs must not join.", {}],
   syncing: ({ session: { sync } }) => ["Fetching the model", "The others train on meanwhile; nobody waits for this tab.",
     sync?.total > 0 ? { value: sync.bytes / sync.total, text: `${bytes(sync.bytes)} of ${bytes(sync.total)}` } : {}],
@@ -175,7 +186,10 @@ const FAILURES = {
   "wrong-results": ["This device gets wrong results", "So the tab stays out, and the run takes no harm. An update of the browser or the driver may help.", CPU],
   "gpu-lost": ["The GPU was taken away", "The others carry on, and what this tab was working on is handed out again.", AGAIN, CPU],
   "too-large": ["This model is too large for a tab", "The native program on this machine can take part: annulus join, with the same ticket."],
-  "no-data": ["This run needs data that a tab cannot get", "Whoever has the files can take part with the native program: annulus join, with the same ticket and --data."],
+  "no-data": ["This run keeps its data", "Its members hand it to nobody. Whoever has the files can take part with the native program: annulus join, with the same ticket and --data.", AGAIN],
+  "data-unreachable": ["The run's data cannot be had", "No member could hand it out. They may have stopped, or lack the files themselves by now.", AGAIN],
+  "too-much-data": ["This run's data is too large for this tab", "The native program on this machine can take part: annulus join, with the same ticket."],
+  "other-page": ["This page does not know the run", "The page and the run are of different programs or releases. Open the page of a peer that the run's own program started."],
   internal: ["The trainer has stopped", "Something in this tab went wrong. The run is unharmed; the others carry on.", AGAIN],
 };
 

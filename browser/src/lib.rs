@@ -13,6 +13,8 @@ mod device;
 #[cfg(target_family = "wasm")]
 mod dial;
 #[cfg(target_family = "wasm")]
+mod fetch;
+#[cfg(target_family = "wasm")]
 mod host;
 #[cfg(target_family = "wasm")]
 mod identity;

@@ -3,6 +3,7 @@
 use crate::compute::{Author, Compute, Job, Report};
 use crate::device::{self, Backend, Gpu};
 use crate::dial::{Me, dial};
+use crate::fetch::fetch_data;
 use crate::host::Host;
 use crate::identity::Identity;
 use crate::js;
@@ -14,6 +15,7 @@ use annulus::driver::{Driver, Todo};
 use annulus::events::{self, Event};
 use annulus::hello::Purpose;
 use annulus::link::{DialError, LinkEvent, next_event};
+use annulus::provision::Source;
 use annulus::recipe::{Loaded, Recipe};
 use annulus::task::Prompt;
 use annulus::telling::Teller;
@@ -23,6 +25,7 @@ use annulus_core::peer::Event as PeerEvent;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, Exit, Input, Manifest, Peer, Settings, Time};
 use futures_lite::future::or;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -101,10 +104,30 @@ pub async fn take_part(
     let contact = host.contact(&addresses);
     let manifest = Arc::new(fetch_manifest(&me(), &host, &contact).await?);
 
-    page.state(State::Checking, "reading the data");
-    js::next_task().await;
-    let loaded = load(recipes, &manifest)?;
-    fits(&manifest)?;
+    let recipe = find(recipes, &manifest)?;
+    let room = fits(&manifest)?;
+    let here = Source {
+        peer: host.peer,
+        contact: Contact(contact),
+    };
+    let (loaded, sponsor) = if manifest.data_hint.is_empty() {
+        page.state(State::Checking, "reading the data");
+        js::next_task().await;
+        (load(recipe, &manifest)?, here)
+    } else {
+        let fetching = async { Some(fetch_data(me, here, recipe, &manifest, room, page).await) };
+        let early = RefCell::default();
+        let fetched = or(fetching, async {
+            until_leave(words, &early).await;
+            None
+        });
+        let Some(fetched) = fetched.await else {
+            page.state(State::Left, "");
+            return Ok(());
+        };
+        early.into_inner().into_iter().for_each(|word| words.push(word));
+        fetched?
+    };
     let device = device::open(options.backend, gpu, page).await?;
     page.state(State::Checking, "comparing the device with the CPU");
     let trainer_options = TrainerOptions {
@@ -139,10 +162,9 @@ pub async fn take_part(
     }));
     loop {
         page.state(State::Connecting, "looking for the ring");
-        let contact = Contact(contact.clone());
         let now = Time(js::now());
         let settings = Settings::new(identity.peer, Contact::default());
-        let peer = Peer::join(manifest.clone(), settings, host.peer, &contact, now);
+        let peer = Peer::join(manifest.clone(), settings, sponsor.peer, &sponsor.contact, now);
         let samples = (0..manifest.samples.min(WARM_SAMPLES)).collect();
         compute.jobs.push(Job::Warm {
             params: init.clone(),
@@ -217,40 +239,52 @@ async fn fetch_manifest(me: &Me, host: &Host, contact: &[String]) -> Result<Mani
     Ok(manifest)
 }
 
-fn load(recipes: &[Recipe], manifest: &Manifest) -> Result<Loaded, Failure> {
-    let Some(recipe) = recipes.iter().find(|recipe| recipe.name == manifest.task) else {
-        let known: Vec<_> = recipes.iter().map(|recipe| recipe.name).collect();
-        let message = format!(
-            "this page was built for {}, and the run trains {}: the program that founded the run has to serve a page of \
-             its own",
-            known.join(", "),
-            manifest.task
-        );
-        return Err(Failure::new(Kind::NoData, message));
-    };
-    if !manifest.data_hint.is_empty() {
-        let message = format!(
-            "the run learns from a file on its founder's machine ({}), which a tab cannot get",
-            manifest.data_hint
-        );
-        return Err(Failure::new(Kind::NoData, message));
+/// Waits until the volunteer wants to leave; what else they say meanwhile is kept for later.
+async fn until_leave(words: &Queue<Word>, others: &RefCell<Vec<Word>>) {
+    loop {
+        match words.next().await {
+            Word::Leave => return,
+            word => others.borrow_mut().push(word),
+        }
     }
+}
+
+/// How the run's task is made.
+fn find<'a>(recipes: &'a [Recipe], manifest: &Manifest) -> Result<&'a Recipe, Failure> {
+    recipes
+        .iter()
+        .find(|recipe| recipe.name == manifest.task)
+        .ok_or_else(|| {
+            let known: Vec<_> = recipes.iter().map(|recipe| recipe.name).collect();
+            let message = format!(
+                "this page was built for {}, and the run trains {}: the program that founded the run has to serve a page \
+                 of its own",
+                known.join(", "),
+                manifest.task
+            );
+            Failure::new(Kind::OtherPage, message)
+        })
+}
+
+/// The task with the data that it makes itself.
+fn load(recipe: &Recipe, manifest: &Manifest) -> Result<Loaded, Failure> {
     let loaded = (recipe.load)(&manifest.task_config, None)
         .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
     if loaded.data != manifest.data {
         let message =
             "the data that this page carries is not the run's: the page is of another release than the run";
-        return Err(Failure::new(Kind::NoData, message));
+        return Err(Failure::new(Kind::OtherPage, message));
     }
     Ok(loaded)
 }
 
-/// Whether a model of this size has room in WASM's memory.
-fn fits(manifest: &Manifest) -> Result<(), Failure> {
+/// Whether a model of this size has room in WASM's memory; if so, how many bytes are left for data.
+fn fits(manifest: &Manifest) -> Result<u64, Failure> {
     let copies = 1 + manifest.optimizer.slots() as u64 + COPIES;
     let need = manifest.layout.len as u64 * 4 * copies;
     if need <= MEMORY {
-        return Ok(());
+        // Data that is not a text lies there twice for a while: as its files, and as what they hold.
+        return Ok((MEMORY - need) / 2);
     }
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let message = format!(

@@ -13,6 +13,8 @@ use wasm_bindgen::JsValue;
 pub enum State {
     /// Looking for the ring.
     Connecting,
+    /// Fetching the run's data.
+    Fetching,
     /// Trying the device out.
     Checking,
     /// Fetching the state.
@@ -49,8 +51,14 @@ pub enum Kind {
     GpuLost,
     /// The model does not fit.
     TooLarge,
-    /// The run's data is not to be had here.
+    /// The members keep the run's data to themselves.
     NoData,
+    /// No member could hand out the run's data.
+    DataUnreachable,
+    /// The run's data does not fit.
+    TooMuchData,
+    /// The page is not made for the run.
+    OtherPage,
     /// Anything else.
     Internal,
 }

@@ -239,7 +239,8 @@ impl fmt::Display for FetchError {
 
 impl std::error::Error for FetchError {}
 
-/// Fetches the run's data from whoever hands it out, first asking `first`, but no more than `limit` bytes.
+/// Fetches the run's data from whoever hands it out, first asking `first`, but no more than `limit` bytes. Also gives the
+/// peer that was there to the last: `first` may be gone by then.
 ///
 /// # Errors
 ///
@@ -250,12 +251,15 @@ pub async fn fetch<W: Way, S: Store>(
     first: Source,
     limit: u64,
     tell: &mut dyn FnMut(News),
-) -> Result<S::Whole, FetchError> {
+) -> Result<(S::Whole, Source), FetchError> {
     let mut known = vec![Known::new(first)];
     let mut rest = false;
     loop {
         // The least visited first, so that whoever has failed is tried again after the others.
-        let open = known.iter_mut().enumerate().filter(|(_, peer)| peer.out.is_none());
+        let open = known
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, peer)| peer.out.is_none());
         let Some((at, _)) = open.min_by_key(|(at, peer)| (peer.visits, *at)) else {
             return Err(why_nobody(known, limit));
         };
@@ -278,7 +282,7 @@ pub async fn fetch<W: Way, S: Store>(
         }
         let peer = &mut known[at];
         match ended {
-            Ok(whole) => return Ok(whole),
+            Ok(whole) => return Ok((whole, source)),
             Err(Ended::Here(why)) => return Err(FetchError::Here(why)),
             Err(Ended::Busy) => tell(News::Waiting),
             Err(Ended::Out(out)) => peer.out = Some(out),
@@ -395,7 +399,9 @@ impl Visit {
                 Err(Trouble::Data(why)) => {
                     store.clear().map_err(Ended::Here)?;
                     if alone {
-                        return Err(because(&format!("what it handed out is not the run's data ({why})")));
+                        return Err(because(&format!(
+                            "what it handed out is not the run's data ({why})"
+                        )));
                     }
                     // Parts of two that do not fit each other, or of long ago: once more, all from this one.
                 }
@@ -609,7 +615,7 @@ mod tests {
             let mut fetching = pin!(fetch(&mut world, &mut shelf, source(0), LIMIT, &mut tell));
             // Nothing in this world waits.
             match fetching.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(whole) => whole,
+                Poll::Ready(whole) => whole.map(|(whole, _)| whole),
                 Poll::Pending => panic!("it waits"),
             }
         };
@@ -650,7 +656,10 @@ mod tests {
         let wrong = ["the worst of two files", DATA[1]];
         let (whole, ..) = fetched(vec![hands_out(wrong, &[])]);
         assert!(matches!(whole, Err(FetchError::Nobody(why)) if why[0].contains("other bytes")));
-        assert_eq!(fetched(vec![hands_out(wrong, &[1]), hands_out(DATA, &[])]).0, Ok(2));
+        assert_eq!(
+            fetched(vec![hands_out(wrong, &[1]), hands_out(DATA, &[])]).0,
+            Ok(2)
+        );
         // Half of the wrong one, and the other half from an honest peer: that one is not blamed.
         let half = hands_out(wrong, &[1]).map(|server| Server {
             patience: 12,
@@ -711,13 +720,20 @@ mod tests {
 
     #[test]
     fn names_are_harmless_on_any_system() {
-        for good in ["book.txt", "train-images-idx3-ubyte.gz", "Ż 1", "a", "com10", "console"] {
+        for good in [
+            "book.txt",
+            "train-images-idx3-ubyte.gz",
+            "Ż 1",
+            "a",
+            "com10",
+            "console",
+        ] {
             assert!(is_safe_name(good), "{good}");
         }
         let long = "x".repeat(MAX_NAME + 1);
         let bad = [
-            "", ".", "..", "../a", "a/b", "a\\b", "/a", "C:", ".hidden", "a.", "a ", " a", "a\n", "a\0", "nul",
-            "Com1.txt", "LPT9", "a*", "a?", &long,
+            "", ".", "..", "../a", "a/b", "a\\b", "/a", "C:", ".hidden", "a.", "a ", " a", "a\n", "a\0",
+            "nul", "Com1.txt", "LPT9", "a*", "a?", &long,
         ];
         for bad in bad {
             assert!(!is_safe_name(bad), "{bad:?}");

@@ -264,7 +264,15 @@ fn a_data_set_of_several_files() {
     // What the task does not read is nobody's business.
     std::fs::write(data.join("private.txt"), "secret").expect("writable");
     let path = format!("{HERE}/set");
-    let args = ["train", "--device", "cpu", "--data", &path, "rounds=1000000", "hidden=8"];
+    let args = [
+        "train",
+        "--device",
+        "cpu",
+        "--data",
+        &path,
+        "rounds=1000000",
+        "hidden=8",
+    ];
     let mut founder = Node::start_in("founder", folder.join("founder"), &home, &args);
     let ticket = founder.ticket();
     let mut second = join(&folder, "second", &ticket, &[]);
@@ -312,7 +320,9 @@ fn serving_does_not_stall_the_ring() {
     });
     let seconds = begin.elapsed().as_secs_f64();
     let log = founder.log();
-    let longest = log[from..].iter().filter_map(|seen| seen.event["seconds"].as_f64());
+    let longest = log[from..]
+        .iter()
+        .filter_map(|seen| seen.event["seconds"].as_f64());
     let longest = longest.fold(0.0, f64::max);
     println!(
         "a round takes {:.1} ms, while serving {:.1} ms, at most {:.0} ms; {:.1} MB/s",

@@ -209,9 +209,7 @@ impl DataFile {
 
     fn held(&self) -> Option<&Bytes> {
         let mut files = self.data.0.held.iter().flatten();
-        files
-            .find(|(name, _)| *name == self.name)
-            .map(|(_, bytes)| bytes)
+        files.find(|(name, _)| *name == self.name).map(|(_, bytes)| bytes)
     }
 }
 

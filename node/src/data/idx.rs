@@ -78,9 +78,7 @@ pub fn read_folder(data: &Data) -> Result<Split, DataError> {
             }
             Ok(Split { train, test })
         }
-        (Some((file, only)), None) | (None, Some((file, only))) => {
-            hold_out_last_fifth(&file.path(), only)
-        }
+        (Some((file, only)), None) | (None, Some((file, only))) => hold_out_last_fifth(&file.path(), only),
         (None, None) => Err(DataError::NothingFound {
             folder: data.path().to_owned(),
             expected: EXPECTED,

@@ -136,7 +136,8 @@ impl<F> Partial<F> {
         fs::create_dir_all(&dir).at(&dir)?;
         for entry in fs::read_dir(&dir).at(&dir)? {
             let path = entry.at(&dir)?.path();
-            let wanted = |(name, _): &(String, u64)| Some(OsString::from(name).as_os_str()) == path.file_name();
+            let wanted =
+                |(name, _): &(String, u64)| Some(OsString::from(name).as_os_str()) == path.file_name();
             if !self.listing.files.iter().any(wanted) {
                 fs::remove_file(&path).at(&path)?;
             }
@@ -144,7 +145,11 @@ impl<F> Partial<F> {
         let mut have = Vec::new();
         for (name, size) in &self.listing.files {
             let path = dir.join(name);
-            let file = OpenOptions::new().create(true).append(true).open(&path).at(&path)?;
+            let file = OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(&path)
+                .at(&path)?;
             let len = file.metadata().at(&path)?.len();
             if len > *size {
                 file.set_len(0).at(&path)?;
@@ -284,7 +289,10 @@ mod tests {
         store.append(0, b"text").unwrap();
         let found = store.finish().unwrap();
         assert_eq!(fs::read(&found).unwrap(), b"text");
-        assert_eq!((place.found(), found.file_name()), (Some(found.clone()), Some("b".as_ref())));
+        assert_eq!(
+            (place.found(), found.file_name()),
+            (Some(found.clone()), Some("b".as_ref()))
+        );
     }
 
     #[tokio::test]

@@ -73,6 +73,8 @@ pub(super) struct Wire {
     close_wake: Notify,
     replaced: AtomicBool,
     received: AtomicU64,
+    /// The least round-trip time seen, in microseconds.
+    least_rtt: AtomicU64,
     /// Closed when the link is down and said so.
     pub gone: Semaphore,
 }
@@ -107,7 +109,7 @@ impl Wire {
         bulk_limit: usize,
     ) -> Arc<Self> {
         session.set_receive_window(VarInt::from_u32(transport::WINDOW));
-        Arc::new(Self {
+        let wire = Arc::new(Self {
             peer,
             dialled_by_us,
             instance,
@@ -118,8 +120,12 @@ impl Wire {
             close_wake: Notify::new(),
             replaced: AtomicBool::new(false),
             received: AtomicU64::new(0),
+            least_rtt: AtomicU64::new(u64::MAX),
             gone: Semaphore::new(0),
-        })
+        });
+        // Nothing is under way yet.
+        wire.delay();
+        wire
     }
 
     /// What lies below the session.
@@ -168,6 +174,14 @@ impl Wire {
             lost_packets: stats.path.lost_packets,
             rtt: stats.path.rtt,
         }
+    }
+
+    /// How much longer than at best packets are on their way now: they wait in queues, ours or others'.
+    pub(super) fn delay(&self) -> Duration {
+        let rtt = self.connection().rtt();
+        let now = rtt.as_micros() as u64;
+        let least = self.least_rtt.fetch_min(now, Relaxed).min(now);
+        rtt - Duration::from_micros(least)
     }
 
     /// Takes no more frames, and ends the link when those queued have arrived.

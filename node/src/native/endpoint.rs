@@ -8,7 +8,7 @@ use super::{
     handshake::{Caller, Me, dial_error, listen, propose, refuse, seen_at, welcome},
     identity::TLS_NAME,
     quic::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_HANDSHAKES, QuicConfig},
-    serve::Counter,
+    serve::{Counter, Ring},
     transport::{Configs, Path, peer_at, speaks_http3},
 };
 use crate::hello::{self, PATH, Purpose};
@@ -227,12 +227,18 @@ impl Shared {
         let others = contacts.into_iter().filter(|(peer, _)| *peer != caller.peer);
         let others = others.map(|(peer, contact)| Source { peer, contact });
         let others = others.take(MAX_OTHERS).collect();
-        let sent = || {
+        let ring = || {
             let links = self.links();
-            links.values().map(|wire| wire.connection().stats().udp_tx.bytes).sum()
+            Ring {
+                sent: links
+                    .values()
+                    .map(|wire| wire.connection().stats().udp_tx.bytes)
+                    .sum(),
+                delay: links.values().map(|wire| wire.delay()).max().unwrap_or_default(),
+            }
         };
         let shelf = self.config.shelf.clone();
-        self.counter.serve(session, caller, shelf, others, sent).await;
+        self.counter.serve(session, caller, shelf, others, ring).await;
     }
 
     /// Dials in a task of its own, unless there is a link or a dial already.

@@ -3,8 +3,8 @@
 //! It must not know what becomes of the answers.
 
 use super::{
-    connection::{LEFT, close},
     congestion::Congestion,
+    connection::{LEFT, close},
     endpoint::connect,
     handshake::{Me, propose},
     identity::Identity,
@@ -18,11 +18,7 @@ use crate::ticket::Ticket;
 use annulus_core::PeerId;
 use bytes::Bytes;
 use quinn::{Endpoint, VarInt};
-use std::{
-    net::SocketAddr,
-    sync::Mutex,
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Mutex, time::Duration};
 use tokio::time::{sleep, timeout};
 use web_transport_quinn::{RecvStream, SendStream, Session};
 
@@ -110,11 +106,7 @@ impl Way for Guest {
             let session = Session::raw(connection);
             let (_, send, recv) = propose(&self.me, Purpose::Data, &session, source.peer).await?;
             session.set_receive_window(VarInt::from_u32(WINDOW));
-            Ok(DataLine {
-                session,
-                send,
-                recv,
-            })
+            Ok(DataLine { session, send, recv })
         };
         let reached = timeout(DIAL_TIMEOUT, reach).await;
         reached.unwrap_or_else(|_| Err(no_answer()))

@@ -295,7 +295,10 @@ async fn read_hello<T: DeserializeOwned>(recv: &mut RecvStream) -> Result<T, Ref
 }
 
 /// Reads one message of at most `max` bytes; memory grows with what arrives, not with what is announced.
-pub(super) async fn read_message<T: DeserializeOwned>(recv: &mut RecvStream, max: usize) -> Result<T, Unread> {
+pub(super) async fn read_message<T: DeserializeOwned>(
+    recv: &mut RecvStream,
+    max: usize,
+) -> Result<T, Unread> {
     let mut head = [0; HEAD];
     recv.read_exact(&mut head).await.map_err(|_| Unread::Lost)?;
     let len = body_len(&head, max)?;

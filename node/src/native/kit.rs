@@ -121,7 +121,10 @@ impl Kit {
 fn load_of_run(manifest: &Manifest, data: Option<&Path>, recipes: &[Recipe]) -> Result<Loaded, Error> {
     let recipe = find(recipes, &manifest.task)?;
     find_data(manifest, data, |path| {
-        let data = path.map(Data::open).transpose().map_err(|e| Error::Task(e.into()))?;
+        let data = path
+            .map(Data::open)
+            .transpose()
+            .map_err(|e| Error::Task(e.into()))?;
         let loaded = (recipe.load)(&manifest.task_config, data.as_ref())?;
         let found = loaded.data;
         Ok((loaded, found))
@@ -169,9 +172,10 @@ pub(super) fn find_data<T>(
 pub(super) fn check_data(manifest: &Manifest, path: &Path, recipes: &[Recipe]) -> Result<(), Trouble> {
     match load_of_run(manifest, Some(path), recipes) {
         Ok(_) => Ok(()),
-        Err(Error::OtherData { found, .. }) => {
-            Err(Trouble::Data(format!("its digest is {found}, not {}", manifest.data)))
-        }
+        Err(Error::OtherData { found, .. }) => Err(Trouble::Data(format!(
+            "its digest is {found}, not {}",
+            manifest.data
+        ))),
         Err(error) => Err(Trouble::Data(error.to_string())),
     }
 }

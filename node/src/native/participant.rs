@@ -12,8 +12,8 @@ use super::running::{Running, Sink};
 use super::web::{self, About, Site};
 use crate::events::{self, Event};
 use crate::hello::addresses;
-use crate::provision::{Answer, FetchError, News, Source, fetch};
 use crate::options::{JoinOptions, Local, Start, TrainOptions};
+use crate::provision::{Answer, FetchError, News, Source, fetch};
 use crate::recipe::Recipe;
 use crate::ticket::{Secret, Ticket};
 use annulus_core::config::ManifestError;
@@ -97,18 +97,18 @@ pub async fn join(options: JoinOptions, recipes: &[Recipe], sink: Sink<'_>) -> R
             .map(ToString::to_string)
             .collect(),
     );
-    let kit = match Kit::of(&manifest, &local, recipes) {
+    let here = Source {
+        peer: sponsor,
+        contact,
+    };
+    let (kit, sponsor) = match Kit::of(&manifest, &local, recipes) {
         Err(Error::NoData { .. } | Error::OtherData { .. } | Error::Task(_))
             if local.data.is_none() && !manifest.data_hint.is_empty() =>
         {
-            let first = Source {
-                peer: sponsor,
-                contact: contact.clone(),
-            };
             let guest = Guest::new(&ticket, &identity)?;
-            fetch_data(guest, first, &manifest, &local, recipes, sink).await?
+            fetch_data(guest, here, &manifest, &local, recipes, sink).await?
         }
-        found => found?,
+        found => (found?, here),
     };
     let home = listen(&local, &manifest, ticket.secret, &kit)?;
     let own = Ticket {
@@ -118,7 +118,13 @@ pub async fn join(options: JoinOptions, recipes: &[Recipe], sink: Sink<'_>) -> R
     let (site, link, settings) = home.open(&local, &manifest, &own, &kit, sink)?;
     let sink = &mut told_to(&site, sink);
     let start = Instant::now();
-    let peer = Peer::join(manifest.clone(), settings, sponsor, &contact, Time(0));
+    let peer = Peer::join(
+        manifest.clone(),
+        settings,
+        sponsor.peer,
+        &sponsor.contact,
+        Time(0),
+    );
     let init = kit.worker.init();
     let node = Running::new(peer, link, manifest.clone(), kit, local, None, start, sink);
     let samples = (0..manifest.samples.min(WARM_SAMPLES)).collect();
@@ -129,7 +135,8 @@ pub async fn join(options: JoinOptions, recipes: &[Recipe], sink: Sink<'_>) -> R
 /// Most data that is fetched from other peers: more is better copied by hand.
 const FETCH_LIMIT: u64 = 64 << 30;
 
-/// Fetches the run's data to where it is kept for the next time, and makes of it what computes.
+/// Fetches the run's data to where it is kept for the next time, and makes of it what computes. Also gives a peer that is
+/// still there.
 async fn fetch_data(
     mut guest: Guest,
     first: Source,
@@ -137,7 +144,7 @@ async fn fetch_data(
     local: &Local,
     recipes: &[Recipe],
     sink: Sink<'_>,
-) -> Result<Kit, Error> {
+) -> Result<(Kit, Source), Error> {
     let failed = |why| Error::NotFetched {
         hint: manifest.data_hint.clone(),
         why,
@@ -157,7 +164,7 @@ async fn fetch_data(
     if let Some(path) = place.found()
         && let Ok(kit) = kit(path)
     {
-        return Ok(kit);
+        return Ok((kit, first));
     }
     let (mut told, mut waits) = (None, false);
     let mut tell = |news| match news {
@@ -177,9 +184,10 @@ async fn fetch_data(
         News::Waiting => {}
     };
     let mut store = fetching.into_store(|path| check_data(manifest, path, recipes));
-    let path = fetch(&mut guest, &mut store, first, FETCH_LIMIT, &mut tell).await;
+    let fetched = fetch(&mut guest, &mut store, first, FETCH_LIMIT, &mut tell).await;
     guest.leave().await;
-    kit(path.map_err(failed)?)
+    let (path, from) = fetched.map_err(failed)?;
+    Ok((kit(path)?, from))
 }
 
 /// Where a peer can be reached.

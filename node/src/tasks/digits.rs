@@ -99,7 +99,10 @@ impl Task for Digits {
                 check(&split.train)
                     .and_then(|()| check(&split.test))
                     .map_err(|problem| {
-                        format!("{} holds {problem}; use MNIST or a set like it", folder.path().display())
+                        format!(
+                            "{} holds {problem}; use MNIST or a set like it",
+                            folder.path().display()
+                        )
                     })?;
                 split
             }

@@ -320,9 +320,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let error = open(&path, Unit::Bytes).unwrap_err().to_string();
         assert!(error.contains("cannot read"), "{error}");
-        let error = open(&std::env::temp_dir(), Unit::Bytes)
-            .unwrap_err()
-            .to_string();
+        let error = open(&std::env::temp_dir(), Unit::Bytes).unwrap_err().to_string();
         assert!(error.contains("is a folder"), "{error}");
     }
 }

@@ -1,0 +1,189 @@
+//! The run's data, fetched from a native peer into this tab's memory.
+//!
+//! A tab hands nothing on: nobody can dial it.
+
+use crate::dial::{Me, Session, Stream, dial, next_chunk};
+use crate::js::{self, bytes, object, words};
+use crate::report::{Failure, Kind, Page, State};
+use annulus::data::Data;
+use annulus::events::Event;
+use annulus::hello::Purpose;
+use annulus::link::DialError;
+use annulus::provision::{FetchError, Line, Listing, News, Source, Store, TAB_LIMIT, Trouble, Way, fetch};
+use annulus::recipe::{Loaded, Recipe};
+use annulus_core::Manifest;
+use bytes::Bytes;
+use wasm_bindgen_futures::JsFuture;
+
+/// How long a peer that hands out data may say nothing. It may have to wait for the ring between two blocks.
+const SILENCE_MS: f64 = 15_000.0;
+
+/// Between two rounds of asking everybody.
+const REST_MS: f64 = 1000.0;
+
+/// Fetches the data of a run from `first`, or from whom that names, and gives it to the task. Also gives the peer that was
+/// there to the last.
+///
+/// # Errors
+///
+/// If nobody hands it out, or there is too much of it.
+pub async fn fetch_data(
+    me: impl Fn() -> Me,
+    first: Source,
+    recipe: &Recipe,
+    manifest: &Manifest,
+    limit: u64,
+    page: &Page,
+) -> Result<(Loaded, Source), Failure> {
+    page.state(State::Fetching, "");
+    let mut store = Memory {
+        recipe,
+        manifest,
+        listing: None,
+        files: Vec::new(),
+    };
+    let mut told = None;
+    let mut tell = |news| match news {
+        News::Got { bytes, total } => {
+            page.state(State::Fetching, "");
+            // A message for each percent is enough.
+            let percent = bytes * 100 / total.max(1);
+            if told.replace(percent) != Some(percent) {
+                page.event(&Event::Fetch { bytes, total });
+            }
+        }
+        News::Waiting => page.state(
+            State::Fetching,
+            "All that have the data are handing it to others. This tab waits for its turn.",
+        ),
+    };
+    let fetched = fetch(
+        &mut Road { me },
+        &mut store,
+        first,
+        limit.min(TAB_LIMIT),
+        &mut tell,
+    )
+    .await;
+    fetched.map_err(|error| {
+        let kind = match error {
+            FetchError::TooLarge { .. } => Kind::TooMuchData,
+            FetchError::Kept => Kind::NoData,
+            FetchError::Nobody(_) => Kind::DataUnreachable,
+            FetchError::Here(_) => Kind::Internal,
+        };
+        Failure::new(kind, error.to_string())
+    })
+}
+
+/// How a tab reaches peers.
+struct Road<F> {
+    me: F,
+}
+
+impl<F: Fn() -> Me> Way for Road<F> {
+    type Line = DataLine;
+
+    async fn reach(&mut self, source: &Source) -> Result<DataLine, DialError> {
+        let session = dial(&(self.me)(), source.peer, &source.contact.0, Purpose::Data).await?;
+        Ok(DataLine(session))
+    }
+
+    async fn rest(&mut self) {
+        js::sleep(REST_MS).await;
+    }
+}
+
+/// A peer that was asked for data.
+struct DataLine(Session);
+
+impl Line for DataLine {
+    async fn say(&mut self, message: &[u8]) -> Result<(), String> {
+        let written = self.0.control.writer.write_with_chunk(&bytes(message));
+        let said = JsFuture::from(written).await;
+        said.map(drop).map_err(|error| words(&error))
+    }
+
+    async fn hear(&mut self, most: usize) -> Result<Bytes, String> {
+        let Stream { reader, rest, .. } = &mut self.0.control;
+        if rest.is_empty() {
+            let heard = async { Some(next_chunk(reader).await) };
+            let silence = async {
+                js::sleep(SILENCE_MS).await;
+                None
+            };
+            let heard = futures_lite::future::or(heard, silence).await;
+            let heard = heard.ok_or_else(|| format!("nothing came for {} s", SILENCE_MS / 1000.0))?;
+            let chunk = heard.map_err(|error| words(&error))?;
+            *rest = chunk.ok_or_else(|| "it hung up".to_owned())?.to_vec();
+        }
+        let after = rest.split_off(most.min(rest.len()));
+        Ok(std::mem::replace(rest, after).into())
+    }
+}
+
+impl Drop for DataLine {
+    fn drop(&mut self) {
+        self.0.transport.close(&object(&[]));
+    }
+}
+
+/// The files in memory.
+struct Memory<'a> {
+    recipe: &'a Recipe,
+    manifest: &'a Manifest,
+    listing: Option<Listing>,
+    files: Vec<Vec<u8>>,
+}
+
+impl Store for Memory<'_> {
+    type Whole = Loaded;
+
+    fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String> {
+        if self.listing.as_ref() != Some(listing) {
+            self.files = Vec::new();
+            for (_, size) in &listing.files {
+                let mut file = Vec::new();
+                // All at once: growing would need room for the old and the new.
+                file.try_reserve_exact(usize::try_from(*size).unwrap_or(usize::MAX))
+                    .map_err(|_| format!("this tab has no room for {size} bytes of data"))?;
+                self.files.push(file);
+            }
+            self.listing = Some(listing.clone());
+        }
+        Ok(self.files.iter().map(|file| file.len() as u64).collect())
+    }
+
+    fn append(&mut self, file: usize, bytes: &[u8]) -> Result<(), String> {
+        self.files[file].extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Loaded, Trouble> {
+        let listing = self
+            .listing
+            .take()
+            .ok_or_else(|| Trouble::Here("nothing was begun".into()))?;
+        let names = listing.files.into_iter().map(|(name, _)| name);
+        let files = std::mem::take(&mut self.files).into_iter().map(Bytes::from);
+        let mut files: Vec<(String, Bytes)> = names.zip(files).collect();
+        let data = match (listing.folder, files.pop()) {
+            (false, Some((name, bytes))) => Data::file_in_memory(&name, bytes),
+            (_, last) => {
+                files.extend(last);
+                Data::folder_in_memory(files)
+            }
+        };
+        let loaded = (self.recipe.load)(&self.manifest.task_config, Some(&data));
+        let loaded = loaded.map_err(|error| Trouble::Data(error.to_string()))?;
+        match loaded.data == self.manifest.data {
+            true => Ok(loaded),
+            false => Err(Trouble::Data("its digest is another".into())),
+        }
+    }
+
+    fn clear(&mut self) -> Result<(), String> {
+        (self.listing, self.files) = (None, Vec::new());
+        Ok(())
+    }
+}
