@@ -1,0 +1,216 @@
+//! Browser tabs in runs whose data they have to fetch: real pages in a real Chromium, beside native nodes.
+
+mod chromium;
+mod common;
+
+use chromium::Tab;
+use common::*;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// The browser, if it and the page are there.
+fn ready() -> Option<PathBuf> {
+    let Some(browser) = chromium::installed() else {
+        eprintln!("skipped: no Chromium is installed (Debian: chromium), so no tab can be tried");
+        return None;
+    };
+    let page = Path::new(env!("CARGO_BIN_EXE_annulus"))
+        .ancestors()
+        .nth(2)
+        .expect("a target folder")
+        .join("browser");
+    if !page.join("index.html").exists() {
+        eprintln!(
+            "skipped: {} is not there; `cargo xtask browser` builds the page",
+            page.display()
+        );
+        return None;
+    }
+    Some(browser)
+}
+
+const GPT: [&str; 9] = [
+    "--task",
+    "gpt",
+    "layers=1",
+    "heads=2",
+    "width=32",
+    "context=32",
+    "batch=12",
+    "vocabulary=characters",
+    "rounds=1000000",
+];
+
+/// Text in which every line is another.
+fn text(bytes: usize) -> String {
+    let mut text = String::with_capacity(bytes + 64);
+    for line in 0.. {
+        text.push_str(&format!("{line} bottles of żółć on the wall\n"));
+        if text.len() >= bytes {
+            break;
+        }
+    }
+    text
+}
+
+fn train(folder: &Folder, data: &Path, args: &[&str]) -> Node {
+    let data = data.display().to_string();
+    let args = [&["train", "--device", "cpu", "--data", &data], args].concat();
+    Node::start("node", folder.join("node"), &args)
+}
+
+fn url(node: &mut Node) -> String {
+    node.ready().event["url"].as_str().expect("a page").to_owned()
+}
+
+fn join(browser: &Path, name: &'static str, url: &str) -> Tab {
+    let mut tab = Tab::open(browser, name, url);
+    // Its compiler of kernels is slow here, and not what is tried.
+    tab.click("Train on the processor");
+    tab
+}
+
+/// What a tab told of its fetching: bytes and total, in order.
+fn fetched(tab: &mut Tab) -> Vec<(u64, u64)> {
+    tab.listen();
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let events = tab.log.iter().map(|message| &message["event"]);
+    let told = events.filter(|event| event["event"] == "fetch");
+    told.map(|event| (number(&event["bytes"]), number(&event["total"])))
+        .collect()
+}
+
+/// Asserts that a tab's rounds have the digests that the node has; returns how many they share.
+fn assert_same(tab: &mut Tab, node: &Node) -> usize {
+    let (theirs, ours) = (tab.digests(), digests(node));
+    let shared = theirs.iter().filter_map(|(round, digest)| Some((round, digest, ours.get(round)?)));
+    shared
+        .inspect(|(round, theirs, ours)| assert_eq!(theirs, ours, "round {round}"))
+        .count()
+}
+
+#[test]
+fn a_tab_fetches_a_text() {
+    let Some(browser) = ready() else { return };
+    let _alone = alone();
+    let folder = Folder::new("tab-text");
+    let data = folder.0.join("book.txt");
+    let book = text(20_000_000);
+    std::fs::write(&data, &book).expect("writable");
+    let mut node = train(&folder, &data, &GPT);
+    let mut tab = join(&browser, "tab", &url(&mut node));
+    tab.wait("word of the fetching", |message| message["state"] == "fetching");
+    let begin = Instant::now();
+    tab.until(
+        "shown the progress",
+        "document.title.startsWith(\"Fetching the run's data\") \
+         && / of 20(\\.\\d+)?\\sMB$/.test(document.getElementById('progress-text').textContent)",
+    );
+    tab.wait("all of the data", |message| {
+        message["event"]["event"] == "fetch" && message["event"]["bytes"] == message["event"]["total"]
+    });
+    let seconds = begin.elapsed().as_secs_f64();
+    println!("{:.1} MB/s", book.len() as f64 / 1e6 / seconds);
+    tab.members(2);
+    node.rounds(20);
+    let told = fetched(&mut tab);
+    let total = book.len() as u64;
+    assert_eq!((told.first(), told.last()), (Some(&(0, total)), Some(&(total, total))));
+    tab.click("Leave");
+    tab.wait("the way out", |message| message["state"] == "left");
+    assert!(node.leave().success(), "{}", node.errors());
+    assert!(assert_same(&mut tab, &node) >= 10);
+    assert_gapless(&mut node);
+    assert_eq!(inspect(&node.dir)["audit"]["sound"], true);
+}
+
+#[test]
+fn a_tab_goes_on_from_another_when_its_host_dies() {
+    let Some(browser) = ready() else { return };
+    let _alone = alone();
+    let folder = Folder::new("tab-death");
+    let data = folder.0.join("book.txt");
+    let total = 60_000_000;
+    std::fs::write(&data, text(total)).expect("writable");
+    let mut node = train(&folder, &data, &GPT);
+    let ticket = node.ticket();
+    let data = data.display().to_string();
+    let args = ["join", &ticket, "--device", "cpu", "--data", &data];
+    let mut second = Node::start("second", folder.join("second"), &args);
+    second.members(2);
+    let mut tab = join(&browser, "tab", &url(&mut node));
+    tab.wait("some of the data", |message| {
+        message["event"]["event"] == "fetch" && message["event"]["bytes"].as_u64() > Some(2_000_000)
+    });
+    node.kill();
+    let told = fetched(&mut tab);
+    println!("killed after {:?}", told.last());
+    assert!(told.last() < Some(&(total as u64, 0)), "all was there before the node died");
+    tab.members(2);
+    second.rounds(10);
+    assert!(fetched(&mut tab).is_sorted(), "it began again");
+    tab.click("Leave");
+    tab.wait("the way out", |message| message["state"] == "left");
+    assert!(second.leave().success(), "{}", second.errors());
+    assert!(assert_same(&mut tab, &second) >= 5);
+}
+
+#[test]
+fn a_tab_fetches_a_set_of_several_files() {
+    let Some(browser) = ready() else { return };
+    let _alone = alone();
+    let folder = Folder::new("tab-several");
+    let data = folder.0.join("set");
+    std::fs::create_dir_all(&data).expect("a folder");
+    let images = 200u32;
+    let be = |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_be_bytes()).collect::<Vec<u8>>();
+    let pixels = (0..images * 784).map(|i| (i.wrapping_mul(i) >> 7) as u8);
+    let file = [be(&[0x0803, images, 28, 28]), pixels.collect()].concat();
+    std::fs::write(data.join("images-idx3-ubyte"), file).expect("writable");
+    let labels = (0..images).map(|i| (i % 10) as u8);
+    let file = [be(&[0x0801, images]), labels.collect()].concat();
+    std::fs::write(data.join("labels-idx1-ubyte"), file).expect("writable");
+    let mut node = train(&folder, &data, &["rounds=1000000", "hidden=8"]);
+    let mut tab = join(&browser, "tab", &url(&mut node));
+    tab.members(2);
+    node.rounds(20);
+    tab.click("Leave");
+    tab.wait("the way out", |message| message["state"] == "left");
+    assert!(node.leave().success(), "{}", node.errors());
+    assert!(assert_same(&mut tab, &node) >= 10);
+}
+
+#[test]
+fn a_tab_is_told_what_it_cannot_have() {
+    let Some(browser) = ready() else { return };
+    let _alone = alone();
+    let folder = Folder::new("tab-refused");
+    let data = folder.0.join("book.txt");
+    std::fs::write(&data, text(100_000)).expect("writable");
+    let mut node = train(&folder, &data, &[&GPT[..], &["--keep-data"]].concat());
+    let mut tab = Tab::open(&browser, "kept", &url(&mut node));
+    tab.until("warned", "document.getElementById('text')?.textContent.includes('processor')");
+    tab.click("Train on the processor");
+    let failed = tab.wait("the refusal", |message| message["type"] == "failed");
+    assert_eq!(failed["kind"], "no-data", "{failed}");
+    tab.until("told", "document.title.startsWith('This run keeps its data')");
+    drop(tab);
+    assert!(node.leave().success(), "{}", node.errors());
+    drop(node);
+
+    // Larger than what a tab takes, though there is hardly anything in it.
+    let data = folder.0.join("large");
+    let file = std::fs::File::create(&data).expect("writable");
+    file.set_len(600 << 20).expect("room for a hole");
+    let args = ["--task", "gpt", "preset=pico", "rounds=1000000"];
+    std::fs::remove_dir_all(folder.join("node")).expect("removable");
+    let mut node = train(&folder, &data, &args);
+    let mut tab = Tab::open(&browser, "large", &url(&mut node));
+    tab.until(
+        "told beforehand",
+        "document.title.startsWith(\"This run's data is too large for a tab\")",
+    );
+    assert_eq!(tab.evaluate("document.querySelectorAll('#actions .button').length"), 1);
+    assert!(node.leave().success(), "{}", node.errors());
+}
