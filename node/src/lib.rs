@@ -5,8 +5,8 @@
 //! node binary, with every command of `annulus`.
 //!
 //! Read in this order: [`task`] (what a user implements), [`trainer`] (a model as one flat vector),
-//! [`link`] (what a transport implements), [`driver`] (what moves the protocol of `annulus-core`),
-//! [`native`] (what needs an operating system), [`cli`] (the command line).
+//! [`provision`] (how data reaches who lacks it), [`link`] (what a transport implements), [`driver`] (what
+//! moves the protocol of `annulus-core`), [`native`] (what needs an operating system), [`cli`] (the command line).
 
 pub mod data;
 pub mod device;

@@ -84,7 +84,9 @@ fn fetched(tab: &mut Tab) -> Vec<(u64, u64)> {
 /// Asserts that a tab's rounds have the digests that the node has; returns how many they share.
 fn assert_same(tab: &mut Tab, node: &Node) -> usize {
     let (theirs, ours) = (tab.digests(), digests(node));
-    let shared = theirs.iter().filter_map(|(round, digest)| Some((round, digest, ours.get(round)?)));
+    let shared = theirs
+        .iter()
+        .filter_map(|(round, digest)| Some((round, digest, ours.get(round)?)));
     shared
         .inspect(|(round, theirs, ours)| assert_eq!(theirs, ours, "round {round}"))
         .count()
@@ -116,7 +118,10 @@ fn a_tab_fetches_a_text() {
     node.rounds(20);
     let told = fetched(&mut tab);
     let total = book.len() as u64;
-    assert_eq!((told.first(), told.last()), (Some(&(0, total)), Some(&(total, total))));
+    assert_eq!(
+        (told.first(), told.last()),
+        (Some(&(0, total)), Some(&(total, total)))
+    );
     tab.click("Leave");
     tab.wait("the way out", |message| message["state"] == "left");
     assert!(node.leave().success(), "{}", node.errors());
@@ -146,7 +151,10 @@ fn a_tab_goes_on_from_another_when_its_host_dies() {
     node.kill();
     let told = fetched(&mut tab);
     println!("killed after {:?}", told.last());
-    assert!(told.last() < Some(&(total as u64, 0)), "all was there before the node died");
+    assert!(
+        told.last() < Some(&(total as u64, 0)),
+        "all was there before the node died"
+    );
     tab.members(2);
     second.rounds(10);
     assert!(fetched(&mut tab).is_sorted(), "it began again");
@@ -190,7 +198,10 @@ fn a_tab_is_told_what_it_cannot_have() {
     std::fs::write(&data, text(100_000)).expect("writable");
     let mut node = train(&folder, &data, &[&GPT[..], &["--keep-data"]].concat());
     let mut tab = Tab::open(&browser, "kept", &url(&mut node));
-    tab.until("warned", "document.getElementById('text')?.textContent.includes('processor')");
+    tab.until(
+        "warned",
+        "document.getElementById('text')?.textContent.includes('processor')",
+    );
     tab.click("Train on the processor");
     let failed = tab.wait("the refusal", |message| message["type"] == "failed");
     assert_eq!(failed["kind"], "no-data", "{failed}");
@@ -211,6 +222,9 @@ fn a_tab_is_told_what_it_cannot_have() {
         "told beforehand",
         "document.title.startsWith(\"This run's data is too large for a tab\")",
     );
-    assert_eq!(tab.evaluate("document.querySelectorAll('#actions .button').length"), 1);
+    assert_eq!(
+        tab.evaluate("document.querySelectorAll('#actions .button').length"),
+        1
+    );
     assert!(node.leave().success(), "{}", node.errors());
 }

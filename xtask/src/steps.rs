@@ -42,7 +42,14 @@ pub fn browser_test(root: &Path) -> bool {
     install();
     let mut tally = page(root);
     title("tests in a browser");
-    let tests = ["--test", "tabs", "--test", "data_in_tabs", "--test", "kernels_in_browser"];
+    let tests = [
+        "--test",
+        "tabs",
+        "--test",
+        "data_in_tabs",
+        "--test",
+        "kernels_in_browser",
+    ];
     tally.add(cargo_test(root, &tests));
     println!("{tally}");
     tally.failed == 0

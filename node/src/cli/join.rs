@@ -11,8 +11,9 @@ use std::path::PathBuf;
 
 /// Take part in a run.
 ///
-/// Any member's ticket will do. The run goes on while this peer catches up; it enters at the end of a round. Ctrl-C
-/// leaves after the current round; the others go on.
+/// Any member's ticket will do. Data that the run learns from and that is not here is fetched from the members, and kept
+/// in the user's cache folder for the next time. The run goes on while this peer catches up; it enters at the end of a
+/// round. Ctrl-C leaves after the current round; the others go on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -30,6 +31,7 @@ const EXAMPLES: &str = "\
 Examples:
   annulus join TICKET
   annulus join TICKET --device gpu --data mnist/ --out run1
+  annulus join TICKET --keep-data
   annulus join TICKET --device cpu --listen 127.0.0.1:0 --log-format json checkpoint_every=100
 ";
 

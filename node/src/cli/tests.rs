@@ -122,7 +122,7 @@ fn every_example_in_the_help_can_be_typed() {
 #[test]
 fn train_takes_all_that_scripts_use() {
     let options = train(
-        "annulus train --task digits --data D --out O --device cpu --listen 127.0.0.1:0 --log-format json \
+        "annulus train --task digits --data D --keep-data --out O --device cpu --listen 127.0.0.1:0 --log-format json \
          --advertise 192.0.2.1:1 --advertise 192.0.2.2:2 optimizer=adam lr=1e-3 batch=64 epochs=5 seed=1 model=cnn",
     )
     .unwrap();
@@ -133,6 +133,7 @@ fn train_takes_all_that_scripts_use() {
     assert_eq!(run.task_config["model"], "cnn");
     let local = options.local;
     assert_eq!(local.data.unwrap().to_str(), Some("D"));
+    assert!(local.keep_data);
     assert_eq!(local.out.to_str(), Some("O"));
     assert_eq!(
         (local.device.as_str(), local.listen.as_str()),

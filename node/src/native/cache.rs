@@ -71,16 +71,22 @@ impl Place {
             .try_for_each(|kind| remove_dir(&self.named(kind)))
     }
 
-    /// Makes ready to fetch. While another process on this machine fetches the same, waits for that: then there may be
-    /// nothing left to fetch.
-    pub async fn fetching(&self) -> Result<Fetching, FileError> {
+    /// Makes ready to fetch. While another process on this machine fetches the same, calls `wait` once and waits for that:
+    /// then there may be nothing left to fetch.
+    pub async fn fetching(&self, wait: impl FnOnce()) -> Result<Fetching, FileError> {
+        let mut wait = Some(wait);
         fs::create_dir_all(&self.folder).at(&self.folder)?;
         let path = self.named(".lock");
         let lock = File::create(&path).at(&path)?;
         loop {
             match lock.try_lock() {
                 Ok(()) => break,
-                Err(TryLockError::WouldBlock) => tokio::time::sleep(LOOK).await,
+                Err(TryLockError::WouldBlock) => {
+                    if let Some(wait) = wait.take() {
+                        wait();
+                    }
+                    tokio::time::sleep(LOOK).await;
+                }
                 Err(TryLockError::Error(error)) => return Err(FileError::new(&path, error)),
             }
         }
@@ -249,7 +255,7 @@ mod tests {
         let two = listing(true, &[("a", 3), ("b", 2)]);
         // The first process ends in the middle of it.
         let is_it = |_: &Path| -> Result<(), Trouble> { panic!("it is not whole") };
-        let mut store = place.fetching().await.unwrap().into_store(is_it);
+        let mut store = place.fetching(|| ()).await.unwrap().into_store(is_it);
         assert_eq!(store.begin(&two).unwrap(), [0, 0]);
         store.append(0, b"on").unwrap();
         drop(store);
@@ -259,7 +265,7 @@ mod tests {
             b"one" => Ok(()),
             _ => Err(Trouble::Data("another".into())),
         };
-        let mut store = place.fetching().await.unwrap().into_store(is_it);
+        let mut store = place.fetching(|| ()).await.unwrap().into_store(is_it);
         assert_eq!(store.begin(&two).unwrap(), [2, 0]);
         store.append(0, b"x").unwrap();
         store.append(1, b"to").unwrap();
@@ -280,7 +286,7 @@ mod tests {
     async fn what_another_offer_left_behind_is_in_nobodys_way() {
         let scratch = Scratch::new();
         let place = Place::new(scratch.0.clone(), Digest([8; 32]));
-        let mut store = place.fetching().await.unwrap().into_store(|_: &Path| Ok(()));
+        let mut store = place.fetching(|| ()).await.unwrap().into_store(|_: &Path| Ok(()));
         store.begin(&listing(true, &[("a.gz", 9), ("b", 9)])).unwrap();
         store.append(0, b"gzipped").unwrap();
         store.append(1, b"plain").unwrap();
@@ -299,10 +305,10 @@ mod tests {
     async fn two_processes_do_not_fetch_the_same_at_once() {
         let scratch = Scratch::new();
         let place = Place::new(scratch.0.clone(), Digest([9; 32]));
-        let first = place.fetching().await.unwrap();
-        let second = place.clone();
-        let second = tokio::spawn(async move { second.fetching().await.unwrap() });
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let first = place.fetching(|| panic!("nobody is there")).await.unwrap();
+        let (second, (told, mut waits)) = (place.clone(), tokio::sync::oneshot::channel());
+        let second = tokio::spawn(async move { second.fetching(|| told.send(()).unwrap()).await.unwrap() });
+        (&mut waits).await.unwrap();
         assert!(!second.is_finished());
         drop(first);
         second.await.unwrap();

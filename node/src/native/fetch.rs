@@ -148,3 +148,112 @@ impl Drop for DataLine {
         close(&self.session, LEFT, "");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Data;
+    use crate::native::quic::tests::{RUN, SECRET, config, start};
+    use crate::native::quic::{QuicConfig, Shelf};
+    use crate::native::serve::TRANSFERS;
+    use crate::native::testing::Scratch;
+    use crate::provision::{FetchError, Listing, Store, Trouble, fetch};
+    use crate::ticket::Secret;
+    use annulus_core::Contact;
+
+    /// Takes anything that comes to an end.
+    #[derive(Default)]
+    struct Any(Vec<Vec<u8>>);
+
+    impl Store for Any {
+        type Whole = Vec<Vec<u8>>;
+
+        fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String> {
+            self.0.resize(listing.files.len(), Vec::new());
+            Ok(self.0.iter().map(|file| file.len() as u64).collect())
+        }
+
+        fn append(&mut self, file: usize, bytes: &[u8]) -> Result<(), String> {
+            self.0[file].extend(bytes);
+            Ok(())
+        }
+
+        fn finish(&mut self) -> Result<Vec<Vec<u8>>, Trouble> {
+            Ok(self.0.clone())
+        }
+
+        fn clear(&mut self) -> Result<(), String> {
+            self.0.clear();
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn holders_of_a_ticket_are_served_and_only_so_many_at_once() {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("data");
+        let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i >> 5) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let data = Data::open(&path).unwrap();
+        data.single().unwrap();
+        let host = start(QuicConfig {
+            shelf: Shelf::Files(data),
+            ..config()
+        });
+        let source = Source {
+            peer: host.peer(),
+            contact: Contact(vec![host.local_addr().to_string()]),
+        };
+        let ticket = Ticket {
+            addrs: vec![host.local_addr()],
+            run: RUN,
+            secret: SECRET,
+        };
+        let guest = |ticket: &Ticket| Guest::new(ticket, &Identity::generate()).unwrap();
+        let stranger = guest(&Ticket {
+            secret: Secret([0; 16]),
+            ..ticket.clone()
+        });
+        let refused = { stranger }.reach(&source).await.err();
+        assert_eq!(refused, Some(DialError::Refused(Refusal::WrongSecret)));
+
+        let mut guest = guest(&ticket);
+        let mut lines = vec![];
+        for _ in 0..TRANSFERS {
+            let mut line = guest.reach(&source).await.unwrap();
+            // The offer shows that it has a place.
+            line.hear(1).await.unwrap();
+            lines.push(line);
+        }
+        let mut waited = false;
+        let mut tell = |news| {
+            if news == crate::provision::News::Waiting {
+                waited = true;
+                lines.pop();
+            }
+        };
+        let fetched = fetch(
+            &mut guest,
+            &mut Any::default(),
+            source.clone(),
+            3_000_000,
+            &mut tell,
+        )
+        .await;
+        assert!(fetched.unwrap().0 == [bytes]);
+        assert!(waited);
+
+        // A file that has become shorter ends in an error and not in less data.
+        std::fs::write(&path, b"short").unwrap();
+        let limit = FetchError::TooLarge { bytes: 5, limit: 4 };
+        let fetched = fetch(&mut guest, &mut Any::default(), source.clone(), 4, &mut |_| {}).await;
+        assert_eq!(fetched.err(), Some(limit));
+        let mut line = guest.reach(&source).await.unwrap();
+        line.hear(1000).await.unwrap();
+        std::fs::write(&path, b"s").unwrap();
+        let ask = crate::provision::Ask { file: 0, from: 0 };
+        line.say(&crate::hello::encode(&ask)).await.unwrap();
+        assert_eq!(line.hear(5).await.unwrap(), "s");
+        assert!(line.hear(4).await.is_err());
+    }
+}

@@ -151,7 +151,11 @@ async fn fetch_data(
     };
     let folder = cache::folder().unwrap_or_else(|| local.out.join("data"));
     let place = Place::new(folder, manifest.data);
-    let fetching = place.fetching().await;
+    let wait = || {
+        let message = "waiting for another process on this machine, which fetches the same data".into();
+        sink(Event::Warning { message });
+    };
+    let fetching = place.fetching(wait).await;
     let fetching = fetching.map_err(|error| failed(FetchError::Here(error.to_string())))?;
     let kit = |path| {
         let local = Local {
