@@ -21,6 +21,8 @@ pub fn alone() -> std::sync::MutexGuard<'static, ()> {
 
 pub fn annulus() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_annulus"));
+    // Not the user's.
+    command.env("ANNULUS_CACHE", std::env::temp_dir().join("annulus-test-cache"));
     // Mesa warns on standard error where it is not set.
     if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
         command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
