@@ -1,10 +1,10 @@
 //! Handing out the run's data to peers that lack it, without getting into the ring's way.
 //!
 //! **Bounds.** [`TRANSFERS`] at once; each holds one block of [`BLOCK`] and what QUIC has not yet sent of [`SEND_WINDOW`].
-//! All together send at most [`FASTEST`], and while this peer's links send, only as long as nothing waits in queues because
-//! of it: packets on the links that take longer than at best slow the transfers down, to an eighth of what the links send.
-//! So the ring on a slow line hardly feels them, and between two rounds the line is the newcomer's. Stream priorities would
-//! not do: a newcomer has no link yet, and between connections QUIC knows no order.
+//! All together send at most [`FASTEST`]. While this peer's links send, it is less: it grows only as long as packets on the
+//! links take hardly longer than at best, so that nothing waits in queues, and else falls to an eighth of what the links
+//! send. So the ring on a slow line hardly feels a transfer, and while its members compute, the line is the newcomer's.
+//! Stream priorities would not do: a newcomer has no link yet, and between connections QUIC knows no order.
 //!
 //! It must not know what is in the files.
 
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use web_transport_quinn::Session;
 
 /// Transfers at once; whoever else asks is told to come again.
@@ -37,9 +37,11 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// Bytes read from the disk and handed to QUIC at once.
 const BLOCK: usize = 64 << 10;
 
-/// Bytes of a transfer that QUIC keeps until they are acknowledged: 50 ms at 600 Mbit/s. What it keeps it also sends
-/// whatever the ring does meanwhile.
+/// Most bytes of a transfer that QUIC keeps until they are acknowledged: 50 ms at 600 Mbit/s.
 const SEND_WINDOW: u64 = 4 << 20;
+
+/// And least.
+const SMALL_WINDOW: u64 = 128 << 10;
 
 /// Bytes per second of all transfers together, however idle the links are: 256 Mbit/s. Reading, encrypting and sending
 /// that much takes about a tenth of a core, which the ring's own thread has to find.
@@ -166,9 +168,10 @@ impl Counter {
         let words = encode(&Offer { answer, others });
         let said = timeout(PATIENCE, caller.send.write_all(&words)).await;
         if let (Ok(Ok(())), Some((listing, paths))) = (said, stock) {
-            Connection::set_send_window(session, SEND_WINDOW);
             // However it ends, there is nobody here to tell: the newcomer knows what it lacks.
-            let _ = self.answer_all(&mut caller, &listing, &paths, &ring).await;
+            let _ = self
+                .answer_all(session, &mut caller, &listing, &paths, &ring)
+                .await;
         } else {
             // The newcomer goes when it has read the offer.
             let _ = timeout(FAREWELL, session.closed()).await;
@@ -179,6 +182,7 @@ impl Counter {
     /// Until the newcomer has all it wants. `None` if it, or the disk, has let us down.
     async fn answer_all(
         &self,
+        session: &Connection,
         caller: &mut Caller,
         listing: &Listing,
         paths: &[PathBuf],
@@ -208,6 +212,9 @@ impl Counter {
                 // A file that has become shorter: what is missing shows at the other end.
                 let len = u64::try_from(block.len()).ok().filter(|len| *len > 0)?;
                 self.pace.lock().await.wait(len, ring).await;
+                // What QUIC holds it sends whatever the ring does by then: not more than two round trips of it.
+                let held = 2 * session.stats().path.cwnd;
+                session.set_send_window(held.clamp(SMALL_WINDOW, SEND_WINDOW));
                 let writing = caller.send.write_chunk(block.into());
                 timeout(PATIENCE, writing).await.ok()?.ok()?;
                 left -= len;
@@ -227,53 +234,70 @@ pub(super) struct Ring {
 
 /// When the next block may go.
 struct Pace {
-    /// Not before.
-    next: Instant,
+    /// What may be sent now, in bytes; below 0 it has to be waited for.
+    budget: f64,
+    /// When that was so.
+    at: Instant,
     /// When the links were last looked at, and what they had sent.
     looked: (Instant, u64),
-    /// Bytes per second of all transfers.
+    /// Bytes per second of all transfers while the links send.
+    beside: f64,
+    /// And now.
     rate: f64,
 }
 
 impl Pace {
     fn new(now: Instant) -> Self {
         Self {
-            next: now,
+            budget: 0.0,
+            at: now,
             looked: (now, 0),
+            beside: FIRST,
             rate: FIRST,
         }
     }
 
     /// Waits for a block's turn.
     async fn wait(&mut self, bytes: u64, ring: &impl Fn() -> Ring) {
-        sleep_until(self.next).await;
-        self.book(bytes, Instant::now(), ring);
+        while let Some(rest) = self.take(bytes, Instant::now(), ring) {
+            sleep(rest).await;
+        }
     }
 
-    /// Notes that a block goes now.
-    fn book(&mut self, bytes: u64, now: Instant, ring: &impl Fn() -> Ring) {
+    /// Notes that a block goes now, or says when to ask again.
+    fn take(&mut self, bytes: u64, now: Instant, ring: &impl Fn() -> Ring) -> Option<Duration> {
         let since = now - self.looked.0;
+        self.budget += self.rate * (now - self.at).as_secs_f64();
+        self.at = now;
         if since >= LOOK {
             let Ring { sent, delay } = ring();
             let links = sent.saturating_sub(self.looked.1) as f64 / since.as_secs_f64();
-            self.rate = match since < STALE {
-                true => rate(self.rate, links, delay),
-                false => FIRST,
-            };
             self.looked = (now, sent);
+            self.rate = if since >= STALE {
+                self.beside
+            } else if links < QUIET {
+                FASTEST
+            } else {
+                self.beside = beside(self.beside, links, delay);
+                self.beside
+            };
         }
-        self.next = self.next.max(now - SLACK) + Duration::from_secs_f64(bytes as f64 / self.rate);
+        self.budget = self.budget.min(self.rate * SLACK.as_secs_f64());
+        if self.budget >= 0.0 {
+            self.budget -= bytes as f64;
+            return None;
+        }
+        // Not for longer, as the links may fall quiet meanwhile.
+        Some(LOOK.min(Duration::from_secs_f64(-self.budget / self.rate)))
     }
 }
 
-/// What the transfers may send per second from now on: `before` is what it was, `links` what the links sent.
-fn rate(before: f64, links: f64, delay: Duration) -> f64 {
+/// What the transfers may send per second beside the links from now on: `before` is what it was, `links` what the links
+/// sent.
+fn beside(before: f64, links: f64, delay: Duration) -> f64 {
     let least = (links * SHARE).clamp(SLOWEST, FASTEST);
-    match (delay < DELAY, links < QUIET) {
-        (true, true) => FASTEST,
-        (true, false) => (before * FASTER).clamp(least, FASTEST),
-        (false, _) => (before * SLOWER).clamp(least, FASTEST),
-    }
+    let factor = if delay < DELAY { FASTER } else { SLOWER };
+    (before * factor).clamp(least, FASTEST)
 }
 
 #[cfg(test)]
@@ -283,41 +307,45 @@ mod tests {
     #[test]
     fn the_ring_goes_first() {
         let (prompt, late) = (Duration::from_millis(1), Duration::from_millis(30));
-        assert_eq!(rate(1e6, 0.0, prompt), FASTEST);
-        assert_eq!(rate(1e6, 1e6, prompt), 1e6 * FASTER);
-        assert_eq!(rate(1e6, 16e6, prompt), 2e6);
-        assert_eq!(rate(FASTEST, 1e6, prompt), FASTEST);
-        assert_eq!(rate(1e6, 1e6, late), 1e6 * SLOWER);
-        assert_eq!(rate(1e6, 16e6, late), 2e6);
-        assert_eq!(rate(SLOWEST, 0.0, late), SLOWEST);
-        assert_eq!(rate(1e6, f64::MAX, late), FASTEST);
+        assert_eq!(beside(1e6, 1e6, prompt), 1e6 * FASTER);
+        assert_eq!(beside(1e6, 16e6, prompt), 2e6);
+        assert_eq!(beside(FASTEST, 1e6, prompt), FASTEST);
+        assert_eq!(beside(1e6, 1e6, late), 1e6 * SLOWER);
+        assert_eq!(beside(1e6, 16e6, late), 2e6);
+        assert_eq!(beside(SLOWEST, 0.0, late), SLOWEST);
+        assert_eq!(beside(1e6, f64::MAX, late), FASTEST);
     }
 
     #[test]
     fn blocks_keep_the_pace() {
         let begin = Instant::now();
         let late = Duration::from_millis(30);
-        for (links, delay, expected) in [
-            (0.0, Duration::ZERO, FASTEST),
-            (8e6, Duration::ZERO, FASTEST),
-            (8e6, late, 1e6),
-            (100e3, late, SLOWEST),
+        // Bytes per second of the links, for which share of each second, their delay, and what is expected.
+        for (links, busy, delay, expected) in [
+            (0.0, 1.0, late, FASTEST),
+            (8e6, 1.0, Duration::ZERO, FASTEST),
+            (8e6, 1.0, late, 1e6),
+            (100e3, 1.0, late, SLOWEST),
+            (8e6, 0.5, late, FASTEST / 2.0),
         ] {
             let mut pace = Pace::new(begin);
             let (mut now, mut bytes) = (begin + Duration::from_secs(100), 0);
             let from = now;
             while now - from < Duration::from_secs(60) {
-                let sent = (now - begin).as_secs_f64() * links;
+                let time = (now - begin).as_secs_f64();
+                let sent = links * (time.floor() * busy + time.fract().min(busy));
                 let sent = sent as u64;
-                pace.book(BLOCK as u64, now, &|| Ring { sent, delay });
-                bytes += BLOCK;
                 // As late as clocks are.
-                now = now.max(pace.next) + Duration::from_millis(1);
+                let late_by = Duration::from_millis(1);
+                match pace.take(BLOCK as u64, now, &|| Ring { sent, delay }) {
+                    None => bytes += BLOCK,
+                    Some(rest) => now += rest + late_by,
+                }
             }
             let rate = bytes as f64 / (now - from).as_secs_f64();
             assert!(
                 (0.8..1.2).contains(&(rate / expected)),
-                "{links}, {delay:?}: {rate}"
+                "{links} {busy} {delay:?}: {rate}"
             );
         }
     }
