@@ -77,16 +77,13 @@ impl Kernel {
     }
 
     fn text_in(&self, folder: &Path) -> Option<String> {
-        let suffixes = [SCALAR, NARROW];
-        let variant_of = suffixes.iter().find_map(|suffix| self.name.strip_suffix(suffix));
-        let file = folder
-            .join(variant_of.unwrap_or(self.name))
-            .with_extension("wgsl");
-        let mut text = std::fs::read_to_string(file).ok()?;
-        if variant_of.is_some() {
-            for [from, to] in VARIANT_LINES {
-                text = text.replace(from, to);
-            }
+        let variant = VARIANTS
+            .iter()
+            .find_map(|variant| Some((self.name.strip_suffix(variant.suffix)?, variant.lines)));
+        let (file, lines) = variant.unwrap_or((self.name, &[]));
+        let mut text = std::fs::read_to_string(folder.join(file).with_extension("wgsl")).ok()?;
+        for [from, to] in lines {
+            text = text.replace(from, to);
         }
         Some(text)
     }
@@ -140,31 +137,74 @@ pub struct Heads {
     pub narrow: Kernel,
 }
 
-/// What the name of a kernel for elements of one number ends with.
-const SCALAR: &str = "_scalar";
+/// The same for texts whose units take 32 columns, or 16. A file that says `const QUADS = 8u;` has a third text
+/// that says `4u`.
+#[derive(Debug)]
+pub struct Columns {
+    /// As the file has it.
+    pub any: Kernel,
+    /// For heads of at most 32 columns.
+    pub narrow: Kernel,
+    /// For heads of at most 16 columns.
+    pub slim: Kernel,
+}
 
-/// What the name of a kernel for narrow heads ends with.
-const NARROW: &str = "_narrow";
+/// A product with activations, and the same text without: a file that says `const ACTIVATIONS = 1u;` has a second
+/// text that says `0u`.
+#[derive(Debug)]
+pub struct Epilogues {
+    /// As the file has it.
+    pub any: Kernel,
+    /// For products that nothing but a bias and a summand is added to.
+    pub plain: Kernel,
+}
 
-/// Lines of files with a second text, and what they say there: what an element is where it is one number, and
-/// whether heads may be wide. Equally long, so that the text can be made at compile time.
-const VARIANT_LINES: [[&str; 2]; 6] = [
-    ["alias Elem = vec4<f32>;", "alias Elem = f32      ;"],
-    ["const WIDE = 4u;", "const WIDE = 1u;"],
-    [
-        "const STEPS = Elem(0.0, 1.0, 2.0, 3.0);",
-        "const STEPS = Elem(0.0               );",
+/// Another text of a file: what its kernel's name ends with, and lines with what they say there. Both are equally
+/// long, so that the text can be made at compile time.
+struct Variant {
+    suffix: &'static str,
+    lines: &'static [[&'static str; 2]],
+}
+
+const SCALAR: Variant = Variant {
+    suffix: "_scalar",
+    lines: &[
+        ["alias Elem = vec4<f32>;", "alias Elem = f32      ;"],
+        ["const WIDE = 4u;", "const WIDE = 1u;"],
+        [
+            "const STEPS = Elem(0.0, 1.0, 2.0, 3.0);",
+            "const STEPS = Elem(0.0               );",
+        ],
+        ["alias Elem = vec4<i32>;", "alias Elem = i32      ;"],
+        [
+            "const STEPS = Elem(0, 1, 2, 3);",
+            "const STEPS = Elem(0         );",
+        ],
     ],
-    ["alias Elem = vec4<i32>;", "alias Elem = i32      ;"],
-    [
-        "const STEPS = Elem(0, 1, 2, 3);",
-        "const STEPS = Elem(0         );",
-    ],
-    ["const WIDE_HEADS = 1u;", "const WIDE_HEADS = 0u;"],
-];
+};
 
-/// A file's second text.
-const fn variant_text<const N: usize>(source: &str) -> [u8; N] {
+const NARROW: Variant = Variant {
+    suffix: "_narrow",
+    lines: &[["const WIDE_HEADS = 1u;", "const WIDE_HEADS = 0u;"]],
+};
+
+const SLIM: Variant = Variant {
+    suffix: "_slim",
+    lines: &[
+        ["const WIDE_HEADS = 1u;", "const WIDE_HEADS = 0u;"],
+        ["const QUADS = 8u;", "const QUADS = 4u;"],
+    ],
+};
+
+const PLAIN: Variant = Variant {
+    suffix: "_plain",
+    lines: &[["const ACTIVATIONS = 1u;", "const ACTIVATIONS = 0u;"]],
+};
+
+const VARIANTS: [Variant; 4] = [SCALAR, NARROW, SLIM, PLAIN];
+
+/// A file's other text.
+const fn variant_text<const N: usize>(source: &str, variant: &Variant) -> [u8; N] {
     let source = source.as_bytes();
     let mut text = [0; N];
     let mut at = 0;
@@ -173,10 +213,10 @@ const fn variant_text<const N: usize>(source: &str) -> [u8; N] {
         at += 1;
     }
     let mut line = 0;
-    while line < VARIANT_LINES.len() {
+    while line < variant.lines.len() {
         let (from, to) = (
-            VARIANT_LINES[line][0].as_bytes(),
-            VARIANT_LINES[line][1].as_bytes(),
+            variant.lines[line][0].as_bytes(),
+            variant.lines[line][1].as_bytes(),
         );
         assert!(from.len() == to.len());
         let mut start = 0;
@@ -206,38 +246,57 @@ const fn utf8(text: &[u8]) -> &str {
     }
 }
 
+/// The kernel of a file, or of one of its other texts.
+macro_rules! kernel {
+    ($name:literal) => {
+        Kernel::new($name, include_str!(concat!("../wgsl/", $name, ".wgsl")))
+    };
+    ($name:literal, $variant:ident, $suffix:literal) => {{
+        const FILE: &str = include_str!(concat!("../wgsl/", $name, ".wgsl"));
+        static TEXT: [u8; FILE.len()] = variant_text(FILE, &$variant);
+        Kernel::new(concat!($name, $suffix), utf8(&TEXT))
+    }};
+}
+
 macro_rules! kernels {
     (
         $($(#[$about:meta])* $constant:ident = $name:literal;)*
         @widths $($(#[$wide_about:meta])* $wide:ident = $wide_name:literal;)*
         @heads $($(#[$heads_about:meta])* $heads:ident = $heads_name:literal;)*
+        @columns $($(#[$columns_about:meta])* $columns:ident = $columns_name:literal;)*
+        @epilogues $($(#[$epilogues_about:meta])* $epilogues:ident = $epilogues_name:literal;)*
     ) => {
         $(
             $(#[$about])*
-            pub static $constant: Kernel =
-                Kernel::new($name, include_str!(concat!("../wgsl/", $name, ".wgsl")));
+            pub static $constant: Kernel = kernel!($name);
         )*
         $(
             $(#[$wide_about])*
-            pub static $wide: Widths = {
-                const VECTORS: &str = include_str!(concat!("../wgsl/", $wide_name, ".wgsl"));
-                static SCALARS: [u8; VECTORS.len()] = variant_text(VECTORS);
-                Widths {
-                    vectors: Kernel::new($wide_name, VECTORS),
-                    scalars: Kernel::new(concat!($wide_name, "_scalar"), utf8(&SCALARS)),
-                }
+            pub static $wide: Widths = Widths {
+                vectors: kernel!($wide_name),
+                scalars: kernel!($wide_name, SCALAR, "_scalar"),
             };
         )*
-
         $(
             $(#[$heads_about])*
-            pub static $heads: Heads = {
-                const ANY: &str = include_str!(concat!("../wgsl/", $heads_name, ".wgsl"));
-                static NARROW: [u8; ANY.len()] = variant_text(ANY);
-                Heads {
-                    any: Kernel::new($heads_name, ANY),
-                    narrow: Kernel::new(concat!($heads_name, "_narrow"), utf8(&NARROW)),
-                }
+            pub static $heads: Heads = Heads {
+                any: kernel!($heads_name),
+                narrow: kernel!($heads_name, NARROW, "_narrow"),
+            };
+        )*
+        $(
+            $(#[$columns_about])*
+            pub static $columns: Columns = Columns {
+                any: kernel!($columns_name),
+                narrow: kernel!($columns_name, NARROW, "_narrow"),
+                slim: kernel!($columns_name, SLIM, "_slim"),
+            };
+        )*
+        $(
+            $(#[$epilogues_about])*
+            pub static $epilogues: Epilogues = Epilogues {
+                any: kernel!($epilogues_name),
+                plain: kernel!($epilogues_name, PLAIN, "_plain"),
             };
         )*
 
@@ -246,6 +305,8 @@ macro_rules! kernels {
             $(&$constant,)*
             $(&$wide.vectors, &$wide.scalars,)*
             $(&$heads.any, &$heads.narrow,)*
+            $(&$columns.any, &$columns.narrow, &$columns.slim,)*
+            $(&$epilogues.any, &$epilogues.plain,)*
         ];
     };
 }
@@ -325,6 +386,20 @@ kernels! {
     ATTENTION_FORWARD = "attention_forward";
     /// Its slopes, without barriers.
     ATTENTION_BACKWARD = "attention_backward";
+
+    @columns
+
+    /// Attention, without branches.
+    ATTENTION_FORWARD_UNROLLED = "attention_forward_unrolled";
+    /// Its slopes to queries, without branches.
+    ATTENTION_BACKWARD_QUERIES = "attention_backward_queries";
+    /// Its slopes to keys and values, without branches.
+    ATTENTION_BACKWARD_KEYS = "attention_backward_keys";
+
+    @epilogues
+
+    /// `A B` for any strides of `A`, a large tile per invocation, without branches.
+    GEMM_WIDE = "gemm_wide";
 }
 
 /// Reads the interface of a WGSL text, after checking that it is valid without any extension and
@@ -442,7 +517,7 @@ mod tests {
         let mut names: Vec<&str> = KERNELS
             .iter()
             .map(|kernel| kernel.name)
-            .filter(|name| !name.ends_with(SCALAR) && !name.ends_with(NARROW))
+            .filter(|name| VARIANTS.iter().all(|variant| !name.ends_with(variant.suffix)))
             .collect();
         files.sort();
         names.sort_unstable();
@@ -483,7 +558,7 @@ mod tests {
                 .unwrap();
             let lines = vectors.source.lines().zip(kernel.source.lines());
             assert!(
-                lines.filter(|(a, b)| a != b).count() <= VARIANT_LINES.len(),
+                lines.filter(|(a, b)| a != b).count() <= SCALAR.lines.len(),
                 "{}",
                 kernel.name
             );

@@ -160,6 +160,32 @@ pub fn reshaped(tensor: CubeTensor, shape: Shape) -> CubeTensor {
     CubeTensor::new_contiguous(client, device, shape, handle, dtype)
 }
 
+/// What plays the GPU, as far as it decides which kernel is the fast one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Adapter {
+    /// Hardware.
+    Gpu,
+    /// A program whose compiler optimises, such as lavapipe.
+    Cpu,
+    /// SwiftShader, browsers' own program: it loads lane by lane, and branches skip nothing.
+    SwiftShader,
+}
+
+/// What plays the GPU that a tensor lies on.
+pub(crate) fn adapter(tensor: &CubeTensor) -> Adapter {
+    if !is_emulated(tensor) {
+        return Adapter::Gpu;
+    }
+    let properties = tensor.client.properties();
+    let name = &properties.identity.name;
+    // Browsers hide the name, but not that there are four lanes.
+    if name.contains("SwiftShader") || name.is_empty() && properties.hardware.plane_size_max == 4 {
+        Adapter::SwiftShader
+    } else {
+        Adapter::Cpu
+    }
+}
+
 /// Whether the adapter is a program that plays a GPU on the CPU.
 pub(crate) fn is_emulated(tensor: &CubeTensor) -> bool {
     matches!(&tensor.device, Device::Wgpu(device) if device.kind == WgpuDeviceKind::Cpu)

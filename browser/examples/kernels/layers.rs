@@ -84,6 +84,18 @@ async fn products(bench: &mut Bench) {
                     .case(kernel, &what, &[&a, &b, &b, &a], &expected, 1e-5, params, groups)
                     .await;
             }
+            if !b_turned && n.is_multiple_of(4) {
+                let [m_, n_, k_] = sizes;
+                let batch = [size(m * k), size(k * n / 4)];
+                let params = [m_, n_, k_, a_row, a_column, size(n / 4), batch[0], batch[1], SUMS];
+                let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 2];
+                let expected = [out.as_slice(), &sums];
+                for kernel in [&GEMM_WIDE.any, &GEMM_WIDE.plain] {
+                    bench
+                        .case(kernel, &what, &[&a, &b, &b, &b], &expected, 1e-5, params, groups)
+                        .await;
+                }
+            }
             let fours = |x: usize, y: usize| x.is_multiple_of(4) && y.is_multiple_of(4);
             let params = [
                 sizes[0],
@@ -112,9 +124,11 @@ async fn products(bench: &mut Bench) {
 async fn attentions(bench: &mut Bench) {
     // Tokens and columns of a unit of work, and units in a workgroup.
     const SERIAL: [usize; 3] = [4, 32, 8];
+    const SLIM: [usize; 3] = [4, 16, 8];
     const TILED: [usize; 3] = [32, 64, 1];
     for (batch, tokens, heads, head_dim, causal) in [
         (1, 1, 1, 4, true),
+        (1, 9, 2, 16, true),
         (2, 7, 3, 12, false),
         (1, 65, 2, 28, true),
         (1, 33, 2, 64, true),
@@ -133,12 +147,20 @@ async fn attentions(bench: &mut Bench) {
         let (out, lse) = attention::forward(&qkv, sizes);
         let d_qkv = attention::backward(&qkv, &out, &lse, &d_out, sizes);
         for (forward, backward, [rows, columns, units]) in [
-            (&ATTENTION_FORWARD.any, &ATTENTION_BACKWARD.any, SERIAL),
-            (&ATTENTION_FORWARD.narrow, &ATTENTION_BACKWARD.narrow, SERIAL),
-            (&ATTENTION_FORWARD_TILED, &ATTENTION_BACKWARD_TILED, TILED),
+            (&ATTENTION_FORWARD.any, Some(&ATTENTION_BACKWARD.any), SERIAL),
+            (
+                &ATTENTION_FORWARD.narrow,
+                Some(&ATTENTION_BACKWARD.narrow),
+                SERIAL,
+            ),
+            (&ATTENTION_FORWARD_TILED, Some(&ATTENTION_BACKWARD_TILED), TILED),
+            (&ATTENTION_FORWARD_UNROLLED.any, None, SERIAL),
+            (&ATTENTION_FORWARD_UNROLLED.narrow, None, SERIAL),
+            (&ATTENTION_FORWARD_UNROLLED.slim, None, SLIM),
         ] {
-            // The narrow text is for heads of one chunk of columns.
-            if std::ptr::eq(forward, &ATTENTION_FORWARD.narrow) && head_dim > columns {
+            // Narrow and slim texts are for heads of one chunk of columns.
+            let one_chunk = forward.name.ends_with("_narrow") || forward.name.ends_with("_slim");
+            if one_chunk && head_dim > columns {
                 continue;
             }
             let blocks = tokens.div_ceil(rows) * head_dim.div_ceil(columns);
@@ -153,16 +175,55 @@ async fn attentions(bench: &mut Bench) {
                 (sizes.scale() as f32).to_bits(),
             ];
             // Some workgroups too many.
+            let surplus = grid(groups + 3);
             let expected = [out.as_slice(), &lse];
             bench
-                .case(forward, &what, &[&qkv], &expected, 1e-5, params, grid(groups + 3))
+                .case(forward, &what, &[&qkv], &expected, 1e-5, params, surplus)
                 .await;
-            let [a, b, c, d, e, f, g] = params;
-            let params = [a, b, c, d, e, f, g, groups as u32];
             let inputs = [qkv.as_slice(), &out, &lse, &d_out];
-            let groups = grid(2 * groups + 3);
+            if let Some(kernel) = backward {
+                let [a, b, c, d, e, f, g] = params;
+                let params = [a, b, c, d, e, f, g, groups as u32];
+                let groups = grid(2 * groups + 3);
+                bench
+                    .case(kernel, &what, &inputs, &[&d_qkv], 1e-5, params, groups)
+                    .await;
+                continue;
+            }
+            // One kernel writes the queries' slopes, the other one the rest, and neither touches the other's.
+            let text = |kernels: &'static Columns| match columns {
+                16 => &kernels.slim,
+                _ if one_chunk => &kernels.narrow,
+                _ => &kernels.any,
+            };
+            let is_query = |at: usize| at / sizes.inner() % 3 == 0;
+            let part = |queries: bool| -> Vec<f32> {
+                let there = d_qkv.iter().enumerate();
+                there
+                    .map(|(at, x)| if is_query(at) == queries { *x } else { SENTINEL })
+                    .collect()
+            };
+            let delta: Vec<f32> = (0..lse.len())
+                .map(|at| {
+                    let (pair, token) = (at / tokens, at % tokens);
+                    let row = (pair / heads * tokens + token) * heads + pair % heads;
+                    let columns = row * head_dim..(row + 1) * head_dim;
+                    out[columns.clone()]
+                        .iter()
+                        .zip(&d_out[columns])
+                        .map(|(x, y)| x * y)
+                        .sum()
+                })
+                .collect();
+            let kernel = text(&ATTENTION_BACKWARD_QUERIES);
+            let expected = [&part(true)[..], &delta];
             bench
-                .case(backward, &what, &inputs, &[&d_qkv], 1e-5, params, groups)
+                .case(kernel, &what, &inputs, &expected, 1e-5, params, surplus)
+                .await;
+            let kernel = text(&ATTENTION_BACKWARD_KEYS);
+            let inputs = [qkv.as_slice(), &lse, &delta, &d_out];
+            bench
+                .case(kernel, &what, &inputs, &[&part(false)], 1e-5, params, surplus)
                 .await;
         }
     }
