@@ -253,7 +253,7 @@ mod kernels {
         let inputs = [qkv, lse, &delta, d_out];
         let of_keys = run(device, keys, &inputs, &lengths[..1], params, groups).remove(0);
         for (at, (x, y)) in d_qkv.iter_mut().zip(of_keys).enumerate() {
-            let is_query = at / sizes.inner() % 3 == 0;
+            let is_query = (at / sizes.inner()).is_multiple_of(3);
             assert_eq!(
                 [*x == SENTINEL, y == SENTINEL],
                 [!is_query, is_query],

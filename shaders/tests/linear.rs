@@ -338,7 +338,7 @@ fn every_product_kernel_agrees_with_the_twin() {
                 flags: SUMS,
             };
             let lengths = [expected.len(), sums.len()];
-            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED, 64)] {
+            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED.singles, 64)] {
                 let groups = [size(n.div_ceil(tile)), size(m.div_ceil(tile)), 2];
                 let found = run(&device, kernel, &[&a, &b, &b, &a], &lengths, strided, groups);
                 assert_close(&format!("{} {what}", kernel.name), &expected, &found[0], 1e-5);
@@ -376,12 +376,22 @@ fn every_product_kernel_agrees_with_the_twin() {
             let lengths = [padded(&expected), padded(&sums)];
             let a4: Vec<f32> = a.iter().copied().chain([0.0; 4]).collect();
             let found = match (a_transposed, b_transposed) {
-                (false, false) if fours(k, n) => {
-                    run(&device, &GEMM_NN, &[&a, &b, &a4, &a4], &lengths, vectors, groups)
-                }
-                (false, true) if fours(k, n) => {
-                    run(&device, &GEMM_NT, &[&a, &b, &a4], &lengths[..1], vectors, groups)
-                }
+                (false, false) if fours(k, n) => run(
+                    &device,
+                    &GEMM_NN.singles,
+                    &[&a, &b, &a4, &a4],
+                    &lengths,
+                    vectors,
+                    groups,
+                ),
+                (false, true) if fours(k, n) => run(
+                    &device,
+                    &GEMM_NT.singles,
+                    &[&a, &b, &a4],
+                    &lengths[..1],
+                    vectors,
+                    groups,
+                ),
                 (true, false) if fours(m, n) => run(&device, &GEMM_TN, &[&a, &b], &lengths, vectors, groups),
                 _ => continue,
             };
@@ -465,7 +475,7 @@ fn every_epilogue_agrees_with_the_twin() {
                 flags,
             };
             let inputs: [&[f32]; 4] = [&a, &b, &bias, &extra];
-            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED, 64)] {
+            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED.singles, 64)] {
                 let groups = [n.div_ceil(tile) as u32, m.div_ceil(tile) as u32, 1];
                 let found = run(&device, kernel, &inputs, &[m * n, m * n], params, groups);
                 let what = format!("{} {flags}", kernel.name);

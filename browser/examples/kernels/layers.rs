@@ -64,7 +64,7 @@ async fn products(bench: &mut Bench) {
             };
             let ([a_row, a_column], [b_row, b_column]) = (strides(m, k, a_turned), strides(k, n, b_turned));
             let sizes = [size(m), size(n), size(k)];
-            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED, 64)] {
+            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED.singles, 64)] {
                 let [m_, n_, k_] = sizes;
                 let params = [
                     m_,
@@ -109,8 +109,10 @@ async fn products(bench: &mut Bench) {
             ];
             let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 2];
             let (kernel, inputs, expected): (_, &[&[f32]], &[&[f32]]) = match (a_turned, b_turned) {
-                (false, false) if fours(k, n) => (&GEMM_NN, &[&a, &b, &a, &a], &[&out, &[SENTINEL; 4]]),
-                (false, true) if fours(k, n) => (&GEMM_NT, &[&a, &b, &a], &[&out]),
+                (false, false) if fours(k, n) => {
+                    (&GEMM_NN.singles, &[&a, &b, &a, &a], &[&out, &[SENTINEL; 4]])
+                }
+                (false, true) if fours(k, n) => (&GEMM_NT.singles, &[&a, &b, &a], &[&out]),
                 (true, false) if fours(m, n) => (&GEMM_TN, &[&a, &b], &[&out, &sums]),
                 _ => continue,
             };
@@ -196,7 +198,7 @@ async fn attentions(bench: &mut Bench) {
                 _ if one_chunk => &kernels.narrow,
                 _ => &kernels.any,
             };
-            let is_query = |at: usize| at / sizes.inner() % 3 == 0;
+            let is_query = |at: usize| (at / sizes.inner()).is_multiple_of(3);
             let part = |queries: bool| -> Vec<f32> {
                 let there = d_qkv.iter().enumerate();
                 there

@@ -6,13 +6,15 @@
 //! | SwiftShader | vec4 fit | `gemm_wide`, `gemm_nt` |
 //! | both | other | `gemm_any` |
 //! | GPU | all | `gemm_tiled` |
+//!
+//! `gemm_nn`, `gemm_nt` and `gemm_tiled` take a second operand that is stored as halves, too.
 
 use burn::backend::TensorMetadata;
 use burn::backend::wgpu::CubeTensor;
 use bytemuck::{Pod, Zeroable};
 
 use crate::cpu::activation::Activation;
-use crate::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TILED, GEMM_TN, GEMM_WIDE, Kernel};
+use crate::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TILED, GEMM_TN, GEMM_WIDE, Kernel, Storage};
 use crate::launch::{Adapter, adapter, empty, launch};
 
 const BIAS: u32 = 1;
@@ -31,6 +33,8 @@ pub struct Operand<'a> {
     pub rows: usize,
     pub columns: usize,
     pub transposed: bool,
+    /// The same numbers as halves, to be taken where they are the second operand and the kernel takes them.
+    pub halves: Option<&'a CubeTensor>,
 }
 
 impl<'a> Operand<'a> {
@@ -43,7 +47,13 @@ impl<'a> Operand<'a> {
             rows: shape.num_elements() / columns.max(1),
             columns,
             transposed: false,
+            halves: None,
         }
+    }
+
+    /// With the same numbers as halves.
+    pub fn or_halves(self, halves: Option<&'a CubeTensor>) -> Self {
+        Self { halves, ..self }
     }
 
     /// Its transpose.
@@ -117,30 +127,54 @@ enum Form {
 #[derive(Debug)]
 struct Choice {
     kernel: &'static Kernel,
+    /// The same for a second operand of halves, if there is one.
+    for_halves: Option<&'static Kernel>,
     form: Form,
     tile: [usize; 2],
 }
 
 /// The table.
 fn choose(adapter: Adapter, transposed: [bool; 2], [m, n, k]: [usize; 3], flags: u32) -> Choice {
-    let choice = |kernel, form, tile| Choice { kernel, form, tile };
-    let vectors = |kernel| choice(kernel, Form::Vectors, [8, 64]);
+    let choice = |kernel, form, tile| Choice {
+        kernel,
+        for_halves: None,
+        form,
+        tile,
+    };
     let wide = |kernel| choice(kernel, Form::Wide, [8, 64]);
+    let either = |kernels: &'static Storage, form, tile| Choice {
+        for_halves: Some(&kernels.halves),
+        ..choice(&kernels.singles, form, tile)
+    };
     let fours = |x: usize, y: usize| x.is_multiple_of(4) && y.is_multiple_of(4);
     let only = |mask: u32| flags & !mask == 0;
     let plain = BIAS | EXTRA | SUMS;
     match (adapter, transposed) {
-        (Adapter::Gpu, _) => choice(&GEMM_TILED, Form::Any, [64, 64]),
-        (_, [false, true]) if fours(k, n) && only(RELU_SLOPE | GELU_SLOPE) => vectors(&GEMM_NT),
+        (Adapter::Gpu, _) => either(&GEMM_TILED, Form::Any, [64, 64]),
+        (_, [false, true]) if fours(k, n) && only(RELU_SLOPE | GELU_SLOPE) => {
+            either(&GEMM_NT, Form::Vectors, [8, 64])
+        }
         (Adapter::SwiftShader, [_, false]) if fours(n, n) && only(plain) => wide(&GEMM_WIDE.plain),
         (Adapter::SwiftShader, [_, false]) if fours(n, n) && only(plain | RELU | GELU | SIDE) => {
             wide(&GEMM_WIDE.any)
         }
         (Adapter::Cpu, [false, false]) if fours(k, n) && only(BIAS | EXTRA | RELU | GELU | SIDE) => {
-            vectors(&GEMM_NN)
+            either(&GEMM_NN, Form::Vectors, [8, 64])
         }
-        (Adapter::Cpu, [true, false]) if fours(m, n) && only(SUMS) => vectors(&GEMM_TN),
+        (Adapter::Cpu, [true, false]) if fours(m, n) && only(SUMS) => {
+            choice(&GEMM_TN, Form::Vectors, [8, 64])
+        }
         _ => choice(&GEMM_ANY, Form::Any, [32, 32]),
+    }
+}
+
+/// Whether products with a matrix of this size, and with its transpose, take it as halves.
+pub fn takes_halves(matrix: &CubeTensor, [rows, columns]: [usize; 2]) -> bool {
+    match adapter(matrix) {
+        Adapter::Gpu => true,
+        Adapter::Cpu => rows.is_multiple_of(4) && columns.is_multiple_of(4),
+        // It is slow by how many numbers it loads, not by how many bytes.
+        Adapter::SwiftShader => false,
     }
 }
 
@@ -165,13 +199,17 @@ pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<C
     let bias = epilogue.bias.unwrap_or(b.tensor);
     let extra = epilogue.add.or(epilogue.slope.map(|(_, input)| input));
     let extra = extra.unwrap_or(b.tensor);
-    let Choice { kernel, form, tile } =
-        choose(adapter(a.tensor), [a.transposed, b.transposed], [m, n, k], flags);
+    let choice = choose(adapter(a.tensor), [a.transposed, b.transposed], [m, n, k], flags);
+    let Choice { form, tile, .. } = choice;
+    let (kernel, second) = match (choice.for_halves, b.halves) {
+        (Some(kernel), Some(halves)) => (kernel, halves),
+        _ => (choice.kernel, b.tensor),
+    };
     let groups = [n.div_ceil(tile[1]) as u32, m.div_ceil(tile[0]) as u32, 1];
     let inputs: &[&CubeTensor] = match kernel.interface().inputs {
-        4 => &[a.tensor, b.tensor, bias, extra],
-        3 => &[a.tensor, b.tensor, extra],
-        _ => &[a.tensor, b.tensor],
+        4 => &[a.tensor, second, bias, extra],
+        3 => &[a.tensor, second, extra],
+        _ => &[a.tensor, second],
     };
     let outputs: &[&CubeTensor] = match kernel.interface().outputs {
         2 => &[&out, &side],
