@@ -7,6 +7,7 @@ use annulus_shaders::cpu::cross_entropy::{cross_entropy, cross_entropy_backward}
 use annulus_shaders::cpu::dropout::{Mask, dropout};
 use annulus_shaders::cpu::embedding::{self, embedding, position_gradient, sorted, table_gradient};
 use annulus_shaders::cpu::gemm::{Matrix, column_sums, product};
+use annulus_shaders::cpu::halve::{pack, unpack};
 use annulus_shaders::cpu::norm::{Norm, norm, norm_backward};
 use annulus_shaders::cpu::rotary::rotate;
 use annulus_shaders::cpu::softmax::{softmax, softmax_backward};
@@ -19,6 +20,7 @@ const IGNORED: i32 = -1;
 /// All of them.
 pub async fn all(bench: &mut Bench) {
     products(bench).await;
+    products_with_halves(bench).await;
     attentions(bench).await;
     rotations(bench).await;
     norms(bench).await;
@@ -115,6 +117,50 @@ async fn products(bench: &mut Bench) {
                 (false, true) if fours(k, n) => (&GEMM_NT.singles, &[&a, &b, &a], &[&out]),
                 (true, false) if fours(m, n) => (&GEMM_TN, &[&a, &b], &[&out, &sums]),
                 _ => continue,
+            };
+            bench
+                .case(kernel, &what, inputs, expected, 1e-5, params, groups)
+                .await;
+        }
+    }
+}
+
+/// As they lie and with the second operand turned; numbers that are halves already, so that no rounding tells.
+async fn products_with_halves(bench: &mut Bench) {
+    for [m, n, k] in [[1, 4, 4], [9, 68, 12], [65, 132, 20], [13, 66, 7]] {
+        let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
+        let b = unpack(&pack(&b), b.len());
+        let words: Vec<f32> = pack(&b).into_iter().map(f32::from_bits).collect();
+        let size = |x: usize| x as u32;
+        let groups = grid(words.len().div_ceil(64) + 3);
+        let what = format!("{}", b.len());
+        bench
+            .case(&HALVE, &what, &[&b], &[&words], 0.0, [size(b.len())], groups)
+            .await;
+        for turned in [false, true] {
+            let (matrix, [b_row, b_column]) = match turned {
+                false => (Matrix::row_major(&b, n), [size(n), 1]),
+                true => (Matrix::row_major(&b, k).transposed(), [1, size(k)]),
+            };
+            let out = product([m, n, k], Matrix::row_major(&a, k), matrix);
+            let what = format!("{m} {n} {k} {turned}");
+            let params = [size(m), size(n), size(k), size(k), 1, b_row, b_column, 0, 0, 0];
+            let groups = [size(n.div_ceil(64)), size(m.div_ceil(64)), 1];
+            let inputs: [&[f32]; 4] = [&a, &words, &a, &a];
+            let expected = [&out[..], &[SENTINEL; 4]];
+            let kernel = &GEMM_TILED.halves;
+            bench
+                .case(kernel, &what, &inputs, &expected, 1e-5, params, groups)
+                .await;
+            if !n.is_multiple_of(4) || !k.is_multiple_of(4) {
+                continue;
+            }
+            let rows = size(if turned { k } else { n } / 4);
+            let params = [size(m), size(n), size(k), size(k / 4), rows, 0, 0, 0];
+            let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 1];
+            let (kernel, inputs, expected) = match turned {
+                false => (&GEMM_NN.halves, &inputs[..], &expected[..]),
+                true => (&GEMM_NT.halves, &inputs[..3], &expected[..1]),
             };
             bench
                 .case(kernel, &what, inputs, expected, 1e-5, params, groups)
