@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
+use crate::launch::Adapter;
+
 /// A kernel: a WGSL file with the entry point `main`, or another text of one.
 #[derive(Debug)]
 pub struct Kernel {
@@ -420,6 +422,54 @@ kernels! {
     /// Pairs of numbers as halves.
     HALVE = "halve";
 }
+
+/// Those of [`KERNELS`] that operations may take on such an adapter: what there is to check before they do.
+pub fn needed_on(adapter: Adapter) -> impl Iterator<Item = &'static Kernel> {
+    let others = move |kernel: &Kernel| {
+        let is = |kernels: &[&Kernel]| kernels.iter().any(|other| std::ptr::eq(*other, kernel));
+        match adapter {
+            Adapter::Gpu => is(&EMULATED) || is(&CPU) || is(&SWIFT_SHADER),
+            Adapter::Cpu => is(&GPU) || is(&SWIFT_SHADER),
+            Adapter::SwiftShader => is(&GPU) || is(&CPU),
+        }
+    };
+    KERNELS.iter().copied().filter(move |kernel| !others(kernel))
+}
+
+/// Kernels for GPUs alone.
+static GPU: [&Kernel; 3] = [
+    &GEMM_TILED.singles,
+    &ATTENTION_FORWARD_TILED,
+    &ATTENTION_BACKWARD_TILED,
+];
+
+/// Kernels for all programs that play a GPU.
+static EMULATED: [&Kernel; 2] = [&GEMM_ANY, &GEMM_NT.singles];
+
+/// Kernels for such programs but SwiftShader.
+static CPU: [&Kernel; 6] = [
+    &GEMM_NN.singles,
+    &GEMM_TN,
+    &ATTENTION_FORWARD.any,
+    &ATTENTION_FORWARD.narrow,
+    &ATTENTION_BACKWARD.any,
+    &ATTENTION_BACKWARD.narrow,
+];
+
+/// Kernels for SwiftShader.
+static SWIFT_SHADER: [&Kernel; 11] = [
+    &GEMM_WIDE.any,
+    &GEMM_WIDE.plain,
+    &ATTENTION_FORWARD_UNROLLED.any,
+    &ATTENTION_FORWARD_UNROLLED.narrow,
+    &ATTENTION_FORWARD_UNROLLED.slim,
+    &ATTENTION_BACKWARD_QUERIES.any,
+    &ATTENTION_BACKWARD_QUERIES.narrow,
+    &ATTENTION_BACKWARD_QUERIES.slim,
+    &ATTENTION_BACKWARD_KEYS.any,
+    &ATTENTION_BACKWARD_KEYS.narrow,
+    &ATTENTION_BACKWARD_KEYS.slim,
+];
 
 /// Reads the interface of a WGSL text, after checking that it is valid without any extension (but for
 /// [`HALF_KERNELS`], which read and write halves) and keeps to the conventions: group 0, inputs `read`, then outputs `read_write`, then parameters.

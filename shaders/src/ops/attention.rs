@@ -246,13 +246,13 @@ static TILED: Plan = Plan {
 };
 
 impl Plan {
-    fn of(tensor: &CubeTensor, sizes: Sizes) -> &'static Self {
-        match launch::adapter(tensor) {
+    fn of(adapter: Adapter, head_dim: usize) -> &'static Self {
+        match adapter {
             Adapter::Gpu => &TILED,
-            Adapter::Cpu if sizes.head_dim <= NARROW.columns => &NARROW,
+            Adapter::Cpu if head_dim <= NARROW.columns => &NARROW,
             Adapter::Cpu => &SERIAL,
-            Adapter::SwiftShader if sizes.head_dim <= UNROLLED_SLIM.columns => &UNROLLED_SLIM,
-            Adapter::SwiftShader if sizes.head_dim <= UNROLLED_NARROW.columns => &UNROLLED_NARROW,
+            Adapter::SwiftShader if head_dim <= UNROLLED_SLIM.columns => &UNROLLED_SLIM,
+            Adapter::SwiftShader if head_dim <= UNROLLED_NARROW.columns => &UNROLLED_NARROW,
             Adapter::SwiftShader => &UNROLLED,
         }
     }
@@ -280,7 +280,7 @@ impl Attention for CubeBackend {
         let qkv = launch::contiguous(qkv.clone());
         let out = launch::empty(&qkv, [sizes.batch, sizes.tokens, sizes.inner()]);
         let lse = launch::empty(&qkv, [sizes.batch, sizes.heads, sizes.tokens]);
-        let plan = Plan::of(&qkv, sizes);
+        let plan = Plan::of(launch::adapter(&qkv), sizes.head_dim);
         let groups = plan.groups(sizes);
         if groups > 0 {
             launch(
@@ -298,7 +298,7 @@ impl Attention for CubeBackend {
         let qkv = launch::contiguous(saved.qkv.clone());
         let gradient = launch::contiguous(gradient);
         let d_qkv = launch::empty(&qkv, qkv.shape());
-        let plan = Plan::of(&qkv, sizes);
+        let plan = Plan::of(launch::adapter(&qkv), sizes.head_dim);
         let groups = plan.groups(sizes);
         if groups == 0 {
             return d_qkv;
@@ -347,5 +347,27 @@ impl Attention for Flex {
             cpu::attention::backward(qkv_floats, out, lse, d_out, sizes),
             qkv.shape(),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::needed_on;
+
+    #[test]
+    fn what_is_taken_was_checked() {
+        for adapter in [Adapter::Gpu, Adapter::Cpu, Adapter::SwiftShader] {
+            let checked = |kernel: &Kernel| needed_on(adapter).any(|other| other.name == kernel.name);
+            for head_dim in [4, 16, 20, 32, 36, 128] {
+                let plan = Plan::of(adapter, head_dim);
+                assert!(checked(plan.forward), "{}", plan.forward.name);
+                let slopes = match plan.backward {
+                    Slopes::AtOnce(kernel) => vec![kernel],
+                    Slopes::InTurn { queries, keys } => vec![queries, keys],
+                };
+                assert!(slopes.into_iter().all(checked), "{adapter:?} {head_dim}");
+            }
+        }
     }
 }

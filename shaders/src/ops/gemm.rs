@@ -284,6 +284,30 @@ impl Epilogue<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::needed_on;
+
+    #[test]
+    fn what_is_taken_was_checked() {
+        let flags = [
+            0,
+            BIAS | EXTRA,
+            BIAS | GELU | SIDE,
+            RELU,
+            RELU_SLOPE,
+            GELU_SLOPE,
+            SUMS,
+        ];
+        for adapter in [Adapter::Gpu, Adapter::Cpu, Adapter::SwiftShader] {
+            for transposed in [[false, false], [false, true], [true, false], [true, true]] {
+                for sizes in [[8, 8, 8], [7, 8, 8], [8, 7, 8], [8, 8, 7]] {
+                    for flags in flags {
+                        let taken = choose(adapter, transposed, sizes, flags).kernel.name;
+                        assert!(needed_on(adapter).any(|kernel| kernel.name == taken), "{taken}");
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn each_adapter_gets_its_own_kernels() {
