@@ -5,7 +5,7 @@ use super::kit::find_data;
 use super::run_dir::RunDir;
 use crate::cli::sample::Args;
 use crate::data::Data;
-use crate::device::{self, DeviceChoice};
+use crate::device::{self, DeviceRequest};
 use crate::task::{Task, config_from_json};
 use crate::tasks::gpt::generate::{Choice, Writer};
 use crate::tasks::gpt::model::Transformer;
@@ -85,7 +85,7 @@ pub fn write(args: &Args, emit: &mut dyn FnMut(&str)) -> Result<(), SampleError>
         .warnings
         .iter()
         .for_each(|warning| eprintln!("warning: {warning}"));
-    let device = device::open(args.device.parse::<DeviceChoice>()?)?.device;
+    let device = device::open(args.device.parse::<DeviceRequest>()?)?.device;
     let shape = config
         .shape(vocabulary.size())
         .map_err(|problem| Error::Task(problem.into()))?;
