@@ -3,6 +3,8 @@
 import { compile, probe } from "./gpu.js";
 
 let participant = null;
+/** Fulfilled once there is a participant: what the page says before is not lost. */
+let started = null;
 let module = null;
 
 function post(message) {
@@ -31,16 +33,17 @@ self.onmessage = async ({ data }) => {
     case "check":
       return post({ type: "device", ...(await probe()) });
     case "start":
-      return start(data).catch(crashed);
+      started = start(data).catch(crashed);
+      return started;
     case "pause":
-      return participant?.pause();
+      return started?.then(() => participant?.pause());
     case "resume":
-      return participant?.resume();
+      return started?.then(() => participant?.resume());
     case "leave":
       return participant ? participant.leave() : post({ type: "state", state: "left", detail: "" });
     case "sample":
       return participant?.write(data.prompt, data.length, data.temperature);
     case "power":
-      return participant?.power(data.value);
+      return started?.then(() => participant?.power(data.value));
   }
 };

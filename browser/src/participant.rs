@@ -19,6 +19,7 @@ use annulus::task::Prompt;
 use annulus::telling::Teller;
 use annulus::ticket::Ticket;
 use annulus::trainer::{TrainerOptions, Worker, WorkerError};
+use annulus_core::ledger::Member;
 use annulus_core::peer::Event as PeerEvent;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, Exit, Input, Manifest, Peer, Settings, Time};
@@ -137,12 +138,17 @@ pub async fn take_part(
         parameters: manifest.layout.len as u64,
         target: manifest.target,
     }));
+    // Where others were found, for the next time: the host may be gone by then.
+    let mut others: Vec<Member> = Vec::new();
     loop {
         page.state(State::Connecting, "looking for the ring");
         let contact = Contact(contact.clone());
         let now = Time(js::now());
         let settings = Settings::new(identity.peer, Contact::default());
-        let peer = Peer::join(manifest.clone(), settings, host.peer, &contact, now);
+        let mut peer = Peer::join(manifest.clone(), settings, host.peer, &contact, now);
+        for other in others.iter().filter(|other| other.peer != host.peer) {
+            peer.know(other.peer, &other.contact);
+        }
         let samples = (0..manifest.samples.min(WARM_SAMPLES)).collect();
         compute.jobs.push(Job::Warm {
             params: init.clone(),
@@ -156,11 +162,12 @@ pub async fn take_part(
             page,
             teller: Teller::default(),
             member: false,
-            pausing: false,
+            going: None,
             broken: None,
         };
         let exit = tab.run().await;
-        let (pausing, broken) = (tab.pausing, tab.broken.take());
+        let (going, broken) = (tab.going, tab.broken.take());
+        others.clone_from(&tab.driver.peer().head().members);
         drop(tab);
         if let Some(failure) = broken {
             return Err(failure);
@@ -175,7 +182,8 @@ pub async fn take_part(
                     "the loss is not finite on any member: the run's settings need a lower learning rate";
                 return Err(Failure::new(Kind::Internal, message));
             }
-            Exit::Left if !pausing => {
+            Exit::Left if going == Some(Going::Back) => {}
+            Exit::Left if going != Some(Going::Aside) => {
                 page.state(State::Left, "");
                 return Ok(());
             }
@@ -308,6 +316,17 @@ fn failed(error: WorkerError) -> Failure {
     Failure::new(kind, error.to_string())
 }
 
+/// Why a tab is on its way out of the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Going {
+    /// For good.
+    Away,
+    /// For now.
+    Aside,
+    /// The volunteer has changed their mind: to come back at once.
+    Back,
+}
+
 /// A tab in the ring, or on its way there.
 struct Tab<'a> {
     driver: Driver<TabLink>,
@@ -317,7 +336,8 @@ struct Tab<'a> {
     page: &'a Page,
     teller: Teller,
     member: bool,
-    pausing: bool,
+    /// Why it is on its way out of the ring, if it is.
+    going: Option<Going>,
     /// What this tab cannot go on with.
     broken: Option<Failure>,
 }
@@ -427,14 +447,16 @@ impl Tab<'_> {
     fn on_word(&mut self, word: Word) -> bool {
         match word {
             Word::Power(power) => self.compute.power.set(power),
+            Word::Resume if self.going == Some(Going::Aside) => self.going = Some(Going::Back),
             Word::Resume => {}
             Word::Write(prompt) => self.author.write(&self.driver.peer().state().params, prompt),
             Word::Pause => {
-                self.pausing = true;
-                self.feed(Input::Leave);
+                if self.going.replace(Going::Aside).is_none() {
+                    self.feed(Input::Leave);
+                }
             }
             Word::Leave => {
-                let again = std::mem::replace(&mut self.pausing, false);
+                let again = self.going.replace(Going::Away).is_some();
                 self.feed(Input::Leave);
                 return again || !self.member;
             }
