@@ -20,6 +20,9 @@ use wasm_bindgen_futures::spawn_local;
 /// How long the CPU backend may hold the thread, about: far below the second after which others wonder.
 const HOLD_MS: f64 = 150.0;
 
+/// A pass that takes longer says enough of the device's speed.
+const WARM_SECONDS: f64 = 0.3;
+
 /// Longest pause for the sake of a power limit.
 const LONGEST_REST_MS: f64 = 10_000.0;
 
@@ -27,9 +30,7 @@ const LONGEST_REST_MS: f64 = 10_000.0;
 pub enum Job {
     /// Try the device out on some samples, so that its speed is known and its kernels are built.
     Warm {
-        /// The parameters.
-        params: Vec<f32>,
-        /// The samples.
+        /// The samples, of which a slow device does only the first.
         samples: Vec<u64>,
     },
     /// Make a contribution.
@@ -88,7 +89,7 @@ impl Compute {
         spawn_local(async move {
             loop {
                 let report = match jobs.next().await {
-                    Job::Warm { params, samples } => machine.warm(params, &samples).await,
+                    Job::Warm { samples } => machine.warm(&samples).await,
                     Job::Contribute {
                         round,
                         samples,
@@ -169,24 +170,33 @@ struct Machine {
 }
 
 impl Machine {
-    async fn warm(&mut self, mut params: Vec<f32>, samples: &[u64]) -> Report {
-        // The first pass builds kernels and fills caches; the second is what rounds will be like.
-        let mut took = 0.0;
-        for _ in 0..2 {
+    /// The first pass builds kernels and fills caches. Then ever more samples, as long as they take no time to speak of: of
+    /// a large model one sample may take seconds.
+    async fn warm(&mut self, samples: &[u64]) -> Report {
+        // What the parameters are makes no difference to the speed.
+        let mut params = vec![0.0; self.worker.layout().len];
+        let mut count = 1;
+        let mut first = true;
+        loop {
             let start = js::now();
-            match self.gradient(params, samples).await {
+            match self.gradient(params, &samples[..count]).await {
                 Ok(made) => params = made.gradient,
+                // Zeros in place of the parameters may well do that.
                 Err(WorkerError::LossNotFinite | WorkerError::GradientNotFinite { .. }) => {
-                    // Zeros in place of the parameters may well do that; the speed is the same.
                     params = vec![0.0; self.worker.layout().len];
                 }
                 Err(error) => return Report::Failed(error),
             }
-            took = seconds(start);
+            let took = seconds(start);
             params.fill(0.0);
+            if !std::mem::take(&mut first) && (count == samples.len() || took > WARM_SECONDS) {
+                let speed = (count as f64 * 1000.0 / took.max(1e-6)) as u64;
+                return Report::Made(Input::Warm { speed });
+            }
+            if took < WARM_SECONDS {
+                count = (2 * count).min(samples.len());
+            }
         }
-        let speed = (samples.len() as f64 * 1000.0 / took.max(1e-6)) as u64;
-        Report::Made(Input::Warm { speed })
     }
 
     async fn contribute(

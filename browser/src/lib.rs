@@ -34,6 +34,16 @@ pub use device::{open_gpu, webgpu};
 #[cfg(target_family = "wasm")]
 pub use worker::register;
 
+/// A tab's links without a run over them: what the example `link` measures.
+#[cfg(target_family = "wasm")]
+pub mod links {
+    pub use crate::dial::Me;
+    pub use crate::host::Host;
+    pub use crate::identity::Identity;
+    pub use crate::js::{next_task, now};
+    pub use crate::link::TabLink;
+}
+
 pub use annulus::recipe::Recipe;
 
 /// The program of a page for these tasks.

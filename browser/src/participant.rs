@@ -27,7 +27,7 @@ use futures_lite::future::or;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What a newcomer's device is tried out on: enough to even out the clock, little enough to be quick.
+/// Most samples that a newcomer's device is tried out on: enough to even out the clock.
 const WARM_SAMPLES: u64 = 32;
 
 /// Samples whose gradients the device and the CPU are compared on.
@@ -123,7 +123,6 @@ pub async fn take_part(
         let mut twin = maker(&OpenDevice::cpu())().map_err(failed)?;
         compare(&mut *worker_here, &mut *twin, manifest.samples).await?;
     }
-    let init = worker_here.init();
     let compute = Compute::start(worker_here, device.kind == DeviceKind::Cpu, options.power);
     let author = Author::start(here, page.clone());
     page.event(&Event::Ready(events::Ready {
@@ -150,10 +149,7 @@ pub async fn take_part(
             peer.know(other.peer, &other.contact);
         }
         let samples = (0..manifest.samples.min(WARM_SAMPLES)).collect();
-        compute.jobs.push(Job::Warm {
-            params: init.clone(),
-            samples,
-        });
+        compute.jobs.push(Job::Warm { samples });
         let mut tab = Tab {
             driver: Driver::new(peer, TabLink::new(me(), host.peer), Shuffle::of(&manifest)),
             compute: &compute,

@@ -34,6 +34,7 @@
 pub use super::congestion::Congestion;
 use super::{
     certificates::Certificates,
+    congestion::LOCAL_TAB_WINDOW,
     connection::{Inbox, LEFT, Report, Wire},
     endpoint::{Shared, connect},
     handshake::{Host, Me, propose},
@@ -96,6 +97,10 @@ pub struct QuicConfig {
     pub idle: Duration,
     /// How fast to send over a network.
     pub congestion: Congestion,
+    /// Most bytes under way to a browser's tab on this very machine.
+    pub local_tab_window: u64,
+    /// Most bytes under way from one peer to us.
+    pub receive_window: u32,
 }
 
 impl QuicConfig {
@@ -111,6 +116,8 @@ impl QuicConfig {
             inbox_bytes: 64 << 20,
             idle: Duration::from_secs(10),
             congestion: Congestion::default(),
+            local_tab_window: LOCAL_TAB_WINDOW,
+            receive_window: transport::WINDOW,
         }
     }
 }
