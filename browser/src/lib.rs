@@ -7,6 +7,8 @@
 //! and `page/` for what the volunteer sees. Outside of a browser this crate is empty.
 
 #[cfg(target_family = "wasm")]
+mod calculator;
+#[cfg(target_family = "wasm")]
 mod compute;
 #[cfg(target_family = "wasm")]
 mod device;

@@ -1,6 +1,7 @@
 //! A tab's way through a run: from the ticket to the last round.
 
-use crate::compute::{Author, Compute, Job, Report};
+use crate::calculator::{Processor, trainer_options};
+use crate::compute::{Author, Compute, Hand, Job, Report};
 use crate::device::{self, Backend, Gpu};
 use crate::dial::{Me, dial};
 use crate::host::Host;
@@ -18,7 +19,7 @@ use annulus::recipe::{Loaded, Recipe};
 use annulus::task::Prompt;
 use annulus::telling::Teller;
 use annulus::ticket::Ticket;
-use annulus::trainer::{TrainerOptions, Worker, WorkerError};
+use annulus::trainer::{Worker, WorkerError};
 use annulus_core::ledger::Member;
 use annulus_core::peer::Event as PeerEvent;
 use annulus_core::shuffle::Shuffle;
@@ -107,23 +108,23 @@ pub async fn take_part(
     let loaded = load(recipes, &manifest)?;
     fits(&manifest)?;
     let device = device::open(options.backend, gpu, page).await?;
-    page.state(State::Checking, "comparing the device with the CPU");
-    let trainer_options = TrainerOptions {
-        seed: manifest.seed,
-        micro_batch: manifest.micro_batch as usize,
-    };
-    let maker = |device: &OpenDevice| loaded.maker(device.clone(), trainer_options);
+    let maker = |device: &OpenDevice| loaded.maker(device.clone(), trainer_options(&manifest));
     let here = maker(&device);
-    let mut worker_here = here().map_err(failed)?;
-    if *worker_here.layout() != manifest.layout {
-        let message = "the model made here is not the run's: the page is of another release than the run";
-        return Err(Failure::new(Kind::Refused, message));
-    }
-    if device.kind != DeviceKind::Cpu {
+    let hand = if device.kind == DeviceKind::Cpu {
+        let processor = Processor::start(gpu, &manifest).await;
+        Hand::Processor(processor.map_err(|why| Failure::new(Kind::Internal, why))?)
+    } else {
+        page.state(State::Checking, "comparing the device with the CPU");
+        let mut worker_here = here().map_err(failed)?;
+        if *worker_here.layout() != manifest.layout {
+            let message = "the model made here is not the run's: the page is of another release than the run";
+            return Err(Failure::new(Kind::Refused, message));
+        }
         let mut twin = maker(&OpenDevice::cpu())().map_err(failed)?;
         compare(&mut *worker_here, &mut *twin, manifest.samples).await?;
-    }
-    let compute = Compute::start(worker_here, device.kind == DeviceKind::Cpu, options.power);
+        Hand::Here(worker_here)
+    };
+    let compute = Compute::start(hand, manifest.layout.len, options.power);
     let author = Author::start(here, page.clone());
     page.event(&Event::Ready(events::Ready {
         peer: identity.peer.to_hex(),
@@ -221,7 +222,8 @@ async fn fetch_manifest(me: &Me, host: &Host, contact: &[String]) -> Result<Mani
     Ok(manifest)
 }
 
-fn load(recipes: &[Recipe], manifest: &Manifest) -> Result<Loaded, Failure> {
+/// The run's task, with the data that the page carries.
+pub fn load(recipes: &[Recipe], manifest: &Manifest) -> Result<Loaded, Failure> {
     let Some(recipe) = recipes.iter().find(|recipe| recipe.name == manifest.task) else {
         let known: Vec<_> = recipes.iter().map(|recipe| recipe.name).collect();
         let message = format!(
@@ -402,11 +404,13 @@ impl Tab<'_> {
             };
             match or(or(word, report), or(link, time)).await {
                 Happening::Link(event) => {
-                    self.compute.network.set(self.compute.network.get() + 1);
-                    let down = matches!(event, LinkEvent::Down { .. });
+                    let down = match &event {
+                        LinkEvent::Down { reason, .. } => Some(reason.to_string()),
+                        _ => None,
+                    };
                     self.driver.on_link(event, Time(js::now()));
-                    if down && self.driver.link().count() == 0 {
-                        self.page.state(State::Reconnecting, "all links are down");
+                    if let Some(reason) = down.filter(|_| self.driver.link().count() == 0) {
+                        self.page.state(State::Reconnecting, &reason);
                     }
                 }
                 Happening::Report(report) => self.on_report(report),
