@@ -152,7 +152,11 @@ pub async fn take_part(
         let samples = (0..manifest.samples.min(WARM_SAMPLES)).collect();
         compute.jobs.push(Job::Warm { samples });
         let mut tab = Tab {
-            driver: Driver::new(peer, TabLink::new(me(), host.peer), Shuffle::of(&manifest)),
+            driver: Driver::new(
+                peer,
+                TabLink::new(me(), host.peer, manifest.layout.len),
+                Shuffle::of(&manifest),
+            ),
             compute: &compute,
             author: &author,
             words,

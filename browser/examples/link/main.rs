@@ -39,7 +39,7 @@ mod link {
             secret: ticket.secret,
             instance: getrandom::u64().map_err(|error| wrong(error.to_string()))?,
         };
-        let mut link = TabLink::new(me, host.peer);
+        let mut link = TabLink::new(me, host.peer, 0);
         link.dial(host.peer, &host.contact(&[]));
         let mut expected = 0;
         let mut since = now();

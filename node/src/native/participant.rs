@@ -10,6 +10,7 @@ use super::running::{Running, Sink};
 use super::web::{self, About, Site};
 use crate::events::{self, Event};
 use crate::hello::addresses;
+use crate::link::bulk_queue;
 use crate::options::{JoinOptions, Local, Start, TrainOptions};
 use crate::recipe::Recipe;
 use crate::ticket::{Secret, Ticket};
@@ -132,7 +133,11 @@ fn listen(local: &Local, manifest: &Manifest, secret: Secret) -> Result<Home, Er
         resolve(text)?;
     }
     let config = QuicConfig::new(manifest.run_id(), secret, manifest.encode().into());
-    let config = QuicConfig { listen, ..config };
+    let config = QuicConfig {
+        listen,
+        bulk_queue_bytes: bulk_queue(manifest.layout.len),
+        ..config
+    };
     let (mut tries, mut warning) = (OTHER_PORTS, None);
     let (link, page) = loop {
         let link = QuicLink::start(&identity, config.clone())?;

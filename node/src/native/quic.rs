@@ -42,7 +42,9 @@ use super::{
     transport::{self, Configs, Path, peer_at},
 };
 use crate::hello::{MAX_MANIFEST, Purpose};
-use crate::link::{DialError, Frame, Lane, Link, LinkEvent, Refusal, SendError, Traffic, next_event};
+use crate::link::{
+    DialError, Frame, Lane, Link, LinkEvent, Refusal, SendError, Traffic, bulk_queue, next_event,
+};
 use crate::ticket::{Secret, Ticket};
 use annulus_core::{Contact, PeerId, RunId};
 use bytes::Bytes;
@@ -88,8 +90,8 @@ pub struct QuicConfig {
     pub manifest: Bytes,
     /// Most links at once; dials of our own are not refused by it.
     pub max_peers: usize,
-    /// Bytes that may wait for one peer on the bulk lane. The default lets a whole model of 64 M parameters
-    /// wait, since a protocol that paces itself by its rounds should never find the queue full.
+    /// Bytes that may wait for one peer on the bulk lane: [`bulk_queue`](crate::link::bulk_queue) of the model's size,
+    /// since a protocol that paces itself by its rounds should never find the queue full.
     pub bulk_queue_bytes: usize,
     /// Bytes received that the owner has not yet taken, per lane; at least one longest frame.
     pub inbox_bytes: usize,
@@ -112,7 +114,7 @@ impl QuicConfig {
             secret,
             manifest,
             max_peers: 64,
-            bulk_queue_bytes: 256 << 20,
+            bulk_queue_bytes: bulk_queue(0),
             inbox_bytes: 64 << 20,
             idle: Duration::from_secs(10),
             congestion: Congestion::default(),
