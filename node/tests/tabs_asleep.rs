@@ -96,11 +96,9 @@ fn a_hidden_tab_trains_and_a_frozen_one_comes_back() {
     let told = tab.log.len();
     tab.freeze(true);
     let took = goes_on_without(&mut node, from, &peer);
-    let log = node.log();
-    let word = log[from..]
-        .iter()
-        .find(|seen| seen.is("member") && seen.event["peer"] == *peer)
-        .expect("word of the frozen tab");
+    let word = node.wait("word of its end", |seen| {
+        seen.is("member") && seen.event["peer"] == *peer && seen.event["change"] != "joined"
+    });
     println!(
         "frozen: {}; the node goes on without it after {took:.2?}",
         word.event["change"]
