@@ -3,7 +3,8 @@
 use crate::js::{field, words};
 use crate::report::{Failure, Kind, Page, State};
 use annulus::device::{DeviceKind, OpenDevice};
-use annulus_shaders::KERNELS;
+use annulus_shaders::kernel::needed_on;
+use annulus_shaders::launch::adapter_of;
 use burn::tensor::wgpu::MemoryConfiguration;
 use burn::tensor::{Device, DeviceKind as Selector};
 use js_sys::{Array, Promise};
@@ -58,11 +59,14 @@ pub async fn open(backend: Backend, gpu: &Gpu, page: &Page) -> Result<OpenDevice
         return Err(Failure::new(Kind::GpuLost, problem.unwrap_or_default()));
     };
     let software = field(&gpu_description, "software").is_truthy();
-    let names: Array = KERNELS.iter().map(|kernel| JsValue::from(kernel.name)).collect();
-    let texts: Array = KERNELS
-        .iter()
-        .map(|kernel| JsValue::from(kernel.text()))
-        .collect();
+    let gone = |problem| Failure::new(Kind::GpuLost, problem);
+    let device = webgpu(&name, software).await.map_err(gone)?;
+    let adapter = adapter_of(&device.device).ok_or_else(|| gone("the GPU is gone".to_owned()))?;
+    let (names, texts) = (Array::new(), Array::new());
+    for kernel in needed_on(adapter) {
+        names.push(&kernel.name.into());
+        texts.push(&kernel.text().into());
+    }
     let failed = JsFuture::from(gpu.compile(&names, &texts)).await.map_err(lost)?;
     if let Some(kernel) = field(&failed, "name").as_string() {
         let problem = field(&failed, "problem").as_string().unwrap_or_default();
@@ -71,9 +75,7 @@ pub async fn open(backend: Backend, gpu: &Gpu, page: &Page) -> Result<OpenDevice
         );
         return Err(Failure::new(Kind::Kernel, message));
     }
-    webgpu(&name, software)
-        .await
-        .map_err(|problem| Failure::new(Kind::GpuLost, problem))
+    Ok(device)
 }
 
 /// The tab's GPU as tasks are trained on it, or why there is none. It is for the caller to know what it is called and

@@ -52,6 +52,37 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
+/// What `--device` says: a device, and with `+f16` behind it that linear layers keep their weights as halves there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceRequest {
+    /// The device.
+    pub choice: DeviceChoice,
+    /// Whether weights are kept as halves: products load less, and are a little less exact. Sums stay `f32`.
+    pub f16: bool,
+}
+
+impl From<DeviceChoice> for DeviceRequest {
+    fn from(choice: DeviceChoice) -> Self {
+        Self { choice, f16: false }
+    }
+}
+
+impl FromStr for DeviceRequest {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceError> {
+        let (device, f16) = match text.strip_suffix("+f16") {
+            Some(device) => (device, true),
+            None => (text, false),
+        };
+        let unknown = || DeviceError::UnknownChoice {
+            text: text.to_owned(),
+        };
+        let choice = device.parse().map_err(|_| unknown())?;
+        Ok(Self { choice, f16 })
+    }
+}
+
 /// What kind of device computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
@@ -119,7 +150,8 @@ impl fmt::Display for DeviceError {
         match self {
             Self::UnknownChoice { text } => write!(
                 f,
-                "unknown device {text:?}: choose auto, gpu, gpu:N (N from `annulus doctor`) or cpu"
+                "unknown device {text:?}: choose auto, gpu, gpu:N (N from `annulus doctor`) or cpu; +f16 behind it \
+                 keeps weights as halves"
             ),
             Self::NoAdapter => f.write_str(
                 "no GPU found: install its driver (on Linux the Vulkan one, or \
@@ -148,11 +180,12 @@ mod native {
 
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
+    use annulus_shaders::halves;
     use burn::tensor::wgpu::MemoryConfiguration;
     use burn::tensor::{Device, DeviceKind as Selector, read_sync};
     use wgpu::DeviceType;
 
-    use super::{DeviceChoice, DeviceError, DeviceKind, OpenDevice};
+    use super::{DeviceChoice, DeviceError, DeviceKind, DeviceRequest, OpenDevice};
 
     /// An adapter as the graphics driver describes it.
     #[derive(Clone, Debug)]
@@ -248,7 +281,33 @@ mod native {
     /// # Errors
     ///
     /// If it is not there or refuses. [`DeviceChoice::Auto`] and [`DeviceChoice::Cpu`] never fail.
-    pub fn open(choice: DeviceChoice) -> Result<OpenDevice, DeviceError> {
+    pub fn open(request: impl Into<DeviceRequest>) -> Result<OpenDevice, DeviceError> {
+        let DeviceRequest { choice, f16 } = request.into();
+        let device = open_choice(choice)?;
+        if !f16 {
+            return Ok(device);
+        }
+        if device.kind == DeviceKind::Cpu {
+            let note = "+f16 changes nothing here: on the CPU all numbers stay f32".to_owned();
+            let note = device
+                .note
+                .map_or(note.clone(), |first| format!("{first}; {note}"));
+            return Ok(OpenDevice {
+                note: Some(note),
+                ..device
+            });
+        }
+        halves::store_weights(&device.device).map_err(|error| DeviceError::Unusable {
+            name: device.name.clone(),
+            reason: error.to_string(),
+        })?;
+        Ok(OpenDevice {
+            name: format!("{}, weights as f16", device.name),
+            ..device
+        })
+    }
+
+    fn open_choice(choice: DeviceChoice) -> Result<OpenDevice, DeviceError> {
         if choice == DeviceChoice::Cpu {
             // Without waking any graphics driver.
             return Ok(OpenDevice::cpu());
@@ -478,6 +537,20 @@ mod tests {
         ];
         for choice in choices {
             assert_eq!(choice.to_string().parse(), Ok(choice));
+        }
+        for (text, choice, f16) in [
+            ("gpu:3+f16", DeviceChoice::GpuNumber(3), true),
+            ("auto+f16", DeviceChoice::Auto, true),
+            ("cpu", DeviceChoice::Cpu, false),
+        ] {
+            assert_eq!(text.parse(), Ok(DeviceRequest { choice, f16 }));
+        }
+        for text in ["+f16", "gpu+f32", "gpu +f16", "gpu+f16+f16"] {
+            let error = text.parse::<DeviceRequest>().unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("{text:?}: choose auto")),
+                "{text}: {error}"
+            );
         }
         for text in ["", "cuda", "gpu:", "gpu:-1", "gpu:x", "GPU", "cpu:0"] {
             let error = text.parse::<DeviceChoice>().unwrap_err().to_string();

@@ -7,13 +7,14 @@ use burn::backend::wgpu::CubeTensor;
 use burn::cubecl::CubeCount;
 use burn::tensor::{Device, Tensor};
 
-use crate::kernel::{KERNELS, Kernel, KernelError, reflect};
-use crate::launch::{launch_counted, raw};
+use crate::kernel::{Kernel, KernelError, needed_on, reflect};
+use crate::launch::{adapter_of, launch_counted, raw};
 
 /// Enough for one element of any binding.
 const SCRATCH_ELEMENTS: usize = 64;
 
-/// Compiles all of [`KERNELS`] on a GPU; on another device there is nothing to do.
+/// Compiles the kernels that operations may take on a GPU, [`needed_on`] such an adapter, and says how many they are;
+/// on another device there is nothing to do.
 ///
 /// In a browser a device answers later than this function can wait: there it only finds what is wrong
 /// with a text on any device.
@@ -21,11 +22,15 @@ const SCRATCH_ELEMENTS: usize = 64;
 /// # Errors
 ///
 /// For the first kernel that is not valid or that the device refuses.
-pub fn compile_all(device: &Device) -> Result<(), KernelError> {
-    KERNELS.iter().try_for_each(|kernel| compile(kernel, device))
+pub fn compile_needed(device: &Device) -> Result<usize, KernelError> {
+    let Some(adapter) = adapter_of(device) else {
+        return Ok(0);
+    };
+    needed_on(adapter).try_for_each(|kernel| compile(kernel, device))?;
+    Ok(needed_on(adapter).count())
 }
 
-/// Compiles one kernel, as [`compile_all`] does.
+/// Compiles one kernel, as [`compile_needed`] does.
 ///
 /// # Errors
 ///

@@ -19,7 +19,7 @@ use burn::cubecl::prelude::{
 use burn::cubecl::server::{KernelArguments, MetadataBindingInfo};
 use burn::cubecl::{CubeCount, Device};
 use burn::cubecl::{CubeKernel, PrecompiledSource};
-use burn::tensor::{DType, IntDType, Shape, Tensor};
+use burn::tensor::{DType, Device as BurnDevice, IntDType, Shape, Tensor};
 use bytemuck::Pod;
 
 use crate::kernel::{Interface, Kernel};
@@ -158,6 +158,38 @@ pub fn reshaped(tensor: CubeTensor, shape: Shape) -> CubeTensor {
         ..
     } = contiguous(tensor);
     CubeTensor::new_contiguous(client, device, shape, handle, dtype)
+}
+
+/// What plays the GPU, as far as it decides which kernel is the fast one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adapter {
+    /// Hardware.
+    Gpu,
+    /// A program whose compiler optimises, such as lavapipe.
+    Cpu,
+    /// SwiftShader, browsers' own program: it loads lane by lane, and branches skip nothing.
+    SwiftShader,
+}
+
+/// What plays the GPU of a device; nothing if it is none.
+pub fn adapter_of(device: &BurnDevice) -> Option<Adapter> {
+    let device = device.clone().without_autodiff();
+    raw(Tensor::<1>::zeros([1], &device)).map(|tensor| adapter(&tensor))
+}
+
+/// What plays the GPU that a tensor lies on.
+pub(crate) fn adapter(tensor: &CubeTensor) -> Adapter {
+    if !is_emulated(tensor) {
+        return Adapter::Gpu;
+    }
+    let properties = tensor.client.properties();
+    let name = &properties.identity.name;
+    // Browsers hide the name, but not that there are four lanes.
+    if name.contains("SwiftShader") || name.is_empty() && properties.hardware.plane_size_max == 4 {
+        Adapter::SwiftShader
+    } else {
+        Adapter::Cpu
+    }
 }
 
 /// Whether the adapter is a program that plays a GPU on the CPU.

@@ -10,6 +10,7 @@ pub mod check;
 pub mod codec;
 pub mod cpu;
 pub mod flat;
+pub mod halves;
 pub mod kernel;
 pub mod launch;
 pub mod nn;
@@ -17,4 +18,4 @@ pub mod ops;
 pub mod optim;
 pub mod split;
 
-pub use kernel::{KERNELS, Kernel};
+pub use kernel::{HALF_KERNELS, KERNELS, Kernel};

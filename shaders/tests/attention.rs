@@ -152,15 +152,17 @@ fn columns_that_heads_cannot_share_are_refused() {
 
 /// The kernels by themselves.
 mod kernels {
-    use super::common::run;
+    use super::common::{SENTINEL, run};
     use super::{Device, Sizes};
     use annulus_shaders::kernel::{
-        ATTENTION_BACKWARD, ATTENTION_BACKWARD_TILED, ATTENTION_FORWARD, ATTENTION_FORWARD_TILED, Kernel,
+        ATTENTION_BACKWARD, ATTENTION_BACKWARD_KEYS, ATTENTION_BACKWARD_QUERIES, ATTENTION_BACKWARD_TILED,
+        ATTENTION_FORWARD, ATTENTION_FORWARD_TILED, ATTENTION_FORWARD_UNROLLED, Columns, Kernel,
     };
     use annulus_shaders::launch::grid;
 
     /// Tokens and columns of a unit of work, and units in a workgroup.
     const SERIAL: [usize; 3] = [4, 32, 8];
+    const SLIM: [usize; 3] = [4, 16, 8];
     const TILED: [usize; 3] = [32, 64, 1];
 
     fn params(sizes: Sizes, [_, columns, _]: [usize; 3]) -> [u32; 7] {
@@ -192,9 +194,14 @@ mod kernels {
             call(&ATTENTION_FORWARD.any, SERIAL, 3),
             call(&ATTENTION_FORWARD_TILED, TILED, 0),
             call(&ATTENTION_FORWARD_TILED, TILED, 3),
+            call(&ATTENTION_FORWARD_UNROLLED.any, SERIAL, 3),
         ];
         if sizes.head_dim <= SERIAL[1] {
             found.push(call(&ATTENTION_FORWARD.narrow, SERIAL, 3));
+            found.push(call(&ATTENTION_FORWARD_UNROLLED.narrow, SERIAL, 3));
+        }
+        if sizes.head_dim <= SLIM[1] {
+            found.push(call(&ATTENTION_FORWARD_UNROLLED.slim, SLIM, 3));
         }
         found
     }
@@ -218,6 +225,44 @@ mod kernels {
         if sizes.head_dim <= SERIAL[1] {
             found.push(call(&ATTENTION_BACKWARD.narrow, SERIAL, 3));
         }
+        found.push(in_turn(device, inputs, sizes, |kernels| &kernels.any, SERIAL));
+        if sizes.head_dim <= SERIAL[1] {
+            found.push(in_turn(device, inputs, sizes, |kernels| &kernels.narrow, SERIAL));
+        }
+        if sizes.head_dim <= SLIM[1] {
+            found.push(in_turn(device, inputs, sizes, |kernels| &kernels.slim, SLIM));
+        }
         found
+    }
+
+    /// The slopes of the queries and then those of keys and values; neither kernel may touch the other's.
+    fn in_turn(
+        device: &Device,
+        [qkv, out, lse, d_out]: [&[f32]; 4],
+        sizes: Sizes,
+        text: fn(&'static Columns) -> &'static Kernel,
+        tile: [usize; 3],
+    ) -> Vec<f32> {
+        let params = params(sizes, tile);
+        let groups = grid(groups(sizes, tile) + 3);
+        let queries = text(&ATTENTION_BACKWARD_QUERIES);
+        let lengths = [qkv.len(), lse.len()];
+        let found = run(device, queries, &[qkv, out, lse, d_out], &lengths, params, groups);
+        let [mut d_qkv, delta] = <[Vec<f32>; 2]>::try_from(found).unwrap();
+        let keys = text(&ATTENTION_BACKWARD_KEYS);
+        let inputs = [qkv, lse, &delta, d_out];
+        let of_keys = run(device, keys, &inputs, &lengths[..1], params, groups).remove(0);
+        for (at, (x, y)) in d_qkv.iter_mut().zip(of_keys).enumerate() {
+            let is_query = (at / sizes.inner()).is_multiple_of(3);
+            assert_eq!(
+                [*x == SENTINEL, y == SENTINEL],
+                [!is_query, is_query],
+                "element {at}"
+            );
+            if !is_query {
+                *x = y;
+            }
+        }
+        d_qkv
     }
 }

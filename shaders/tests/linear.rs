@@ -4,7 +4,7 @@ mod common;
 
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::gemm::{Matrix, add_bias, column_sums, product};
-use annulus_shaders::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TILED, GEMM_TN};
+use annulus_shaders::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TILED, GEMM_TN, GEMM_WIDE};
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
 use burn::tensor::{Device, Tensor, activation};
 use common::{SENTINEL, assert_close, gpu, numbers, run, slopes, tensor, values};
@@ -287,6 +287,17 @@ struct Vectors {
     flags: u32,
 }
 
+/// The parameters of `gemm_wide`.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+struct Wide {
+    sizes: [u32; 3],
+    a: [u32; 2],
+    b_row: u32,
+    batch: [u32; 2],
+    flags: u32,
+}
+
 /// Each kernel whatever the adapter, all four ways to lie, a batch of two, and nothing written
 /// beyond the end.
 #[test]
@@ -327,11 +338,28 @@ fn every_product_kernel_agrees_with_the_twin() {
                 flags: SUMS,
             };
             let lengths = [expected.len(), sums.len()];
-            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED, 64)] {
+            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED.singles, 64)] {
                 let groups = [size(n.div_ceil(tile)), size(m.div_ceil(tile)), 2];
                 let found = run(&device, kernel, &[&a, &b, &b, &a], &lengths, strided, groups);
                 assert_close(&format!("{} {what}", kernel.name), &expected, &found[0], 1e-5);
                 assert_close(&format!("{} sums {what}", kernel.name), &sums, &found[1], 1e-5);
+            }
+            if !b_transposed && n.is_multiple_of(4) {
+                let wide = Wide {
+                    sizes: strided.sizes,
+                    a: strided.a,
+                    b_row: size(n / 4),
+                    batch: [size(m * k), size(k * n / 4)],
+                    flags: SUMS,
+                };
+                let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 2];
+                let padded = lengths.map(|length| length.next_multiple_of(4));
+                for kernel in [&GEMM_WIDE.any, &GEMM_WIDE.plain] {
+                    let found = run(&device, kernel, &[&a, &b, &b, &b], &padded, wide, groups);
+                    let what = format!("{} {what}", kernel.name);
+                    assert_close(&what, &expected, &found[0][..expected.len()], 1e-5);
+                    assert_close(&what, &sums, &found[1][..sums.len()], 1e-5);
+                }
             }
             let fours = |x: usize, y: usize| x.is_multiple_of(4) && y.is_multiple_of(4);
             let vectors = Vectors {
@@ -348,12 +376,22 @@ fn every_product_kernel_agrees_with_the_twin() {
             let lengths = [padded(&expected), padded(&sums)];
             let a4: Vec<f32> = a.iter().copied().chain([0.0; 4]).collect();
             let found = match (a_transposed, b_transposed) {
-                (false, false) if fours(k, n) => {
-                    run(&device, &GEMM_NN, &[&a, &b, &a4, &a4], &lengths, vectors, groups)
-                }
-                (false, true) if fours(k, n) => {
-                    run(&device, &GEMM_NT, &[&a, &b, &a4], &lengths[..1], vectors, groups)
-                }
+                (false, false) if fours(k, n) => run(
+                    &device,
+                    &GEMM_NN.singles,
+                    &[&a, &b, &a4, &a4],
+                    &lengths,
+                    vectors,
+                    groups,
+                ),
+                (false, true) if fours(k, n) => run(
+                    &device,
+                    &GEMM_NT.singles,
+                    &[&a, &b, &a4],
+                    &lengths[..1],
+                    vectors,
+                    groups,
+                ),
                 (true, false) if fours(m, n) => run(&device, &GEMM_TN, &[&a, &b], &lengths, vectors, groups),
                 _ => continue,
             };
@@ -389,60 +427,82 @@ fn every_epilogue_agrees_with_the_twin() {
         gelu_slope,
     ] = [1, 2, 4, 8, 16, 32, 64];
     let Some(device) = gpu() else { return };
-    let [m, n, k] = [65, 70, 3];
-    let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
-    let bias = numbers(n, 3);
-    // Up to 2.5 either way, where all parts of GELU and its slope tell.
-    let extra: Vec<f32> = numbers(m * n, 4).iter().map(|x| 2.5 * x).collect();
-    let sums = product([m, n, k], Matrix::row_major(&a, k), Matrix::row_major(&b, n));
-    for flags in [
-        0,
-        bias_flag,
-        extra_flag,
-        relu,
-        gelu,
-        relu_slope,
-        gelu_slope,
-        bias_flag | gelu | side_flag | extra_flag,
-        bias_flag | relu | side_flag,
-    ] {
-        let has = |flag| flags & flag != 0;
-        let mut expected = sums.clone();
-        if has(bias_flag) {
-            add_bias(&mut expected, &bias);
-        }
-        let side = match has(side_flag) {
-            true => expected.clone(),
-            false => vec![SENTINEL; m * n],
-        };
-        for (activation, apply, slope) in [
-            (Activation::Relu, relu, relu_slope),
-            (Activation::Gelu, gelu, gelu_slope),
+    for [m, n, k] in [[65, 70, 3], [61, 68, 5]] {
+        let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
+        let bias = numbers(n, 3);
+        // Up to 2.5 either way, where all parts of GELU and its slope tell.
+        let extra: Vec<f32> = numbers(m * n, 4).iter().map(|x| 2.5 * x).collect();
+        let sums = product([m, n, k], Matrix::row_major(&a, k), Matrix::row_major(&b, n));
+        for flags in [
+            0,
+            bias_flag,
+            extra_flag,
+            relu,
+            gelu,
+            relu_slope,
+            gelu_slope,
+            bias_flag | gelu | side_flag | extra_flag,
+            bias_flag | relu | side_flag,
         ] {
-            if has(apply) {
-                activation.apply_all(&mut expected);
+            let has = |flag| flags & flag != 0;
+            let mut expected = sums.clone();
+            if has(bias_flag) {
+                add_bias(&mut expected, &bias);
             }
-            if has(slope) {
-                activation.times_slopes(&mut expected, &extra);
+            let side = match has(side_flag) {
+                true => expected.clone(),
+                false => vec![SENTINEL; m * n],
+            };
+            for (activation, apply, slope) in [
+                (Activation::Relu, relu, relu_slope),
+                (Activation::Gelu, gelu, gelu_slope),
+            ] {
+                if has(apply) {
+                    activation.apply_all(&mut expected);
+                }
+                if has(slope) {
+                    activation.times_slopes(&mut expected, &extra);
+                }
             }
-        }
-        if has(extra_flag) {
-            expected.iter_mut().zip(&extra).for_each(|(x, e)| *x += e);
-        }
-        let params = Strided {
-            sizes: [m as u32, n as u32, k as u32],
-            a: [k as u32, 1],
-            b: [n as u32, 1],
-            batch: [0, 0],
-            flags,
-        };
-        for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED, 64)] {
-            let groups = [n.div_ceil(tile) as u32, m.div_ceil(tile) as u32, 1];
+            if has(extra_flag) {
+                expected.iter_mut().zip(&extra).for_each(|(x, e)| *x += e);
+            }
+            let params = Strided {
+                sizes: [m as u32, n as u32, k as u32],
+                a: [k as u32, 1],
+                b: [n as u32, 1],
+                batch: [0, 0],
+                flags,
+            };
             let inputs: [&[f32]; 4] = [&a, &b, &bias, &extra];
-            let found = run(&device, kernel, &inputs, &[m * n, m * n], params, groups);
-            let what = format!("{} {flags}", kernel.name);
-            assert_close(&what, &expected, &found[0], 1e-6);
-            assert_close(&what, &side, &found[1], 1e-6);
+            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED.singles, 64)] {
+                let groups = [n.div_ceil(tile) as u32, m.div_ceil(tile) as u32, 1];
+                let found = run(&device, kernel, &inputs, &[m * n, m * n], params, groups);
+                let what = format!("{} {flags}", kernel.name);
+                assert_close(&what, &expected, &found[0], 1e-6);
+                assert_close(&what, &side, &found[1], 1e-6);
+            }
+            let simple = flags & !(bias_flag | extra_flag) == 0;
+            for (kernel, takes) in [
+                (&GEMM_WIDE.any, !has(relu_slope) && !has(gelu_slope)),
+                (&GEMM_WIDE.plain, simple),
+            ] {
+                if !takes || !n.is_multiple_of(4) {
+                    continue;
+                }
+                let params = Wide {
+                    sizes: params.sizes,
+                    a: params.a,
+                    b_row: n as u32 / 4,
+                    batch: [0, 0],
+                    flags,
+                };
+                let groups = [n.div_ceil(64) as u32, m.div_ceil(8) as u32, 1];
+                let found = run(&device, kernel, &inputs, &[m * n, m * n], params, groups);
+                let what = format!("{} {flags}", kernel.name);
+                assert_close(&what, &expected, &found[0], 1e-6);
+                assert_close(&what, &side, &found[1], 1e-6);
+            }
         }
     }
 }

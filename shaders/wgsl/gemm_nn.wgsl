@@ -28,8 +28,11 @@ const RELU = 4u;
 const GELU = 8u;
 const SIDE = 16u;
 
+// What four numbers of b are stored as.
+alias Four = vec4<f32>;
+
 @group(0) @binding(0) var<storage, read> a: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> b: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> b: array<Four>;
 @group(0) @binding(2) var<storage, read> bias: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> extra: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
@@ -57,10 +60,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let x0 = mat4x4<f32>(a[upper.x + k], a[upper.y + k], a[upper.z + k], a[upper.w + k]);
         let x1 = mat4x4<f32>(a[lower.x + k], a[lower.y + k], a[lower.z + k], a[lower.w + k]);
         let step = params.b_row;
-        let y0 = mat4x4<f32>(b[left], b[left + step], b[left + 2u * step], b[left + 3u * step]);
+        let y0 = mat4x4<f32>(four(b[left]), four(b[left + step]), four(b[left + 2u * step]), four(b[left + 3u * step]));
         sum00 += y0 * x0;
         sum10 += y0 * x1;
-        let y1 = mat4x4<f32>(b[right], b[right + step], b[right + 2u * step], b[right + 3u * step]);
+        let y1 = mat4x4<f32>(four(b[right]), four(b[right + step]), four(b[right + 2u * step]), four(b[right + 3u * step]));
         sum01 += y1 * x0;
         sum11 += y1 * x1;
         left += 4u * step;
@@ -74,6 +77,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         finish(pick(sum10, i), id.z, row + 4u + i, 2u * id.x);
         finish(pick(sum11, i), id.z, row + 4u + i, 2u * id.x + 1u);
     }
+}
+
+fn four(x: Four) -> vec4<f32> {
+    return vec4<f32>(x);
 }
 
 // Column i, which an index would take by way of memory.

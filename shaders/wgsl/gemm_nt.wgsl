@@ -24,8 +24,11 @@ struct Params {
 const RELU_SLOPE = 32u;
 const GELU_SLOPE = 64u;
 
+// What four numbers of b are stored as.
+alias Four = vec4<f32>;
+
 @group(0) @binding(0) var<storage, read> a: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> b: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> b: array<Four>;
 @group(0) @binding(2) var<storage, read> extra: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(4) var<uniform> params: Params;
@@ -51,10 +54,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     for (var k = 0u; k < params.k / 4u; k++) {
         let x0 = mat4x4<f32>(a[upper.x + k], a[upper.y + k], a[upper.z + k], a[upper.w + k]);
         let x1 = mat4x4<f32>(a[lower.x + k], a[lower.y + k], a[lower.z + k], a[lower.w + k]);
-        let y0 = transpose(mat4x4<f32>(b[left.x + k], b[left.y + k], b[left.z + k], b[left.w + k]));
+        let y0 = transpose(mat4x4<f32>(four(b[left.x + k]), four(b[left.y + k]), four(b[left.z + k]), four(b[left.w + k])));
         sum00 += y0 * x0;
         sum10 += y0 * x1;
-        let y1 = transpose(mat4x4<f32>(b[right.x + k], b[right.y + k], b[right.z + k], b[right.w + k]));
+        let y1 = transpose(mat4x4<f32>(four(b[right.x + k]), four(b[right.y + k]), four(b[right.z + k]), four(b[right.w + k])));
         sum01 += y1 * x0;
         sum11 += y1 * x1;
     }
@@ -66,6 +69,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         finish(pick(sum10, i), id.z, row + 4u + i, 2u * id.x);
         finish(pick(sum11, i), id.z, row + 4u + i, 2u * id.x + 1u);
     }
+}
+
+fn four(x: Four) -> vec4<f32> {
+    return vec4<f32>(x);
 }
 
 // Column i, which an index would take by way of memory.

@@ -34,8 +34,11 @@ const RELU_SLOPE = 32u;
 const GELU_SLOPE = 64u;
 const SUMS = 128u;
 
+// What a number of b is stored as.
+alias Number = f32;
+
 @group(0) @binding(0) var<storage, read> a: array<f32>;
-@group(0) @binding(1) var<storage, read> b: array<f32>;
+@group(0) @binding(1) var<storage, read> b: array<Number>;
 @group(0) @binding(2) var<storage, read> bias: array<f32>;
 @group(0) @binding(3) var<storage, read> extra: array<f32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
@@ -135,11 +138,15 @@ fn load_b(batch: u32, k: u32, column: u32) -> vec4<f32> {
     if k < params.k {
         for (var i = 0u; i < 4u; i++) {
             if column + i < params.n {
-                x[i] = b[at + i * params.b_column];
+                x[i] = number(at + i * params.b_column);
             }
         }
     }
     return x;
+}
+
+fn number(at: u32) -> f32 {
+    return b[at];
 }
 
 fn finish(sum: f32, row: u32, column: u32, batch: u32) {

@@ -7,6 +7,7 @@ use annulus_shaders::cpu::cross_entropy::{cross_entropy, cross_entropy_backward}
 use annulus_shaders::cpu::dropout::{Mask, dropout};
 use annulus_shaders::cpu::embedding::{self, embedding, position_gradient, sorted, table_gradient};
 use annulus_shaders::cpu::gemm::{Matrix, column_sums, product};
+use annulus_shaders::cpu::halve::{pack, unpack};
 use annulus_shaders::cpu::norm::{Norm, norm, norm_backward};
 use annulus_shaders::cpu::rotary::rotate;
 use annulus_shaders::cpu::softmax::{softmax, softmax_backward};
@@ -19,6 +20,7 @@ const IGNORED: i32 = -1;
 /// All of them.
 pub async fn all(bench: &mut Bench) {
     products(bench).await;
+    products_with_halves(bench).await;
     attentions(bench).await;
     rotations(bench).await;
     norms(bench).await;
@@ -64,7 +66,7 @@ async fn products(bench: &mut Bench) {
             };
             let ([a_row, a_column], [b_row, b_column]) = (strides(m, k, a_turned), strides(k, n, b_turned));
             let sizes = [size(m), size(n), size(k)];
-            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED, 64)] {
+            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED.singles, 64)] {
                 let [m_, n_, k_] = sizes;
                 let params = [
                     m_,
@@ -84,6 +86,18 @@ async fn products(bench: &mut Bench) {
                     .case(kernel, &what, &[&a, &b, &b, &a], &expected, 1e-5, params, groups)
                     .await;
             }
+            if !b_turned && n.is_multiple_of(4) {
+                let [m_, n_, k_] = sizes;
+                let batch = [size(m * k), size(k * n / 4)];
+                let params = [m_, n_, k_, a_row, a_column, size(n / 4), batch[0], batch[1], SUMS];
+                let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 2];
+                let expected = [out.as_slice(), &sums];
+                for kernel in [&GEMM_WIDE.any, &GEMM_WIDE.plain] {
+                    bench
+                        .case(kernel, &what, &[&a, &b, &b, &b], &expected, 1e-5, params, groups)
+                        .await;
+                }
+            }
             let fours = |x: usize, y: usize| x.is_multiple_of(4) && y.is_multiple_of(4);
             let params = [
                 sizes[0],
@@ -97,10 +111,56 @@ async fn products(bench: &mut Bench) {
             ];
             let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 2];
             let (kernel, inputs, expected): (_, &[&[f32]], &[&[f32]]) = match (a_turned, b_turned) {
-                (false, false) if fours(k, n) => (&GEMM_NN, &[&a, &b, &a, &a], &[&out, &[SENTINEL; 4]]),
-                (false, true) if fours(k, n) => (&GEMM_NT, &[&a, &b, &a], &[&out]),
+                (false, false) if fours(k, n) => {
+                    (&GEMM_NN.singles, &[&a, &b, &a, &a], &[&out, &[SENTINEL; 4]])
+                }
+                (false, true) if fours(k, n) => (&GEMM_NT.singles, &[&a, &b, &a], &[&out]),
                 (true, false) if fours(m, n) => (&GEMM_TN, &[&a, &b], &[&out, &sums]),
                 _ => continue,
+            };
+            bench
+                .case(kernel, &what, inputs, expected, 1e-5, params, groups)
+                .await;
+        }
+    }
+}
+
+/// As they lie and with the second operand turned; numbers that are halves already, so that no rounding tells.
+async fn products_with_halves(bench: &mut Bench) {
+    for [m, n, k] in [[1, 4, 4], [9, 68, 12], [65, 132, 20], [13, 66, 7]] {
+        let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
+        let b = unpack(&pack(&b), b.len());
+        let words: Vec<f32> = pack(&b).into_iter().map(f32::from_bits).collect();
+        let size = |x: usize| x as u32;
+        let groups = grid(words.len().div_ceil(64) + 3);
+        let what = format!("{}", b.len());
+        bench
+            .case(&HALVE, &what, &[&b], &[&words], 0.0, [size(b.len())], groups)
+            .await;
+        for turned in [false, true] {
+            let (matrix, [b_row, b_column]) = match turned {
+                false => (Matrix::row_major(&b, n), [size(n), 1]),
+                true => (Matrix::row_major(&b, k).transposed(), [1, size(k)]),
+            };
+            let out = product([m, n, k], Matrix::row_major(&a, k), matrix);
+            let what = format!("{m} {n} {k} {turned}");
+            let params = [size(m), size(n), size(k), size(k), 1, b_row, b_column, 0, 0, 0];
+            let groups = [size(n.div_ceil(64)), size(m.div_ceil(64)), 1];
+            let inputs: [&[f32]; 4] = [&a, &words, &a, &a];
+            let expected = [&out[..], &[SENTINEL; 4]];
+            let kernel = &GEMM_TILED.halves;
+            bench
+                .case(kernel, &what, &inputs, &expected, 1e-5, params, groups)
+                .await;
+            if !n.is_multiple_of(4) || !k.is_multiple_of(4) {
+                continue;
+            }
+            let rows = size(if turned { k } else { n } / 4);
+            let params = [size(m), size(n), size(k), size(k / 4), rows, 0, 0, 0];
+            let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 1];
+            let (kernel, inputs, expected) = match turned {
+                false => (&GEMM_NN.halves, &inputs[..], &expected[..]),
+                true => (&GEMM_NT.halves, &inputs[..3], &expected[..1]),
             };
             bench
                 .case(kernel, &what, inputs, expected, 1e-5, params, groups)
@@ -112,9 +172,11 @@ async fn products(bench: &mut Bench) {
 async fn attentions(bench: &mut Bench) {
     // Tokens and columns of a unit of work, and units in a workgroup.
     const SERIAL: [usize; 3] = [4, 32, 8];
+    const SLIM: [usize; 3] = [4, 16, 8];
     const TILED: [usize; 3] = [32, 64, 1];
     for (batch, tokens, heads, head_dim, causal) in [
         (1, 1, 1, 4, true),
+        (1, 9, 2, 16, true),
         (2, 7, 3, 12, false),
         (1, 65, 2, 28, true),
         (1, 33, 2, 64, true),
@@ -133,12 +195,20 @@ async fn attentions(bench: &mut Bench) {
         let (out, lse) = attention::forward(&qkv, sizes);
         let d_qkv = attention::backward(&qkv, &out, &lse, &d_out, sizes);
         for (forward, backward, [rows, columns, units]) in [
-            (&ATTENTION_FORWARD.any, &ATTENTION_BACKWARD.any, SERIAL),
-            (&ATTENTION_FORWARD.narrow, &ATTENTION_BACKWARD.narrow, SERIAL),
-            (&ATTENTION_FORWARD_TILED, &ATTENTION_BACKWARD_TILED, TILED),
+            (&ATTENTION_FORWARD.any, Some(&ATTENTION_BACKWARD.any), SERIAL),
+            (
+                &ATTENTION_FORWARD.narrow,
+                Some(&ATTENTION_BACKWARD.narrow),
+                SERIAL,
+            ),
+            (&ATTENTION_FORWARD_TILED, Some(&ATTENTION_BACKWARD_TILED), TILED),
+            (&ATTENTION_FORWARD_UNROLLED.any, None, SERIAL),
+            (&ATTENTION_FORWARD_UNROLLED.narrow, None, SERIAL),
+            (&ATTENTION_FORWARD_UNROLLED.slim, None, SLIM),
         ] {
-            // The narrow text is for heads of one chunk of columns.
-            if std::ptr::eq(forward, &ATTENTION_FORWARD.narrow) && head_dim > columns {
+            // Narrow and slim texts are for heads of one chunk of columns.
+            let one_chunk = forward.name.ends_with("_narrow") || forward.name.ends_with("_slim");
+            if one_chunk && head_dim > columns {
                 continue;
             }
             let blocks = tokens.div_ceil(rows) * head_dim.div_ceil(columns);
@@ -153,16 +223,55 @@ async fn attentions(bench: &mut Bench) {
                 (sizes.scale() as f32).to_bits(),
             ];
             // Some workgroups too many.
+            let surplus = grid(groups + 3);
             let expected = [out.as_slice(), &lse];
             bench
-                .case(forward, &what, &[&qkv], &expected, 1e-5, params, grid(groups + 3))
+                .case(forward, &what, &[&qkv], &expected, 1e-5, params, surplus)
                 .await;
-            let [a, b, c, d, e, f, g] = params;
-            let params = [a, b, c, d, e, f, g, groups as u32];
             let inputs = [qkv.as_slice(), &out, &lse, &d_out];
-            let groups = grid(2 * groups + 3);
+            if let Some(kernel) = backward {
+                let [a, b, c, d, e, f, g] = params;
+                let params = [a, b, c, d, e, f, g, groups as u32];
+                let groups = grid(2 * groups + 3);
+                bench
+                    .case(kernel, &what, &inputs, &[&d_qkv], 1e-5, params, groups)
+                    .await;
+                continue;
+            }
+            // One kernel writes the queries' slopes, the other one the rest, and neither touches the other's.
+            let text = |kernels: &'static Columns| match columns {
+                16 => &kernels.slim,
+                _ if one_chunk => &kernels.narrow,
+                _ => &kernels.any,
+            };
+            let is_query = |at: usize| (at / sizes.inner()).is_multiple_of(3);
+            let part = |queries: bool| -> Vec<f32> {
+                let there = d_qkv.iter().enumerate();
+                there
+                    .map(|(at, x)| if is_query(at) == queries { *x } else { SENTINEL })
+                    .collect()
+            };
+            let delta: Vec<f32> = (0..lse.len())
+                .map(|at| {
+                    let (pair, token) = (at / tokens, at % tokens);
+                    let row = (pair / heads * tokens + token) * heads + pair % heads;
+                    let columns = row * head_dim..(row + 1) * head_dim;
+                    out[columns.clone()]
+                        .iter()
+                        .zip(&d_out[columns])
+                        .map(|(x, y)| x * y)
+                        .sum()
+                })
+                .collect();
+            let kernel = text(&ATTENTION_BACKWARD_QUERIES);
+            let expected = [&part(true)[..], &delta];
             bench
-                .case(backward, &what, &inputs, &[&d_qkv], 1e-5, params, groups)
+                .case(kernel, &what, &inputs, &expected, 1e-5, params, surplus)
+                .await;
+            let kernel = text(&ATTENTION_BACKWARD_KEYS);
+            let inputs = [qkv.as_slice(), &lse, &delta, &d_out];
+            bench
+                .case(kernel, &what, &inputs, &[&part(false)], 1e-5, params, surplus)
                 .await;
         }
     }

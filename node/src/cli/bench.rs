@@ -161,8 +161,9 @@ pub struct Step {
     /// The model's size, for gpt.
     #[arg(long, default_value = "nano")]
     pub preset: String,
-    /// Where to compute: gpu (a software adapter if there is no other) or cpu.
-    #[arg(long, default_value = "gpu", value_parser = ["gpu", "cpu"])]
+    /// Where to compute: gpu (a software adapter if there is no other) or cpu; gpu+f16, with weights kept as halves,
+    /// is measured beside gpu.
+    #[arg(long, default_value = "gpu", value_parser = ["gpu", "gpu+f16", "cpu"])]
     pub device: String,
     /// Samples in a step; by default 12 for gpt, 64 for digits.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -306,29 +307,27 @@ fn run_step(args: &Step, node: &dyn Node) -> Result<(), Error> {
     } else {
         (1, vec!["mlp".to_owned(), "128".to_owned()])
     };
-    stock.extend([batch.to_string(), args.device.clone()]);
+    // What Burn's layers do not know, and the same of ours without it.
+    let plain = args.device.strip_suffix("+f16").unwrap_or(&args.device);
+    stock.extend([batch.to_string(), plain.to_owned()]);
     let this = std::env::current_exe().map_err(Error::of)?;
     let mut programs = args.stock.clone();
     let beside = this.with_file_name(format!("annulus-stock{}", std::env::consts::EXE_SUFFIX));
     if programs.is_empty() && beside.is_file() {
         programs.push(beside);
     }
-    let ours = step::Contestant {
-        name: "annulus".to_owned(),
-        program: this,
-        arguments: [
-            "bench",
-            "steps",
-            &args.task,
-            &serde_json::Value::from(config).to_string(),
-            &args.device,
-        ]
-        .map(str::to_owned)
-        .into_iter()
-        .chain([batch.to_string()])
-        .collect(),
+    let config = serde_json::Value::from(config).to_string();
+    let ours = |name: &str, device: &str| step::Contestant {
+        name: name.to_owned(),
+        program: this.clone(),
+        arguments: ["bench", "steps", &args.task, &config, device, &batch.to_string()]
+            .map(str::to_owned)
+            .to_vec(),
     };
-    let mut contestants = vec![ours];
+    let mut contestants = vec![ours("annulus", &args.device)];
+    if plain != args.device {
+        contestants.push(ours("annulus, all f32", plain));
+    }
     for program in programs {
         let program = program.canonicalize().map_err(|error| {
             Error::usage(format!(

@@ -177,7 +177,7 @@ fn kernels(compiled: Result<Option<usize>, Failure>) -> Option<Finding> {
     match compiled {
         Ok(None) => None,
         Ok(Some(count)) => {
-            let text = format!("the adapter takes all {count}");
+            let text = format!("the adapter takes all {count} that it needs");
             Some(Finding::new(name, Verdict::Good, text))
         }
         Err(error) => {

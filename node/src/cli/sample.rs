@@ -31,7 +31,7 @@ pub struct Args {
     /// The run's data, if tokens are characters and it is no longer where the run was started with it.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// Where to compute: auto, cpu, gpu or gpu:N.
+    /// Where to compute: auto, cpu, gpu or gpu:N; with +f16 behind it, weights are kept as halves there.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
 }

@@ -46,7 +46,8 @@ pub struct LocalArgs {
     /// Folder for checkpoints and the ledger.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Where to compute: auto, cpu, gpu or gpu:N, as `annulus doctor` lists them.
+    /// Where to compute: auto, cpu, gpu or gpu:N, as `annulus doctor` lists them. With +f16 behind it (gpu+f16), linear
+    /// layers keep their weights as halves on the GPU: less to load, and gradients that differ by the rounding.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
     /// UDP address to listen on, and TCP address for the page; port 0 takes any free one.

@@ -4,7 +4,7 @@
 use super::failure::Error;
 use super::recompute::{self, Progress, recompute};
 use super::run_dir::RunDir;
-use crate::device::{self, DeviceChoice, OpenDevice};
+use crate::device::{self, DeviceRequest, OpenDevice};
 use crate::options::{self, Length, Local, NewRun, Start, TrainOptions};
 use crate::recipe::{Loaded, Maker, Recipe};
 use crate::task::Eval;
@@ -105,7 +105,7 @@ impl Kit {
     }
 
     fn new(loaded: &Loaded, device: &str, seed: u64, micro_batch: u32) -> Result<Self, Error> {
-        let device = device::open(device.parse::<DeviceChoice>()?)?;
+        let device = device::open(device.parse::<DeviceRequest>()?)?;
         let maker = loaded.maker(
             device.clone(),
             TrainerOptions {

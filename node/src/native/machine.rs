@@ -12,7 +12,7 @@ use crate::native::recompute::{Progress, Report};
 use crate::options::{JoinOptions, TrainOptions};
 use crate::recipe::Recipe;
 use crate::task::Eval;
-use annulus_shaders::{KERNELS, check};
+use annulus_shaders::check;
 
 /// This machine, and the tasks that the program knows.
 pub struct Machine {
@@ -71,10 +71,7 @@ impl Node for Machine {
         match device::open(DeviceChoice::Gpu) {
             Err(DeviceError::NoAdapter) => Ok(None),
             Err(error) => Err(error.into()),
-            Ok(gpu) => {
-                check::compile_all(&gpu.device)?;
-                Ok(Some(KERNELS.len()))
-            }
+            Ok(gpu) => Ok(Some(check::compile_needed(&gpu.device)?)),
         }
     }
 

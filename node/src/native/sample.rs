@@ -4,7 +4,7 @@ use super::failure::Error;
 use super::kit::find_data;
 use super::run_dir::RunDir;
 use crate::cli::sample::Args;
-use crate::device::{self, DeviceChoice};
+use crate::device::{self, DeviceRequest};
 use crate::task::{Task, config_from_json};
 use crate::tasks::gpt::generate::{Choice, Writer};
 use crate::tasks::gpt::model::Transformer;
@@ -84,7 +84,7 @@ pub fn write(args: &Args, emit: &mut dyn FnMut(&str)) -> Result<(), SampleError>
         .warnings
         .iter()
         .for_each(|warning| eprintln!("warning: {warning}"));
-    let device = device::open(args.device.parse::<DeviceChoice>()?)?.device;
+    let device = device::open(args.device.parse::<DeviceRequest>()?)?.device;
     let shape = config
         .shape(vocabulary.size())
         .map_err(|problem| Error::Task(problem.into()))?;

@@ -49,8 +49,8 @@ pub fn decode(k: i32, halves: &[u16]) -> Vec<f32> {
     halves.iter().map(value).collect()
 }
 
-/// The half nearest to a magnitude below 2^16.
-fn finite_half(x: f64) -> u16 {
+/// The half nearest to a magnitude below 2^16, ties to even.
+pub(super) fn finite_half(x: f64) -> u16 {
     // The exponent, but at least that of the smallest normal half; zero has a field of 0.
     let exponent = ((x.to_bits() >> 52) as i32 - 1023).max(-14);
     // In units of the half's last bit, which a half counts on across its exponents.

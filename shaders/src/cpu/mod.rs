@@ -14,6 +14,7 @@ pub mod dropout;
 pub mod embedding;
 pub mod f16;
 pub mod gemm;
+pub mod halve;
 pub mod int8;
 pub mod momentum;
 pub mod norm;

@@ -17,9 +17,10 @@ use super::host;
 use crate::cpu;
 use crate::cpu::attention::Sizes;
 use crate::kernel::{
-    ATTENTION_BACKWARD, ATTENTION_BACKWARD_TILED, ATTENTION_FORWARD, ATTENTION_FORWARD_TILED, Kernel,
+    ATTENTION_BACKWARD, ATTENTION_BACKWARD_KEYS, ATTENTION_BACKWARD_QUERIES, ATTENTION_BACKWARD_TILED,
+    ATTENTION_FORWARD, ATTENTION_FORWARD_TILED, ATTENTION_FORWARD_UNROLLED, Kernel,
 };
-use crate::launch::{self, grid, launch};
+use crate::launch::{self, Adapter, grid, launch};
 
 /// Attention of each of `heads` heads: `qkv` `[batch, tokens, 3 * heads * head_dim]` holds queries,
 /// keys and values side by side, as one linear layer makes them, each `heads` times `head_dim`. The
@@ -167,46 +168,92 @@ struct BackwardParams {
     half: u32,
 }
 
-/// A pair of kernels and the tile that a unit of their work makes.
+/// Kernels and the tile that a unit of their work makes.
 struct Plan {
     forward: &'static Kernel,
-    backward: &'static Kernel,
+    backward: Slopes,
     tokens: usize,
     columns: usize,
     units_per_group: usize,
 }
 
+/// What makes the slopes.
+enum Slopes {
+    /// One launch, with two halves of workgroups.
+    AtOnce(&'static Kernel),
+    /// One for the queries' and one for the keys' and values', where half of the workgroups would wait for the
+    /// other half's branch.
+    InTurn {
+        queries: &'static Kernel,
+        keys: &'static Kernel,
+    },
+}
+
 /// For CPUs that play a GPU.
-const SERIAL: Plan = Plan {
+static SERIAL: Plan = Plan {
     forward: &ATTENTION_FORWARD.any,
-    backward: &ATTENTION_BACKWARD.any,
+    backward: Slopes::AtOnce(&ATTENTION_BACKWARD.any),
     tokens: 4,
     columns: 32,
     units_per_group: 8,
 };
 
 /// The same for heads of one unit's columns.
-const NARROW: Plan = Plan {
+static NARROW: Plan = Plan {
     forward: &ATTENTION_FORWARD.narrow,
-    backward: &ATTENTION_BACKWARD.narrow,
+    backward: Slopes::AtOnce(&ATTENTION_BACKWARD.narrow),
+    ..SERIAL
+};
+
+/// For SwiftShader.
+static UNROLLED: Plan = Plan {
+    forward: &ATTENTION_FORWARD_UNROLLED.any,
+    backward: Slopes::InTurn {
+        queries: &ATTENTION_BACKWARD_QUERIES.any,
+        keys: &ATTENTION_BACKWARD_KEYS.any,
+    },
+    ..SERIAL
+};
+
+/// The same for heads of one unit's columns.
+static UNROLLED_NARROW: Plan = Plan {
+    forward: &ATTENTION_FORWARD_UNROLLED.narrow,
+    backward: Slopes::InTurn {
+        queries: &ATTENTION_BACKWARD_QUERIES.narrow,
+        keys: &ATTENTION_BACKWARD_KEYS.narrow,
+    },
+    ..SERIAL
+};
+
+/// The same for heads of half as many.
+static UNROLLED_SLIM: Plan = Plan {
+    forward: &ATTENTION_FORWARD_UNROLLED.slim,
+    backward: Slopes::InTurn {
+        queries: &ATTENTION_BACKWARD_QUERIES.slim,
+        keys: &ATTENTION_BACKWARD_KEYS.slim,
+    },
+    columns: 16,
     ..SERIAL
 };
 
 /// For GPUs.
-const TILED: Plan = Plan {
+static TILED: Plan = Plan {
     forward: &ATTENTION_FORWARD_TILED,
-    backward: &ATTENTION_BACKWARD_TILED,
+    backward: Slopes::AtOnce(&ATTENTION_BACKWARD_TILED),
     tokens: 32,
     columns: 64,
     units_per_group: 1,
 };
 
 impl Plan {
-    fn of(tensor: &CubeTensor, sizes: Sizes) -> &'static Self {
-        match launch::is_emulated(tensor) {
-            true if sizes.head_dim <= NARROW.columns => &NARROW,
-            true => &SERIAL,
-            false => &TILED,
+    fn of(adapter: Adapter, head_dim: usize) -> &'static Self {
+        match adapter {
+            Adapter::Gpu => &TILED,
+            Adapter::Cpu if head_dim <= NARROW.columns => &NARROW,
+            Adapter::Cpu => &SERIAL,
+            Adapter::SwiftShader if head_dim <= UNROLLED_SLIM.columns => &UNROLLED_SLIM,
+            Adapter::SwiftShader if head_dim <= UNROLLED_NARROW.columns => &UNROLLED_NARROW,
+            Adapter::SwiftShader => &UNROLLED,
         }
     }
 
@@ -233,7 +280,7 @@ impl Attention for CubeBackend {
         let qkv = launch::contiguous(qkv.clone());
         let out = launch::empty(&qkv, [sizes.batch, sizes.tokens, sizes.inner()]);
         let lse = launch::empty(&qkv, [sizes.batch, sizes.heads, sizes.tokens]);
-        let plan = Plan::of(&qkv, sizes);
+        let plan = Plan::of(launch::adapter(&qkv), sizes.head_dim);
         let groups = plan.groups(sizes);
         if groups > 0 {
             launch(
@@ -251,15 +298,32 @@ impl Attention for CubeBackend {
         let qkv = launch::contiguous(saved.qkv.clone());
         let gradient = launch::contiguous(gradient);
         let d_qkv = launch::empty(&qkv, qkv.shape());
-        let plan = Plan::of(&qkv, sizes);
-        let half = plan.groups(sizes);
-        if half > 0 {
-            let params = BackwardParams {
-                forward: plan.params(sizes),
-                half: half as u32,
-            };
-            let inputs = [&qkv, &saved.out, &saved.lse, &gradient];
-            launch(plan.backward, &inputs, &[&d_qkv], params, grid(2 * half));
+        let plan = Plan::of(launch::adapter(&qkv), sizes.head_dim);
+        let groups = plan.groups(sizes);
+        if groups == 0 {
+            return d_qkv;
+        }
+        let Saved { out, lse, .. } = saved;
+        let forward = plan.params(sizes);
+        match plan.backward {
+            Slopes::AtOnce(kernel) => {
+                let half = groups as u32;
+                let params = BackwardParams { forward, half };
+                launch(
+                    kernel,
+                    &[&qkv, out, lse, &gradient],
+                    &[&d_qkv],
+                    params,
+                    grid(2 * groups),
+                );
+            }
+            Slopes::InTurn { queries, keys } => {
+                let delta = launch::empty(&qkv, lse.shape());
+                let inputs = [&qkv, out, lse, &gradient];
+                launch(queries, &inputs, &[&d_qkv, &delta], forward, grid(groups));
+                let inputs = [&qkv, lse, &delta, &gradient];
+                launch(keys, &inputs, &[&d_qkv], forward, grid(groups));
+            }
         }
         d_qkv
     }
@@ -283,5 +347,27 @@ impl Attention for Flex {
             cpu::attention::backward(qkv_floats, out, lse, d_out, sizes),
             qkv.shape(),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::needed_on;
+
+    #[test]
+    fn what_is_taken_was_checked() {
+        for adapter in [Adapter::Gpu, Adapter::Cpu, Adapter::SwiftShader] {
+            let checked = |kernel: &Kernel| needed_on(adapter).any(|other| other.name == kernel.name);
+            for head_dim in [4, 16, 20, 32, 36, 128] {
+                let plan = Plan::of(adapter, head_dim);
+                assert!(checked(plan.forward), "{}", plan.forward.name);
+                let slopes = match plan.backward {
+                    Slopes::AtOnce(kernel) => vec![kernel],
+                    Slopes::InTurn { queries, keys } => vec![queries, keys],
+                };
+                assert!(slopes.into_iter().all(checked), "{adapter:?} {head_dim}");
+            }
+        }
     }
 }

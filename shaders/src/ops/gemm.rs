@@ -3,16 +3,19 @@
 //! | adapter | operands | kernel |
 //! |---|---|---|
 //! | emulated by a CPU | vec4 fit | `gemm_nn`, `gemm_nt`, `gemm_tn` |
-//! | emulated by a CPU | other | `gemm_any` |
+//! | SwiftShader | vec4 fit | `gemm_wide`, `gemm_nt` |
+//! | both | other | `gemm_any` |
 //! | GPU | all | `gemm_tiled` |
+//!
+//! `gemm_nn`, `gemm_nt` and `gemm_tiled` take a second operand that is stored as halves, too.
 
 use burn::backend::TensorMetadata;
 use burn::backend::wgpu::CubeTensor;
 use bytemuck::{Pod, Zeroable};
 
 use crate::cpu::activation::Activation;
-use crate::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TILED, GEMM_TN, Kernel};
-use crate::launch::{empty, is_emulated, launch};
+use crate::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TILED, GEMM_TN, GEMM_WIDE, Kernel, Storage};
+use crate::launch::{Adapter, adapter, empty, launch};
 
 const BIAS: u32 = 1;
 const EXTRA: u32 = 2;
@@ -30,6 +33,8 @@ pub struct Operand<'a> {
     pub rows: usize,
     pub columns: usize,
     pub transposed: bool,
+    /// The same numbers as halves, to be taken where they are the second operand and the kernel takes them.
+    pub halves: Option<&'a CubeTensor>,
 }
 
 impl<'a> Operand<'a> {
@@ -42,7 +47,13 @@ impl<'a> Operand<'a> {
             rows: shape.num_elements() / columns.max(1),
             columns,
             transposed: false,
+            halves: None,
         }
+    }
+
+    /// With the same numbers as halves.
+    pub fn or_halves(self, halves: Option<&'a CubeTensor>) -> Self {
+        Self { halves, ..self }
     }
 
     /// Its transpose.
@@ -85,32 +96,86 @@ pub struct Epilogue<'a> {
     pub sums: bool,
 }
 
-#[derive(Clone, Copy, Pod, Zeroable)]
+/// The parameters of all products; they differ in how many distances between numbers they take.
+#[derive(Clone, Copy)]
 #[repr(C)]
-struct AnyParams {
-    m: u32,
-    n: u32,
-    k: u32,
-    a_row: u32,
-    a_column: u32,
-    b_row: u32,
-    b_column: u32,
-    a_batch: u32,
-    b_batch: u32,
+struct Params<const N: usize> {
+    sizes: [u32; 3],
+    rows: [u32; N],
+    batch: [u32; 2],
     flags: u32,
 }
 
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct VectorParams {
-    m: u32,
-    n: u32,
-    k: u32,
-    a_row: u32,
-    b_row: u32,
-    a_batch: u32,
-    b_batch: u32,
-    flags: u32,
+// SAFETY: all fields are arrays of `u32` or one, in C's order: there is no padding, and all bits are zeros in a valid
+// value.
+unsafe impl<const N: usize> Zeroable for Params<N> {}
+// SAFETY: as above; every pattern of bits is a value.
+unsafe impl<const N: usize> Pod for Params<N> {}
+
+/// How a kernel wants its operands: what its parameters say of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Numbers with any strides.
+    Any,
+    /// The first so, the second in rows of vec4.
+    Wide,
+    /// Both in rows of vec4.
+    Vectors,
+}
+
+/// A kernel, and the rows and columns that a workgroup of it makes.
+#[derive(Debug)]
+struct Choice {
+    kernel: &'static Kernel,
+    /// The same for a second operand of halves, if there is one.
+    for_halves: Option<&'static Kernel>,
+    form: Form,
+    tile: [usize; 2],
+}
+
+/// The table.
+fn choose(adapter: Adapter, transposed: [bool; 2], [m, n, k]: [usize; 3], flags: u32) -> Choice {
+    let choice = |kernel, form, tile| Choice {
+        kernel,
+        for_halves: None,
+        form,
+        tile,
+    };
+    let wide = |kernel| choice(kernel, Form::Wide, [8, 64]);
+    let either = |kernels: &'static Storage, form, tile| Choice {
+        for_halves: Some(&kernels.halves),
+        ..choice(&kernels.singles, form, tile)
+    };
+    let fours = |x: usize, y: usize| x.is_multiple_of(4) && y.is_multiple_of(4);
+    let only = |mask: u32| flags & !mask == 0;
+    let plain = BIAS | EXTRA | SUMS;
+    match (adapter, transposed) {
+        (Adapter::Gpu, _) => either(&GEMM_TILED, Form::Any, [64, 64]),
+        (_, [false, true]) if fours(k, n) && only(RELU_SLOPE | GELU_SLOPE) => {
+            either(&GEMM_NT, Form::Vectors, [8, 64])
+        }
+        (Adapter::SwiftShader, [_, false]) if fours(n, n) && only(plain) => wide(&GEMM_WIDE.plain),
+        (Adapter::SwiftShader, [_, false]) if fours(n, n) && only(plain | RELU | GELU | SIDE) => {
+            wide(&GEMM_WIDE.any)
+        }
+        (Adapter::Cpu, [false, false]) if fours(k, n) && only(BIAS | EXTRA | RELU | GELU | SIDE) => {
+            either(&GEMM_NN, Form::Vectors, [8, 64])
+        }
+        (Adapter::Cpu, [true, false]) if fours(m, n) && only(SUMS) => {
+            choice(&GEMM_TN, Form::Vectors, [8, 64])
+        }
+        _ => choice(&GEMM_ANY, Form::Any, [32, 32]),
+    }
+}
+
+/// Whether products with a matrix of this size, and with its transpose, take it as halves.
+pub fn takes_halves(matrix: &CubeTensor, [rows, columns]: [usize; 2]) -> bool {
+    match adapter(matrix) {
+        Adapter::Gpu => true,
+        Adapter::Cpu => rows.is_multiple_of(4) && columns.is_multiple_of(4),
+        // It is slow by how many numbers it loads, not by how many bytes.
+        Adapter::SwiftShader => false,
+    }
 }
 
 /// `a b` as a tensor `[m, n]`, and what else the epilogue asks for.
@@ -130,72 +195,59 @@ pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<C
     };
     let wanted = side_shape.is_some();
     let side = empty(a.tensor, side_shape.unwrap_or_else(|| vec![4]));
+    // Where a buffer is not used, another stands in for it.
     let bias = epilogue.bias.unwrap_or(b.tensor);
-    let extra = epilogue
-        .add
-        .or(epilogue.slope.map(|(_, input)| input))
-        .unwrap_or(a.tensor);
-    let tiles = |height: usize, width: usize| [n.div_ceil(width) as u32, m.div_ceil(height) as u32, 1];
-    let fits = |x: usize, y: usize| x.is_multiple_of(4) && y.is_multiple_of(4);
-    let emulated = is_emulated(a.tensor);
-    let allowed = |mask: u32| flags & !mask == 0;
-    let choice = match (a.transposed, b.transposed) {
-        _ if !emulated => None,
-        (false, false) if fits(k, n) && allowed(BIAS | EXTRA | RELU | GELU | SIDE) => Some(&GEMM_NN),
-        (false, true) if fits(k, n) && allowed(RELU_SLOPE | GELU_SLOPE) => Some(&GEMM_NT),
-        (true, false) if fits(m, n) && allowed(SUMS) => Some(&GEMM_TN),
-        _ => None,
+    let extra = epilogue.add.or(epilogue.slope.map(|(_, input)| input));
+    let extra = extra.unwrap_or(b.tensor);
+    let choice = choose(adapter(a.tensor), [a.transposed, b.transposed], [m, n, k], flags);
+    let Choice { form, tile, .. } = choice;
+    let (kernel, second) = match (choice.for_halves, b.halves) {
+        (Some(kernel), Some(halves)) => (kernel, halves),
+        _ => (choice.kernel, b.tensor),
     };
-    match choice {
-        Some(kernel) => {
-            let params = VectorParams {
-                m: m as u32,
-                n: n as u32,
-                k: k as u32,
-                a_row: (a.columns / 4) as u32,
-                b_row: (b.columns / 4) as u32,
-                a_batch: 0,
-                b_batch: 0,
+    let groups = [n.div_ceil(tile[1]) as u32, m.div_ceil(tile[0]) as u32, 1];
+    let inputs: &[&CubeTensor] = match kernel.interface().inputs {
+        4 => &[a.tensor, second, bias, extra],
+        3 => &[a.tensor, second, extra],
+        _ => &[a.tensor, second],
+    };
+    let outputs: &[&CubeTensor] = match kernel.interface().outputs {
+        2 => &[&out, &side],
+        _ => &[&out],
+    };
+    let ((a_row, a_column), (b_row, b_column)) = (a.strides(), b.strides());
+    let sizes = [m, n, k].map(|size| size as u32);
+    let batch = [0, 0];
+    match form {
+        Form::Any => {
+            let rows = [a_row, a_column, b_row, b_column].map(|stride| stride as u32);
+            let params = Params {
+                sizes,
+                rows,
+                batch,
                 flags,
             };
-            let inputs: &[&CubeTensor] = match kernel.interface().inputs {
-                4 => &[a.tensor, b.tensor, bias, extra],
-                3 => &[a.tensor, b.tensor, extra],
-                _ => &[a.tensor, b.tensor],
-            };
-            let outputs: &[&CubeTensor] = if kernel.interface().outputs == 2 {
-                &[&out, &side]
-            } else {
-                &[&out]
-            };
-            launch(kernel, inputs, outputs, params, tiles(8, 64));
+            launch(kernel, inputs, outputs, params, groups);
         }
-        None => {
-            let (kernel, tile): (&'static Kernel, usize) = if emulated {
-                (&GEMM_ANY, 32)
-            } else {
-                (&GEMM_TILED, 64)
-            };
-            let ((a_row, a_column), (b_row, b_column)) = (a.strides(), b.strides());
-            let params = AnyParams {
-                m: m as u32,
-                n: n as u32,
-                k: k as u32,
-                a_row: a_row as u32,
-                a_column: a_column as u32,
-                b_row: b_row as u32,
-                b_column: b_column as u32,
-                a_batch: 0,
-                b_batch: 0,
+        Form::Wide => {
+            let rows = [a_row, a_column, b_row / 4].map(|stride| stride as u32);
+            let params = Params {
+                sizes,
+                rows,
+                batch,
                 flags,
             };
-            launch(
-                kernel,
-                &[a.tensor, b.tensor, bias, extra],
-                &[&out, &side],
-                params,
-                tiles(tile, tile),
-            );
+            launch(kernel, inputs, outputs, params, groups);
+        }
+        Form::Vectors => {
+            let rows = [a.columns / 4, b.columns / 4].map(|stride| stride as u32);
+            let params = Params {
+                sizes,
+                rows,
+                batch,
+                flags,
+            };
+            launch(kernel, inputs, outputs, params, groups);
         }
     }
     (out, wanted.then_some(side))
@@ -226,5 +278,56 @@ impl Epilogue<'_> {
             | self
                 .slope
                 .map_or(0, |(kind, _)| activation(kind, RELU_SLOPE, GELU_SLOPE))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::needed_on;
+
+    #[test]
+    fn what_is_taken_was_checked() {
+        let flags = [
+            0,
+            BIAS | EXTRA,
+            BIAS | GELU | SIDE,
+            RELU,
+            RELU_SLOPE,
+            GELU_SLOPE,
+            SUMS,
+        ];
+        for adapter in [Adapter::Gpu, Adapter::Cpu, Adapter::SwiftShader] {
+            for transposed in [[false, false], [false, true], [true, false], [true, true]] {
+                for sizes in [[8, 8, 8], [7, 8, 8], [8, 7, 8], [8, 8, 7]] {
+                    for flags in flags {
+                        let taken = choose(adapter, transposed, sizes, flags).kernel.name;
+                        assert!(needed_on(adapter).any(|kernel| kernel.name == taken), "{taken}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_adapter_gets_its_own_kernels() {
+        let [straight, to_input, to_weights] = [[false, false], [false, true], [true, false]];
+        let name = |adapter, transposed, sizes, flags| choose(adapter, transposed, sizes, flags).kernel.name;
+        let sizes = [7, 12, 8];
+        for (transposed, flags, cpu, swift_shader) in [
+            (straight, BIAS | EXTRA, "gemm_nn", "gemm_wide_plain"),
+            (straight, BIAS | GELU | SIDE, "gemm_nn", "gemm_wide"),
+            (to_input, GELU_SLOPE, "gemm_nt", "gemm_nt"),
+            (to_weights, SUMS, "gemm_any", "gemm_wide_plain"),
+            (straight, RELU_SLOPE, "gemm_any", "gemm_any"),
+        ] {
+            assert_eq!(name(Adapter::Cpu, transposed, sizes, flags), cpu);
+            assert_eq!(name(Adapter::SwiftShader, transposed, sizes, flags), swift_shader);
+            assert_eq!(name(Adapter::Gpu, transposed, sizes, flags), "gemm_tiled");
+            // Rows that are no whole vec4.
+            for adapter in [Adapter::Cpu, Adapter::SwiftShader] {
+                assert_eq!(name(adapter, transposed, [7, 10, 8], flags), "gemm_any");
+            }
+        }
     }
 }

@@ -11,13 +11,13 @@ use burn::backend::wgpu::{CubeBackend, CubeTensor};
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
 use burn::tensor::{Shape, Tensor};
 
-use super::gemm::{Epilogue, Operand, gemm};
+use super::gemm::{Epilogue, Operand, gemm, takes_halves};
 use super::gradients::give;
 use super::host;
 use super::optional::{Optional, Parent, optional, wanted};
 use crate::cpu;
 use crate::cpu::activation::Activation;
-use crate::launch;
+use crate::{halves, launch};
 
 /// How the weights of a linear map lie in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,12 +80,26 @@ pub fn mlp<const D: usize>(
     ))
 }
 
+/// The weights of a product.
+#[derive(Clone, Debug)]
+pub struct Weight<B: Backend> {
+    /// The numbers.
+    pub full: FloatTensor<B>,
+    /// The same as halves, for kernels that take them so.
+    pub halves: Option<FloatTensor<B>>,
+}
+
 /// Matrix products with their epilogues, not differentiable.
 pub trait Products: Backend {
+    /// Weights as products want them, once for both passes.
+    fn weight(full: FloatTensor<Self>) -> Weight<Self> {
+        Weight { full, halves: None }
+    }
+
     /// `f(x w + b) + r`, and `x w + b` if `keep`.
     fn affine(
         x: &FloatTensor<Self>,
-        weight: &FloatTensor<Self>,
+        weight: &Weight<Self>,
         layout: WeightLayout,
         rest: Rest<Self>,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>);
@@ -93,7 +107,7 @@ pub trait Products: Backend {
     /// `(gradient wᵀ) f'(z)`, where `z` is what f was applied to.
     fn affine_input_gradient(
         gradient: &FloatTensor<Self>,
-        weight: &FloatTensor<Self>,
+        weight: &Weight<Self>,
         layout: WeightLayout,
         slope: Option<(Activation, &FloatTensor<Self>)>,
     ) -> FloatTensor<Self>;
@@ -159,7 +173,7 @@ macro_rules! plain {
                     keep: false,
                     residual: residual.into_option(),
                 };
-                Self::affine(&x, &weight, layout, rest).0
+                Self::affine(&x, &Self::weight(weight), layout, rest).0
             }
 
             fn mlp(
@@ -175,9 +189,9 @@ macro_rules! plain {
                     let (up_bias, down_bias) = (up_bias.into_option(), down_bias.into_option());
                     mlp_forward::<Self>(
                         x,
-                        up,
+                        &Self::weight(up),
                         up_bias,
-                        down,
+                        &Self::weight(down),
                         down_bias,
                         residual.into_option(),
                         activation,
@@ -197,9 +211,9 @@ plain!(Flex);
 #[allow(clippy::too_many_arguments)]
 fn mlp_forward<B: Products>(
     x: FloatTensor<B>,
-    up: FloatTensor<B>,
+    up: &Weight<B>,
     up_bias: Option<FloatTensor<B>>,
-    down: FloatTensor<B>,
+    down: &Weight<B>,
     down_bias: Option<FloatTensor<B>>,
     residual: Option<FloatTensor<B>>,
     activation: Activation,
@@ -211,14 +225,14 @@ fn mlp_forward<B: Products>(
         keep,
         residual: None,
     };
-    let (hidden, sums) = B::affine(&x, &up, WeightLayout::InputsFirst, first);
+    let (hidden, sums) = B::affine(&x, up, WeightLayout::InputsFirst, first);
     let second = Rest {
         bias: down_bias,
         activation: Activation::Identity,
         keep: false,
         residual,
     };
-    let (out, _) = B::affine(&hidden, &down, WeightLayout::InputsFirst, second);
+    let (out, _) = B::affine(&hidden, down, WeightLayout::InputsFirst, second);
     (out, sums, hidden)
 }
 
@@ -238,7 +252,7 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
         }
 
         impl<B: Products> Backward<B, 4> for LinearBackward {
-            type State = (FloatTensor<B>, FloatTensor<B>);
+            type State = (FloatTensor<B>, Weight<B>);
 
             fn backward(self, ops: Ops<Self::State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
                 let [on_x, on_weight, on_bias, on_residual] =
@@ -268,14 +282,14 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
             residual: residual.is_given(),
         };
         let nodes = [x.node(), weight.node(), bias.node, residual.node];
-        let (x, weight) = (x.into_primitive(), weight.into_primitive());
-        let out = B::linear_layer(
-            x.clone(),
-            weight.clone(),
-            bias.inner.into(),
-            residual.inner.into(),
-            layout,
-        );
+        let (x, weight) = (x.into_primitive(), B::weight(weight.into_primitive()));
+        let rest = Rest {
+            bias: bias.inner,
+            activation: Activation::Identity,
+            keep: false,
+            residual: residual.inner,
+        };
+        let (out, _) = B::affine(&x, &weight, layout, rest);
         match step.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => prepared.finish((x, weight), out),
             OpsKind::UnTracked(prepared) => prepared.finish(out),
@@ -302,8 +316,8 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
         #[derive(Clone, Debug)]
         struct Saved<B: Backend> {
             x: FloatTensor<B>,
-            up: FloatTensor<B>,
-            down: FloatTensor<B>,
+            up: Weight<B>,
+            down: Weight<B>,
             sums: FloatTensor<B>,
             hidden: FloatTensor<B>,
         }
@@ -361,14 +375,15 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
             down_bias.node,
             residual.node,
         ];
-        let (x, up, down) = (x.into_primitive(), up.into_primitive(), down.into_primitive());
+        let x = x.into_primitive();
+        let (up, down) = (B::weight(up.into_primitive()), B::weight(down.into_primitive()));
         let (up_bias, down_bias, residual) = (up_bias.inner, down_bias.inner, residual.inner);
         let forward = |keep| {
             mlp_forward::<B>(
                 x.clone(),
-                up.clone(),
+                &up,
                 up_bias,
-                down.clone(),
+                &down,
                 down_bias,
                 residual,
                 activation,
@@ -402,17 +417,28 @@ fn with_last(x: &Shape, last: usize) -> Shape {
 }
 
 impl Products for CubeBackend {
+    fn weight(full: CubeTensor) -> Weight<Self> {
+        let full = launch::contiguous(full);
+        let [rows, columns] = [full.shape()[0], full.shape()[1]];
+        let packed = halves::wanted() && takes_halves(&full, [rows, columns]);
+        Weight {
+            halves: packed.then(|| halves::pack(&full)),
+            full,
+        }
+    }
+
     fn affine(
         x: &CubeTensor,
-        weight: &CubeTensor,
+        weight: &Weight<Self>,
         layout: WeightLayout,
         rest: Rest<Self>,
     ) -> (CubeTensor, Option<CubeTensor>) {
-        let (x, weight) = (launch::contiguous(x.clone()), launch::contiguous(weight.clone()));
+        let x = launch::contiguous(x.clone());
         let residual = rest.residual.map(launch::contiguous);
+        let weight = Operand::of(&weight.full).or_halves(weight.halves.as_ref());
         let weight = match layout {
-            WeightLayout::InputsFirst => Operand::of(&weight),
-            WeightLayout::OutputsFirst => Operand::of(&weight).transposed(),
+            WeightLayout::InputsFirst => weight,
+            WeightLayout::OutputsFirst => weight.transposed(),
         };
         let epilogue = Epilogue {
             bias: rest.bias.as_ref(),
@@ -431,17 +457,15 @@ impl Products for CubeBackend {
 
     fn affine_input_gradient(
         gradient: &CubeTensor,
-        weight: &CubeTensor,
+        weight: &Weight<Self>,
         layout: WeightLayout,
         slope: Option<(Activation, &CubeTensor)>,
     ) -> CubeTensor {
-        let (gradient, weight) = (
-            launch::contiguous(gradient.clone()),
-            launch::contiguous(weight.clone()),
-        );
+        let gradient = launch::contiguous(gradient.clone());
+        let weight = Operand::of(&weight.full).or_halves(weight.halves.as_ref());
         let weight = match layout {
-            WeightLayout::InputsFirst => Operand::of(&weight).transposed(),
-            WeightLayout::OutputsFirst => Operand::of(&weight),
+            WeightLayout::InputsFirst => weight.transposed(),
+            WeightLayout::OutputsFirst => weight,
         };
         let epilogue = Epilogue {
             slope,
@@ -480,20 +504,20 @@ impl Products for CubeBackend {
 impl Products for Flex {
     fn affine(
         x: &FlexTensor,
-        weight: &FlexTensor,
+        weight: &Weight<Self>,
         layout: WeightLayout,
         rest: Rest<Self>,
     ) -> (FlexTensor, Option<FlexTensor>) {
         let shape = with_last(
             &x.shape(),
             match layout {
-                WeightLayout::InputsFirst => weight.shape()[1],
-                WeightLayout::OutputsFirst => weight.shape()[0],
+                WeightLayout::InputsFirst => weight.full.shape()[1],
+                WeightLayout::OutputsFirst => weight.full.shape()[0],
             },
         );
         let weight = match layout {
-            WeightLayout::InputsFirst => weight.clone(),
-            WeightLayout::OutputsFirst => weight.transpose(0, 1),
+            WeightLayout::InputsFirst => weight.full.clone(),
+            WeightLayout::OutputsFirst => weight.full.transpose(0, 1),
         };
         let mut out = host::contiguous(Self::float_matmul(as_matrix(x), weight));
         if let Some(bias) = rest.bias {
@@ -512,13 +536,13 @@ impl Products for Flex {
 
     fn affine_input_gradient(
         gradient: &FlexTensor,
-        weight: &FlexTensor,
+        weight: &Weight<Self>,
         layout: WeightLayout,
         slope: Option<(Activation, &FlexTensor)>,
     ) -> FlexTensor {
         let weight = match layout {
-            WeightLayout::InputsFirst => weight.transpose(0, 1),
-            WeightLayout::OutputsFirst => weight.clone(),
+            WeightLayout::InputsFirst => weight.full.transpose(0, 1),
+            WeightLayout::OutputsFirst => weight.full.clone(),
         };
         let shape = with_last(&gradient.shape(), weight.shape()[1]);
         let mut out = host::contiguous(Self::float_matmul(as_matrix(gradient), weight));

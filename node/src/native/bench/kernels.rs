@@ -4,7 +4,7 @@
 //! In one process, without Burn's fusion and tuning, alternating.
 
 use super::{Error, median};
-use crate::device::{self, DeviceChoice};
+use crate::device::{self, DeviceRequest};
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::ops::activation::activation;
 use annulus_shaders::ops::attention::attention;
@@ -86,7 +86,7 @@ pub fn measure(choice: &str, repeats: usize, mut tell: impl FnMut(&str)) -> Resu
     let load = super::process::load();
     let open = choice
         .parse()
-        .and_then(|choice: DeviceChoice| device::open(choice));
+        .and_then(|request: DeviceRequest| device::open(request));
     let open = open.map_err(|error| Error::Device(error.to_string()))?;
     let plain = open.device.clone();
     let device = plain.clone().autodiff();

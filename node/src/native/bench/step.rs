@@ -96,7 +96,7 @@ pub fn serve(
     let recipe = recipes.iter().find(|recipe| recipe.name == task);
     let recipe = recipe.ok_or_else(|| format!("there is no task {task:?}"))?;
     let loaded = (recipe.load)(config, None)?;
-    let device = device::open(device.parse()?)?;
+    let device = device::open(device.parse::<device::DeviceRequest>()?)?;
     let mut worker = loaded.maker(device, TrainerOptions::default())()?;
     let optimizer = Optimizer::parse("adamw")?;
     let mut params = worker.init();
