@@ -46,6 +46,7 @@ const page = {
   hidden: document.hidden,
 };
 let pausedByHand = false;
+let asleep = false;
 let pauseTold = false;
 let waitingBackend = "gpu";
 let writing = null;
@@ -168,7 +169,7 @@ function conditions() {
 
 function hold(byHand) {
   pausedByHand = byHand;
-  const paused = byHand || page.against !== null;
+  const paused = byHand || asleep || page.against !== null;
   if (session.active && paused !== pauseTold) {
     session.tell({ type: paused ? "pause" : "resume" });
     pauseTold = paused;
@@ -204,15 +205,17 @@ document.addEventListener("visibilitychange", () => {
   if (!page.hidden) watch();
   drawNow();
 });
-window.addEventListener("pagehide", () => session.tell({ type: "leave" }));
-document.addEventListener("freeze", () => session.tell({ type: "leave" }));
-document.addEventListener("resume", back);
-window.addEventListener("pageshow", ({ persisted }) => persisted && back());
+window.addEventListener("pagehide", ({ persisted }) => (persisted ? sleep(true) : session.tell({ type: "leave" })));
+document.addEventListener("freeze", () => sleep(true));
+document.addEventListener("resume", () => sleep(false));
+window.addEventListener("pageshow", ({ persisted }) => persisted && sleep(false));
 window.addEventListener("hashchange", () => session.active || arrive());
 
-function back() {
-  session.sleep();
-  watch();
+/** The browser puts the tab to sleep: it is out of the ring until it wakes. */
+function sleep(now) {
+  asleep = now;
+  hold(pausedByHand);
+  if (!asleep) watch();
 }
 
 // Text.

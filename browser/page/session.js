@@ -16,7 +16,7 @@ export class Session {
 
   reset() {
     Object.assign(this, {
-      state: null, detail: "", failure: null, ready: null, fetch: null, sync: null, done: null, backend: null, leaving: false, asleep: false,
+      state: null, detail: "", failure: null, ready: null, fetch: null, sync: null, done: null, backend: null, leaving: false,
     });
   }
 
@@ -46,13 +46,6 @@ export class Session {
     const { worker } = this;
     setTimeout(() => this.leaving && this.worker === worker && this.end(), LEAVE_MS);
     this.changed();
-  }
-
-  /** The browser put the tab to sleep, and the worker left before. */
-  sleep() {
-    if (!this.active) return;
-    this.asleep = true;
-    this.end();
   }
 
   get active() {

@@ -140,8 +140,8 @@ function partaking(situation) {
   if (session.state === "failed") return failed(session);
   if (session.state === "left") {
     return {
-      title: session.asleep ? "The browser put this tab to sleep" : "You have left the run",
-      text: `${session.asleep ? "So it left the run, and the" : "The"} others carry on. ${thanks(picture)}`,
+      title: "You have left the run",
+      text: `The others carry on. ${thanks(picture)}`,
       cause: session.detail,
       actions: [first({ ...AGAIN, label: "Join again" }), WATCH],
       settings: true,

@@ -3,6 +3,8 @@
 import { compile, probe } from "./gpu.js";
 
 let participant = null;
+/** Fulfilled once there is a participant: what the page says before is not lost. */
+let started = null;
 let module = null;
 
 function post(message) {
@@ -16,14 +18,45 @@ function crashed(reason) {
 self.addEventListener("unhandledrejection", (event) => crashed(event.reason));
 self.addEventListener("error", (event) => crashed(event.message));
 
-async function start({ ticket, backend, power }) {
+function load() {
   module ??= import("./annulus.js").then(async (annulus) => {
     await annulus.default({ module_or_path: new URL("annulus_bg.wasm", import.meta.url) });
     return annulus;
   });
-  const { Participant } = await module;
+  return module;
+}
+
+async function start({ ticket, backend, power }) {
+  const { Participant } = await load();
   const forward = (json) => post(JSON.parse(json));
-  participant = new Participant(ticket, backend, power, { probe, compile }, forward);
+  participant = new Participant(ticket, backend, power, { probe, compile, calculator }, forward);
+}
+
+// The processor computes in a second worker inside of this one, so that this one can answer the others meanwhile.
+async function calculator(manifest, data) {
+  const inner = new Worker(import.meta.url, { type: "module", name: "annulus computing" });
+  const waiting = [];
+  const fail = (problem) => waiting.splice(0).forEach(({ reject }) => reject(new Error(problem)));
+  inner.onmessage = ({ data }) => (data.type === "failed" ? fail(data.message) : waiting.shift()?.resolve(data.result));
+  inner.onerror = (event) => fail(event.message || "its worker could not be loaded");
+  const ask = (message, transfer = []) =>
+    new Promise((resolve, reject) => {
+      waiting.push({ resolve, reject });
+      inner.postMessage(message, transfer);
+    });
+  const buffers = data?.files.map(({ bytes }) => bytes.buffer) ?? [];
+  await ask({ type: "calculate", manifest: manifest.slice(), data }, buffers);
+  return { gradient: (params, samples) => ask({ type: "gradient", params, samples }, [params.buffer]) };
+}
+
+// In that second worker.
+let calculating = null;
+
+function answer(promise) {
+  promise.then(
+    (result) => self.postMessage({ result }, result?.gradient ? [result.gradient.buffer] : []),
+    (error) => post({ type: "failed", message: String(error?.message ?? error) }),
+  );
 }
 
 self.onmessage = async ({ data }) => {
@@ -31,16 +64,22 @@ self.onmessage = async ({ data }) => {
     case "check":
       return post({ type: "device", ...(await probe()) });
     case "start":
-      return start(data).catch(crashed);
+      started = start(data).catch(crashed);
+      return started;
     case "pause":
-      return participant?.pause();
+      return started?.then(() => participant?.pause());
     case "resume":
-      return participant?.resume();
+      return started?.then(() => participant?.resume());
     case "leave":
       return participant ? participant.leave() : post({ type: "state", state: "left", detail: "" });
+    case "calculate":
+      calculating = load().then(({ Calculator }) => new Calculator(data.manifest, data.data));
+      return answer(calculating.then(() => null));
+    case "gradient":
+      return answer(calculating.then((made) => made.gradient(data.params, data.samples)));
     case "sample":
       return participant?.write(data.prompt, data.length, data.temperature);
     case "power":
-      return participant?.power(data.value);
+      return started?.then(() => participant?.power(data.value));
   }
 };

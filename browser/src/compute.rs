@@ -1,8 +1,7 @@
-//! The task that computes, one job after the other, and lets the network have its turn.
-//!
-//! A GPU works while this thread does other things. Burn's CPU backend works on this thread, so its samples are taken a few
-//! at a time: members of the ring ask each other whether they are there, and a second of silence is a long one.
+//! The task that computes, one job after the other, while this thread does other things: a GPU works beside it, and so
+//! does the processor in a worker of its own.
 
+use crate::calculator::Processor;
 use crate::js;
 use crate::queue::Queue;
 use crate::report::Page;
@@ -17,8 +16,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use wasm_bindgen_futures::spawn_local;
 
-/// How long the CPU backend may hold the thread, about: far below the second after which others wonder.
-const HOLD_MS: f64 = 150.0;
+/// A pass that takes longer says enough of the device's speed.
+const WARM_SECONDS: f64 = 0.3;
 
 /// Longest pause for the sake of a power limit.
 const LONGEST_REST_MS: f64 = 10_000.0;
@@ -27,9 +26,7 @@ const LONGEST_REST_MS: f64 = 10_000.0;
 pub enum Job {
     /// Try the device out on some samples, so that its speed is known and its kernels are built.
     Warm {
-        /// The parameters.
-        params: Vec<f32>,
-        /// The samples.
+        /// The samples, of which a slow device does only the first.
         samples: Vec<u64>,
     },
     /// Make a contribution.
@@ -53,6 +50,14 @@ pub enum Report {
     Failed(WorkerError),
 }
 
+/// What computes.
+pub enum Hand {
+    /// A GPU, from this thread.
+    Here(Box<dyn Worker>),
+    /// The processor, in the inner worker.
+    Processor(Processor),
+}
+
 /// The task that computes, as others see it.
 pub struct Compute {
     /// Jobs for it.
@@ -61,34 +66,26 @@ pub struct Compute {
     pub reports: Queue<Report>,
     /// Share of the time that the device may be busy, above 0 and at most 1.
     pub power: Rc<Cell<f64>>,
-    /// To be counted up with all that the network has to do.
-    pub network: Rc<Cell<u64>>,
 }
 
 impl Compute {
-    /// Starts it.
-    pub fn start(worker: Box<dyn Worker>, holds_thread: bool, power: f64) -> Self {
+    /// Starts it, for a model of so many parameters.
+    pub fn start(hand: Hand, parameters: usize, power: f64) -> Self {
         let compute = Self {
             jobs: Queue::default(),
             reports: Queue::default(),
             power: Rc::new(Cell::new(power)),
-            network: Rc::default(),
         };
         let (jobs, reports, power) = (
             compute.jobs.clone(),
             compute.reports.clone(),
             compute.power.clone(),
         );
-        let mut machine = Machine {
-            worker,
-            holds_thread,
-            at_once: 1,
-            network: compute.network.clone(),
-        };
+        let mut machine = Machine { hand, parameters };
         spawn_local(async move {
             loop {
                 let report = match jobs.next().await {
-                    Job::Warm { params, samples } => machine.warm(params, &samples).await,
+                    Job::Warm { samples } => machine.warm(&samples).await,
                     Job::Contribute {
                         round,
                         samples,
@@ -159,34 +156,38 @@ impl Author {
 }
 
 struct Machine {
-    worker: Box<dyn Worker>,
-    holds_thread: bool,
-    /// Samples that the CPU backend does in about [`HOLD_MS`]. Found by doubling and halving: a large model takes most of
-    /// the time whatever the number of samples.
-    at_once: usize,
-    /// Counts what the network had to do.
-    network: Rc<Cell<u64>>,
+    hand: Hand,
+    parameters: usize,
 }
 
 impl Machine {
-    async fn warm(&mut self, mut params: Vec<f32>, samples: &[u64]) -> Report {
-        // The first pass builds kernels and fills caches; the second is what rounds will be like.
-        let mut took = 0.0;
-        for _ in 0..2 {
+    /// The first pass builds kernels and fills caches. Then ever more samples, as long as they take no time to speak of: of
+    /// a large model one sample may take seconds.
+    async fn warm(&mut self, samples: &[u64]) -> Report {
+        // What the parameters are makes no difference to the speed.
+        let mut params = vec![0.0; self.parameters];
+        let mut count = 1;
+        let mut first = true;
+        loop {
             let start = js::now();
-            match self.gradient(params, samples).await {
+            match self.gradient(params, &samples[..count]).await {
                 Ok(made) => params = made.gradient,
+                // Zeros in place of the parameters may well do that.
                 Err(WorkerError::LossNotFinite | WorkerError::GradientNotFinite { .. }) => {
-                    // Zeros in place of the parameters may well do that; the speed is the same.
-                    params = vec![0.0; self.worker.layout().len];
+                    params = vec![0.0; self.parameters];
                 }
                 Err(error) => return Report::Failed(error),
             }
-            took = seconds(start);
+            let took = seconds(start);
             params.fill(0.0);
+            if !std::mem::take(&mut first) && (count == samples.len() || took > WARM_SECONDS) {
+                let speed = (count as f64 * 1000.0 / took.max(1e-6)) as u64;
+                return Report::Made(Input::Warm { speed });
+            }
+            if took < WARM_SECONDS {
+                count = (2 * count).min(samples.len());
+            }
         }
-        let speed = (samples.len() as f64 * 1000.0 / took.max(1e-6)) as u64;
-        Report::Made(Input::Warm { speed })
     }
 
     async fn contribute(
@@ -227,49 +228,11 @@ impl Machine {
         }
     }
 
-    /// Lets the network do what it has to, for as long as the thread was held.
-    async fn give_way(&self, held_ms: f64) {
-        let start = js::now();
-        loop {
-            let before = self.network.get();
-            js::next_task().await;
-            if self.network.get() == before || seconds(start) * 1000.0 > held_ms {
-                return;
-            }
-        }
-    }
-
     async fn gradient(&mut self, params: Vec<f32>, samples: &[u64]) -> Result<Contribution, WorkerError> {
-        if !self.holds_thread || samples.is_empty() {
-            return self.worker.gradient(params, samples).await;
+        match &mut self.hand {
+            Hand::Here(worker) => worker.gradient(params, samples).await,
+            Hand::Processor(processor) => processor.gradient(params, samples).await,
         }
-        let mut sum: Option<Contribution> = None;
-        let mut rest = samples;
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at(self.at_once.min(rest.len()));
-            rest = later;
-            let start = js::now();
-            let made = self.worker.gradient(params.clone(), now).await?;
-            let held_ms = seconds(start) * 1000.0;
-            if held_ms < HOLD_MS && now.len() == self.at_once {
-                self.at_once = (2 * self.at_once).min(1 << 16);
-            } else if held_ms > 2.0 * HOLD_MS {
-                self.at_once = (self.at_once / 2).max(1);
-            }
-            match &mut sum {
-                None => sum = Some(made),
-                Some(sum) => {
-                    sum.gradient
-                        .iter_mut()
-                        .zip(&made.gradient)
-                        .for_each(|(a, b)| *a += b);
-                    sum.loss_sum += made.loss_sum;
-                    sum.samples += made.samples;
-                }
-            }
-            self.give_way(held_ms).await;
-        }
-        Ok(sum.expect("there are samples"))
     }
 }
 

@@ -22,7 +22,7 @@ pub enum Backend {
 
 #[wasm_bindgen]
 extern "C" {
-    /// What the page's script knows of the GPU: `page/gpu.js`.
+    /// What the page's script knows of what computes: `page/gpu.js`, `page/worker.js`.
     pub type Gpu;
 
     /// The promise is of `{gpu: {name, software, ..} or null, problem}`.
@@ -32,6 +32,11 @@ extern "C" {
     /// Compiles texts; the promise is of null, or of `{name, problem}` of the first that fails.
     #[wasm_bindgen(method)]
     fn compile(this: &Gpu, names: &Array, texts: &Array) -> Promise;
+
+    /// Starts the inner worker, for an encoded manifest and the run's data or null: not the GPU's, but what computes where
+    /// there is none.
+    #[wasm_bindgen(method)]
+    pub fn calculator(this: &Gpu, manifest: &[u8], data: JsValue) -> Promise;
 }
 
 /// Opens it.

@@ -21,8 +21,8 @@ const SILENCE_MS: f64 = 15_000.0;
 /// Between two rounds of asking everybody.
 const REST_MS: f64 = 1000.0;
 
-/// Fetches the data of a run from `first`, or from whom that names, and gives it to the task. Also gives the peer that was
-/// there to the last.
+/// Fetches the data of a run from `first`, or from whom that names: the task with it, the data by itself, and the peer
+/// that was there to the last.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ pub async fn fetch_data(
     manifest: &Manifest,
     limit: u64,
     page: &Page,
-) -> Result<(Loaded, Source), Failure> {
+) -> Result<((Loaded, Data), Source), Failure> {
     page.state(State::Fetching, "");
     let mut store = Memory {
         recipe,
@@ -137,7 +137,7 @@ struct Memory<'a> {
 }
 
 impl Store for Memory<'_> {
-    type Whole = Loaded;
+    type Whole = (Loaded, Data);
 
     fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String> {
         if self.listing.as_ref() != Some(listing) {
@@ -159,7 +159,7 @@ impl Store for Memory<'_> {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<Loaded, Trouble> {
+    fn finish(&mut self) -> Result<(Loaded, Data), Trouble> {
         let listing = self
             .listing
             .take()
@@ -177,7 +177,7 @@ impl Store for Memory<'_> {
         let loaded = (self.recipe.load)(&self.manifest.task_config, Some(&data));
         let loaded = loaded.map_err(|error| Trouble::Data(error.to_string()))?;
         match loaded.data == self.manifest.data {
-            true => Ok(loaded),
+            true => Ok((loaded, data)),
             false => Err(Trouble::Data("its digest is another".into())),
         }
     }

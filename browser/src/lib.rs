@@ -7,6 +7,8 @@
 //! and `page/` for what the volunteer sees. Outside of a browser this crate is empty.
 
 #[cfg(target_family = "wasm")]
+mod calculator;
+#[cfg(target_family = "wasm")]
 mod compute;
 #[cfg(target_family = "wasm")]
 mod device;
@@ -35,6 +37,16 @@ mod worker;
 pub use device::{open_gpu, webgpu};
 #[cfg(target_family = "wasm")]
 pub use worker::register;
+
+/// A tab's links without a run over them: what the example `link` measures.
+#[cfg(target_family = "wasm")]
+pub mod links {
+    pub use crate::dial::Me;
+    pub use crate::host::Host;
+    pub use crate::identity::Identity;
+    pub use crate::js::{next_task, now};
+    pub use crate::link::TabLink;
+}
 
 pub use annulus::recipe::Recipe;
 

@@ -1,6 +1,6 @@
 //! A [`Link`] over WebTransport: two streams to each peer, one a lane, as natively.
 //!
-//! **Bounds.** Sending: each peer's queue holds [`QUEUE`] bytes a lane, and the browser one batch more. Receiving: while
+//! **Bounds.** Sending: each peer's queue holds [`bulk_queue`] bytes a lane, and the browser one batch more. Receiving: while
 //! frames of [`INBOX`] bytes a lane wait for the owner, streams are not read, and QUIC's flow control stops the senders.
 //!
 //! **Speed.** Bytes are copied once on either way, between WASM's memory and the browser's. Frames that wait are written
@@ -11,7 +11,7 @@ use crate::js::{self, WebTransport, field, object, words};
 use annulus::hello::Purpose;
 use annulus::link::{
     Chunker, Deframer, DialError, DownReason, Frame, FrameError, Lane, Link, LinkEvent, MAX_FRAME, PREFIX,
-    Refusal, SendError, Traffic,
+    Refusal, SendError, Traffic, bulk_queue,
 };
 use annulus_core::PeerId;
 use bytes::Bytes;
@@ -22,9 +22,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
-
-/// Bytes that may wait for a peer on a lane.
-const QUEUE: usize = 256 << 20;
 
 /// Bytes of frames of a lane that the owner has not yet taken.
 const INBOX: usize = 64 << 20;
@@ -76,6 +73,8 @@ struct Shared {
     me: Me,
     /// The peer that serves the page: its certificates can be asked for.
     host: PeerId,
+    /// Bytes that may wait for a peer on a lane.
+    queue: usize,
     /// What is told first: links that come and go, and frames of the control lane. A question whether this peer is there
     /// must not wait behind megabytes of gradients.
     events: RefCell<VecDeque<Told>>,
@@ -100,6 +99,8 @@ enum Told {
 /// One link.
 struct Wire {
     peer: PeerId,
+    /// Bytes that may wait on a lane.
+    queue: usize,
     transport: WebTransport,
     lanes: [Queue; 2],
     closing: Cell<bool>,
@@ -119,12 +120,13 @@ struct Queue {
 }
 
 impl TabLink {
-    /// Without links; `host` is the peer that serves the page.
-    pub fn new(me: Me, host: PeerId) -> Self {
+    /// Without links; `host` is the peer that serves the page, `elements` the length of vectors.
+    pub fn new(me: Me, host: PeerId, elements: usize) -> Self {
         Self {
             shared: Rc::new(Shared {
                 me,
                 host,
+                queue: bulk_queue(elements),
                 events: RefCell::default(),
                 bulk: RefCell::default(),
                 waiting: Default::default(),
@@ -297,6 +299,7 @@ impl Shared {
         .map_err(broken)?;
         let wire = Rc::new(Wire {
             peer,
+            queue: self.queue,
             transport,
             lanes: Default::default(),
             closing: Cell::new(false),
@@ -356,7 +359,7 @@ impl Wire {
         }
         let queue = &self.lanes[lane as usize];
         let waiting = queue.bytes.get();
-        if waiting > 0 && waiting + len > QUEUE {
+        if waiting > 0 && waiting + len > self.queue {
             return Err(SendError::Full);
         }
         queue.bytes.set(waiting + len);

@@ -1,6 +1,7 @@
 //! A tab's way through a run: from the ticket to the last round.
 
-use crate::compute::{Author, Compute, Job, Report};
+use crate::calculator::{Processor, trainer_options};
+use crate::compute::{Author, Compute, Hand, Job, Report};
 use crate::device::{self, Backend, Gpu};
 use crate::dial::{Me, dial};
 use crate::fetch::fetch_data;
@@ -10,6 +11,7 @@ use crate::js;
 use crate::link::TabLink;
 use crate::queue::Queue;
 use crate::report::{Failure, Kind, Page, State};
+use annulus::data::Data;
 use annulus::device::{DeviceKind, OpenDevice};
 use annulus::driver::{Driver, Todo};
 use annulus::events::{self, Event};
@@ -20,7 +22,8 @@ use annulus::recipe::{Loaded, Recipe};
 use annulus::task::Prompt;
 use annulus::telling::Teller;
 use annulus::ticket::Ticket;
-use annulus::trainer::{TrainerOptions, Worker, WorkerError};
+use annulus::trainer::{Worker, WorkerError};
+use annulus_core::ledger::Member;
 use annulus_core::peer::Event as PeerEvent;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, Exit, Input, Manifest, Peer, Settings, Time};
@@ -29,7 +32,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What a newcomer's device is tried out on: enough to even out the clock, little enough to be quick.
+/// Most samples that a newcomer's device is tried out on: enough to even out the clock.
 const WARM_SAMPLES: u64 = 32;
 
 /// Samples whose gradients the device and the CPU are compared on.
@@ -110,10 +113,10 @@ pub async fn take_part(
         peer: host.peer,
         contact: Contact(contact),
     };
-    let (loaded, sponsor) = if manifest.data_hint.is_empty() {
+    let (loaded, data, sponsor) = if manifest.data_hint.is_empty() {
         page.state(State::Checking, "reading the data");
         js::next_task().await;
-        (load(recipe, &manifest)?, here)
+        (load(recipe, &manifest, None)?, None, here)
     } else {
         let fetching = async { Some(fetch_data(me, here, recipe, &manifest, room, page).await) };
         let early = RefCell::default();
@@ -126,27 +129,27 @@ pub async fn take_part(
             return Ok(());
         };
         early.into_inner().into_iter().for_each(|word| words.push(word));
-        fetched?
+        let ((loaded, data), sponsor) = fetched?;
+        (loaded, Some(data), sponsor)
     };
     let device = device::open(options.backend, gpu, page).await?;
-    page.state(State::Checking, "comparing the device with the CPU");
-    let trainer_options = TrainerOptions {
-        seed: manifest.seed,
-        micro_batch: manifest.micro_batch as usize,
-    };
-    let maker = |device: &OpenDevice| loaded.maker(device.clone(), trainer_options);
+    let maker = |device: &OpenDevice| loaded.maker(device.clone(), trainer_options(&manifest));
     let here = maker(&device);
-    let mut worker_here = here().map_err(failed)?;
-    if *worker_here.layout() != manifest.layout {
-        let message = "the model made here is not the run's: the page is of another release than the run";
-        return Err(Failure::new(Kind::Refused, message));
-    }
-    if device.kind != DeviceKind::Cpu {
+    let hand = if device.kind == DeviceKind::Cpu {
+        let processor = Processor::start(gpu, &manifest, data.as_ref()).await;
+        Hand::Processor(processor.map_err(|why| Failure::new(Kind::Internal, why))?)
+    } else {
+        page.state(State::Checking, "comparing the device with the CPU");
+        let mut worker_here = here().map_err(failed)?;
+        if *worker_here.layout() != manifest.layout {
+            let message = "the model made here is not the run's: the page is of another release than the run";
+            return Err(Failure::new(Kind::Refused, message));
+        }
         let mut twin = maker(&OpenDevice::cpu())().map_err(failed)?;
         compare(&mut *worker_here, &mut *twin, manifest.samples).await?;
-    }
-    let init = worker_here.init();
-    let compute = Compute::start(worker_here, device.kind == DeviceKind::Cpu, options.power);
+        Hand::Here(worker_here)
+    };
+    let compute = Compute::start(hand, manifest.layout.len, options.power);
     let author = Author::start(here, page.clone());
     page.event(&Event::Ready(events::Ready {
         peer: identity.peer.to_hex(),
@@ -160,29 +163,36 @@ pub async fn take_part(
         parameters: manifest.layout.len as u64,
         target: manifest.target,
     }));
+    // Where others were found, for the next time: the host may be gone by then.
+    let mut others: Vec<Member> = Vec::new();
     loop {
         page.state(State::Connecting, "looking for the ring");
         let now = Time(js::now());
         let settings = Settings::new(identity.peer, Contact::default());
-        let peer = Peer::join(manifest.clone(), settings, sponsor.peer, &sponsor.contact, now);
+        let mut peer = Peer::join(manifest.clone(), settings, sponsor.peer, &sponsor.contact, now);
+        for other in others.iter().filter(|other| other.peer != sponsor.peer) {
+            peer.know(other.peer, &other.contact);
+        }
         let samples = (0..manifest.samples.min(WARM_SAMPLES)).collect();
-        compute.jobs.push(Job::Warm {
-            params: init.clone(),
-            samples,
-        });
+        compute.jobs.push(Job::Warm { samples });
         let mut tab = Tab {
-            driver: Driver::new(peer, TabLink::new(me(), host.peer), Shuffle::of(&manifest)),
+            driver: Driver::new(
+                peer,
+                TabLink::new(me(), host.peer, manifest.layout.len),
+                Shuffle::of(&manifest),
+            ),
             compute: &compute,
             author: &author,
             words,
             page,
             teller: Teller::default(),
             member: false,
-            pausing: false,
+            going: None,
             broken: None,
         };
         let exit = tab.run().await;
-        let (pausing, broken) = (tab.pausing, tab.broken.take());
+        let (going, broken) = (tab.going, tab.broken.take());
+        others.clone_from(&tab.driver.peer().head().members);
         drop(tab);
         if let Some(failure) = broken {
             return Err(failure);
@@ -197,7 +207,8 @@ pub async fn take_part(
                     "the loss is not finite on any member: the run's settings need a lower learning rate";
                 return Err(Failure::new(Kind::Internal, message));
             }
-            Exit::Left if !pausing => {
+            Exit::Left if going == Some(Going::Back) => {}
+            Exit::Left if going != Some(Going::Aside) => {
                 page.state(State::Left, "");
                 return Ok(());
             }
@@ -250,7 +261,7 @@ async fn until_leave(words: &Queue<Word>, others: &RefCell<Vec<Word>>) {
 }
 
 /// How the run's task is made.
-fn find<'a>(recipes: &'a [Recipe], manifest: &Manifest) -> Result<&'a Recipe, Failure> {
+pub fn find<'a>(recipes: &'a [Recipe], manifest: &Manifest) -> Result<&'a Recipe, Failure> {
     recipes
         .iter()
         .find(|recipe| recipe.name == manifest.task)
@@ -266,9 +277,9 @@ fn find<'a>(recipes: &'a [Recipe], manifest: &Manifest) -> Result<&'a Recipe, Fa
         })
 }
 
-/// The task with the data that it makes itself.
-fn load(recipe: &Recipe, manifest: &Manifest) -> Result<Loaded, Failure> {
-    let loaded = (recipe.load)(&manifest.task_config, None)
+/// The task with this data, or with what it makes itself.
+pub fn load(recipe: &Recipe, manifest: &Manifest, data: Option<&Data>) -> Result<Loaded, Failure> {
+    let loaded = (recipe.load)(&manifest.task_config, data)
         .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
     if loaded.data != manifest.data {
         let message =
@@ -342,6 +353,17 @@ fn failed(error: WorkerError) -> Failure {
     Failure::new(kind, error.to_string())
 }
 
+/// Why a tab is on its way out of the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Going {
+    /// For good.
+    Away,
+    /// For now.
+    Aside,
+    /// The volunteer has changed their mind: to come back at once.
+    Back,
+}
+
 /// A tab in the ring, or on its way there.
 struct Tab<'a> {
     driver: Driver<TabLink>,
@@ -351,7 +373,8 @@ struct Tab<'a> {
     page: &'a Page,
     teller: Teller,
     member: bool,
-    pausing: bool,
+    /// Why it is on its way out of the ring, if it is.
+    going: Option<Going>,
     /// What this tab cannot go on with.
     broken: Option<Failure>,
 }
@@ -420,11 +443,13 @@ impl Tab<'_> {
             };
             match or(or(word, report), or(link, time)).await {
                 Happening::Link(event) => {
-                    self.compute.network.set(self.compute.network.get() + 1);
-                    let down = matches!(event, LinkEvent::Down { .. });
+                    let down = match &event {
+                        LinkEvent::Down { reason, .. } => Some(reason.to_string()),
+                        _ => None,
+                    };
                     self.driver.on_link(event, Time(js::now()));
-                    if down && self.driver.link().count() == 0 {
-                        self.page.state(State::Reconnecting, "all links are down");
+                    if let Some(reason) = down.filter(|_| self.driver.link().count() == 0) {
+                        self.page.state(State::Reconnecting, &reason);
                     }
                 }
                 Happening::Report(report) => self.on_report(report),
@@ -461,14 +486,16 @@ impl Tab<'_> {
     fn on_word(&mut self, word: Word) -> bool {
         match word {
             Word::Power(power) => self.compute.power.set(power),
+            Word::Resume if self.going == Some(Going::Aside) => self.going = Some(Going::Back),
             Word::Resume => {}
             Word::Write(prompt) => self.author.write(&self.driver.peer().state().params, prompt),
             Word::Pause => {
-                self.pausing = true;
-                self.feed(Input::Leave);
+                if self.going.replace(Going::Aside).is_none() {
+                    self.feed(Input::Leave);
+                }
             }
             Word::Leave => {
-                let again = std::mem::replace(&mut self.pausing, false);
+                let again = self.going.replace(Going::Away).is_some();
                 self.feed(Input::Leave);
                 return again || !self.member;
             }

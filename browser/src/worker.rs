@@ -37,6 +37,11 @@ pub fn register(recipes: Vec<Recipe>) {
     RECIPES.set(recipes);
 }
 
+/// The tasks that the page knows.
+pub fn recipes() -> Vec<Recipe> {
+    RECIPES.with_borrow(Clone::clone)
+}
+
 /// A tab that takes part, as the page's script sees it.
 #[wasm_bindgen]
 pub struct Participant {
@@ -60,7 +65,7 @@ impl Participant {
             power,
         };
         let page = Rc::new(Page::new(post));
-        let recipes = RECIPES.with_borrow(Clone::clone);
+        let recipes = recipes();
         spawn_local(async move {
             if recipes.is_empty() {
                 return page.failed(&Failure::new(Kind::Internal, "the page was built without a task"));

@@ -299,6 +299,11 @@ impl Peer {
         peer
     }
 
+    /// Tells where another peer of the run may be found: if the one that it joins through is gone, any other will do.
+    pub fn know(&mut self, peer: PeerId, contact: &Contact) {
+        self.links.want(peer, contact, self.now);
+    }
+
     fn new(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
         Self {
             digest: state.digest(),

@@ -25,6 +25,13 @@ pub const MAX_FRAME: usize = 8 << 20;
 /// Bytes of the length prefix before each frame: a little-endian `u32`.
 pub const PREFIX: usize = 4;
 
+/// Bytes that may wait for a peer on the bulk lane, for vectors of so many elements: of a large model, what a newcomer may
+/// be behind, two rounds, and the round in work twice, as what it is told and as what a neighbour in the ring is sent. With
+/// less, a follower slower than the ring would lose its link, and all that it has fetched, again and again.
+pub fn bulk_queue(elements: usize) -> usize {
+    (4 * size_of::<f32>() * elements).max(256 << 20)
+}
+
 /// One frame to send: slices that follow one another, so that a header and a shared payload need no copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame(Vec<Bytes>);

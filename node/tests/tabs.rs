@@ -3,66 +3,130 @@
 mod chromium;
 mod common;
 
-use chromium::Tab;
+use annulus::device::OpenDevice;
+use annulus::native::ledger_file::Entry;
+use annulus::native::run_dir::RunDir;
+use annulus::recipe::Recipe;
+use annulus::replay::Replay;
+use annulus::tasks::digits::Digits;
+use annulus::tasks::gpt::Gpt;
+use annulus::trainer::TrainerOptions;
+use annulus_core::ledger::Record;
+use annulus_core::shuffle::Shuffle;
+use annulus_core::{PeerId, Round};
+use chromium::{GPU, assert_same, join, ready, weight};
 use common::*;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 
-/// What both need, or the reason to skip.
-fn ready() -> Option<PathBuf> {
-    let Some(browser) = chromium::installed() else {
-        eprintln!("skipped: no Chromium is installed (Debian: chromium), so no tab can be tried");
-        return None;
+/// Asserts that what these tabs contributed is in the state that all committed: rounds that they took part in are
+/// recomputed here, between two checkpoints of the node, once as recorded and once with zeros for the tabs' sums. Only the
+/// first may lead to the committed parameters, and to the committed model's loss.
+fn assert_used(dir: &str, tabs: &[String]) {
+    let dir = RunDir::open(Path::new(dir)).expect("a run");
+    let manifest = dir.manifest();
+    let entries = dir
+        .entries()
+        .expect("a ledger")
+        .map(|entry| entry.expect("whole"));
+    let records: BTreeMap<Round, Record> = entries
+        .filter_map(|entry| match entry {
+            Entry::Round { record, .. } => Some((record.round, record)),
+            _ => None,
+        })
+        .collect();
+    let counts = |record: &Record, tab: &String| {
+        record
+            .headers
+            .iter()
+            .any(|h| h.peer.to_hex() == *tab && h.weight > 0)
     };
-    let page = Path::new(env!("CARGO_BIN_EXE_annulus"))
-        .ancestors()
-        .nth(2)
-        .expect("a target folder")
-        .join("browser");
-    if !page.join("index.html").exists() {
-        eprintln!(
-            "skipped: {} is not there; `cargo xtask browser` builds the page",
-            page.display()
-        );
-        return None;
-    }
-    Some(browser)
-}
-
-fn join(browser: &Path, name: &'static str, url: &str) -> Tab {
-    let mut tab = Tab::open(browser, name, url);
-    // The adapter here is a program, so the page offers to watch first.
-    tab.click("Train all the same");
-    tab
-}
-
-/// Asserts that a tab's rounds have the digests that the node has; returns how many they share.
-fn assert_same(tab: &mut Tab, node: &Node) -> usize {
-    let theirs = tab.digests();
-    let ours = digests(node);
-    let mut shared = 0;
-    for (round, digest) in &theirs {
-        if let Some(other) = ours.get(round) {
-            assert_eq!(
-                digest, other,
-                "round {round}: {} and {} differ",
-                tab.name, node.name
-            );
-            shared += 1;
-        }
-    }
-    shared
-}
-
-/// Samples of a peer that the node's ledger counts.
-fn weight(node: &Node, peer: &str) -> u64 {
-    let log = node.log();
-    let shares = log
+    let saved: Vec<Round> = dir
+        .checkpoints()
+        .expect("checkpoints")
         .iter()
-        .filter_map(|seen| seen.event["members"].as_array())
-        .flatten();
-    let ours = shares.filter(|share| share["peer"] == *peer);
-    ours.filter_map(|share| share["weight"].as_u64()).sum()
+        .map(|f| f.round)
+        .collect();
+    let (from, to) = saved
+        .windows(2)
+        .map(|pair| (pair[0], pair[1]))
+        .rfind(|(from, to)| {
+            tabs.iter()
+                .all(|tab| records.range(from + 1..=*to).any(|(_, r)| counts(r, tab)))
+        })
+        .expect("two checkpoints between which both tabs contributed");
+    let start = dir.load(from).expect("a checkpoint");
+    let committed = dir.load(to).expect("a checkpoint").state.params;
+
+    let recipes = [Recipe::of::<Digits>(), Recipe::of::<Gpt>()];
+    let recipe = recipes
+        .iter()
+        .find(|r| r.name == manifest.task)
+        .expect("a stock task");
+    let task = (recipe.load)(&manifest.task_config, None).expect("a task without files");
+    let options = TrainerOptions {
+        seed: manifest.seed,
+        micro_batch: manifest.micro_batch as usize,
+    };
+    let mut worker = task.maker(OpenDevice::cpu(), options)().expect("a worker");
+    let shuffle = Shuffle::of(manifest);
+    let mut recompute = |left_out: &[String]| {
+        let mut replay = Replay::new(manifest.clone(), start.head.clone(), start.state.clone());
+        for (round, record) in records.range(from + 1..=to) {
+            // Asked for in this order.
+            let mut whose = record.headers.iter().filter(|h| h.weight > 0).map(|h| h.peer);
+            let made = replay.round(record, |params, positions| {
+                let peer: PeerId = whose.next().expect("no more than have a weight");
+                if left_out.contains(&peer.to_hex()) {
+                    return Ok(vec![0.0; params.len()]);
+                }
+                let samples: Vec<u64> = positions
+                    .iter()
+                    .cloned()
+                    .flatten()
+                    .map(|p| shuffle.index(p))
+                    .collect();
+                worker
+                    .contribute(params.to_vec(), &samples)
+                    .map(|made| made.gradient)
+            });
+            made.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        }
+        replay.state().params.clone()
+    };
+    let (with, without) = (recompute(&[]), recompute(tabs));
+    let distance = |a: &[f32], b: &[f32]| {
+        let squares = a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2));
+        squares.sum::<f64>().sqrt()
+    };
+    let moved = distance(&start.state.params, &committed);
+    let off = |params: &[f32]| distance(params, &committed) / moved;
+    println!(
+        "rounds {} to {to}: recomputed with the tabs the parameters are off by {:.1e} of the way that they moved, without \
+         them by {:.1e}",
+        from + 1,
+        off(&with),
+        off(&without)
+    );
+    assert!(
+        off(&with) < 1e-4,
+        "the record does not lead to what was committed"
+    );
+    assert!(
+        off(&without) > 1e-3,
+        "what the tabs contributed made no difference"
+    );
+
+    let samples: Vec<u64> = (0..manifest.samples.min(256)).collect();
+    let mut loss = |params: &[f32]| {
+        let made = worker.contribute(params.to_vec(), &samples).expect("a loss");
+        made.loss_sum / samples.len() as f32
+    };
+    let (with, without, committed) = (loss(&with), loss(&without), loss(&committed));
+    println!("loss: committed {committed}, recomputed with the tabs {with}, without them {without}");
+    let off = |loss: f32| (loss - committed).abs() / committed.abs();
+    assert!(off(with) < 1e-5 && off(without) > 10.0 * off(with).max(1e-6));
 }
 
 /// A node and two tabs train; one tab is closed without a word, another's GPU crashes, a third joins late.
@@ -71,17 +135,19 @@ fn through_thick_and_thin(name: &'static str, settings: &[&str]) {
     let _alone = alone();
     let folder = Folder::new(name);
     let train = [
-        &["train", "--device", "cpu", "rounds=1000000", "seed=1"],
+        &["train", "--device", "cpu", "rounds=1000000", "seed=1"][..],
+        // So that what was committed can be recomputed from states close by.
+        &["checkpoint_every=20", "keep=20"],
         settings,
     ]
     .concat();
     let mut node = Node::start("node", folder.join("node"), &train);
     let url = node.ready().event["url"].as_str().expect("a page").to_owned();
-    let mut first = join(&browser, "first", &url);
-    let mut second = join(&browser, "second", &url);
+    let mut first = join(&browser, "first", &url, GPU);
+    let mut second = join(&browser, "second", &url, GPU);
     first.members(3);
     second.members(3);
-    node.rounds(30);
+    node.rounds(60);
     for tab in [&mut first, &mut second] {
         let peer = tab.peer();
         let weight = weight(&node, &peer);
@@ -96,6 +162,8 @@ fn through_thick_and_thin(name: &'static str, settings: &[&str]) {
         assert!(weight > 0, "{} contributed nothing", tab.name);
     }
 
+    assert_used(&node.dir, &[first.peer(), second.peer()]);
+
     let gone = first.peer();
     first.listen();
     first.kill();
@@ -104,7 +172,7 @@ fn through_thick_and_thin(name: &'static str, settings: &[&str]) {
     });
     node.rounds(3);
 
-    let mut third = join(&browser, "third", &url);
+    let mut third = join(&browser, "third", &url, GPU);
     third.members(3);
     let crashed = second.peer();
     second.crash_gpu();

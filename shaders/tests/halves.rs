@@ -38,7 +38,7 @@ fn the_twin_knows_halves() {
 #[test]
 fn numbers_become_one_of_the_two_nearest_halves() {
     let Some(device) = gpu() else { return };
-    for count in [1, 2, 127, 128, 1031] {
+    for count in [1, 2, 127, 128, 1031, 4001] {
         // Magnitudes of all kinds, but no subnormal halves, which a device may take for 0.
         let x: Vec<f32> = numbers(count, 1)
             .iter()

@@ -151,7 +151,7 @@ fn block_of_qkv(rows: vec4<u32>, at: Columns) -> Block {
     block.c1 = quad_of_qkv(rows + at.low.y);
     block.c2 = quad_of_qkv(rows + at.low.z);
     block.c3 = quad_of_qkv(rows + at.low.w);
-    if QUADS > 4u {
+    if QUADS == 8u {
         block.c4 = quad_of_qkv(rows + at.high.x);
         block.c5 = quad_of_qkv(rows + at.high.y);
         block.c6 = quad_of_qkv(rows + at.high.z);
@@ -166,7 +166,7 @@ fn times(x: Block, y: Block) -> mat4x4<f32> {
     s += transpose(x.c1) * y.c1;
     s += transpose(x.c2) * y.c2;
     s += transpose(x.c3) * y.c3;
-    if QUADS > 4u {
+    if QUADS == 8u {
         s += transpose(x.c4) * y.c4;
         s += transpose(x.c5) * y.c5;
         s += transpose(x.c6) * y.c6;
@@ -182,7 +182,7 @@ fn plus(sum: Block, x: Block, w: mat4x4<f32>) -> Block {
     next.c1 += x.c1 * w;
     next.c2 += x.c2 * w;
     next.c3 += x.c3 * w;
-    if QUADS > 4u {
+    if QUADS == 8u {
         next.c4 += x.c4 * w;
         next.c5 += x.c5 * w;
         next.c6 += x.c6 * w;
@@ -198,7 +198,7 @@ fn scaled(x: Block, factor: vec4<f32>) -> Block {
     next.c1 = scaled_quad(x.c1, factor);
     next.c2 = scaled_quad(x.c2, factor);
     next.c3 = scaled_quad(x.c3, factor);
-    if QUADS > 4u {
+    if QUADS == 8u {
         next.c4 = scaled_quad(x.c4, factor);
         next.c5 = scaled_quad(x.c5, factor);
         next.c6 = scaled_quad(x.c6, factor);
@@ -217,7 +217,7 @@ fn store(at: vec4<u32>, rows: vec4<u32>, first: u32, x: Block) {
     store_quad(at, rows, first + 1u, x.c1);
     store_quad(at, rows, first + 2u, x.c2);
     store_quad(at, rows, first + 3u, x.c3);
-    if QUADS > 4u {
+    if QUADS == 8u {
         store_quad(at, rows, first + 4u, x.c4);
         store_quad(at, rows, first + 5u, x.c5);
         store_quad(at, rows, first + 6u, x.c6);

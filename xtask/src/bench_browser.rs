@@ -1,7 +1,7 @@
 //! Training steps in Chromium, ours beside those of other frameworks. What is not there to run it, is said and skipped.
 
 use crate::browser;
-use crate::steps::{succeeds, title};
+use crate::steps::{cargo, succeeds, title};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -32,6 +32,16 @@ pub fn run(root: &Path, json: bool) -> Result<bool, String> {
         node.arg("--json");
     }
     Ok(succeeds(node))
+}
+
+/// What a tab's link carries. Needs nothing of npm: the tests' own Chromium does it.
+pub fn link(root: &Path) -> Result<bool, String> {
+    browser::build(root, Some("link"))?;
+    title("link");
+    let mut test = cargo(root);
+    test.args(["test", "--release", "--workspace", "--test", "tab_link"])
+        .args(["--", "--ignored", "--nocapture"]);
+    Ok(succeeds(test))
 }
 
 fn installed(program: &str) -> bool {

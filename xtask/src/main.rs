@@ -21,6 +21,8 @@ usage: cargo xtask COMMAND
   browser-test        the page in a real browser: tabs that train, come, go and crash; every kernel
   bench-browser [--json]
                       training steps in Chromium: ours, TensorFlow.js and jax-js in turns, which npm fetches
+  bench-browser --link
+                      bytes a second of a tab's link, by windows and frames
   mutate [KERNELS]    changes kernels by one token at a time: do their tests notice?
   tidy                only what the project believes of its own files
   help                this text
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         ["browser"] => browser::build(&root(), None).map(|_| true),
         ["browser", example] => browser::build(&root(), Some(example)).map(|_| true),
         ["bench-browser"] => bench_browser::run(&root(), false),
+        ["bench-browser", "--link"] => bench_browser::link(&root()),
         ["bench-browser", "--json"] => bench_browser::run(&root(), true),
         ["mutate", kernels @ ..] => mutate::mutate(&root(), kernels),
         ["tidy"] => Ok(steps::tidy(&root())),

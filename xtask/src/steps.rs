@@ -42,15 +42,8 @@ pub fn browser_test(root: &Path) -> bool {
     install();
     let mut tally = page(root);
     title("tests in a browser");
-    let tests = [
-        "--test",
-        "tabs",
-        "--test",
-        "data_in_tabs",
-        "--test",
-        "kernels_in_browser",
-    ];
-    tally.add(cargo_test(root, &tests));
+    let tests = ["tabs", "tabs_asleep", "data_in_tabs", "kernels_in_browser"].map(|name| ["--test", name]);
+    tally.add(cargo_test(root, &tests.concat()));
     println!("{tally}");
     tally.failed == 0
 }

@@ -2,7 +2,6 @@
 //!
 //! It must not know how the connection came about, nor of other connections.
 
-use super::transport;
 use crate::link::{
     Chunker, Deframer, DownReason, Frame, FrameError, Lane, MAX_FRAME, PREFIX, Refusal, SendError, Traffic,
 };
@@ -107,8 +106,9 @@ impl Wire {
         dialled_by_us: bool,
         instance: u64,
         bulk_limit: usize,
+        receive_window: u32,
     ) -> Arc<Self> {
-        session.set_receive_window(VarInt::from_u32(transport::WINDOW));
+        session.set_receive_window(VarInt::from_u32(receive_window));
         let wire = Arc::new(Self {
             peer,
             dialled_by_us,

@@ -146,7 +146,7 @@ impl Shared {
             return;
         };
         let session = if speaks_http3(&connection) {
-            suit_tab(&connection);
+            suit_tab(&connection, self.config.local_tab_window);
             match timeout_at(until, admit(connection.clone())).await {
                 Ok(Some(session)) => session,
                 // Whoever has not got as far as a session understands HTTP/3's codes alone.
@@ -308,6 +308,7 @@ impl Shared {
             dialled_by_us,
             instance,
             self.config.bulk_queue_bytes,
+            self.config.receive_window,
         )
     }
 

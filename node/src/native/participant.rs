@@ -12,6 +12,7 @@ use super::running::{Running, Sink};
 use super::web::{self, About, Site};
 use crate::events::{self, Event};
 use crate::hello::addresses;
+use crate::link::bulk_queue;
 use crate::options::{JoinOptions, Local, Start, TrainOptions};
 use crate::provision::{Answer, FetchError, News, Source, fetch};
 use crate::recipe::Recipe;
@@ -224,6 +225,7 @@ fn listen(local: &Local, manifest: &Manifest, secret: Secret, kit: &Kit) -> Resu
     let config = QuicConfig {
         listen,
         shelf: shelf.clone(),
+        bulk_queue_bytes: bulk_queue(manifest.layout.len),
         ..config
     };
     let (mut tries, mut warning) = (OTHER_PORTS, None);

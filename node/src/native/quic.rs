@@ -35,6 +35,7 @@ pub use super::congestion::Congestion;
 pub use super::serve::Shelf;
 use super::{
     certificates::Certificates,
+    congestion::LOCAL_TAB_WINDOW,
     connection::{Inbox, LEFT, Report, Wire},
     endpoint::Shared,
     handshake::{Host, Me},
@@ -42,7 +43,7 @@ use super::{
     transport::{self, Configs, Path},
 };
 use crate::hello::MAX_MANIFEST;
-use crate::link::{Frame, Lane, Link, LinkEvent, SendError, Traffic, next_event};
+use crate::link::{Frame, Lane, Link, LinkEvent, SendError, Traffic, bulk_queue, next_event};
 use crate::ticket::Secret;
 use annulus_core::{Contact, PeerId, RunId};
 use bytes::Bytes;
@@ -89,8 +90,8 @@ pub struct QuicConfig {
     pub shelf: Shelf,
     /// Most links at once; dials of our own are not refused by it.
     pub max_peers: usize,
-    /// Bytes that may wait for one peer on the bulk lane. The default lets a whole model of 64 M parameters
-    /// wait, since a protocol that paces itself by its rounds should never find the queue full.
+    /// Bytes that may wait for one peer on the bulk lane: [`bulk_queue`](crate::link::bulk_queue) of the model's size,
+    /// since a protocol that paces itself by its rounds should never find the queue full.
     pub bulk_queue_bytes: usize,
     /// Bytes received that the owner has not yet taken, per lane; at least one longest frame.
     pub inbox_bytes: usize,
@@ -98,6 +99,10 @@ pub struct QuicConfig {
     pub idle: Duration,
     /// How fast to send over a network.
     pub congestion: Congestion,
+    /// Most bytes under way to a browser's tab on this very machine.
+    pub local_tab_window: u64,
+    /// Most bytes under way from one peer to us.
+    pub receive_window: u32,
 }
 
 impl QuicConfig {
@@ -110,10 +115,12 @@ impl QuicConfig {
             manifest,
             shelf: Shelf::default(),
             max_peers: 64,
-            bulk_queue_bytes: 256 << 20,
+            bulk_queue_bytes: bulk_queue(0),
             inbox_bytes: 64 << 20,
             idle: Duration::from_secs(10),
             congestion: Congestion::default(),
+            local_tab_window: LOCAL_TAB_WINDOW,
+            receive_window: transport::WINDOW,
         }
     }
 }

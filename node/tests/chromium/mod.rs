@@ -1,7 +1,7 @@
 //! A real Chromium, driven over the DevTools protocol: one process a tab, so that one can crash without the others.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use crate::common::{Folder, PATIENCE};
+use crate::common::{Folder, Node, PATIENCE, digests};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -64,6 +64,69 @@ pub fn installed() -> Option<PathBuf> {
     named.into_iter().chain(found).find(|file| file.is_file())
 }
 
+/// A browser and the page that nodes serve, or the reason to skip.
+pub fn ready() -> Option<PathBuf> {
+    let Some(browser) = installed() else {
+        eprintln!("skipped: no Chromium is installed (Debian: chromium), so no tab can be tried");
+        return None;
+    };
+    let page = Path::new(env!("CARGO_BIN_EXE_annulus"))
+        .ancestors()
+        .nth(2)
+        .expect("a target folder")
+        .join("browser");
+    if !page.join("index.html").exists() {
+        eprintln!(
+            "skipped: {} is not there; `cargo xtask browser` builds the page",
+            page.display()
+        );
+        return None;
+    }
+    Some(browser)
+}
+
+/// The button to train on a GPU that is a program, as the adapter here is.
+pub const GPU: &str = "Train all the same";
+
+/// The button to train on the processor.
+pub const CPU: &str = "Train on the processor";
+
+/// Opens a node's page and clicks on a button to take part.
+pub fn join(browser: &Path, name: &'static str, url: &str, button: &str) -> Tab {
+    let mut tab = Tab::open(browser, name, url);
+    tab.click(button);
+    tab
+}
+
+/// Asserts that a tab's rounds have the digests that the node has; returns how many they share.
+pub fn assert_same(tab: &mut Tab, node: &Node) -> usize {
+    let theirs = tab.digests();
+    let ours = digests(node);
+    let mut shared = 0;
+    for (round, digest) in &theirs {
+        if let Some(other) = ours.get(round) {
+            assert_eq!(
+                digest, other,
+                "round {round}: {} and {} differ",
+                tab.name, node.name
+            );
+            shared += 1;
+        }
+    }
+    shared
+}
+
+/// Samples of a peer that the node's ledger counts.
+pub fn weight(node: &Node, peer: &str) -> u64 {
+    let log = node.log();
+    let shares = log
+        .iter()
+        .filter_map(|seen| seen.event["members"].as_array())
+        .flatten();
+    let ours = shares.filter(|share| share["peer"] == *peer);
+    ours.filter_map(|share| share["weight"].as_u64()).sum()
+}
+
 /// A browser with one tab.
 pub struct Tab {
     pub name: &'static str,
@@ -90,6 +153,9 @@ impl Tab {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
+        // All its processes can be stopped at once, and none outlives the test.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn().expect("the browser runs");
         let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
         let address = lines
@@ -132,7 +198,7 @@ impl Tab {
         self.next += 1;
         let id = self.next;
         let mut message = json!({"id": id, "method": method, "params": params});
-        if !self.session.is_empty() && !method.starts_with("Browser.") {
+        if !self.session.is_empty() && !method.starts_with("Browser.") && !method.ends_with("Target") {
             message["sessionId"] = self.session.clone().into();
         }
         self.socket
@@ -258,6 +324,16 @@ impl Tab {
         ready["event"]["peer"].as_str().expect("a name").to_owned()
     }
 
+    /// The states that the tab was in since a place in the log.
+    pub fn states(&mut self, from: usize) -> Vec<String> {
+        self.listen();
+        let told = self.log[from.min(self.log.len())..].iter();
+        let states = told.filter(|message| message["type"] == "state");
+        states
+            .map(|message| message["state"].as_str().expect("a state").to_owned())
+            .collect()
+    }
+
     /// Digest of each round that the tab committed.
     pub fn digests(&mut self) -> BTreeMap<u64, String> {
         self.listen();
@@ -290,9 +366,40 @@ impl Tab {
             .expect("the browser takes it");
     }
 
+    /// Another tab comes to the front: browsers slow down the one behind.
+    pub fn hide(&mut self) {
+        self.call("Target.createTarget", json!({"url": "about:blank"}));
+        self.until("hidden", "document.visibilityState === 'hidden'");
+    }
+
+    /// The tab comes to the front again.
+    pub fn show(&mut self) {
+        self.call("Page.bringToFront", json!({}));
+        self.until("shown", "document.visibilityState === 'visible'");
+    }
+
+    /// As the browser does with tabs that are hidden for long, and undoes when they are looked at.
+    pub fn freeze(&mut self, frozen: bool) {
+        let state = if frozen { "frozen" } else { "active" };
+        self.call("Page.setWebLifecycleState", json!({"state": state}));
+    }
+
+    /// Sends a signal to all processes of the browser.
+    pub fn signal(&self, signal: &str) {
+        let group = format!("-{}", self.child.id());
+        let done = Command::new("kill")
+            .args([signal, "--", &group])
+            .status()
+            .expect("kill");
+        assert!(done.success(), "kill {signal} {group}");
+    }
+
     /// The whole browser ends without a word.
     pub fn kill(&mut self) {
-        self.child.kill().expect("kill");
+        if cfg!(unix) && self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            self.signal("-KILL");
+        }
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
