@@ -27,25 +27,42 @@ function load() {
 }
 
 async function start({ ticket, backend, power }) {
-  const { Participant } = await load();
+  // Both now, while who serves the page is there: it may be gone when the run's data has been fetched.
+  const [{ Participant }] = await Promise.all([load(), backend === "cpu" ? inner() : null]);
   const forward = (json) => post(JSON.parse(json));
   participant = new Participant(ticket, backend, power, { probe, compile, calculator }, forward);
 }
 
-// The processor computes in a second worker inside of this one, so that this one can answer the others meanwhile.
-async function calculator(manifest, data) {
-  const inner = new Worker(import.meta.url, { type: "module", name: "annulus computing" });
+// The processor computes in a second worker inside of this one, so that this one can answer the others meanwhile. What
+// is asked of it, once it has loaded the program.
+let asking = null;
+
+function inner() {
+  asking ??= begin();
+  return asking;
+}
+
+async function begin() {
+  const worker = new Worker(import.meta.url, { type: "module", name: "annulus computing" });
   const waiting = [];
   const fail = (problem) => waiting.splice(0).forEach(({ reject }) => reject(new Error(problem)));
-  inner.onmessage = ({ data }) => (data.type === "failed" ? fail(data.message) : waiting.shift()?.resolve(data.result));
-  inner.onerror = (event) => fail(event.message || "its worker could not be loaded");
+  worker.onmessage = ({ data }) => (data.type === "failed" ? fail(data.message) : waiting.shift()?.resolve(data.result));
+  worker.onerror = (event) => fail(event.message || "its worker could not be loaded");
   const ask = (message, transfer = []) =>
     new Promise((resolve, reject) => {
       waiting.push({ resolve, reject });
-      inner.postMessage(message, transfer);
+      worker.postMessage(message, transfer);
     });
+  await ask({ type: "load" });
+  return ask;
+}
+
+async function calculator(view, data) {
+  // The view is of the program's memory as it is during this call.
+  const manifest = view.slice();
+  const ask = await inner();
   const buffers = data?.files.map(({ bytes }) => bytes.buffer) ?? [];
-  await ask({ type: "calculate", manifest: manifest.slice(), data }, buffers);
+  await ask({ type: "calculate", manifest, data }, [manifest.buffer, ...buffers]);
   return { gradient: (params, samples) => ask({ type: "gradient", params, samples }, [params.buffer]) };
 }
 
@@ -72,6 +89,8 @@ self.onmessage = async ({ data }) => {
       return started?.then(() => participant?.resume());
     case "leave":
       return participant ? participant.leave() : post({ type: "state", state: "left", detail: "" });
+    case "load":
+      return answer(load().then(() => null));
     case "calculate":
       calculating = load().then(({ Calculator }) => new Calculator(data.manifest, data.data));
       return answer(calculating.then(() => null));

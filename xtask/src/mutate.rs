@@ -52,7 +52,7 @@ const ALONE: &str = "a lane that is alone finds its own number";
 const LAST_AGAIN: &str = "rows too many repeat the last one, with the same numbers";
 
 /// Mutants that compute the same: kernel, line, what is exchanged, and why nobody can notice.
-const EQUIVALENT: [(&str, &str, &str, &str); 24] = [
+const EQUIVALENT: [(&str, &str, &str, &str); 25] = [
     (
         "f16_encode",
         "if lane == 0u && run < params.runs {",
@@ -95,6 +95,12 @@ const EQUIVALENT: [(&str, &str, &str, &str); 24] = [
         "if row + r <= last.x && chunk == 0u {",
         ".x -> .y",
         "all four are the last token",
+    ),
+    (
+        "attention_forward_unrolled",
+        "let last = vec4(params.width - 1u);",
+        "1u -> 0u",
+        NOT_STORED,
     ),
     (
         "attention_forward_tiled",
