@@ -3,7 +3,7 @@
 //!
 //! From the bottom up: [`kernel`] is the table of WGSL texts, [`cpu`] their twins in plain loops,
 //! [`launch`] runs a kernel, [`ops`] makes differentiable Burn operations of them, [`nn`] makes
-//! layers. On Burn's CPU backend the operations take Burn's own matrix products and our twins.
+//! layers; [`halves`] decides whether they store weights as `f16`. On Burn's CPU backend the operations take Burn's own matrix products and our twins.
 //! Nothing here knows of peers, files or tasks.
 
 pub mod check;
