@@ -346,7 +346,8 @@ function drawFacts(picture) {
   $("split").firstChild.style.width = `${(100 * compute) / (compute + reduce)}%`;
   put("ring-text", !picture.members.length ? ""
     : !session.active || !mine ? "The peers in ring order, each as long as its share of the work."
-      : live && share !== null ? `This tab computes ${percent(share)} of each round.` : "This tab is not in the ring yet.");
+      : session.state === "paused" ? "This tab is out of the ring until it resumes."
+        : live && share !== null ? `This tab computes ${percent(share)} of each round.` : "This tab is not in the ring yet.");
 }
 
 $("copy").addEventListener("click", async ({ currentTarget }) => {
