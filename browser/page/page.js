@@ -201,7 +201,6 @@ $("settings").addEventListener("input", ({ target }) => {
 
 document.addEventListener("visibilitychange", () => {
   page.hidden = document.hidden;
-  session.tell({ type: "hidden", value: page.hidden });
   if (!page.hidden) watch();
   drawNow();
 });

@@ -32,7 +32,6 @@ export class Session {
     this.backend = backend;
     this.post({ type: "start", ticket, backend, power });
     this.used = true;
-    if (document.hidden) this.tell({ type: "hidden", value: true });
     this.changed();
   }
 

@@ -9,17 +9,13 @@ use annulus::data::Data;
 use annulus::events::Event;
 use annulus::hello::Purpose;
 use annulus::link::DialError;
-use annulus::provision::{FetchError, Line, Listing, News, Source, Store, TAB_LIMIT, Trouble, Way, fetch};
+use annulus::provision::{
+    FetchError, Line, Listing, News, REST, SILENCE, Source, Store, TAB_LIMIT, Trouble, Way, fetch, silent,
+};
 use annulus::recipe::{Loaded, Recipe};
 use annulus_core::Manifest;
 use bytes::Bytes;
 use wasm_bindgen_futures::JsFuture;
-
-/// How long a peer that hands out data may say nothing. It may have to wait for the ring between two blocks.
-const SILENCE_MS: f64 = 15_000.0;
-
-/// Between two rounds of asking everybody.
-const REST_MS: f64 = 1000.0;
 
 /// Fetches the data of a run from `first`, or from whom that names: the task with it, the data by itself, and the peer
 /// that was there to the last.
@@ -90,7 +86,7 @@ impl<F: Fn() -> Me> Way for Road<F> {
     }
 
     async fn rest(&mut self) {
-        js::sleep(REST_MS).await;
+        js::sleep(1000.0 * REST.as_secs_f64()).await;
     }
 }
 
@@ -109,11 +105,11 @@ impl Line for DataLine {
         if rest.is_empty() {
             let heard = async { Some(next_chunk(reader).await) };
             let silence = async {
-                js::sleep(SILENCE_MS).await;
+                js::sleep(1000.0 * SILENCE.as_secs_f64()).await;
                 None
             };
             let heard = futures_lite::future::or(heard, silence).await;
-            let heard = heard.ok_or_else(|| format!("nothing came for {} s", SILENCE_MS / 1000.0))?;
+            let heard = heard.ok_or_else(silent)?;
             let chunk = heard.map_err(|error| words(&error))?;
             *rest = chunk.ok_or_else(|| "it hung up".to_owned())?.to_vec();
         }

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Duration;
 
 /// Most files of a data set that is handed out.
 pub const MAX_FILES: usize = 256;
@@ -37,6 +38,17 @@ pub const MAX_ASK: usize = 32;
 
 /// Most data that a tab fetches: it stays in memory, of which WASM has at most 4 GiB in all.
 pub const TAB_LIMIT: u64 = 512 << 20;
+
+/// How long a peer that hands out data may say nothing. It may have to wait for the ring between two blocks.
+pub const SILENCE: Duration = Duration::from_secs(15);
+
+/// Between two rounds of asking everybody.
+pub const REST: Duration = Duration::from_secs(1);
+
+/// What is said of a peer that kept silent for so long.
+pub fn silent() -> String {
+    format!("nothing came for {} s", SILENCE.as_secs())
+}
 
 /// Most bytes that are asked of a [`Line`] at once.
 const CHUNK: usize = 256 << 10;

@@ -141,7 +141,7 @@ fn a_newcomer_fetches_a_text_and_keeps_it() {
         assert_eq!(!fetched(&second).is_empty(), damaged);
         assert!(second.leave().success(), "{}", second.errors());
     }
-    assert_eq!(inspect(&second.dir)["audit"]["sound"], true);
+    assert_audited(&second);
     // Other commands find it too.
     let replay = annulus()
         .args(["replay", &second.dir])

@@ -3,32 +3,11 @@
 mod chromium;
 mod common;
 
-use chromium::Tab;
+use chromium::{CPU, Tab, assert_same, ready};
 use common::*;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
-
-/// The browser, if it and the page are there.
-fn ready() -> Option<PathBuf> {
-    let Some(browser) = chromium::installed() else {
-        eprintln!("skipped: no Chromium is installed (Debian: chromium), so no tab can be tried");
-        return None;
-    };
-    let page = Path::new(env!("CARGO_BIN_EXE_annulus"))
-        .ancestors()
-        .nth(2)
-        .expect("a target folder")
-        .join("browser");
-    if !page.join("index.html").exists() {
-        eprintln!(
-            "skipped: {} is not there; `cargo xtask browser` builds the page",
-            page.display()
-        );
-        return None;
-    }
-    Some(browser)
-}
 
 const GPT: [&str; 9] = [
     "--task",
@@ -60,15 +39,9 @@ fn train(folder: &Folder, data: &Path, args: &[&str]) -> Node {
     Node::start("node", folder.join("node"), &args)
 }
 
-fn url(node: &mut Node) -> String {
-    node.ready().event["url"].as_str().expect("a page").to_owned()
-}
-
+/// Opens the page and takes part with the processor: the GPU's compiler of kernels is slow here, and not what is tried.
 fn join(browser: &Path, name: &'static str, url: &str) -> Tab {
-    let mut tab = Tab::open(browser, name, url);
-    // Its compiler of kernels is slow here, and not what is tried.
-    tab.click("Train on the processor");
-    tab
+    chromium::join(browser, name, url, CPU)
 }
 
 /// What a tab told of its fetching: bytes and total, in order.
@@ -81,17 +54,6 @@ fn fetched(tab: &mut Tab) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Asserts that a tab's rounds have the digests that the node has; returns how many they share.
-fn assert_same(tab: &mut Tab, node: &Node) -> usize {
-    let (theirs, ours) = (tab.digests(), digests(node));
-    let shared = theirs
-        .iter()
-        .filter_map(|(round, digest)| Some((round, digest, ours.get(round)?)));
-    shared
-        .inspect(|(round, theirs, ours)| assert_eq!(theirs, ours, "round {round}"))
-        .count()
-}
-
 #[test]
 fn a_tab_fetches_a_text() {
     let Some(browser) = ready() else { return };
@@ -101,7 +63,7 @@ fn a_tab_fetches_a_text() {
     let book = text(20_000_000);
     std::fs::write(&data, &book).expect("writable");
     let mut node = train(&folder, &data, &GPT);
-    let mut tab = join(&browser, "tab", &url(&mut node));
+    let mut tab = join(&browser, "tab", &node.url());
     tab.wait("word of the fetching", |message| message["state"] == "fetching");
     let begin = Instant::now();
     tab.until(
@@ -127,7 +89,7 @@ fn a_tab_fetches_a_text() {
     assert!(node.leave().success(), "{}", node.errors());
     assert!(assert_same(&mut tab, &node) >= 10);
     assert_gapless(&mut node);
-    assert_eq!(inspect(&node.dir)["audit"]["sound"], true);
+    assert_audited(&node);
 }
 
 #[test]
@@ -144,7 +106,7 @@ fn a_tab_goes_on_from_another_when_its_host_dies() {
     let args = ["join", &ticket, "--device", "cpu", "--data", &data];
     let mut second = Node::start("second", folder.join("second"), &args);
     second.members(2);
-    let mut tab = join(&browser, "tab", &url(&mut node));
+    let mut tab = join(&browser, "tab", &node.url());
     tab.wait("some of the data", |message| {
         message["event"]["event"] == "fetch" && message["event"]["bytes"].as_u64() > Some(2_000_000)
     });
@@ -180,7 +142,7 @@ fn a_tab_fetches_a_set_of_several_files() {
     let file = [be(&[0x0801, images]), labels.collect()].concat();
     std::fs::write(data.join("labels-idx1-ubyte"), file).expect("writable");
     let mut node = train(&folder, &data, &["rounds=1000000", "hidden=8"]);
-    let mut tab = join(&browser, "tab", &url(&mut node));
+    let mut tab = join(&browser, "tab", &node.url());
     tab.members(2);
     node.rounds(20);
     tab.click("Leave");
@@ -197,12 +159,12 @@ fn a_tab_is_told_what_it_cannot_have() {
     let data = folder.0.join("book.txt");
     std::fs::write(&data, text(100_000)).expect("writable");
     let mut node = train(&folder, &data, &[&GPT[..], &["--keep-data"]].concat());
-    let mut tab = Tab::open(&browser, "kept", &url(&mut node));
+    let mut tab = Tab::open(&browser, "kept", &node.url());
     tab.until(
         "warned",
         "document.getElementById('text')?.textContent.includes('processor')",
     );
-    tab.click("Train on the processor");
+    tab.click(CPU);
     let failed = tab.wait("the refusal", |message| message["type"] == "failed");
     assert_eq!(failed["kind"], "no-data", "{failed}");
     tab.until("told", "document.title.startsWith('This run keeps its data')");
@@ -217,7 +179,7 @@ fn a_tab_is_told_what_it_cannot_have() {
     let args = ["--task", "gpt", "preset=pico", "rounds=1000000"];
     std::fs::remove_dir_all(folder.join("node")).expect("removable");
     let mut node = train(&folder, &data, &args);
-    let mut tab = Tab::open(&browser, "large", &url(&mut node));
+    let mut tab = Tab::open(&browser, "large", &node.url());
     tab.until(
         "told beforehand",
         "document.title.startsWith(\"This run's data is too large for a tab\")",

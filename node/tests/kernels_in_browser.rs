@@ -34,7 +34,7 @@ fn every_kernel_agrees_with_its_twin_in_a_browser() {
     let train = ["train", "--device", "cpu", "--task", "digits", "rounds=1000000"];
     let args = [train.as_slice(), &["--page", &page]].concat();
     let mut node = Node::start("node", folder.join("node"), &args);
-    let url = node.ready().event["url"].as_str().expect("a page").to_owned();
+    let url = node.url();
     let mut tab = Tab::open(&browser, "kernels", &url);
     tab.wait("a start", |message| message["type"] == "started");
     // It has served all that the page needs, and would take the processor from it.

@@ -41,7 +41,7 @@ fn assert_same(nodes: &mut [Node], rounds: usize) {
         assert_eq!(result["digest"], results[0]["digest"]);
     }
     for node in nodes.iter() {
-        assert_eq!(inspect(&node.dir)["audit"]["sound"], true, "{}", node.name);
+        assert_audited(node);
     }
 }
 

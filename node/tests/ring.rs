@@ -54,7 +54,7 @@ fn assert_soon(nodes: &mut [Node], without: &str, since: Instant) {
 
 /// What a node's page answers.
 fn get(node: &mut Node, path: &str) -> (u16, String) {
-    let url = node.ready().event["url"].as_str().expect("a page").to_owned();
+    let url = node.url();
     let address = url
         .strip_prefix("http://")
         .expect("plain")
@@ -104,11 +104,7 @@ fn the_page_shows_the_ring_as_the_log_does() {
         assert_eq!(about["certificates"].as_array().map(Vec::len), Some(2));
         let ticket = node.ticket();
         assert!(![text, get(node, "/").1].concat().contains(&ticket));
-        assert!(
-            node.ready().event["url"]
-                .as_str()
-                .is_some_and(|url| url.ends_with(&format!("/#{ticket}")))
-        );
+        assert!(node.url().ends_with(&format!("/#{ticket}")));
     }
     assert_sound(&mut nodes);
 }
@@ -120,8 +116,7 @@ fn assert_sound(nodes: &mut [Node]) {
     assert!(assert_equal(&nodes.iter().collect::<Vec<_>>()) > 10);
     for node in nodes {
         assert_gapless(node);
-        let report = inspect(&node.dir);
-        assert_eq!(report["audit"]["sound"], true, "{}: {report}", node.name);
+        assert_audited(node);
     }
 }
 
@@ -191,7 +186,7 @@ fn freeze_one_for_twenty_seconds() {
     }
     for node in &mut nodes {
         assert_gapless(node);
-        assert_eq!(inspect(&node.dir)["audit"]["sound"], true);
+        assert_audited(node);
     }
     let all: Vec<&Node> = nodes.iter().collect();
     assert!(assert_equal(&all) > 10);

@@ -142,7 +142,7 @@ fn through_thick_and_thin(name: &'static str, settings: &[&str]) {
     ]
     .concat();
     let mut node = Node::start("node", folder.join("node"), &train);
-    let url = node.ready().event["url"].as_str().expect("a page").to_owned();
+    let url = node.url();
     let mut first = join(&browser, "first", &url, GPU);
     let mut second = join(&browser, "second", &url, GPU);
     first.members(3);
@@ -194,8 +194,7 @@ fn through_thick_and_thin(name: &'static str, settings: &[&str]) {
     assert!(assert_same(&mut second, &node) >= 30);
     assert!(assert_same(&mut third, &node) >= 3);
     assert_gapless(&mut node);
-    let report = inspect(&node.dir);
-    assert_eq!(report["audit"]["sound"], true, "{report}");
+    assert_audited(&node);
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn found(folder: &Folder) -> (Node, String) {
         "seed=1",
     ];
     let mut node = Node::start("node", folder.join("node"), &train);
-    let url = node.ready().event["url"].as_str().expect("a page").to_owned();
+    let url = node.url();
     (node, url)
 }
 
@@ -56,8 +56,7 @@ fn assert_sound(node: &mut Node, tab: &mut Tab, rounds: usize) {
     assert!(node.leave().success(), "{}", node.errors());
     assert!(assert_same(tab, node) >= rounds);
     assert_gapless(node);
-    let report = inspect(&node.dir);
-    assert_eq!(report["audit"]["sound"], true, "{report}");
+    assert_audited(node);
 }
 
 fn join_on_processor(browser: &Path, url: &str) -> (Tab, String) {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::hello::Purpose;
 use crate::link::{DialError, Refusal};
-use crate::provision::{Line, Source, Way};
+use crate::provision::{Line, REST, SILENCE, Source, Way, silent};
 use crate::ticket::Ticket;
 use annulus_core::PeerId;
 use bytes::Bytes;
@@ -21,12 +21,6 @@ use quinn::{Endpoint, VarInt};
 use std::{net::SocketAddr, sync::Mutex, time::Duration};
 use tokio::time::{sleep, timeout};
 use web_transport_quinn::{RecvStream, SendStream, Session};
-
-/// How long a peer that hands out data may say nothing. It may have to wait for the ring between two blocks.
-const SILENCE: Duration = Duration::from_secs(15);
-
-/// Between two rounds of asking everybody.
-const REST: Duration = Duration::from_secs(1);
 
 /// Somebody who holds a ticket and is not yet a peer.
 pub struct Guest {
@@ -137,10 +131,6 @@ impl Line for DataLine {
             .map(|chunk| chunk.bytes)
             .ok_or_else(|| "it hung up".to_owned())
     }
-}
-
-fn silent() -> String {
-    format!("nothing came for {} s", SILENCE.as_secs())
 }
 
 impl Drop for DataLine {

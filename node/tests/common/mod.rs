@@ -204,6 +204,11 @@ impl Node {
             .to_owned()
     }
 
+    /// The address of its page.
+    pub fn url(&mut self) -> String {
+        self.ready().event["url"].as_str().expect("a page").to_owned()
+    }
+
     pub fn peer(&mut self) -> String {
         self.ready().event["peer"].as_str().expect("a peer").to_owned()
     }
@@ -352,6 +357,12 @@ pub fn inspect(dir: &str) -> Value {
     );
     let text = String::from_utf8(output.stdout).expect("text");
     serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
+}
+
+/// Asserts that a peer's record of the run passes the audit.
+pub fn assert_audited(node: &Node) {
+    let report = inspect(&node.dir);
+    assert_eq!(report["audit"]["sound"], true, "{}: {report}", node.name);
 }
 
 /// The folder with real data sets, if it is there. Says so if not.

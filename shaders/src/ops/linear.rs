@@ -133,6 +133,18 @@ pub struct Rest<B: Backend> {
     pub residual: Option<FloatTensor<B>>,
 }
 
+impl<B: Backend> Rest<B> {
+    /// No activation.
+    fn adding(bias: Option<FloatTensor<B>>, residual: Option<FloatTensor<B>>) -> Self {
+        Self {
+            bias,
+            activation: Activation::Identity,
+            keep: false,
+            residual,
+        }
+    }
+}
+
 /// The differentiable operations.
 #[backend_extension(Cube, Flex, Autodiff)]
 pub trait LinearOps: Backend {
@@ -167,12 +179,7 @@ macro_rules! plain {
                 residual: Optional<Self>,
                 layout: WeightLayout,
             ) -> FloatTensor<Self> {
-                let rest = Rest {
-                    bias: bias.into_option(),
-                    activation: Activation::Identity,
-                    keep: false,
-                    residual: residual.into_option(),
-                };
+                let rest = Rest::adding(bias.into_option(), residual.into_option());
                 Self::affine(&x, &Self::weight(weight), layout, rest).0
             }
 
@@ -226,12 +233,7 @@ fn mlp_forward<B: Products>(
         residual: None,
     };
     let (hidden, sums) = B::affine(&x, up, WeightLayout::InputsFirst, first);
-    let second = Rest {
-        bias: down_bias,
-        activation: Activation::Identity,
-        keep: false,
-        residual,
-    };
+    let second = Rest::adding(down_bias, residual);
     let (out, _) = B::affine(&hidden, down, WeightLayout::InputsFirst, second);
     (out, sums, hidden)
 }
@@ -283,12 +285,7 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
         };
         let nodes = [x.node(), weight.node(), bias.node, residual.node];
         let (x, weight) = (x.into_primitive(), B::weight(weight.into_primitive()));
-        let rest = Rest {
-            bias: bias.inner,
-            activation: Activation::Identity,
-            keep: false,
-            residual: residual.inner,
-        };
+        let rest = Rest::adding(bias.inner, residual.inner);
         let (out, _) = B::affine(&x, &weight, layout, rest);
         match step.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => prepared.finish((x, weight), out),
