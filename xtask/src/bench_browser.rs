@@ -1,7 +1,7 @@
 //! Training steps in Chromium, ours beside those of other frameworks. What is not there to run it, is said and skipped.
 
 use crate::browser;
-use crate::steps::{cargo, succeeds, title};
+use crate::command::{cargo, succeeds, title};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

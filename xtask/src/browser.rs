@@ -1,6 +1,6 @@
 //! Builds the page: the participant as WASM, and the files around it, in the folder `browser` of the target folder.
 
-use crate::steps::{cargo, succeeds, title};
+use crate::command::{cargo, succeeds, title};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

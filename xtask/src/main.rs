@@ -4,7 +4,9 @@
 
 mod bench_browser;
 mod browser;
+mod command;
 mod mutate;
+mod packages;
 mod steps;
 mod tally;
 mod tidy;

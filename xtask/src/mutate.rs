@@ -301,7 +301,7 @@ fn spread(mutants: Vec<Mutant>, at_most: usize) -> Vec<Mutant> {
 
 /// The kernels' tests as programs.
 fn build(root: &Path) -> Result<Vec<PathBuf>, String> {
-    let mut command = crate::steps::cargo(root);
+    let mut command = crate::command::cargo(root);
     command.args(["test", "--release", "--no-run"]);
     for test in stems(&root.join("shaders/tests"), "rs") {
         if test != ONLY_VALIDITY {

@@ -1,18 +1,19 @@
 //! The steps of `cargo xtask test`, each a program to run or a check of files, and their sum.
 
 use crate::browser;
+use crate::command::{cargo, succeeds, title};
+use crate::packages;
 use crate::tally::{Reader, Show, Tally};
 use crate::tidy;
-use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::time::Instant;
 
 /// Everything. Ends with one line that sums it all up.
 pub fn test(root: &Path, seeds: &str) -> bool {
     let began = Instant::now();
-    install();
+    packages::install();
     let mut tally = Tally::default();
     tally.add(tool(root, "fmt", "format", &["fmt", "--all", "--check"]));
     title("tidiness");
@@ -39,7 +40,7 @@ pub fn test(root: &Path, seeds: &str) -> bool {
 
 /// The page, and the tests that open it in a real browser.
 pub fn browser_test(root: &Path) -> bool {
-    install();
+    packages::install();
     let mut tally = page(root);
     title("tests in a browser");
     let tests = ["tabs", "tabs_asleep", "data_in_tabs", "kernels_in_browser"].map(|name| ["--test", name]);
@@ -129,112 +130,4 @@ fn cargo_test(root: &Path, which: &[&str]) -> Tally {
     let unexplained = !whole.is_ok_and(|status| status.success()) && tally.failed == 0;
     tally.failed += u64::from(unexplained);
     tally
-}
-
-/// Cargo, as if it were called by hand.
-pub fn cargo(root: &Path) -> Command {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    let mut command = Command::new(program);
-    command.current_dir(root);
-    // What cargo told this program about itself is not for the programs that it runs.
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" {
-            command.env_remove(name);
-        }
-    }
-    if cfg!(target_os = "linux") && std::env::var_os("XDG_RUNTIME_DIR").is_none() {
-        // Without it Mesa prints a warning in every process.
-        command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
-    }
-    command
-}
-
-pub fn succeeds(mut command: Command) -> bool {
-    match command.status() {
-        Ok(status) => status.success(),
-        Err(error) => {
-            println!(
-                "{} cannot be run: {error}",
-                command.get_program().to_string_lossy()
-            );
-            false
-        }
-    }
-}
-
-pub fn title(text: &str) {
-    println!("\n== {text}");
-}
-
-/// What some tests need and a bare system lacks, installed where that is possible without asking: a software GPU and a
-/// browser.
-fn install() {
-    if !cfg!(target_os = "linux") {
-        return;
-    }
-    if !has_vulkan() {
-        install_packages(
-            "software GPU",
-            &["mesa-vulkan-drivers", "libvulkan1"],
-            "GPU tests",
-        );
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let browsers = [
-        "chromium",
-        "chromium-browser",
-        "google-chrome",
-        "google-chrome-stable",
-    ];
-    let found = std::env::split_paths(&path).any(|dir| browsers.iter().any(|name| dir.join(name).is_file()));
-    if !found && std::env::var_os("ANNULUS_CHROMIUM").is_none() {
-        install_packages("browser", &["chromium"], "tests in a browser");
-    }
-}
-
-fn install_packages(what: &str, packages: &[&str], tests: &str) {
-    title(what);
-    let root = Command::new("id")
-        .arg("-u")
-        .output()
-        .is_ok_and(|id| id.stdout.trim_ascii() == b"0");
-    let apt = |args: &[&str]| {
-        let mut command = Command::new("apt-get");
-        command
-            .args(args)
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .stdout(Stdio::null());
-        succeeds(command)
-    };
-    let install = [&["install", "--yes", "--no-install-recommends"], packages].concat();
-    let may = root && Path::new("/usr/bin/apt-get").exists();
-    let names = packages.join(" ");
-    if may && (apt(&install) || (apt(&["update"]) && apt(&install))) {
-        println!("installed {names}");
-    } else {
-        println!("not installed (Debian: {names}): {tests} will be skipped");
-    }
-}
-
-fn has_vulkan() -> bool {
-    let driver = [
-        "/usr/share/vulkan/icd.d",
-        "/etc/vulkan/icd.d",
-        "/usr/local/share/vulkan/icd.d",
-    ];
-    let driver = driver
-        .iter()
-        .any(|dir| std::fs::read_dir(dir).is_ok_and(|mut files| files.next().is_some()));
-    let library = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib"].map(PathBuf::from);
-    let library = library.iter().any(|dir| {
-        let nested = std::fs::read_dir(dir)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path());
-        std::iter::once(dir.clone())
-            .chain(nested)
-            .any(|dir| dir.join("libvulkan.so.1").exists())
-    });
-    driver && library
 }
