@@ -8,7 +8,6 @@ use crate::id::{Contact, Digest, PeerId, Round};
 use crate::ledger::{Head, Header, Record};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// Version of everything in this file. Peers of another version are refused at the handshake.
 pub const VERSION: u32 = 1;
@@ -234,24 +233,15 @@ pub enum Message {
 }
 
 /// Why a frame is no message. The receiver's state has not changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// Shorter than it says, or over a limit.
+    #[error("a frame's length is wrong or over the limit")]
     Length,
     /// Not a message of this version.
+    #[error("a frame is not a message of this version")]
     Meaning,
 }
-
-impl fmt::Display for WireError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Length => "a frame's length is wrong or over the limit",
-            Self::Meaning => "a frame is not a message of this version",
-        })
-    }
-}
-
-impl std::error::Error for WireError {}
 
 impl Message {
     /// As a frame in two parts, the second possibly empty and shared with the message.

@@ -43,21 +43,14 @@ pub struct Interface {
 }
 
 /// Why a WGSL text is no kernel of ours.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("kernel {kernel}: {problem}")]
 pub struct KernelError {
     /// The kernel's name.
     pub kernel: String,
     /// What is wrong with it.
     pub problem: String,
 }
-
-impl std::fmt::Display for KernelError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "kernel {}: {}", self.kernel, self.problem)
-    }
-}
-
-impl std::error::Error for KernelError {}
 
 impl Kernel {
     /// A kernel that is not in the table.

@@ -20,7 +20,8 @@ pub fn largest(device: &Device) -> Option<usize> {
 }
 
 /// A tensor that no buffer can hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("tensor {index} has {len} numbers, and this device takes {largest} in one")]
 pub struct TooLong {
     /// Which one, counted from 0.
     pub index: usize,
@@ -29,18 +30,6 @@ pub struct TooLong {
     /// How many a kernel can see in one buffer.
     pub largest: usize,
 }
-
-impl std::fmt::Display for TooLong {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { index, len, largest } = self;
-        write!(
-            f,
-            "tensor {index} has {len} numbers, and this device takes {largest} in one"
-        )
-    }
-}
-
-impl std::error::Error for TooLong {}
 
 /// Where each of several tensors lies in a vector of several parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

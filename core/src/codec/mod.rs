@@ -148,9 +148,10 @@ impl FromStr for Codec {
 }
 
 /// Why a run could not be decoded, or a codec not named. Nothing was written when one is returned.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// Not the bytes of a run of that many elements.
+    #[error("an encoded run of {got} bytes came where {expected} were due")]
     Length {
         /// Bytes that the run takes.
         expected: usize,
@@ -158,6 +159,7 @@ pub enum CodecError {
         got: usize,
     },
     /// The addend is not as long as the run.
+    #[error("a run of {expected} elements was to be added to {got}")]
     Addend {
         /// Elements of the run.
         expected: usize,
@@ -165,29 +167,12 @@ pub enum CodecError {
         got: usize,
     },
     /// A shared exponent that no `f32` needs.
+    #[error("the shared exponent {0} belongs to no f32")]
     Exponent(i16),
     /// No codec has this name.
+    #[error("no codec is called \"{0}\": use one of f32, f16")]
     UnknownName(String),
 }
-
-impl fmt::Display for CodecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length { expected, got } => {
-                write!(f, "an encoded run of {got} bytes came where {expected} were due")
-            }
-            Self::Addend { expected, got } => {
-                write!(f, "a run of {expected} elements was to be added to {got}")
-            }
-            Self::Exponent(k) => write!(f, "the shared exponent {k} belongs to no f32"),
-            Self::UnknownName(name) => {
-                write!(f, "no codec is called \"{name}\": use one of f32, f16")
-            }
-        }
-    }
-}
-
-impl std::error::Error for CodecError {}
 
 #[cfg(test)]
 mod tests;

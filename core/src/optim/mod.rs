@@ -37,8 +37,6 @@ mod sgd;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 pub use clip::{clip_scale, norm_squared};
@@ -46,7 +44,7 @@ pub use schedule::Schedule;
 
 /// An optimizer and its hyper-parameters, with the semantics of its namesake in `torch.optim`.
 ///
-/// Written and read as text ([`Display`](fmt::Display), [`FromStr`](std::str::FromStr)): a name, then what differs
+/// Written and read as text ([`Display`](std::fmt::Display), [`FromStr`](std::str::FromStr)): a name, then what differs
 /// from the defaults, as in `"adamw beta2=0.95 weight_decay=0.1"`. The names are `sgd`, `momentum`, `nesterov`,
 /// `rmsprop`, `adam` and `adamw`; the defaults are PyTorch's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -244,11 +242,13 @@ impl Optimizer {
 }
 
 /// Why an optimizer or a schedule is none.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum OptimError {
     /// No optimizer has this name.
+    #[error("no optimizer is called \"{0}\": use one of {names}", names = parse::NAMES.join(", "))]
     UnknownName(String),
     /// The optimizer has no such setting, or it is not written `name=number`.
+    #[error("\"{text}\" is no setting: write name=number with one of {}", known.join(", "))]
     BadSetting {
         /// What was written.
         text: String,
@@ -256,6 +256,7 @@ pub enum OptimError {
         known: Vec<&'static str>,
     },
     /// A hyper-parameter outside its range.
+    #[error("{name} is {value}: it must be {range}")]
     OutOfRange {
         /// The hyper-parameter's name.
         name: &'static str,
@@ -265,29 +266,3 @@ pub enum OptimError {
         range: &'static str,
     },
 }
-
-impl fmt::Display for OptimError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownName(name) => {
-                write!(
-                    f,
-                    "no optimizer is called \"{name}\": use one of {}",
-                    parse::NAMES.join(", ")
-                )
-            }
-            Self::BadSetting { text, known } => {
-                write!(
-                    f,
-                    "\"{text}\" is no setting: write name=number with one of {}",
-                    known.join(", ")
-                )
-            }
-            Self::OutOfRange { name, value, range } => {
-                write!(f, "{name} is {value}: it must be {range}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for OptimError {}

@@ -16,7 +16,8 @@ pub struct Losses<T> {
 }
 
 /// A target that is neither a class nor to be ignored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("target {target} of row {row} is none of {classes} classes")]
 pub struct UnknownClass {
     /// In this row.
     pub row: usize,
@@ -25,15 +26,6 @@ pub struct UnknownClass {
     /// How many classes there are.
     pub classes: usize,
 }
-
-impl std::fmt::Display for UnknownClass {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { row, target, classes } = self;
-        write!(f, "target {target} of row {row} is none of {classes} classes")
-    }
-}
-
-impl std::error::Error for UnknownClass {}
 
 /// Mean of log(sum(exp(row))) - row[target] over the rows whose target is not `ignore`.
 ///

@@ -13,7 +13,8 @@ pub struct Sizes {
 }
 
 /// An id that is no row of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("id {id} of token {token} is none of {vocabulary} rows")]
 pub struct UnknownId {
     /// Of this token.
     pub token: usize,
@@ -22,19 +23,6 @@ pub struct UnknownId {
     /// How many rows the table has.
     pub vocabulary: usize,
 }
-
-impl std::fmt::Display for UnknownId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            token,
-            id,
-            vocabulary,
-        } = self;
-        write!(f, "id {id} of token {token} is none of {vocabulary} rows")
-    }
-}
-
-impl std::error::Error for UnknownId {}
 
 /// `table[ids[t]] + positions[t mod period]`.
 ///
