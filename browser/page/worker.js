@@ -30,7 +30,7 @@ async function start({ ticket, backend, power }) {
   // Both now, while who serves the page is there: it may be gone when the run's data has been fetched.
   const [{ Participant }] = await Promise.all([load(), backend === "cpu" ? inner() : null]);
   const forward = (json) => post(JSON.parse(json));
-  participant = new Participant(ticket, backend, power, { probe, compile, calculator }, forward);
+  participant = new Participant(ticket, backend, power, { probe, compile, innerWorker }, forward);
 }
 
 // The processor computes in a second worker inside of this one, so that this one can answer the others meanwhile. What
@@ -57,7 +57,7 @@ async function begin() {
   return ask;
 }
 
-async function calculator(view, data) {
+async function innerWorker(view, data) {
   // The view is of the program's memory as it is during this call.
   const manifest = view.slice();
   const ask = await inner();
@@ -92,7 +92,7 @@ self.onmessage = async ({ data }) => {
     case "load":
       return answer(load().then(() => null));
     case "calculate":
-      calculating = load().then(({ Calculator }) => new Calculator(data.manifest, data.data));
+      calculating = load().then(({ InnerWorker }) => new InnerWorker(data.manifest, data.data));
       return answer(calculating.then(() => null));
     case "gradient":
       return answer(calculating.then((made) => made.gradient(data.params, data.samples)));

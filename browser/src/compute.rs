@@ -1,13 +1,13 @@
 //! The task that computes, one job after the other, while this thread does other things: a GPU works beside it, and so
 //! does the processor in a worker of its own.
 
-use crate::calculator::Processor;
+use crate::inner_worker::InnerWorkerHandle;
 use crate::js;
+use crate::page::Page;
 use crate::queue::Queue;
-use crate::report::Page;
 use annulus::events::Event;
-use annulus::recipe::Maker;
 use annulus::task::Prompt;
+use annulus::task_factory::WorkerFactory;
 use annulus::trainer::{Contribution, Worker, WorkerError};
 use annulus_core::{Input, Round};
 use std::cell::Cell;
@@ -41,7 +41,7 @@ pub enum Job {
 }
 
 /// What came of it.
-pub enum Report {
+pub enum ComputeResult {
     /// The protocol is to be told.
     Made(Input),
     /// A contribution could not be made; an empty one stands for it.
@@ -51,11 +51,11 @@ pub enum Report {
 }
 
 /// What computes.
-pub enum Hand {
+pub enum ComputeBackend {
     /// A GPU, from this thread.
     Here(Box<dyn Worker>),
     /// The processor, in the inner worker.
-    Processor(Processor),
+    Processor(InnerWorkerHandle),
 }
 
 /// The task that computes, as others see it.
@@ -63,36 +63,36 @@ pub struct Compute {
     /// Jobs for it.
     pub jobs: Queue<Job>,
     /// One for each job.
-    pub reports: Queue<Report>,
+    pub results: Queue<ComputeResult>,
     /// Share of the time that the device may be busy, above 0 and at most 1.
     pub power: Rc<Cell<f64>>,
 }
 
 impl Compute {
     /// Starts it, for a model of so many parameters.
-    pub fn start(hand: Hand, parameters: usize, power: f64) -> Self {
+    pub fn start(backend: ComputeBackend, parameters: usize, power: f64) -> Self {
         let compute = Self {
             jobs: Queue::default(),
-            reports: Queue::default(),
+            results: Queue::default(),
             power: Rc::new(Cell::new(power)),
         };
-        let (jobs, reports, power) = (
+        let (jobs, results, power) = (
             compute.jobs.clone(),
-            compute.reports.clone(),
+            compute.results.clone(),
             compute.power.clone(),
         );
-        let mut machine = Machine { hand, parameters };
+        let mut device = Device { backend, parameters };
         spawn_local(async move {
             loop {
-                let report = match jobs.next().await {
-                    Job::Warm { samples } => machine.warm(&samples).await,
+                let result = match jobs.next().await {
+                    Job::Warm { samples } => device.warm(&samples).await,
                     Job::Contribute {
                         round,
                         samples,
                         buffer,
-                    } => machine.contribute(round, samples, buffer, &power).await,
+                    } => device.contribute(round, samples, buffer, &power).await,
                 };
-                reports.push(report);
+                results.push(result);
             }
         });
         compute
@@ -100,26 +100,26 @@ impl Compute {
 }
 
 /// Writes samples of text, beside the contributions and with a worker of its own: a text takes longer than a round.
-pub struct Author {
+pub struct TextGenerator {
     jobs: Queue<(Vec<f32>, Prompt)>,
     busy: Rc<Cell<bool>>,
 }
 
-impl Author {
-    /// `maker` makes the worker when it is first needed.
-    pub fn start(maker: Maker, page: Rc<Page>) -> Self {
-        let author = Self {
+impl TextGenerator {
+    /// `worker_factory` makes the worker when it is first needed.
+    pub fn start(worker_factory: WorkerFactory, page: Rc<Page>) -> Self {
+        let text_generator = Self {
             jobs: Queue::default(),
             busy: Rc::default(),
         };
-        let (jobs, busy) = (author.jobs.clone(), author.busy.clone());
+        let (jobs, busy) = (text_generator.jobs.clone(), text_generator.busy.clone());
         spawn_local(async move {
             let mut worker = None;
             loop {
                 let (params, prompt) = jobs.next().await;
                 let made = match worker.take() {
                     Some(worker) => Ok(worker),
-                    None => maker(),
+                    None => worker_factory(),
                 };
                 let mut text = String::new();
                 let failure = match made {
@@ -144,7 +144,7 @@ impl Author {
                 busy.set(false);
             }
         });
-        author
+        text_generator
     }
 
     /// Writes, unless it does already.
@@ -155,15 +155,15 @@ impl Author {
     }
 }
 
-struct Machine {
-    hand: Hand,
+struct Device {
+    backend: ComputeBackend,
     parameters: usize,
 }
 
-impl Machine {
+impl Device {
     /// The first pass builds kernels and fills caches. Then ever more samples, as long as they take no time to speak of: of
     /// a large model one sample may take seconds.
-    async fn warm(&mut self, samples: &[u64]) -> Report {
+    async fn warm(&mut self, samples: &[u64]) -> ComputeResult {
         // What the parameters are makes no difference to the speed.
         let mut params = vec![0.0; self.parameters];
         let mut count = 1;
@@ -176,13 +176,13 @@ impl Machine {
                 Err(WorkerError::LossNotFinite | WorkerError::GradientNotFinite { .. }) => {
                     params = vec![0.0; self.parameters];
                 }
-                Err(error) => return Report::Failed(error),
+                Err(error) => return ComputeResult::Failed(error),
             }
             let took = seconds(start);
             params.fill(0.0);
             if !std::mem::take(&mut first) && (count == samples.len() || took > WARM_SECONDS) {
                 let speed = (count as f64 * 1000.0 / took.max(1e-6)) as u64;
-                return Report::Made(Input::Warm { speed });
+                return ComputeResult::Made(Input::Warm { speed });
             }
             if took < WARM_SECONDS {
                 count = (2 * count).min(samples.len());
@@ -196,7 +196,7 @@ impl Machine {
         samples: Vec<u64>,
         buffer: Vec<f32>,
         power: &Cell<f64>,
-    ) -> Report {
+    ) -> ComputeResult {
         let start = js::now();
         let made = self.gradient(buffer, &samples).await;
         let busy_ms = seconds(start) * 1000.0;
@@ -207,7 +207,7 @@ impl Machine {
         }
         let compute = Duration::from_secs_f64(seconds(start));
         match made {
-            Ok(made) => Report::Made(Input::Contribution {
+            Ok(made) => ComputeResult::Made(Input::Contribution {
                 round,
                 gradient: made.gradient,
                 weight: made.samples,
@@ -222,16 +222,16 @@ impl Machine {
                     loss: 0.0,
                     compute,
                 };
-                Report::Refused(empty, error)
+                ComputeResult::Refused(empty, error)
             }
-            Err(error) => Report::Failed(error),
+            Err(error) => ComputeResult::Failed(error),
         }
     }
 
     async fn gradient(&mut self, params: Vec<f32>, samples: &[u64]) -> Result<Contribution, WorkerError> {
-        match &mut self.hand {
-            Hand::Here(worker) => worker.gradient(params, samples).await,
-            Hand::Processor(processor) => processor.gradient(params, samples).await,
+        match &mut self.backend {
+            ComputeBackend::Here(worker) => worker.gradient(params, samples).await,
+            ComputeBackend::Processor(processor) => processor.gradient(params, samples).await,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The device of a tab: opened, named, and its compiler tried out on every kernel.
 
 use crate::js::{field, words};
-use crate::report::{Failure, Kind, Page, State};
+use crate::page::{Failure, Kind, Page, State};
 use annulus::device::{DeviceKind, OpenDevice};
 use annulus_shaders::kernel::needed_on;
 use annulus_shaders::launch::adapter_of;
@@ -35,8 +35,8 @@ extern "C" {
 
     /// Starts the inner worker, for an encoded manifest and the run's data or null: not the GPU's, but what computes where
     /// there is none.
-    #[wasm_bindgen(method)]
-    pub fn calculator(this: &Gpu, manifest: &[u8], data: JsValue) -> Promise;
+    #[wasm_bindgen(method, js_name = innerWorker)]
+    pub fn inner_worker(this: &Gpu, manifest: &[u8], data: JsValue) -> Promise;
 }
 
 /// Opens it.

@@ -4,12 +4,12 @@
 
 use crate::identity::Identity;
 use crate::js::{self, BidirectionalStream, WebTransport, bytes, field, object, words};
-use annulus::hello::{
+use annulus::net::hello::{
     HEAD, MAX_HELLO, MAX_MANIFEST, PATH, Purpose, Role, TabHello, TabWelcome, Unread, Welcome, addresses,
     body_len, bounded, certificates, decode, encode, peer_of_key, proof, proves, signed, tab_session,
 };
-use annulus::link::{DialError, Refusal};
-use annulus::ticket::Secret;
+use annulus::net::link::{DialError, Refusal};
+use annulus::net::ticket::Secret;
 use annulus_core::{PeerId, RunId};
 use js_sys::{Array, Uint8Array};
 use wasm_bindgen::prelude::*;
@@ -20,7 +20,7 @@ use web_sys::{ReadableStreamDefaultReader, WritableStreamDefaultWriter};
 const TIMEOUT_MS: f64 = 6000.0;
 
 /// What a tab says of itself in every handshake.
-pub struct Me {
+pub struct LocalPeer {
     /// Its key.
     pub identity: Identity,
     /// The run.
@@ -56,7 +56,12 @@ pub struct Session {
 /// # Errors
 ///
 /// The last address's, if none leads anywhere.
-pub async fn dial(me: &Me, peer: PeerId, contact: &[String], purpose: Purpose) -> Result<Session, DialError> {
+pub async fn dial(
+    me: &LocalPeer,
+    peer: PeerId,
+    contact: &[String],
+    purpose: Purpose,
+) -> Result<Session, DialError> {
     let pinned = certificates(contact);
     if pinned.is_empty() {
         return Err(DialError::NoAddress(
@@ -77,7 +82,7 @@ pub async fn dial(me: &Me, peer: PeerId, contact: &[String], purpose: Purpose) -
 }
 
 async fn connect(
-    me: &Me,
+    me: &LocalPeer,
     peer: PeerId,
     address: &str,
     certificate: &[u8; 32],
@@ -126,7 +131,7 @@ async fn connect(
 }
 
 async fn shake_hands(
-    me: &Me,
+    me: &LocalPeer,
     acceptor: PeerId,
     certificate: &[u8; 32],
     purpose: Purpose,

@@ -2,17 +2,18 @@
 //!
 //! A tab hands nothing on: nobody can dial it.
 
-use crate::dial::{Me, Session, Stream, dial, next_chunk};
+use crate::dial::{LocalPeer, Session, Stream, dial, next_chunk};
 use crate::js::{self, bytes, object, words};
-use crate::report::{Failure, Kind, Page, State};
+use crate::page::{Failure, Kind, Page, State};
 use annulus::data::Data;
-use annulus::events::Event;
-use annulus::hello::Purpose;
-use annulus::link::DialError;
-use annulus::provision::{
-    FetchError, Line, Listing, News, REST, SILENCE, Source, Store, TAB_LIMIT, Trouble, Way, fetch, silent,
+use annulus::data::provision::{
+    DataDialer, DataStream, FetchError, Listing, News, REST, SILENCE, Source, Store, TAB_LIMIT, Trouble,
+    fetch, silent,
 };
-use annulus::recipe::{Loaded, Recipe};
+use annulus::events::Event;
+use annulus::net::hello::Purpose;
+use annulus::net::link::DialError;
+use annulus::task_factory::{LoadedTask, TaskFactory};
 use annulus_core::Manifest;
 use bytes::Bytes;
 use wasm_bindgen_futures::JsFuture;
@@ -24,16 +25,16 @@ use wasm_bindgen_futures::JsFuture;
 ///
 /// If nobody hands it out, or there is too much of it.
 pub async fn fetch_data(
-    me: impl Fn() -> Me,
+    me: impl Fn() -> LocalPeer,
     first: Source,
-    recipe: &Recipe,
+    factory: &TaskFactory,
     manifest: &Manifest,
     limit: u64,
     page: &Page,
-) -> Result<((Loaded, Data), Source), Failure> {
+) -> Result<((LoadedTask, Data), Source), Failure> {
     page.state(State::Fetching, "");
     let mut store = Memory {
-        recipe,
+        factory,
         manifest,
         listing: None,
         files: Vec::new(),
@@ -54,7 +55,7 @@ pub async fn fetch_data(
         ),
     };
     let fetched = fetch(
-        &mut Road { me },
+        &mut Guest { me },
         &mut store,
         first,
         limit.min(TAB_LIMIT),
@@ -73,16 +74,16 @@ pub async fn fetch_data(
 }
 
 /// How a tab reaches peers.
-struct Road<F> {
+struct Guest<F> {
     me: F,
 }
 
-impl<F: Fn() -> Me> Way for Road<F> {
-    type Line = DataLine;
+impl<F: Fn() -> LocalPeer> DataDialer for Guest<F> {
+    type DataStream = GuestStream;
 
-    async fn reach(&mut self, source: &Source) -> Result<DataLine, DialError> {
+    async fn dial(&mut self, source: &Source) -> Result<GuestStream, DialError> {
         let session = dial(&(self.me)(), source.peer, &source.contact.0, Purpose::Data).await?;
-        Ok(DataLine(session))
+        Ok(GuestStream(session))
     }
 
     async fn rest(&mut self) {
@@ -91,16 +92,16 @@ impl<F: Fn() -> Me> Way for Road<F> {
 }
 
 /// A peer that was asked for data.
-struct DataLine(Session);
+struct GuestStream(Session);
 
-impl Line for DataLine {
-    async fn say(&mut self, message: &[u8]) -> Result<(), String> {
+impl DataStream for GuestStream {
+    async fn send(&mut self, message: &[u8]) -> Result<(), String> {
         let written = self.0.control.writer.write_with_chunk(&bytes(message));
         let said = JsFuture::from(written).await;
         said.map(drop).map_err(|error| words(&error))
     }
 
-    async fn hear(&mut self, most: usize) -> Result<Bytes, String> {
+    async fn receive(&mut self, most: usize) -> Result<Bytes, String> {
         let Stream { reader, rest, .. } = &mut self.0.control;
         if rest.is_empty() {
             let heard = async { Some(next_chunk(reader).await) };
@@ -118,7 +119,7 @@ impl Line for DataLine {
     }
 }
 
-impl Drop for DataLine {
+impl Drop for GuestStream {
     fn drop(&mut self) {
         self.0.transport.close(&object(&[]));
     }
@@ -126,14 +127,14 @@ impl Drop for DataLine {
 
 /// The files in memory.
 struct Memory<'a> {
-    recipe: &'a Recipe,
+    factory: &'a TaskFactory,
     manifest: &'a Manifest,
     listing: Option<Listing>,
     files: Vec<Vec<u8>>,
 }
 
 impl Store for Memory<'_> {
-    type Whole = (Loaded, Data);
+    type Whole = (LoadedTask, Data);
 
     fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String> {
         if self.listing.as_ref() != Some(listing) {
@@ -155,7 +156,7 @@ impl Store for Memory<'_> {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(Loaded, Data), Trouble> {
+    fn finish(&mut self) -> Result<(LoadedTask, Data), Trouble> {
         let listing = self
             .listing
             .take()
@@ -170,7 +171,7 @@ impl Store for Memory<'_> {
                 Data::folder_in_memory(files)
             }
         };
-        let loaded = (self.recipe.load)(&self.manifest.task_config, Some(&data));
+        let loaded = (self.factory.load)(&self.manifest.task_config, Some(&data));
         let loaded = loaded.map_err(|error| Trouble::Data(error.to_string()))?;
         match loaded.data == self.manifest.data {
             true => Ok((loaded, data)),

@@ -3,7 +3,7 @@
 //! As natively, a [`PeerId`] is the hash of the public key. A tab's key lives as long as its worker.
 
 use crate::js::{bytes, object, words};
-use annulus::hello::peer_of_key;
+use annulus::net::hello::peer_of_key;
 use annulus_core::PeerId;
 use js_sys::{Array, Uint8Array};
 use wasm_bindgen::prelude::*;

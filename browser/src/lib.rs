@@ -7,8 +7,6 @@
 //! and `page/` for what the volunteer sees. Outside of a browser this crate is empty.
 
 #[cfg(target_family = "wasm")]
-mod calculator;
-#[cfg(target_family = "wasm")]
 mod compute;
 #[cfg(target_family = "wasm")]
 mod device;
@@ -17,19 +15,21 @@ mod dial;
 #[cfg(target_family = "wasm")]
 mod fetch;
 #[cfg(target_family = "wasm")]
-mod host;
-#[cfg(target_family = "wasm")]
 mod identity;
+#[cfg(target_family = "wasm")]
+mod inner_worker;
 #[cfg(target_family = "wasm")]
 mod js;
 #[cfg(target_family = "wasm")]
 mod link;
 #[cfg(target_family = "wasm")]
+mod page;
+#[cfg(target_family = "wasm")]
+mod page_server;
+#[cfg(target_family = "wasm")]
 mod participant;
 #[cfg(target_family = "wasm")]
 mod queue;
-#[cfg(target_family = "wasm")]
-mod report;
 #[cfg(target_family = "wasm")]
 mod worker;
 
@@ -41,14 +41,14 @@ pub use worker::register;
 /// A tab's links without a run over them: what the example `link` measures.
 #[cfg(target_family = "wasm")]
 pub mod links {
-    pub use crate::dial::Me;
-    pub use crate::host::Host;
+    pub use crate::dial::LocalPeer;
     pub use crate::identity::Identity;
     pub use crate::js::{next_task, now};
     pub use crate::link::TabLink;
+    pub use crate::page_server::PageServer;
 }
 
-pub use annulus::recipe::Recipe;
+pub use annulus::task_factory::TaskFactory;
 
 /// The program of a page for these tasks.
 ///
@@ -61,13 +61,13 @@ macro_rules! main {
     ($($task:ty),+ $(,)?) => {
         #[cfg(target_family = "wasm")]
         fn main() {
-            $crate::register(vec![$($crate::Recipe::of::<$task>()),+]);
+            $crate::register(vec![$($crate::TaskFactory::of::<$task>()),+]);
         }
 
         #[cfg(not(target_family = "wasm"))]
         fn main() -> std::process::ExitCode {
             // So that a task that does not fit is seen here too.
-            let _: Vec<$crate::Recipe> = vec![$($crate::Recipe::of::<$task>()),+];
+            let _: Vec<$crate::TaskFactory> = vec![$($crate::TaskFactory::of::<$task>()),+];
             eprintln!("this program is for a browser: `cargo xtask browser` builds the page, and every node serves it");
             std::process::ExitCode::FAILURE
         }

@@ -6,10 +6,10 @@
 //! **Speed.** Bytes are copied once on either way, between WASM's memory and the browser's. Frames that wait are written
 //! together, up to [`BATCH`]: each write costs a turn of the browser's event loop.
 
-use crate::dial::{Me, Session, Stream, dial, next_chunk, open};
+use crate::dial::{LocalPeer, Session, Stream, dial, next_chunk, open};
 use crate::js::{self, WebTransport, field, object, words};
-use annulus::hello::Purpose;
-use annulus::link::{
+use annulus::net::hello::Purpose;
+use annulus::net::link::{
     Chunker, Deframer, DialError, DownReason, Frame, FrameError, Lane, Link, LinkEvent, MAX_FRAME, PREFIX,
     Refusal, SendError, Traffic, bulk_queue,
 };
@@ -70,7 +70,7 @@ pub struct TabLink {
 }
 
 struct Shared {
-    me: Me,
+    me: LocalPeer,
     /// The peer that serves the page: its certificates can be asked for.
     host: PeerId,
     /// Bytes that may wait for a peer on a lane.
@@ -121,7 +121,7 @@ struct Queue {
 
 impl TabLink {
     /// Without links; `host` is the peer that serves the page, `elements` the length of vectors.
-    pub fn new(me: Me, host: PeerId, elements: usize) -> Self {
+    pub fn new(me: LocalPeer, host: PeerId, elements: usize) -> Self {
         Self {
             shared: Rc::new(Shared {
                 me,
@@ -275,7 +275,7 @@ impl Shared {
         if peer != self.host {
             return addresses;
         }
-        match crate::host::Host::ask().await {
+        match crate::page_server::PageServer::ask().await {
             Ok(host) if host.peer == peer => host.contact(&addresses),
             _ => addresses,
         }

@@ -1,27 +1,27 @@
 //! A tab's way through a run: from the ticket to the last round.
 
-use crate::calculator::{Processor, trainer_options};
-use crate::compute::{Author, Compute, Hand, Job, Report};
+use crate::compute::{Compute, ComputeBackend, ComputeResult, Job, TextGenerator};
 use crate::device::{self, Backend, Gpu};
-use crate::dial::{Me, dial};
+use crate::dial::{LocalPeer, dial};
 use crate::fetch::fetch_data;
-use crate::host::Host;
 use crate::identity::Identity;
+use crate::inner_worker::{InnerWorkerHandle, trainer_options};
 use crate::js;
 use crate::link::TabLink;
+use crate::page::{Failure, Kind, Page, State};
+use crate::page_server::PageServer;
 use crate::queue::Queue;
-use crate::report::{Failure, Kind, Page, State};
 use annulus::data::Data;
+use annulus::data::provision::Source;
 use annulus::device::{DeviceKind, OpenDevice};
-use annulus::driver::{Driver, Todo};
 use annulus::events::{self, Event};
-use annulus::hello::Purpose;
-use annulus::link::{DialError, LinkEvent, next_event};
-use annulus::provision::Source;
-use annulus::recipe::{Loaded, Recipe};
+use annulus::net::hello::Purpose;
+use annulus::net::link::{DialError, LinkEvent, next_event};
+use annulus::net::ticket::Ticket;
+use annulus::participant::driver::{Driver, Todo};
+use annulus::participant::event_translator::EventTranslator;
 use annulus::task::Prompt;
-use annulus::telling::Teller;
-use annulus::ticket::Ticket;
+use annulus::task_factory::{LoadedTask, TaskFactory};
 use annulus::trainer::{Worker, WorkerError};
 use annulus_core::ledger::Member;
 use annulus_core::peer::Event as PeerEvent;
@@ -50,7 +50,7 @@ const COPIES: u64 = 6;
 
 /// What the volunteer says.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Word {
+pub enum Command {
     /// Out of the ring for now.
     Pause,
     /// Back into it.
@@ -79,9 +79,9 @@ pub struct Options {
 ///
 /// If the tab cannot take part, or no longer.
 pub async fn take_part(
-    recipes: &[Recipe],
+    factories: &[TaskFactory],
     options: Options,
-    words: &Queue<Word>,
+    commands: &Queue<Command>,
     gpu: &Gpu,
     page: &Rc<Page>,
 ) -> Result<(), Failure> {
@@ -89,15 +89,15 @@ pub async fn take_part(
     let ticket: Ticket = options
         .ticket
         .parse()
-        .map_err(|error: annulus::ticket::TicketError| Failure::new(Kind::Ticket, error.to_string()))?;
-    let host = Host::ask().await.map_err(|why| {
+        .map_err(|error: annulus::net::ticket::TicketError| Failure::new(Kind::Ticket, error.to_string()))?;
+    let host = PageServer::ask().await.map_err(|why| {
         let message = format!("the node that serves this page does not answer: {why}");
         Failure::new(Kind::Unreachable, message)
     })?;
     let identity = Identity::generate()
         .await
         .map_err(|why| Failure::new(Kind::Internal, why))?;
-    let me = || Me {
+    let me = || LocalPeer {
         identity: identity.clone(),
         run: ticket.run,
         secret: ticket.secret,
@@ -107,7 +107,7 @@ pub async fn take_part(
     let contact = host.contact(&addresses);
     let manifest = Arc::new(fetch_manifest(&me(), &host, &contact).await?);
 
-    let recipe = find(recipes, &manifest)?;
+    let factory = find(factories, &manifest)?;
     let room = fits(&manifest)?;
     let here = Source {
         peer: host.peer,
@@ -116,28 +116,32 @@ pub async fn take_part(
     let (loaded, data, sponsor) = if manifest.data_hint.is_empty() {
         page.state(State::Checking, "reading the data");
         js::next_task().await;
-        (load(recipe, &manifest, None)?, None, here)
+        (load(factory, &manifest, None)?, None, here)
     } else {
-        let fetching = async { Some(fetch_data(me, here, recipe, &manifest, room, page).await) };
+        let fetching = async { Some(fetch_data(me, here, factory, &manifest, room, page).await) };
         let early = RefCell::default();
         let fetched = or(fetching, async {
-            until_leave(words, &early).await;
+            until_leave(commands, &early).await;
             None
         });
         let Some(fetched) = fetched.await else {
             page.state(State::Left, "");
             return Ok(());
         };
-        early.into_inner().into_iter().for_each(|word| words.push(word));
+        early
+            .into_inner()
+            .into_iter()
+            .for_each(|command| commands.push(command));
         let ((loaded, data), sponsor) = fetched?;
         (loaded, Some(data), sponsor)
     };
     let device = device::open(options.backend, gpu, page).await?;
-    let maker = |device: &OpenDevice| loaded.maker(device.clone(), trainer_options(&manifest));
-    let here = maker(&device);
+    let worker_factory =
+        |device: &OpenDevice| loaded.worker_factory(device.clone(), trainer_options(&manifest));
+    let here = worker_factory(&device);
     let hand = if device.kind == DeviceKind::Cpu {
-        let processor = Processor::start(gpu, &manifest, data.as_ref()).await;
-        Hand::Processor(processor.map_err(|why| Failure::new(Kind::Internal, why))?)
+        let processor = InnerWorkerHandle::start(gpu, &manifest, data.as_ref()).await;
+        ComputeBackend::Processor(processor.map_err(|why| Failure::new(Kind::Internal, why))?)
     } else {
         page.state(State::Checking, "comparing the device with the CPU");
         let mut worker_here = here().map_err(failed)?;
@@ -145,12 +149,12 @@ pub async fn take_part(
             let message = "the model made here is not the run's: the page is of another release than the run";
             return Err(Failure::new(Kind::Refused, message));
         }
-        let mut twin = maker(&OpenDevice::cpu())().map_err(failed)?;
+        let mut twin = worker_factory(&OpenDevice::cpu())().map_err(failed)?;
         compare(&mut *worker_here, &mut *twin, manifest.samples).await?;
-        Hand::Here(worker_here)
+        ComputeBackend::Here(worker_here)
     };
     let compute = Compute::start(hand, manifest.layout.len, options.power);
-    let author = Author::start(here, page.clone());
+    let text_generator = TextGenerator::start(here, page.clone());
     page.event(&Event::Ready(events::Ready {
         peer: identity.peer.to_hex(),
         run: manifest.run_id().to_hex(),
@@ -182,10 +186,10 @@ pub async fn take_part(
                 Shuffle::of(&manifest),
             ),
             compute: &compute,
-            author: &author,
-            words,
+            text_generator: &text_generator,
+            commands,
             page,
-            teller: Teller::default(),
+            translator: EventTranslator::default(),
             member: false,
             going: None,
             broken: None,
@@ -215,11 +219,11 @@ pub async fn take_part(
             Exit::Left => {
                 page.state(State::Paused, "");
                 loop {
-                    match words.next().await {
-                        Word::Resume => break,
-                        Word::Power(power) => compute.power.set(power),
-                        Word::Pause | Word::Write(_) => {}
-                        Word::Leave => {
+                    match commands.next().await {
+                        Command::Resume => break,
+                        Command::Power(power) => compute.power.set(power),
+                        Command::Pause | Command::Write(_) => {}
+                        Command::Leave => {
                             page.state(State::Left, "");
                             return Ok(());
                         }
@@ -230,7 +234,7 @@ pub async fn take_part(
     }
 }
 
-async fn fetch_manifest(me: &Me, host: &Host, contact: &[String]) -> Result<Manifest, Failure> {
+async fn fetch_manifest(me: &LocalPeer, host: &PageServer, contact: &[String]) -> Result<Manifest, Failure> {
     let session = dial(me, host.peer, contact, Purpose::Manifest).await;
     let session = session.map_err(|error| {
         let kind = match error {
@@ -251,22 +255,22 @@ async fn fetch_manifest(me: &Me, host: &Host, contact: &[String]) -> Result<Mani
 }
 
 /// Waits until the volunteer wants to leave; what else they say meanwhile is kept for later.
-async fn until_leave(words: &Queue<Word>, others: &RefCell<Vec<Word>>) {
+async fn until_leave(commands: &Queue<Command>, others: &RefCell<Vec<Command>>) {
     loop {
-        match words.next().await {
-            Word::Leave => return,
-            word => others.borrow_mut().push(word),
+        match commands.next().await {
+            Command::Leave => return,
+            command => others.borrow_mut().push(command),
         }
     }
 }
 
 /// How the run's task is made.
-pub fn find<'a>(recipes: &'a [Recipe], manifest: &Manifest) -> Result<&'a Recipe, Failure> {
-    recipes
+pub fn find<'a>(factories: &'a [TaskFactory], manifest: &Manifest) -> Result<&'a TaskFactory, Failure> {
+    factories
         .iter()
-        .find(|recipe| recipe.name == manifest.task)
+        .find(|factory| factory.name == manifest.task)
         .ok_or_else(|| {
-            let known: Vec<_> = recipes.iter().map(|recipe| recipe.name).collect();
+            let known: Vec<_> = factories.iter().map(|factory| factory.name).collect();
             let message = format!(
                 "this page was built for {}, and the run trains {}: the program that founded the run has to serve a page \
                  of its own",
@@ -278,8 +282,8 @@ pub fn find<'a>(recipes: &'a [Recipe], manifest: &Manifest) -> Result<&'a Recipe
 }
 
 /// The task with this data, or with what it makes itself.
-pub fn load(recipe: &Recipe, manifest: &Manifest, data: Option<&Data>) -> Result<Loaded, Failure> {
-    let loaded = (recipe.load)(&manifest.task_config, data)
+pub fn load(factory: &TaskFactory, manifest: &Manifest, data: Option<&Data>) -> Result<LoadedTask, Failure> {
+    let loaded = (factory.load)(&manifest.task_config, data)
         .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
     if loaded.data != manifest.data {
         let message =
@@ -368,10 +372,10 @@ enum Going {
 struct Tab<'a> {
     driver: Driver<TabLink>,
     compute: &'a Compute,
-    author: &'a Author,
-    words: &'a Queue<Word>,
+    text_generator: &'a TextGenerator,
+    commands: &'a Queue<Command>,
     page: &'a Page,
-    teller: Teller,
+    translator: EventTranslator,
     member: bool,
     /// Why it is on its way out of the ring, if it is.
     going: Option<Going>,
@@ -382,8 +386,8 @@ struct Tab<'a> {
 /// What the loop waits for.
 enum Happening {
     Link(LinkEvent),
-    Report(Report),
-    Word(Word),
+    ComputeResult(ComputeResult),
+    Command(Command),
     Time,
 }
 
@@ -435,13 +439,13 @@ impl Tab<'_> {
                     None => std::future::pending().await,
                 }
             };
-            let report = async { Happening::Report(self.compute.reports.next().await) };
-            let word = async { Happening::Word(self.words.next().await) };
+            let result = async { Happening::ComputeResult(self.compute.results.next().await) };
+            let command = async { Happening::Command(self.commands.next().await) };
             let time = async {
                 js::sleep(wait_ms.ceil()).await;
                 Happening::Time
             };
-            match or(or(word, report), or(link, time)).await {
+            match or(or(command, result), or(link, time)).await {
                 Happening::Link(event) => {
                     let down = match &event {
                         LinkEvent::Down { reason, .. } => Some(reason.to_string()),
@@ -452,9 +456,9 @@ impl Tab<'_> {
                         self.page.state(State::Reconnecting, &reason);
                     }
                 }
-                Happening::Report(report) => self.on_report(report),
-                Happening::Word(word) => {
-                    if self.on_word(word) {
+                Happening::ComputeResult(result) => self.on_result(result),
+                Happening::Command(command) => {
+                    if self.on_command(command) {
                         return Exit::Left;
                     }
                 }
@@ -467,15 +471,15 @@ impl Tab<'_> {
         self.driver.handle(input, Time(js::now()));
     }
 
-    fn on_report(&mut self, report: Report) {
-        match report {
-            Report::Made(input) => self.feed(input),
-            Report::Refused(input, why) => {
+    fn on_result(&mut self, result: ComputeResult) {
+        match result {
+            ComputeResult::Made(input) => self.feed(input),
+            ComputeResult::Refused(input, why) => {
                 let message = format!("this tab's contribution does not count: {why}");
                 self.page.event(&Event::Warning { message });
                 self.feed(input);
             }
-            Report::Failed(why) => {
+            ComputeResult::Failed(why) => {
                 self.broken = Some(failed(why));
                 self.feed(Input::Leave);
             }
@@ -483,18 +487,20 @@ impl Tab<'_> {
     }
 
     /// Says whether to go at once.
-    fn on_word(&mut self, word: Word) -> bool {
-        match word {
-            Word::Power(power) => self.compute.power.set(power),
-            Word::Resume if self.going == Some(Going::Aside) => self.going = Some(Going::Back),
-            Word::Resume => {}
-            Word::Write(prompt) => self.author.write(&self.driver.peer().state().params, prompt),
-            Word::Pause => {
+    fn on_command(&mut self, command: Command) -> bool {
+        match command {
+            Command::Power(power) => self.compute.power.set(power),
+            Command::Resume if self.going == Some(Going::Aside) => self.going = Some(Going::Back),
+            Command::Resume => {}
+            Command::Write(prompt) => self
+                .text_generator
+                .write(&self.driver.peer().state().params, prompt),
+            Command::Pause => {
                 if self.going.replace(Going::Aside).is_none() {
                     self.feed(Input::Leave);
                 }
             }
-            Word::Leave => {
+            Command::Leave => {
                 let again = self.going.replace(Going::Away).is_some();
                 self.feed(Input::Leave);
                 return again || !self.member;
@@ -504,7 +510,7 @@ impl Tab<'_> {
     }
 
     fn tell(&mut self, event: &PeerEvent) {
-        for told in self.teller.tell(event, &self.driver) {
+        for told in self.translator.tell(event, &self.driver) {
             self.page.event(&told);
         }
         match event {

@@ -2,11 +2,11 @@
 
 use crate::device::{Backend, Gpu};
 use crate::js;
-use crate::participant::{Options, Word, take_part};
+use crate::page::{Failure, Kind, Page};
+use crate::participant::{Command, Options, take_part};
 use crate::queue::Queue;
-use crate::report::{Failure, Kind, Page};
-use annulus::recipe::Recipe;
 use annulus::task::Prompt;
+use annulus::task_factory::TaskFactory;
 use js_sys::Function;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
 
 thread_local! {
-    static RECIPES: RefCell<Vec<Recipe>> = const { RefCell::new(Vec::new()) };
+    static FACTORIES: RefCell<Vec<TaskFactory>> = const { RefCell::new(Vec::new()) };
 }
 
 unsafe extern "C" {
@@ -28,24 +28,24 @@ unsafe extern "C" {
 }
 
 /// Makes the program ready and says which tasks the page knows. [`main!`](crate::main) does it; a program without it has to.
-pub fn register(recipes: Vec<Recipe>) {
+pub fn register(factories: Vec<TaskFactory>) {
     static CONSTRUCTED: Once = Once::new();
     // SAFETY: The linker defines this function, without parameters and result, in every program. It is to run once, when
     // memory is set up, which it is before any code of ours; `Once` sees to the rest.
     CONSTRUCTED.call_once(|| unsafe { __wasm_call_ctors() });
     std::panic::set_hook(Box::new(|info| js::console_error(&info.to_string())));
-    RECIPES.set(recipes);
+    FACTORIES.set(factories);
 }
 
 /// The tasks that the page knows.
-pub fn recipes() -> Vec<Recipe> {
-    RECIPES.with_borrow(Clone::clone)
+pub fn factories() -> Vec<TaskFactory> {
+    FACTORIES.with_borrow(Clone::clone)
 }
 
 /// A tab that takes part, as the page's script sees it.
 #[wasm_bindgen]
 pub struct Participant {
-    words: Queue<Word>,
+    commands: Queue<Command>,
 }
 
 #[wasm_bindgen]
@@ -54,7 +54,9 @@ impl Participant {
     #[wasm_bindgen(constructor)]
     pub fn new(ticket: String, backend: &str, power: f64, gpu: Gpu, post: Function) -> Participant {
         let words = Queue::default();
-        let participant = Participant { words: words.clone() };
+        let participant = Participant {
+            commands: commands.clone(),
+        };
         let options = Options {
             ticket,
             backend: if backend == "cpu" {
@@ -65,12 +67,12 @@ impl Participant {
             power,
         };
         let page = Rc::new(Page::new(post));
-        let recipes = recipes();
+        let factories = factories();
         spawn_local(async move {
-            if recipes.is_empty() {
+            if factories.is_empty() {
                 return page.failed(&Failure::new(Kind::Internal, "the page was built without a task"));
             }
-            if let Err(failure) = take_part(&recipes, options, &words, &gpu, &page).await {
+            if let Err(failure) = take_part(&factories, options, &commands, &gpu, &page).await {
                 page.failed(&failure);
             }
         });
@@ -79,17 +81,17 @@ impl Participant {
 
     /// Out of the ring for now.
     pub fn pause(&self) {
-        self.words.push(Word::Pause);
+        self.commands.push(Command::Pause);
     }
 
     /// Back into it.
     pub fn resume(&self) {
-        self.words.push(Word::Resume);
+        self.commands.push(Command::Resume);
     }
 
     /// Out of the ring.
     pub fn leave(&self) {
-        self.words.push(Word::Leave);
+        self.commands.push(Command::Leave);
     }
 
     /// Write so many tokens after a prompt, as the model would.
@@ -97,7 +99,7 @@ impl Participant {
         let seed = getrandom::u64().expect("browsers give random bytes");
         // A volunteer's wish must not keep the device busy for ever.
         let tokens = tokens.min(2000) as usize;
-        self.words.push(Word::Write(Prompt {
+        self.commands.push(Command::Write(Prompt {
             text,
             tokens,
             temperature,
@@ -107,6 +109,6 @@ impl Participant {
 
     /// Share of the time that the device may be busy, above 0 and at most 1.
     pub fn power(&self, share: f64) {
-        self.words.push(Word::Power(share));
+        self.commands.push(Command::Power(share));
     }
 }

@@ -160,7 +160,7 @@ pub struct Done {
 
 /// An event and when it happened: one line of a JSON log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Line {
+pub struct LogLine {
     /// RFC 3339, UTC, with milliseconds.
     pub time: String,
     /// What happened.
@@ -168,7 +168,7 @@ pub struct Line {
     pub event: Event,
 }
 
-impl Line {
+impl LogLine {
     /// An event at a time, given as milliseconds since 1970-01-01 UTC.
     pub fn new(unix_ms: u64, event: Event) -> Self {
         Self {
@@ -299,16 +299,16 @@ mod tests {
     #[test]
     fn every_event_survives_the_way_there_and_back_on_one_line() {
         for event in samples() {
-            let line = Line::new(1_763_644_800_250, event);
+            let line = LogLine::new(1_763_644_800_250, event);
             let json = line.to_json();
             assert!(!json.contains('\n'));
-            assert_eq!(Line::from_json(&json).unwrap(), line, "{json}");
+            assert_eq!(LogLine::from_json(&json).unwrap(), line, "{json}");
         }
     }
 
     #[test]
     fn a_line_starts_with_time_and_event() {
-        let line = Line::new(
+        let line = LogLine::new(
             0,
             Event::Sync {
                 bytes: 1,
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn numbers_that_are_not_finite_are_null() {
         for loss in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let json = Line::new(
+            let json = LogLine::new(
                 0,
                 Event::Eval {
                     round: 1,
@@ -335,7 +335,7 @@ mod tests {
             )
             .to_json();
             assert!(json.contains(r#""loss":null,"accuracy":null"#), "{json}");
-            let Event::Eval { loss, accuracy, .. } = Line::from_json(&json).unwrap().event else {
+            let Event::Eval { loss, accuracy, .. } = LogLine::from_json(&json).unwrap().event else {
                 panic!("{json}")
             };
             assert!(loss.is_nan() && accuracy.is_none());
@@ -345,9 +345,9 @@ mod tests {
     #[test]
     fn unknown_fields_are_ignored_and_missing_ones_are_not() {
         let json = r#"{"time":"x","event":"sync","bytes":1,"total":2,"round":3,"later":4}"#;
-        assert!(Line::from_json(json).is_ok());
-        assert!(Line::from_json(r#"{"time":"x","event":"sync","bytes":1,"total":2}"#).is_err());
-        assert!(Line::from_json(r#"{"time":"x","event":"unheard"}"#).is_err());
+        assert!(LogLine::from_json(json).is_ok());
+        assert!(LogLine::from_json(r#"{"time":"x","event":"sync","bytes":1,"total":2}"#).is_err());
+        assert!(LogLine::from_json(r#"{"time":"x","event":"unheard"}"#).is_err());
     }
 
     #[test]

@@ -4,30 +4,44 @@
 //! To train a model of your own, implement [`Task`](task::Task) and hand it to [`run`]: that is a whole
 //! node binary, with every command of `annulus`.
 //!
-//! Read in this order: [`task`] (what a user implements), [`trainer`] (a model as one flat vector),
-//! [`provision`] (how data reaches who lacks it), [`link`] (what a transport implements), [`driver`] (what
-//! moves the protocol of `annulus-core`), [`native`] (what needs an operating system), [`cli`] (the command line).
+//! Read in this order: [`task`] (what a user implements), [`trainer`] (a model as one flat vector), [`participant`] (the
+//! loop that moves the protocol of `annulus-core`), [`net`] (how peers reach each other), [`data`] (how data reaches who
+//! lacks it); natively also `store` (run directories), `offline` (what is done with them), `web`, `bench` and `cli`.
+
+/// `From` for each error that a variant of a larger one does nothing but wrap.
+#[cfg(feature = "native")]
+macro_rules! wraps {
+    ($whole:ty: $($part:ty => $variant:ident),+ $(,)?) => {
+        $(impl From<$part> for $whole {
+            fn from(error: $part) -> Self {
+                Self::$variant(error)
+            }
+        })+
+    };
+}
 
 pub mod data;
 pub mod device;
-pub mod driver;
 pub mod events;
-pub mod hello;
-pub mod link;
+pub mod net;
+pub mod offline;
 pub mod options;
-pub mod provision;
-pub mod recipe;
-pub mod replay;
+pub mod participant;
 pub mod task;
+pub mod task_factory;
 pub mod tasks;
-pub mod telling;
-pub mod ticket;
 pub mod trainer;
 
 #[cfg(feature = "native")]
+pub mod bench;
+#[cfg(feature = "native")]
 pub mod cli;
 #[cfg(feature = "native")]
-pub mod native;
+pub mod store;
+#[cfg(all(test, feature = "native"))]
+mod testing;
+#[cfg(feature = "native")]
+pub mod web;
 
 /// A node binary for a task of one's own: everything that `annulus` can do, for this task.
 ///
@@ -39,5 +53,7 @@ pub mod native;
 /// ```
 #[cfg(feature = "native")]
 pub fn run<T: task::Task>() -> std::process::ExitCode {
-    cli::main(&native::machine::Machine::new(vec![recipe::Recipe::of::<T>()]))
+    cli::main(&cli::machine::Machine::new(vec![
+        task_factory::TaskFactory::of::<T>(),
+    ]))
 }

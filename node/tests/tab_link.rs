@@ -4,11 +4,11 @@
 mod chromium;
 mod common;
 
-use annulus::link::{Frame, Lane, Link, LinkEvent, next_event};
-use annulus::native::identity::Identity;
-use annulus::native::quic::{QuicConfig, QuicLink};
-use annulus::native::web::{About, Site, bind, tls_self_signed};
-use annulus::ticket::{Secret, Ticket};
+use annulus::net::identity::Identity;
+use annulus::net::link::{Frame, Lane, Link, LinkEvent, next_event};
+use annulus::net::quic::{QuicConfig, QuicLink};
+use annulus::net::ticket::{Secret, Ticket};
+use annulus::web::{About, Site, bind, tls_self_signed};
 use annulus_core::{PeerId, RunId};
 use bytes::Bytes;
 use chromium::Tab;

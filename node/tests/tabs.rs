@@ -4,10 +4,10 @@ mod chromium;
 mod common;
 
 use annulus::device::OpenDevice;
-use annulus::native::ledger_file::Entry;
-use annulus::native::run_dir::RunDir;
-use annulus::recipe::Recipe;
-use annulus::replay::Replay;
+use annulus::offline::replay::Replay;
+use annulus::store::ledger_file::Entry;
+use annulus::store::run_dir::RunDir;
+use annulus::task_factory::TaskFactory;
 use annulus::tasks::digits::Digits;
 use annulus::tasks::gpt::Gpt;
 use annulus::trainer::TrainerOptions;
@@ -59,17 +59,17 @@ fn assert_used(dir: &str, tabs: &[String]) {
     let start = dir.load(from).expect("a checkpoint");
     let committed = dir.load(to).expect("a checkpoint").state.params;
 
-    let recipes = [Recipe::of::<Digits>(), Recipe::of::<Gpt>()];
-    let recipe = recipes
+    let factories = [TaskFactory::of::<Digits>(), TaskFactory::of::<Gpt>()];
+    let factory = factories
         .iter()
         .find(|r| r.name == manifest.task)
         .expect("a stock task");
-    let task = (recipe.load)(&manifest.task_config, None).expect("a task without files");
+    let task = (factory.load)(&manifest.task_config, None).expect("a task without files");
     let options = TrainerOptions {
         seed: manifest.seed,
         micro_batch: manifest.micro_batch as usize,
     };
-    let mut worker = task.maker(OpenDevice::cpu(), options)().expect("a worker");
+    let mut worker = task.worker_factory(OpenDevice::cpu(), options)().expect("a worker");
     let shuffle = Shuffle::of(manifest);
     let mut recompute = |left_out: &[String]| {
         let mut replay = Replay::new(manifest.clone(), start.head.clone(), start.state.clone());

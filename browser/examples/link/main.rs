@@ -3,9 +3,9 @@
 
 #[cfg(target_family = "wasm")]
 mod link {
-    use annulus::link::{Link, LinkEvent, next_event};
-    use annulus::ticket::Ticket;
-    use annulus_browser::links::{Host, Identity, Me, TabLink, next_task, now};
+    use annulus::net::link::{Link, LinkEvent, next_event};
+    use annulus::net::ticket::Ticket;
+    use annulus_browser::links::{Identity, LocalPeer, PageServer, TabLink, next_task, now};
     use annulus_core::Lane;
     use bytes::Bytes;
     use serde::Deserialize;
@@ -31,9 +31,9 @@ mod link {
         let wrong = |error: String| JsValue::from(error);
         let ticket: Ticket = ticket
             .parse()
-            .map_err(|error: annulus::ticket::TicketError| wrong(error.to_string()))?;
-        let host = Host::ask().await.map_err(wrong)?;
-        let me = Me {
+            .map_err(|error: annulus::net::ticket::TicketError| wrong(error.to_string()))?;
+        let host = PageServer::ask().await.map_err(wrong)?;
+        let me = LocalPeer {
             identity: Identity::generate().await.map_err(wrong)?,
             run: ticket.run,
             secret: ticket.secret,

@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::human;
 use super::node::Node;
-use crate::native::bench::{allreduce, join, kernels, memory, peer, step};
+use crate::bench::{allreduce, join, kernels, memory, peer, step};
 use crate::tasks::gpt::GptConfig;
 use annulus_core::Manifest;
 use annulus_core::codec::Codec;
@@ -356,7 +356,7 @@ fn run_step(args: &Step, node: &dyn Node) -> Result<(), Error> {
     print(&report.map_err(Error::of)?, step_table, args.json)
 }
 
-fn kernels_table(report: &kernels::Report) -> String {
+fn kernels_table(report: &kernels::KernelsReport) -> String {
     let mut table = Table(format!("operations on {}, forward and backward\n", report.device));
     table.row("best copy", rate(report.bytes_per_second));
     table.row(
@@ -383,7 +383,7 @@ fn kernels_table(report: &kernels::Report) -> String {
     table.0
 }
 
-fn step_table(report: &step::Report) -> String {
+fn step_table(report: &step::StepReport) -> String {
     let [batch, tokens] = [report.batch, report.tokens];
     let mut table = Table(format!(
         "a training step of {batch} samples of {}\n",
@@ -504,7 +504,7 @@ fn rate(bytes_per_s: f64) -> String {
     format!("{:.2} GB/s", bytes_per_s / 1e9)
 }
 
-fn allreduce_table(report: &allreduce::Report) -> String {
+fn allreduce_table(report: &allreduce::AllreduceReport) -> String {
     let mut table = Table(format!(
         "all-reduce of {} of f32 as {} over {}, pieces of {} elements\n",
         human::bytes(report.vector_bytes as f64),
@@ -582,7 +582,7 @@ fn bound_rows(table: &mut Table, bound: &allreduce::Bound, cores: usize) {
     table.row("reached", human::percent(bound.reached, 0));
 }
 
-fn join_table(report: &join::Report) -> String {
+fn join_table(report: &join::JoinReport) -> String {
     let mut table = Table(format!(
         "a newcomer joins {} with a state of {}, contributions take {} ms\n",
         human::plural(report.members.into(), "member"),
@@ -614,7 +614,7 @@ fn join_table(report: &join::Report) -> String {
     table.0
 }
 
-fn memory_table(report: &memory::Report) -> String {
+fn memory_table(report: &memory::MemoryReport) -> String {
     let mut table = Table(format!(
         "{:<30} {:>10} {:>7} {:>9} {:>9} {:>9} {:>9}\n",
         "resident memory of", "parameters", "rounds", "early", "late", "peak", "allowed"

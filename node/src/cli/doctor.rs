@@ -56,7 +56,7 @@ pub enum Verdict {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct Findings {
     version: &'static str,
     findings: Vec<Finding>,
     adapters: Vec<Adapter>,
@@ -81,7 +81,7 @@ pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
         folder(),
     ]);
     let bad = findings.iter().filter(|f| f.verdict == Verdict::Bad).count();
-    let report = Report {
+    let report = Findings {
         version: env!("CARGO_PKG_VERSION"),
         findings,
         adapters,
@@ -102,7 +102,7 @@ pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
     }
 }
 
-fn tell(report: &Report, style: Style) -> String {
+fn tell(report: &Findings, style: Style) -> String {
     let mut text = format!("annulus {}\n", report.version);
     for finding in &report.findings {
         let (color, word) = match finding.verdict {
@@ -460,7 +460,7 @@ mod tests {
 
     #[test]
     fn the_report_lists_findings_adapters_and_limits() {
-        let report = Report {
+        let report = Findings {
             version: "1.2.3",
             findings: vec![processor(), memory()],
             adapters: vec![adapter(false)],

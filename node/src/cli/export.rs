@@ -3,8 +3,8 @@
 use super::error::Error;
 use super::human;
 use super::output;
-use crate::native::export::export;
-use crate::native::run_dir::RunDir;
+use crate::offline::export::export;
+use crate::store::run_dir::RunDir;
 use std::path::PathBuf;
 
 /// Write the parameters of a run's newest checkpoint as one safetensors file.

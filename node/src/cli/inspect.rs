@@ -3,10 +3,10 @@
 use super::error::Error;
 use super::output;
 use super::plot::{self, Curve};
-use crate::native::audit::audit;
-use crate::native::evals;
-use crate::native::inspect::{Loss, inspect, losses};
-use crate::native::run_dir::{CheckpointError, RunDir};
+use crate::offline::audit::audit;
+use crate::offline::inspect::{Loss, inspect, losses};
+use crate::store::evals;
+use crate::store::run_dir::{CheckpointError, RunDir};
 use annulus_core::Round;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

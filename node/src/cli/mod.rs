@@ -15,6 +15,7 @@ pub mod human;
 pub mod inspect;
 pub mod join;
 pub mod keys;
+pub mod machine;
 pub mod man;
 pub mod node;
 pub mod output;

@@ -3,7 +3,7 @@
 
 use super::{bench, eval, replay, sample};
 use crate::events::Event;
-use crate::native::recompute::{Progress, Report};
+use crate::offline::recompute::{Progress, ReplayReport};
 use crate::options::{JoinOptions, TrainOptions};
 use crate::task::Eval;
 use serde::Serialize;
@@ -45,7 +45,11 @@ pub trait Node {
     fn steps(&self, args: &bench::Steps) -> Result<(), Failure>;
 
     /// Recomputes a run.
-    fn replay(&self, args: &replay::Args, progress: &mut dyn FnMut(&Progress)) -> Result<Report, Failure>;
+    fn replay(
+        &self,
+        args: &replay::Args,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<ReplayReport, Failure>;
 }
 
 /// A task.

@@ -4,7 +4,7 @@ use super::error::Error;
 use super::node::{Failure, Sink};
 use super::progress::Progress;
 use super::terminal::{self, Style};
-use crate::events::{Event, Line};
+use crate::events::{Event, LogLine};
 use clap::ValueEnum;
 use std::io::{self, Write};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -29,7 +29,7 @@ pub fn tell(
 ) -> Result<(), Error> {
     match format {
         LogFormat::Json => work(&mut |event| {
-            let line = Line::new(unix_ms(), event).to_json() + "\n";
+            let line = LogLine::new(unix_ms(), event).to_json() + "\n";
             print(&line);
         })?,
         LogFormat::Text => {

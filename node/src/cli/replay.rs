@@ -5,7 +5,7 @@ use super::human;
 use super::node::Node;
 use super::output;
 use super::terminal::Style;
-use crate::native::recompute::Verdict;
+use crate::offline::recompute::Verdict;
 use serde_json::json;
 use std::path::PathBuf;
 

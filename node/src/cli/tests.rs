@@ -57,8 +57,8 @@ impl Node for Parsing {
     fn replay(
         &self,
         _: &replay::Args,
-        _: &mut dyn FnMut(&crate::native::recompute::Progress),
-    ) -> Result<crate::native::recompute::Report, Failure> {
+        _: &mut dyn FnMut(&crate::offline::recompute::Progress),
+    ) -> Result<crate::offline::recompute::ReplayReport, Failure> {
         Err("only parses".into())
     }
 }

@@ -1,10 +1,17 @@
-//! Where data lies, data sets in memory, and readers for the formats they come in.
-//!
-//! Everything here turns bytes into plain vectors. It knows nothing of models, devices or peers.
+//! Where data lies, data sets in memory, readers for the formats they come in, and how a run's data reaches peers that
+//! lack it.
 
 pub mod files;
 pub mod idx;
+pub mod provision;
 pub mod strokes;
+
+#[cfg(feature = "native")]
+pub(crate) mod cache;
+#[cfg(feature = "native")]
+pub(crate) mod fetch;
+#[cfg(feature = "native")]
+pub(crate) mod serve;
 
 pub use files::{Contents, Data, DataFile};
 

@@ -4,7 +4,7 @@
 //! the demo arrive as messages.
 
 use super::super::error::Error;
-use crate::events::Line;
+use crate::events::LogLine;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub enum Message {
     /// A child's line.
-    Line(usize, Box<Line>),
+    Line(usize, Box<LogLine>),
     /// A child's output has ended.
     Gone(usize),
     /// The user or the system asks the demo to end.
@@ -82,7 +82,7 @@ impl Children {
                 .flat_map(|out| BufReader::new(out).lines())
                 .map_while(Result::ok)
             {
-                let raw = match Line::from_json(&line) {
+                let raw = match LogLine::from_json(&line) {
                     Ok(line) => Raw::Message(Message::Line(index, Box::new(line))),
                     Err(_) => Raw::Stderr(index, line),
                 };

@@ -1,0 +1,138 @@
+//! Resident memory of peers: over many rounds, with a large vector, and of a sponsor while a newcomer joins.
+
+use super::peer::{Pace, Plan};
+use super::process::Memory;
+use super::swarm::{News, Swarm};
+use super::{Error, process};
+use annulus_core::codec::Codec;
+use serde::Serialize;
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Members.
+    pub members: u16,
+    /// Elements of the large vector.
+    pub elements: usize,
+    /// How it travels.
+    pub codec: Codec,
+    /// Elements in one piece.
+    pub piece: u32,
+    /// Rounds with a vector of [`SMALL`] elements.
+    pub small_rounds: u64,
+    /// Rounds with the large vector before a newcomer joins, and after.
+    pub large_rounds: u64,
+}
+
+/// Elements of the small vector.
+pub const SMALL: usize = 1024;
+
+/// A peer may hold eight times its parameters (with Adam's state they are three), and this much beside.
+const ALLOWANCE: u64 = 300_000_000;
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryReport {
+    /// Always "memory".
+    pub bench: &'static str,
+    /// One for each process.
+    pub peers: Vec<Usage>,
+    /// Whether all keep to the rule.
+    pub within: bool,
+    /// The machine's load average over a minute before and after, if it is known.
+    pub load: [Option<f64>; 2],
+}
+
+/// One process.
+#[derive(Clone, Debug, Serialize)]
+pub struct Usage {
+    /// What it did.
+    pub role: &'static str,
+    /// Bytes of the parameters.
+    pub parameter_bytes: u64,
+    /// Rounds that it took part in.
+    pub rounds: u64,
+    /// Resident after a tenth of its rounds.
+    pub early_bytes: u64,
+    /// Resident after its last round.
+    pub late_bytes: u64,
+    /// At most resident.
+    pub peak_bytes: u64,
+    /// What the rule allows: 8 times the parameters and 300 MB.
+    pub allowed_bytes: u64,
+}
+
+/// Measures it.
+pub fn measure(options: &Options) -> Result<MemoryReport, Error> {
+    let load = process::load();
+    let small = Plan {
+        peers: options.members,
+        elements: SMALL,
+        codec: options.codec,
+        piece: options.piece,
+        adam: true,
+        pace: Pace::AtOnce,
+        rounds: None,
+    };
+    let large = Plan {
+        elements: options.elements,
+        ..small.clone()
+    };
+    let mut peers = watch(&small, options.small_rounds, false)?;
+    peers.extend(watch(&large, options.large_rounds, true)?);
+    Ok(MemoryReport {
+        bench: "memory",
+        within: peers.iter().all(|p| p.peak_bytes <= p.allowed_bytes),
+        peers,
+        load: [load, process::load()],
+    })
+}
+
+/// So many rounds, and with a newcomer as many again.
+fn watch(plan: &Plan, rounds: u64, newcomer: bool) -> Result<Vec<Usage>, Error> {
+    let every = (rounds / 20).max(1);
+    let mut swarm = Swarm::found(plan, every)?;
+    for _ in 1..plan.peers {
+        swarm.join()?;
+    }
+    let mut seen: Vec<Vec<(u64, Memory)>> = vec![Vec::new(); swarm.len()];
+    let mut end = (!newcomer).then_some(rounds);
+    loop {
+        match swarm.news()? {
+            News::Entered { .. } => {}
+            News::Round { peer, round } => {
+                seen[peer].push((round.step, round.memory));
+                if end.is_none() && swarm.len() == usize::from(plan.peers) && round.step >= rounds {
+                    swarm.join()?;
+                    seen.push(Vec::new());
+                }
+                if end.is_none() && round.members.len() > usize::from(plan.peers) {
+                    end = Some(round.step + rounds);
+                }
+                if end.is_some_and(|end| round.step >= end) {
+                    break;
+                }
+            }
+            News::End => return Err(Error::Disturbed("the run ended".into())),
+        }
+    }
+    let last = swarm.leave()?;
+    let parameter_bytes = 4 * plan.elements as u64;
+    let peers = seen.iter().zip(last).enumerate();
+    Ok(peers
+        .map(|(peer, (seen, last))| Usage {
+            role: match peer {
+                _ if !newcomer => "member, many rounds",
+                0 => "member, sponsors the newcomer",
+                _ if peer < usize::from(plan.peers) => "member",
+                _ => "newcomer",
+            },
+            parameter_bytes,
+            rounds: seen.len() as u64 * every,
+            early_bytes: seen.get(seen.len() / 10).map_or(0, |(_, m)| m.resident),
+            late_bytes: seen.last().map_or(0, |(_, m)| m.resident),
+            peak_bytes: last.peak,
+            allowed_bytes: 8 * parameter_bytes + ALLOWANCE,
+        })
+        .collect())
+}

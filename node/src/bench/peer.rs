@@ -1,0 +1,494 @@
+//! One synthetic peer: a real protocol, driver and link, and a thread in the place of a device.
+
+use super::Error;
+use super::process::{self, Memory};
+use crate::data::fetch::fetch_manifest;
+use crate::net::identity::Identity;
+use crate::net::link::next_event;
+use crate::net::quic::{QuicConfig, QuicLink, own_addresses};
+use crate::net::ticket::{Secret, Ticket};
+use crate::participant::driver::{Driver, Todo};
+use annulus_core::codec::Codec;
+use annulus_core::optim::{Optimizer, Schedule};
+use annulus_core::peer::{Change, Commit, Event};
+use annulus_core::shuffle::Shuffle;
+use annulus_core::{Contact, Digest, Exit, Input, Layout, Manifest, Peer, Round, Settings, State, Time};
+use serde::{Deserialize, Serialize};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZeroU64;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// The task in a benchmark's manifest.
+const TASK: &str = "bench";
+
+/// Samples of each peer's share of a round: only for the bookkeeping.
+const SHARE: u32 = 16;
+
+/// Rounds before the first slot: connections have found their packet size and rate, buffers are there.
+pub const WARM_UP: Round = 4;
+
+/// How long frames that were sent may still travel when a peer goes.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// A synthetic peer, as its process is told on the command line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// How it comes to be a member.
+    pub role: Role,
+    /// Where it listens.
+    pub listen: String,
+    /// It tells of every so manieth round.
+    pub every: u64,
+}
+
+/// How a peer comes to be a member.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Role {
+    /// It founds the run.
+    Found(Plan),
+    /// It joins with a ticket.
+    Join(String),
+}
+
+/// What a run of synthetic peers is like.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Rounds begin when so many are there.
+    pub peers: u16,
+    /// Length of the vector.
+    pub elements: usize,
+    /// How it travels.
+    pub codec: Codec,
+    /// Elements in one piece.
+    pub piece: u32,
+    /// Whether the state holds Adam's two vectors beside the parameters.
+    pub adam: bool,
+    /// When contributions are made.
+    pub pace: Pace,
+    /// Rounds until the run ends; without a number it goes on until its peers are told to leave.
+    pub rounds: Option<Round>,
+}
+
+/// When a peer gives its contribution.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Pace {
+    /// As soon as it is asked for.
+    AtOnce,
+    /// After so many milliseconds without using the processor, as with a device that computes.
+    After(u64),
+    /// When the clock that all peers share next shows a multiple of a period, so that all begin together. Before
+    /// that, [`WARM_UP`] rounds at once, from which the period follows.
+    Slots,
+}
+
+/// What a peer tells, a line of JSON each.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Told {
+    /// It listens.
+    Ready {
+        /// Its name.
+        peer: String,
+        /// With which others join.
+        ticket: String,
+    },
+    /// It holds the whole state and is a member.
+    Entered {
+        /// Since it began to join.
+        seconds: f64,
+        /// Bytes of frames received until then.
+        received: u64,
+    },
+    /// It has committed a round.
+    Round(Box<RoundTold>),
+    /// Something happened that does not in a healthy run.
+    Trouble(String),
+    /// It is done.
+    Done {
+        /// Its memory at the end.
+        memory: Memory,
+    },
+}
+
+/// A committed round, as one peer saw it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RoundTold {
+    /// Its number among the rounds with a vector, from 1.
+    pub step: u64,
+    /// Whether it was the first attempt.
+    pub undisturbed: bool,
+    /// Contributors.
+    pub members: Vec<String>,
+    /// Seconds from slot to slot; 0 if it did not begin at one.
+    pub period: f64,
+    /// From the slot, or the own contribution, to the last piece, in seconds.
+    pub took: f64,
+    /// What the members took for the round before, in seconds.
+    pub took_before: Vec<f64>,
+    /// From the last commit to this one, in seconds.
+    pub total: f64,
+    /// What applying, hashing and beginning the next round took, in seconds.
+    pub commit: f64,
+    /// Processor time from the contribution until after the commit, in seconds; 0 where it is not known.
+    pub cpu: f64,
+    /// Frame bytes sent since the last commit.
+    pub sent: u64,
+    /// Frame bytes received since the last commit.
+    pub received: u64,
+    /// Resident memory, where it is known.
+    pub memory: Memory,
+}
+
+impl Plan {
+    fn manifest(&self) -> Manifest {
+        let batch = SHARE * u32::from(self.peers);
+        let optimizer = if self.adam { "adam" } else { "sgd" };
+        Manifest {
+            task: TASK.into(),
+            task_config: serde_json::to_string(self).expect("a plan is plain data"),
+            seed: 1,
+            samples: u64::from(batch),
+            data: Digest([0; 32]),
+            data_hint: String::new(),
+            target: self
+                .rounds
+                .map_or(u64::MAX / 4, |rounds| rounds.saturating_mul(u64::from(batch))),
+            batch,
+            micro_batch: 0,
+            layout: Layout::flat(self.elements),
+            optimizer: Optimizer::parse(optimizer).expect("a name that is known"),
+            lr: 0.0,
+            schedule: Schedule::Constant,
+            clip: None,
+            codec: self.codec,
+            piece: self.piece,
+            min_peers: self.peers,
+        }
+    }
+
+    /// What a share is said to take. Not what it takes: so all members always get equal shares, however noisy
+    /// the machine is.
+    fn nominal(&self) -> Duration {
+        match self.pace {
+            Pace::AtOnce => Duration::from_millis(10),
+            Pace::After(ms) => Duration::from_millis(ms.max(1)),
+            Pace::Slots => Duration::from_secs(5),
+        }
+    }
+}
+
+/// Runs one peer until the run ends or it is told to leave. Returns what the run is like.
+pub async fn run(
+    spec: Spec,
+    mut leave: UnboundedReceiver<()>,
+    mut say: impl FnMut(Told),
+) -> Result<Plan, Error> {
+    let identity = Identity::generate();
+    let listen = spec
+        .listen
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut found| found.next());
+    let listen = listen.ok_or_else(|| Error::Address(spec.listen.clone()))?;
+    let mut running = match &spec.role {
+        Role::Found(plan) => {
+            let manifest = Arc::new(plan.manifest());
+            manifest.check()?;
+            let (link, settings, ticket) = open(&identity, listen, &manifest, Secret::generate())?;
+            // Numbers of all signs and some magnitudes, as gradients are.
+            let value = |i: usize| ((i % 2039) as f32 - 1019.0) / 1024.0;
+            let state = State::new((0..plan.elements).map(value).collect(), &manifest);
+            say_ready(&mut say, &settings, &ticket);
+            let peer = Peer::found(manifest.clone(), settings, state, Time(0));
+            Running::new(peer, link, &manifest, plan.clone(), spec.every)
+        }
+        Role::Join(text) => {
+            let ticket: Ticket = text.parse()?;
+            let (sponsor, manifest) = fetch_manifest(&ticket, &identity).await?;
+            let manifest = Arc::new(Manifest::decode(&manifest)?);
+            if manifest.task != TASK {
+                return Err(Error::NoBench(manifest.task.clone()));
+            }
+            let plan: Plan = serde_json::from_str(&manifest.task_config)
+                .map_err(|_| Error::NoBench("bench of another release".into()))?;
+            let (link, settings, own) = open(&identity, listen, &manifest, ticket.secret)?;
+            let addresses = ticket.addrs.iter().take(Contact::LIMIT);
+            let contact = Contact(addresses.map(ToString::to_string).collect());
+            say_ready(&mut say, &settings, &own);
+            let peer = Peer::join(manifest.clone(), settings, sponsor, &contact, Time(0));
+            Running::new(peer, link, &manifest, plan, spec.every)
+        }
+    };
+    running.turn(&mut leave, &mut say).await;
+    running.driver.link().drain(DRAIN).await;
+    let memory = process::memory().unwrap_or_default();
+    say(Told::Done { memory });
+    Ok(running.plan)
+}
+
+fn say_ready(say: &mut impl FnMut(Told), settings: &Settings, ticket: &Ticket) {
+    say(Told::Ready {
+        peer: settings.me.to_hex(),
+        ticket: ticket.to_string(),
+    });
+}
+
+/// Opens the socket, and says where it can be reached.
+fn open(
+    identity: &Identity,
+    listen: SocketAddr,
+    manifest: &Manifest,
+    secret: Secret,
+) -> Result<(QuicLink, Settings, Ticket), Error> {
+    let config = QuicConfig::new(manifest.run_id(), secret, manifest.encode().into());
+    let link = QuicLink::start(identity, QuicConfig { listen, ..config })?;
+    let mut addrs = own_addresses(link.local_addr());
+    addrs.truncate(Contact::LIMIT);
+    let contact: Vec<String> = addrs.iter().map(ToString::to_string).collect();
+    link.advertise(contact.clone());
+    let run = manifest.run_id();
+    let ticket = Ticket { addrs, run, secret };
+    Ok((link, Settings::new(identity.peer(), Contact(contact)), ticket))
+}
+
+/// A peer at work.
+struct Running {
+    driver: Driver<QuicLink>,
+    plan: Plan,
+    every: u64,
+    clock: Clock,
+    jobs: mpsc::Sender<Job>,
+    made: UnboundedReceiver<Job>,
+    /// The round's beginning and period, and the processor time until then.
+    began: Option<(f64, f64, f64)>,
+    /// When the protocol was last given something.
+    fed: f64,
+    /// The last round's time, told to the others with the next contribution.
+    took: f64,
+    /// The longest time that any member has told since the first rounds.
+    worst: f64,
+    /// Seconds between slots, once known.
+    period: Option<f64>,
+    traffic: (u64, u64),
+}
+
+/// A contribution to make at a time on the shared clock.
+struct Job {
+    round: Round,
+    buffer: Vec<f32>,
+    samples: u32,
+    due: f64,
+    period: f64,
+}
+
+/// The clock that peers of one machine share, read once; from there on one that never jumps.
+#[derive(Clone, Copy)]
+struct Clock {
+    start: Instant,
+    wall: f64,
+}
+
+impl Clock {
+    fn now(&self) -> f64 {
+        self.wall + self.start.elapsed().as_secs_f64()
+    }
+
+    fn time(&self) -> Time {
+        Time(self.start.elapsed().as_micros() as u64)
+    }
+}
+
+impl Running {
+    fn new(peer: Peer, link: QuicLink, manifest: &Manifest, plan: Plan, every: u64) -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let clock = Clock {
+            start: Instant::now(),
+            wall: wall.as_secs_f64(),
+        };
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let (to_loop, made) = unbounded_channel();
+        thread::spawn(move || {
+            while let Ok(job) = queue.recv() {
+                thread::sleep(Duration::from_secs_f64((job.due - clock.now()).max(0.0)));
+                if to_loop.send(job).is_err() {
+                    return;
+                }
+            }
+        });
+        let shuffle = Shuffle {
+            seed: manifest.seed,
+            samples: NonZeroU64::new(manifest.samples).expect("a checked manifest"),
+        };
+        let mut driver = Driver::new(peer, link, shuffle);
+        let speed = f64::from(SHARE) * 1000.0 / plan.nominal().as_secs_f64();
+        driver.handle(Input::Warm { speed: speed as u64 }, Time(0));
+        Self {
+            driver,
+            plan,
+            every,
+            clock,
+            jobs,
+            made,
+            began: None,
+            fed: clock.now(),
+            took: 0.0,
+            worst: 0.0,
+            period: None,
+            traffic: (0, 0),
+        }
+    }
+
+    /// The loop, as in any participant.
+    async fn turn(&mut self, leave: &mut UnboundedReceiver<()>, say: &mut impl FnMut(Told)) -> Exit {
+        loop {
+            while let Some(todo) = self.driver.next_todo() {
+                match todo {
+                    Todo::Compute {
+                        round,
+                        samples,
+                        buffer,
+                    } => self.contribute(round, samples.len() as u32, buffer),
+                    Todo::Event(event) => self.tell(event, say),
+                    Todo::Exit(exit) => return exit,
+                }
+            }
+            if self.driver.is_busy() {
+                tokio::task::yield_now().await;
+                self.driver.handle(Input::Tick, self.clock.time());
+                continue;
+            }
+            let wake = self.driver.peer().wake_at().unwrap_or(Time(u64::MAX / 2));
+            let wake = tokio::time::sleep((wake - self.clock.time()).min(Duration::from_secs(3600)));
+            tokio::select! {
+                event = next_event(self.driver.link()) => match event {
+                    Some(event) => {
+                        self.fed = self.clock.now();
+                        self.driver.on_link(event, self.clock.time());
+                    }
+                    None => return Exit::Left,
+                },
+                Some(job) = self.made.recv() => self.give(job),
+                () = wake => self.feed(Input::Tick),
+                Some(()) = leave.recv() => self.feed(Input::Leave),
+            }
+        }
+    }
+
+    fn feed(&mut self, input: Input) {
+        self.fed = self.clock.now();
+        self.driver.handle(input, self.clock.time());
+    }
+
+    /// Has a contribution made: the parameters themselves, at the time that the pace says.
+    fn contribute(&mut self, round: Round, samples: u32, buffer: Vec<f32>) {
+        let now = self.clock.now();
+        let (due, period) = match (self.plan.pace, self.period) {
+            (Pace::AtOnce, _) | (Pace::Slots, None) => (now, 0.0),
+            (Pace::After(ms), _) => (now + ms as f64 / 1e3, 0.0),
+            (Pace::Slots, Some(period)) => (((now / period).floor() + 1.0) * period, period),
+        };
+        let job = Job {
+            round,
+            buffer,
+            samples,
+            due,
+            period,
+        };
+        self.jobs.send(job).expect("the thread lives as long as this");
+    }
+
+    fn give(&mut self, job: Job) {
+        let from = if job.period > 0.0 {
+            job.due
+        } else {
+            self.clock.now()
+        };
+        self.began = Some((from, job.period, process::cpu_seconds().unwrap_or(0.0)));
+        self.feed(Input::Contribution {
+            round: job.round,
+            gradient: job.buffer,
+            weight: job.samples,
+            loss: self.took as f32,
+            compute: self.plan.nominal() * job.samples / SHARE,
+        });
+    }
+
+    fn tell(&mut self, event: Event, say: &mut impl FnMut(Told)) {
+        match event {
+            Event::Committed(commit) => self.committed(&commit, say),
+            Event::Entered => say(Told::Entered {
+                seconds: self.clock.start.elapsed().as_secs_f64(),
+                received: self.driver.traffic().1,
+            }),
+            Event::Member {
+                change: change @ (Change::Failed | Change::Evicted),
+                reason,
+                ..
+            } => say(Told::Trouble(format!("a member was lost: {change:?}, {reason}"))),
+            Event::Outcast { reason, .. } => say(Told::Trouble(format!("this peer was cast out: {reason}"))),
+            Event::NotFinite { .. } => say(Told::Trouble("a contribution was not finite".into())),
+            Event::Continued => say(Told::Trouble("no member can be reached".into())),
+            Event::Member { .. } | Event::Syncing { .. } | Event::Waiting { .. } => {}
+        }
+    }
+
+    fn committed(&mut self, commit: &Commit, say: &mut impl FnMut(Told)) {
+        let step = self.driver.peer().head().steps;
+        let headers = &commit.record.headers;
+        let (sent, received) = self.driver.traffic();
+        let before = std::mem::replace(&mut self.traffic, (sent, received));
+        // Rounds before all were there have no vector.
+        let Some((from, period, cpu)) = self.began.take().filter(|_| commit.record.weight() > 0) else {
+            return;
+        };
+        self.took = self.fed - from;
+        let took_before: Vec<f64> = headers.iter().map(|h| f64::from(h.loss)).collect();
+        if step > 2 {
+            self.worst = took_before.iter().copied().fold(self.worst, f64::max);
+        }
+        if step >= WARM_UP {
+            // What all members know, so that all have the same slots; with room for commit and noise.
+            self.period = Some(1.5 * self.worst + 0.25);
+        }
+        if step.is_multiple_of(self.every.max(1)) {
+            say(Told::Round(Box::new(RoundTold {
+                step,
+                undisturbed: commit.record.attempt == 0,
+                members: headers.iter().map(|h| h.peer.to_hex()).collect(),
+                period,
+                took: self.took,
+                took_before,
+                total: commit.total.as_secs_f64(),
+                commit: self.clock.now() - self.fed,
+                cpu: process::cpu_seconds().unwrap_or(0.0) - cpu,
+                sent: sent - before.0,
+                received: received - before.1,
+                memory: process::memory().unwrap_or_default(),
+            })));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_makes_a_manifest_that_tells_the_plan() {
+        let plan = Plan {
+            peers: 3,
+            elements: 1000,
+            codec: Codec::F16,
+            piece: 64,
+            adam: true,
+            pace: Pace::After(5),
+            rounds: Some(7),
+        };
+        let manifest = Manifest::decode(&plan.manifest().encode()).unwrap();
+        assert_eq!(serde_json::from_str::<Plan>(&manifest.task_config).unwrap(), plan);
+        assert_eq!(manifest.target, 7 * u64::from(manifest.batch));
+        assert_eq!(manifest.optimizer.slots(), 2);
+    }
+}

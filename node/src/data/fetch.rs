@@ -1,0 +1,250 @@
+//! Asking a peer for something before there is a link: the run's manifest, and its data.
+//!
+//! It must not know what becomes of the answers.
+
+use crate::data::provision::{DataDialer, DataStream, REST, SILENCE, Source, silent};
+use crate::net::congestion::Congestion;
+use crate::net::connection::{LEFT, close};
+use crate::net::endpoint::connect;
+use crate::net::handshake::{LocalPeer, propose};
+use crate::net::hello::Purpose;
+use crate::net::identity::Identity;
+use crate::net::link::{DialError, Refusal};
+use crate::net::quic::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT};
+use crate::net::ticket::Ticket;
+use crate::net::transport::{self, Configs, WINDOW, peer_at};
+use annulus_core::PeerId;
+use bytes::Bytes;
+use quinn::{Endpoint, VarInt};
+use std::{net::SocketAddr, sync::Mutex, time::Duration};
+use tokio::time::{sleep, timeout};
+use web_transport_quinn::{RecvStream, SendStream, Session};
+
+/// Somebody who holds a ticket and is not yet a peer.
+pub struct Guest {
+    me: LocalPeer,
+    endpoint: Endpoint,
+    configs: Configs,
+}
+
+impl Guest {
+    /// Binds a socket. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// If there is none to be had.
+    pub fn new(ticket: &Ticket, identity: &Identity) -> Result<Self, DialError> {
+        let configs = Configs::new(identity, HANDSHAKE_TIMEOUT, Congestion::default(), None);
+        let endpoint = transport::endpoint(SocketAddr::from(([0u16; 8], 0)))
+            .or_else(|_| transport::endpoint(SocketAddr::from(([0; 4], 0))))
+            .map_err(|error| DialError::NoAddress(format!("no UDP socket can be had: {error}")))?;
+        let me = LocalPeer {
+            peer: identity.peer(),
+            run: ticket.run,
+            secret: ticket.secret,
+            instance: 0,
+            addresses: Mutex::default(),
+            host: None,
+        };
+        Ok(Self {
+            me,
+            endpoint,
+            configs,
+        })
+    }
+
+    /// Lets the last closes go out, so that nobody need wait for a timeout.
+    pub async fn leave(self) {
+        let _ = timeout(Duration::from_millis(200), self.endpoint.wait_idle()).await;
+    }
+}
+
+/// Asks any address of a ticket for the run's manifest, before there is a node of our own.
+///
+/// # Errors
+///
+/// If nobody answers, or nobody who takes part in the run.
+pub async fn fetch_manifest(ticket: &Ticket, identity: &Identity) -> Result<(PeerId, Bytes), DialError> {
+    let guest = Guest::new(ticket, identity)?;
+    let addresses = ticket.addrs.iter().map(ToString::to_string).collect();
+    let fetch = async {
+        let connection = connect(&guest.endpoint, &guest.configs, addresses, None).await?;
+        let acceptor = peer_at(&connection).ok_or(DialError::Unproven)?;
+        let session = Session::raw(connection);
+        let fetched = propose(&guest.me, Purpose::Manifest, &session, acceptor).await;
+        session.close(LEFT, b"");
+        let manifest = fetched?
+            .0
+            .manifest
+            .ok_or(DialError::Refused(Refusal::AnotherVersion))?;
+        Ok((acceptor, Bytes::from(manifest)))
+    };
+    let fetched = timeout(HANDSHAKE_TIMEOUT, fetch).await;
+    guest.leave().await;
+    fetched.unwrap_or_else(|_| Err(no_answer()))
+}
+
+fn no_answer() -> DialError {
+    DialError::Unreachable("no answer in time".to_owned())
+}
+
+impl DataDialer for Guest {
+    type DataStream = GuestStream;
+
+    async fn dial(&mut self, source: &Source) -> Result<GuestStream, DialError> {
+        let reach = async {
+            let addresses = source.contact.0.clone();
+            let connection = connect(&self.endpoint, &self.configs, addresses, Some(source.peer)).await?;
+            let session = Session::raw(connection);
+            let (_, send, recv) = propose(&self.me, Purpose::Data, &session, source.peer).await?;
+            session.set_receive_window(VarInt::from_u32(WINDOW));
+            Ok(GuestStream { session, send, recv })
+        };
+        let reached = timeout(DIAL_TIMEOUT, reach).await;
+        reached.unwrap_or_else(|_| Err(no_answer()))
+    }
+
+    async fn rest(&mut self) {
+        sleep(REST).await;
+    }
+}
+
+/// A peer that was asked for data.
+pub struct GuestStream {
+    session: Session,
+    send: SendStream,
+    recv: RecvStream,
+}
+
+impl DataStream for GuestStream {
+    async fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let said = timeout(SILENCE, self.send.write_all(bytes)).await;
+        said.map_err(|_| silent())?.map_err(|error| error.to_string())
+    }
+
+    async fn receive(&mut self, most: usize) -> Result<Bytes, String> {
+        let heard = timeout(SILENCE, self.recv.read_chunk(most, true)).await;
+        let heard = heard.map_err(|_| silent())?.map_err(|error| error.to_string())?;
+        heard
+            .map(|chunk| chunk.bytes)
+            .ok_or_else(|| "it hung up".to_owned())
+    }
+}
+
+impl Drop for GuestStream {
+    fn drop(&mut self) {
+        close(&self.session, LEFT, "");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Data;
+    use crate::data::provision::{FetchError, Listing, Store, Trouble, fetch};
+    use crate::data::serve::TRANSFERS;
+    use crate::net::quic::tests::{RUN, SECRET, config, start};
+    use crate::net::quic::{QuicConfig, ServedData};
+    use crate::net::ticket::Secret;
+    use crate::testing::Scratch;
+    use annulus_core::Contact;
+
+    /// Takes anything that comes to an end.
+    #[derive(Default)]
+    struct Any(Vec<Vec<u8>>);
+
+    impl Store for Any {
+        type Whole = Vec<Vec<u8>>;
+
+        fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String> {
+            self.0.resize(listing.files.len(), Vec::new());
+            Ok(self.0.iter().map(|file| file.len() as u64).collect())
+        }
+
+        fn append(&mut self, file: usize, bytes: &[u8]) -> Result<(), String> {
+            self.0[file].extend(bytes);
+            Ok(())
+        }
+
+        fn finish(&mut self) -> Result<Vec<Vec<u8>>, Trouble> {
+            Ok(self.0.clone())
+        }
+
+        fn clear(&mut self) -> Result<(), String> {
+            self.0.clear();
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn holders_of_a_ticket_are_served_and_only_so_many_at_once() {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("data");
+        let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i >> 5) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let data = Data::open(&path).unwrap();
+        data.single().unwrap();
+        let host = start(QuicConfig {
+            served: ServedData::Files(data),
+            ..config()
+        });
+        let source = Source {
+            peer: host.peer(),
+            contact: Contact(vec![host.local_addr().to_string()]),
+        };
+        let ticket = Ticket {
+            addrs: vec![host.local_addr()],
+            run: RUN,
+            secret: SECRET,
+        };
+        let guest = |ticket: &Ticket| Guest::new(ticket, &Identity::generate()).unwrap();
+        let stranger = guest(&Ticket {
+            secret: Secret([0; 16]),
+            ..ticket.clone()
+        });
+        let refused = { stranger }.dial(&source).await.err();
+        assert_eq!(refused, Some(DialError::Refused(Refusal::WrongSecret)));
+
+        let mut guest = guest(&ticket);
+        let mut lines = vec![];
+        for _ in 0..TRANSFERS {
+            let mut line = guest.dial(&source).await.unwrap();
+            // The offer shows that it has a place.
+            line.receive(1).await.unwrap();
+            lines.push(line);
+        }
+        let mut waited = false;
+        let mut tell = |news| {
+            if news == crate::data::provision::News::Waiting {
+                waited = true;
+                lines.pop();
+            }
+        };
+        let fetched = fetch(
+            &mut guest,
+            &mut Any::default(),
+            source.clone(),
+            3_000_000,
+            &mut tell,
+        )
+        .await;
+        assert!(fetched.unwrap().0 == [bytes]);
+        assert!(waited);
+
+        // A file that has become shorter ends in an error and not in less data.
+        std::fs::write(&path, b"short").unwrap();
+        let limit = FetchError::TooLarge { bytes: 5, limit: 4 };
+        let fetched = fetch(&mut guest, &mut Any::default(), source.clone(), 4, &mut |_| {}).await;
+        assert_eq!(fetched.err(), Some(limit));
+        let mut line = guest.dial(&source).await.unwrap();
+        line.receive(1000).await.unwrap();
+        std::fs::write(&path, b"s").unwrap();
+        let ask = crate::data::provision::Ask { file: 0, from: 0 };
+        line.send(&crate::net::hello::encode(&ask)).await.unwrap();
+        let mut heard = 0;
+        while let Ok(bytes) = line.receive(5 - heard).await {
+            heard += bytes.len();
+        }
+        assert!(heard <= 1, "{heard}");
+    }
+}

@@ -1,0 +1,788 @@
+//! How a run's data reaches a peer that lacks it: the words, their bounds, and the newcomer's way through them.
+//!
+//! A newcomer says hello with [`Purpose::Data`](crate::net::hello::Purpose::Data). On the same stream the welcome is followed
+//! by an [`Offer`]: which files there are, and who else may have them. The newcomer then says one [`Ask`] after the
+//! other, each answered by the bytes of that file from there to its end, raw: how many that are is known. If a peer
+//! falls silent, the newcomer goes on from another at the byte it has reached.
+//!
+//! Nothing that a peer says is believed: names become file names only if they are harmless everywhere, sizes are bounded
+//! before a byte is asked for, and what has arrived is used only if the task makes of it the data that the run's manifest
+//! names.
+//!
+//! It must know no transport, no files and no clock.
+
+use crate::net::hello::{HEAD, Unread, body_len, bounded, decode, encode};
+use crate::net::link::DialError;
+use annulus_core::{Contact, PeerId};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+/// Most files of a data set that is handed out.
+pub const MAX_FILES: usize = 256;
+
+/// Longest name of one, in bytes.
+pub const MAX_NAME: usize = 200;
+
+/// Most other peers that an offer names.
+pub const MAX_OTHERS: usize = 32;
+
+/// Longest offer.
+pub const MAX_OFFER: usize =
+    MAX_FILES * (MAX_NAME + 16) + MAX_OTHERS * (40 + Contact::LIMIT * (Contact::ADDRESS_LIMIT + 4)) + 64;
+
+/// Longest [`Ask`].
+pub const MAX_ASK: usize = 32;
+
+/// Most data that a tab fetches: it stays in memory, of which WASM has at most 4 GiB in all.
+pub const TAB_LIMIT: u64 = 512 << 20;
+
+/// How long a peer that hands out data may say nothing. It may have to wait for the ring between two blocks.
+pub const SILENCE: Duration = Duration::from_secs(15);
+
+/// Between two rounds of asking everybody.
+pub const REST: Duration = Duration::from_secs(1);
+
+/// What is said of a peer that kept silent for so long.
+pub fn silent() -> String {
+    format!("nothing came for {} s", SILENCE.as_secs())
+}
+
+/// Most bytes that are asked of a [`DataStream`] at once.
+const CHUNK: usize = 256 << 10;
+
+/// Peers that a newcomer remembers while it looks for one that hands out the data.
+const MAX_KNOWN: usize = 64;
+
+/// After so many visits in a row that brought nothing a peer is given up.
+const PATIENCE: u32 = 3;
+
+/// Where a peer can be found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Its name.
+    pub peer: PeerId,
+    /// Its addresses, and for tabs its certificates.
+    pub contact: Contact,
+}
+
+/// What a peer says to whoever asks for data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Whether it hands any out.
+    pub answer: Answer,
+    /// Who else may.
+    pub others: Vec<Source>,
+}
+
+/// Whether a peer hands out its data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// It does.
+    Files(Listing),
+    /// Its user does not want to.
+    Kept,
+    /// It has no files, or no longer.
+    Missing,
+    /// It does, but not to so many at once: later.
+    Busy,
+}
+
+/// The files of a data set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listing {
+    /// Whether the task is to see a folder; if not, there is one file.
+    pub folder: bool,
+    /// Their names and sizes in bytes.
+    pub files: Vec<(String, u64)>,
+}
+
+/// Asks for the rest of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    /// Its place in the listing.
+    pub file: u32,
+    /// From this byte on.
+    pub from: u64,
+}
+
+impl Listing {
+    /// Whether it can be acted on: at least one file, none of a dangerous name, none twice.
+    pub fn is_sound(&self) -> bool {
+        // Some file systems take names that differ in case alone for one.
+        let names: BTreeSet<String> = self.files.iter().map(|(name, _)| name.to_lowercase()).collect();
+        (1..=MAX_FILES).contains(&self.files.len())
+            && (self.folder || self.files.len() == 1)
+            && names.len() == self.files.len()
+            && self.files.iter().all(|(name, _)| is_safe_name(name))
+            && self.checked_total().is_some()
+    }
+
+    /// Bytes of all files.
+    pub fn total(&self) -> u64 {
+        self.checked_total().unwrap_or(u64::MAX)
+    }
+
+    fn checked_total(&self) -> Option<u64> {
+        let mut sizes = self.files.iter().map(|(_, size)| *size);
+        sizes.try_fold(0u64, u64::checked_add)
+    }
+}
+
+/// Whether a name from elsewhere can become a file's name, in the folder meant for it, on any system.
+pub fn is_safe_name(name: &str) -> bool {
+    let bad = |c: char| c.is_control() || "/\\:*?\"<>|".contains(c);
+    let stem = name.split('.').next().unwrap_or_default().to_ascii_uppercase();
+    let numbered = |prefix| {
+        stem.strip_prefix(prefix)
+            .is_some_and(|rest| rest.len() == 1 && rest.as_bytes()[0].is_ascii_digit())
+    };
+    let is_device =
+        ["CON", "PRN", "AUX", "NUL"].contains(&stem.as_str()) || numbered("COM") || numbered("LPT");
+    !name.is_empty()
+        && name.len() <= MAX_NAME
+        && !name.starts_with(['.', ' '])
+        && !name.ends_with(['.', ' '])
+        && !name.chars().any(bad)
+        && !is_device
+}
+
+/// A conversation with a peer that has been welcomed. Dropping it ends it.
+pub trait DataStream {
+    /// Says something.
+    fn send(&mut self, bytes: &[u8]) -> impl Future<Output = Result<(), String>>;
+
+    /// Hears at most so many bytes, at least one; gives up after a bounded time.
+    fn receive(&mut self, most: usize) -> impl Future<Output = Result<Bytes, String>>;
+}
+
+/// How peers are reached.
+pub trait DataDialer {
+    /// What it leads to.
+    type DataStream: DataStream;
+
+    /// Reaches one, for its data.
+    fn dial(&mut self, source: &Source) -> impl Future<Output = Result<Self::DataStream, DialError>>;
+
+    /// Waits a little, about a second.
+    fn rest(&mut self) -> impl Future<Output = ()>;
+}
+
+/// Where the data goes. It may hold some from an earlier time.
+pub trait Store {
+    /// What the data becomes.
+    type Whole;
+
+    /// Makes ready for these files and says how many bytes of each are there already, at most its size.
+    fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String>;
+
+    /// Appends to a file.
+    fn append(&mut self, file: usize, bytes: &[u8]) -> Result<(), String>;
+
+    /// All files are as long as they should be: what they become.
+    fn finish(&mut self) -> Result<Self::Whole, Trouble>;
+
+    /// Throws away what is there.
+    fn clear(&mut self) -> Result<(), String>;
+}
+
+/// Why a [`Store`] cannot make something of its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// They are not the run's data.
+    Data(String),
+    /// Something on this machine, of which no other peer is free.
+    Here(String),
+}
+
+/// How a fetch goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// So much is here.
+    Got {
+        /// Bytes.
+        bytes: u64,
+        /// Bytes of all.
+        total: u64,
+    },
+    /// All that can be reached hand out as much as they can: waiting for one.
+    Waiting,
+}
+
+/// Why the data could not be had. What has arrived may be gone on with later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FetchError {
+    /// All that can be reached keep it to themselves.
+    Kept,
+    /// There is more of it than may be fetched here.
+    TooLarge {
+        /// Bytes of it.
+        bytes: u64,
+        /// Bytes allowed.
+        limit: u64,
+    },
+    /// Nobody handed it out; why, of each that was asked.
+    Nobody(Vec<String>),
+    /// Something on this machine.
+    Here(String),
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kept => f.write_str("the members of this run keep its data to themselves (--keep-data)"),
+            Self::TooLarge { bytes, limit } => write!(
+                f,
+                "the run's data has {:.0} MB, and no more than {:.0} MB are fetched here",
+                *bytes as f64 / 1e6,
+                *limit as f64 / 1e6
+            ),
+            Self::Nobody(why) => write!(
+                f,
+                "no member of the run could hand out its data: {}",
+                why.join("; ")
+            ),
+            Self::Here(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for FetchError {}
+
+/// Fetches the run's data from whoever hands it out, first asking `first`, but no more than `limit` bytes. Also gives the
+/// peer that was there to the last: `first` may be gone by then.
+///
+/// # Errors
+///
+/// If nobody does, or it has no room here.
+pub async fn fetch<W: DataDialer, S: Store>(
+    way: &mut W,
+    store: &mut S,
+    first: Source,
+    limit: u64,
+    tell: &mut dyn FnMut(News),
+) -> Result<(S::Whole, Source), FetchError> {
+    let mut known = vec![Known::new(first)];
+    let mut rest = false;
+    loop {
+        // The least visited first, so that whoever has failed is tried again after the others.
+        let open = known
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, peer)| peer.out.is_none());
+        let Some((at, _)) = open.min_by_key(|(at, peer)| (peer.visits, *at)) else {
+            return Err(why_nobody(known, limit));
+        };
+        if rest && known[at].visits > 0 {
+            way.rest().await;
+        }
+        known[at].visits += 1;
+        let source = known[at].source.clone();
+        let mut visit = Visit {
+            others: Vec::new(),
+            got: false,
+        };
+        let ended = visit.run(way, store, &source, limit, tell).await;
+        rest = !visit.got;
+        for other in visit.others {
+            let is_new = known.iter().all(|peer| peer.source.peer != other.peer);
+            if is_new && known.len() < MAX_KNOWN {
+                known.push(Known::new(other));
+            }
+        }
+        let peer = &mut known[at];
+        match ended {
+            Ok(whole) => return Ok((whole, source)),
+            Err(Ended::Here(why)) => return Err(FetchError::Here(why)),
+            Err(Ended::Busy) => tell(News::Waiting),
+            Err(Ended::Out(out)) => peer.out = Some(out),
+            Err(Ended::Lost(why)) => {
+                peer.failures = if visit.got { 1 } else { peer.failures + 1 };
+                if peer.failures >= PATIENCE {
+                    peer.out = Some(Out::Because(why));
+                }
+            }
+        }
+    }
+}
+
+/// A peer that may have the data.
+struct Known {
+    source: Source,
+    visits: u32,
+    /// Visits in a row that brought nothing.
+    failures: u32,
+    /// Why it is asked no more.
+    out: Option<Out>,
+}
+
+impl Known {
+    fn new(source: Source) -> Self {
+        Self {
+            source: Source {
+                contact: bounded(source.contact),
+                ..source
+            },
+            visits: 0,
+            failures: 0,
+            out: None,
+        }
+    }
+}
+
+/// Why a peer is of no use.
+enum Out {
+    Kept,
+    TooLarge(u64),
+    Because(String),
+}
+
+/// The most telling of the reasons.
+fn why_nobody(known: Vec<Known>, limit: u64) -> FetchError {
+    let (mut because, mut kept) = (Vec::new(), false);
+    for Known { source, out, .. } in known {
+        match out {
+            Some(Out::TooLarge(bytes)) => return FetchError::TooLarge { bytes, limit },
+            Some(Out::Kept) => kept = true,
+            Some(Out::Because(why)) => because.push(format!("{}: {why}", &source.peer.to_hex()[..8])),
+            None => {}
+        }
+    }
+    match kept {
+        true => FetchError::Kept,
+        false => FetchError::Nobody(because),
+    }
+}
+
+/// How a visit ended without the data.
+enum Ended {
+    /// The peer has no slot free.
+    Busy,
+    /// It need not be asked again.
+    Out(Out),
+    /// It could not be reached, or fell silent.
+    Lost(String),
+    /// Something on this machine.
+    Here(String),
+}
+
+/// A visit to one peer.
+struct Visit {
+    /// Whom it named.
+    others: Vec<Source>,
+    /// Whether any data came.
+    got: bool,
+}
+
+impl Visit {
+    async fn run<W: DataDialer, S: Store>(
+        &mut self,
+        way: &mut W,
+        store: &mut S,
+        source: &Source,
+        limit: u64,
+        tell: &mut dyn FnMut(News),
+    ) -> Result<S::Whole, Ended> {
+        let reached = way.dial(source).await;
+        let mut line = reached.map_err(|error| Ended::Lost(error.to_string()))?;
+        let offer: Offer = hear_message(&mut line, MAX_OFFER).await.map_err(Ended::Lost)?;
+        self.others = offer.others;
+        self.others.truncate(MAX_OTHERS);
+        let because = |why: &str| Ended::Out(Out::Because(why.to_owned()));
+        let listing = match offer.answer {
+            Answer::Files(listing) => listing,
+            Answer::Kept => return Err(Ended::Out(Out::Kept)),
+            Answer::Missing => return Err(because("it has no files to hand out")),
+            Answer::Busy => return Err(Ended::Busy),
+        };
+        if !listing.is_sound() {
+            return Err(because("its offer makes no sense"));
+        }
+        if listing.total() > limit {
+            return Err(Ended::Out(Out::TooLarge(listing.total())));
+        }
+        loop {
+            let alone = self.all_files(&mut line, store, &listing, tell).await?;
+            match store.finish() {
+                Ok(whole) => return Ok(whole),
+                Err(Trouble::Here(why)) => return Err(Ended::Here(why)),
+                Err(Trouble::Data(why)) => {
+                    store.clear().map_err(Ended::Here)?;
+                    if alone {
+                        return Err(because(&format!(
+                            "what it handed out is not the run's data ({why})"
+                        )));
+                    }
+                    // Parts of two that do not fit each other, or of long ago: once more, all from this one.
+                }
+            }
+        }
+    }
+
+    /// Fetches what is missing; says whether all of it came from this peer, now.
+    async fn all_files<L: DataStream, S: Store>(
+        &mut self,
+        line: &mut L,
+        store: &mut S,
+        listing: &Listing,
+        tell: &mut dyn FnMut(News),
+    ) -> Result<bool, Ended> {
+        let have = store.begin(listing).map_err(Ended::Here)?;
+        let (mut bytes, total) = (have.iter().sum(), listing.total());
+        tell(News::Got { bytes, total });
+        for (file, (from, (_, size))) in have.iter().zip(&listing.files).enumerate() {
+            let mut left = size.saturating_sub(*from);
+            if left > 0 {
+                let ask = Ask {
+                    file: file as u32,
+                    from: *from,
+                };
+                line.send(&encode(&ask)).await.map_err(Ended::Lost)?;
+            }
+            while left > 0 {
+                let most = left.min(CHUNK as u64) as usize;
+                let chunk = line.receive(most).await.map_err(Ended::Lost)?;
+                let chunk = &chunk[..chunk.len().min(most)];
+                store.append(file, chunk).map_err(Ended::Here)?;
+                self.got = true;
+                left -= chunk.len() as u64;
+                bytes += chunk.len() as u64;
+                tell(News::Got { bytes, total });
+            }
+        }
+        Ok(have.iter().all(|from| *from == 0))
+    }
+}
+
+/// Hears one message of at most `max` bytes; memory grows with what arrives, not with what is announced.
+async fn hear_message<T: DeserializeOwned>(line: &mut impl DataStream, max: usize) -> Result<T, String> {
+    let senseless = |_: Unread| "its answer makes no sense".to_owned();
+    let head = hear_exactly(line, HEAD).await?;
+    let head = head.try_into().map_err(|_| senseless(Unread::Garbled))?;
+    let len = body_len(&head, max).map_err(senseless)?;
+    decode(&hear_exactly(line, len).await?).map_err(senseless)
+}
+
+async fn hear_exactly(line: &mut impl DataStream, len: usize) -> Result<Vec<u8>, String> {
+    let mut heard = Vec::new();
+    while heard.len() < len {
+        heard.extend_from_slice(&line.receive(len - heard.len()).await?);
+    }
+    Ok(heard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::ready;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    /// What a peer of the tests does with whoever comes.
+    #[derive(Clone)]
+    struct Server {
+        offer: Vec<u8>,
+        files: Vec<Vec<u8>>,
+        /// It hangs up after so many bytes of files in a visit.
+        patience: usize,
+        /// It answers that it is busy, so many times.
+        busy: u32,
+        visits: u32,
+    }
+
+    /// Peers by the first byte of their names, and how often the newcomer had to rest.
+    struct World(Vec<Option<Server>>, u32);
+
+    struct ServerStream {
+        server: Server,
+        out: Vec<u8>,
+    }
+
+    impl DataDialer for World {
+        type DataStream = ServerStream;
+
+        async fn dial(&mut self, source: &Source) -> Result<ServerStream, DialError> {
+            let gone = || DialError::Unreachable("gone".into());
+            let server = self.0[source.peer.0[0] as usize].as_mut().ok_or_else(gone)?;
+            server.visits += 1;
+            let out = match server.visits <= server.busy {
+                true => encode(&Offer {
+                    answer: Answer::Busy,
+                    others: vec![],
+                }),
+                false => server.offer.clone(),
+            };
+            let server = server.clone();
+            Ok(ServerStream { server, out })
+        }
+
+        async fn rest(&mut self) {
+            self.1 += 1;
+        }
+    }
+
+    impl DataStream for ServerStream {
+        async fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
+            let ask: Ask = decode(&bytes[HEAD..]).unwrap();
+            let file = &self.server.files[ask.file as usize][ask.from as usize..];
+            let most = file.len().min(self.server.patience);
+            self.server.patience -= most;
+            self.out.extend(&file[..most]);
+            Ok(())
+        }
+
+        async fn receive(&mut self, most: usize) -> Result<Bytes, String> {
+            if self.out.is_empty() {
+                return ready(Err("it hung up".into())).await;
+            }
+            // In parts, as networks do.
+            let rest = self.out.split_off(most.min(7).min(self.out.len()));
+            Ok(std::mem::replace(&mut self.out, rest).into())
+        }
+    }
+
+    /// Wants files that are just these.
+    struct TestStore {
+        wanted: Vec<Vec<u8>>,
+        files: Vec<Vec<u8>>,
+        begun: u32,
+    }
+
+    impl Store for TestStore {
+        type Whole = u32;
+
+        fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String> {
+            self.begun += 1;
+            self.files.resize(listing.files.len(), Vec::new());
+            Ok(self.files.iter().map(|file| file.len() as u64).collect())
+        }
+
+        fn append(&mut self, file: usize, bytes: &[u8]) -> Result<(), String> {
+            self.files[file].extend(bytes);
+            Ok(())
+        }
+
+        fn finish(&mut self) -> Result<u32, Trouble> {
+            match self.files == self.wanted {
+                true => Ok(self.begun),
+                false => Err(Trouble::Data("other bytes".into())),
+            }
+        }
+
+        fn clear(&mut self) -> Result<(), String> {
+            self.files.clear();
+            Ok(())
+        }
+    }
+
+    const LIMIT: u64 = 1000;
+
+    fn source(peer: u8) -> Source {
+        Source {
+            peer: PeerId([peer; 32]),
+            contact: Contact::default(),
+        }
+    }
+
+    fn listing(files: &[(&str, u64)]) -> Listing {
+        let files = files.iter().map(|(name, size)| ((*name).to_owned(), *size));
+        Listing {
+            folder: true,
+            files: files.collect(),
+        }
+    }
+
+    fn answers(answer: Answer, others: &[u8]) -> Option<Server> {
+        let others = others.iter().map(|peer| source(*peer)).collect();
+        Some(Server {
+            offer: encode(&Offer { answer, others }),
+            files: vec![],
+            patience: usize::MAX,
+            busy: 0,
+            visits: 0,
+        })
+    }
+
+    fn hands_out(files: [&str; 2], others: &[u8]) -> Option<Server> {
+        let sizes = listing(&[("a", files[0].len() as u64), ("b", files[1].len() as u64)]);
+        let server = answers(Answer::Files(sizes), others)?;
+        let files = files.map(|text| text.as_bytes().to_vec()).to_vec();
+        Some(Server { files, ..server })
+    }
+
+    const DATA: [&str; 2] = ["the first of two files", "and the second"];
+
+    /// What comes of it; all that was told; how often the newcomer rested.
+    fn fetched(world: Vec<Option<Server>>) -> (Result<u32, FetchError>, Vec<News>, u32) {
+        let (mut world, mut news) = (World(world, 0), vec![]);
+        let mut served = TestStore {
+            wanted: DATA.map(|text| text.as_bytes().to_vec()).to_vec(),
+            files: vec![],
+            begun: 0,
+        };
+        let whole = {
+            let mut tell = |told| news.push(told);
+            let mut fetching = pin!(fetch(&mut world, &mut served, source(0), LIMIT, &mut tell));
+            // Nothing in this world waits.
+            match fetching.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(whole) => whole.map(|(whole, _)| whole),
+                Poll::Pending => panic!("it waits"),
+            }
+        };
+        (whole, news, world.1)
+    }
+
+    #[test]
+    fn what_one_peer_hands_out_is_fetched() {
+        let (whole, news, rests) = fetched(vec![hands_out(DATA, &[])]);
+        assert_eq!((whole, rests), (Ok(1), 0));
+        assert_eq!(news[0], News::Got { bytes: 0, total: 36 });
+        assert_eq!(news.last(), Some(&News::Got { bytes: 36, total: 36 }));
+    }
+
+    #[test]
+    fn if_a_peer_goes_another_goes_on() {
+        let cut = |server: Option<Server>, patience| server.map(|server| Server { patience, ..server });
+        let world = vec![cut(hands_out(DATA, &[1, 2]), 10), None, hands_out(DATA, &[])];
+        let (whole, news, _) = fetched(world);
+        assert_eq!(whole, Ok(2));
+        // No byte twice.
+        let got = news.iter().filter_map(|news| match news {
+            News::Got { bytes, .. } => Some(*bytes),
+            News::Waiting => None,
+        });
+        assert!(got.is_sorted());
+        // Alone and with little patience, but each time it brings us further.
+        let (whole, _, rests) = fetched(vec![cut(hands_out(DATA, &[]), 10)]);
+        assert_eq!((whole, rests), (Ok(4), 0));
+        // One that never says anything more is given up.
+        let (whole, _, rests) = fetched(vec![cut(hands_out(DATA, &[]), 0)]);
+        assert_eq!(rests, 2);
+        assert!(matches!(whole, Err(FetchError::Nobody(why)) if why[0].contains("it hung up")));
+    }
+
+    #[test]
+    fn what_is_not_the_data_is_thrown_away() {
+        let wrong = ["the worst of two files", DATA[1]];
+        let (whole, ..) = fetched(vec![hands_out(wrong, &[])]);
+        assert!(matches!(whole, Err(FetchError::Nobody(why)) if why[0].contains("other bytes")));
+        assert_eq!(
+            fetched(vec![hands_out(wrong, &[1]), hands_out(DATA, &[])]).0,
+            Ok(2)
+        );
+        // Half of the wrong one, and the other half from an honest peer: that one is not blamed.
+        let half = hands_out(wrong, &[1]).map(|server| Server {
+            patience: 12,
+            ..server
+        });
+        let honest = hands_out(DATA, &[]);
+        assert_eq!(fetched(vec![half, honest]).0, Ok(3));
+    }
+
+    #[test]
+    fn the_busy_are_waited_for_and_the_others_are_not_asked_again() {
+        let busy = hands_out(DATA, &[]).map(|server| Server { busy: 5, ..server });
+        let (whole, news, rests) = fetched(vec![busy.clone()]);
+        assert_eq!((whole, rests), (Ok(1), 5));
+        assert_eq!(news.iter().filter(|news| **news == News::Waiting).count(), 5);
+        let kept = || answers(Answer::Kept, &[1]);
+        assert_eq!(fetched(vec![kept(), busy]).0, Ok(1));
+        assert_eq!(fetched(vec![kept(), None]).0, Err(FetchError::Kept));
+        let missing = answers(Answer::Missing, &[]);
+        assert!(matches!(fetched(vec![missing]).0, Err(FetchError::Nobody(_))));
+    }
+
+    #[test]
+    fn more_than_the_limit_is_not_begun() {
+        let bytes = LIMIT + 1;
+        let huge = || answers(Answer::Files(listing(&[("a", bytes)])), &[]);
+        let (whole, news, _) = fetched(vec![huge()]);
+        assert_eq!(whole, Err(FetchError::TooLarge { bytes, limit: LIMIT }));
+        assert!(news.is_empty());
+    }
+
+    #[test]
+    fn offers_that_make_no_sense_are_refused() {
+        let many: Vec<String> = (0..=MAX_FILES).map(|i| i.to_string()).collect();
+        let many: Vec<(&str, u64)> = many.iter().map(|name| (name.as_str(), 1)).collect();
+        let bad = [
+            listing(&[]),
+            listing(&[("../a", 1)]),
+            listing(&[("a", 1), ("A", 1)]),
+            listing(&[("a", u64::MAX), ("b", 1)]),
+            listing(&many),
+            Listing {
+                folder: false,
+                ..listing(&[("a", 1), ("b", 1)])
+            },
+        ];
+        for listing in bad {
+            assert!(!listing.is_sound(), "{listing:?}");
+            let (whole, news, _) = fetched(vec![answers(Answer::Files(listing), &[])]);
+            assert!(matches!(whole, Err(FetchError::Nobody(_))) && news.is_empty());
+        }
+        // Bytes that are no offer at all, or one without an end.
+        for offer in [b"garbage".to_vec(), vec![0xff; 2000], encode(&()), vec![]] {
+            let server = answers(Answer::Kept, &[]).map(|server| Server { offer, ..server });
+            assert!(matches!(fetched(vec![server]).0, Err(FetchError::Nobody(_))));
+        }
+    }
+
+    #[test]
+    fn names_are_harmless_on_any_system() {
+        for good in [
+            "book.txt",
+            "train-images-idx3-ubyte.gz",
+            "Ż 1",
+            "a",
+            "com10",
+            "console",
+        ] {
+            assert!(is_safe_name(good), "{good}");
+        }
+        let long = "x".repeat(MAX_NAME + 1);
+        let bad = [
+            "", ".", "..", "../a", "a/b", "a\\b", "/a", "C:", ".hidden", "a.", "a ", " a", "a\n", "a\0",
+            "nul", "Com1.txt", "LPT9", "a*", "a?", &long,
+        ];
+        for bad in bad {
+            assert!(!is_safe_name(bad), "{bad:?}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn hostile_bytes_never_panic(bytes: Vec<u8>) {
+            let server = answers(Answer::Kept, &[]).map(|server| Server {
+                offer: [&[1, 0], (bytes.len() as u32).to_le_bytes().as_slice(), &bytes].concat(),
+                ..server
+            });
+            proptest::prop_assert!(fetched(vec![server]).0.is_err());
+            if let Ok(listing) = decode::<Listing>(&bytes) {
+                listing.is_sound();
+            }
+        }
+
+        #[test]
+        fn offers_survive_the_way_and_fit_their_bound(
+            names in proptest::collection::vec("[a-z]{1,200}", 1..MAX_FILES), size: u64,
+        ) {
+            let files = names.into_iter().map(|name| (name, size)).collect();
+            let others = vec![
+                Source {
+                    peer: PeerId([0xff; 32]),
+                    contact: Contact(vec!["x".repeat(Contact::ADDRESS_LIMIT); Contact::LIMIT]),
+                };
+                MAX_OTHERS
+            ];
+            let offer = Offer { answer: Answer::Files(Listing { folder: true, files }), others };
+            let bytes = encode(&offer);
+            proptest::prop_assert!(bytes.len() <= MAX_OFFER);
+            proptest::prop_assert_eq!(decode::<Offer>(&bytes[HEAD..]), Ok(offer));
+            let ask = Ask { file: u32::MAX, from: size };
+            proptest::prop_assert!(encode(&ask).len() <= MAX_ASK);
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Handing out the run's data to peers that lack it, without getting into the ring's way.
+//!
+//! **Bounds.** [`TRANSFERS`] at once; each holds one block of [`BLOCK`] and what QUIC has not yet sent of [`SEND_WINDOW`].
+//! All together send at most [`FASTEST`]. While this peer's links send, it is less: it grows only as long as packets on the
+//! links take hardly longer than at best, so that nothing waits in queues, and else falls to an eighth of what the links
+//! send. So the ring on a slow line hardly feels a transfer, and while its members compute, the line is the newcomer's.
+//! Stream priorities would not do: a newcomer has no link yet, and between connections QUIC knows no order.
+//!
+//! It must not know what is in the files.
+
+use crate::data::Data;
+use crate::data::provision::{Answer, Ask, Listing, MAX_ASK, Offer, Source, is_safe_name};
+use crate::net::connection::{LEFT, close};
+use crate::net::handshake::{Caller, read_message, refuse};
+use crate::net::hello::encode;
+use crate::net::link::Refusal;
+use quinn::Connection;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, timeout};
+use web_transport_quinn::Session;
+
+/// Transfers at once; whoever else asks is told to come again.
+pub(crate) const TRANSFERS: usize = 4;
+
+/// Newcomers that are talked to at once, most of them to be told just that.
+const GUESTS: usize = 32;
+
+/// How long a newcomer may take to go when there is nothing for it.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Bytes read from the disk and handed to QUIC at once.
+const BLOCK: usize = 64 << 10;
+
+/// Most bytes of a transfer that QUIC keeps until they are acknowledged: 50 ms at 600 Mbit/s.
+const SEND_WINDOW: u64 = 4 << 20;
+
+/// And least.
+const SMALL_WINDOW: u64 = 128 << 10;
+
+/// Bytes per second of all transfers together, however idle the links are: 256 Mbit/s. Reading, encrypting and sending
+/// that much takes about a tenth of a core, which the ring's own thread has to find.
+const FASTEST: f64 = 32e6;
+
+/// Until it is known what the ring does.
+const FIRST: f64 = 4e6;
+
+/// And whatever the ring does: 1 Mbit/s.
+const SLOWEST: f64 = 128e3;
+
+/// What the transfers get at least, of what the links send.
+const SHARE: f64 = 1.0 / 8.0;
+
+/// Links that send less than this many bytes per second only say that they are there.
+const QUIET: f64 = 64e3;
+
+/// Packets that take so much longer than at best wait somewhere. Less is noise, also on a busy machine.
+const DELAY: Duration = Duration::from_millis(10);
+
+/// By how much the transfers become faster from one look to the next, as long as nothing waits: twice as fast in 0.15 s.
+const FASTER: f64 = 1.05;
+
+/// And slower, when something does.
+const SLOWER: f64 = 0.7;
+
+/// The links are looked at so often.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A look so long ago says nothing of now.
+const STALE: Duration = Duration::from_secs(1);
+
+/// So much sleep may be made up for by a burst: clocks wake late.
+const SLACK: Duration = Duration::from_millis(8);
+
+/// How long a newcomer may take for a block, or to ask for the next file.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What there is to hand out.
+#[derive(Clone, Debug, Default)]
+pub enum ServedData {
+    /// Nothing: the task makes its own data.
+    #[default]
+    Empty,
+    /// The user keeps it.
+    Kept,
+    /// The files that the task asked for.
+    Files(Data),
+}
+
+impl ServedData {
+    /// What this peer answers whoever asks for data. Looks at the disk.
+    pub fn answer(&self) -> Answer {
+        match self {
+            Self::Empty => Answer::Missing,
+            Self::Kept => Answer::Kept,
+            Self::Files(data) => listing(data).map_or(Answer::Missing, |(listing, _)| Answer::Files(listing)),
+        }
+    }
+}
+
+/// What is handed out, and where it lies; none if that cannot be handed out.
+fn listing(data: &Data) -> Option<(Listing, Vec<PathBuf>)> {
+    let used = data.files_used();
+    let mut files = Vec::new();
+    for file in &used {
+        let mut name = file.name().to_owned();
+        if !data.is_folder() && !is_safe_name(&name) {
+            // Of a single file the name does not matter.
+            name = "data".to_owned();
+        }
+        files.push((name, file.size().ok()?));
+    }
+    let listing = Listing {
+        folder: data.is_folder(),
+        files,
+    };
+    let paths = used.iter().map(|file| file.path()).collect();
+    listing.is_sound().then_some((listing, paths))
+}
+
+/// What all transfers of a peer share.
+pub(crate) struct Counter {
+    slots: Semaphore,
+    guests: Semaphore,
+    pace: Mutex<Pace>,
+}
+
+impl Counter {
+    pub(crate) fn new() -> Self {
+        Self {
+            slots: Semaphore::new(TRANSFERS),
+            guests: Semaphore::new(GUESTS),
+            pace: Mutex::new(Pace::new(Instant::now())),
+        }
+    }
+
+    /// Serves a caller that was welcomed, to the end. `ring` says what the links do by now.
+    pub(crate) async fn serve(
+        &self,
+        session: &Session,
+        mut caller: Caller,
+        served: ServedData,
+        others: Vec<Source>,
+        ring: impl Fn() -> LinkTraffic,
+    ) {
+        let Ok(_guest) = self.guests.try_acquire() else {
+            return refuse(session, Refusal::TooManyPeers);
+        };
+        let slot = self.slots.try_acquire();
+        let stock = match &served {
+            ServedData::Files(data) if slot.is_ok() => {
+                let data = data.clone();
+                spawn_blocking(move || listing(&data)).await.ok().flatten()
+            }
+            _ => None,
+        };
+        let answer = match (&stock, &served) {
+            (Some((listing, _)), _) => Answer::Files(listing.clone()),
+            (None, ServedData::Files(_)) if slot.is_err() => Answer::Busy,
+            (None, ServedData::Kept) => Answer::Kept,
+            (None, _) => Answer::Missing,
+        };
+        let words = encode(&Offer { answer, others });
+        let said = timeout(PATIENCE, caller.send.write_all(&words)).await;
+        if let (Ok(Ok(())), Some((listing, paths))) = (said, stock) {
+            // However it ends, there is nobody here to tell: the newcomer knows what it lacks.
+            let _ = self
+                .answer_all(session, &mut caller, &listing, &paths, &ring)
+                .await;
+        } else {
+            // The newcomer goes when it has read the offer.
+            let _ = timeout(FAREWELL, session.closed()).await;
+        }
+        close(session, LEFT, "");
+    }
+
+    /// Until the newcomer has all it wants. `None` if it, or the disk, has let us down.
+    async fn answer_all(
+        &self,
+        session: &Connection,
+        caller: &mut Caller,
+        listing: &Listing,
+        paths: &[PathBuf],
+        ring: &impl Fn() -> LinkTraffic,
+    ) -> Option<()> {
+        loop {
+            let ask = timeout(PATIENCE, read_message::<Ask>(&mut caller.recv, MAX_ASK)).await;
+            let Ask { file, from } = ask.ok()?.ok()?;
+            let path = paths.get(file as usize)?.clone();
+            let (_, size) = listing.files.get(file as usize)?;
+            let mut left = size.checked_sub(from)?;
+            let open = spawn_blocking(move || {
+                let mut file = File::open(path)?;
+                file.seek(SeekFrom::Start(from))?;
+                std::io::Result::Ok(file)
+            });
+            let file = Arc::new(open.await.ok()?.ok()?);
+            while left > 0 {
+                let most = left.min(BLOCK as u64);
+                let reading = file.clone();
+                let block = spawn_blocking(move || {
+                    let mut block = Vec::with_capacity(most as usize);
+                    (&*reading).take(most).read_to_end(&mut block)?;
+                    std::io::Result::Ok(block)
+                });
+                let block = block.await.ok()?.ok()?;
+                // A file that has become shorter: what is missing shows at the other end.
+                let len = u64::try_from(block.len()).ok().filter(|len| *len > 0)?;
+                self.pace.lock().await.wait(len, ring).await;
+                // What QUIC holds it sends whatever the ring does by then: not more than two round trips of it.
+                let held = 2 * session.stats().path.cwnd;
+                session.set_send_window(held.clamp(SMALL_WINDOW, SEND_WINDOW));
+                let writing = caller.send.write_chunk(block.into());
+                timeout(PATIENCE, writing).await.ok()?.ok()?;
+                left -= len;
+            }
+        }
+    }
+}
+
+/// What the links do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkTraffic {
+    /// Bytes that they have sent.
+    pub sent: u64,
+    /// How much longer than at best packets are on their way on the slowest.
+    pub delay: Duration,
+}
+
+/// When the next block may go.
+struct Pace {
+    /// What may be sent now, in bytes; below 0 it has to be waited for.
+    budget: f64,
+    /// When that was so.
+    at: Instant,
+    /// When the links were last looked at, and what they had sent.
+    looked: (Instant, u64),
+    /// Bytes per second of all transfers while the links send.
+    beside: f64,
+    /// And now.
+    rate: f64,
+}
+
+impl Pace {
+    fn new(now: Instant) -> Self {
+        Self {
+            budget: 0.0,
+            at: now,
+            looked: (now, 0),
+            beside: FIRST,
+            rate: FIRST,
+        }
+    }
+
+    /// Waits for a block's turn.
+    async fn wait(&mut self, bytes: u64, ring: &impl Fn() -> LinkTraffic) {
+        while let Some(rest) = self.take(bytes, Instant::now(), ring) {
+            sleep(rest).await;
+        }
+    }
+
+    /// Notes that a block goes now, or says when to ask again.
+    fn take(&mut self, bytes: u64, now: Instant, ring: &impl Fn() -> LinkTraffic) -> Option<Duration> {
+        let since = now - self.looked.0;
+        self.budget += self.rate * (now - self.at).as_secs_f64();
+        self.at = now;
+        if since >= LOOK {
+            let LinkTraffic { sent, delay } = ring();
+            let links = sent.saturating_sub(self.looked.1) as f64 / since.as_secs_f64();
+            self.looked = (now, sent);
+            self.rate = if since >= STALE {
+                self.beside
+            } else if links < QUIET {
+                FASTEST
+            } else {
+                self.beside = beside(self.beside, links, delay);
+                self.beside
+            };
+        }
+        self.budget = self.budget.min(self.rate * SLACK.as_secs_f64());
+        if self.budget >= 0.0 {
+            self.budget -= bytes as f64;
+            return None;
+        }
+        // Not for longer, as the links may fall quiet meanwhile.
+        Some(LOOK.min(Duration::from_secs_f64(-self.budget / self.rate)))
+    }
+}
+
+/// What the transfers may send per second beside the links from now on: `before` is what it was, `links` what the links
+/// sent.
+fn beside(before: f64, links: f64, delay: Duration) -> f64 {
+    let least = (links * SHARE).clamp(SLOWEST, FASTEST);
+    let factor = if delay < DELAY { FASTER } else { SLOWER };
+    (before * factor).clamp(least, FASTEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ring_goes_first() {
+        let (prompt, late) = (Duration::from_millis(1), Duration::from_millis(30));
+        assert_eq!(beside(1e6, 1e6, prompt), 1e6 * FASTER);
+        assert_eq!(beside(1e6, 16e6, prompt), 2e6);
+        assert_eq!(beside(FASTEST, 1e6, prompt), FASTEST);
+        assert_eq!(beside(1e6, 1e6, late), 1e6 * SLOWER);
+        assert_eq!(beside(1e6, 16e6, late), 2e6);
+        assert_eq!(beside(SLOWEST, 0.0, late), SLOWEST);
+        assert_eq!(beside(1e6, f64::MAX, late), FASTEST);
+    }
+
+    #[test]
+    fn blocks_keep_the_pace() {
+        let begin = Instant::now();
+        let late = Duration::from_millis(30);
+        // Bytes per second of the links, for which share of each second, their delay, and what is expected.
+        for (links, busy, delay, expected) in [
+            (0.0, 1.0, late, FASTEST),
+            (8e6, 1.0, Duration::ZERO, FASTEST),
+            (8e6, 1.0, late, 1e6),
+            (100e3, 1.0, late, SLOWEST),
+            (8e6, 0.5, late, FASTEST / 2.0),
+        ] {
+            let mut pace = Pace::new(begin);
+            let (mut now, mut bytes) = (begin + Duration::from_secs(100), 0);
+            let from = now;
+            while now - from < Duration::from_secs(60) {
+                let time = (now - begin).as_secs_f64();
+                let sent = links * (time.floor() * busy + time.fract().min(busy));
+                let sent = sent as u64;
+                // As late as clocks are.
+                let late_by = Duration::from_millis(1);
+                match pace.take(BLOCK as u64, now, &|| LinkTraffic { sent, delay }) {
+                    None => bytes += BLOCK,
+                    Some(rest) => now += rest + late_by,
+                }
+            }
+            let rate = bytes as f64 / (now - from).as_secs_f64();
+            assert!(
+                (0.8..1.2).contains(&(rate / expected)),
+                "{links} {busy} {delay:?}: {rate}"
+            );
+        }
+    }
+}

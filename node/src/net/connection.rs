@@ -1,0 +1,430 @@
+//! One standing connection: its queues, its two lanes of frames, and its end.
+//!
+//! It must not know how the connection came about, nor of other connections.
+
+use crate::net::link::{
+    Chunker, Deframer, DownReason, Frame, FrameError, Lane, MAX_FRAME, PREFIX, Refusal, SendError, Traffic,
+};
+use annulus_core::{Contact, PeerId};
+use bytes::{BufMut, Bytes};
+use quinn::{Connection, ConnectionError, VarInt};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::AsyncReadExt,
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
+    time::{sleep, timeout},
+};
+use web_transport_quinn::{RecvStream, SendStream, Session, SessionError, WebTransportError};
+
+/// Frames handed to QUIC in one go hold about this much: enough to fill many packets under one lock, little
+/// enough that a lane's queue drains steadily.
+const BATCH: usize = 1 << 20;
+
+/// How long a hang-up waits for the peer to take what was queued.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// The control lane's queue, in bytes. Control frames are small; this many waiting means that the peer is gone.
+const CONTROL_QUEUE: usize = 32 << 20;
+
+/// What a frame costs in a queue beyond its bytes, so that empty frames are bounded too.
+const OVERHEAD: usize = 64;
+
+/// Close codes that are no refusals.
+pub(crate) const LEFT: u32 = 0;
+const REPLACED: u32 = 1;
+const MISBEHAVED: u32 = 2;
+
+/// With this code a browser ends connections of which it said nothing: HTTP/3's `H3_NO_ERROR`.
+pub(crate) const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
+
+/// Whether a browser's tab is at the other end, with WebTransport between its streams and QUIC's.
+pub(crate) fn is_tab(session: &Session) -> bool {
+    session.request().is_some()
+}
+
+/// Ends a session with a code and words.
+pub(crate) fn close(session: &Session, code: u32, reason: &str) {
+    session.close(code, reason.as_bytes());
+    if is_tab(session) {
+        // The words travel on a stream, and HTTP/3 takes the end of another one, held by the session, for a failure.
+        let session = session.clone();
+        tokio::spawn(async move { session.closed().await });
+    }
+}
+
+/// One end of a link, as those who send and close see it.
+pub(crate) struct Wire {
+    pub peer: PeerId,
+    pub dialled_by_us: bool,
+    /// Of the peer's process.
+    pub instance: u64,
+    session: Session,
+    lanes: [Queue; 2],
+    bulk_limit: usize,
+    closing: AtomicBool,
+    close_wake: Notify,
+    replaced: AtomicBool,
+    received: AtomicU64,
+    /// The least round-trip time seen, in microseconds.
+    least_rtt: AtomicU64,
+    /// Closed when the link is down and said so.
+    pub gone: Semaphore,
+}
+
+#[derive(Default)]
+struct Queue {
+    frames: Mutex<VecDeque<Frame>>,
+    /// Waiting in `frames` or being handed to QUIC.
+    bytes: AtomicUsize,
+    wake: Notify,
+    sent: AtomicU64,
+}
+
+impl Queue {
+    fn frames(&self) -> MutexGuard<'_, VecDeque<Frame>> {
+        self.frames.lock().expect("nobody panics while holding the queue")
+    }
+}
+
+/// The streams of a connection after the handshake.
+pub(crate) struct Streams {
+    pub control: (SendStream, RecvStream),
+    pub bulk: (SendStream, RecvStream),
+}
+
+impl Wire {
+    pub(crate) fn new(
+        session: Session,
+        peer: PeerId,
+        dialled_by_us: bool,
+        instance: u64,
+        bulk_limit: usize,
+        receive_window: u32,
+    ) -> Arc<Self> {
+        session.set_receive_window(VarInt::from_u32(receive_window));
+        let wire = Arc::new(Self {
+            peer,
+            dialled_by_us,
+            instance,
+            session,
+            lanes: Default::default(),
+            bulk_limit,
+            closing: AtomicBool::new(false),
+            close_wake: Notify::new(),
+            replaced: AtomicBool::new(false),
+            received: AtomicU64::new(0),
+            least_rtt: AtomicU64::new(u64::MAX),
+            gone: Semaphore::new(0),
+        });
+        // Nothing is under way yet.
+        wire.delay();
+        wire
+    }
+
+    /// What lies below the session.
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.session
+    }
+
+    /// Whether a tab is at the other end.
+    pub(crate) fn is_tab(&self) -> bool {
+        is_tab(&self.session)
+    }
+
+    /// Queues a frame, unless that would overfill the lane. A frame alone always fits an empty queue.
+    pub(crate) fn send(&self, lane: Lane, frame: Frame) -> Result<(), SendError> {
+        let len = frame.len();
+        if len > MAX_FRAME {
+            return Err(SendError::TooLong);
+        }
+        if self.closing.load(Relaxed) {
+            return Err(SendError::NotUp);
+        }
+        let queue = &self.lanes[lane as usize];
+        let limit = match lane {
+            Lane::Control => CONTROL_QUEUE,
+            Lane::Bulk => self.bulk_limit,
+        };
+        let waiting = queue.bytes.load(Relaxed);
+        if waiting > 0 && waiting + len + OVERHEAD > limit {
+            return Err(SendError::Full);
+        }
+        queue.bytes.fetch_add(len + OVERHEAD, Relaxed);
+        queue.frames().push_back(frame);
+        queue.wake.notify_one();
+        Ok(())
+    }
+
+    pub(crate) fn queued(&self) -> usize {
+        self.lanes.iter().map(|queue| queue.bytes.load(Relaxed)).sum()
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        let stats = self.connection().stats();
+        Traffic {
+            sent_bytes: self.lanes.iter().map(|queue| queue.sent.load(Relaxed)).sum(),
+            received_bytes: self.received.load(Relaxed),
+            lost_packets: stats.path.lost_packets,
+            rtt: stats.path.rtt,
+        }
+    }
+
+    /// How much longer than at best packets are on their way now: they wait in queues, ours or others'.
+    pub(crate) fn delay(&self) -> Duration {
+        let rtt = self.connection().rtt();
+        let now = rtt.as_micros() as u64;
+        let least = self.least_rtt.fetch_min(now, Relaxed).min(now);
+        rtt - Duration::from_micros(least)
+    }
+
+    /// Takes no more frames, and ends the link when those queued have arrived.
+    pub(crate) fn hang_up(&self) {
+        self.closing.store(true, Relaxed);
+        self.lanes.iter().for_each(|queue| queue.wake.notify_one());
+        self.close_wake.notify_one();
+    }
+
+    /// Ends the link at once in favour of a newer one.
+    pub(crate) fn replace(&self) {
+        self.replaced.store(true, Relaxed);
+        close(
+            &self.session,
+            REPLACED,
+            "a newer connection takes the place of this one",
+        );
+    }
+
+    /// Whether the peer still answers on this connection, found out by making it acknowledge something.
+    pub(crate) async fn answers(&self) -> bool {
+        let heard = || self.connection().stats().udp_rx.datagrams;
+        let before = heard();
+        // A full queue needs no sign of life beside it.
+        let _ = self.send(Lane::Control, Frame::default());
+        let wait =
+            (4 * self.connection().rtt()).clamp(Duration::from_millis(200), Duration::from_millis(1500));
+        sleep(wait).await;
+        heard() > before && self.connection().close_reason().is_none()
+    }
+
+    /// Carries frames both ways until the link ends, and says why it did. Nothing is delivered afterwards.
+    pub(crate) async fn run(&self, streams: Streams, inbox: &Inbox) -> DownReason {
+        let (control_send, control_recv) = streams.control;
+        let (bulk_send, bulk_recv) = streams.bulk;
+        // A failure means that the stream went away already, which the loops below find out.
+        let _ = control_send.set_priority(1);
+        let readers = async {
+            tokio::try_join!(
+                self.read(control_recv, Lane::Control, inbox),
+                self.read(bulk_recv, Lane::Bulk, inbox)
+            )
+        };
+        let writers = async {
+            tokio::try_join!(
+                self.write(control_send, Lane::Control),
+                self.write(bulk_send, Lane::Bulk)
+            )
+        };
+        let too_late = async {
+            self.close_wake.notified().await;
+            sleep(FLUSH).await;
+        };
+        tokio::select! {
+            read = readers => match read {
+                Ok(_) => {
+                    close(&self.session, LEFT, "");
+                    if self.closing.load(Relaxed) { DownReason::HungUp } else { DownReason::PeerLeft }
+                }
+                Err(Broken::Lost) => self.ended().await,
+                Err(Broken::Frames(error)) => {
+                    close(&self.session, MISBEHAVED, &error.to_string());
+                    DownReason::Misbehaved(error)
+                }
+            },
+            written = async {
+                match writers.await {
+                    // All is acknowledged; the peer closes when it has read it.
+                    Ok(_) => std::future::pending().await,
+                    Err(()) => self.ended().await,
+                }
+            } => written,
+            () = too_late => {
+                close(&self.session, LEFT, "");
+                DownReason::HungUp
+            }
+        }
+    }
+
+    async fn write(&self, mut stream: SendStream, lane: Lane) -> Result<(), ()> {
+        let queue = &self.lanes[lane as usize];
+        let mut chunker = Chunker::default();
+        loop {
+            // Asked before the queue is looked at: what was queued before a hang-up is still sent.
+            let closing = self.closing.load(Relaxed);
+            let mut taken = 0;
+            {
+                let mut frames = queue.frames();
+                while chunker.len() < BATCH
+                    && let Some(frame) = frames.pop_front()
+                {
+                    taken += frame.len() + OVERHEAD;
+                    chunker.push(frame);
+                }
+            }
+            if taken == 0 {
+                if closing {
+                    // An error here shows in `stopped`.
+                    let _ = stream.finish();
+                    return stream.stopped().await.map(drop).map_err(drop);
+                }
+                queue.wake.notified().await;
+                continue;
+            }
+            let bytes = chunker.len() as u64;
+            stream.write_all_chunks(&mut chunker.take()).await.map_err(drop)?;
+            queue.sent.fetch_add(bytes, Relaxed);
+            queue.bytes.fetch_sub(taken, Relaxed);
+        }
+    }
+
+    async fn read(&self, mut stream: RecvStream, lane: Lane, inbox: &Inbox) -> Result<(), Broken> {
+        let mut deframer = Deframer::default();
+        loop {
+            let want = deframer.want();
+            let got = stream
+                .read_buf(&mut deframer.buffer().limit(want))
+                .await
+                .map_err(|_| Broken::Lost)?;
+            if got == 0 {
+                return deframer.finish().map_err(Broken::Frames);
+            }
+            while let Some(bytes) = deframer.next_frame().map_err(Broken::Frames)? {
+                self.received.fetch_add((bytes.len() + PREFIX) as u64, Relaxed);
+                inbox.frame(self.peer, lane, bytes).await;
+            }
+        }
+    }
+
+    /// Why the connection ended, once it has.
+    async fn ended(&self) -> DownReason {
+        // A stream that the peer alone reset or stopped leaves the connection open; nobody keeps half a link.
+        let below = match timeout(Duration::from_secs(1), Connection::closed(&self.session)).await {
+            Ok(error) => error,
+            Err(_) => {
+                close(&self.session, MISBEHAVED, "a lane was reset");
+                return DownReason::Transport("the peer reset a lane".to_owned());
+            }
+        };
+        // Where the peer gave no reason of its own, what lies below knows better why a session ended.
+        let error = match self.session.close_reason() {
+            Some(SessionError::WebTransportError(told)) => told.into(),
+            _ => SessionError::from(below),
+        };
+        let error = match error {
+            _ if self.closing.load(Relaxed) => return DownReason::HungUp,
+            _ if self.replaced.load(Relaxed) => return DownReason::Replaced,
+            SessionError::WebTransportError(WebTransportError::Closed(code, reason)) => {
+                return match code {
+                    LEFT => DownReason::PeerLeft,
+                    REPLACED => DownReason::Replaced,
+                    code => match Refusal::from_code(code.into()) {
+                        Some(refusal) => DownReason::Refused(refusal),
+                        None => DownReason::Transport(printable(&reason)),
+                    },
+                };
+            }
+            SessionError::ConnectionError(error) => error,
+            other => return DownReason::Transport(other.to_string()),
+        };
+        match error {
+            ConnectionError::TimedOut => DownReason::Silent,
+            ConnectionError::Reset => DownReason::Restarted,
+            // The session's own stream ended, and what is below it was closed for that reason, or the other way round.
+            ConnectionError::LocallyClosed if self.is_tab() => {
+                DownReason::Transport("the tab has gone without a word".to_owned())
+            }
+            ConnectionError::ApplicationClosed(close) if close.error_code == H3_NO_ERROR => {
+                DownReason::PeerLeft
+            }
+            ConnectionError::LocallyClosed => DownReason::HungUp,
+            other => DownReason::Transport(other.to_string()),
+        }
+    }
+}
+
+/// A peer's words, made harmless for a log.
+fn printable(text: &str) -> String {
+    text.chars().take(200).flat_map(char::escape_debug).collect()
+}
+
+enum Broken {
+    Lost,
+    Frames(FrameError),
+}
+
+/// What connections tell the owner of the link.
+pub(crate) enum ConnectionEvent {
+    Up {
+        wire: Arc<Wire>,
+        contact: Contact,
+    },
+    Down {
+        peer: PeerId,
+        reason: DownReason,
+    },
+    Frame {
+        peer: PeerId,
+        lane: Lane,
+        bytes: Bytes,
+        _share: OwnedSemaphorePermit,
+    },
+    DialFailed {
+        peer: PeerId,
+        reason: crate::net::link::DialError,
+    },
+    Stopped,
+}
+
+/// The way to the owner: ordered, and bounded for frames by their bytes, each lane for itself so that a full
+/// bulk lane never holds back the other's first frame.
+#[derive(Clone)]
+pub(crate) struct Inbox {
+    events: mpsc::UnboundedSender<ConnectionEvent>,
+    budgets: [Arc<Semaphore>; 2],
+}
+
+impl Inbox {
+    pub(crate) fn new(bytes_per_lane: usize) -> (Self, mpsc::UnboundedReceiver<ConnectionEvent>) {
+        let (events, receiver) = mpsc::unbounded_channel();
+        let bytes = bytes_per_lane.clamp(MAX_FRAME + OVERHEAD, u32::MAX as usize >> 4);
+        let budgets = [(); 2].map(|()| Arc::new(Semaphore::new(bytes)));
+        (Self { events, budgets }, receiver)
+    }
+
+    /// Says something of which there is only a bounded amount at a time.
+    pub(crate) fn tell(&self, event: ConnectionEvent) {
+        // Without an owner there is nobody to tell.
+        let _ = self.events.send(event);
+    }
+
+    async fn frame(&self, peer: PeerId, lane: Lane, bytes: Bytes) {
+        let cost = (bytes.len() + OVERHEAD) as u32;
+        let budget = self.budgets[lane as usize].clone();
+        let share = budget
+            .acquire_many_owned(cost)
+            .await
+            .expect("the budget is never closed");
+        self.tell(ConnectionEvent::Frame {
+            peer,
+            lane,
+            bytes,
+            _share: share,
+        });
+    }
+}

@@ -1,0 +1,480 @@
+//! The endpoint behind the links: accepts, dials, and decides which connection to a peer stands.
+//!
+//! It must know nothing of frames, nor of who owns the link.
+
+use crate::data::provision::{MAX_OTHERS, Source};
+use crate::data::serve::{Counter, LinkTraffic};
+use crate::net::congestion::suit_tab;
+use crate::net::connection::{ConnectionEvent, H3_NO_ERROR, Inbox, LEFT, Streams, Wire};
+use crate::net::handshake::{Caller, LocalPeer, dial_error, listen, propose, refuse, seen_at, welcome};
+use crate::net::hello::{self, PATH, Purpose};
+use crate::net::identity::TLS_NAME;
+use crate::net::link::{DialError, Refusal};
+use crate::net::quic::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_HANDSHAKES, QuicConfig};
+use crate::net::transport::{Configs, Path, peer_at, speaks_http3};
+use annulus_core::{Contact, PeerId};
+use quinn::{Connection, Endpoint, Incoming};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    task::JoinSet,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+use web_transport_quinn::{Request, Session, http::StatusCode};
+
+/// Each address after the first waits this long for those before it.
+const DIAL_STAGGER: Duration = Duration::from_millis(250);
+
+/// Dials that may run at once.
+const MAX_DIALS: usize = 64;
+
+/// What all tasks of an endpoint share.
+pub(crate) struct Shared {
+    pub me: LocalPeer,
+    pub endpoint: Endpoint,
+    configs: Configs,
+    pub config: QuicConfig,
+    inbox: Inbox,
+    /// The connection that stands with each peer. Its `Up` may still wait for its predecessor's `Down`.
+    links: Mutex<HashMap<PeerId, Arc<Wire>>>,
+    /// Where those of them can be dialled that can.
+    contacts: Mutex<HashMap<PeerId, Contact>>,
+    /// Hands out data.
+    counter: Counter,
+    /// Our dials that run; each receiver sees its sender go when the dial is over.
+    dials: Mutex<HashMap<PeerId, watch::Receiver<()>>>,
+}
+
+/// What the acceptor does with a good hello from a peer with which it has a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// The old link is dead on the other side: take the new connection.
+    Replace,
+    /// Both may have dialled at once: keep the old link if it still answers.
+    Probe,
+}
+
+/// A peer dials only while it has no link with us. So either it lost the old one, or its dial crossed ours; and
+/// the latter only if ours made the old link and we are the smaller one, since the smaller one's hello is never
+/// kept waiting while the larger one's is.
+fn judge(old_dialled_by_us: bool, same_instance: bool, we_are_smaller: bool) -> Verdict {
+    if same_instance && old_dialled_by_us && we_are_smaller {
+        Verdict::Probe
+    } else {
+        Verdict::Replace
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        me: LocalPeer,
+        endpoint: Endpoint,
+        configs: Configs,
+        config: QuicConfig,
+        inbox: Inbox,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            me,
+            endpoint,
+            configs,
+            config,
+            inbox,
+            links: Mutex::default(),
+            contacts: Mutex::default(),
+            counter: Counter::new(),
+            dials: Mutex::default(),
+        })
+    }
+
+    fn links(&self) -> MutexGuard<'_, HashMap<PeerId, Arc<Wire>>> {
+        self.links.lock().expect("nobody panics while holding the links")
+    }
+
+    fn contacts(&self) -> MutexGuard<'_, HashMap<PeerId, Contact>> {
+        self.contacts
+            .lock()
+            .expect("nobody panics while holding the contacts")
+    }
+
+    fn dials(&self) -> MutexGuard<'_, HashMap<PeerId, watch::Receiver<()>>> {
+        self.dials.lock().expect("nobody panics while holding the dials")
+    }
+
+    /// Accepts connections until the endpoint fails or is closed.
+    pub(crate) async fn accept(self: Arc<Self>) {
+        let slots = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+        while let Some(incoming) = self.endpoint.accept().await {
+            // Under pressure, make whoever knocks show first that its address is real.
+            if slots.available_permits() < MAX_HANDSHAKES / 2
+                && incoming.may_retry()
+                && !incoming.remote_address_validated()
+            {
+                // Cannot fail: it was just checked that it may.
+                let _ = incoming.retry();
+                continue;
+            }
+            let Ok(slot) = slots.clone().try_acquire_owned() else {
+                incoming.refuse();
+                continue;
+            };
+            let shared = self.clone();
+            tokio::spawn(async move {
+                shared.receive(incoming, slot).await;
+            });
+        }
+        self.inbox.tell(ConnectionEvent::Stopped);
+    }
+
+    async fn receive(self: Arc<Self>, incoming: Incoming, slot: OwnedSemaphorePermit) {
+        let until = Instant::now() + HANDSHAKE_TIMEOUT;
+        let path = Path::between(incoming.local_ip(), incoming.remote_address().ip());
+        let Some(config) = self.configs.server(path) else {
+            return;
+        };
+        let Ok(connecting) = incoming.accept_with(config) else {
+            return;
+        };
+        // A failure here is TLS's, and TLS has told the other side.
+        let Ok(Ok(connection)) = timeout_at(until, connecting).await else {
+            return;
+        };
+        let session = if speaks_http3(&connection) {
+            suit_tab(&connection, self.config.local_tab_window);
+            match timeout_at(until, admit(connection.clone())).await {
+                Ok(Some(session)) => session,
+                // Whoever has not got as far as a session understands HTTP/3's codes alone.
+                _ => return connection.close(H3_NO_ERROR, b""),
+            }
+        } else {
+            Session::raw(connection)
+        };
+        match timeout_at(until, self.greet(&session)).await {
+            Err(_) => refuse(&session, Refusal::TooSlow),
+            Ok(Err(refusal)) => refuse(&session, refusal),
+            Ok(Ok(Greeted::Told)) => {}
+            Ok(Ok(Greeted::Guest(caller))) => {
+                drop(slot);
+                self.hand_out(&session, caller).await;
+            }
+            Ok(Ok(Greeted::Newcomer(newcomer))) => {
+                if let Err(refusal) = self.adopt(newcomer) {
+                    refuse(&session, refusal);
+                }
+            }
+        }
+    }
+
+    /// The acceptor's side of a handshake, up to the decision.
+    async fn greet(&self, session: &Session) -> Result<Greeted, Refusal> {
+        let mut caller = listen(&self.me, session).await?;
+        let peer = caller.peer;
+        if caller.purpose == Purpose::Manifest {
+            welcome(&self.me, session, &mut caller, Some(&self.config.manifest)).await?;
+            // The peer closes when it has read all.
+            session.closed().await;
+            return Ok(Greeted::Told);
+        }
+        if caller.purpose == Purpose::Data {
+            welcome(&self.me, session, &mut caller, None).await?;
+            return Ok(Greeted::Guest(caller));
+        }
+        if self.me.peer < peer {
+            let dial = self.dials().get(&peer).cloned();
+            if let Some(mut dial) = dial {
+                // An error is what is waited for: the dial is over.
+                let _ = dial.changed().await;
+            }
+        }
+        let old = self.links().get(&peer).cloned();
+        match old {
+            Some(old) => {
+                let verdict = judge(
+                    old.dialled_by_us,
+                    old.instance == caller.instance,
+                    self.me.peer < peer,
+                );
+                if verdict == Verdict::Probe && old.answers().await {
+                    return Err(Refusal::Duplicate);
+                }
+            }
+            None if self.links().len() >= self.config.max_peers => {
+                return Err(Refusal::TooManyPeers);
+            }
+            None => {}
+        }
+        welcome(&self.me, session, &mut caller, None).await?;
+        let bulk = session.accept_bi().await.map_err(|_| Refusal::BadHandshake)?;
+        Ok(Greeted::Newcomer(Newcomer {
+            wire: self.wire(session, peer, false, caller.instance),
+            streams: Streams {
+                control: (caller.send, caller.recv),
+                bulk,
+            },
+            contact: caller.contact,
+        }))
+    }
+
+    /// Hands the run's data to whoever asked for it.
+    async fn hand_out(&self, session: &Session, caller: Caller) {
+        let contacts = self.contacts().clone();
+        let others = contacts.into_iter().filter(|(peer, _)| *peer != caller.peer);
+        let others = others.map(|(peer, contact)| Source { peer, contact });
+        let others = others.take(MAX_OTHERS).collect();
+        let ring = || {
+            let links = self.links();
+            LinkTraffic {
+                sent: links
+                    .values()
+                    .map(|wire| wire.connection().stats().udp_tx.bytes)
+                    .sum(),
+                delay: links.values().map(|wire| wire.delay()).max().unwrap_or_default(),
+            }
+        };
+        let served = self.config.served.clone();
+        self.counter.serve(session, caller, served, others, ring).await;
+    }
+
+    /// Dials in a task of its own, unless there is a link or a dial already.
+    pub(crate) fn start_dial(self: Arc<Self>, peer: PeerId, addresses: Vec<String>) {
+        let failed = |reason| self.inbox.tell(ConnectionEvent::DialFailed { peer, reason });
+        if peer == self.me.peer {
+            return failed(DialError::Refused(Refusal::Ourselves));
+        }
+        let (over, dial) = watch::channel(());
+        {
+            let mut dials = self.dials();
+            if dials.contains_key(&peer) || self.links().contains_key(&peer) {
+                return;
+            }
+            if dials.len() >= MAX_DIALS {
+                return failed(DialError::Busy);
+            }
+            dials.insert(peer, dial);
+        }
+        tokio::spawn(async move {
+            let dialled = timeout(DIAL_TIMEOUT, self.dial(peer, addresses)).await;
+            let failure = match dialled {
+                Ok(Ok(newcomer)) => self.clone().adopt(newcomer).err().map(DialError::Refused),
+                Ok(Err(error)) => Some(error),
+                Err(_) => Some(DialError::Unreachable(format!(
+                    "no answer within {} s",
+                    DIAL_TIMEOUT.as_secs()
+                ))),
+            };
+            // A dial that lost against the peer's own was no failure if that one is up.
+            let mut dials = self.dials();
+            dials.remove(&peer);
+            if let Some(reason) = failure
+                && !self.links().contains_key(&peer)
+            {
+                self.inbox.tell(ConnectionEvent::DialFailed { peer, reason });
+            }
+            drop((dials, over));
+        });
+    }
+
+    async fn dial(&self, peer: PeerId, addresses: Vec<String>) -> Result<Newcomer, DialError> {
+        let connection = connect(&self.endpoint, &self.configs, addresses, Some(peer)).await?;
+        let session = Session::raw(connection);
+        let (welcome, send, recv) = propose(&self.me, Purpose::Link, &session, peer).await?;
+        let broken = |error: web_transport_quinn::SessionError| DialError::Broken(error.to_string());
+        let mut bulk = session.open_bi().await.map_err(broken)?;
+        // Tells the acceptor of the stream, and that its welcome was found good.
+        bulk.0
+            .write_all(&[0; 4])
+            .await
+            .map_err(|error| DialError::Broken(error.to_string()))?;
+        Ok(Newcomer {
+            wire: self.wire(&session, peer, true, welcome.instance),
+            streams: Streams {
+                control: (send, recv),
+                bulk,
+            },
+            contact: welcome.contact,
+        })
+    }
+
+    fn wire(&self, session: &Session, peer: PeerId, dialled_by_us: bool, instance: u64) -> Arc<Wire> {
+        Wire::new(
+            session.clone(),
+            peer,
+            dialled_by_us,
+            instance,
+            self.config.bulk_queue_bytes,
+            self.config.receive_window,
+        )
+    }
+
+    /// Makes a connection whose handshake is done the link to its peer, in place of any other.
+    fn adopt(self: Arc<Self>, newcomer: Newcomer) -> Result<(), Refusal> {
+        let Newcomer {
+            wire,
+            streams,
+            mut contact,
+        } = newcomer;
+        let old = {
+            let mut links = self.links();
+            if !wire.dialled_by_us && !links.contains_key(&wire.peer) && links.len() >= self.config.max_peers
+            {
+                return Err(Refusal::TooManyPeers);
+            }
+            links.insert(wire.peer, wire.clone())
+        };
+        if !wire.is_tab() {
+            let seen = wire.connection().remote_address();
+            let seen = SocketAddr::new(seen.ip().to_canonical(), seen.port());
+            contact = seen_at(contact, seen.to_string());
+            self.contacts().insert(wire.peer, contact.clone());
+        }
+        tokio::spawn(async move {
+            if let Some(old) = old {
+                old.replace();
+                // An error is what is waited for: the old link's `Down` has been told.
+                let _ = old.gone.acquire().await;
+            }
+            self.inbox.tell(ConnectionEvent::Up {
+                wire: wire.clone(),
+                contact,
+            });
+            let reason = wire.run(streams, &self.inbox).await;
+            let mut links = self.links();
+            if links
+                .get(&wire.peer)
+                .is_some_and(|standing| Arc::ptr_eq(standing, &wire))
+            {
+                links.remove(&wire.peer);
+                self.contacts().remove(&wire.peer);
+            }
+            // Under the lock, so that a successor's `Up` cannot come before it.
+            self.inbox.tell(ConnectionEvent::Down {
+                peer: wire.peer,
+                reason,
+            });
+            drop(links);
+            wire.gone.close();
+        });
+        Ok(())
+    }
+}
+
+/// The session that a browser asks for, if it is one of ours.
+async fn admit(connection: Connection) -> Option<Session> {
+    let request = Request::accept(connection.clone()).await.ok()?;
+    if request.url.path() == PATH {
+        return request.ok().await.ok();
+    }
+    request.reject(StatusCode::NOT_FOUND).await.ok()?;
+    // Until it has read the answer.
+    connection.closed().await;
+    None
+}
+
+/// What came of a handshake.
+enum Greeted {
+    /// It was told all that it wanted to know.
+    Told,
+    /// It wants data.
+    Guest(Caller),
+    /// It wants to be a neighbour.
+    Newcomer(Newcomer),
+}
+
+/// A connection whose handshake is done.
+struct Newcomer {
+    wire: Arc<Wire>,
+    streams: Streams,
+    contact: Contact,
+}
+
+/// A QUIC connection to the first address that answers, started one shortly after the other.
+pub(crate) async fn connect(
+    endpoint: &Endpoint,
+    configs: &Configs,
+    addresses: Vec<String>,
+    expected: Option<PeerId>,
+) -> Result<Connection, DialError> {
+    let mut unusable = vec![];
+    let mut attempts = JoinSet::new();
+    let mut started: u32 = 0;
+    for address in hello::addresses(&addresses) {
+        let resolved: Vec<SocketAddr> = match tokio::net::lookup_host(address).await {
+            Ok(resolved) => resolved.take(Contact::LIMIT).collect(),
+            Err(error) => {
+                unusable.push(format!("{address} ({error})"));
+                continue;
+            }
+        };
+        for to in resolved {
+            let (endpoint, config, wait) = (
+                endpoint.clone(),
+                configs.client(Path::to(to)),
+                DIAL_STAGGER * started,
+            );
+            started += 1;
+            attempts.spawn(async move {
+                sleep(wait).await;
+                let connecting = endpoint
+                    .connect_with(config, to, TLS_NAME)
+                    .map_err(|error| DialError::NoAddress(format!("{to} ({error})")))?;
+                let connection = connecting.await.map_err(|error| match dial_error(error) {
+                    DialError::Unreachable(why) => DialError::Unreachable(format!("{to} ({why})")),
+                    error => error,
+                })?;
+                Ok((connection, to))
+            });
+        }
+    }
+    if started == 0 {
+        let why = if unusable.is_empty() {
+            "none was given".to_owned()
+        } else {
+            unusable.join(", ")
+        };
+        return Err(DialError::NoAddress(why));
+    }
+    let (mut silent, mut told) = (vec![], None);
+    while let Some(attempt) = attempts.join_next().await {
+        // The attempts neither panic nor are aborted while this set lives.
+        let Ok(attempt) = attempt else { continue };
+        match attempt {
+            Ok((connection, to)) => match peer_at(&connection) {
+                Some(peer) if expected.is_none_or(|expected| expected == peer) => {
+                    return Ok(connection);
+                }
+                Some(peer) => {
+                    connection.close(LEFT.into(), b"");
+                    told = Some(DialError::AnotherPeer(peer));
+                }
+                None => silent.push(format!("{to} (no certificate)")),
+            },
+            Err(DialError::Unreachable(why) | DialError::NoAddress(why)) => silent.push(why),
+            Err(error) => told = told.or(Some(error)),
+        }
+    }
+    silent.extend(unusable);
+    Err(told.unwrap_or_else(|| DialError::Unreachable(silent.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_dial_that_may_have_crossed_ours_is_worth_a_probe() {
+        for (old_dialled_by_us, same_instance, we_are_smaller, expected) in [
+            (true, true, true, Verdict::Probe),
+            (true, true, false, Verdict::Replace),
+            (false, true, true, Verdict::Replace),
+            (false, true, false, Verdict::Replace),
+            (true, false, true, Verdict::Replace),
+            (false, false, false, Verdict::Replace),
+        ] {
+            assert_eq!(judge(old_dialled_by_us, same_instance, we_are_smaller), expected);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The handshake above TLS: who may come in, and why not.
+//!
+//! The words are those of [`hello`](crate::net::hello). Between native peers they are bound to the TLS session by its exported
+//! keying material; a tab's by the certificate that it pinned, its random number and two signatures. It must not know
+//! which links exist; that is the endpoint's business.
+
+use crate::net::certificates::{Certificates, Fingerprint};
+use crate::net::connection::{close, is_tab};
+use crate::net::hello::{
+    CERTIFICATE, HEAD, Hello, MAX_HELLO, MAX_MANIFEST, Purpose, Role, TabHello, TabWelcome, Unread, Welcome,
+    body_len, bounded, decode, encode, peer_of_key, proof, proves, signed, tab_session,
+};
+use crate::net::identity::{Signer, verifies};
+use crate::net::link::{DialError, Refusal};
+use crate::net::ticket::Secret;
+use crate::net::transport::peer_at;
+use annulus_core::{Contact, Digest, PeerId, RunId};
+use bytes::Bytes;
+use quinn::{Connection, ConnectionError};
+use serde::de::DeserializeOwned;
+use std::sync::{Arc, Mutex};
+use web_transport_quinn::{RecvStream, SendStream, Session};
+
+/// What a peer says of itself in every handshake.
+pub(crate) struct LocalPeer {
+    pub peer: PeerId,
+    pub run: RunId,
+    pub secret: Secret,
+    pub instance: u64,
+    /// Where others can dial us.
+    pub addresses: Mutex<Vec<String>>,
+    /// Of those who can be dialled.
+    pub host: Option<TabHost>,
+}
+
+/// What it takes to answer tabs.
+pub(crate) struct TabHost {
+    pub signer: Signer,
+    pub certificates: Arc<Certificates>,
+}
+
+impl LocalPeer {
+    /// Where others can dial us, and what tabs will find there.
+    pub(crate) fn contact(&self) -> Contact {
+        let addresses = self
+            .addresses
+            .lock()
+            .expect("nobody panics while holding the addresses")
+            .clone();
+        let fingerprints = self.host.as_ref().map(|host| host.certificates.fingerprints());
+        let certificates: Vec<String> = fingerprints.iter().flatten().map(announced).collect();
+        let mut contact = bounded(Contact(addresses));
+        contact.0.truncate(Contact::LIMIT - certificates.len());
+        contact.0.extend(certificates);
+        contact
+    }
+}
+
+/// How a contact names a certificate.
+fn announced(fingerprint: &Fingerprint) -> String {
+    format!("{CERTIFICATE}{}", Digest(*fingerprint).to_hex())
+}
+
+/// A contact that also says where the peer was seen, between its addresses and its certificates.
+pub(crate) fn seen_at(contact: Contact, address: String) -> Contact {
+    let is_certificate = |entry: &String| entry.starts_with(CERTIFICATE);
+    let (mut certificates, mut entries): (Vec<_>, Vec<_>) = contact.0.into_iter().partition(is_certificate);
+    certificates.truncate(Contact::LIMIT - 1);
+    entries.truncate(Contact::LIMIT - certificates.len());
+    if !entries.contains(&address) {
+        entries.truncate(Contact::LIMIT - certificates.len() - 1);
+        entries.push(address);
+    }
+    entries.extend(certificates);
+    Contact(entries)
+}
+
+/// Says hello and waits for the welcome, which it checks.
+pub(crate) async fn propose(
+    me: &LocalPeer,
+    purpose: Purpose,
+    session: &Session,
+    acceptor: PeerId,
+) -> Result<(Welcome, SendStream, RecvStream), DialError> {
+    let lost = || dial_error(closed(session));
+    let (mut send, mut recv) = session.open_bi().await.map_err(|_| lost())?;
+    let binding = exported(session, me.run).ok_or(DialError::Unproven)?;
+    let hello = Hello {
+        purpose,
+        run: me.run.0,
+        instance: me.instance,
+        contact: me.contact(),
+        proof: proof(&me.secret, &binding, Role::Dialler, me.peer, acceptor, me.run),
+    };
+    send.write_all(&encode(&hello)).await.map_err(|_| lost())?;
+    let welcome: Welcome = match read_message(&mut recv, MAX_HELLO + MAX_MANIFEST).await {
+        Ok(welcome) => welcome,
+        Err(Unread::Version) => return Err(DialError::Refused(Refusal::AnotherVersion)),
+        Err(Unread::Garbled) => {
+            return Err(DialError::Broken("the answer makes no sense".to_owned()));
+        }
+        // The close says why; it may arrive a little after the stream's end.
+        Err(Unread::Lost) => return Err(dial_error(Connection::closed(session).await)),
+    };
+    let expected = proof(&me.secret, &binding, Role::Acceptor, me.peer, acceptor, me.run);
+    if !proves(expected, welcome.proof) {
+        return Err(DialError::Unproven);
+    }
+    Ok((
+        Welcome {
+            contact: bounded(welcome.contact.clone()),
+            ..welcome
+        },
+        send,
+        recv,
+    ))
+}
+
+/// A dialler whose hello was found good.
+pub(crate) struct Caller {
+    pub peer: PeerId,
+    pub purpose: Purpose,
+    pub instance: u64,
+    /// Empty for a tab, which nobody can dial.
+    pub contact: Contact,
+    pub send: SendStream,
+    pub recv: RecvStream,
+    /// What is unique to this session.
+    pub binding: [u8; 32],
+}
+
+/// Reads and checks a hello.
+pub(crate) async fn listen(me: &LocalPeer, session: &Session) -> Result<Caller, Refusal> {
+    // Without a certificate of its own there is no peer; and then nothing is worth waiting for.
+    let native = if is_tab(session) {
+        None
+    } else {
+        Some(peer_at(session).ok_or(Refusal::BadHandshake)?)
+    };
+    let (send, mut recv) = session.accept_bi().await.map_err(|_| Refusal::BadHandshake)?;
+    match native {
+        Some(peer) => {
+            let hello: Hello = read_hello(&mut recv).await?;
+            let binding = exported(session, me.run).ok_or(Refusal::BadHandshake)?;
+            belongs(me, peer, hello.run, &binding, hello.proof)?;
+            Ok(Caller {
+                peer,
+                purpose: hello.purpose,
+                instance: hello.instance,
+                contact: bounded(hello.contact),
+                send,
+                recv,
+                binding,
+            })
+        }
+        None => {
+            let hello: TabHello = read_hello(&mut recv).await?;
+            let host = me.host.as_ref().ok_or(Refusal::BadHandshake)?;
+            let peer = peer_of_key(&hello.key);
+            let binding = tab_session(&hello.certificate, &hello.nonce);
+            belongs(me, peer, hello.run, &binding, hello.proof)?;
+            let ours =
+                hello.acceptor == me.peer.0 && host.certificates.fingerprints().contains(&hello.certificate);
+            let said = signed(&binding, Role::Dialler, peer, me.peer, me.run);
+            if !ours || !verifies(&hello.key, &said, &hello.signature) {
+                return Err(Refusal::BadHandshake);
+            }
+            Ok(Caller {
+                peer,
+                purpose: hello.purpose,
+                instance: hello.instance,
+                contact: Contact::default(),
+                send,
+                recv,
+                binding,
+            })
+        }
+    }
+}
+
+/// Whether a dialler means this run and knows its secret.
+fn belongs(
+    me: &LocalPeer,
+    dialler: PeerId,
+    run: [u8; 32],
+    binding: &[u8; 32],
+    found: [u8; 32],
+) -> Result<(), Refusal> {
+    if dialler == me.peer {
+        return Err(Refusal::Ourselves);
+    }
+    if run != me.run.0 {
+        return Err(Refusal::AnotherRun);
+    }
+    let expected = proof(&me.secret, binding, Role::Dialler, dialler, me.peer, me.run);
+    if proves(expected, found) {
+        Ok(())
+    } else {
+        Err(Refusal::WrongSecret)
+    }
+}
+
+/// Answers a hello that was found good.
+pub(crate) async fn welcome(
+    me: &LocalPeer,
+    session: &Session,
+    caller: &mut Caller,
+    manifest: Option<&Bytes>,
+) -> Result<(), Refusal> {
+    let proof = proof(
+        &me.secret,
+        &caller.binding,
+        Role::Acceptor,
+        caller.peer,
+        me.peer,
+        me.run,
+    );
+    let welcome = Welcome {
+        instance: me.instance,
+        contact: me.contact(),
+        manifest: manifest.map(|bytes| bytes.to_vec()),
+        proof,
+    };
+    let words = match &me.host {
+        Some(host) if is_tab(session) => {
+            let said = signed(&caller.binding, Role::Acceptor, caller.peer, me.peer, me.run);
+            encode(&TabWelcome {
+                welcome,
+                key: host.signer.public_key().to_vec(),
+                signature: host.signer.sign(&said).ok_or(Refusal::BadHandshake)?,
+            })
+        }
+        _ => encode(&welcome),
+    };
+    caller
+        .send
+        .write_all(&words)
+        .await
+        .map_err(|_| Refusal::BadHandshake)
+}
+
+/// Closes a session with a reason that the peer can show to its user.
+pub(crate) fn refuse(session: &Session, refusal: Refusal) {
+    close(session, refusal.code(), &refusal.to_string());
+}
+
+/// What a connection that broke during a dial means.
+pub(crate) fn dial_error(error: ConnectionError) -> DialError {
+    /// QUIC's code for TLS's alert `no_application_protocol`.
+    const NO_COMMON_PROTOCOL: u64 = 0x100 + 120;
+    match error {
+        ConnectionError::ApplicationClosed(close) => {
+            match Refusal::from_code(close.error_code.into_inner()) {
+                Some(refusal) => DialError::Refused(refusal),
+                None => DialError::Broken("the peer is shutting down".to_owned()),
+            }
+        }
+        ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) == NO_COMMON_PROTOCOL => {
+            DialError::Refused(Refusal::AnotherVersion)
+        }
+        ConnectionError::ConnectionClosed(close)
+            if close.error_code == quinn::TransportErrorCode::CONNECTION_REFUSED =>
+        {
+            DialError::Unreachable("turned away, as it is shutting down or too many knock at once".to_owned())
+        }
+        ConnectionError::VersionMismatch => DialError::Refused(Refusal::AnotherVersion),
+        ConnectionError::TimedOut => DialError::Unreachable("no answer".to_owned()),
+        other => DialError::Broken(other.to_string()),
+    }
+}
+
+fn closed(connection: &Connection) -> ConnectionError {
+    connection.close_reason().unwrap_or(ConnectionError::Reset)
+}
+
+/// What is unique to a TLS session, and known to its ends alone. `None` if it cannot export keying material, which a
+/// finished TLS 1.3 handshake always can.
+pub(crate) fn exported(connection: &Connection, run: RunId) -> Option<[u8; 32]> {
+    let mut session = [0; 32];
+    connection
+        .export_keying_material(&mut session, b"EXPORTER-annulus-1", &run.0)
+        .ok()?;
+    Some(session)
+}
+
+async fn read_hello<T: DeserializeOwned>(recv: &mut RecvStream) -> Result<T, Refusal> {
+    read_message(recv, MAX_HELLO)
+        .await
+        .map_err(|unread| match unread {
+            Unread::Version => Refusal::AnotherVersion,
+            Unread::Garbled | Unread::Lost => Refusal::BadHandshake,
+        })
+}
+
+/// Reads one message of at most `max` bytes; memory grows with what arrives, not with what is announced.
+pub(crate) async fn read_message<T: DeserializeOwned>(
+    recv: &mut RecvStream,
+    max: usize,
+) -> Result<T, Unread> {
+    let mut head = [0; HEAD];
+    recv.read_exact(&mut head).await.map_err(|_| Unread::Lost)?;
+    let len = body_len(&head, max)?;
+    let mut body = Vec::new();
+    while body.len() < len {
+        let chunk = recv
+            .read_chunk(len - body.len(), true)
+            .await
+            .map_err(|_| Unread::Lost)?
+            .ok_or(Unread::Lost)?;
+        body.extend_from_slice(&chunk.bytes);
+    }
+    decode(&body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::hello::certificates;
+
+    #[test]
+    fn where_a_peer_was_seen_never_takes_the_place_of_its_certificates() {
+        let address = |i: usize| format!("192.0.2.{i}:1");
+        let prints = [[0xab; 32], [0xcd; 32]];
+        let full: Vec<String> = (0..6).map(address).chain(prints.iter().map(announced)).collect();
+        let Contact(told) = seen_at(Contact(full.clone()), address(9));
+        assert_eq!(told.len(), Contact::LIMIT);
+        assert_eq!(told[4..6], [address(4), address(9)]);
+        assert_eq!(certificates(&told), prints);
+        assert_eq!(seen_at(Contact(full.clone()), address(3)).0, full);
+        assert_eq!(seen_at(Contact::default(), address(1)).0, [address(1)]);
+        let hostile = vec![announced(&prints[0]); Contact::LIMIT];
+        let Contact(told) = seen_at(Contact(hostile), address(1));
+        assert_eq!((told.len(), &told[0]), (Contact::LIMIT, &address(1)));
+    }
+}

@@ -1,0 +1,232 @@
+//! The words that two peers exchange before a link stands, as bytes, and the proofs in them.
+//!
+//! The dialler says a hello on the first stream; the acceptor answers with a welcome or closes the connection with a
+//! [`Refusal`](crate::net::link::Refusal). Each shows that it knows the ticket's secret by a keyed hash over what is unique
+//! to the session, so a proof is of no use on any other connection and the secret itself never crosses the wire.
+//!
+//! Between native peers TLS names both ends, and its exporter makes the session. A browser shows a page neither a
+//! certificate's key nor the exporter, so there a [`TabHello`] names the certificate that the tab pinned and a random
+//! number of its own, and both sign that with the key that their [`PeerId`] is the hash of: whoever reads or alters it
+//! would need the private key of that certificate or of that peer.
+//!
+//! It must know no transport.
+
+use crate::net::ticket::Secret;
+use annulus_core::{Contact, Digest, PeerId, RunId};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// Version of the handshake and all that follows. The only thing that a later version must not move.
+pub const VERSION: u16 = 1;
+
+/// Longest manifest that is served or fetched.
+pub const MAX_MANIFEST: usize = 1 << 20;
+
+/// Longest hello: all addresses at their longest, and room for the rest.
+pub const MAX_HELLO: usize = Contact::LIMIT * (Contact::ADDRESS_LIMIT + 4) + 512;
+
+/// Path of the URL at which a native peer answers WebTransport.
+pub const PATH: &str = "/annulus/1";
+
+/// What the dialler wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// To become and stay a neighbour.
+    Link,
+    /// To read the run's manifest and go.
+    Manifest,
+    /// To fetch the run's data, as [`provision`](crate::data::provision) says, and go.
+    Data,
+}
+
+/// What a native dialler says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// What it wants.
+    pub purpose: Purpose,
+    /// The run.
+    pub run: [u8; 32],
+    /// Random per start of the process: tells a restarted peer from one that dials twice.
+    pub instance: u64,
+    /// Where others can dial it.
+    pub contact: Contact,
+    /// That it knows the secret.
+    pub proof: [u8; 32],
+}
+
+/// What a native dialler is answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Welcome {
+    /// As in the hello.
+    pub instance: u64,
+    /// Where others can dial the acceptor.
+    pub contact: Contact,
+    /// Only for [`Purpose::Manifest`].
+    pub manifest: Option<Vec<u8>>,
+    /// That it knows the secret.
+    pub proof: [u8; 32],
+}
+
+/// What a tab says. Nobody can dial it, so it has no contact.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TabHello {
+    /// What it wants.
+    pub purpose: Purpose,
+    /// The run.
+    pub run: [u8; 32],
+    /// Random per start of the tab.
+    pub instance: u64,
+    /// Whom it takes the acceptor for.
+    pub acceptor: [u8; 32],
+    /// SHA-256 of the certificate that it pinned.
+    pub certificate: [u8; 32],
+    /// Random per session.
+    pub nonce: [u8; 32],
+    /// Its public key: SubjectPublicKeyInfo in DER, ECDSA P-256.
+    pub key: Vec<u8>,
+    /// That it knows the secret.
+    pub proof: [u8; 32],
+    /// Of [`signed`] by the dialler: 64 bytes, r and s.
+    pub signature: Vec<u8>,
+}
+
+/// What a tab is answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TabWelcome {
+    /// The words that native peers get.
+    pub welcome: Welcome,
+    /// The acceptor's public key, like [`TabHello::key`].
+    pub key: Vec<u8>,
+    /// Of [`signed`] by the acceptor: 64 bytes, r and s.
+    pub signature: Vec<u8>,
+}
+
+/// Which end of a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The one who dialled.
+    Dialler,
+    /// The one who answered.
+    Acceptor,
+}
+
+/// Shows knowledge of the secret to the other end of the session.
+pub fn proof(
+    secret: &Secret,
+    session: &[u8; 32],
+    role: Role,
+    dialler: PeerId,
+    acceptor: PeerId,
+    run: RunId,
+) -> [u8; 32] {
+    let key = match role {
+        Role::Dialler => blake3::derive_key("annulus 1 proof of the dialler", &secret.0),
+        Role::Acceptor => blake3::derive_key("annulus 1 proof of the acceptor", &secret.0),
+    };
+    let mut hasher = blake3::Hasher::new_keyed(&key);
+    hasher
+        .update(session)
+        .update(&dialler.0)
+        .update(&acceptor.0)
+        .update(&run.0);
+    hasher.finalize().into()
+}
+
+/// Whether two proofs are the same; takes the same time wherever they differ.
+pub fn proves(expected: [u8; 32], found: [u8; 32]) -> bool {
+    blake3::Hash::from_bytes(expected) == blake3::Hash::from_bytes(found)
+}
+
+/// What is unique to the session that a tab opened.
+pub fn tab_session(certificate: &[u8; 32], nonce: &[u8; 32]) -> [u8; 32] {
+    blake3::Hasher::new_derive_key("annulus 1 session of a tab")
+        .update(certificate)
+        .update(nonce)
+        .finalize()
+        .into()
+}
+
+/// What each end of a tab's session signs, to show that it is the peer it says.
+pub fn signed(session: &[u8; 32], role: Role, dialler: PeerId, acceptor: PeerId, run: RunId) -> Vec<u8> {
+    let context: &[u8] = match role {
+        Role::Dialler => b"annulus 1 tab",
+        Role::Acceptor => b"annulus 1 host",
+    };
+    [context, session, &dialler.0, &acceptor.0, &run.0].concat()
+}
+
+/// The id that belongs to a public key (SubjectPublicKeyInfo in DER).
+pub fn peer_of_key(key: &[u8]) -> PeerId {
+    PeerId(blake3::hash(key).into())
+}
+
+/// What of a contact is within its bounds and safe to print.
+pub fn bounded(Contact(mut addresses): Contact) -> Contact {
+    addresses.retain(|address| {
+        address.len() <= Contact::ADDRESS_LIMIT && address.chars().all(|c| c.is_ascii_graphic())
+    });
+    addresses.truncate(Contact::LIMIT);
+    Contact(addresses)
+}
+
+/// A message as it travels: version, length, body.
+pub fn encode(body: &impl Serialize) -> Vec<u8> {
+    let body = postcard::to_allocvec(body).expect("plain data can be encoded");
+    let mut bytes = VERSION.to_le_bytes().to_vec();
+    bytes.extend((body.len() as u32).to_le_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+/// Bytes before a message's body.
+pub const HEAD: usize = 6;
+
+/// Why a message could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// It is of another version.
+    Version,
+    /// It makes no sense.
+    Garbled,
+    /// The stream ended.
+    Lost,
+}
+
+/// Length of the body that follows this head.
+///
+/// # Errors
+///
+/// If the version is another one, or the body longer than `max`.
+pub fn body_len(head: &[u8; HEAD], max: usize) -> Result<usize, Unread> {
+    if u16::from_le_bytes([head[0], head[1]]) != VERSION {
+        return Err(Unread::Version);
+    }
+    let len = u32::from_le_bytes([head[2], head[3], head[4], head[5]]) as usize;
+    if len > max { Err(Unread::Garbled) } else { Ok(len) }
+}
+
+/// Reads a message's body, which must hold nothing else.
+///
+/// # Errors
+///
+/// If it makes no sense.
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Unread> {
+    match postcard::take_from_bytes(body) {
+        Ok((value, [])) => Ok(value),
+        _ => Err(Unread::Garbled),
+    }
+}
+
+/// How a native peer's [`Contact`] tells tabs which certificates it answers WebTransport with: this, and the SHA-256 of
+/// one in hexadecimal digits. Native peers skip it.
+pub const CERTIFICATE: &str = "cert:";
+
+/// The certificates in a contact.
+pub fn certificates(contact: &[String]) -> Vec<[u8; 32]> {
+    let hashes = contact.iter().filter_map(|entry| entry.strip_prefix(CERTIFICATE));
+    hashes.filter_map(|hex| Some(Digest::from_hex(hex)?.0)).collect()
+}
+
+/// What is left of a contact: where the peer can be dialled.
+pub fn addresses(contact: &[String]) -> impl Iterator<Item = &String> {
+    contact.iter().filter(|entry| !entry.starts_with(CERTIFICATE))
+}

@@ -1,0 +1,24 @@
+//! How peers reach each other: what a link is, the words of a handshake, tickets, and natively all of QUIC.
+
+pub mod hello;
+pub mod link;
+pub mod ticket;
+
+#[cfg(feature = "native")]
+pub mod certificates;
+#[cfg(feature = "native")]
+pub(crate) mod congestion;
+#[cfg(feature = "native")]
+pub(crate) mod connection;
+#[cfg(feature = "native")]
+pub(crate) mod endpoint;
+#[cfg(feature = "native")]
+pub(crate) mod handshake;
+#[cfg(feature = "native")]
+pub mod identity;
+#[cfg(feature = "native")]
+pub mod quic;
+#[cfg(all(test, feature = "native"))]
+mod tab_tests;
+#[cfg(feature = "native")]
+pub(crate) mod transport;

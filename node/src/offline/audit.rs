@@ -1,0 +1,302 @@
+//! Whether a ledger counts every sample exactly once, and whether the checkpoints are those that it leads to.
+//!
+//! Samples are counted here a second time, as sets of positions and without the ledger's own sums.
+
+use crate::offline::replay::front;
+use crate::store::ledger_file::{Entry, advance};
+use crate::store::run_dir::{CheckpointError, RunDir};
+use annulus_core::config::Manifest;
+use annulus_core::id::{Digest, Round};
+use annulus_core::ledger::{Head, Record};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// What an audit found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Audit {
+    /// Rounds that were gone through.
+    pub rounds: u64,
+    /// Samples counted in all, once each.
+    pub samples: u64,
+    /// Samples given up.
+    pub skipped: u64,
+    /// Checkpoints whose round, lineage and digest are the ledger's.
+    pub checkpoints: usize,
+    /// All that is wrong; empty if all is well.
+    pub problems: Vec<String>,
+}
+
+/// Goes through a run's ledger and the labels of its checkpoints. States are not read.
+pub fn audit(dir: &RunDir) -> Result<Audit, CheckpointError> {
+    let manifest = dir.manifest();
+    let mut audit = Audit {
+        rounds: 0,
+        samples: 0,
+        skipped: 0,
+        checkpoints: 0,
+        problems: Vec::new(),
+    };
+    let mut points: Vec<(Round, Digest, Digest)> = Vec::new();
+    let mut counted = Positions::default();
+    let mut head: Option<Head> = None;
+    let mut state = Digest::of(&[]);
+    let mut reader = dir.entries()?;
+    while let Some(entry) = reader.next().transpose()? {
+        let next = match advance(head.clone(), &entry, manifest) {
+            Ok(next) => next,
+            Err(error) => {
+                audit.problems.push(error.to_string());
+                break;
+            }
+        };
+        match (&entry, &head) {
+            (Entry::Base { head, digest }, _) => {
+                counted = Positions::before(head);
+                // Checkpoints of what was before stay where they are: it is in the ledger too.
+                (audit.rounds, state) = (0, *digest);
+            }
+            (Entry::Round { record, digest }, Some(before)) => {
+                audit.rounds += 1;
+                state = *digest;
+                count(before, record, manifest, &mut counted, &mut audit.problems);
+            }
+            _ => {}
+        }
+        points.push((next.round, next.chain, state));
+        head = Some(next);
+    }
+    if reader.rest() > 0 && audit.problems.is_empty() {
+        audit.problems.push(format!(
+            "the ledger's last {} bytes are not readable",
+            reader.rest()
+        ));
+    }
+    if let Some(head) = &head {
+        (audit.samples, audit.skipped) = (head.samples, head.skipped);
+        check_sums(head, &counted, &mut audit.problems);
+    }
+    for file in dir.checkpoints()? {
+        let found = dir
+            .label(file.round)
+            .map(|label| (label.head.round, label.head.chain, label.digest));
+        match found {
+            Ok(point) if points.contains(&point) => audit.checkpoints += 1,
+            Ok(_) => audit.problems.push(format!(
+                "the checkpoint of round {} is not in the ledger",
+                file.round
+            )),
+            Err(error) => audit.problems.push(error.to_string()),
+        }
+    }
+    Ok(audit)
+}
+
+fn count(
+    before: &Head,
+    record: &Record,
+    manifest: &Manifest,
+    counted: &mut Positions,
+    problems: &mut Vec<String>,
+) {
+    if record.headers.len() < usize::from(manifest.min_peers) {
+        return;
+    }
+    let allotment = before.allot(manifest);
+    for header in &record.headers {
+        let member = before
+            .position(header.peer)
+            .expect("advance has checked that it is a member");
+        for range in front(allotment.ranges(member), u64::from(header.weight)) {
+            if !counted.insert(range.clone()) {
+                let (round, Range { start, end }) = (record.round, range);
+                problems.push(format!(
+                    "round {round} counts samples {start} to {end}, some for the second time"
+                ));
+            }
+        }
+    }
+}
+
+fn check_sums(head: &Head, counted: &Positions, problems: &mut Vec<String>) {
+    let returned: u64 = head.holes.iter().map(|hole| hole.end - hole.start).sum();
+    let total = counted.len();
+    if total != head.samples {
+        problems.push(format!(
+            "the ledger's head counts {} samples, its records {total}",
+            head.samples
+        ));
+    }
+    if total + returned + head.skipped != head.cursor {
+        let (cursor, skipped) = (head.cursor, head.skipped);
+        problems.push(format!(
+            "of {cursor} samples handed out {total} are counted, {returned} returned and {skipped} skipped"
+        ));
+    }
+    if head
+        .holes
+        .iter()
+        .any(|hole| counted.overlaps(hole.start..hole.end))
+    {
+        problems.push("samples are counted and yet to be handed out again".into());
+    }
+}
+
+/// A set of positions as ranges that do not touch.
+#[derive(Default)]
+struct Positions {
+    ends: BTreeMap<u64, u64>,
+    /// Positions in the set of which the base says that they were given up, but not which they are.
+    given_up: u64,
+}
+
+impl Positions {
+    /// What is counted at a base.
+    fn before(head: &Head) -> Self {
+        let mut positions = Self {
+            given_up: head.skipped,
+            ..Self::default()
+        };
+        let mut start = 0;
+        for hole in &head.holes {
+            positions.insert(start..hole.start);
+            start = hole.end;
+        }
+        positions.insert(start..head.cursor);
+        positions
+    }
+
+    fn len(&self) -> u64 {
+        self.ends
+            .iter()
+            .map(|(start, end)| end - start)
+            .sum::<u64>()
+            .saturating_sub(self.given_up)
+    }
+
+    fn overlaps(&self, range: Range<u64>) -> bool {
+        let before = self.ends.range(..range.end).next_back();
+        range.start < range.end && before.is_some_and(|(_, end)| *end > range.start)
+    }
+
+    /// Adds a range; false if some of it was there already.
+    fn insert(&mut self, range: Range<u64>) -> bool {
+        let fresh = !self.overlaps(range.clone());
+        let Range { mut start, mut end } = range;
+        if start == end {
+            return true;
+        }
+        // Join with all that it touches.
+        while let Some((s, e)) = self.ends.range(..=end).next_back().filter(|(_, e)| **e >= start) {
+            let (s, e) = (*s, *e);
+            self.ends.remove(&s);
+            (start, end) = (start.min(s), end.max(e));
+        }
+        self.ends.insert(start, end);
+        fresh
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::checkpoint::RunWriter;
+    use crate::testing::{Run, Scratch, member};
+    use std::path::PathBuf;
+
+    /// Joins, a failure, a leave, a refused share, and a restart.
+    fn eventful() -> (Scratch, PathBuf, Run) {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("run");
+        let mut run = Run::new();
+        let mut writer = RunWriter::create(&path, &run.manifest, &run.head, &run.state).unwrap();
+        for round in 1..=12 {
+            let (record, digest) = run.round_with(|record| match round {
+                1 => record.headers[0].ready = vec![member(2), member(3), member(4)],
+                3 => drop(record.headers.remove(1)),
+                5 => record.headers[1].leaving = true,
+                7 => record.headers[0].weight /= 2,
+                _ => {}
+            });
+            writer.append(&record, digest).unwrap();
+            if round == 9 {
+                run.head = writer.resume(member(4)).unwrap();
+            }
+            if round % 4 == 0 {
+                writer.saver().save(&run.head, &run.state, digest).unwrap();
+            }
+        }
+        (scratch, path, run)
+    }
+
+    #[test]
+    fn a_run_with_joins_failures_and_a_restart_counts_every_sample_once() {
+        let (_scratch, path, run) = eventful();
+        let audit = audit(&RunDir::open(&path).unwrap()).unwrap();
+        assert_eq!(audit.problems, Vec::<String>::new());
+        assert_eq!(
+            (audit.rounds, audit.samples, audit.checkpoints),
+            (12, run.head.samples, 4)
+        );
+        assert!(run.head.samples < 12 * 50 && run.head.samples > 11 * 50);
+    }
+
+    #[test]
+    fn a_checkpoint_of_another_history_is_a_problem() {
+        let (_scratch, path, mut run) = eventful();
+        let other = RunWriter::open(&path).unwrap().0;
+        run.head.chain = Digest::of(b"elsewhere");
+        other
+            .saver()
+            .save(&run.head, &run.state, run.state.digest())
+            .unwrap();
+        let audit = audit(&RunDir::open(&path).unwrap()).unwrap();
+        assert_eq!(
+            audit.problems,
+            ["the checkpoint of round 12 is not in the ledger"]
+        );
+    }
+
+    #[test]
+    fn checkpoints_from_before_a_rejoin_are_in_the_ledger_too() {
+        let (_scratch, path, mut run) = eventful();
+        let mut writer = RunWriter::open(&path).unwrap().0;
+        // The others went on without this peer.
+        for _ in 0..3 {
+            run.round();
+        }
+        writer.rebase(&run.head, &run.state).unwrap();
+        let (record, digest) = run.round();
+        writer.append(&record, digest).unwrap();
+        let audit = audit(&RunDir::open(&path).unwrap()).unwrap();
+        assert_eq!(audit.problems, Vec::<String>::new());
+        // The founder's, three of before, and the new base.
+        assert_eq!((audit.rounds, audit.checkpoints), (1, 5));
+    }
+
+    #[test]
+    fn sets_of_positions_notice_what_is_there_already() {
+        let mut set = Positions::default();
+        assert!(set.insert(10..20) && set.insert(30..40) && set.insert(20..30) && set.insert(0..0));
+        assert_eq!((set.len(), set.ends.len()), (30, 1));
+        assert!(!set.insert(39..50) && !set.insert(5..11) && !set.insert(0..100));
+        assert_eq!((set.len(), set.ends.len()), (100, 1));
+    }
+
+    #[test]
+    fn sums_that_do_not_add_up_are_problems() {
+        let mut run = Run::new();
+        run.round();
+        let counted = Positions::before(&run.head);
+        let problems = |change: &dyn Fn(&mut Head)| {
+            let mut head = run.head.clone();
+            change(&mut head);
+            let mut problems = Vec::new();
+            check_sums(&head, &counted, &mut problems);
+            problems.len()
+        };
+        assert_eq!(problems(&|_| {}), 0);
+        assert!(problems(&|head| head.samples += 1) > 0);
+        assert!(problems(&|head| head.cursor += 1) > 0);
+        assert!(problems(&|head| head.skipped += 1) > 0);
+    }
+}

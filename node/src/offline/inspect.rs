@@ -1,0 +1,482 @@
+//! What a run's directory tells of the run: rounds, samples, who took part, and what is saved.
+//!
+//! It only reads, also while a process trains there. It must not know how any of it came about.
+
+use crate::store::evals::{self, Evaluated};
+use crate::store::ledger_file::{Entry, advance};
+use crate::store::run_dir::{CheckpointError, CheckpointFile, RunDir};
+use annulus_core::id::{Digest, PeerId, Round};
+use annulus_core::ledger::{Head, Header, Record};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A run at a glance, and then in detail. Numbers are of the whole run; rows of what this ledger holds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The run's name in full.
+    pub run: String,
+    /// Name of the task.
+    pub task: String,
+    /// Committed rounds.
+    pub rounds: Round,
+    /// Optimizer steps.
+    pub steps: u64,
+    /// Samples counted.
+    pub samples: u64,
+    /// Samples after which the run ends.
+    pub target: u64,
+    /// Samples given up because they were not finite twice.
+    pub skipped: u64,
+    /// Samples that wait to be handed out again.
+    pub returned: u64,
+    /// Whether nothing is left to do.
+    pub finished: bool,
+    /// The round that this ledger begins after.
+    pub base: Round,
+    /// Members of the next round in ring order.
+    pub members: Vec<String>,
+    /// How the members changed.
+    pub changes: Vec<Change>,
+    /// One row per round.
+    pub table: Vec<Row>,
+    /// What each peer did, by name.
+    pub totals: Vec<Total>,
+    /// What evaluations found.
+    pub evals: Vec<Evaluated>,
+    /// The states that are saved.
+    pub checkpoints: Vec<Saved>,
+    /// What cannot be read.
+    pub warnings: Vec<String>,
+}
+
+/// A member came or went.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// The round after which it did.
+    pub round: Round,
+    /// Its name in full.
+    pub peer: String,
+    /// How.
+    pub how: How,
+}
+
+/// How a member came or went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum How {
+    /// It was a member where this ledger begins.
+    Present,
+    /// It caught up and entered.
+    Joined,
+    /// It said so and left.
+    Left,
+    /// It did not answer.
+    Failed,
+    /// Its state differed from the majority's.
+    Diverged,
+    /// It went on alone.
+    Continued,
+}
+
+/// One committed round.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Its number.
+    pub round: Round,
+    /// Which attempt succeeded, from 0.
+    pub attempt: u32,
+    /// Who contributed how many samples, in ring order.
+    pub contributors: Vec<Contributor>,
+    /// All samples of the round.
+    pub samples: u64,
+    /// Mean loss; none without samples.
+    pub loss: Option<f32>,
+    /// The state after it, in full.
+    pub digest: String,
+}
+
+/// A contributor of a round.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Contributor {
+    /// Its name in full.
+    pub peer: String,
+    /// Its samples.
+    pub weight: u32,
+}
+
+/// What one peer did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Total {
+    /// Its name in full.
+    pub peer: String,
+    /// Rounds that it contributed to.
+    pub rounds: u64,
+    /// Samples that it contributed.
+    pub samples: u64,
+    /// Time that it computed.
+    pub compute_seconds: f64,
+}
+
+/// A checkpoint's file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Saved {
+    /// Its round.
+    pub round: Round,
+    /// Its size.
+    pub bytes: u64,
+    /// The state's digest as recorded, if the file is whole.
+    pub digest: Option<String>,
+}
+
+/// Reads all of a run's directory but the states.
+pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
+    let manifest = dir.manifest();
+    let mut reader = dir.entries()?;
+    let mut head: Option<Head> = None;
+    let (mut changes, mut table) = (Vec::new(), Vec::new());
+    let mut totals: BTreeMap<PeerId, Total> = BTreeMap::new();
+    let mut names = BTreeMap::new();
+    let mut base = 0;
+    while let Some(entry) = reader.next().transpose()? {
+        let next = advance(head.clone(), &entry, manifest)?;
+        match &entry {
+            Entry::Base { head, .. } => {
+                (base, changes, table) = (head.round, Vec::new(), Vec::new());
+                totals.clear();
+                changes.extend(
+                    head.members
+                        .iter()
+                        .map(|m| change(head.round, m.peer, How::Present)),
+                );
+            }
+            Entry::Round { record, digest } => {
+                let before = head
+                    .as_ref()
+                    .expect("a round follows a base, as advance has checked");
+                changes.extend(changes_of(before, &next, record));
+                table.push(row(record, *digest, &mut names));
+                add_up(&mut totals, record);
+            }
+            Entry::Continued { founder } => {
+                changes.push(change(next.round, founder.peer, How::Continued));
+            }
+        }
+        head = Some(next);
+    }
+    let mut warnings = Vec::new();
+    if reader.rest() > 0 {
+        warnings.push(format!(
+            "the ledger's last {} bytes are not readable",
+            reader.rest()
+        ));
+    }
+    let head = head.ok_or_else(|| CheckpointError::NoRun(dir.path().to_path_buf()))?;
+    let checkpoints = dir
+        .checkpoints()?
+        .iter()
+        .map(|file| saved(dir, file, &mut warnings))
+        .collect();
+    Ok(Summary {
+        run: manifest.run_id().to_hex(),
+        task: manifest.task.clone(),
+        rounds: head.round,
+        steps: head.steps,
+        samples: head.samples,
+        target: manifest.target,
+        skipped: head.skipped,
+        returned: head.holes.iter().map(|hole| hole.end - hole.start).sum(),
+        finished: head.finished(manifest),
+        base,
+        members: head.members.iter().map(|m| m.peer.to_hex()).collect(),
+        changes,
+        table,
+        totals: totals.into_values().collect(),
+        evals: evals::read(dir.path())?,
+        checkpoints,
+        warnings,
+    })
+}
+
+/// A round's mean loss, and the samples counted after it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Loss {
+    /// The round.
+    pub round: Round,
+    /// Samples of the run counted after it.
+    pub samples: u64,
+    /// Mean loss of its own samples; none without any.
+    pub loss: Option<f32>,
+}
+
+/// The losses of all rounds that the ledger has ever held, by round: also of those before this peer began anew. Where
+/// two lineages have a round, the later entry counts.
+pub fn losses(dir: &RunDir) -> Result<Vec<Loss>, CheckpointError> {
+    let mut reader = dir.entries()?;
+    let mut head: Option<Head> = None;
+    let mut rounds = BTreeMap::new();
+    while let Some(entry) = reader.next().transpose()? {
+        let next = advance(head, &entry, dir.manifest())?;
+        if let Entry::Round { record, .. } = &entry {
+            let loss = Loss {
+                round: record.round,
+                samples: next.samples,
+                loss: (record.weight() > 0).then(|| record.loss()),
+            };
+            rounds.insert(record.round, loss);
+        }
+        head = Some(next);
+    }
+    Ok(rounds.into_values().collect())
+}
+
+fn change(round: Round, peer: PeerId, how: How) -> Change {
+    Change {
+        round,
+        peer: peer.to_hex(),
+        how,
+    }
+}
+
+fn changes_of(before: &Head, after: &Head, record: &Record) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for member in before.members.iter().filter(|m| after.position(m.peer).is_none()) {
+        let how = match record.headers.iter().find(|h| h.peer == member.peer) {
+            None => How::Failed,
+            Some(header) if header.leaving => How::Left,
+            Some(_) => How::Diverged,
+        };
+        changes.push(change(record.round, member.peer, how));
+    }
+    for member in after.members.iter().filter(|m| before.position(m.peer).is_none()) {
+        changes.push(change(record.round, member.peer, How::Joined));
+    }
+    changes
+}
+
+fn row(record: &Record, digest: Digest, names: &mut BTreeMap<PeerId, String>) -> Row {
+    let mut name = |peer: PeerId| names.entry(peer).or_insert_with(|| peer.to_hex()).clone();
+    let contributor = |h: &Header| Contributor {
+        peer: name(h.peer),
+        weight: h.weight,
+    };
+    Row {
+        round: record.round,
+        attempt: record.attempt,
+        contributors: record.headers.iter().map(contributor).collect(),
+        samples: record.weight(),
+        loss: (record.weight() > 0).then(|| record.loss()),
+        digest: digest.to_hex(),
+    }
+}
+
+fn add_up(totals: &mut BTreeMap<PeerId, Total>, record: &Record) {
+    for header in &record.headers {
+        let none = || Total {
+            peer: header.peer.to_hex(),
+            rounds: 0,
+            samples: 0,
+            compute_seconds: 0.0,
+        };
+        let total = totals.entry(header.peer).or_insert_with(none);
+        total.rounds += 1;
+        total.samples += u64::from(header.weight);
+        total.compute_seconds += header.compute_us as f64 / 1e6;
+    }
+}
+
+fn saved(dir: &RunDir, file: &CheckpointFile, warnings: &mut Vec<String>) -> Saved {
+    let label = dir.label(file.round);
+    if let Err(error) = &label {
+        warnings.push(error.to_string());
+    }
+    let digest = label.ok().map(|label| label.digest.to_hex());
+    Saved {
+        round: file.round,
+        bytes: file.bytes,
+        digest,
+    }
+}
+
+/// At most this many rounds are printed; JSON has them all.
+const ROWS: usize = 20;
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.finished { "finished" } else { "not finished" };
+        writeln!(f, "run {} ({}), {state}", short(&self.run), self.task)?;
+        writeln!(f, "rounds {}, optimizer steps {}", self.rounds, self.steps)?;
+        let (samples, target) = (self.samples, self.target);
+        let (skipped, returned) = (self.skipped, self.returned);
+        writeln!(
+            f,
+            "samples {samples} of {target} counted, {skipped} skipped, {returned} to be handed out again"
+        )?;
+        if self.base > 0 {
+            writeln!(f, "this peer's ledger begins after round {}", self.base)?;
+        }
+        writeln!(f, "\nmembers")?;
+        for change in &self.changes {
+            let how = format!("{:?}", change.how).to_lowercase();
+            writeln!(
+                f,
+                "  after round {:>8}  {}  {how}",
+                change.round,
+                short(&change.peer)
+            )?;
+        }
+        writeln!(f, "\n  peer      rounds     samples   computed")?;
+        for Total {
+            peer,
+            rounds,
+            samples,
+            compute_seconds,
+        } in &self.totals
+        {
+            writeln!(
+                f,
+                "  {}  {rounds:>6}  {samples:>10}  {compute_seconds:>7.1} s",
+                short(peer)
+            )?;
+        }
+        writeln!(
+            f,
+            "\n  round     attempt  samples  loss      digest    contributors"
+        )?;
+        let hidden = self.table.len().saturating_sub(ROWS);
+        if hidden > 0 {
+            writeln!(f, "  ({hidden} earlier rounds)")?;
+        }
+        for row in &self.table[hidden..] {
+            let loss = row.loss.map_or("-".into(), |loss| format!("{loss:.4}"));
+            let (round, attempt, samples, digest) = (row.round, row.attempt, row.samples, short(&row.digest));
+            write!(
+                f,
+                "  {round:<8}  {attempt:>7}  {samples:>7}  {loss:<8}  {digest} "
+            )?;
+            row.contributors
+                .iter()
+                .try_for_each(|c| write!(f, " {}:{}", short(&c.peer), c.weight))?;
+            writeln!(f)?;
+        }
+        if !self.evals.is_empty() {
+            writeln!(f, "\nevaluations")?;
+        }
+        for eval in &self.evals[self.evals.len().saturating_sub(ROWS)..] {
+            let accuracy = eval.accuracy.map(|a| format!(", accuracy {:.2} %", 100.0 * a));
+            let (round, loss, accuracy) = (eval.round, eval.loss, accuracy.unwrap_or_default());
+            writeln!(f, "  round {round:<8}  loss {loss:.4}{accuracy}")?;
+        }
+        writeln!(f, "\ncheckpoints")?;
+        for Saved { round, bytes, digest } in &self.checkpoints {
+            let digest = digest.as_deref().map_or("damaged", short);
+            writeln!(f, "  round {round:<8}  {:>8.1} MB  {digest}", *bytes as f64 / 1e6)?;
+        }
+        self.warnings
+            .iter()
+            .try_for_each(|warning| writeln!(f, "warning: {warning}"))
+    }
+}
+
+fn short(hex: &str) -> &str {
+    hex.get(..8).unwrap_or(hex)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::checkpoint::RunWriter;
+    use crate::testing::{Run, Scratch, member, peer};
+
+    #[test]
+    fn a_run_is_told_as_it_went() {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("run");
+        let mut run = Run::new();
+        let mut writer = RunWriter::create(&path, &run.manifest, &run.head, &run.state).unwrap();
+        for round in 1..=5 {
+            let (record, digest) = run.round_with(|record| match round {
+                1 => record.headers[0].ready = vec![member(2), member(3), member(4)],
+                2 => record.headers[1].leaving = true,
+                3 => (record.attempt, _) = (1, record.headers.remove(2)),
+                4 => record.headers[1].digest = Digest::of(b"astray"),
+                5 => record.headers[0].weight -= 7,
+                _ => {}
+            });
+            writer.append(&record, digest).unwrap();
+        }
+        writer
+            .saver()
+            .save(&run.head, &run.state, run.state.digest())
+            .unwrap();
+        std::fs::write(path.join("checkpoints/round-00000004.safetensors"), b"torn").unwrap();
+        run.head = writer.resume(member(9)).unwrap();
+
+        let summary = inspect(writer.dir()).unwrap();
+        let changes: Vec<_> = summary
+            .changes
+            .iter()
+            .map(|c| (c.round, c.peer.as_str(), c.how))
+            .collect();
+        let name = |n| peer(n).to_hex();
+        assert_eq!(
+            changes,
+            [
+                (0, &*name(1), How::Present),
+                (1, &*name(2), How::Joined),
+                (1, &*name(3), How::Joined),
+                (1, &*name(4), How::Joined),
+                (2, &*name(2), How::Left),
+                (3, &*name(4), How::Failed),
+                (4, &*name(3), How::Diverged),
+                (5, &*name(9), How::Continued),
+            ]
+        );
+        assert_eq!(
+            (summary.rounds, summary.steps, summary.samples),
+            (5, 5, run.head.samples)
+        );
+        assert_eq!(
+            (summary.samples + 7, summary.returned, summary.skipped),
+            (run.head.cursor, 7, 0)
+        );
+        assert!(!summary.finished);
+        assert_eq!(summary.members, [name(9)]);
+        assert_eq!(summary.table.len(), 5);
+        assert_eq!(
+            (summary.table[2].attempt, summary.table[2].contributors.len()),
+            (1, 2)
+        );
+        assert_eq!(summary.table[0].loss, Some(2.0));
+        assert_eq!(
+            summary.totals.iter().map(|t| t.samples).sum::<u64>(),
+            run.head.samples
+        );
+        assert_eq!(summary.totals[0].rounds, 5);
+        let saved: Vec<_> = summary
+            .checkpoints
+            .iter()
+            .map(|c| (c.round, c.digest.is_some()))
+            .collect();
+        assert_eq!(saved, [(0, true), (4, false), (5, true)]);
+        assert_eq!(summary.warnings.len(), 1);
+
+        let losses = losses(writer.dir()).unwrap();
+        assert_eq!(losses.len(), 5);
+        assert_eq!((losses[0].round, losses[0].loss), (1, Some(2.0)));
+        assert_eq!(losses[4].samples, run.head.samples);
+
+        let text = summary.to_string();
+        for part in [
+            "not finished",
+            "03030303  diverged",
+            "09090909  continued",
+            "damaged",
+            "01010101:50",
+        ] {
+            assert!(text.contains(part), "{part} is missing in:\n{text}");
+        }
+        let json = serde_json::to_value(&summary).unwrap();
+        assert_eq!(json["changes"][4]["how"], "left");
+    }
+}

@@ -1,0 +1,329 @@
+//! Replays the run in a directory from its base and compares it with what was recorded.
+//!
+//! Rounds are compared by digest. Where a contributor's device rounds otherwise than the one that replays, digests
+//! differ from there on; then states are compared at every checkpoint that is still there.
+
+use crate::offline::replay::{Replay, ReplayError};
+use crate::store::ledger_file::Entry;
+use crate::store::run_dir::{CheckpointError, RunDir};
+use annulus_core::id::{Digest, Round};
+use annulus_core::state::State;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+/// Why a run could not be replayed.
+#[derive(Debug)]
+pub enum RecomputeError<E> {
+    /// The directory cannot be read, or the state that the ledger begins with is not there.
+    Directory(CheckpointError),
+    /// A round cannot be recomputed.
+    Round(Round, ReplayError<E>),
+    /// The base's checkpoint is not of the ledger's lineage.
+    Base(Round),
+}
+
+impl<E: fmt::Display> fmt::Display for RecomputeError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(error) => error.fmt(f),
+            Self::Round(round, error) => write!(f, "round {round}: {error}"),
+            Self::Base(round) => write!(
+                f,
+                "the checkpoint of round {round} is not the one that the ledger begins with"
+            ),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for RecomputeError<E> {}
+
+impl<E> From<CheckpointError> for RecomputeError<E> {
+    fn from(error: CheckpointError) -> Self {
+        Self::Directory(error)
+    }
+}
+
+/// One recomputed round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The round.
+    pub round: Round,
+    /// The state's digest as recorded.
+    pub recorded: Digest,
+    /// The same as recomputed.
+    pub recomputed: Digest,
+}
+
+/// States compared at a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Compared {
+    /// The checkpoint's round.
+    pub round: Round,
+    /// The largest difference of a parameter, as a share of the largest parameter.
+    pub difference: f32,
+}
+
+/// What a replay found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplayReport {
+    /// The round that it began after.
+    pub base: Round,
+    /// Rounds recomputed.
+    pub rounds: u64,
+    /// Rounds whose digest is the recorded one.
+    pub exact: u64,
+    /// The first round whose digest is another.
+    pub first_difference: Option<Round>,
+    /// The checkpoints from there on.
+    pub compared: Vec<Compared>,
+    /// Differences up to here are put down to rounding.
+    pub tolerance: f32,
+}
+
+/// What a report comes to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// Every round has the recorded digest.
+    Exact,
+    /// Digests differ, but no checkpoint by more than the tolerance; the largest difference.
+    Within(f32),
+    /// A checkpoint differs by more than the tolerance; the largest difference.
+    Differs(f32),
+    /// Digests differ, and no later checkpoint is there to say by how much.
+    Unknown,
+}
+
+impl ReplayReport {
+    /// What it comes to.
+    pub fn verdict(&self) -> Verdict {
+        let largest = self.compared.iter().map(|c| c.difference).reduce(f32::max);
+        match (self.first_difference, largest) {
+            (None, _) => Verdict::Exact,
+            (Some(_), None) => Verdict::Unknown,
+            (Some(_), Some(largest)) if largest <= self.tolerance => Verdict::Within(largest),
+            (Some(_), Some(largest)) => Verdict::Differs(largest),
+        }
+    }
+}
+
+impl fmt::Display for ReplayReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            base,
+            rounds,
+            exact,
+            tolerance,
+            ..
+        } = self;
+        write!(
+            f,
+            "{exact} of {rounds} rounds after round {base} have the recorded digest"
+        )?;
+        let first = self.first_difference.unwrap_or(0);
+        match self.verdict() {
+            Verdict::Exact => write!(f, ": the replay is exact"),
+            Verdict::Within(largest) => {
+                write!(
+                    f,
+                    "; from round {first} on they differ, parameters by at most {largest:.1e} of the largest, "
+                )?;
+                write!(
+                    f,
+                    "within the tolerance of {tolerance:.1e}: devices that round differently took part"
+                )
+            }
+            Verdict::Differs(largest) => {
+                write!(
+                    f,
+                    "; from round {first} on they differ, parameters by up to {largest:.1e} of the largest, "
+                )?;
+                write!(f, "more than the tolerance of {tolerance:.1e}")
+            }
+            Verdict::Unknown => {
+                write!(
+                    f,
+                    "; from round {first} on they differ, and there is no later checkpoint to say by how much"
+                )
+            }
+        }
+    }
+}
+
+/// Recomputes all rounds of the present lineage. `contribute` is that of [`Replay::round`].
+pub fn recompute<E>(
+    dir: &RunDir,
+    tolerance: f32,
+    mut contribute: impl FnMut(&[f32], &[Range<u64>]) -> Result<Vec<f32>, E>,
+    mut progress: impl FnMut(&Progress),
+) -> Result<ReplayReport, RecomputeError<E>> {
+    let (base, digest) = dir.base()?;
+    let loaded = dir.load(base.round)?;
+    if (&loaded.head, loaded.digest) != (&base, digest) {
+        return Err(RecomputeError::Base(base.round));
+    }
+    let labels = labels(dir)?;
+    let mut report = ReplayReport {
+        base: base.round,
+        rounds: 0,
+        exact: 0,
+        first_difference: None,
+        compared: Vec::new(),
+        tolerance,
+    };
+    let mut replay = Replay::new(dir.manifest().clone(), loaded.head, loaded.state);
+    for entry in present(dir)? {
+        match entry.map_err(CheckpointError::from)? {
+            Entry::Base { .. } => {}
+            Entry::Continued { founder } => replay.continued_by(founder),
+            Entry::Round {
+                record,
+                digest: recorded,
+            } => {
+                let round = record.round;
+                let recomputed = replay.round(&record, &mut contribute);
+                let recomputed = recomputed.map_err(|error| RecomputeError::Round(round, error))?;
+                report.rounds += 1;
+                report.exact += u64::from(recomputed == recorded);
+                if recomputed != recorded {
+                    report.first_difference.get_or_insert(round);
+                    if labels.get(&round) == Some(&replay.head().chain) {
+                        let difference = difference(replay.state(), &dir.load(round)?.state);
+                        report.compared.push(Compared { round, difference });
+                    }
+                }
+                progress(&Progress {
+                    round,
+                    recorded,
+                    recomputed,
+                });
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// The entries from the last base on.
+fn present(
+    dir: &RunDir,
+) -> Result<impl Iterator<Item = Result<Entry, crate::store::ledger_file::LedgerError>>, CheckpointError> {
+    let mut last = 0;
+    for (i, entry) in dir.entries()?.enumerate() {
+        if let Entry::Base { .. } = entry? {
+            last = i;
+        }
+    }
+    Ok(dir.entries()?.skip(last))
+}
+
+/// The lineage of each checkpoint that is whole.
+fn labels(dir: &RunDir) -> Result<BTreeMap<Round, Digest>, CheckpointError> {
+    let files = dir.checkpoints()?;
+    Ok(files
+        .iter()
+        .filter_map(|file| Some((file.round, dir.label(file.round).ok()?.head.chain)))
+        .collect())
+}
+
+/// The largest difference of a parameter, as a share of the largest parameter. Not finite if any of them is not.
+fn difference(ours: &State, theirs: &State) -> f32 {
+    let largest = theirs.params.iter().fold(0.0f32, |max, x| max.max(x.abs()));
+    let pairs = ours.params.iter().zip(&theirs.params);
+    let differences = pairs
+        .filter(|(a, b)| a.to_bits() != b.to_bits())
+        .map(|(a, b)| (a - b).abs() / largest);
+    differences.fold(0.0, |max, d| if d.is_nan() { f32::INFINITY } else { max.max(d) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::checkpoint::RunWriter;
+    use crate::testing::{Run, Scratch, member};
+    use std::convert::Infallible;
+
+    fn contribute(params: &[f32], positions: &[Range<u64>]) -> Result<Vec<f32>, Infallible> {
+        let count: u64 = positions.iter().map(|r| r.end - r.start).sum();
+        Ok(params
+            .iter()
+            .enumerate()
+            .map(|(i, x)| (x - i as f32 * 0.1) * count as f32)
+            .collect())
+    }
+
+    /// A run whose states are made by a replay of its own records, from a base that is not round 0.
+    fn recorded() -> (Scratch, RunDir) {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("run");
+        let mut run = Run::new();
+        run.round();
+        let mut writer = RunWriter::create(&path, &run.manifest, &run.head, &run.state).unwrap();
+        let mut replay = Replay::new(run.manifest.clone(), run.head.clone(), run.state.clone());
+        for round in 2..=12 {
+            if round == 6 {
+                run.head = writer.resume(member(3)).unwrap();
+                replay.continued_by(member(3));
+            }
+            let (record, _) = run.round();
+            let digest = replay.round(&record, contribute).unwrap();
+            writer.append(&record, digest).unwrap();
+            if round % 2 == 0 {
+                writer
+                    .saver()
+                    .save(replay.head(), replay.state(), digest)
+                    .unwrap();
+            }
+        }
+        assert_eq!(replay.head(), &run.head);
+        (scratch, writer.dir().clone())
+    }
+
+    #[test]
+    fn the_same_contributions_give_every_digest() {
+        let (_scratch, dir) = recorded();
+        let mut seen = Vec::new();
+        let report = recompute(&dir, 0.0, contribute, |p| seen.push(p.round)).unwrap();
+        assert_eq!(report.verdict(), Verdict::Exact, "{report}");
+        assert_eq!((report.base, report.rounds, report.exact), (1, 11, 11));
+        assert_eq!(seen, (2..=12).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_device_that_rounds_differently_is_told_from_one_that_is_wrong() {
+        let (_scratch, dir) = recorded();
+        let rounding = |params: &[f32], positions: &[Range<u64>]| {
+            let sums = contribute(params, positions)?;
+            Ok::<_, Infallible>(sums.iter().map(|x| x * (1.0 + 1e-6)).collect())
+        };
+        let report = recompute(&dir, 1e-3, rounding, |_| {}).unwrap();
+        assert!(
+            matches!(report.verdict(), Verdict::Within(d) if d > 0.0 && d < 1e-3),
+            "{report}"
+        );
+        assert_eq!(report.first_difference, Some(2));
+        assert_eq!(
+            report.compared.iter().map(|c| c.round).collect::<Vec<_>>(),
+            [8, 10, 12]
+        );
+
+        let wrong = |params: &[f32], positions: &[Range<u64>]| {
+            let sums = contribute(params, positions)?;
+            Ok::<_, Infallible>(sums.iter().map(|x| -x).collect())
+        };
+        let report = recompute(&dir, 1e-3, wrong, |_| {}).unwrap();
+        assert!(matches!(report.verdict(), Verdict::Differs(_)), "{report}");
+    }
+
+    #[test]
+    fn without_the_base_there_is_nothing_to_replay() {
+        let (_scratch, dir) = recorded();
+        std::fs::remove_file(dir.path().join("checkpoints/round-00000001.safetensors")).unwrap();
+        let error = recompute(&dir, 0.0, contribute, |_| {}).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("round-00000001.safetensors does not exist"),
+            "{error}"
+        );
+    }
+}

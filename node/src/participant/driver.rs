@@ -1,0 +1,156 @@
+//! Does what a [`Peer`] asks for: sends, dials, and hands the rest to its owner. No policy, no clock, no
+//! runtime: the loop around it is native (`running.rs`) or a browser's.
+
+use crate::net::link::{Frame, Lane, Link, LinkEvent, SendError};
+use annulus_core::peer::Event;
+use annulus_core::shuffle::Shuffle;
+use annulus_core::wire::Message;
+use annulus_core::{Contact, Exit, Input, Output, Peer, PeerId, Round, Time};
+use std::collections::VecDeque;
+
+/// What the owner of a [`Driver`] has to do.
+#[derive(Debug)]
+pub enum Todo {
+    /// Replace the parameters in the buffer by the sum of gradients over these samples of the data set, and
+    /// give it back as [`Input::Contribution`].
+    Compute {
+        /// The round.
+        round: Round,
+        /// Samples in the order in which they count.
+        samples: Vec<u64>,
+        /// The parameters.
+        buffer: Vec<f32>,
+    },
+    /// Tell the world. The peer is as it was right after the event.
+    Event(Event),
+    /// Drain the link and stop.
+    Exit(Exit),
+}
+
+/// A peer and its link.
+pub struct Driver<L> {
+    peer: Peer,
+    link: L,
+    shuffle: Shuffle,
+    sent_bytes: u64,
+    received_bytes: u64,
+    /// Links that failed to take a frame, to be hung up.
+    broken: Vec<PeerId>,
+    todo: VecDeque<Todo>,
+}
+
+impl<L: Link> Driver<L> {
+    /// A peer that has not been polled yet, and the link that it speaks over.
+    pub fn new(peer: Peer, link: L, shuffle: Shuffle) -> Self {
+        let mut driver = Self {
+            peer,
+            link,
+            shuffle,
+            sent_bytes: 0,
+            received_bytes: 0,
+            broken: Vec::new(),
+            todo: VecDeque::new(),
+        };
+        driver.carry_out();
+        driver
+    }
+
+    /// The peer, to look at.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// The link, to wait for its events.
+    pub fn link(&mut self) -> &mut L {
+        &mut self.link
+    }
+
+    /// Bytes of frames sent and received so far.
+    pub fn traffic(&self) -> (u64, u64) {
+        (self.sent_bytes, self.received_bytes)
+    }
+
+    /// The next thing for the owner to do. Until there is none, the peer is not fed.
+    pub fn next_todo(&mut self) -> Option<Todo> {
+        self.todo.pop_front()
+    }
+
+    /// Whether the peer is in the middle of something long: let the transport have its turn, then feed
+    /// [`Input::Tick`] before anything else.
+    pub fn is_busy(&self) -> bool {
+        self.peer.is_applying()
+    }
+
+    /// Feeds the peer and carries out what it asks for.
+    pub fn handle(&mut self, input: Input, now: Time) {
+        self.peer.handle(input, now);
+        self.carry_out();
+    }
+
+    /// Feeds the peer what the link tells.
+    pub fn on_link(&mut self, event: LinkEvent, now: Time) {
+        let input = match event {
+            LinkEvent::Up { peer, addresses, .. } => Input::LinkUp {
+                peer,
+                contact: Contact(addresses),
+            },
+            LinkEvent::Down { peer, .. } => Input::LinkDown { peer },
+            LinkEvent::DialFailed { peer, .. } => Input::DialFailed { peer },
+            LinkEvent::Frame { peer, bytes, .. } => {
+                self.received_bytes += bytes.len() as u64;
+                match Message::decode(bytes) {
+                    Ok(message) => Input::Message { from: peer, message },
+                    Err(_) => return self.link.hang_up(peer),
+                }
+            }
+        };
+        self.handle(input, now);
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(output) = self.peer.poll() {
+            match output {
+                Output::Send { to, lane, message } => self.send(to, lane, &message),
+                Output::Dial { peer, contact } => self.link.dial(peer, &contact.0),
+                Output::Compute {
+                    round,
+                    positions,
+                    buffer,
+                } => {
+                    let samples = positions
+                        .into_iter()
+                        .flatten()
+                        .map(|p| self.shuffle.index(p))
+                        .collect();
+                    self.todo.push_back(Todo::Compute {
+                        round,
+                        samples,
+                        buffer,
+                    });
+                }
+                Output::Event(event) => self.todo.push_back(Todo::Event(event)),
+                Output::Exit(exit) => self.todo.push_back(Todo::Exit(exit)),
+            }
+        }
+        for peer in std::mem::take(&mut self.broken) {
+            self.link.hang_up(peer);
+        }
+    }
+
+    fn send(&mut self, to: PeerId, lane: Lane, message: &Message) {
+        let (meta, payload) = message.encode();
+        let frame = Frame::new(if payload.is_empty() {
+            vec![meta]
+        } else {
+            vec![meta, payload]
+        });
+        let bytes = frame.len() as u64;
+        match self.link.send(to, lane, frame) {
+            Ok(()) => self.sent_bytes += bytes,
+            // Its `Down` is on the way.
+            Err(SendError::NotUp) => {}
+            // A frame that does not go leaves a gap, and a gap is a broken link.
+            Err(SendError::Full | SendError::TooLong) => self.broken.push(to),
+        }
+    }
+}

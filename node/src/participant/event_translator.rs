@@ -1,0 +1,97 @@
+//! What a peer says of itself, as the world is told it.
+
+use crate::events::{self, Event};
+use crate::net::link::Link;
+use crate::participant::driver::Driver;
+use annulus_core::peer::{Change, Commit, Event as PeerEvent};
+
+/// Turns a peer's events into those of the run.
+#[derive(Debug, Default)]
+pub struct EventTranslator {
+    /// Bytes sent and received when the last round was committed.
+    traffic: (u64, u64),
+    /// Percent of the state that was last told.
+    synced: Option<u64>,
+}
+
+impl EventTranslator {
+    /// What there is to tell of an event that `driver` has just handed out; at most two things.
+    pub fn tell<L: Link>(&mut self, event: &PeerEvent, driver: &Driver<L>) -> Vec<Event> {
+        let peer = driver.peer();
+        let round = peer.head().round;
+        let me = || peer.me().to_hex();
+        let member = |peer, change, reason: &str| Event::Member {
+            peer,
+            change,
+            round,
+            reason: reason.into(),
+        };
+        let warning = |message| Event::Warning { message };
+        match event {
+            PeerEvent::Committed(commit) => vec![Event::Round(self.round(commit, driver.traffic()))],
+            PeerEvent::Member { peer, change, reason } => {
+                let change = match change {
+                    Change::Joined => events::Change::Joined,
+                    Change::Left => events::Change::Left,
+                    Change::Failed => events::Change::Failed,
+                    Change::Evicted => events::Change::Evicted,
+                };
+                vec![member(peer.to_hex(), change, reason)]
+            }
+            &PeerEvent::Syncing { bytes, total, round } => {
+                // A line for each percent is enough.
+                let percent = bytes * 100 / total.max(1);
+                if self.synced.replace(percent) == Some(percent) {
+                    return Vec::new();
+                }
+                vec![Event::Sync { bytes, total, round }]
+            }
+            PeerEvent::Entered => vec![member(me(), events::Change::Joined, "")],
+            PeerEvent::Continued => {
+                vec![warning(
+                    "no other member can be reached: this peer goes on alone".into(),
+                )]
+            }
+            PeerEvent::Outcast { reason, lost } => {
+                let mut told = vec![member(me(), events::Change::Evicted, reason)];
+                if *lost > 0 {
+                    told.push(warning(format!(
+                        "{lost} samples that this side had counted are lost: the other side counts more"
+                    )));
+                }
+                told
+            }
+            PeerEvent::NotFinite { .. } => Vec::new(),
+            PeerEvent::Waiting { members } => {
+                let need = peer.manifest().min_peers;
+                vec![warning(format!(
+                    "waiting: {members} of at least {need} members are there"
+                ))]
+            }
+        }
+    }
+
+    fn round(&mut self, commit: &Commit, (sent, received): (u64, u64)) -> events::Round {
+        let before = std::mem::replace(&mut self.traffic, (sent, received));
+        let members = commit.record.headers.iter();
+        events::Round {
+            round: commit.record.round,
+            view: format!("{:016x}", commit.view.id),
+            members: members
+                .map(|h| events::Share {
+                    peer: h.peer.to_hex(),
+                    weight: h.weight.into(),
+                })
+                .collect(),
+            loss: commit.record.loss(),
+            digest: commit.digest.to_hex(),
+            samples: commit.record.weight(),
+            counted: commit.samples,
+            compute_seconds: commit.compute.as_secs_f64(),
+            reduce_seconds: commit.reduce.as_secs_f64(),
+            seconds: commit.total.as_secs_f64(),
+            bytes_sent: sent - before.0,
+            bytes_received: received - before.1,
+        }
+    }
+}

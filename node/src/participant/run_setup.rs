@@ -1,0 +1,257 @@
+//! What computes in a run: task, data, device and worker, made for a new run or checked against one that exists.
+//! And what needs nothing else: a plan, an evaluation, a replay.
+
+use crate::data::Data;
+use crate::data::cache::{self, Place};
+use crate::data::provision::Trouble;
+use crate::device::{self, DeviceRequest, OpenDevice};
+use crate::offline::recompute::{self, Progress, recompute};
+use crate::options::{self, Length, Local, NewRun, Start, TrainOptions};
+use crate::participant::error::Error;
+use crate::store::run_dir::RunDir;
+use crate::task::Eval;
+use crate::task_factory::{LoadedTask, TaskFactory, WorkerFactory};
+use crate::trainer::{TrainerOptions, Worker};
+use annulus_core::codec::Codec;
+use annulus_core::optim::{Optimizer, Schedule};
+use annulus_core::shuffle::Shuffle;
+use annulus_core::{Digest, Manifest, Round};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// What a run would need, without starting it.
+pub fn plan(options: &TrainOptions, factories: &[TaskFactory]) -> Result<(Manifest, String), Error> {
+    let (manifest, setup) = match &options.start {
+        Start::New(run) => {
+            let (setup, manifest) = prepare(run, &options.local, factories)?;
+            (manifest, setup)
+        }
+        Start::Resume(dir) => {
+            let manifest = RunDir::open(dir)?.manifest().clone();
+            let setup = RunSetup::of(&manifest, &options.local, factories)?;
+            (manifest, setup)
+        }
+    };
+    Ok((manifest, setup.worker.device_name().to_owned()))
+}
+
+/// Evaluates the newest checkpoint of a run's folder.
+pub fn evaluate(
+    dir: &Path,
+    data: Option<&Path>,
+    device: &str,
+    factories: &[TaskFactory],
+) -> Result<(Round, Eval), Error> {
+    let loaded = RunDir::open(dir)?.load_latest()?;
+    let mut setup = RunSetup::on(&loaded.manifest, data, device, factories)?;
+    let eval = setup.worker.evaluate(&loaded.state.params)?;
+    eval.map(|eval| (loaded.head.round, eval))
+        .ok_or(Error::NothingHeldOut(loaded.manifest.task))
+}
+
+/// Recomputes the run in a folder from its ledger.
+pub fn replay(
+    dir: &Path,
+    data: Option<&Path>,
+    device: &str,
+    tolerance: f32,
+    factories: &[TaskFactory],
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<recompute::ReplayReport, Box<dyn std::error::Error + Send + Sync>> {
+    let dir = RunDir::open(dir)?;
+    let mut setup = RunSetup::on(dir.manifest(), data, device, factories)?;
+    let shuffle = Shuffle::of(dir.manifest());
+    let contribute = |params: &[f32], positions: &[Range<u64>]| {
+        let samples: Vec<u64> = positions
+            .iter()
+            .cloned()
+            .flatten()
+            .map(|p| shuffle.index(p))
+            .collect();
+        setup
+            .worker
+            .contribute(params.to_vec(), &samples)
+            .map(|made| made.gradient)
+    };
+    Ok(recompute(&dir, tolerance, contribute, progress)?)
+}
+
+/// What computes.
+pub(crate) struct RunSetup {
+    pub device: OpenDevice,
+    pub worker: Box<dyn Worker>,
+    pub worker_factory: WorkerFactory,
+    /// What the data was made from, if the task did not make it itself.
+    pub files: Option<Data>,
+}
+
+impl RunSetup {
+    /// For a run that exists: finds its data here, and checks that data and model are the run's.
+    pub fn of(manifest: &Manifest, local: &Local, factories: &[TaskFactory]) -> Result<Self, Error> {
+        Self::on(manifest, local.data.as_deref(), &local.device, factories)
+    }
+
+    fn on(
+        manifest: &Manifest,
+        data: Option<&Path>,
+        device: &str,
+        factories: &[TaskFactory],
+    ) -> Result<Self, Error> {
+        let loaded = load_of_run(manifest, data, factories)?;
+        let setup = Self::new(&loaded, device, manifest.seed, manifest.micro_batch)?;
+        if *setup.worker.layout() != manifest.layout {
+            return Err(Error::OtherModel);
+        }
+        Ok(setup)
+    }
+
+    fn new(loaded: &LoadedTask, device: &str, seed: u64, micro_batch: u32) -> Result<Self, Error> {
+        let device = device::open(device.parse::<DeviceRequest>()?)?;
+        let worker_factory = loaded.worker_factory(
+            device.clone(),
+            TrainerOptions {
+                seed,
+                micro_batch: micro_batch as usize,
+            },
+        );
+        Ok(Self {
+            worker: worker_factory()?,
+            device,
+            worker_factory,
+            files: loaded.files.clone(),
+        })
+    }
+}
+
+/// Loads a run's data: from where the user says, or else from where it may be on this machine.
+fn load_of_run(
+    manifest: &Manifest,
+    data: Option<&Path>,
+    factories: &[TaskFactory],
+) -> Result<LoadedTask, Error> {
+    let factory = find(factories, &manifest.task)?;
+    find_data(manifest, data, |path| {
+        let data = path
+            .map(Data::open)
+            .transpose()
+            .map_err(|e| Error::Task(e.into()))?;
+        let loaded = (factory.load)(&manifest.task_config, data.as_ref())?;
+        let found = loaded.data;
+        Ok((loaded, found))
+    })
+}
+
+/// Reads a run's data by `read`, which also gives its hash, from the first place that has the right one: where the user
+/// says, or else where data that was fetched is kept and where the run was started. No place is one too, if the task
+/// makes its own data.
+pub(crate) fn find_data<T>(
+    manifest: &Manifest,
+    given: Option<&Path>,
+    mut read: impl FnMut(Option<&Path>) -> Result<(T, Digest), Error>,
+) -> Result<T, Error> {
+    let hint = PathBuf::from(&manifest.data_hint);
+    let places = match given {
+        Some(path) => vec![Some(path.to_path_buf())],
+        None if manifest.data_hint.is_empty() => vec![None],
+        None => {
+            let fetched = cache::folder().and_then(|folder| Place::new(folder, manifest.data).found());
+            let hint = hint.exists().then_some(hint);
+            fetched.into_iter().chain(hint).map(Some).collect()
+        }
+    };
+    let hint = || manifest.data_hint.clone();
+    let mut why = Error::NoData { hint: hint() };
+    for place in places {
+        match read(place.as_deref()) {
+            Ok((data, found)) if found == manifest.data => return Ok(data),
+            Ok((_, found)) => {
+                let wanted = manifest.data;
+                why = Error::OtherData {
+                    wanted,
+                    found,
+                    hint: hint(),
+                };
+            }
+            Err(error) => why = error,
+        }
+    }
+    Err(why)
+}
+
+/// Whether what lies at a path is the run's data.
+pub(crate) fn check_data(manifest: &Manifest, path: &Path, factories: &[TaskFactory]) -> Result<(), Trouble> {
+    match load_of_run(manifest, Some(path), factories) {
+        Ok(_) => Ok(()),
+        Err(Error::OtherData { found, .. }) => Err(Trouble::Data(format!(
+            "its digest is {found}, not {}",
+            manifest.data
+        ))),
+        Err(error) => Err(Trouble::Data(error.to_string())),
+    }
+}
+
+fn find<'a>(factories: &'a [TaskFactory], name: &str) -> Result<&'a TaskFactory, Error> {
+    let known = || factories.iter().map(|r| r.name).collect();
+    let found = factories.iter().find(|r| r.name == name);
+    found.ok_or_else(|| Error::UnknownTask {
+        name: name.into(),
+        known: known(),
+    })
+}
+
+/// A new run's manifest, and what computes.
+pub(crate) fn prepare(
+    run: &NewRun,
+    local: &Local,
+    factories: &[TaskFactory],
+) -> Result<(RunSetup, Manifest), Error> {
+    let factory = find(factories, &run.task)?;
+    let data = local.data.as_deref().map(Data::open).transpose();
+    let data = data.map_err(|error| Error::Task(error.into()))?;
+    let loaded = (factory.load)(&factory.config(&run.task_config), data.as_ref())?;
+    let setup = RunSetup::new(&loaded, &local.device, run.seed, run.micro_batch)?;
+    let target = match run.length {
+        Length::Epochs(n) => n.saturating_mul(loaded.samples),
+        Length::Rounds(n) => n.saturating_mul(u64::from(run.batch)),
+    };
+    let steps = target.div_ceil(u64::from(run.batch.max(1)));
+    let data_hint = match &local.data {
+        Some(path) => std::path::absolute(path)
+            .unwrap_or_else(|_| path.clone())
+            .display()
+            .to_string(),
+        None => String::new(),
+    };
+    let manifest = Manifest {
+        task: run.task.clone(),
+        task_config: loaded.config.clone(),
+        seed: run.seed,
+        samples: loaded.samples,
+        data: loaded.data,
+        data_hint,
+        target,
+        batch: run.batch,
+        micro_batch: run.micro_batch,
+        layout: setup.worker.layout().clone(),
+        optimizer: run.optimizer.parse::<Optimizer>()?,
+        lr: run.lr,
+        schedule: match run.schedule {
+            options::Schedule::Constant => Schedule::Constant,
+            options::Schedule::Warmup => Schedule::Warmup { steps: run.warmup },
+            options::Schedule::Cosine => Schedule::Cosine {
+                warmup: run.warmup,
+                total: steps,
+                floor: 0.1,
+            },
+        },
+        clip: run.clip,
+        codec: match run.codec {
+            options::Codec::F32 => Codec::F32,
+            options::Codec::F16 => Codec::F16,
+        },
+        piece: Manifest::PIECE,
+        min_peers: run.min_peers,
+    };
+    manifest.check()?;
+    Ok((setup, manifest))
+}

@@ -1,0 +1,76 @@
+//! What evaluations found, kept in a run's folder: one JSON object a line, in the order that they were made.
+//!
+//! A run that goes on from an earlier checkpoint evaluates some rounds again; the later line counts.
+
+use crate::store::files::{At, FileError};
+use annulus_core::id::Round;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+const FILE: &str = "evals.jsonl";
+
+/// An evaluation of the state after a round.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evaluated {
+    /// The round.
+    pub round: Round,
+    /// Mean loss on the held-out data.
+    pub loss: f32,
+    /// Share of right answers, 0 to 1, for tasks that have such a thing.
+    pub accuracy: Option<f32>,
+}
+
+/// Adds one.
+pub fn append(dir: &Path, evaluated: &Evaluated) -> Result<(), FileError> {
+    let path = dir.join(FILE);
+    let line = serde_json::to_string(evaluated).expect("plain data") + "\n";
+    let file = OpenOptions::new().create(true).append(true).open(&path);
+    file.and_then(|mut file| file.write_all(line.as_bytes()))
+        .at(&path)
+}
+
+/// All of them, in the order of their rounds. Lines that are torn or not numbers are passed over.
+pub fn read(dir: &Path) -> Result<Vec<Evaluated>, FileError> {
+    let path = dir.join(FILE);
+    let text = match fs::read_to_string(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.at(&path)?,
+    };
+    let lines = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Evaluated>(line).ok());
+    let by_round: BTreeMap<Round, Evaluated> = lines.map(|e| (e.round, e)).collect();
+    Ok(by_round.into_values().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn the_last_word_on_a_round_counts() {
+        let scratch = Scratch::new();
+        let dir = &scratch.0;
+        assert_eq!(read(dir).unwrap(), []);
+        let of = |round, loss, accuracy| Evaluated {
+            round,
+            loss,
+            accuracy,
+        };
+        for evaluated in [
+            of(10, 2.5, None),
+            of(20, f32::NAN, None),
+            of(5, 3.0, Some(0.5)),
+            of(10, 2.25, None),
+        ] {
+            append(dir, &evaluated).unwrap();
+        }
+        let mut file = OpenOptions::new().append(true).open(dir.join(FILE)).unwrap();
+        file.write_all(b"{\"round\":30,\"lo").unwrap();
+        assert_eq!(read(dir).unwrap(), [of(5, 3.0, Some(0.5)), of(10, 2.25, None)]);
+    }
+}

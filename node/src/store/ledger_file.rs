@@ -1,0 +1,470 @@
+//! The ledger as a file: committed rounds, one frame each, only ever appended to.
+//!
+//! The file begins with a mark, the run's name and a base: the head that this peer started from. A frame is
+//! `length: u32 | check: 8 bytes | payload`, little-endian; the check is the front of the BLAKE3 of the frame's offset
+//! and payload. A crash may leave half a frame at the end: reading stops before it, opening for writing cuts it off.
+//!
+//! It must not know of states or checkpoints.
+
+use crate::store::files::{At, FileError, write_atomic};
+use annulus_core::config::{MAX_PEERS, Manifest};
+use annulus_core::id::{Digest, Round, RunId};
+use annulus_core::ledger::{Head, Member, Record};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// One frame of the ledger.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Entry {
+    /// The history begins here: with the run itself, or where this peer came in. What stands before is another lineage.
+    Base {
+        /// The ledger's end so far.
+        head: Head,
+        /// The state there.
+        digest: Digest,
+    },
+    /// A committed round.
+    Round {
+        /// Who contributed what.
+        record: Record,
+        /// The state after it.
+        digest: Digest,
+    },
+    /// One peer went on alone ([`Head::continued_by`]): after a restart.
+    Continued {
+        /// That peer.
+        founder: Member,
+    },
+}
+
+/// What is wrong with a ledger. Nothing was changed.
+#[derive(Debug)]
+pub enum LedgerError {
+    /// The operating system refused.
+    File(FileError),
+    /// The file does not begin as a ledger does.
+    NotALedger(PathBuf),
+    /// It belongs to another run.
+    OtherRun {
+        /// The run that was asked for.
+        expected: RunId,
+        /// The run that the file names.
+        found: RunId,
+    },
+    /// An entry does not follow from those before it.
+    Invalid {
+        /// The round that the entry is about.
+        round: Round,
+        /// What does not fit.
+        why: &'static str,
+    },
+    /// An entry is larger than any that members can make.
+    TooLarge,
+}
+
+impl fmt::Display for LedgerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(error) => error.fmt(f),
+            Self::NotALedger(path) => write!(f, "{} is not a ledger", path.display()),
+            Self::OtherRun { expected, found } => {
+                write!(
+                    f,
+                    "the ledger belongs to run {found}, not to run {expected}: choose another directory"
+                )
+            }
+            Self::Invalid { round, why } => write!(f, "round {round} does not fit into the ledger: {why}"),
+            Self::TooLarge => write!(f, "a ledger entry is larger than {FRAME_LIMIT} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for LedgerError {}
+
+wraps! { LedgerError: FileError => File }
+
+/// Name and version of the format.
+const MARK: [u8; 8] = *b"annled\0\x01";
+const START: u64 = 8 + 32;
+const FRAME_HEAD: u64 = 4 + 8;
+/// Largest payload. 64 contributors with 64 newcomers of 1 KiB of addresses each come to 4 MiB.
+const FRAME_LIMIT: usize = 8 << 20;
+
+/// The head after an entry, given the one before it. Refuses what members cannot have agreed on.
+pub fn advance(head: Option<Head>, entry: &Entry, manifest: &Manifest) -> Result<Head, LedgerError> {
+    let at = head.as_ref().map_or(0, |h| h.round);
+    match (entry, head) {
+        (Entry::Base { head, .. }, _) => {
+            let ordered = head.holes.is_sorted_by(|a, b| a.end <= b.start)
+                && head.holes.iter().all(|h| h.start < h.end && h.end <= head.cursor);
+            let fits = head.members.len() <= MAX_PEERS && ordered && head.cursor <= manifest.target;
+            let why = "its base has holes that do not lie below its cursor, or too many members";
+            if fits {
+                Ok(head.clone())
+            } else {
+                Err(LedgerError::Invalid {
+                    round: head.round,
+                    why,
+                })
+            }
+        }
+        (_, None) => Err(LedgerError::Invalid {
+            round: at,
+            why: "there is no base before it",
+        }),
+        (Entry::Round { record, .. }, Some(mut head)) => {
+            check(&head, record, manifest).map_err(|why| LedgerError::Invalid {
+                round: record.round,
+                why,
+            })?;
+            head.apply(record, manifest);
+            Ok(head)
+        }
+        (Entry::Continued { founder }, Some(head)) => Ok(head.continued_by(founder.clone())),
+    }
+}
+
+fn check(head: &Head, record: &Record, manifest: &Manifest) -> Result<(), &'static str> {
+    if record.round != head.round + 1 {
+        return Err("it does not follow the round before it");
+    }
+    if record.headers.is_empty() {
+        return Err("it has no contributors");
+    }
+    let allotment = head.allot(manifest);
+    let mut last = None;
+    for header in &record.headers {
+        let position = head
+            .position(header.peer)
+            .ok_or("a contributor was not a member")?;
+        if last.is_some_and(|last| position <= last) {
+            return Err("its contributors are not in ring order");
+        }
+        if u64::from(header.weight) > allotment.len(position) {
+            return Err("a contributor counted more samples than its share");
+        }
+        last = Some(position);
+    }
+    Ok(())
+}
+
+/// Reads entries one after the other and stops before the first that is damaged.
+pub struct LedgerReader {
+    input: BufReader<File>,
+    path: PathBuf,
+    len: u64,
+    position: u64,
+    failed: bool,
+}
+
+impl LedgerReader {
+    /// Opens the ledger of a run.
+    pub fn open(path: &Path, run: RunId) -> Result<Self, LedgerError> {
+        let file = File::open(path).at(path)?;
+        let len = file.metadata().at(path)?.len();
+        let mut input = BufReader::with_capacity(1 << 16, file);
+        let mut start = [0; START as usize];
+        match input.read_exact(&mut start) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(LedgerError::NotALedger(path.to_path_buf()));
+            }
+            other => other.at(path)?,
+        }
+        if start[..8] != MARK {
+            return Err(LedgerError::NotALedger(path.to_path_buf()));
+        }
+        let found = RunId(start[8..].try_into().expect("32 bytes"));
+        if found != run {
+            return Err(LedgerError::OtherRun { expected: run, found });
+        }
+        Ok(Self {
+            input,
+            path: path.to_path_buf(),
+            len,
+            position: START,
+            failed: false,
+        })
+    }
+
+    /// Where the last good entry ends.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Bytes after the last good entry: once the entries have ended, what a crash left behind.
+    pub fn rest(&self) -> u64 {
+        self.len.saturating_sub(self.position)
+    }
+
+    fn read(&mut self) -> io::Result<Option<Entry>> {
+        let mut head = [0; FRAME_HEAD as usize];
+        if self.rest() < FRAME_HEAD {
+            return Ok(None);
+        }
+        self.input.read_exact(&mut head)?;
+        let len = u32::from_le_bytes(head[..4].try_into().expect("four bytes")) as usize;
+        if len > FRAME_LIMIT || self.rest() < FRAME_HEAD + len as u64 {
+            return Ok(None);
+        }
+        let mut payload = vec![0; len];
+        self.input.read_exact(&mut payload)?;
+        if head[4..] != check_of(self.position, &payload) {
+            return Ok(None);
+        }
+        let entry = postcard::from_bytes(&payload).ok();
+        if entry.is_some() {
+            self.position += FRAME_HEAD + len as u64;
+        }
+        Ok(entry)
+    }
+}
+
+impl Iterator for LedgerReader {
+    type Item = Result<Entry, LedgerError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let read = self.read();
+        self.failed = !matches!(read, Ok(Some(_)));
+        match read {
+            Ok(entry) => entry.map(Ok),
+            // The file became shorter under our eyes: its writer cut it. What was read stands.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
+            Err(error) => Some(Err(FileError::new(&self.path, error).into())),
+        }
+    }
+}
+
+/// Appends entries. Only one may exist per file; the run directory's lock sees to that.
+pub struct LedgerWriter {
+    file: File,
+    path: PathBuf,
+    end: u64,
+}
+
+impl LedgerWriter {
+    /// Makes a ledger with a base, in place of any that is there.
+    pub fn create(path: &Path, run: RunId, head: &Head, digest: Digest) -> Result<Self, LedgerError> {
+        let base = frame(
+            START,
+            &Entry::Base {
+                head: head.clone(),
+                digest,
+            },
+        )?;
+        write_atomic(path, |out| {
+            out.write_all(&MARK)?;
+            out.write_all(&run.0)?;
+            out.write_all(&base)
+        })?;
+        let file = OpenOptions::new().write(true).open(path).at(path)?;
+        Ok(Self {
+            file,
+            path: path.to_path_buf(),
+            end: START + base.len() as u64,
+        })
+    }
+
+    /// Continues a ledger after `end`, a [`LedgerReader::position`]. What follows it is moved to `ledger.cut`.
+    pub fn open(path: &Path, end: u64) -> Result<Self, LedgerError> {
+        let file = OpenOptions::new().read(true).write(true).open(path).at(path)?;
+        let mut ledger = Self {
+            file,
+            path: path.to_path_buf(),
+            end,
+        };
+        ledger.cut(end)?;
+        Ok(ledger)
+    }
+
+    /// Appends an entry. It survives this process's end at once, and a power cut from the next sync through [`Self::sync_handle`] on.
+    /// On an error the ledger is as before.
+    pub fn append(&mut self, entry: &Entry) -> Result<(), LedgerError> {
+        let bytes = frame(self.end, entry)?;
+        let written = self
+            .file
+            .seek(SeekFrom::Start(self.end))
+            .and_then(|_| self.file.write_all(&bytes));
+        if let Err(error) = written {
+            // Half a frame would hide all that is appended later.
+            self.file.set_len(self.end).at(&self.path)?;
+            return Err(FileError::new(&self.path, error).into());
+        }
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Forgets all that follows `end`, but keeps its bytes in a file `ledger.cut` beside the ledger.
+    pub fn cut(&mut self, end: u64) -> Result<(), LedgerError> {
+        let mut file = &self.file;
+        if file.metadata().at(&self.path)?.len() > end {
+            file.seek(SeekFrom::Start(end)).at(&self.path)?;
+            write_atomic(&self.path.with_extension("cut"), |out| {
+                io::copy(&mut file, out).map(drop)
+            })?;
+            file.set_len(end).at(&self.path)?;
+            file.sync_data().at(&self.path)?;
+        }
+        self.end = end;
+        Ok(())
+    }
+
+    /// A second handle, with which another thread can make the entries durable (`sync_data`).
+    pub fn sync_handle(&self) -> Result<File, LedgerError> {
+        Ok(self.file.try_clone().at(&self.path)?)
+    }
+}
+
+fn frame(offset: u64, entry: &Entry) -> Result<Vec<u8>, LedgerError> {
+    let payload = postcard::to_allocvec(entry).expect("an entry has only plain data");
+    if payload.len() > FRAME_LIMIT {
+        return Err(LedgerError::TooLarge);
+    }
+    let mut bytes = (payload.len() as u32).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&check_of(offset, &payload));
+    bytes.extend_from_slice(&payload);
+    Ok(bytes)
+}
+
+fn check_of(offset: u64, payload: &[u8]) -> [u8; 8] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&offset.to_le_bytes()).update(payload);
+    hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Run, Scratch, member};
+    use std::fs;
+
+    fn rounds(n: u64) -> (Scratch, PathBuf, RunId, Vec<Entry>) {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("ledger");
+        let mut run = Run::new();
+        let id = run.manifest.run_id();
+        let digest = run.state.digest();
+        let mut ledger = LedgerWriter::create(&path, id, &run.head, digest).unwrap();
+        let mut entries = vec![Entry::Base {
+            head: run.head.clone(),
+            digest,
+        }];
+        for _ in 0..n {
+            let (record, digest) = run.round();
+            entries.push(Entry::Round { record, digest });
+            ledger.append(entries.last().unwrap()).unwrap();
+        }
+        (scratch, path, id, entries)
+    }
+
+    fn read(path: &Path, id: RunId) -> (Vec<Entry>, u64, u64) {
+        let mut reader = LedgerReader::open(path, id).unwrap();
+        let entries = reader.by_ref().map(Result::unwrap).collect();
+        (entries, reader.position(), reader.rest())
+    }
+
+    #[test]
+    fn what_was_appended_is_read() {
+        let (_scratch, path, id, entries) = rounds(5);
+        assert_eq!(read(&path, id), (entries, fs::metadata(&path).unwrap().len(), 0));
+    }
+
+    #[test]
+    fn a_ledger_cut_anywhere_is_read_up_to_there_and_continued() {
+        let (_scratch, path, id, entries) = rounds(3);
+        let whole = fs::read(&path).unwrap();
+        let mut ends = Vec::new();
+        let mut reader = LedgerReader::open(&path, id).unwrap();
+        while reader.next().is_some() {
+            ends.push(reader.position());
+        }
+        for len in (0..whole.len()).step_by(5) {
+            fs::write(&path, &whole[..len]).unwrap();
+            if len < START as usize {
+                assert!(matches!(
+                    LedgerReader::open(&path, id),
+                    Err(LedgerError::NotALedger(_))
+                ));
+                continue;
+            }
+            let good = ends.iter().filter(|end| **end <= len as u64).count();
+            let (found, position, rest) = read(&path, id);
+            assert_eq!(found, entries[..good]);
+            assert_eq!(position + rest, len as u64);
+            let mut ledger = LedgerWriter::open(&path, position).unwrap();
+            let last = Entry::Continued { founder: member(9) };
+            ledger.append(&last).unwrap();
+            let (found, _, rest) = read(&path, id);
+            assert_eq!((found.len(), found.last(), rest), (good + 1, Some(&last), 0));
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_ends_the_ledger_before_its_frame_and_nothing_is_lost() {
+        let (scratch, path, id, entries) = rounds(3);
+        let whole = fs::read(&path).unwrap();
+        for at in (START as usize..whole.len()).step_by(3) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x10;
+            fs::write(&path, &bytes).unwrap();
+            let (found, position, _) = read(&path, id);
+            assert!(found.len() < entries.len(), "byte {at} was changed unseen");
+            assert_eq!(found, entries[..found.len()]);
+            assert!(position as usize <= at);
+            LedgerWriter::open(&path, position).unwrap();
+            assert_eq!(
+                fs::read(scratch.0.join("ledger.cut")).unwrap(),
+                bytes[position as usize..]
+            );
+        }
+    }
+
+    #[test]
+    fn a_frame_that_was_moved_is_not_read() {
+        let (_scratch, path, id, entries) = rounds(1);
+        let mut bytes = fs::read(&path).unwrap();
+        let first = frame(START, &entries[0]).unwrap().len();
+        bytes.extend_from_within(START as usize + first..);
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(read(&path, id).0, entries);
+    }
+
+    #[test]
+    fn another_runs_ledger_is_refused() {
+        let (_scratch, path, _, _) = rounds(1);
+        let error = LedgerReader::open(&path, RunId([3; 32])).err().unwrap();
+        assert!(matches!(error, LedgerError::OtherRun { .. }), "{error}");
+    }
+
+    #[test]
+    fn records_that_members_cannot_have_agreed_on_are_refused() {
+        let mut run = Run::new();
+        let before = run.head.clone();
+        let (record, digest) = run.round();
+        let refused = |change: &dyn Fn(&mut Record)| {
+            let mut record = record.clone();
+            change(&mut record);
+            let entry = Entry::Round { record, digest };
+            matches!(
+                advance(Some(before.clone()), &entry, &run.manifest),
+                Err(LedgerError::Invalid { .. })
+            )
+        };
+        assert!(!refused(&|_| {}));
+        assert!(refused(&|r| r.round = 2));
+        assert!(refused(&|r| r.headers.clear()));
+        assert!(refused(&|r| r.headers[0].peer = member(8).peer));
+        assert!(refused(&|r| r.headers[0].weight += 1));
+        assert!(refused(&|r| r.headers.extend_from_within(..)));
+        let entry = Entry::Round {
+            record: record.clone(),
+            digest,
+        };
+        assert!(advance(None, &entry, &run.manifest).is_err());
+    }
+}

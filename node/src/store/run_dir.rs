@@ -1,0 +1,338 @@
+//! A run's directory, read: its manifest, its ledger, and the last few states.
+//!
+//! ```text
+//! manifest.bin    the manifest, exactly as hashed       ledger        committed rounds, append-only
+//! manifest.json   the same for people                   ledger.cut    what was last cut off its end
+//! lock            held by the process that trains here  checkpoints/round-00000042.safetensors
+//! evals.jsonl     what evaluations found
+//! ```
+//! It only reads, also while a process trains there; `checkpoint.rs` writes. It must not know of peers, tasks or devices.
+
+use crate::store::files::{At, FileError, read_limited};
+use crate::store::ledger_file::{Entry, LedgerError, LedgerReader, advance};
+use crate::store::state_file::{self, Label, StateFileError};
+use annulus_core::config::{Manifest, ManifestError};
+use annulus_core::id::{Digest, Round};
+use annulus_core::ledger::Head;
+use annulus_core::state::State;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What a run's directory refuses. Unless a variant says otherwise nothing was changed.
+#[derive(Debug)]
+pub enum CheckpointError {
+    /// The operating system refused.
+    File(FileError),
+    /// There is no run in this directory.
+    NoRun(PathBuf),
+    /// There is a run in this directory already.
+    Occupied(PathBuf),
+    /// Another process trains in this directory.
+    Locked(PathBuf),
+    /// The manifest cannot be used.
+    Manifest(PathBuf, ManifestError),
+    /// The ledger cannot be used.
+    Ledger(LedgerError),
+    /// A state could not be saved, or one that was asked for not be read.
+    State(PathBuf, StateFileError),
+    /// No checkpoint is good; for each that is there, why not.
+    NoneGood(PathBuf, Vec<String>),
+}
+
+impl fmt::Display for CheckpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(error) => error.fmt(f),
+            Self::NoRun(dir) => write!(f, "{} holds no run: name a run's directory", dir.display()),
+            Self::Occupied(dir) => {
+                write!(
+                    f,
+                    "{} already holds a run: resume it or choose another directory",
+                    dir.display()
+                )
+            }
+            Self::Locked(dir) => {
+                write!(
+                    f,
+                    "another process is training in {}: stop it or choose another directory",
+                    dir.display()
+                )
+            }
+            Self::Manifest(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Ledger(error) => error.fmt(f),
+            Self::State(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::NoneGood(dir, reasons) if reasons.is_empty() => {
+                write!(f, "{} has no checkpoint: start the run again", dir.display())
+            }
+            Self::NoneGood(dir, reasons) => {
+                write!(
+                    f,
+                    "{} has no good checkpoint: {}",
+                    dir.display(),
+                    reasons.join("; ")
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for CheckpointError {}
+
+wraps! { CheckpointError: FileError => File }
+
+impl From<LedgerError> for CheckpointError {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            LedgerError::File(error) => Self::File(error),
+            error => Self::Ledger(error),
+        }
+    }
+}
+
+/// A run's directory, for reading.
+#[derive(Clone, Debug)]
+pub struct RunDir {
+    pub(crate) path: PathBuf,
+    pub(crate) manifest: Manifest,
+}
+
+/// A checkpoint that was read and found good.
+#[derive(Debug)]
+pub struct LoadedRun {
+    /// The run.
+    pub manifest: Manifest,
+    /// The ledger's end at the checkpoint.
+    pub head: Head,
+    /// The state there.
+    pub state: State,
+    /// Its digest, as recorded and as computed.
+    pub digest: Digest,
+    /// Where it was read.
+    pub path: PathBuf,
+    /// What was found damaged and passed over.
+    pub warnings: Vec<String>,
+}
+
+/// A checkpoint's file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckpointFile {
+    /// Committed rounds, by its name.
+    pub round: Round,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl RunDir {
+    /// Says early whether a new run may begin in a directory: not where another's ledger is.
+    pub fn check_free(path: &Path) -> Result<(), CheckpointError> {
+        match path.join("ledger").exists() {
+            true => Err(CheckpointError::Occupied(path.to_path_buf())),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads the manifest of the run in a directory.
+    pub fn open(path: &Path) -> Result<Self, CheckpointError> {
+        let file = path.join("manifest.bin");
+        let bytes = match read_limited(&file, Manifest::SIZE_LIMIT + 1) {
+            Err(FileError::Missing(_)) => return Err(CheckpointError::NoRun(path.to_path_buf())),
+            other => other?,
+        };
+        let manifest = Manifest::decode(&bytes).map_err(|error| CheckpointError::Manifest(file, error))?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            manifest,
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The run.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The ledger's entries, from the first.
+    pub fn entries(&self) -> Result<LedgerReader, CheckpointError> {
+        Ok(LedgerReader::open(&self.ledger_path(), self.manifest.run_id())?)
+    }
+
+    /// Where the present lineage begins in this ledger.
+    pub fn base(&self) -> Result<(Head, Digest), CheckpointError> {
+        let mut base = None;
+        for entry in self.entries()? {
+            if let Entry::Base { head, digest } = entry? {
+                base = Some((head, digest));
+            }
+        }
+        base.ok_or_else(|| LedgerError::NotALedger(self.ledger_path()).into())
+    }
+
+    /// The checkpoints that are there, good or not, oldest first.
+    pub fn checkpoints(&self) -> Result<Vec<CheckpointFile>, CheckpointError> {
+        let dir = self.path.join("checkpoints");
+        let mut found = Vec::new();
+        for file in fs::read_dir(&dir).at(&dir)? {
+            let file = file.at(&dir)?;
+            let round = file.file_name().to_str().and_then(round_of);
+            // It may have been pruned since; then it is as if it had not been listed.
+            if let (Some(round), Ok(metadata)) = (round, file.metadata()) {
+                found.push(CheckpointFile {
+                    round,
+                    path: file.path(),
+                    bytes: metadata.len(),
+                });
+            }
+        }
+        found.sort_by_key(|file| file.round);
+        Ok(found)
+    }
+
+    /// Reads one checkpoint.
+    pub fn load(&self, round: Round) -> Result<LoadedRun, CheckpointError> {
+        let path = self.checkpoint_path(round);
+        let (label, state) = self.read(&path)?;
+        Ok(self.loaded(path, label, state, Vec::new()))
+    }
+
+    /// Reads what one checkpoint says of itself, without its state.
+    pub fn label(&self, round: Round) -> Result<Label, CheckpointError> {
+        let path = self.checkpoint_path(round);
+        state_file::read_label(&path, &self.manifest).map_err(|error| state_error(path, error))
+    }
+
+    /// Reads the newest good checkpoint. Those of a lineage that was left come last, however new.
+    pub fn load_latest(&self) -> Result<LoadedRun, CheckpointError> {
+        let mut warnings = Vec::new();
+        let points = self.points(&mut warnings);
+        self.latest(&points, warnings)
+    }
+
+    pub(crate) fn latest(
+        &self,
+        points: &[Point],
+        mut warnings: Vec<String>,
+    ) -> Result<LoadedRun, CheckpointError> {
+        let place = |file: &CheckpointFile| {
+            let label = self.label(file.round).ok()?;
+            points.iter().rfind(|p| p.is_at(&label.head)).map(|p| p.base)
+        };
+        let present = points.last().map(|p| p.base);
+        let mut files: Vec<_> = self.checkpoints()?.into_iter().map(|f| (place(&f), f)).collect();
+        // What the ledger does not know is no worse than what it knows: the ledger may be the one that is damaged.
+        files.sort_by_key(|(place, file)| (place.is_none() || *place == present, file.round));
+        for (place, file) in files.into_iter().rev() {
+            match self.read(&file.path) {
+                Ok((label, state)) => {
+                    if place.is_none() || place != present {
+                        warnings.push(format!(
+                            "round {} is not in the ledger, which restarts there",
+                            file.round
+                        ));
+                    }
+                    return Ok(self.loaded(file.path, label, state, warnings));
+                }
+                Err(error) => warnings.push(format!("passed over {error}")),
+            }
+        }
+        Err(CheckpointError::NoneGood(self.path.clone(), warnings))
+    }
+
+    fn loaded(&self, path: PathBuf, label: Label, state: State, warnings: Vec<String>) -> LoadedRun {
+        let manifest = self.manifest.clone();
+        LoadedRun {
+            manifest,
+            head: label.head,
+            state,
+            digest: label.digest,
+            path,
+            warnings,
+        }
+    }
+
+    fn read(&self, path: &Path) -> Result<(Label, State), CheckpointError> {
+        state_file::read(path, &self.manifest).map_err(|error| state_error(path.to_path_buf(), error))
+    }
+
+    /// The heads that the ledger has gone through, as far as it can be read.
+    pub(crate) fn points(&self, warnings: &mut Vec<String>) -> Vec<Point> {
+        let mut points = Vec::new();
+        let mut walk = || -> Result<(), CheckpointError> {
+            let mut reader = self.entries()?;
+            let mut head = None;
+            let (mut count, mut base) = (0, 0);
+            while let Some(entry) = reader.next().transpose()? {
+                let next = advance(head, &entry, &self.manifest)?;
+                if matches!(entry, Entry::Base { .. }) {
+                    base = next.round;
+                    count += 1;
+                }
+                let (round, chain) = (next.round, next.chain);
+                points.push(Point {
+                    base: (count, base),
+                    round,
+                    chain,
+                    end: reader.position(),
+                });
+                head = Some(next);
+            }
+            if reader.rest() > 0 {
+                warnings.push(format!(
+                    "the ledger's last {} bytes are not readable",
+                    reader.rest()
+                ));
+            }
+            Ok(())
+        };
+        if let Err(error) = walk() {
+            warnings.push(error.to_string());
+        }
+        points
+    }
+
+    pub(crate) fn ledger_path(&self) -> PathBuf {
+        self.path.join("ledger")
+    }
+
+    pub(crate) fn checkpoint_path(&self, round: Round) -> PathBuf {
+        self.path
+            .join("checkpoints")
+            .join(format!("round-{round:08}.safetensors"))
+    }
+}
+
+/// A place in the ledger's file.
+pub(crate) struct Point {
+    /// Which base it follows, counted from 1, and that base's round.
+    pub base: (usize, Round),
+    pub round: Round,
+    chain: Digest,
+    /// Where its entry ends.
+    pub end: u64,
+}
+
+impl Point {
+    pub fn is_at(&self, head: &Head) -> bool {
+        (self.round, self.chain) == (head.round, head.chain)
+    }
+}
+
+pub(crate) fn state_error(path: PathBuf, error: StateFileError) -> CheckpointError {
+    match error {
+        StateFileError::File(error) => CheckpointError::File(error),
+        error => CheckpointError::State(path, error),
+    }
+}
+
+fn round_of(name: &str) -> Option<Round> {
+    name.strip_prefix("round-")?
+        .strip_suffix(".safetensors")?
+        .parse()
+        .ok()
+}

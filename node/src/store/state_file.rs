@@ -1,0 +1,486 @@
+//! A state as a safetensors file that any tool can read: the model's tensors under their own names, the optimizer's as
+//! `optimizer.0.NAME`, and in `__metadata__` the run, the head and the digest that make it a checkpoint.
+//!
+//! Written and read in place, without a second copy in memory. It must not know of directories.
+
+use crate::store::files::{At, FileError};
+use annulus_core::config::{MAX_PEERS, Manifest};
+use annulus_core::id::{Digest, RunId};
+use annulus_core::ledger::Head;
+use annulus_core::state::State;
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
+use std::collections::HashSet;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+// Tensors are copied between memory and file as they are.
+const _: () = assert!(
+    cfg!(target_endian = "little"),
+    "checkpoints are little-endian, like every supported target"
+);
+
+/// What a checkpoint says of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Label {
+    /// The ledger's end.
+    pub head: Head,
+    /// The state there.
+    pub digest: Digest,
+}
+
+/// Why a file is no usable checkpoint.
+#[derive(Debug)]
+pub enum StateFileError {
+    /// The operating system refused.
+    File(FileError),
+    /// It is torn, altered, or no checkpoint at all.
+    Damaged(String),
+    /// It belongs to another run.
+    OtherRun {
+        /// The run that was asked for.
+        expected: RunId,
+        /// The run that the file names.
+        found: RunId,
+    },
+    /// Its contents are not those that were saved.
+    Digest {
+        /// As recorded in it.
+        recorded: Digest,
+        /// Of what is in it.
+        found: Digest,
+    },
+    /// The state to save is not of the manifest's shape, or two tensors have one name.
+    Shape(String),
+}
+
+impl fmt::Display for StateFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(error) => error.fmt(f),
+            Self::Damaged(why) => write!(f, "it is damaged: {why}"),
+            Self::OtherRun { expected, found } => {
+                write!(f, "it belongs to run {found}, not to run {expected}")
+            }
+            Self::Digest { recorded, found } => {
+                write!(
+                    f,
+                    "its contents have digest {found} instead of the recorded {recorded}"
+                )
+            }
+            Self::Shape(why) => write!(f, "the state cannot be saved: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for StateFileError {}
+
+wraps! { StateFileError: FileError => File }
+
+/// The most bytes of a header that readers of the format accept.
+const HEADER_LIMIT: usize = 100_000_000;
+const FORMAT: &str = "annulus-checkpoint-1";
+
+/// The header of a checkpoint, to be written before [`write_vectors`].
+pub fn checkpoint_header(
+    manifest: &Manifest,
+    label: &Label,
+    state: &State,
+) -> Result<Vec<u8>, StateFileError> {
+    let slots = manifest.optimizer.slots();
+    let len = manifest.layout.len;
+    if state.slots.len() != slots || vectors(state).any(|v| v.len() != len) {
+        return Err(StateFileError::Shape(format!(
+            "it must be {} vectors of {len} elements",
+            1 + slots
+        )));
+    }
+    let head = postcard::to_allocvec(&label.head).expect("a head has only plain data");
+    let metadata = [
+        ("format", FORMAT.to_string()),
+        ("task", manifest.task.clone()),
+        ("run", manifest.run_id().to_hex()),
+        ("round", label.head.round.to_string()),
+        ("digest", label.digest.to_hex()),
+        ("head", to_hex(&head)),
+        ("check", check(&head, label.digest).to_hex()),
+    ];
+    header(&metadata, manifest, slots)
+}
+
+/// The header of a file with the parameters alone.
+pub fn params_header(manifest: &Manifest, label: &Label) -> Result<Vec<u8>, StateFileError> {
+    let metadata = [
+        ("task", manifest.task.clone()),
+        ("task_config", manifest.task_config.clone()),
+        ("run", manifest.run_id().to_hex()),
+        ("round", label.head.round.to_string()),
+        ("digest", label.digest.to_hex()),
+    ];
+    header(&metadata, manifest, 0)
+}
+
+/// Writes a state's vectors straight from where they lie.
+pub fn write_vectors(out: &mut impl Write, state: &State) -> io::Result<()> {
+    vectors(state).try_for_each(|vector| write_vector(out, vector))
+}
+
+/// Writes one vector straight from where it lies.
+pub fn write_vector(out: &mut impl Write, vector: &[f32]) -> io::Result<()> {
+    // In portions, so that a full disk shows early and a background thread stays interruptible by the scheduler.
+    bytemuck::cast_slice(vector)
+        .chunks(8 << 20)
+        .try_for_each(|part| out.write_all(part))
+}
+
+/// Reads only what a checkpoint says of itself, after checking that the file is whole.
+pub fn read_label(path: &Path, manifest: &Manifest) -> Result<Label, StateFileError> {
+    Ok(open(path, manifest)?.1)
+}
+
+/// Reads a checkpoint and checks it against the manifest's layout and its own digest.
+pub fn read(path: &Path, manifest: &Manifest) -> Result<(Label, State), StateFileError> {
+    let (mut file, label) = open(path, manifest)?;
+    // Allocated only now: the file is known to be as long as the layout asks for.
+    let mut state = State::new(vec![0.0; manifest.layout.len], manifest);
+    for vector in std::iter::once(&mut state.params).chain(&mut state.slots) {
+        file.read_exact(bytemuck::cast_slice_mut(vector)).at(path)?;
+    }
+    let found = state.digest();
+    if found != label.digest {
+        return Err(StateFileError::Digest {
+            recorded: label.digest,
+            found,
+        });
+    }
+    Ok((label, state))
+}
+
+fn vectors(state: &State) -> impl Iterator<Item = &Vec<f32>> {
+    std::iter::once(&state.params).chain(&state.slots)
+}
+
+fn header(metadata: &[(&str, String)], manifest: &Manifest, slots: usize) -> Result<Vec<u8>, StateFileError> {
+    let quote = |text: &str| serde_json::to_string(text).expect("text is always JSON");
+    let pairs: Vec<String> = metadata
+        .iter()
+        .map(|(key, value)| format!("{}:{}", quote(key), quote(value)))
+        .collect();
+    let mut json = format!("{{\"__metadata__\":{{{}}}", pairs.join(","));
+    let mut seen = HashSet::from(["__metadata__".to_string()]);
+    for expected in tensors(manifest, slots) {
+        let Expected {
+            name,
+            shape,
+            start,
+            end,
+        } = expected;
+        json += &format!(
+            ",{}:{{\"dtype\":\"F32\",\"shape\":{shape:?},\"data_offsets\":[{start},{end}]}}",
+            quote(&name)
+        );
+        if let Some(name) = seen.replace(name) {
+            return Err(StateFileError::Shape(format!(
+                "two tensors are called {name}: rename one in the model"
+            )));
+        }
+    }
+    json.push('}');
+    // The format asks for tensors at multiples of eight bytes.
+    while json.len() % 8 != 0 {
+        json.push(' ');
+    }
+    if json.len() > HEADER_LIMIT {
+        return Err(StateFileError::Shape(
+            "its tensors are too many for the format".into(),
+        ));
+    }
+    let mut bytes = (json.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(json.as_bytes());
+    Ok(bytes)
+}
+
+struct Expected<'a> {
+    name: String,
+    shape: &'a [usize],
+    start: usize,
+    end: usize,
+}
+
+fn tensors(manifest: &Manifest, slots: usize) -> impl Iterator<Item = Expected<'_>> {
+    (0..=slots).flat_map(move |vector| {
+        manifest.layout.tensors.iter().map(move |tensor| {
+            let name = match vector {
+                0 => tensor.name.clone(),
+                _ => format!("optimizer.{}.{}", vector - 1, tensor.name),
+            };
+            let start = 4 * (vector * manifest.layout.len + tensor.offset);
+            Expected {
+                name,
+                shape: &tensor.shape,
+                start,
+                end: start + 4 * tensor.len(),
+            }
+        })
+    })
+}
+
+/// Checks all but the tensors' contents and leaves the file where they begin.
+fn open(path: &Path, manifest: &Manifest) -> Result<(File, Label), StateFileError> {
+    let damaged = |why: &str| StateFileError::Damaged(why.into());
+    let mut file = File::open(path).at(path)?;
+    let len = file.metadata().at(path)?.len();
+    let mut size = [0; 8];
+    if len < 8 {
+        return Err(damaged("it ends within its first eight bytes"));
+    }
+    file.read_exact(&mut size).at(path)?;
+    let size = u64::from_le_bytes(size);
+    if size > HEADER_LIMIT as u64 || size > len - 8 {
+        return Err(damaged("its header is longer than the file or the format allows"));
+    }
+    let mut json = vec![0; size as usize];
+    file.read_exact(&mut json).at(path)?;
+    let header: Metadata =
+        serde_json::from_slice(&json).map_err(|error| StateFileError::Damaged(error.to_string()))?;
+
+    let label = label(&header, manifest)?;
+    let slots = manifest.optimizer.slots();
+    let count = manifest.layout.tensors.len() * (1 + slots);
+    if header.tensors().len() != count {
+        return Err(damaged("its tensors are not those of the model"));
+    }
+    for expected in tensors(manifest, slots) {
+        let fits = header.info(&expected.name).is_some_and(|info| {
+            info.dtype == Dtype::F32
+                && info.shape == expected.shape
+                && info.data_offsets == (expected.start, expected.end)
+        });
+        if !fits {
+            return Err(StateFileError::Damaged(format!(
+                "tensor {} is not as in the model",
+                expected.name
+            )));
+        }
+    }
+    let data = 4 * manifest.layout.len as u64 * (1 + slots as u64);
+    if len - 8 - size != data {
+        return Err(StateFileError::Damaged(format!(
+            "it has {} bytes of tensors instead of {data}",
+            len - 8 - size
+        )));
+    }
+    Ok((file, label))
+}
+
+fn label(header: &Metadata, manifest: &Manifest) -> Result<Label, StateFileError> {
+    let metadata = header.metadata().as_ref();
+    let get = |key: &str| {
+        let value = metadata.and_then(|m| m.get(key)).map(String::as_str);
+        value.ok_or_else(|| StateFileError::Damaged(format!("its metadata lacks {key}")))
+    };
+    if get("format")? != FORMAT {
+        return Err(StateFileError::Damaged(format!("its format is not {FORMAT}")));
+    }
+    let unreadable = |key: &str| StateFileError::Damaged(format!("its {key} cannot be read"));
+    let found = RunId::from_hex(get("run")?).ok_or_else(|| unreadable("run"))?;
+    let expected = manifest.run_id();
+    if found != expected {
+        return Err(StateFileError::OtherRun { expected, found });
+    }
+    let digest = Digest::from_hex(get("digest")?).ok_or_else(|| unreadable("digest"))?;
+    let bytes = from_hex(get("head")?).ok_or_else(|| unreadable("head"))?;
+    if get("check")? != check(&bytes, digest).to_hex() {
+        return Err(StateFileError::Damaged(
+            "its head is not the one that was saved".into(),
+        ));
+    }
+    let head = postcard::from_bytes::<Head>(&bytes)
+        .ok()
+        .filter(|head| head.members.len() <= MAX_PEERS);
+    let head = head.filter(|head| get("round").is_ok_and(|round| round == head.round.to_string()));
+    Ok(Label {
+        head: head.ok_or_else(|| unreadable("head"))?,
+        digest,
+    })
+}
+
+/// The state's digest does not cover the head; this covers both.
+fn check(head: &[u8], digest: Digest) -> Digest {
+    Digest::of(&[head, &digest.0].concat())
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let bytes = pairs
+        .iter()
+        .map(|[high, low]| Some(16 * digit(*high)? + digit(*low)?))
+        .collect();
+    if rest.is_empty() { bytes } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Run, Scratch};
+    use proptest::prelude::*;
+    use safetensors::SafeTensors;
+    use std::fs;
+
+    fn bytes(run: &Run) -> Vec<u8> {
+        let label = Label {
+            head: run.head.clone(),
+            digest: run.state.digest(),
+        };
+        let mut bytes = checkpoint_header(&run.manifest, &label, &run.state).unwrap();
+        write_vectors(&mut bytes, &run.state).unwrap();
+        bytes
+    }
+
+    fn trained() -> Run {
+        let mut run = Run::new();
+        run.round();
+        run.round();
+        run
+    }
+
+    #[test]
+    fn the_safetensors_library_reads_it_with_names_and_shapes() {
+        let run = trained();
+        let bytes = bytes(&run);
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(file.len(), 3 * run.manifest.layout.tensors.len());
+        for spec in &run.manifest.layout.tensors {
+            for (name, vector) in [
+                (spec.name.clone(), &run.state.params),
+                (format!("optimizer.0.{}", spec.name), &run.state.slots[0]),
+                (format!("optimizer.1.{}", spec.name), &run.state.slots[1]),
+            ] {
+                let tensor = file.tensor(&name).unwrap();
+                assert_eq!(tensor.shape(), spec.shape);
+                let expected: &[u8] = bytemuck::cast_slice(&vector[spec.offset..spec.offset + spec.len()]);
+                assert_eq!(tensor.data(), expected);
+            }
+        }
+        let (size, _) = SafeTensors::read_metadata(&bytes).unwrap();
+        assert_eq!(size % 8, 0);
+    }
+
+    #[test]
+    fn it_is_read_back_bit_by_bit_also_where_values_are_odd() {
+        let mut run = trained();
+        run.state.params[..4].copy_from_slice(&[
+            f32::from_bits(0x7fc0_1234),
+            -0.0,
+            f32::INFINITY,
+            f32::from_bits(1),
+        ]);
+        let scratch = Scratch::new();
+        let path = scratch.0.join("x.safetensors");
+        fs::write(&path, bytes(&run)).unwrap();
+        let (label, state) = read(&path, &run.manifest).unwrap();
+        assert_eq!(
+            label,
+            Label {
+                head: run.head.clone(),
+                digest: run.state.digest()
+            }
+        );
+        let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&state.params), bits(&run.state.params));
+        assert_eq!(state.slots, run.state.slots);
+    }
+
+    #[test]
+    fn every_cut_and_every_changed_byte_is_refused() {
+        let run = trained();
+        let whole = bytes(&run);
+        let scratch = Scratch::new();
+        let path = scratch.0.join("x.safetensors");
+        for len in 0..whole.len() {
+            fs::write(&path, &whole[..len]).unwrap();
+            assert!(read(&path, &run.manifest).is_err(), "cut to {len} bytes");
+        }
+        let mut unseen = Vec::new();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            fs::write(&path, &bytes).unwrap();
+            if let Ok((label, state)) = read(&path, &run.manifest) {
+                assert_eq!(
+                    (&label.head, label.digest, &state),
+                    (&run.head, run.state.digest(), &run.state)
+                );
+                unseen.push(at);
+            }
+        }
+        // Text for people may change; nothing else.
+        let text = b"\"task\":\"test\"";
+        let start = whole
+            .windows(text.len())
+            .position(|window| window == text)
+            .unwrap();
+        assert!(
+            unseen.iter().all(|at| (start..start + text.len()).contains(at)),
+            "{unseen:?}"
+        );
+    }
+
+    #[test]
+    fn another_run_is_told_from_damage() {
+        let run = trained();
+        let scratch = Scratch::new();
+        let path = scratch.0.join("x.safetensors");
+        fs::write(&path, bytes(&run)).unwrap();
+        let mut other = run.manifest.clone();
+        other.seed += 1;
+        assert!(matches!(
+            read(&path, &other),
+            Err(StateFileError::OtherRun { .. })
+        ));
+    }
+
+    #[test]
+    fn two_tensors_of_one_name_are_refused() {
+        let mut run = trained();
+        run.manifest.layout.tensors[1].name = "optimizer.0.a.weight".into();
+        let label = Label {
+            head: run.head.clone(),
+            digest: run.state.digest(),
+        };
+        let error = checkpoint_header(&run.manifest, &label, &run.state).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("two tensors are called optimizer.0.a.weight"),
+            "{error}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_headers_never_panic(size in prop::option::of(any::<u64>()), json in ".{0,300}", at in 0usize..200, cut in any::<prop::sample::Index>()) {
+            let run = trained();
+            let scratch = Scratch::new();
+            let path = scratch.0.join("x.safetensors");
+            let mut whole = bytes(&run);
+            let at = 8 + at;
+            let end = (at + cut.index(200)).min(whole.len());
+            whole.splice(at..end, json.bytes());
+            if let Some(size) = size {
+                whole[..8].copy_from_slice(&size.to_le_bytes());
+            }
+            fs::write(&path, &whole).unwrap();
+            if let Ok((_, state)) = read(&path, &run.manifest) {
+                prop_assert_eq!(state, run.state);
+            }
+        }
+    }
+}

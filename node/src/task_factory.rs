@@ -1,0 +1,128 @@
+//! A task whose type is forgotten: what a program that knows several tasks by name keeps of each.
+
+use crate::device::OpenDevice;
+use crate::task::{Data, Task, TaskError, config_from_json, config_to_json};
+use crate::trainer::{Trainer, TrainerOptions, Worker, WorkerError};
+use annulus_core::Digest;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// Makes a worker; again for each thread that needs one.
+pub type WorkerFactory = Arc<dyn Fn() -> Result<Box<dyn Worker>, WorkerError> + Send + Sync>;
+
+/// How to make a task.
+#[derive(Clone, Copy)]
+pub struct TaskFactory {
+    /// The name under which it is chosen.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// Settings of a run that suit it, as `key=value`.
+    pub run_settings: &'static [&'static str],
+    /// Its settings with their default values: an object, or null if it has none.
+    pub defaults: fn() -> Value,
+    /// Loads it: settings as JSON text, and the data, if the user gave any.
+    pub load: fn(&str, Option<&Data>) -> Result<LoadedTask, TaskError>,
+}
+
+/// A task with its data.
+pub struct LoadedTask {
+    /// Its settings as JSON text, all keys included.
+    pub config: String,
+    /// Samples to train on.
+    pub samples: u64,
+    /// Hash of the training data.
+    pub data: Digest,
+    /// The files that it was made from; none if the task makes its own data.
+    pub files: Option<Data>,
+    bind: Box<dyn Fn(OpenDevice, TrainerOptions) -> WorkerFactory + Send + Sync>,
+}
+
+impl LoadedTask {
+    /// What makes workers on a device.
+    pub fn worker_factory(&self, device: OpenDevice, options: TrainerOptions) -> WorkerFactory {
+        (self.bind)(device, options)
+    }
+}
+
+impl TaskFactory {
+    /// The factory of a task.
+    pub fn of<T: Task>() -> Self {
+        Self {
+            name: T::NAME,
+            about: T::ABOUT,
+            run_settings: T::SETTINGS,
+            defaults: || serde_json::from_str(&config_to_json(&T::Config::default())).unwrap_or_default(),
+            load: load::<T>,
+        }
+    }
+}
+
+impl TaskFactory {
+    /// Its settings by name; none if it has none.
+    pub fn settings(&self) -> Map<String, Value> {
+        match (self.defaults)() {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        }
+    }
+
+    /// The default settings with some of them changed, as JSON text.
+    pub fn config(&self, changes: &Map<String, Value>) -> String {
+        let mut config = (self.defaults)();
+        match &mut config {
+            Value::Object(fields) => fields.extend(changes.clone()),
+            // It has no settings: what was asked for is for the task to refuse.
+            _ if !changes.is_empty() => config = Value::Object(changes.clone()),
+            _ => {}
+        }
+        config.to_string()
+    }
+}
+
+fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<LoadedTask, TaskError> {
+    let config: T::Config = config_from_json(config)?;
+    let text = config_to_json(&config);
+    let task = Arc::new(T::new(config, data)?);
+    Ok(LoadedTask {
+        config: text,
+        samples: task.samples(),
+        data: task.digest(),
+        files: data.cloned(),
+        bind: Box::new(move |device, options| {
+            let task = task.clone();
+            Arc::new(move || {
+                let trainer = Trainer::new(task.clone(), &device, options)?;
+                Ok(Box::new(trainer) as Box<dyn Worker>)
+            })
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn factory(defaults: fn() -> Value) -> TaskFactory {
+        let load = |_: &str, _: Option<&Data>| Err("not loaded here".into());
+        TaskFactory {
+            name: "test",
+            about: "",
+            run_settings: &[],
+            defaults,
+            load,
+        }
+    }
+
+    #[test]
+    fn a_task_without_settings_is_given_none() {
+        let none = factory(|| Value::Null);
+        assert_eq!(none.config(&Map::new()), "null");
+        assert!(none.settings().is_empty());
+        let some = factory(|| json!({"width": 4, "depth": 2}));
+        let changes = Map::from_iter([("depth".to_owned(), json!(3))]);
+        assert_eq!(some.config(&changes), r#"{"depth":3,"width":4}"#);
+        assert_eq!(some.settings().len(), 2);
+    }
+}

@@ -1,0 +1,339 @@
+//! The page that a node serves: on the TCP port of the same number as its UDP port, plain and with TLS at once.
+//!
+//! A connection's first byte tells which: a TLS handshake begins with 0x16, and no HTTP method does. That way one address
+//! serves `http://localhost`, which browsers trust as it is, and `https://` for other machines, without which browsers
+//! give a page neither a GPU nor WebTransport.
+//!
+//! **Bounds.** [`CONNECTIONS`] at once, more are closed; a request's head of [`HEAD_BYTES`] within [`HEAD_TIME`]; and a
+//! connection lives for [`LIFE`], which is enough for a slow download.
+//!
+//! It must know nothing of links and of the protocol: what it tells comes from events and from [`About`].
+
+mod curve;
+pub mod metrics;
+mod page;
+pub mod status;
+
+pub use page::usual_folder;
+
+use crate::data::provision::TAB_LIMIT;
+use crate::net::certificates::Certificates;
+use axum::{
+    Json, Router,
+    extract::{Request, State},
+    http::{
+        HeaderValue, StatusCode,
+        header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
+    },
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use page::Files;
+use rustls::{
+    ServerConfig,
+    crypto::aws_lc_rs::default_provider,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
+use serde_json::json;
+use socket2::{Domain, Protocol, Socket, Type};
+use status::Board;
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+
+/// Connections at any time.
+pub const CONNECTIONS: usize = 128;
+
+/// Longest head of a request.
+pub const HEAD_BYTES: usize = 16 << 10;
+
+/// How long a request's head may take, and how long a connection may lie idle.
+pub const HEAD_TIME: Duration = Duration::from_secs(15);
+
+/// How long a connection may live. A tab that still needs it makes another.
+pub const LIFE: Duration = Duration::from_secs(600);
+
+/// What the first byte of a TLS connection is.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// What a tab needs to know before it connects. It holds no secret.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// This peer, in hexadecimal digits.
+    pub peer: String,
+    /// The run, likewise.
+    pub run: String,
+    /// What tabs find at the UDP port.
+    pub certificates: Arc<Certificates>,
+    /// The UDP port.
+    pub port: u16,
+    /// Where others can probably reach it.
+    pub addresses: Vec<String>,
+    /// Name of the task.
+    pub task: String,
+    /// Parameters of the model.
+    pub parameters: u64,
+    /// Bytes of state that a newcomer fetches.
+    pub state_bytes: u64,
+    /// Bytes of data that it fetches; none if this peer hands out none.
+    pub data_bytes: Option<u64>,
+}
+
+/// The page's certificate is of no use.
+#[derive(Debug)]
+pub struct TlsError {
+    file: PathBuf,
+    why: String,
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} is of no use for the page: {}. Name a certificate chain and its private key, both as PEM, with \
+             --tls-cert and --tls-key, or neither",
+            self.file.display(),
+            self.why
+        )
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+/// TLS with a certificate of an authority, from files.
+pub fn tls_of(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
+    let bad = |file: &Path| {
+        let file = file.to_owned();
+        move |why: &dyn fmt::Display| TlsError {
+            file: file.clone(),
+            why: why.to_string(),
+        }
+    };
+    let chain: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(certificate).and_then(|chain| chain.collect());
+    let chain = chain.map_err(|error| bad(certificate)(&error))?;
+    if chain.is_empty() {
+        return Err(bad(certificate)(&"it holds no certificate"));
+    }
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| bad(key)(&error))?;
+    builder()
+        .with_single_cert(chain, secret)
+        .map_err(|error| bad(key)(&error))
+}
+
+/// TLS with certificates of our own making.
+pub fn tls_self_signed(certificates: Arc<Certificates>) -> ServerConfig {
+    builder().with_cert_resolver(certificates)
+}
+
+fn builder() -> rustls::ConfigBuilder<ServerConfig, rustls::server::WantsServerCert> {
+    ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has TLS 1.3")
+        .with_no_client_auth()
+}
+
+/// A socket for the page.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        // One socket for both families; where the system does not allow that, IPv6 alone is still of use.
+        let _ = socket.set_only_v6(false);
+    }
+    // Elsewhere this would let two programs share the port. Here it means that a node may be started again at once.
+    #[cfg(unix)]
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(128)?;
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// The page's address for browsers on this machine and for those on others, of a peer that listens on `at` and can be
+/// reached at `addresses`. The ticket is in the fragment, which browsers do not send.
+pub fn urls(at: SocketAddr, addresses: &[String], ticket: &str) -> (Option<String>, Option<String>) {
+    let is_near = |address: &&String| {
+        let parsed = address.parse::<SocketAddr>();
+        parsed.is_ok_and(|address| address.ip().to_canonical().is_loopback())
+    };
+    let far = addresses.iter().find(|address| !is_near(address));
+    let far = far.map(|address| format!("https://{address}/#{ticket}"));
+    let ip = at.ip().to_canonical();
+    if ip.is_unspecified() || ip.is_loopback() {
+        (Some(format!("http://localhost:{}/#{ticket}", at.port())), far)
+    } else {
+        // Localhost is another address than the one that it listens on.
+        (far.clone(), far)
+    }
+}
+
+/// The page, as long as it is held.
+pub struct Site {
+    board: Arc<Mutex<Board>>,
+    accepting: JoinHandle<()>,
+}
+
+struct Shared {
+    about: About,
+    board: Arc<Mutex<Board>>,
+    files: Arc<Files>,
+}
+
+impl Site {
+    /// Begins to serve. Must be called within a tokio runtime.
+    pub fn start(listener: TcpListener, tls: ServerConfig, dir: Option<PathBuf>, about: About) -> Self {
+        let board = Arc::new(Mutex::new(Board::new(unix_ms())));
+        let shared = Shared {
+            about,
+            board: board.clone(),
+            files: Files::new(dir),
+        };
+        let router = Router::new()
+            .route("/peer.json", get(peer))
+            .route("/status", get(status))
+            .route("/metrics", get(metrics_page))
+            .fallback(get(file))
+            .with_state(Arc::new(shared));
+        let accepting = tokio::spawn(accept(listener, tls, router));
+        Self { board, accepting }
+    }
+
+    /// What the page shows. To be given every event.
+    pub fn board(&self) -> MutexGuard<'_, Board> {
+        locked(&self.board)
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+fn locked(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
+    board.lock().expect("nobody panics while holding the board")
+}
+
+/// Milliseconds since 1970.
+pub fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
+}
+
+async fn accept(listener: TcpListener, tls: ServerConfig, router: Router) {
+    let tls = TlsAcceptor::from(Arc::new(tls));
+    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of file descriptors, most likely: some will be free in a while.
+            sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let Ok(slot) = slots.clone().try_acquire_owned() else {
+            continue;
+        };
+        let (tls, router) = (tls.clone(), router.clone());
+        tokio::spawn(async move {
+            let _slot = slot;
+            let _ = timeout(LIFE, serve(stream, tls, router)).await;
+        });
+    }
+}
+
+/// One connection, to its end. Errors are the other side's affair.
+async fn serve(stream: TcpStream, tls: TlsAcceptor, router: Router) {
+    let _ = stream.set_nodelay(true);
+    let mut first = [0];
+    match timeout(HEAD_TIME, stream.peek(&mut first)).await {
+        Ok(Ok(1..)) if first[0] == TLS_HANDSHAKE => {
+            if let Ok(Ok(stream)) = timeout(HEAD_TIME, tls.accept(stream)).await {
+                speak(stream, router).await;
+            }
+        }
+        Ok(Ok(1..)) => speak(stream, router).await,
+        _ => {}
+    }
+}
+
+async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
+    let _ = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(64)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .await;
+}
+
+async fn peer(State(shared): State<Arc<Shared>>) -> Response {
+    let about = &shared.about;
+    let certificates = about.certificates.fingerprints().map(|print| {
+        let digits = print.iter().map(|byte| format!("{byte:02x}"));
+        digits.collect::<String>()
+    });
+    let body = json!({
+        "peer": about.peer,
+        "run": about.run,
+        "certificates": certificates,
+        "port": about.port,
+        "addresses": about.addresses,
+        "task": about.task,
+        "parameters": about.parameters,
+        "state_bytes": about.state_bytes,
+        "data_bytes": about.data_bytes,
+        "tab_data_limit": TAB_LIMIT,
+        "version": env!("CARGO_PKG_VERSION"),
+    });
+    fresh(Json(body))
+}
+
+async fn status(State(shared): State<Arc<Shared>>) -> Response {
+    let board = locked(&shared.board);
+    fresh(Json(board.status(unix_ms())))
+}
+
+async fn metrics_page(State(shared): State<Arc<Shared>>) -> Response {
+    let text = metrics::metrics(&locked(&shared.board), unix_ms());
+    let mut answer = fresh(text);
+    answer
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
+    answer
+}
+
+async fn file(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let files = shared.files.clone();
+    // The thread of the links does not wait for the disk.
+    let answer = tokio::task::spawn_blocking(move || files.answer(request.uri().path(), request.headers()));
+    answer
+        .await
+        .unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+}
+
+/// An answer that is out of date at once.
+fn fresh(answer: impl IntoResponse) -> Response {
+    let mut answer = answer.into_response();
+    let headers = answer.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+#[cfg(test)]
+mod tests;
