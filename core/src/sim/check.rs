@@ -1,8 +1,8 @@
 //! What must hold of the peers at every moment, and at the end of all of them.
 
-use super::driver::Node;
-use super::faults::Kind;
+use super::kind::Kind;
 use super::ledger::Fate;
+use super::node::Node;
 use super::world::World;
 use crate::id::{Digest, PeerId};
 use crate::peer::{Change, Commit, Event, Exit, Input, Output, Peer, Phase};

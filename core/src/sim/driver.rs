@@ -3,95 +3,20 @@
 
 use super::check::Duty;
 use super::device;
+use super::node::{Doom, Node, Spoil};
 use super::plan::{MOST_PEERS, PeerPlan};
-use super::trace::{self, tell};
-use super::world::{What, World};
+use super::trace;
+use super::world::{What, World, tell};
 use crate::config::{Manifest, Settings};
-use crate::id::{Digest, PeerId, Round};
-use crate::ledger::Head;
-use crate::peer::{Event, Exit, Input, Output, Peer, Phase};
+use crate::id::{PeerId, Round};
+use crate::peer::{Event, Exit, Input, Output, Peer};
 use crate::state::State;
 use crate::time::Time;
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Most outputs of one input.
 const MOST_OUTPUTS: usize = 2_000;
-
-/// A crash that waits for its moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doom {
-    /// Among the messages that follow a commit.
-    AtCommit,
-    /// Among several messages sent at once.
-    AtSend,
-}
-
-/// What is wrong with a contribution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spoil {
-    NotFinite,
-    Partial,
-}
-
-/// One peer and what its driver knows.
-pub(super) struct Node {
-    pub id: PeerId,
-    pub name: String,
-    pub peer: Option<Box<Peer>>,
-    pub exit: Option<Exit>,
-    pub dialable: bool,
-    pub frozen: bool,
-    pub leaving: bool,
-    pub slow: f64,
-    pub doom: Option<Doom>,
-    pub spoil: Option<Spoil>,
-    /// Its state may differ from what its lineage says.
-    pub flipped: bool,
-    /// Lineage and digest when it last had been looked at, if it was a member then.
-    pub stands: Option<(Digest, Digest)>,
-    pub was_member: bool,
-    pub commits: u64,
-    pub last_commit_at: u64,
-    pub sponsor: Option<usize>,
-    pub speed: f64,
-    pub clock: u64,
-    /// How many times it has begun: what an earlier life asked for is of no use to a later one.
-    pub life: u32,
-    /// Its last checkpoint.
-    pub saved: Option<(State, Head)>,
-    pub freeze_version: u32,
-    pub inbox: VecDeque<Input>,
-    pub timer_at: Option<u64>,
-    pub busy_until: u64,
-    pub stuck: u32,
-}
-
-impl Node {
-    pub fn is_alive(&self) -> bool {
-        self.peer.is_some()
-    }
-
-    pub fn is_member(&self) -> bool {
-        self.peer.as_ref().is_some_and(|p| p.is_member())
-    }
-
-    /// Members of the attempt that it is in.
-    pub fn view_len(&self) -> usize {
-        match self.peer.as_ref().map(|p| &p.phase) {
-            Some(Phase::Member(w)) => w.view.members.len(),
-            _ => 0,
-        }
-    }
-
-    pub fn flip(&mut self, at: usize, bit: u32) {
-        if let Some(peer) = &mut self.peer {
-            peer.flip_bit(at, bit);
-            self.flipped = true;
-        }
-    }
-}
 
 impl World {
     pub(super) fn start(&mut self, plan: PeerPlan) {
@@ -102,33 +27,7 @@ impl World {
         }
         let id = PeerId(bytes);
         self.by_id.insert(id, i);
-        self.nodes.push(Node {
-            id,
-            name: format!("p{i}"),
-            peer: None,
-            exit: None,
-            dialable: plan.dialable,
-            frozen: false,
-            leaving: false,
-            slow: 1.0,
-            doom: None,
-            spoil: None,
-            flipped: false,
-            stands: None,
-            was_member: false,
-            commits: 0,
-            last_commit_at: self.now,
-            sponsor: None,
-            speed: plan.speed,
-            clock: 0,
-            life: 0,
-            saved: None,
-            freeze_version: 0,
-            inbox: VecDeque::new(),
-            timer_at: None,
-            busy_until: 0,
-            stuck: 0,
-        });
+        self.nodes.push(Node::new(id, i, &plan, self.now));
         if i > 0 {
             return self.revive(i, false);
         }

@@ -4,7 +4,7 @@
 //! a lineage.
 
 use super::device;
-use super::driver::Node;
+use super::node::Node;
 use crate::config::{Manifest, Settings};
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Head, Member, Record};

@@ -6,10 +6,10 @@
 //! so again: `cargo xtask sim --seeds 1 --from SEED --trace` tells its story.
 //!
 //! - `plan`: what a seed means.
-//! - `world`: virtual time and the event queue.
-//! - `driver`: a peer's driver, as far as it matters here.
+//! - `world`, `run`: virtual time and the event queue; what each event does.
+//! - `node`, `driver`: a peer and its driver, as far as that matters here.
 //! - `net`, `transport`: links, their delays and how they break.
-//! - [`faults`]: what goes wrong.
+//! - `kind`, `faults`: what goes wrong.
 //! - `device`: contributions that show a wrong state or a sample counted twice.
 //! - `ledger`: all lineages as they should be, worked out apart from the code under test.
 //! - `check`: what must hold of the peers.
@@ -18,17 +18,20 @@
 mod check;
 mod device;
 mod driver;
-pub mod faults;
+mod faults;
+mod kind;
 mod ledger;
 mod net;
+mod node;
 mod plan;
 mod rng;
+mod run;
 mod trace;
 mod transport;
 mod world;
 
 use crate::planted::Bug;
-use faults::Kind;
+pub use kind::Kind;
 use std::collections::BTreeMap;
 
 /// What became of a seed.
@@ -84,7 +87,7 @@ impl Stats {
 ///
 /// A panic inside a peer is a failure like any other; the caller's panic hook still prints it.
 pub fn run(seed: u64, bug: Option<Bug>, trace: bool) -> Outcome {
-    let caught = std::panic::catch_unwind(|| world::World::new(seed, bug, trace).run());
+    let caught = std::panic::catch_unwind(|| world::World::new(seed, bug, trace).run(seed));
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text

@@ -1,7 +1,7 @@
 //! What a seed means: the run, its peers, their links and the rates of the faults. Drawn once, before
 //! anything happens. Knows nothing of what peers do.
 
-use super::faults::Kind;
+use super::kind::Kind;
 use super::rng::{Rng, mix};
 use crate::codec::Codec;
 use crate::config::{Layout, Manifest, TensorSpec};

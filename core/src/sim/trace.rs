@@ -1,22 +1,12 @@
 //! A seed's story as text, one line per event, for whoever looks for the reason of a failure.
 
 use super::plan::{PeerPlan, Plan};
-use super::world::World;
+use super::world::{World, tell};
 use crate::id::PeerId;
 use crate::ledger::{Head, Header, Record};
 use crate::peer::{Event, Input, Lane, Output, Peer, Phase as Stage};
 use crate::wire::{Message, Phase, Standing, ViewKey};
 use std::ops::Range;
-
-/// Tells a line of the story, if anyone listens.
-macro_rules! tell {
-    ($world:expr, $($arg:tt)*) => {
-        if $world.tracing {
-            println!("{:10.4} {}", $world.now as f64 / 1e6, format_args!($($arg)*));
-        }
-    };
-}
-pub(super) use tell;
 
 /// A world in one line.
 pub(super) fn plan(plan: &Plan) -> String {
@@ -59,8 +49,27 @@ pub(super) fn peer_plan(plan: &PeerPlan) -> String {
     )
 }
 
+impl World {
+    /// What every living peer is doing.
+    pub(super) fn situation(&self) -> String {
+        let alive = self.nodes.iter().filter_map(|n| n.peer.as_ref().map(|p| (n, p)));
+        let each = alive.map(|(n, p)| {
+            let head = p.head();
+            let frozen = if n.frozen { " frozen" } else { "" };
+            format!(
+                "{}{frozen}: {} after round {} of {}",
+                n.name,
+                phase(self, p),
+                head.round,
+                head.chain
+            )
+        });
+        each.collect::<Vec<_>>().join("; ")
+    }
+}
+
 /// What a peer is doing.
-pub(super) fn phase(world: &World, peer: &Peer) -> String {
+fn phase(world: &World, peer: &Peer) -> String {
     let now = peer.now;
     let wake = peer.wake_at().map_or(0.0, |at| (at - now).as_secs_f64());
     let doing = match &peer.phase {

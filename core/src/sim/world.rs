@@ -1,26 +1,27 @@
-//! A seed's world: virtual time and the queue of what will happen. What that means for a peer is in
-//! `driver`, for a link in `transport`, for everybody's luck in `faults`.
+//! A seed's world: what it consists of, virtual time, and the queue of what will happen. What happens then is in `run`.
 
-use super::driver::Node;
+use super::Stats;
 use super::ledger::Ledger;
 use super::net::Net;
+use super::node::Node;
 use super::plan::{PeerPlan, Plan};
 use super::rng::Rng;
-use super::trace::{self, tell};
-use super::{Outcome, Stats};
 use crate::config::Manifest;
 use crate::id::{PeerId, Round};
-use crate::peer::{Exit, Input};
 use crate::planted::Bug;
 use crate::wire::Message;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Most events of a seed: far above any healthy one, so that a livelock is a failure and not a hang.
-const MOST_EVENTS: u64 = 400_000;
-/// So long after the first has finished, whoever is no member yet has come too late.
-const LATE_US: u64 = 30_000_000;
+/// Tells a line of the story, if anyone listens.
+macro_rules! tell {
+    ($world:expr, $($arg:tt)*) => {
+        if $world.tracing {
+            println!("{:10.4} {}", $world.now as f64 / 1e6, format_args!($($arg)*));
+        }
+    };
+}
+pub(super) use tell;
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -184,7 +185,6 @@ impl World {
             starting: plan.peers.len(),
             plan,
         };
-        tell!(world, "seed {seed}: {}", trace::plan(&world.plan));
         for peer in world.plan.peers.clone() {
             world.schedule(peer.at_us, What::Start { plan: peer });
         }
@@ -197,45 +197,6 @@ impl World {
         }
         world.schedule(0, What::Operator);
         world
-    }
-
-    /// Runs until all peers are done, or something is wrong.
-    pub fn run(mut self) -> Outcome {
-        while self.failure.is_none() && !self.is_over() {
-            let Some(due) = self.queue.pop() else { break };
-            self.now = due.at;
-            self.stats.events += 1;
-            let what = self.slots[due.slot].take().expect("each slot is due once");
-            self.free.push(due.slot);
-            self.happen(what);
-            if self.stats.events > MOST_EVENTS {
-                self.fail(format!(
-                    "still busy after {MOST_EVENTS} events: {}",
-                    self.situation()
-                ));
-            }
-        }
-        if self.failure.is_none() {
-            self.check_end();
-        }
-        self.stats.virtual_us = self.now;
-        self.stats.rounds = self.ledger.rounds();
-        if let Some(failure) = &self.failure {
-            tell!(self, "FAILED {failure}");
-        }
-        Outcome {
-            failure: self.failure,
-            stats: self.stats,
-        }
-    }
-
-    /// Whether all peers are done, or the run has ended itself because nothing was finite.
-    fn is_over(&self) -> bool {
-        let gone = self.starting == 0 && self.nodes.iter().all(|n| !n.is_alive());
-        // A newcomer may find that all have finished and gone.
-        let late = self.first_finish.is_some_and(|first| self.now > first + LATE_US)
-            && !self.nodes.iter().any(Node::is_member);
-        gone || late || self.hopeless || self.nodes.iter().any(|n| n.exit == Some(Exit::NotFinite))
     }
 
     /// Something will happen.
@@ -253,28 +214,20 @@ impl World {
         });
     }
 
+    /// Moves on to what happens next.
+    pub(super) fn next(&mut self) -> Option<What> {
+        let due = self.queue.pop()?;
+        self.now = due.at;
+        self.stats.events += 1;
+        self.free.push(due.slot);
+        Some(self.slots[due.slot].take().expect("each slot is due once"))
+    }
+
     /// The first failure is the seed's.
     pub(super) fn fail(&mut self, why: String) {
         if self.failure.is_none() {
             self.failure = Some(format!("at {:.3} s: {why}", self.now as f64 / 1e6));
         }
-    }
-
-    /// What every living peer is doing.
-    pub(super) fn situation(&self) -> String {
-        let alive = self.nodes.iter().filter_map(|n| n.peer.as_ref().map(|p| (n, p)));
-        let each = alive.map(|(n, p)| {
-            let head = p.head();
-            let frozen = if n.frozen { " frozen" } else { "" };
-            format!(
-                "{}{frozen}: {} after round {} of {}",
-                n.name,
-                trace::phase(self, p),
-                head.round,
-                head.chain
-            )
-        });
-        each.collect::<Vec<_>>().join("; ")
     }
 
     /// A peer's short name.
@@ -286,85 +239,5 @@ impl World {
 
     pub(super) fn names(&self, nodes: &[usize]) -> Vec<&str> {
         nodes.iter().map(|i| self.nodes[*i].name.as_str()).collect()
-    }
-
-    fn happen(&mut self, what: What) {
-        match what {
-            What::Start { plan } => self.start(plan),
-            What::Restart { node, resumes } => self.revive(node, resumes),
-            What::Deliver {
-                from,
-                to,
-                connection,
-                message,
-            } => self.deliver(from, to, connection, *message),
-            What::Timer { node } => self.on_timer(node),
-            What::Computed {
-                node,
-                life,
-                round,
-                gradient,
-                weight,
-                loss,
-                took,
-            } => {
-                if self.nodes[node].life != life {
-                    return;
-                }
-                let compute = Duration::from_micros(took);
-                self.give(
-                    node,
-                    Input::Contribution {
-                        round,
-                        gradient,
-                        weight,
-                        loss,
-                        compute,
-                    },
-                );
-            }
-            What::Warm { node, life } => {
-                if self.nodes[node].life != life {
-                    return;
-                }
-                let speed = (self.nodes[node].speed * 1000.0) as u64;
-                self.give(node, Input::Warm { speed: speed.max(1) });
-            }
-            What::Dialled { from, to, deadline } => self.dialled(from, to, deadline),
-            What::DialFailed { from, peer } => self.give(from, Input::DialFailed { peer }),
-            What::Down {
-                end,
-                other,
-                connection,
-            } => {
-                if self.net.link(end, other).connection == connection {
-                    self.take_down(end, other);
-                }
-            }
-            What::Silent { a, b, version } => self.silent(a, b, version),
-            What::FrozenTooLong { node, version } => self.frozen_too_long(node, version),
-            What::Thaw { node, version } => {
-                if self.nodes[node].freeze_version == version {
-                    self.thaw(node);
-                }
-            }
-            What::EndCut { pairs } => {
-                if self.healed_at.is_none() {
-                    tell!(
-                        self,
-                        "a cut ends: {:?}",
-                        pairs
-                            .iter()
-                            .map(|(a, b)| self.names(&[*a, *b]))
-                            .collect::<Vec<_>>()
-                    );
-                    pairs.into_iter().for_each(|(a, b)| self.unblock(a, b));
-                }
-            }
-            What::EndDelay { from, to } => self.net.delay(from, to, 0),
-            What::Fault => self.fault(),
-            What::Heal => self.heal(),
-            What::Operator => self.operate(),
-        }
     }
 }

@@ -1,0 +1,62 @@
+//! The kinds of faults that a world may have.
+
+use std::fmt;
+
+/// Kinds of faults, and of things that just happen at any moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A peer is gone for good.
+    Crash,
+    /// A peer is gone and begins again under its old name, by joining or from its checkpoint.
+    Restart,
+    /// A peer is gone in the middle of the messages with which it reacts to something.
+    CrashMidway,
+    /// A peer does nothing for a while; what comes to it waits.
+    Freeze,
+    /// Two peers do not hear each other for a while.
+    Cut,
+    /// One of two peers does not hear the other for a while.
+    CutOneWay,
+    /// Two groups of peers do not hear each other for a while.
+    Partition,
+    /// A link breaks and loses what was under way; it can be dialled again at once.
+    Break,
+    /// A peer becomes ten times slower.
+    Slow,
+    /// A link becomes slow for a while.
+    Delay,
+    /// A bit of a peer's state flips.
+    Flip,
+    /// A contribution is not finite, or holds only part of its share.
+    Spoil,
+    /// A peer leaves as it should.
+    Leave,
+    /// A peer joins.
+    Join,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Crash,
+        Self::Restart,
+        Self::CrashMidway,
+        Self::Freeze,
+        Self::Cut,
+        Self::CutOneWay,
+        Self::Partition,
+        Self::Break,
+        Self::Slow,
+        Self::Delay,
+        Self::Flip,
+        Self::Spoil,
+        Self::Leave,
+        Self::Join,
+    ];
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}

@@ -1,0 +1,113 @@
+//! One peer of a world, and what its driver knows of it.
+
+use super::plan::PeerPlan;
+use crate::id::{Digest, PeerId};
+use crate::ledger::Head;
+use crate::peer::{Exit, Input, Peer, Phase};
+use crate::state::State;
+use std::collections::VecDeque;
+
+/// A crash that waits for its moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doom {
+    /// Among the messages that follow a commit.
+    AtCommit,
+    /// Among several messages sent at once.
+    AtSend,
+}
+
+/// What is wrong with a contribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spoil {
+    NotFinite,
+    Partial,
+}
+
+/// One peer and what its driver knows.
+pub(super) struct Node {
+    pub id: PeerId,
+    pub name: String,
+    pub peer: Option<Box<Peer>>,
+    pub exit: Option<Exit>,
+    pub dialable: bool,
+    pub frozen: bool,
+    pub leaving: bool,
+    pub slow: f64,
+    pub doom: Option<Doom>,
+    pub spoil: Option<Spoil>,
+    /// Its state may differ from what its lineage says.
+    pub flipped: bool,
+    /// Lineage and digest when it last had been looked at, if it was a member then.
+    pub stands: Option<(Digest, Digest)>,
+    pub was_member: bool,
+    pub commits: u64,
+    pub last_commit_at: u64,
+    pub sponsor: Option<usize>,
+    pub speed: f64,
+    pub clock: u64,
+    /// How many times it has begun: what an earlier life asked for is of no use to a later one.
+    pub life: u32,
+    /// Its last checkpoint.
+    pub saved: Option<(State, Head)>,
+    pub freeze_version: u32,
+    pub inbox: VecDeque<Input>,
+    pub timer_at: Option<u64>,
+    pub busy_until: u64,
+    pub stuck: u32,
+}
+
+impl Node {
+    /// A peer that has not begun yet, the world's `i`th.
+    pub fn new(id: PeerId, i: usize, plan: &PeerPlan, now: u64) -> Self {
+        Self {
+            id,
+            name: format!("p{i}"),
+            peer: None,
+            exit: None,
+            dialable: plan.dialable,
+            frozen: false,
+            leaving: false,
+            slow: 1.0,
+            doom: None,
+            spoil: None,
+            flipped: false,
+            stands: None,
+            was_member: false,
+            commits: 0,
+            last_commit_at: now,
+            sponsor: None,
+            speed: plan.speed,
+            clock: 0,
+            life: 0,
+            saved: None,
+            freeze_version: 0,
+            inbox: VecDeque::new(),
+            timer_at: None,
+            busy_until: 0,
+            stuck: 0,
+        }
+    }
+
+    pub fn is_alive(&self) -> bool {
+        self.peer.is_some()
+    }
+
+    pub fn is_member(&self) -> bool {
+        self.peer.as_ref().is_some_and(|p| p.is_member())
+    }
+
+    /// Members of the attempt that it is in.
+    pub fn view_len(&self) -> usize {
+        match self.peer.as_ref().map(|p| &p.phase) {
+            Some(Phase::Member(w)) => w.view.members.len(),
+            _ => 0,
+        }
+    }
+
+    pub fn flip(&mut self, at: usize, bit: u32) {
+        if let Some(peer) = &mut self.peer {
+            peer.flip_bit(at, bit);
+            self.flipped = true;
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A world's way from its first event to its last. What an event means for a peer is in `driver`, for a link in
+//! `transport`, for everybody's luck in `faults`.
+
+use super::Outcome;
+use super::node::Node;
+use super::trace;
+use super::world::{What, World, tell};
+use crate::peer::{Exit, Input};
+use std::time::Duration;
+
+/// Most events of a seed: far above any healthy one, so that a livelock is a failure and not a hang.
+const MOST_EVENTS: u64 = 400_000;
+/// So long after the first has finished, whoever is no member yet has come too late.
+const LATE_US: u64 = 30_000_000;
+
+impl World {
+    /// Runs until all peers are done, or something is wrong.
+    pub fn run(mut self, seed: u64) -> Outcome {
+        tell!(self, "seed {seed}: {}", trace::plan(&self.plan));
+        while self.failure.is_none() && !self.is_over() {
+            let Some(what) = self.next() else { break };
+            self.happen(what);
+            if self.stats.events > MOST_EVENTS {
+                self.fail(format!(
+                    "still busy after {MOST_EVENTS} events: {}",
+                    self.situation()
+                ));
+            }
+        }
+        if self.failure.is_none() {
+            self.check_end();
+        }
+        self.stats.virtual_us = self.now;
+        self.stats.rounds = self.ledger.rounds();
+        if let Some(failure) = &self.failure {
+            tell!(self, "FAILED {failure}");
+        }
+        Outcome {
+            failure: self.failure,
+            stats: self.stats,
+        }
+    }
+
+    /// Whether all peers are done, or the run has ended itself because nothing was finite.
+    fn is_over(&self) -> bool {
+        let gone = self.starting == 0 && self.nodes.iter().all(|n| !n.is_alive());
+        // A newcomer may find that all have finished and gone.
+        let late = self.first_finish.is_some_and(|first| self.now > first + LATE_US)
+            && !self.nodes.iter().any(Node::is_member);
+        gone || late || self.hopeless || self.nodes.iter().any(|n| n.exit == Some(Exit::NotFinite))
+    }
+
+    fn happen(&mut self, what: What) {
+        match what {
+            What::Start { plan } => self.start(plan),
+            What::Restart { node, resumes } => self.revive(node, resumes),
+            What::Deliver {
+                from,
+                to,
+                connection,
+                message,
+            } => self.deliver(from, to, connection, *message),
+            What::Timer { node } => self.on_timer(node),
+            What::Computed {
+                node,
+                life,
+                round,
+                gradient,
+                weight,
+                loss,
+                took,
+            } => {
+                if self.nodes[node].life != life {
+                    return;
+                }
+                let compute = Duration::from_micros(took);
+                self.give(
+                    node,
+                    Input::Contribution {
+                        round,
+                        gradient,
+                        weight,
+                        loss,
+                        compute,
+                    },
+                );
+            }
+            What::Warm { node, life } => {
+                if self.nodes[node].life != life {
+                    return;
+                }
+                let speed = (self.nodes[node].speed * 1000.0) as u64;
+                self.give(node, Input::Warm { speed: speed.max(1) });
+            }
+            What::Dialled { from, to, deadline } => self.dialled(from, to, deadline),
+            What::DialFailed { from, peer } => self.give(from, Input::DialFailed { peer }),
+            What::Down {
+                end,
+                other,
+                connection,
+            } => {
+                if self.net.link(end, other).connection == connection {
+                    self.take_down(end, other);
+                }
+            }
+            What::Silent { a, b, version } => self.silent(a, b, version),
+            What::FrozenTooLong { node, version } => self.frozen_too_long(node, version),
+            What::Thaw { node, version } => {
+                if self.nodes[node].freeze_version == version {
+                    self.thaw(node);
+                }
+            }
+            What::EndCut { pairs } => {
+                if self.healed_at.is_none() {
+                    tell!(
+                        self,
+                        "a cut ends: {:?}",
+                        pairs
+                            .iter()
+                            .map(|(a, b)| self.names(&[*a, *b]))
+                            .collect::<Vec<_>>()
+                    );
+                    pairs.into_iter().for_each(|(a, b)| self.unblock(a, b));
+                }
+            }
+            What::EndDelay { from, to } => self.net.delay(from, to, 0),
+            What::Fault => self.fault(),
+            What::Heal => self.heal(),
+            What::Operator => self.operate(),
+        }
+    }
+}
