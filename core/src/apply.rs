@@ -5,9 +5,11 @@
 //! whoever moves it lets the network have its turn before. Nothing else is taken in between: any other input finishes
 //! what was begun.
 
+use crate::config::Manifest;
 use crate::ledger::Record;
+use crate::lineage::Lineage;
 use crate::optim::Step;
-use crate::peer::{Peer, Phase};
+use crate::reduce::Assembly;
 use crate::state::Hasher;
 use crate::time::Time;
 
@@ -17,73 +19,58 @@ const PART: usize = 1 << 18;
 
 /// A committed round that is being applied.
 pub(crate) struct Applying {
-    record: Record,
-    step: Step,
+    pub record: Record,
     /// When the round was complete.
-    complete_at: Time,
+    pub complete_at: Time,
+    step: Step,
     /// Elements of the parameters that were applied and hashed, and then of each of the optimizer's vectors that were hashed.
     done: usize,
     hasher: Hasher,
 }
 
-impl Peer {
-    /// Whether a round is being applied: let the network have its turn, then feed [`Input::Tick`](crate::Input::Tick).
-    pub fn is_applying(&self) -> bool {
-        self.applying.is_some()
-    }
-
-    /// Begins to apply a round; a short vector is done at once.
-    pub(crate) fn apply(&mut self, record: Record, step: Step) {
-        self.applying = Some(Box::new(Applying {
+impl Applying {
+    pub fn new(record: Record, step: Step, complete_at: Time) -> Self {
+        Self {
             record,
+            complete_at,
             step,
-            complete_at: self.now,
             done: 0,
             hasher: Hasher::default(),
-        }));
-        if self.vectors_len() <= PART {
-            self.apply_rest();
         }
     }
 
-    /// Applies all that is left.
-    pub(crate) fn apply_rest(&mut self) {
-        while self.applying.is_some() {
-            self.apply_part();
-        }
+    /// Whether the state is so short that its parts are not worth it.
+    pub fn is_short(lineage: &Lineage) -> bool {
+        vectors_len(lineage) <= PART
     }
 
-    /// Applies and hashes a part; after the last one the round is committed.
-    pub(crate) fn apply_part(&mut self) {
-        let (Some(mut applying), Phase::Member(w)) = (self.applying.take(), &self.phase) else {
-            return;
-        };
-        let (sums, len, start) = (&w.reduce.gathered, self.manifest.layout.len, applying.done);
+    /// Applies and hashes a part. Whether it was the last: then the digest is the state's.
+    pub fn part(&mut self, manifest: &Manifest, sums: &Assembly, lineage: &mut Lineage) -> bool {
+        let (len, start) = (manifest.layout.len, self.done);
+        let all = vectors_len(lineage);
         if start < len {
             let mut end = start;
             while end < len && end - start < PART {
-                end = sums.ring.piece_end(end);
+                end = sums.piece_end(end);
             }
-            self.state
-                .apply_round(&self.manifest, &applying.step, sums, start..end);
-            applying.hasher.update(&self.state.params[start..end]);
-            applying.done = end;
-        } else if start < self.vectors_len() {
+            lineage.state.apply_round(manifest, &self.step, sums, start..end);
+            self.hasher.update(&lineage.state.params[start..end]);
+            self.done = end;
+        } else if start < all {
             let (slot, from) = (start / len - 1, start % len);
             let to = len.min(from + PART);
-            applying.hasher.update(&self.state.slots[slot][from..to]);
-            applying.done += to - from;
+            self.hasher.update(&lineage.state.slots[slot][from..to]);
+            self.done += to - from;
         }
-        if applying.done < self.vectors_len() {
-            self.applying = Some(applying);
-        } else {
-            self.digest = applying.hasher.digest();
-            self.applied(applying.record, applying.complete_at);
+        if self.done < all {
+            return false;
         }
+        lineage.digest = self.hasher.digest();
+        true
     }
+}
 
-    /// Elements of the whole state.
-    fn vectors_len(&self) -> usize {
-        self.manifest.layout.len * (1 + self.state.slots.len())
-    }
+/// Elements of the whole state.
+fn vectors_len(lineage: &Lineage) -> usize {
+    lineage.state.params.len() * (1 + lineage.state.slots.len())
 }

@@ -7,16 +7,17 @@
 //! the same round, the digest tells whether the state is the members'.
 
 use crate::id::{Digest, PeerId, Round};
+use crate::interface::Event;
 use crate::ledger::Record;
 use crate::optim::Step;
-use crate::peer::{Event, Lane, Output, Peer, Phase};
-use crate::planted::Bug;
 use crate::reduce::Assembly;
-use crate::round::view_id;
 use crate::schedule::Ring;
+use crate::shared::Shared;
 use crate::state::plan;
 use crate::time::Time;
+use crate::view::view_id;
 use crate::wire::{Message, Phase as Half, Standing, ViewKey};
+use std::collections::VecDeque;
 
 /// Blocks on their way from one member at a time: enough to hide a round trip, few enough that the
 /// members' own traffic hardly notices.
@@ -27,331 +28,311 @@ const WINDOW: usize = 2;
 const LOG: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Block {
+enum Block {
     Missing,
     Asked { from: PeerId, at: Time },
     Held { round: Round, chain: Digest },
 }
 
+/// A round that was followed.
 #[derive(Debug)]
-pub(crate) struct Logged {
+struct Logged {
     /// Lineage before the round.
-    pub before: Standing,
-    pub step: Option<Step>,
-    pub sums: Assembly,
+    before: Standing,
+    step: Option<Step>,
+    sums: Assembly,
 }
 
-impl Peer {
-    /// Asks for blocks, from all members that can be reached, within the window of each.
-    pub(crate) fn fetch(&mut self) {
-        let patience = 2 * self.detector.answer();
-        let now = self.now;
-        let Phase::Joining(join) = &mut self.phase else {
-            return;
+/// A round that the sponsor has committed, while its pieces come.
+#[derive(Debug)]
+struct Told {
+    view: ViewKey,
+    record: Record,
+    digest: Digest,
+    sums: Assembly,
+}
+
+/// How a commit that the sponsor tells of fits what is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// It is the next round's.
+    Next,
+    /// It is known already.
+    Old,
+    /// A round is missing between, or it is one of another lineage.
+    Gap,
+}
+
+/// The blocks of the state, and the rounds that bring them up to date.
+#[derive(Debug, Default)]
+pub(crate) struct CatchUp {
+    blocks: Vec<Block>,
+    log: VecDeque<Logged>,
+    told: Option<Told>,
+    /// The sponsor's digest at the head.
+    expected: Option<Digest>,
+    /// Whether blocks of several members did not fit together.
+    pub sponsor_only: bool,
+}
+
+impl CatchUp {
+    /// What is held goes on from here.
+    pub fn resume(&mut self, expected: Digest, shared: &Shared) {
+        let head = shared.head();
+        let held = Block::Held {
+            round: head.round,
+            chain: head.chain,
         };
-        if !join.following {
-            return;
+        self.begin(held, expected, shared);
+    }
+
+    /// All blocks are to come.
+    pub fn restart(&mut self, expected: Digest, shared: &Shared) {
+        self.begin(Block::Missing, expected, shared);
+    }
+
+    fn begin(&mut self, block: Block, expected: Digest, shared: &Shared) {
+        self.blocks = vec![block; shared.lineage.state.blocks(&shared.manifest) as usize];
+        self.expected = Some(expected);
+        self.log.clear();
+        self.told = None;
+    }
+
+    /// What does not fit together is fetched anew.
+    pub fn discard(&mut self) {
+        self.blocks.fill(Block::Missing);
+        self.log.clear();
+    }
+
+    /// What is asked for from now on goes on from what is held.
+    pub fn forget_told(&mut self) {
+        self.told = None;
+    }
+
+    /// A peer gives nothing more.
+    pub fn lost(&mut self, peer: PeerId) {
+        for block in &mut self.blocks {
+            if matches!(block, Block::Asked { from, .. } if *from == peer) {
+                *block = Block::Missing;
+            }
         }
-        let members = self.head.members.iter().map(|m| m.peer);
+    }
+
+    /// A block that is ahead of a sponsor that does not move is of another lineage.
+    pub fn drop_ahead(&mut self, here: Round) {
+        for block in &mut self.blocks {
+            if matches!(block, Block::Held { round, .. } if *round > here) {
+                *block = Block::Missing;
+                self.sponsor_only = true;
+            }
+        }
+    }
+
+    /// Whether all blocks stand at the head.
+    pub fn is_at_head(&self, shared: &Shared) -> bool {
+        let here = (shared.head().round, shared.head().chain);
+        let at_head = |b: &Block| matches!(b, Block::Held { round, chain } if (*round, *chain) == here);
+        self.blocks.iter().all(at_head)
+    }
+
+    pub fn expects(&self, digest: Digest) -> bool {
+        self.expected == Some(digest)
+    }
+
+    /// Asks for blocks, from all members that can be reached and are `usable`, within the window of each; from the
+    /// sponsor even if only a relay reaches it.
+    pub fn fetch(&mut self, sponsor: Option<PeerId>, usable: impl Fn(PeerId) -> bool, shared: &mut Shared) {
+        let now = shared.now;
+        let patience = 2 * shared.detector.answer();
+        let members = shared.head().members.iter().map(|m| m.peer);
         let mut room: Vec<(PeerId, usize)> = members
-            .filter(|p| self.links.is_up(*p) && !join.refused.contains_key(p))
-            .filter(|p| !join.sponsor_only || join.sponsor == Some(*p))
+            .filter(|p| shared.links.is_up(*p) && usable(*p))
+            .filter(|p| !self.sponsor_only || sponsor == Some(*p))
             .map(|p| (p, WINDOW))
             .collect();
         if room.is_empty() {
-            // The sponsor is a member, even if only a relay reaches it.
-            room.extend(join.sponsor.map(|s| (s, WINDOW)));
+            room.extend(sponsor.map(|s| (s, WINDOW)));
         }
-        for block in &mut join.blocks {
+        for block in &mut self.blocks {
             if let Block::Asked { from, at } = *block {
                 if now - at > patience {
                     *block = Block::Missing;
                     // Who does not deliver is not asked again; the sponsor is there.
-                    join.sponsor_only |= join.sponsor != Some(from);
+                    self.sponsor_only |= sponsor != Some(from);
                 } else if let Some((_, room)) = room.iter_mut().find(|(p, _)| *p == from) {
                     *room = room.saturating_sub(1);
                 }
             }
         }
         let mut turn = 0;
-        for (i, block) in join.blocks.iter_mut().enumerate() {
-            if !matches!(block, Block::Missing) {
-                continue;
-            }
-            let Some(k) = (0..room.len())
-                .map(|k| (turn + k) % room.len())
-                .find(|k| room[*k].1 > 0)
-            else {
+        let blocks = self.blocks.iter_mut().zip(0..);
+        for (block, number) in blocks.filter(|(block, _)| matches!(block, Block::Missing)) {
+            let mut turns = (0..room.len()).map(|k| (turn + k) % room.len());
+            let Some(k) = turns.find(|k| room[*k].1 > 0) else {
                 break;
             };
             let (from, left) = &mut room[k];
             *left -= 1;
             turn = k + 1;
             *block = Block::Asked { from: *from, at: now };
-            self.links.send(
-                &mut self.out,
-                *from,
-                Lane::Control,
-                Message::Fetch { block: i as u32 },
-            );
+            shared.control(*from, Message::Fetch { block: number });
         }
     }
 
-    /// A block of the state has come.
-    pub(crate) fn on_block(&mut self, block: u32, round: Round, chain: Digest, data: &[u8]) {
-        let now = self.now;
-        let Phase::Joining(join) = &mut self.phase else {
-            return;
+    /// A block of the state has come. False if it was not asked for.
+    pub fn take_block(
+        &mut self,
+        block: u32,
+        (round, chain): (Round, Digest),
+        data: &[u8],
+        shared: &mut Shared,
+    ) -> bool {
+        let here = shared.lineage.standing();
+        let Some(slot) = self.blocks.get_mut(block as usize) else {
+            return false;
         };
-        let Some(slot) = join.blocks.get_mut(block as usize) else {
-            return;
-        };
-        if matches!(slot, Block::Held { .. }) || !join.following {
-            return;
+        if matches!(slot, Block::Held { .. }) {
+            return false;
         }
         *slot = Block::Missing;
-        let here = Standing::of(&self.head);
-        let first = join
-            .log
-            .iter()
-            .position(|l| l.before.round == round && l.before.chain == chain);
+        let is_first = |l: &Logged| l.before.round == round && l.before.chain == chain;
+        let first = self.log.iter().position(is_first);
         let fits = round > here.round || (round == here.round && chain == here.chain) || first.is_some();
-        if fits && self.state.write_block(&self.manifest, block, data) {
-            let range = self
-                .state
-                .block_range(&self.manifest, block)
-                .expect("it was written");
+        let state = &mut shared.lineage.state;
+        if fits && state.write_block(&shared.manifest, block, data) {
+            let range = state.block_range(&shared.manifest, block);
+            let range = range.expect("it was written");
             let mut held = (round, chain);
             if let Some(first) = first {
-                for logged in join.log.range(first..) {
+                for logged in self.log.range(first..) {
                     if let Some(step) = &logged.step {
-                        self.state
-                            .apply_round(&self.manifest, step, &logged.sums, range.clone());
+                        state.apply_round(&shared.manifest, step, &logged.sums, range.clone());
                     }
                 }
                 held = (here.round, here.chain);
             }
-            join.blocks[block as usize] = Block::Held {
-                round: held.0,
-                chain: held.1,
-            };
+            let (round, chain) = held;
+            *slot = Block::Held { round, chain };
         }
-        join.heard_at = now;
-        self.tell_progress();
-        self.fetch();
-        self.catch_up();
+        true
     }
 
-    pub(crate) fn tell_progress(&mut self) {
-        let Phase::Joining(join) = &self.phase else {
-            return;
-        };
-        let held = join
-            .blocks
-            .iter()
-            .filter(|b| matches!(b, Block::Held { .. }))
-            .count() as u64;
-        let total = 4 * (self.state.params.len() * (1 + self.state.slots.len())) as u64;
-        let bytes = total * held / (join.blocks.len().max(1) as u64);
-        self.out.push_back(Output::Event(Event::Syncing {
-            bytes,
-            total,
-            round: self.head.round,
-        }));
+    /// Tells how much is here.
+    pub fn tell_progress(&self, shared: &mut Shared) {
+        let held = |b: &&Block| matches!(b, Block::Held { .. });
+        let held = self.blocks.iter().filter(held).count() as u64;
+        let state = &shared.lineage.state;
+        let total = 4 * (state.params.len() * (1 + state.slots.len())) as u64;
+        let bytes = total * held / (self.blocks.len().max(1) as u64);
+        let round = shared.head().round;
+        shared.tell(Event::Syncing { bytes, total, round });
     }
 
     /// The sponsor has committed a round.
-    pub(crate) fn on_followed_commit(&mut self, from: PeerId, view: ViewKey, record: Record, digest: Digest) {
-        let null = record.headers.len() < usize::from(self.manifest.min_peers);
-        let len = if null { 0 } else { self.manifest.layout.len };
-        let ring = Ring {
-            n: record.headers.len(),
-            len,
-            piece: self.manifest.piece as usize,
-        };
-        let next = self.head.round + 1;
-        let codec = self.manifest.codec;
-        let now = self.now;
+    pub fn on_commit(
+        &mut self,
+        sponsor: PeerId,
+        (view, record, digest): (ViewKey, Record, Digest),
+        shared: &mut Shared,
+    ) -> Fit {
+        let next = shared.head().round + 1;
         let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
-        let fits = view.id == view_id(&self.head, record.attempt, &members);
-        let Some(join) = self.joining().filter(|j| j.sponsor == Some(from) && j.following) else {
-            return;
-        };
-        join.heard_at = now;
-        join.asked_alive = false;
+        let fits = view.id == view_id(shared.head(), record.attempt, &members);
         if record.round != next || view.round != next || !fits {
-            if record.round >= next {
-                // A round is missing between, or it is one of another lineage: begin again.
-                self.seek(Some(from));
-            }
-            return;
+            return if record.round >= next { Fit::Gap } else { Fit::Old };
         }
-        let mut sums = Assembly::new(view, ring, codec);
-        for (sender, message) in self.drain_early(view) {
-            match message {
-                Message::Piece {
-                    phase: Half::Gather,
-                    chunk,
-                    piece,
-                    data,
-                    ..
-                } if sender == from => {
-                    sums.put(chunk, piece, data);
-                }
-                _ => {}
+        let len = match shared.trains(members.len()) {
+            true => shared.manifest.layout.len,
+            false => 0,
+        };
+        let ring = Ring {
+            n: members.len(),
+            len,
+            piece: shared.manifest.piece as usize,
+        };
+        let mut sums = Assembly::new(view, ring, shared.manifest.codec);
+        for (sender, piece) in shared.early.take(view) {
+            if sender == sponsor {
+                put(&mut sums, piece);
             }
         }
         let missing = sums.missing();
         if !missing.is_empty() {
-            self.links.send(
-                &mut self.out,
-                from,
-                Lane::Control,
-                Message::Repair { view, missing },
-            );
+            shared.control(sponsor, Message::Repair { view, missing });
         }
-        let Some(join) = self.joining() else { return };
-        join.told = Some((view, record, digest, sums));
-        self.apply_followed();
-    }
-
-    /// A finished piece, as the sponsor forwards it.
-    pub(crate) fn on_followed_piece(&mut self, from: PeerId, message: Message) {
-        let Phase::Joining(join) = &mut self.phase else {
-            return;
-        };
-        let Message::Piece {
+        self.told = Some(Told {
             view,
-            phase,
-            chunk,
-            piece,
-            ref data,
-            ..
-        } = message
-        else {
-            return;
-        };
-        if join.sponsor == Some(from) && phase == Half::Gather {
-            join.heard_at = self.now;
-            if let Some((_, _, _, sums)) = join.told.as_mut().filter(|told| told.0 == view) {
-                sums.put(chunk, piece, data.clone());
-                return self.apply_followed();
-            }
-            return self.keep_early(from, message);
-        }
-        if self.may_become(view) {
-            self.keep_early(from, message);
-        } else if piece == 0 {
-            self.say_out(from, view);
-        }
+            record,
+            digest,
+            sums,
+        });
+        Fit::Next
     }
 
-    /// Applies the round that the sponsor told of, once all its pieces are there.
-    fn apply_followed(&mut self) {
-        let before = Standing::of(&self.head);
-        let Phase::Joining(join) = &mut self.phase else {
-            return;
+    /// A finished piece, as the sponsor forwards it. False if its round's commit has not been told yet.
+    pub fn take_piece(&mut self, view: ViewKey, piece: &Message) -> bool {
+        let told = self.told.as_mut().filter(|told| told.view == view);
+        told.map(|told| put(&mut told.sums, piece.clone())).is_some()
+    }
+
+    /// Applies the round that the sponsor told of, once all its pieces are there. Whether they were.
+    pub fn apply_told(&mut self, shared: &mut Shared) -> bool {
+        let Some(told) = self.told.take_if(|told| told.sums.is_complete()) else {
+            return false;
         };
-        let Some((_, record, digest, sums)) = join.told.take_if(|told| told.3.is_complete()) else {
-            return;
-        };
-        let step = plan(&self.manifest, self.head.steps, &record, &sums);
-        join.whole = false;
-        for (i, block) in join.blocks.iter_mut().enumerate() {
+        let before = shared.lineage.standing();
+        let step = plan(&shared.manifest, shared.head().steps, &told.record, &told.sums);
+        for (block, number) in self.blocks.iter_mut().zip(0..) {
             let Block::Held { round, chain } = block else {
                 continue;
             };
             if (*round, *chain) == (before.round, before.chain) {
-                let range = self
-                    .state
-                    .block_range(&self.manifest, i as u32)
-                    .expect("own block");
+                let state = &mut shared.lineage.state;
+                let range = state.block_range(&shared.manifest, number).expect("own block");
                 if let Some(step) = &step {
-                    self.state.apply_round(&self.manifest, step, &sums, range);
+                    state.apply_round(&shared.manifest, step, &told.sums, range);
                 }
                 *round += 1;
             } else if *round <= before.round {
                 *block = Block::Missing;
             }
         }
-        self.apply_record(&record);
-        let head = Standing::of(&self.head);
-        let sponsor = {
-            let Some(join) = self.joining() else { return };
-            for block in &mut join.blocks {
-                if let Block::Held { round, chain } = block
-                    && *round == head.round
-                {
-                    if before.round + 1 == *round && *chain == before.chain {
-                        *chain = head.chain;
-                    }
-                    // It came from a member of another lineage.
-                    if *chain != head.chain {
-                        *block = Block::Missing;
-                    }
+        shared.apply_record(&told.record);
+        let head = shared.lineage.standing();
+        for block in &mut self.blocks {
+            if let Block::Held { round, chain } = block
+                && *round == head.round
+            {
+                if *chain == before.chain {
+                    *chain = head.chain;
+                }
+                // It came from a member of another lineage.
+                if *chain != head.chain {
+                    *block = Block::Missing;
                 }
             }
-            join.expected = digest;
-            join.log.push_back(Logged { before, step, sums });
-            if join.log.len() > LOG {
-                join.log.pop_front();
-            }
-            join.sponsor
-        };
-        for member in self.head.members.clone() {
-            self.links.want(member.peer, &member.contact, self.now);
         }
-        if let Some(sponsor) = sponsor {
-            self.links.send(
-                &mut self.out,
-                sponsor,
-                Lane::Control,
-                Message::Followed { round: head.round },
-            );
+        self.expected = Some(told.digest);
+        let sums = told.sums;
+        self.log.push_back(Logged { before, step, sums });
+        if self.log.len() > LOG {
+            self.log.pop_front();
         }
-        self.fetch();
-        self.catch_up();
+        shared.want_members();
+        true
     }
+}
 
-    /// Checks whether the whole state is here, and what follows from that.
-    pub(crate) fn catch_up(&mut self) {
-        let unchecked = self.settings.planted(Bug::JoinUnchecked);
-        let here = (self.head.round, self.head.chain);
-        let Phase::Joining(join) = &mut self.phase else {
-            return;
-        };
-        let at_head = |b: &Block| matches!(b, Block::Held { round, chain } if (*round, *chain) == here);
-        if !join.following || !join.blocks.iter().all(at_head) {
-            return;
-        }
-        let digest = self.state.digest();
-        if digest != join.expected && !unchecked {
-            // What the sponsor holds, the others do not share, or a block was damaged: all from the sponsor
-            // then, and if even that does not fit together, another sponsor.
-            join.blocks.fill(Block::Missing);
-            join.whole = false;
-            join.synced = false;
-            join.log.clear();
-            let mut sponsor = join.sponsor;
-            if join.sponsor_only {
-                join.refused.extend(sponsor.take().map(|s| (s, None)));
-            }
-            join.sponsor_only = true;
-            return self.seek(sponsor);
-        }
-        self.digest = digest;
-        join.synced = true;
-        join.sound = Some(here.1);
-        join.sponsor_only = false;
-        let admitted = self.head.position(self.settings.me).is_some()
-            && self.head.round >= join.since
-            && join.excluded_after != Some(self.head.chain);
-        if self.head.finished(&self.manifest) || admitted {
-            self.committed_at = self.now;
-            self.last = None;
-            self.out.push_back(Output::Event(Event::Entered));
-            return self.enter_round();
-        }
-        self.say_ready();
+/// Takes a piece, if it is finished.
+fn put(sums: &mut Assembly, piece: Message) {
+    if let Message::Piece {
+        phase: Half::Gather,
+        chunk,
+        piece,
+        data,
+        ..
+    } = piece
+    {
+        sums.put(chunk, piece, data);
     }
 }

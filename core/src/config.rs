@@ -3,6 +3,7 @@
 use crate::codec::Codec;
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::optim::{Optimizer, Schedule};
+use crate::planted::Bug;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -207,7 +208,7 @@ pub struct Settings {
     pub lag: Round,
     /// A bug switched on to prove that the simulation finds it.
     #[cfg(feature = "sim")]
-    pub bug: Option<crate::planted::Bug>,
+    pub bug: Option<Bug>,
 }
 
 impl Settings {
@@ -223,5 +224,18 @@ impl Settings {
             #[cfg(feature = "sim")]
             bug: None,
         }
+    }
+
+    /// Whether this bug is switched on.
+    #[inline]
+    pub(crate) fn planted(&self, bug: Bug) -> bool {
+        #[cfg(feature = "sim")]
+        let on = self.bug == Some(bug);
+        #[cfg(not(feature = "sim"))]
+        let on = {
+            let _ = bug;
+            false
+        };
+        on
     }
 }

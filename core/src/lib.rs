@@ -6,10 +6,10 @@
 //! each applies it on its own and derives from the headers that rode along who takes part in the next
 //! round. There is no master and, while all are healthy, no other message.
 //!
-//! Read in this order: [`peer`] (all that a driver sees), [`ledger`] (what a round records and what
-//! follows from it), `round` (a member's way through a round), [`reduce`] and [`schedule`] (the
-//! all-reduce), `flush` (agreement after a failure), `join`, `catchup` and `sponsor` (how newcomers come in),
-//! [`wire`] (the messages).
+//! Read in this order: [`interface`] and [`peer`] (all that a driver sees, and the phases of a peer), [`ledger`] (what a
+//! round records and what follows from it), `member` (a member's way through a round) with `contribution`, [`reduce`]
+//! and [`schedule`] (the all-reduce), `agreement` (what follows from a failure), `newcomer`, `catchup` and `sponsor` (how
+//! newcomers come in), `lingering` (who is done), [`wire`] (the messages).
 //!
 //! | word | meaning |
 //! |---|---|
@@ -22,28 +22,38 @@
 //! | sponsor | the member that a newcomer follows |
 //! | hole | samples that were handed out and not counted: they are handed out again first |
 
+mod agreement;
 mod apply;
 mod catchup;
 pub mod codec;
 pub mod config;
+mod contribution;
 pub mod detector;
-mod flush;
+mod device;
+mod early;
 pub mod id;
-mod join;
+pub mod interface;
+mod late;
 pub mod ledger;
+mod lineage;
+mod lingering;
 mod links;
+mod member;
+mod newcomer;
+mod next;
 pub mod optim;
 pub mod peer;
 pub mod planted;
 pub mod reduce;
-mod round;
 pub mod schedule;
+mod shared;
 pub mod shuffle;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod sponsor;
 pub mod state;
 mod time;
+mod view;
 pub mod wire;
 
 pub use config::{Layout, Manifest, Settings, TensorSpec};

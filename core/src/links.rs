@@ -1,9 +1,10 @@
 //! Who can be reached and how: open links, redialling with backoff, and relays where there is no link.
 
 use crate::id::{Contact, PeerId};
-use crate::peer::{Lane, Output};
+use crate::interface::{Lane, Output};
 use crate::time::Time;
 use crate::wire::Message;
+use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -151,7 +152,7 @@ impl Links {
     }
 
     /// A relay said that it cannot reach a peer either. False if that peer is not known any more.
-    pub fn no_relay(&mut self, relay: PeerId, to: PeerId) -> bool {
+    fn no_relay(&mut self, relay: PeerId, to: PeerId) -> bool {
         let entry = self.peers.get_mut(&to);
         entry
             .map(|entry| entry.no_relay.insert(relay, self.now))
@@ -185,6 +186,40 @@ impl Links {
         true
     }
 
+    /// Passes a frame on for its author. Gives it back if it is for this peer.
+    pub fn relay(
+        &mut self,
+        out: &mut VecDeque<Output>,
+        from: PeerId,
+        (author, to): (PeerId, PeerId),
+        frame: Bytes,
+    ) -> Option<Message> {
+        if to == self.me {
+            return unwrap(frame);
+        }
+        if from != author {
+            return None;
+        }
+        if self.is_up(to) {
+            let lane = Lane::Bulk;
+            let from = author;
+            let message = Message::Relay { from, to, frame };
+            out.push_back(Output::Send { to, lane, message });
+        } else {
+            self.send(out, from, Lane::Bulk, Message::Unreachable { to, frame });
+        }
+        None
+    }
+
+    /// A relay has no link either: the frame goes another way, if there is one.
+    pub fn on_unreachable(&mut self, out: &mut VecDeque<Output>, relay: PeerId, to: PeerId, frame: Bytes) {
+        if self.no_relay(relay, to)
+            && let Some(message) = unwrap(frame)
+        {
+            self.send(out, to, Lane::Bulk, message);
+        }
+    }
+
     /// Dials that are due.
     pub fn on_time(&mut self, out: &mut VecDeque<Output>, now: Time) {
         for (peer, entry) in &mut self.peers {
@@ -204,5 +239,13 @@ impl Links {
     /// When [`Links::on_time`] has something to do.
     pub fn wake_at(&self) -> Option<Time> {
         self.peers.values().filter_map(|e| e.dial_at).min()
+    }
+}
+
+/// What a relayed frame says. What would have to be relayed again is not taken: it could go in circles.
+fn unwrap(frame: Bytes) -> Option<Message> {
+    match Message::decode(frame) {
+        Ok(Message::Relay { .. } | Message::Unreachable { .. }) | Err(_) => None,
+        Ok(message) => Some(message),
     }
 }

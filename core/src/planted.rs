@@ -1,8 +1,6 @@
 //! Bugs that can be switched on to prove that the simulation finds them. Off in every real build:
 //! without the feature `sim` the switch does not exist.
 
-use crate::config::Settings;
-
 /// One-line mistakes, each of which once was or easily could be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
@@ -45,19 +43,4 @@ impl Bug {
         Self::JoinUnchecked,
         Self::IgnoreDivergence,
     ];
-}
-
-impl Settings {
-    /// Whether this bug is switched on.
-    #[inline]
-    pub(crate) fn planted(&self, bug: Bug) -> bool {
-        #[cfg(feature = "sim")]
-        let on = self.bug == Some(bug);
-        #[cfg(not(feature = "sim"))]
-        let on = {
-            let _ = bug;
-            false
-        };
-        on
-    }
 }

@@ -50,6 +50,11 @@ impl Assembly {
         }
     }
 
+    /// Where the piece that holds an element ends; the vector's end if there is no such element.
+    pub fn piece_end(&self, element: usize) -> usize {
+        self.ring.piece_end(element)
+    }
+
     /// Takes a piece. `None` if it cannot be one of this vector, `Some(false)` if it is there already.
     pub fn put(&mut self, chunk: u16, piece: u32, data: Bytes) -> Option<bool> {
         let range = self.ring.range(usize::from(chunk), piece as usize)?;
@@ -186,6 +191,17 @@ impl Reduce {
     pub(crate) fn keeping_exact(mut self, keep_exact: bool) -> Self {
         self.keep_exact = keep_exact;
         self
+    }
+
+    /// What is finished, once it is no longer needed here.
+    pub fn take_gathered(&mut self) -> Assembly {
+        let view = self.gathered.view;
+        let ring = Ring {
+            n: 1,
+            len: 0,
+            piece: 1,
+        };
+        std::mem::replace(&mut self.gathered, Assembly::new(view, ring, self.codec))
     }
 
     /// The member that all messages go to.

@@ -2,11 +2,12 @@
 //! it, hands out blocks of its state, and names those who have caught up in its next header.
 
 use crate::id::{Contact, PeerId, Round};
-use crate::ledger::Member;
-use crate::peer::{Lane, Peer, Phase};
-use crate::round::Own;
-use crate::time::Time;
+use crate::ledger::{Head, Member};
+use crate::reduce::Assembly;
+use crate::shared::Shared;
+use crate::view::View;
 use crate::wire::{Message, Standing};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Bytes of vectors that may be on their way to a follower before pieces are no longer forwarded to it, if that is more
@@ -20,16 +21,30 @@ const LEAST_LAG: Round = 2;
 /// A newcomer that had to begin again so often is slower than the ring: its sponsor waits for it.
 const SLOW: u32 = 2;
 
-/// How long a contribution is held back for a slow newcomer, if that is more than half of the time that it took: well
-/// below what the other members take for a failure.
-const HOLD: Duration = Duration::from_millis(300);
-
 /// How long a slow newcomer is waited for in all.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The attempt in work at a sponsor, as far as its followers need it.
+#[derive(Clone, Copy)]
+pub(crate) struct InWork<'a> {
+    pub view: &'a View,
+    pub finished: &'a Assembly,
+}
+
+/// What a question to a sponsor shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Nothing.
+    Well,
+    /// Who asks is in the view in work, and is no member any more.
+    IsOut,
+    /// The sponsor's state is damaged.
+    Damaged,
+}
+
 /// A newcomer that follows this peer.
 #[derive(Debug)]
-pub(crate) struct Follower {
+struct Follower {
     contact: Contact,
     /// Its speed, once it has caught up.
     ready: Option<u64>,
@@ -47,303 +62,225 @@ pub(crate) struct Follower {
     waited: Duration,
 }
 
-/// A contribution that is held back for a slow newcomer.
-#[derive(Debug)]
-pub(crate) struct Held {
-    own: Own,
-    since: Time,
-    pub until: Time,
-}
-
 impl Follower {
-    /// Decides whether the next attempt is forwarded, if it may be so many rounds behind.
-    pub(crate) fn begin_attempt(&mut self, lag: Round) {
-        self.live = !self.gap && self.sent - self.applied.min(self.sent) <= lag;
-    }
-}
-
-impl Peer {
-    /// Rounds that a follower may be behind before pieces are no longer forwarded to it. What it is behind when it is
-    /// let in, the others wait for, so it must not be much.
-    pub(crate) fn lag(&self) -> Round {
-        let vector = 4 * self.manifest.layout.len.max(1);
-        ((LAG_BYTES / vector) as Round).clamp(LEAST_LAG, self.settings.lag)
-    }
-
-    /// A newcomer asks to follow.
-    pub(crate) fn on_follow(&mut self, from: PeerId, have: Option<Standing>, contact: Contact) {
-        self.linger_on();
-        let before = self.followers.get(&from);
-        let (restarts, waited) = before.map_or((0, Duration::ZERO), |f| (f.restarts + 1, f.waited));
-        if before.is_some() {
-            // It begins again: perhaps what it was given did not fit together.
-            self.examine_state();
-        }
-        // A peer behind a wildcard or NAT does not know all its addresses; the link that it opened shows one.
-        let contact = self.links.known_contact(from, contact);
-        let able = match &self.phase {
-            Phase::Member(_) => true,
-            Phase::Lingering { .. } => self.head.finished(&self.manifest),
-            Phase::Joining(_) | Phase::Gone => false,
-        };
-        if !able {
-            return self.refuse(from);
-        }
-        let have = have.map(|h| h.chain);
-        let current = have == Some(self.head.chain);
-        let previous = self.last.as_ref().filter(|last| have == Some(last.before.chain));
-        let last = previous.map(|last| (last.view, last.record.clone(), last.digest));
-        let resumes = current || last.is_some();
-        // A member that asks to follow is no member any more, unless it has just become one and not heard.
-        let in_view = matches!(&self.phase, Phase::Member(w) if w.view.contains(from));
-        let fresh = self
-            .last
-            .as_ref()
-            .is_some_and(|last| last.record.headers.iter().all(|h| h.peer != from));
-        // Had it heard, it would hold the present head, and might have left the attempt in work already.
-        let member = in_view && fresh && last.is_some();
-        let following = Message::Following {
-            head: self.head.clone(),
-            digest: self.digest,
-            resumes: have.filter(|_| resumes),
-            member,
-        };
-        let round = self.head.round;
-        let applied = round - u64::from(last.is_some());
-        let follower = Follower {
+    /// One that is at `applied` and is told of all rounds after `sent`.
+    fn new(contact: Contact, applied: Round, sent: Round) -> Self {
+        Self {
             contact,
             ready: None,
             since: applied,
-            sent: round,
+            sent,
             applied,
             live: true,
             gap: false,
-            restarts,
-            waited,
+            restarts: 0,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// The same peer, from here on.
+    fn again(&self, contact: Contact, applied: Round, sent: Round) -> Self {
+        Self {
+            restarts: self.restarts + 1,
+            waited: self.waited,
+            ..Self::new(contact, applied, sent)
+        }
+    }
+
+    /// Rounds that it has not said it has applied.
+    fn behind(&self) -> Round {
+        self.sent - self.applied.min(self.sent)
+    }
+
+    /// Decides whether the next attempt is forwarded, if it may be so many rounds behind.
+    fn begin_attempt(&mut self, lag: Round) {
+        self.live = !self.gap && self.behind() <= lag;
+    }
+}
+
+/// The newcomers that follow this peer.
+#[derive(Debug, Default)]
+pub(crate) struct Sponsor {
+    followers: BTreeMap<PeerId, Follower>,
+}
+
+impl Sponsor {
+    pub fn has(&self, peer: PeerId) -> bool {
+        self.followers.contains_key(&peer)
+    }
+
+    pub fn forget(&mut self, peer: PeerId) -> bool {
+        self.followers.remove(&peer).is_some()
+    }
+
+    /// This peer can be followed no longer.
+    pub fn dismiss(self, shared: &mut Shared) {
+        for follower in self.followers.into_keys() {
+            shared.control(follower, Message::NotMember { standing: None });
+        }
+    }
+
+    /// A new attempt begins.
+    pub fn begin_attempt(&mut self, shared: &Shared) {
+        let lag = lag(shared);
+        self.followers.values_mut().for_each(|f| f.begin_attempt(lag));
+    }
+
+    /// A newcomer asks to follow.
+    pub fn on_follow(
+        &mut self,
+        from: PeerId,
+        (have, contact): (Option<Standing>, Contact),
+        work: Option<InWork<'_>>,
+        shared: &mut Shared,
+    ) -> Asked {
+        // If it begins again, perhaps what it was given did not fit together.
+        if self.has(from) && !examine_state(work, shared) {
+            return Asked::Damaged;
+        }
+        // A peer behind a wildcard or NAT does not know all its addresses; the link that it opened shows one.
+        let contact = shared.links.known_contact(from, contact);
+        let (head, last) = (shared.head(), shared.lineage.last.as_ref());
+        let have = have.map(|have| have.chain);
+        let missed = last.filter(|last| have == Some(last.before.chain));
+        // A member that asks to follow is no member any more, unless it has just become one and not heard.
+        let in_view = work.is_some_and(|work| work.view.contains(from));
+        let fresh = last.is_some_and(|last| last.record.headers.iter().all(|h| h.peer != from));
+        // Had it heard, it would hold the present head, and might have left the attempt in work already.
+        let member = in_view && fresh && missed.is_some();
+        let resumes = have == Some(head.chain) || missed.is_some();
+        let following = Message::Following {
+            head: head.clone(),
+            digest: shared.lineage.digest,
+            resumes: have.filter(|_| resumes),
+            member,
+        };
+        let (round, missed) = (head.round, missed.map(|last| last.message()));
+        let applied = round - u64::from(missed.is_some());
+        let follower = match self.followers.get(&from) {
+            Some(before) => before.again(contact, applied, round),
+            None => Follower::new(contact, applied, round),
         };
         self.followers.insert(from, follower);
-        self.links.send(&mut self.out, from, Lane::Bulk, following);
-        if let Some((view, record, digest)) = last {
-            self.links.send(
-                &mut self.out,
-                from,
-                Lane::Bulk,
-                Message::Committed { view, record, digest },
-            );
+        shared.bulk(from, following);
+        if let Some(committed) = missed {
+            shared.bulk(from, committed);
         }
-        self.forward_so_far(from);
+        forward_so_far(from, work, shared);
         if in_view && !member {
-            self.suspect([from].into());
+            Asked::IsOut
+        } else {
+            Asked::Well
         }
-    }
-
-    /// Tells a newcomer that this peer cannot help it.
-    fn refuse(&mut self, newcomer: PeerId) {
-        let standing = self.whole_standing();
-        let message = Message::NotMember { standing };
-        self.links.send(&mut self.out, newcomer, Lane::Control, message);
-    }
-
-    /// Compares the state with its digest. Damaged, a member among others is none any more; a lone one has
-    /// nothing else to go on from.
-    fn examine_state(&mut self) {
-        let actual = self.state.digest();
-        let Phase::Member(w) = &self.phase else { return };
-        if actual == self.digest {
-            return;
-        }
-        if w.view.members.len() > 1 {
-            return self.outcast_damaged("its state was damaged");
-        }
-        self.digest = actual;
     }
 
     /// The follower has fallen too far behind: it begins again from here.
-    pub(crate) fn restart_follower(&mut self, peer: PeerId) {
+    pub fn restart(&mut self, peer: PeerId, work: Option<InWork<'_>>, shared: &mut Shared) {
         let following = Message::Following {
-            head: self.head.clone(),
-            digest: self.digest,
+            head: shared.head().clone(),
+            digest: shared.lineage.digest,
             resumes: None,
             member: false,
         };
-        let round = self.head.round;
+        let round = shared.head().round;
         if let Some(f) = self.followers.get_mut(&peer) {
-            *f = Follower {
-                contact: f.contact.clone(),
-                ready: None,
-                since: round,
-                sent: round,
-                applied: round,
-                live: true,
-                gap: false,
-                restarts: f.restarts + 1,
-                waited: f.waited,
-            };
-            self.links.send(&mut self.out, peer, Lane::Bulk, following);
-            self.forward_so_far(peer);
-        }
-    }
-
-    /// Forwards what is finished of the attempt in work to a follower that comes in its middle. It would have to ask
-    /// for it otherwise, and rounds may go by faster than it asks: at worst it would be admitted while it lacks one.
-    fn forward_so_far(&mut self, peer: PeerId) {
-        let Phase::Member(w) = &self.phase else { return };
-        // To one that is a member already they come on its own place in the ring, and from nobody else.
-        if w.view.contains(peer) {
-            return;
-        }
-        for message in w.reduce.gathered.messages() {
-            self.links.send(&mut self.out, peer, Lane::Bulk, message);
+            *f = f.again(f.contact.clone(), round, round);
+            shared.bulk(peer, following);
+            forward_so_far(peer, work, shared);
         }
     }
 
     /// A piece is finished here.
-    pub(crate) fn forward_piece(&mut self, message: &Message) {
-        let Phase::Member(w) = &self.phase else { return };
-        let newcomers = self.followers.iter().filter(|(peer, _)| !w.view.contains(**peer));
-        for (peer, _) in newcomers.filter(|(_, f)| f.live) {
-            self.links.send(&mut self.out, *peer, Lane::Bulk, message.clone());
+    pub fn forward_piece(&self, view: &View, piece: &Message, shared: &mut Shared) {
+        let live = self.followers.iter().filter(|(_, f)| f.live);
+        for (peer, _) in live.filter(|(peer, _)| !view.contains(**peer)) {
+            shared.bulk(*peer, piece.clone());
         }
     }
 
     /// A round is committed here: tells the followers, and lets go of those who are members now.
-    pub(crate) fn forward_commit(&mut self) {
-        let lag = self.lag();
-        let Some(last) = &self.last else { return };
-        let (view, record, digest) = (last.view, last.record.clone(), last.digest);
+    pub fn forward_commit(&mut self, shared: &mut Shared) {
+        let lag = lag(shared);
+        let Some(last) = &shared.lineage.last else { return };
+        let (round, committed) = (last.view.round, last.message());
         for (peer, f) in &mut self.followers {
             if f.live {
-                let message = Message::Committed {
-                    view,
-                    record: record.clone(),
-                    digest,
-                };
-                self.links.send(&mut self.out, *peer, Lane::Bulk, message);
-                f.sent = view.round;
+                shared.bulk(*peer, committed.clone());
+                f.sent = round;
             } else {
                 f.gap = true;
                 f.ready = None;
             }
             f.begin_attempt(lag);
         }
-        let head = &self.head;
+        let head = shared.head();
         self.followers.retain(|peer, _| head.position(*peer).is_none());
     }
 
     /// A follower has applied a round.
-    pub(crate) fn on_followed(&mut self, from: PeerId, round: Round) {
-        let lag = self.lag();
+    pub fn on_followed(&mut self, from: PeerId, round: Round, work: Option<InWork<'_>>, shared: &mut Shared) {
         let Some(f) = self.followers.get_mut(&from) else {
             return;
         };
         f.applied = f.applied.max(round);
         if f.gap && f.applied >= f.sent {
-            self.restart_follower(from);
+            self.restart(from, work, shared);
         } else if !f.live {
-            f.begin_attempt(lag);
+            f.begin_attempt(lag(shared));
             if f.live {
-                self.forward_so_far(from);
+                forward_so_far(from, work, shared);
             }
         }
-        self.hand_in();
     }
 
-    /// Whether a follower that is slower than the ring would miss the round after this one. Such a peer could not come in
-    /// at all otherwise; as a member it will be waited for in every round.
-    fn waits_for_follower(&self) -> bool {
-        let Phase::Member(w) = &self.phase else {
-            return false;
-        };
-        let lag = self.lag();
+    /// Whether a follower that is slower than the ring would miss the round after this one. Such a peer could not come
+    /// in at all otherwise; as a member it will be waited for in every round.
+    pub fn waits(&self, view: &View, shared: &Shared) -> bool {
+        let lag = lag(shared);
         self.followers.iter().any(|(peer, f)| {
             let slow = f.restarts >= SLOW && f.live && f.waited < PATIENCE;
-            slow && f.sent + 1 - f.applied.min(f.sent) > lag && !w.view.contains(*peer)
+            slow && f.behind() + 1 > lag && !view.contains(*peer)
         })
     }
 
-    /// Holds a contribution back that took so long to compute, if a slow newcomer needs that. To others this member is
-    /// still computing.
-    pub(crate) fn hold_back(&mut self, own: Own, took: Duration) -> Option<Own> {
-        if !self.waits_for_follower() {
-            return Some(own);
-        }
-        let now = self.now;
-        if let Phase::Member(w) = &mut self.phase {
-            w.held = Some(Held {
-                own,
-                since: now,
-                until: now + HOLD.max(took / 2),
-            });
-        }
-        None
+    /// The slow newcomers were waited for so long.
+    pub fn waited(&mut self, time: Duration) {
+        let slow = self.followers.values_mut().filter(|f| f.restarts >= SLOW);
+        slow.for_each(|f| f.waited += time);
     }
 
-    /// Hands in what was held back, once there is no need to wait or no time.
-    pub(crate) fn hand_in(&mut self) {
-        let Phase::Member(w) = &self.phase else { return };
-        let Some(until) = w.held.as_ref().map(|held| held.until) else {
-            return;
-        };
-        let waits = self.waits_for_follower();
-        if waits && self.now < until {
-            return;
-        }
-        let Phase::Member(w) = &mut self.phase else { return };
-        let Some(held) = w.held.take() else { return };
-        let waited = self.now - held.since;
-        for f in self.followers.values_mut().filter(|f| f.restarts >= SLOW) {
-            f.waited += waited;
-        }
-        self.made(held.own);
-        self.start_if_ready();
-    }
-
-    /// A follower has caught up to a round, or not any more.
-    pub(crate) fn on_ready(&mut self, from: PeerId, speed: Option<u64>, round: Round) {
-        let Some(speed) = speed else {
-            if self.followers.remove(&from).is_some() {
+    /// A follower has caught up to a round, or (without a speed) follows somebody else.
+    pub fn on_ready(
+        &mut self,
+        from: PeerId,
+        (speed, round): (Option<u64>, Round),
+        work: Option<InWork<'_>>,
+        shared: &mut Shared,
+    ) -> Asked {
+        match (self.followers.get_mut(&from), speed) {
+            (Some(f), Some(speed)) if round >= f.since => f.ready = Some(speed.max(1)),
+            (Some(_), None) => {
+                self.forget(from);
                 // Perhaps what it was given did not fit together.
-                self.examine_state();
+                if !examine_state(work, shared) {
+                    return Asked::Damaged;
+                }
             }
-            return;
-        };
-        if let Some(f) = self.followers.get_mut(&from).filter(|f| round >= f.since) {
-            f.ready = Some(speed.max(1));
-            self.start_if_ready();
+            _ => {}
         }
-    }
-
-    /// A newcomer fetches a block of the state.
-    pub(crate) fn on_fetch(&mut self, from: PeerId, block: u32) {
-        self.linger_on();
-        if !matches!(self.phase, Phase::Member(_) | Phase::Lingering { .. }) {
-            return self.refuse(from);
-        }
-        if let Some(data) = self.state.read_block(&self.manifest, block) {
-            let data = data.into();
-            let message = Message::Block {
-                block,
-                round: self.head.round,
-                chain: self.head.chain,
-                data,
-            };
-            self.links.send(&mut self.out, from, Lane::Bulk, message);
-        }
+        Asked::Well
     }
 
     /// Whether a follower waits to become a member.
-    pub(crate) fn has_ready(&self) -> bool {
+    pub fn has_ready(&self) -> bool {
         self.followers.values().any(|f| f.live && f.ready.is_some())
     }
 
     /// The followers to name in a header: only those to whom this round is forwarded, since who is not told of
     /// the round that admits it does not come.
-    pub(crate) fn ready_followers(&self) -> Vec<Member> {
-        let ready = self
-            .followers
-            .iter()
-            .filter(|(_, f)| f.live)
-            .filter_map(|(peer, f)| Some((peer, f, f.ready?)));
+    pub fn ready(&self) -> Vec<Member> {
+        let live = self.followers.iter().filter(|(_, f)| f.live);
+        let ready = live.filter_map(|(peer, f)| Some((peer, f, f.ready?)));
         ready
             .map(|(peer, f, speed)| Member {
                 peer: *peer,
@@ -351,5 +288,54 @@ impl Peer {
                 contact: f.contact.clone(),
             })
             .collect()
+    }
+}
+
+/// Rounds that a follower may be behind before pieces are no longer forwarded to it. What it is behind when it is
+/// let in, the others wait for, so it must not be much.
+fn lag(shared: &Shared) -> Round {
+    let vector = 4 * shared.manifest.layout.len.max(1);
+    ((LAG_BYTES / vector) as Round).clamp(LEAST_LAG, shared.settings.lag)
+}
+
+/// A newcomer fetches a block of the state.
+pub(crate) fn hand_out(to: PeerId, block: u32, shared: &mut Shared) {
+    let Some(data) = shared.lineage.state.read_block(&shared.manifest, block) else {
+        return;
+    };
+    let Head { round, chain, .. } = *shared.head();
+    let data = data.into();
+    let message = Message::Block {
+        block,
+        round,
+        chain,
+        data,
+    };
+    shared.bulk(to, message);
+}
+
+/// Compares the state with its digest, and says whether it may stay: damaged, a member among others is none any more; a
+/// lone one has nothing else to go on from.
+fn examine_state(work: Option<InWork<'_>>, shared: &mut Shared) -> bool {
+    let actual = shared.lineage.state.digest();
+    let Some(work) = work.filter(|_| actual != shared.lineage.digest) else {
+        return true;
+    };
+    if work.view.members.len() > 1 {
+        return false;
+    }
+    shared.lineage.digest = actual;
+    true
+}
+
+/// Forwards what is finished of the attempt in work to a follower that comes in its middle. It would have to ask
+/// for it otherwise, and rounds may go by faster than it asks: at worst it would be admitted while it lacks one.
+fn forward_so_far(peer: PeerId, work: Option<InWork<'_>>, shared: &mut Shared) {
+    // To one that is a member already they come on its own place in the ring, and from nobody else.
+    let Some(work) = work.filter(|work| !work.view.contains(peer)) else {
+        return;
+    };
+    for piece in work.finished.messages() {
+        shared.bulk(peer, piece);
     }
 }

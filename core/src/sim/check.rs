@@ -37,19 +37,19 @@ impl Duty {
         };
         match (&peer.phase, message) {
             (Phase::Member(w), Message::Decision { view, .. } | Message::Committed { view, .. })
-                if *view == w.view.key && w.suspects(*from) =>
+                if *view == w.view.key && w.agreement.suspects(*from) =>
             {
                 Self::Distrust(*view, *from)
             }
             (Phase::Member(w), Message::Flush { view, suspects } | Message::Decision { view, suspects }) => {
-                let excluded = *view == w.view.key && suspects.contains(&peer.settings.me);
-                if excluded && w.view.contains(*from) && !w.suspects(*from) {
+                let excluded = *view == w.view.key && suspects.contains(&peer.me());
+                if excluded && w.view.contains(*from) && !w.agreement.suspects(*from) {
                     Self::Yield
                 } else {
                     Self::None
                 }
             }
-            (Phase::Joining(_), Message::Probe { .. }) => Self::Answer(*from),
+            (Phase::Newcomer(_), Message::Probe { .. }) => Self::Answer(*from),
             _ => Self::None,
         }
     }
@@ -111,7 +111,7 @@ impl World {
         let last = node
             .peer
             .as_ref()
-            .and_then(|p| p.last.as_ref())
+            .and_then(|p| p.shared.lineage.last.as_ref())
             .map(|last| last.before.chain);
         let Some(before) = node.stands.map(|(chain, _)| chain).or(last) else {
             return self.fail(format!("{} commits a round out of nowhere", node.name));
@@ -192,10 +192,15 @@ impl World {
             return self.fail(format!("{} has buffered {buffered} bytes", node.name));
         }
         let here = match &peer.phase {
-            Phase::Member(w) => w.decided.as_slice(),
+            Phase::Member(w) => w.agreement.decided(),
             _ => &[],
         };
-        let last = peer.last.as_ref().map_or(&[][..], |last| &last.decided);
+        let last = peer
+            .shared
+            .lineage
+            .last
+            .as_ref()
+            .map_or(&[][..], |last| &last.decided);
         for decided in last.iter().chain(here) {
             let fate = Fate::Aborted(decided.suspects.clone());
             if let Err(why) = self.ledger.decide(node.id, decided.view, fate) {
@@ -260,7 +265,11 @@ impl World {
         let knows = |a: usize, b: usize| {
             let id = self.nodes[b].id;
             let may_dial = self.nodes[b].dialable;
-            may_dial && self.nodes[a].peer.as_ref().is_some_and(|p| p.links.may_dial(id))
+            may_dial
+                && self.nodes[a]
+                    .peer
+                    .as_ref()
+                    .is_some_and(|p| p.shared.links.may_dial(id))
         };
         let mut met: Vec<usize> = alive.first().copied().into_iter().collect();
         let mut next = 0;
@@ -292,7 +301,7 @@ impl World {
         let Some(healed_at) = self.healed_at else { return };
         let alive = || self.nodes.iter().filter_map(|n| n.peer.as_ref());
         // The last that held a whole state may have left while the others were on their way back.
-        let whole = |p: &Peer| stands(p).is_some() || p.whole_standing().is_some();
+        let whole = |p: &Peer| stands(p).is_some() || p.holds_whole_state();
         self.hopeless |= self.starting == 0 && alive().count() > 0 && !alive().any(|p| whole(p));
         let round_us = self.longest_round_us();
         let rounds = self.plan.manifest.target as f64 / f64::from(self.plan.manifest.batch) + 10.0;
@@ -351,18 +360,25 @@ impl World {
 
 /// Lineage and digest of a peer that holds all that its lineage does: a member, or one that is done.
 fn stands(peer: &Peer) -> Option<(Digest, Digest)> {
-    let whole = matches!(peer.phase, Phase::Member(_) | Phase::Lingering { .. });
+    let whole = matches!(peer.phase, Phase::Member(_) | Phase::Lingering(_));
     whole.then(|| (peer.head().chain, peer.digest()))
 }
 
 /// Whether a peer did with an attempt what another said, rather than nothing or to exclude that one.
 fn believes(peer: &Peer, view: ViewKey, by: PeerId) -> bool {
     let told = match &peer.phase {
-        Phase::Member(w) if w.view.key == view => return w.told.as_ref().is_some_and(|told| told.by == by),
-        Phase::Member(w) => w.decided.as_slice(),
+        Phase::Member(w) if w.view.key == view => {
+            return w.agreement.told().is_some_and(|told| told.by == by);
+        }
+        Phase::Member(w) => w.agreement.decided(),
         _ => &[],
     };
-    let last = peer.last.as_ref().map_or(&[][..], |last| &last.decided);
+    let last = peer
+        .shared
+        .lineage
+        .last
+        .as_ref()
+        .map_or(&[][..], |last| &last.decided);
     let own = last
         .iter()
         .chain(told)

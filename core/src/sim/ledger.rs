@@ -319,7 +319,7 @@ impl Ledger {
         if self.points.contains_key(&chain) {
             return Ok(());
         }
-        let Settings { me, contact, .. } = peer.settings.clone();
+        let Settings { me, contact, .. } = peer.shared.settings.clone();
         let member = Member {
             peer: me,
             speed: 1,

@@ -70,10 +70,10 @@ impl World {
 
 /// What a peer is doing.
 fn phase(world: &World, peer: &Peer) -> String {
-    let now = peer.now;
+    let now = peer.shared.now;
     let wake = peer.wake_at().map_or(0.0, |at| (at - now).as_secs_f64());
     let doing = match &peer.phase {
-        Stage::Joining(join) => format!("joins: {join:?}"),
+        Stage::Newcomer(join) => format!("joins: {join:?}"),
         Stage::Member(w) => {
             let members: Vec<String> = w.view.members.iter().map(|m| world.name(*m)).collect();
             let reduce = if w.reduce.is_started() {
@@ -83,13 +83,13 @@ fn phase(world: &World, peer: &Peer) -> String {
             };
             let missing = w.reduce.gathered.missing().len();
             let flush = w
-                .flush
-                .as_ref()
+                .agreement
+                .flush()
                 .map(|f| format!(", flush {f:?}"))
                 .unwrap_or_default();
             let told = w
-                .told
-                .as_ref()
+                .agreement
+                .told()
                 .map(|t| format!(", told by {}", world.name(t.by)))
                 .unwrap_or_default();
             format!(
@@ -98,7 +98,7 @@ fn phase(world: &World, peer: &Peer) -> String {
                 members.join(" ")
             )
         }
-        Stage::Lingering { exit, .. } => format!("lingers, {exit:?}"),
+        Stage::Lingering(lingering) => format!("lingers, {:?}", lingering.exit),
         Stage::Gone => "gone".into(),
     };
     format!("{doing}, wakes {wake:.3} s later")

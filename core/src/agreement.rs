@@ -1,0 +1,528 @@
+//! Agreement after a failure, without a leader.
+//!
+//! Who waits too long asks all members whether they are there; the silent are suspected. A suspicion is
+//! flooded as a *flush*, which freezes its sender's attempt: what it said ("I have not committed this
+//! round") stays true. Sets of suspects only grow. Whoever holds equal sets from all that it does not
+//! suspect has the decision: the attempt is aborted and tried again without the suspects. A member that
+//! has committed the round never flushes for it; it answers with the commit, so that an abort cannot be
+//! decided against it.
+//!
+//! Without any one of these three rules runs diverge or hang:
+//! - a flush or decision that excludes a peer makes it a newcomer, even if it has committed the round;
+//! - who is out says so to those who still take it for a member, which counts as a suspicion;
+//! - a decision or a commit is taken only from a peer that is not suspected.
+//!
+//! How values are summed is not known here: an attempt ends, or it does not.
+
+use crate::id::{PeerId, Round};
+use crate::interface::{Change, Event};
+use crate::ledger::{Allotment, Record};
+use crate::lineage::Decided;
+use crate::next::Outcast;
+use crate::planted::Bug;
+use crate::shared::Shared;
+use crate::time::Time;
+use crate::view::View;
+use crate::wire::{Doing, Message, ViewKey};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// So many probes that find nobody at work mean that frames were lost: the attempt is repeated. Twice as many each
+/// time that it was (RFC 6298, rule 5.5), or a round whose pieces take longer than that would never end.
+const IDLE_PROBES: u32 = 3;
+/// Most that this is doubled.
+const DOUBLINGS: usize = 6;
+
+/// What follows for the attempt.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// Nothing yet.
+    Wait,
+    /// It is aborted: the next one is of these members.
+    Retry(Vec<PeerId>),
+    /// The others go on without this peer.
+    Outcast(Outcast),
+}
+
+/// A stop of the attempt that has not been decided yet.
+#[derive(Debug)]
+pub(crate) struct Flush {
+    pub suspects: BTreeSet<PeerId>,
+    /// What the others last said.
+    heard: BTreeMap<PeerId, BTreeSet<PeerId>>,
+    reasons: BTreeMap<PeerId, (Change, &'static str)>,
+    /// When to say it again: a flush may be lost with its link.
+    again_at: Time,
+    /// When those who have not said the same are suspected too.
+    until: Time,
+}
+
+/// A question to all members.
+#[derive(Debug)]
+struct Probing {
+    nonce: u32,
+    until: Time,
+    answers: BTreeMap<PeerId, (Round, Doing)>,
+}
+
+/// A commit that another member told of, while its pieces come.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub by: PeerId,
+    pub record: Record,
+}
+
+/// This member's part in the agreement about one attempt.
+#[derive(Debug, Default)]
+pub(crate) struct Agreement {
+    /// When the wait for the next piece becomes long.
+    quiet_at: Option<Time>,
+    probing: Option<Probing>,
+    /// Probes in a row that found everybody well and nobody at work.
+    idle_probes: u32,
+    flush: Option<Flush>,
+    told: Option<Told>,
+    /// Aborted attempts of this round, for those who have not heard.
+    decided: Vec<Decided>,
+}
+
+impl Agreement {
+    /// About the next attempt at the same round.
+    pub fn next_attempt(&mut self) {
+        *self = Self {
+            decided: std::mem::take(&mut self.decided),
+            ..Self::default()
+        };
+    }
+
+    pub fn suspects(&self, peer: PeerId) -> bool {
+        self.flush.as_ref().is_some_and(|f| f.suspects.contains(&peer))
+    }
+
+    /// Whether a peer is believed what it says of an attempt's end.
+    fn trusts(&self, peer: PeerId, shared: &Shared) -> bool {
+        !self.suspects(peer) || shared.settings.planted(Bug::TrustSuspects)
+    }
+
+    pub fn flush(&self) -> Option<&Flush> {
+        self.flush.as_ref()
+    }
+
+    pub fn told(&self) -> Option<&Told> {
+        self.told.as_ref()
+    }
+
+    pub fn decided(&self) -> &[Decided] {
+        &self.decided
+    }
+
+    pub fn take_decided(&mut self) -> Vec<Decided> {
+        std::mem::take(&mut self.decided)
+    }
+
+    /// The record that another member told of, once its sums are whole.
+    pub fn take_told_if(&mut self, whole: bool) -> Option<Record> {
+        self.told.take_if(|_| whole).map(|told| told.record)
+    }
+
+    /// Whether this member has stopped the attempt. What it said of it must stay true.
+    pub fn is_frozen(&self, shared: &Shared) -> bool {
+        self.flush.is_some() && !shared.settings.planted(Bug::FlushDoesNotFreeze)
+    }
+
+    /// The attempt's pieces are awaited from now on.
+    pub fn watch(&mut self, shared: &Shared) {
+        self.quiet_at = Some(shared.now + shared.detector.quiet());
+    }
+
+    /// A piece came.
+    pub fn saw_piece(&mut self, shared: &Shared) {
+        // While an answer was awaited there was no other deadline.
+        let waits = self.quiet_at.is_some() || self.probing.is_some();
+        self.quiet_at = waits.then(|| shared.now + shared.detector.quiet());
+        self.probing = None;
+        self.idle_probes = 0;
+    }
+
+    /// A member's link is gone: asks at once what that means, if anything is awaited.
+    pub fn hurry(&mut self, now: Time) {
+        self.quiet_at = self.quiet_at.map(|_| now);
+    }
+
+    /// Nothing has come for long: asks all members what they do.
+    fn probe_all(&mut self, view: &View, shared: &mut Shared) {
+        let nonce = shared.probed.map_or(1, |(nonce, _)| nonce.wrapping_add(1));
+        shared.probed = Some((nonce, shared.now));
+        self.quiet_at = None;
+        self.probing = Some(Probing {
+            nonce,
+            until: shared.now + shared.detector.answer(),
+            answers: BTreeMap::new(),
+        });
+        let view_key = view.key;
+        for peer in view.others() {
+            shared.control(
+                peer,
+                Message::Probe {
+                    view: view_key,
+                    nonce,
+                },
+            );
+        }
+    }
+
+    /// A link to a member is open again: the question, or its answer, may have been lost with the old one.
+    pub fn probe_again(&mut self, view: &View, peer: PeerId, shared: &mut Shared) {
+        let Some(probing) = self.probing.as_mut().filter(|p| !p.answers.contains_key(&peer)) else {
+            return;
+        };
+        let nonce = probing.nonce;
+        probing.until = shared.now + shared.detector.answer();
+        shared.probed = Some((nonce, shared.now));
+        shared.control(
+            peer,
+            Message::Probe {
+                view: view.key,
+                nonce,
+            },
+        );
+    }
+
+    /// Somebody answers a question.
+    pub fn on_alive(
+        &mut self,
+        view: &View,
+        allotment: &Allotment,
+        from: PeerId,
+        (nonce, round, doing): (u32, Round, Doing),
+        shared: &mut Shared,
+    ) -> Verdict {
+        if let Some((_, sent)) = shared.probed.filter(|(number, _)| *number == nonce) {
+            // Also if it is late: else only short ways would ever be measured.
+            shared.detector.saw_answer(shared.now - sent);
+        }
+        let Some(probing) = self.probing.as_mut().filter(|p| p.nonce == nonce) else {
+            return Verdict::Wait;
+        };
+        probing.answers.insert(from, (round, doing));
+        if view.others().all(|peer| probing.answers.contains_key(&peer)) {
+            return self.judge_answers(view, allotment, shared);
+        }
+        Verdict::Wait
+    }
+
+    /// All have answered, or the time for it is over.
+    fn judge_answers(&mut self, view: &View, allotment: &Allotment, shared: &mut Shared) -> Verdict {
+        let Some(probing) = self.probing.take() else {
+            return Verdict::Wait;
+        };
+        let silent: BTreeSet<PeerId> = view
+            .others()
+            .filter(|p| !probing.answers.contains_key(p))
+            .collect();
+        if !silent.is_empty() {
+            return self.suspect(view, silent, Change::Failed, "silent", shared);
+        }
+        let here = |(_, (round, _)): &(_, &(Round, Doing))| *round == view.key.round;
+        let mut slow = BTreeSet::new();
+        let mut at_work = false;
+        for (peer, (_, doing)) in probing.answers.iter().filter(here) {
+            if let Doing::Computing { elapsed_us } = doing {
+                at_work = true;
+                if Duration::from_micros(*elapsed_us) > compute_deadline(*peer, allotment, shared) {
+                    slow.insert(*peer);
+                }
+            }
+        }
+        let is_ahead = |(_, (round, _)): &(_, &(Round, Doing))| *round > view.key.round;
+        let ahead = probing.answers.iter().rfind(is_ahead).map(|(peer, _)| *peer);
+        self.quiet_at = Some(shared.now + shared.detector.quiet());
+        self.idle_probes = if at_work { 0 } else { self.idle_probes + 1 };
+        let repeated = self.decided.iter().filter(|d| d.suspects.is_empty()).count();
+        let idle = self.idle_probes >= IDLE_PROBES << repeated.min(DOUBLINGS);
+        if !slow.is_empty() {
+            self.suspect(view, slow, Change::Evicted, "too slow", shared)
+        } else if let Some(peer) = ahead.filter(|_| !idle) {
+            ask_for_commit(peer, view.key, shared);
+            Verdict::Wait
+        } else if idle {
+            self.suspect(view, BTreeSet::new(), Change::Failed, "frames were lost", shared)
+        } else {
+            Verdict::Wait
+        }
+    }
+
+    /// Suspects members that broke the protocol or said that they are out.
+    pub fn suspect_out(&mut self, view: &View, peer: PeerId, shared: &mut Shared) -> Verdict {
+        self.suspect(view, [peer].into(), Change::Failed, "said that it is out", shared)
+    }
+
+    /// Stops the attempt, with these suspects beside those that there are.
+    fn suspect(
+        &mut self,
+        view: &View,
+        peers: BTreeSet<PeerId>,
+        change: Change,
+        reason: &'static str,
+        shared: &mut Shared,
+    ) -> Verdict {
+        let (now, answer) = (shared.now, shared.detector.answer());
+        let fresh = self.flush.is_none();
+        let flush = self.flush.get_or_insert_with(|| Flush {
+            suspects: BTreeSet::new(),
+            heard: BTreeMap::new(),
+            reasons: BTreeMap::new(),
+            again_at: now,
+            until: now + answer,
+        });
+        let before = flush.suspects.len();
+        for peer in peers {
+            flush.reasons.entry(peer).or_insert((change, reason));
+            flush.suspects.insert(peer);
+        }
+        self.probing = None;
+        self.told.take_if(|told| flush.suspects.contains(&told.by));
+        // Who told of a commit and is still trusted is still waited for, and not for ever.
+        self.quiet_at = self.quiet_at.filter(|_| self.told.is_some());
+        if fresh || flush.suspects.len() > before {
+            flush.until = now + answer;
+            self.flood(view, shared);
+        }
+        self.decide_if_agreed(view, shared)
+    }
+
+    fn flood(&mut self, view: &View, shared: &mut Shared) {
+        let Some(flush) = &mut self.flush else { return };
+        flush.again_at = shared.now + shared.detector.answer() / 4;
+        let message = flush.message(view.key);
+        for peer in view.others() {
+            shared.control(peer, message.clone());
+        }
+    }
+
+    /// A member has stopped this attempt, or a later one.
+    pub fn on_flush(
+        &mut self,
+        view: &View,
+        from: PeerId,
+        theirs: ViewKey,
+        suspects: Vec<PeerId>,
+        shared: &mut Shared,
+    ) -> Verdict {
+        if !view.contains(from) || !self.trusts(from, shared) {
+            return Verdict::Wait;
+        }
+        if suspects.contains(&shared.me()) && !shared.settings.planted(Bug::IgnoreExclusion) {
+            return Verdict::Outcast(Outcast::new("excluded by another member", Some(from)));
+        }
+        if theirs == view.key {
+            return self.merge_flush(view, from, suspects.into_iter().collect(), shared);
+        }
+        if theirs.round == view.key.round {
+            // It has decided about this attempt; a flush of one's own brings the decision.
+            return self.stop(view, shared);
+        }
+        ask_for_commit(from, view.key, shared);
+        Verdict::Wait
+    }
+
+    /// Stops the attempt without a suspect.
+    fn stop(&mut self, view: &View, shared: &mut Shared) -> Verdict {
+        self.suspect(view, BTreeSet::new(), Change::Failed, "", shared)
+    }
+
+    fn merge_flush(
+        &mut self,
+        view: &View,
+        from: PeerId,
+        theirs: BTreeSet<PeerId>,
+        shared: &mut Shared,
+    ) -> Verdict {
+        let merge = !shared.settings.planted(Bug::KeepSuspectsApart);
+        let suspects = if merge { theirs.clone() } else { BTreeSet::new() };
+        let reason = "suspected by another member";
+        let verdict = self.suspect(view, suspects, Change::Failed, reason, shared);
+        let (Some(flush), Verdict::Wait) = (&mut self.flush, &verdict) else {
+            return verdict;
+        };
+        let differs = flush.suspects != theirs;
+        flush.heard.insert(from, theirs);
+        if differs {
+            let message = flush.message(view.key);
+            shared.control(from, message);
+        }
+        self.decide_if_agreed(view, shared)
+    }
+
+    fn decide_if_agreed(&mut self, view: &View, shared: &mut Shared) -> Verdict {
+        let Some(flush) = &self.flush else {
+            return Verdict::Wait;
+        };
+        let apart = shared.settings.planted(Bug::KeepSuspectsApart);
+        let same = |heard: &BTreeSet<PeerId>| apart || *heard == flush.suspects;
+        let agreed = view
+            .others()
+            .filter(|peer| !flush.suspects.contains(peer))
+            .all(|peer| flush.heard.get(&peer).is_some_and(same));
+        if agreed && self.told.is_none() {
+            let suspects = flush.suspects.clone();
+            return self.abort(view, suspects, shared);
+        }
+        Verdict::Wait
+    }
+
+    /// The attempt is over: the next is without the suspects.
+    fn abort(&mut self, view: &View, suspects: BTreeSet<PeerId>, shared: &mut Shared) -> Verdict {
+        let reasons = self.flush.take().map(|f| f.reasons).unwrap_or_default();
+        let members = view.members.iter().copied();
+        let members = members.filter(|m| !suspects.contains(m)).collect();
+        let decided = Decided {
+            view: view.key,
+            suspects,
+        };
+        for peer in &decided.suspects {
+            let unknown = (Change::Failed, "suspected by another member");
+            let (change, reason) = reasons.get(peer).copied().unwrap_or(unknown);
+            shared.tell(Event::Member {
+                peer: *peer,
+                change,
+                reason,
+            });
+            shared.control(*peer, decided.message());
+            shared.parted.insert(*peer, shared.head().samples);
+        }
+        self.decided.push(decided);
+        Verdict::Retry(members)
+    }
+
+    /// Another member has decided.
+    pub fn on_decision(
+        &mut self,
+        view: &View,
+        from: PeerId,
+        theirs: ViewKey,
+        suspects: Vec<PeerId>,
+        shared: &mut Shared,
+    ) -> Verdict {
+        if !self.trusts(from, shared) {
+            return Verdict::Wait;
+        }
+        let mine = view.key;
+        let excludes_me = suspects.contains(&shared.me()) && !shared.settings.planted(Bug::IgnoreExclusion);
+        if excludes_me && (theirs.round == mine.round || theirs.round + 1 == mine.round) {
+            Verdict::Outcast(Outcast::new("excluded by the others' decision", Some(from)))
+        } else if theirs == mine && view.contains(from) {
+            self.abort(view, suspects.into_iter().collect(), shared)
+        } else {
+            Verdict::Wait
+        }
+    }
+
+    /// Another member has committed the round. Whether it is believed; then the pieces that are missing come from it.
+    pub fn on_committed(
+        &mut self,
+        view: &View,
+        from: PeerId,
+        record: Record,
+        missing: Vec<(u16, u32)>,
+        shared: &mut Shared,
+    ) -> bool {
+        let members = record.headers.iter().map(|h| h.peer);
+        let fits = record.round == view.key.round && members.eq(view.members.iter().copied());
+        if !self.trusts(from, shared) || !fits {
+            return false;
+        }
+        self.told = Some(Told { by: from, record });
+        if !missing.is_empty() {
+            self.quiet_at = Some(shared.now + shared.detector.quiet());
+            let view = view.key;
+            shared.control(from, Message::Repair { view, missing });
+        }
+        true
+    }
+
+    /// What is due.
+    pub fn on_time(&mut self, view: &View, allotment: &Allotment, shared: &mut Shared) -> Verdict {
+        let now = shared.now;
+        if let Some(flush) = &mut self.flush {
+            let (again, over) = (flush.again_at <= now, flush.until <= now);
+            if over && self.told.is_none() {
+                let mut silent: BTreeSet<PeerId> = view.others().collect();
+                silent.retain(|p| !flush.suspects.contains(p) && flush.heard.get(p) != Some(&flush.suspects));
+                flush.until = now + shared.detector.answer();
+                return self.suspect(view, silent, Change::Failed, "silent", shared);
+            }
+            if again {
+                self.flood(view, shared);
+            }
+        }
+        if self.probing.as_ref().is_some_and(|p| p.until <= now) {
+            return self.judge_answers(view, allotment, shared);
+        }
+        if self.quiet_at.is_some_and(|at| at <= now) {
+            if let Some(told) = self.told.take() {
+                // Who told of the commit does not deliver.
+                self.quiet_at = None;
+                return self.suspect(view, [told.by].into(), Change::Failed, "silent", shared);
+            }
+            self.probe_all(view, shared);
+        }
+        Verdict::Wait
+    }
+
+    /// When [`Agreement::on_time`] has something to do.
+    pub fn wake_at(&self) -> Option<Time> {
+        // Told of a commit, nobody is waited for but who told.
+        let until = |until| if self.told.is_some() { None } else { Some(until) };
+        let flush = self
+            .flush
+            .as_ref()
+            .and_then(|f| [Some(f.again_at), until(f.until)].into_iter().flatten().min());
+        let probing = self.probing.as_ref().map(|p| p.until);
+        [flush, probing, self.quiet_at].into_iter().flatten().min()
+    }
+
+    /// This peer was stopped for longer than the others wait for an answer: they may have gone on without it.
+    /// Its own deadlines say nothing of the others now. And pieces that waited for it could complete an attempt
+    /// that they have given up, so it asks before it commits, if it has put its values `in`.
+    pub fn overslept(&mut self, view: &View, in_it: bool, shared: &mut Shared) -> Verdict {
+        let until = shared.now + shared.detector.answer();
+        if let Some(probing) = &mut self.probing {
+            probing.until = until;
+        }
+        let quiet_at = shared.now + shared.detector.quiet();
+        self.quiet_at = self.quiet_at.map(|_| quiet_at);
+        match &mut self.flush {
+            Some(flush) => {
+                flush.until = until;
+                flush.again_at = shared.now;
+                Verdict::Wait
+            }
+            None if in_it && self.told.is_none() && view.members.len() > 1 => self.stop(view, shared),
+            None => Verdict::Wait,
+        }
+    }
+}
+
+impl Flush {
+    fn message(&self, view: ViewKey) -> Message {
+        Message::Flush {
+            view,
+            suspects: self.suspects.iter().copied().collect(),
+        }
+    }
+}
+
+/// How long a member may take for its share.
+fn compute_deadline(peer: PeerId, allotment: &Allotment, shared: &Shared) -> Duration {
+    let head = shared.head();
+    let place = head.position(peer);
+    let (share, speed) = place.map_or((0, 1), |i| (allotment.len(i), head.members[i].speed));
+    shared.detector.compute(peer, share, speed)
+}
+
+/// Asks a member that has left this view's round behind for the commit.
+pub(crate) fn ask_for_commit(peer: PeerId, view: ViewKey, shared: &mut Shared) {
+    let missing = Vec::new();
+    shared.control(peer, Message::Repair { view, missing });
+}

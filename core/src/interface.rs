@@ -1,0 +1,192 @@
+//! All that can happen to a peer and all that it asks for: what a driver and a peer say to each other, as two enums.
+
+use crate::id::{Contact, Digest, PeerId, Round};
+use crate::ledger::Record;
+use crate::wire::{Message, ViewKey};
+use std::ops::Range;
+use std::time::Duration;
+
+/// All that can happen to a peer.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Time has passed.
+    Tick,
+    /// A link to a peer is open, whoever dialled.
+    LinkUp {
+        /// The other end.
+        peer: PeerId,
+        /// Where it can be dialled.
+        contact: Contact,
+    },
+    /// The link is gone, and with it perhaps frames in both directions.
+    LinkDown {
+        /// The other end.
+        peer: PeerId,
+    },
+    /// A dial that was asked for failed.
+    DialFailed {
+        /// Who was dialled.
+        peer: PeerId,
+    },
+    /// A message arrived.
+    Message {
+        /// Over whose link.
+        from: PeerId,
+        /// What it says.
+        message: Message,
+    },
+    /// The contribution that [`Output::Compute`] asked for.
+    Contribution {
+        /// The round it is for.
+        round: Round,
+        /// Sum of gradients. If it is not finite, or `weight` is 0, none of its samples counts.
+        gradient: Vec<f32>,
+        /// Samples in the sum, from the front of the share.
+        weight: u32,
+        /// Sum of their losses.
+        loss: f32,
+        /// How long it took.
+        compute: Duration,
+    },
+    /// The device has been tried out: this many samples per 1,000 seconds.
+    Warm {
+        /// Speed.
+        speed: u64,
+    },
+    /// Finish the round in work, tell the others, and exit.
+    Leave,
+}
+
+/// All that a peer asks of its driver.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Send a message over the link to a peer.
+    Send {
+        /// The other end.
+        to: PeerId,
+        /// Which stream: each keeps its order, control overtakes bulk.
+        lane: Lane,
+        /// What to send.
+        message: Message,
+    },
+    /// Open a link.
+    Dial {
+        /// To whom.
+        peer: PeerId,
+        /// Where.
+        contact: Contact,
+    },
+    /// Make a contribution: replace the parameters in this buffer by the sum of gradients over the
+    /// samples at these stream positions and give it back as [`Input::Contribution`]. One is asked for at a
+    /// time, the next only after this one has been given.
+    Compute {
+        /// The round.
+        round: Round,
+        /// Positions in the stream of shuffled epochs, in the order in which they count.
+        positions: Vec<Range<u64>>,
+        /// The parameters.
+        buffer: Vec<f32>,
+    },
+    /// Something happened that the world may want to know.
+    Event(Event),
+    /// This peer is done. No output follows; close links once what was sent has left.
+    Exit(Exit),
+}
+
+/// Which of a link's two ordered streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    /// Small and urgent.
+    Control,
+    /// Pieces and blocks.
+    Bulk,
+}
+
+/// What the world may want to know. The state, head and digest of the peer are those after the event.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A round was committed by this member.
+    Committed(Box<Commit>),
+    /// Someone became or ceased to be a member.
+    Member {
+        /// Who.
+        peer: PeerId,
+        /// What changed.
+        change: Change,
+        /// Why.
+        reason: &'static str,
+    },
+    /// The state is on its way.
+    Syncing {
+        /// Bytes held.
+        bytes: u64,
+        /// Bytes of the whole state.
+        total: u64,
+        /// The sponsor's round.
+        round: Round,
+    },
+    /// This peer holds the state of the head and is a member from here on.
+    Entered,
+    /// Nobody that can be reached is a member: this peer goes on alone from the state that it holds.
+    Continued,
+    /// This peer ceased to be a member and joins again.
+    Outcast {
+        /// Why.
+        reason: &'static str,
+        /// Samples that its own lineage had counted since it parted from the other.
+        lost: u64,
+    },
+    /// This peer's contribution to a round was refused.
+    NotFinite {
+        /// The round.
+        round: Round,
+    },
+    /// The run waits until there are `min_peers` members.
+    Waiting {
+        /// Members now.
+        members: usize,
+    },
+}
+
+/// A change of membership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is a member from the next round on.
+    Joined,
+    /// It said that it leaves.
+    Left,
+    /// It is silent.
+    Failed,
+    /// It answers but cannot stay.
+    Evicted,
+}
+
+/// A committed round, seen from one member.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    /// Its record.
+    pub record: Record,
+    /// The attempt that succeeded.
+    pub view: ViewKey,
+    /// The state after it.
+    pub digest: Digest,
+    /// Samples counted in the whole run.
+    pub samples: u64,
+    /// From the beginning of the round to the end of this peer's contribution.
+    pub compute: Duration,
+    /// From there to the last piece.
+    pub reduce: Duration,
+    /// From the last commit to this one.
+    pub total: Duration,
+}
+
+/// Why a peer is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Every sample was counted.
+    Finished,
+    /// It was asked to leave.
+    Left,
+    /// In two rounds running no member had a finite contribution.
+    NotFinite,
+}

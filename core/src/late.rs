@@ -1,0 +1,82 @@
+//! What a peer is told that is behind: about an attempt or a round that is over here, or that it is in no view.
+
+use crate::id::PeerId;
+use crate::interface::Lane;
+use crate::lineage::Decided;
+use crate::planted::Bug;
+use crate::shared::{Shared, Stage};
+use crate::view::View;
+use crate::wire::{Message, ViewKey};
+
+/// The attempt in work where somebody is behind, if it has one.
+#[derive(Clone, Copy)]
+pub(crate) struct Here<'a> {
+    pub view: &'a View,
+    /// Aborted attempts of the round.
+    pub decided: &'a [Decided],
+}
+
+/// Answers a message about an attempt or round that is over here; `flush` if it was one.
+pub(crate) fn answer(
+    from: PeerId,
+    view: ViewKey,
+    flush: Option<Vec<PeerId>>,
+    here: Option<Here<'_>>,
+    stage: Stage,
+    shared: &mut Shared,
+) {
+    let last = shared.lineage.last.as_ref();
+    let of_last = last.map_or(&[][..], |last| &last.decided);
+    let mut decided = here.map_or(&[][..], |here| here.decided).iter().chain(of_last);
+    if let Some(decided) = decided.find(|d| d.view == view) {
+        let message = decided.message();
+        shared.control(from, message);
+    } else if let Some(last) = last.filter(|last| last.view == view) {
+        let Some(suspects) = flush else { return };
+        let message = match shared.settings.planted(Bug::CommittedFlushes) {
+            true => Message::Flush { view, suspects },
+            false => last.message(),
+        };
+        shared.control(from, message);
+    } else {
+        tell_stranger(from, view, here, stage, shared);
+    }
+}
+
+/// Tells a peer that is not in this peer's view where this lineage stands.
+pub(crate) fn tell_stranger(
+    from: PeerId,
+    view: ViewKey,
+    here: Option<Here<'_>>,
+    stage: Stage,
+    shared: &mut Shared,
+) {
+    if let Some(here) = here {
+        if here.view.contains(from) {
+            return;
+        }
+        let excluded = here.decided.iter().rev().find(|d| d.suspects.contains(&from));
+        if let Some(decided) = excluded.filter(|decided| view.round >= decided.view.round) {
+            shared.control(from, decided.message());
+            return;
+        }
+    }
+    shared.send_status(from, stage);
+}
+
+/// Sends what somebody lacks of the last round, or says that it is committed. False if that is not what it asks about.
+pub(crate) fn repair(from: PeerId, view: ViewKey, missing: &[(u16, u32)], shared: &mut Shared) -> bool {
+    let Some(last) = shared.lineage.last.as_ref().filter(|last| last.view == view) else {
+        return false;
+    };
+    let mut send = |lane, message| shared.links.send(&mut shared.out, from, lane, message);
+    if missing.is_empty() {
+        send(Lane::Control, last.message());
+    }
+    for (chunk, piece) in missing {
+        if let Some(message) = last.sums.message(*chunk, *piece) {
+            send(Lane::Bulk, message);
+        }
+    }
+    true
+}

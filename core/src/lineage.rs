@@ -1,0 +1,95 @@
+//! What a peer holds of the run: the ledger's head, the state there, and the round that led to it.
+
+use crate::config::{Manifest, Settings};
+use crate::id::{Digest, PeerId};
+use crate::ledger::{Head, Header, Record};
+use crate::planted::Bug;
+use crate::reduce::Assembly;
+use crate::state::State;
+use crate::wire::{Message, Standing, ViewKey};
+use std::collections::BTreeSet;
+
+/// An aborted attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct Decided {
+    pub view: ViewKey,
+    /// Who is not in the next attempt.
+    pub suspects: BTreeSet<PeerId>,
+}
+
+impl Decided {
+    pub fn message(&self) -> Message {
+        Message::Decision {
+            view: self.view,
+            suspects: self.suspects.iter().copied().collect(),
+        }
+    }
+}
+
+/// The last committed round, kept to repair those who miss some of it.
+#[derive(Debug)]
+pub(crate) struct Committed {
+    pub view: ViewKey,
+    pub record: Record,
+    pub digest: Digest,
+    pub sums: Assembly,
+    /// The attempts that were aborted on the way to it.
+    pub decided: Vec<Decided>,
+    /// The lineage before it.
+    pub before: Standing,
+}
+
+impl Committed {
+    pub fn message(&self) -> Message {
+        Message::Committed {
+            view: self.view,
+            record: self.record.clone(),
+            digest: self.digest,
+        }
+    }
+}
+
+/// The ledger's head and what belongs to it.
+pub(crate) struct Lineage {
+    pub head: Head,
+    pub state: State,
+    /// The state's, at the head.
+    pub digest: Digest,
+    pub last: Option<Committed>,
+}
+
+impl Lineage {
+    pub fn new(head: Head, state: State) -> Self {
+        Self {
+            digest: state.digest(),
+            head,
+            state,
+            last: None,
+        }
+    }
+
+    pub fn standing(&self) -> Standing {
+        Standing::of(&self.head)
+    }
+
+    /// Takes a record into the ledger's head.
+    pub fn apply_record(&mut self, record: &Record, manifest: &Manifest, settings: &Settings) {
+        if !settings.planted(Bug::CountTheDead) {
+            return self.head.apply(record, manifest);
+        }
+        let mut padded = record.clone();
+        let allotment = self.head.allot(manifest);
+        for (i, member) in self.head.members.iter().enumerate() {
+            if padded.headers.iter().all(|h| h.peer != member.peer) {
+                let dead = Header {
+                    peer: member.peer,
+                    weight: allotment.len(i) as u32,
+                    leaving: true,
+                    ..padded.headers[0].clone()
+                };
+                padded.headers.push(dead);
+            }
+        }
+        self.head.apply(&padded, manifest);
+    }
+}

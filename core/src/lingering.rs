@@ -1,0 +1,148 @@
+//! A peer that is done, and there for a while to answer those who are not: they may lack a piece of the last round, or
+//! take the result from here.
+
+use crate::id::PeerId;
+use crate::interface::{Exit, Input};
+use crate::late;
+use crate::next::Next;
+use crate::shared::{Shared, Stage};
+use crate::sponsor::{Sponsor, hand_out};
+use crate::time::Time;
+use crate::wire::{Doing, Message, ViewKey};
+use std::collections::BTreeSet;
+
+/// Done, until nobody can need it any more.
+pub(crate) struct Lingering {
+    pub exit: Exit,
+    until: Time,
+    /// Who may still lack a piece of the last round.
+    waits_for: BTreeSet<PeerId>,
+    sponsor: Sponsor,
+}
+
+impl Lingering {
+    /// Tells the others that this peer is done.
+    pub fn new(exit: Exit, sponsor: Sponsor, shared: &mut Shared) -> Self {
+        let mut waits_for = BTreeSet::new();
+        if let Some(last) = &shared.lineage.last {
+            waits_for.extend(last.record.headers.iter().map(|h| h.peer));
+            waits_for.remove(&shared.me());
+        }
+        if exit == Exit::Finished {
+            // Who did not make it to the end takes the result from here.
+            waits_for.extend(shared.links.reachable());
+        }
+        let status = Message::Status {
+            standing: shared.lineage.standing(),
+            member: true,
+            finished: true,
+        };
+        // A follower hears of the end with the last commit.
+        for peer in waits_for.iter().filter(|p| !sponsor.has(**p)) {
+            shared.control(*peer, status.clone());
+        }
+        waits_for.retain(|peer| !shared.ended.contains(peer));
+        Self {
+            exit,
+            until: longer(shared),
+            waits_for,
+            sponsor,
+        }
+    }
+
+    /// When [`Input::Tick`] is due.
+    pub fn wake_at(&self) -> Time {
+        self.until
+    }
+
+    /// Goes as soon as nobody can need this peer any more.
+    pub fn on_time(&self, shared: &Shared) -> Next {
+        if self.waits_for.is_empty() || shared.now >= self.until {
+            return Next::Exit(self.exit.clone());
+        }
+        Next::Stay
+    }
+
+    /// Takes an input.
+    pub fn handle(&mut self, input: Input, shared: &mut Shared) {
+        match input {
+            Input::Message { from, message } => self.on_message(from, message, shared),
+            Input::LinkDown { peer } => {
+                self.sponsor.forget(peer);
+                self.waits_for.remove(&peer);
+            }
+            Input::Contribution { gradient, .. } => shared.device.take_back(gradient),
+            _ => {}
+        }
+    }
+
+    fn on_message(&mut self, from: PeerId, message: Message, shared: &mut Shared) {
+        match message {
+            Message::Probe { view, nonce } => self.on_probe(from, view, nonce, shared),
+            Message::Flush { view, suspects } => answer_late(from, view, Some(suspects), shared),
+            Message::Repair { view, missing } => {
+                self.until = longer(shared);
+                if late::repair(from, view, &missing, shared) {
+                } else if self.sponsor.has(from) {
+                    self.sponsor.restart(from, None, shared);
+                } else {
+                    answer_late(from, view, None, shared);
+                }
+            }
+            Message::Status {
+                standing,
+                member,
+                finished,
+            } => {
+                if member {
+                    // Who is a member follows nobody.
+                    self.sponsor.forget(from);
+                }
+                if finished || standing.round >= shared.head().round {
+                    self.waits_for.remove(&from);
+                }
+            }
+            Message::Follow { have, contact } => {
+                self.until = longer(shared);
+                if shared.head().finished(&shared.manifest) {
+                    self.sponsor.on_follow(from, (have, contact), None, shared);
+                } else {
+                    shared.control(from, Message::NotMember { standing: None });
+                }
+            }
+            Message::Followed { round } => self.sponsor.on_followed(from, round, None, shared),
+            Message::Ready { speed, round } => {
+                self.sponsor.on_ready(from, (speed, round), None, shared);
+            }
+            Message::Fetch { block } => {
+                self.until = longer(shared);
+                hand_out(from, block, shared);
+            }
+            _ => {}
+        }
+    }
+
+    /// Somebody asks whether this peer is there.
+    fn on_probe(&self, from: PeerId, view: ViewKey, nonce: u32, shared: &mut Shared) {
+        let head = shared.head().round;
+        let is_last = shared.lineage.last.as_ref().is_some_and(|last| last.view == view);
+        if view.round <= head && !is_last && !self.sponsor.has(from) {
+            return late::tell_stranger(from, view, None, Stage::Finished, shared);
+        }
+        let alive = Message::Alive {
+            nonce,
+            round: head + 1,
+            doing: Doing::Waiting,
+        };
+        shared.control(from, alive);
+    }
+}
+
+fn answer_late(from: PeerId, view: ViewKey, flush: Option<Vec<PeerId>>, shared: &mut Shared) {
+    late::answer(from, view, flush, None, Stage::Finished, shared);
+}
+
+/// Somebody still needs something: stays a while longer.
+fn longer(shared: &Shared) -> Time {
+    shared.now + 2 * shared.detector.answer()
+}

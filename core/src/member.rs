@@ -1,0 +1,672 @@
+//! A member's way through one round: contribute, reduce, commit. When another member fails, `agreement.rs` says what
+//! follows for the attempt; what newcomers need is in `sponsor.rs`.
+
+use crate::agreement::{Agreement, Verdict, ask_for_commit};
+use crate::apply::Applying;
+use crate::contribution::{Contribution, Made};
+use crate::id::{PeerId, Round};
+use crate::interface::{Change, Commit, Event, Exit, Input};
+use crate::late::{self, Here};
+use crate::ledger::{self, Allotment, Header, Record};
+use crate::lineage::Committed;
+use crate::next::{Next, Outcast};
+use crate::planted::Bug;
+use crate::reduce::{Hops, Reduce, Violation};
+use crate::schedule::Ring;
+use crate::shared::{Shared, Stage};
+use crate::sponsor::{Asked, InWork, Sponsor, hand_out};
+use crate::state::plan;
+use crate::time::Time;
+use crate::view::View;
+use crate::wire::{Doing, Message, Standing, ViewKey};
+use std::time::Duration;
+
+/// A member in the round after the head.
+pub(crate) struct Member {
+    pub view: View,
+    pub agreement: Agreement,
+    /// Who works on what, whatever attempt it is.
+    allotment: Allotment,
+    contribution: Contribution,
+    pub reduce: Reduce,
+    /// The round is committed, and on its way into the state.
+    applying: Option<Box<Applying>>,
+    pub sponsor: Sponsor,
+}
+
+impl Member {
+    /// In the first attempt at the round. Gives the followers back if this peer is not among the members.
+    pub fn new(sponsor: Sponsor, shared: &Shared) -> Result<Self, Sponsor> {
+        let head = shared.head();
+        let members: Vec<PeerId> = head.members.iter().map(|m| m.peer).collect();
+        let Some(view) = View::new(head, 0, members, shared.me()) else {
+            return Err(sponsor);
+        };
+        Ok(Self {
+            reduce: new_reduce(&view, shared),
+            agreement: Agreement::default(),
+            allotment: head.allot(&shared.manifest),
+            contribution: Contribution::new(view.key.round, shared.now),
+            applying: None,
+            sponsor,
+            view,
+        })
+    }
+
+    /// Begins the round.
+    pub fn begin(&mut self, shared: &mut Shared) -> Next {
+        if self.is_null(shared) {
+            self.tell_waiting(shared);
+        } else if self.allotment.len(self.view.me) > 0 {
+            self.contribution.ask(&self.allotment, shared);
+        } else {
+            self.contribution.make_empty(shared);
+        }
+        self.begin_attempt(shared)
+    }
+
+    /// What an attempt begins with, the first and any other.
+    fn begin_attempt(&mut self, shared: &mut Shared) -> Next {
+        self.tell_strangers(shared);
+        match self.start_if_ready(shared) {
+            Next::Stay => self.take_early(shared),
+            next => next,
+        }
+    }
+
+    /// The next attempt at the same round, without some members, from the contributions still held.
+    fn next_attempt(&mut self, members: Vec<PeerId>, shared: &mut Shared) -> Next {
+        let attempt = self.view.key.attempt + 1;
+        let Some(view) = View::new(shared.head(), attempt, members, shared.me()) else {
+            return Next::Outcast(Outcast::new("excluded", None));
+        };
+        self.view = view;
+        self.reduce = new_reduce(&self.view, shared);
+        self.agreement.next_attempt();
+        if self.is_null(shared) {
+            self.tell_waiting(shared);
+        }
+        self.sponsor.begin_attempt(shared);
+        self.begin_attempt(shared)
+    }
+
+    fn conclude(&mut self, verdict: Verdict, shared: &mut Shared) -> Next {
+        match verdict {
+            Verdict::Wait => Next::Stay,
+            Verdict::Retry(members) => self.next_attempt(members, shared),
+            Verdict::Outcast(outcast) => Next::Outcast(outcast),
+        }
+    }
+
+    /// Whether the view is too small to train: its rounds only change the membership.
+    fn is_null(&self, shared: &Shared) -> bool {
+        !shared.trains(self.view.members.len())
+    }
+
+    fn tell_waiting(&self, shared: &mut Shared) {
+        let members = self.view.members.len();
+        shared.tell(Event::Waiting { members });
+    }
+
+    /// Tells all peers that can be reached and are not in this peer's view where this lineage stands: links
+    /// outlive views, so lineages may meet without a link coming up.
+    fn tell_strangers(&self, shared: &mut Shared) {
+        let stranger = |peer: &PeerId| !self.view.contains(*peer) && !self.sponsor.has(*peer);
+        let strangers: Vec<PeerId> = shared.links.reachable().filter(stranger).collect();
+        for peer in strangers {
+            shared.send_status(peer, Stage::Member);
+        }
+    }
+
+    pub fn is_applying(&self) -> bool {
+        self.applying.is_some()
+    }
+
+    /// When [`Input::Tick`] is due.
+    pub fn wake_at(&self) -> Option<Time> {
+        [self.agreement.wake_at(), self.contribution.held_until()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Takes an input.
+    pub fn handle(&mut self, input: Input, shared: &mut Shared) -> Next {
+        match input {
+            Input::Tick | Input::DialFailed { .. } | Input::Warm { .. } => {}
+            Input::Message { from, message } => return self.on_message(from, message, shared),
+            Input::LinkUp { peer, .. } if self.view.contains(peer) => {
+                self.agreement.probe_again(&self.view, peer, shared);
+            }
+            Input::LinkUp { peer, .. } if self.sponsor.has(peer) => {}
+            Input::LinkUp { peer, .. } => shared.send_status(peer, Stage::Member),
+            Input::LinkDown { peer } => {
+                self.sponsor.forget(peer);
+                if self.view.contains(peer) {
+                    self.agreement.hurry(shared.now);
+                }
+            }
+            Input::Contribution {
+                round,
+                gradient,
+                weight,
+                loss,
+                compute,
+            } => {
+                let made = Made {
+                    gradient,
+                    weight,
+                    loss,
+                    compute,
+                };
+                return self.on_contribution(round, made, shared);
+            }
+            Input::Leave if self.is_null(shared) && self.view.members.len() == 1 => {
+                return Next::Finish(Exit::Left);
+            }
+            Input::Leave => return self.start_if_ready(shared),
+        }
+        Next::Stay
+    }
+
+    fn on_message(&mut self, from: PeerId, message: Message, shared: &mut Shared) -> Next {
+        match message {
+            Message::Piece { view, .. } => return self.route_piece(from, view, message, shared),
+            Message::Probe { view, nonce } => self.on_probe(from, view, nonce, shared),
+            Message::Alive { nonce, round, doing } => {
+                let answer = (nonce, round, doing);
+                let agreement = &mut self.agreement;
+                let verdict = agreement.on_alive(&self.view, &self.allotment, from, answer, shared);
+                return self.conclude(verdict, shared);
+            }
+            Message::Flush { view, suspects } => return self.on_flush(from, view, suspects, shared),
+            Message::Decision { view, suspects } => {
+                let agreement = &mut self.agreement;
+                let verdict = agreement.on_decision(&self.view, from, view, suspects, shared);
+                return self.conclude(verdict, shared);
+            }
+            Message::Committed { view, record, .. } => return self.on_committed(from, view, record, shared),
+            Message::Repair { view, missing } => self.on_repair(from, view, &missing, shared),
+            Message::Out { view } if self.view.key.round == view.round && self.view.contains(from) => {
+                return self.suspect(from, shared);
+            }
+            Message::Status {
+                standing,
+                member,
+                finished,
+            } => return self.on_status(from, standing, member, finished, shared),
+            Message::Follow { have, contact } => {
+                let work = in_work(&self.view, &self.reduce);
+                let asked = self.sponsor.on_follow(from, (have, contact), work, shared);
+                return self.after_asked(from, asked, shared);
+            }
+            Message::Followed { round } => {
+                let work = in_work(&self.view, &self.reduce);
+                self.sponsor.on_followed(from, round, work, shared);
+                return self.release(shared);
+            }
+            Message::Ready { speed, round } => {
+                let work = in_work(&self.view, &self.reduce);
+                let asked = self.sponsor.on_ready(from, (speed, round), work, shared);
+                return self.after_asked(from, asked, shared);
+            }
+            Message::Fetch { block } => hand_out(from, block, shared),
+            _ => {}
+        }
+        Next::Stay
+    }
+
+    /// What is due.
+    pub fn on_time(&mut self, shared: &mut Shared) -> Next {
+        match self.release(shared) {
+            Next::Stay => {}
+            next => return next,
+        }
+        let verdict = self.agreement.on_time(&self.view, &self.allotment, shared);
+        self.conclude(verdict, shared)
+    }
+
+    /// This peer was stopped for longer than the others wait for an answer.
+    pub fn overslept(&mut self, shared: &mut Shared) -> Next {
+        let made = self.contribution.made_at.is_some();
+        let verdict = self.agreement.overslept(&self.view, made, shared);
+        self.conclude(verdict, shared)
+    }
+
+    /// The device has finished.
+    fn on_contribution(&mut self, round: Round, given: Made, shared: &mut Shared) -> Next {
+        let Some(made) = self.contribution.take(round, given, &self.allotment, shared) else {
+            return Next::Stay;
+        };
+        let hold = self.sponsor.waits(&self.view, shared);
+        self.contribution.put(made, hold, shared.now);
+        self.start_if_ready(shared)
+    }
+
+    /// Hands in what is held back for a slow newcomer, once there is no need to wait or no time.
+    fn release(&mut self, shared: &mut Shared) -> Next {
+        let Some(until) = self.contribution.held_until() else {
+            return Next::Stay;
+        };
+        if shared.now < until && self.sponsor.waits(&self.view, shared) {
+            return Next::Stay;
+        }
+        if let Some(waited) = self.contribution.release(shared.now) {
+            self.sponsor.waited(waited);
+        }
+        self.start_if_ready(shared)
+    }
+
+    /// Puts this member's values into the reduce, if they are there and nothing speaks against it.
+    fn start_if_ready(&mut self, shared: &mut Shared) -> Next {
+        let stopped = self.agreement.flush().is_some() || self.agreement.told().is_some();
+        if self.reduce.is_started() || stopped {
+            return Next::Stay;
+        }
+        let null = self.is_null(shared);
+        let (own, weight, loss, compute): (&[f32], _, _, _) = match self.contribution.made() {
+            // A round that only changes the membership begins when there is something to change.
+            _ if null && (shared.leaving || self.sponsor.has_ready() || self.reduce.waits()) => {
+                (&[], 0, 0.0, Duration::ZERO)
+            }
+            Some(made) if !null => (&made.gradient, made.weight, made.loss, made.compute),
+            _ => return Next::Stay,
+        };
+        let header = Header {
+            peer: shared.me(),
+            weight,
+            loss,
+            speed: shared.speed.unwrap_or(1),
+            compute_us: compute.as_micros() as u64,
+            digest: shared.lineage.digest,
+            ready: self.sponsor.ready(),
+            leaving: shared.leaving,
+        };
+        let mut hops = Hops::default();
+        let result = self.reduce.start(own, header, &mut hops);
+        self.agreement.watch(shared);
+        self.after_hops(hops, result, shared)
+    }
+
+    /// A piece goes to the attempt that it belongs to, or waits for that to begin.
+    fn route_piece(&mut self, from: PeerId, view: ViewKey, piece: Message, shared: &mut Shared) -> Next {
+        if view == self.view.key {
+            return self.on_piece(from, piece, shared);
+        }
+        if self.view.is_before(&view) {
+            shared.early.keep(from, piece);
+        } else if !self.view.contains(from) {
+            self.answer_late(from, view, None, shared);
+        }
+        Next::Stay
+    }
+
+    /// Takes the pieces that waited for the view that has begun.
+    fn take_early(&mut self, shared: &mut Shared) -> Next {
+        let here = self.view.key;
+        for (from, piece) in shared.early.take(here) {
+            if self.view.key != here {
+                break;
+            }
+            match self.on_piece(from, piece, shared) {
+                Next::Stay => {}
+                next => return next,
+            }
+        }
+        Next::Stay
+    }
+
+    /// A piece of the current attempt.
+    fn on_piece(&mut self, from: PeerId, piece: Message, shared: &mut Shared) -> Next {
+        let Message::Piece { phase, .. } = &piece else {
+            return Next::Stay;
+        };
+        let gather = *phase == crate::wire::Phase::Gather;
+        let told = self.agreement.told().is_some();
+        if (!told && self.agreement.is_frozen(shared)) || (told && !gather) {
+            return Next::Stay;
+        }
+        let null = self.is_null(shared);
+        let own = match self.contribution.made() {
+            _ if null => Some(&[][..]),
+            made => made.map(|made| made.gradient.as_slice()),
+        };
+        let mut hops = Hops::default();
+        let mut result = self.reduce.accept(own, piece, &mut hops);
+        // Told of the commit, a piece may come from anybody; the next member may lack it too.
+        if !told && from != self.view.members[self.reduce.gathered.ring.previous(self.view.me)] {
+            result = Err(Violation);
+        }
+        if result.is_err() {
+            return self.suspect(from, shared);
+        }
+        self.agreement.saw_piece(shared);
+        match self.after_hops(hops, result, shared) {
+            Next::Stay if null => self.start_if_ready(shared),
+            next => next,
+        }
+    }
+
+    fn after_hops(&mut self, hops: Hops, result: Result<(), Violation>, shared: &mut Shared) -> Next {
+        let successor = self.reduce.successor();
+        let predecessor = self.view.members[self.reduce.gathered.ring.previous(self.view.me)];
+        for message in hops.next {
+            shared.bulk(successor, message);
+        }
+        for piece in hops.finished {
+            self.sponsor.forward_piece(&self.view, &piece, shared);
+        }
+        if result.is_err() {
+            return self.suspect(predecessor, shared);
+        }
+        self.try_commit(shared)
+    }
+
+    /// A member broke the protocol, or said that it is out.
+    fn suspect(&mut self, peer: PeerId, shared: &mut Shared) -> Next {
+        let verdict = self.agreement.suspect_out(&self.view, peer, shared);
+        self.conclude(verdict, shared)
+    }
+
+    /// Commits if all is there: from the headers that rode along, or as another member told.
+    fn try_commit(&mut self, shared: &mut Shared) -> Next {
+        if self.applying.is_some() {
+            return Next::Stay;
+        }
+        let whole = self.reduce.gathered.is_complete() || shared.settings.planted(Bug::CommitWithoutRepair);
+        if self.agreement.told().is_some() {
+            return match self.agreement.take_told_if(whole) {
+                Some(record) => self.commit(record, shared),
+                None => Next::Stay,
+            };
+        }
+        if self.agreement.is_frozen(shared) || !self.reduce.is_complete() {
+            return Next::Stay;
+        }
+        let Some(headers) = self.reduce.headers() else {
+            return Next::Stay;
+        };
+        let record = Record {
+            round: self.view.key.round,
+            attempt: self.view.key.attempt,
+            headers,
+        };
+        self.commit(record, shared)
+    }
+
+    /// Applies a round, if it changes the state.
+    fn commit(&mut self, record: Record, shared: &mut Shared) -> Next {
+        let differs = record.majority() != shared.lineage.digest;
+        if differs && !shared.settings.planted(Bug::IgnoreDivergence) {
+            return Next::Outcast(Outcast::damaged("its state differs from the majority's"));
+        }
+        let steps = shared.head().steps;
+        let Some(step) = plan(&shared.manifest, steps, &record, &self.reduce.gathered) else {
+            return self.applied(record, shared.now, shared);
+        };
+        self.applying = Some(Box::new(Applying::new(record, step, shared.now)));
+        if Applying::is_short(&shared.lineage) {
+            return self.apply_rest(shared);
+        }
+        Next::Stay
+    }
+
+    /// Applies all that is left of a committed round.
+    pub fn apply_rest(&mut self, shared: &mut Shared) -> Next {
+        while self.applying.is_some() {
+            match self.apply_part(shared) {
+                Next::Stay => {}
+                next => return next,
+            }
+        }
+        Next::Stay
+    }
+
+    /// Applies a part of a committed round. After the last the next round begins.
+    pub fn apply_part(&mut self, shared: &mut Shared) -> Next {
+        let Some(mut applying) = self.applying.take() else {
+            return Next::Stay;
+        };
+        if applying.part(&shared.manifest, &self.reduce.gathered, &mut shared.lineage) {
+            return self.applied(applying.record, applying.complete_at, shared);
+        }
+        self.applying = Some(applying);
+        Next::Stay
+    }
+
+    /// The state is that after the round, which was complete at the time given.
+    fn applied(&mut self, record: Record, complete_at: Time, shared: &mut Shared) -> Next {
+        let null = self.is_null(shared);
+        self.observe(&record, complete_at, &mut shared.detector);
+        let refused = record.headers.iter().any(|h| {
+            let share = shared
+                .head()
+                .position(h.peer)
+                .map_or(0, |i| self.allotment.len(i));
+            h.weight == 0 && share > 0
+        });
+        let before = shared.lineage.standing();
+        let members_before = shared.head().members.clone();
+        shared.apply_record(&record);
+        shared.lineage.last = Some(Committed {
+            view: self.view.key,
+            digest: shared.lineage.digest,
+            sums: self.reduce.take_gathered(),
+            decided: self.agreement.take_decided(),
+            before,
+            record: record.clone(),
+        });
+        let made_at = self.contribution.made_at.unwrap_or(complete_at);
+        self.contribution.end(&mut shared.device);
+        let commit = Commit {
+            view: self.view.key,
+            digest: shared.lineage.digest,
+            samples: shared.head().samples,
+            compute: made_at - self.contribution.began,
+            reduce: complete_at - made_at,
+            total: shared.now - shared.committed_at,
+            record: record.clone(),
+        };
+        shared.committed_at = shared.now;
+        // A round in which only the dead had a share says nothing about numbers.
+        if record.weight() > 0 {
+            shared.barren = 0;
+        } else if !null && refused {
+            shared.barren += 1;
+        }
+        shared.tell(Event::Committed(Box::new(commit)));
+        tell_changes(&members_before, &record, shared);
+        self.sponsor.forward_commit(shared);
+        let head = &shared.lineage.head;
+        shared.detector.keep(|peer| head.position(*peer).is_some());
+        if record.headers.iter().any(|h| h.leaving && h.peer == shared.me()) {
+            Next::Finish(Exit::Left)
+        } else if shared.barren >= 2 {
+            Next::Finish(Exit::NotFinite)
+        } else {
+            Next::Round(std::mem::take(&mut self.sponsor))
+        }
+    }
+
+    /// Takes from a round what it tells of usual waits.
+    fn observe(&self, record: &Record, complete_at: Time, detector: &mut crate::detector::Detector) {
+        let healthy = self.reduce.headers().is_some() && self.agreement.flush().is_none();
+        if let Some(made_at) = self.contribution.made_at.filter(|_| healthy) {
+            detector.saw_reduce(complete_at - made_at);
+        }
+        for header in &record.headers {
+            let took = Duration::from_micros(header.compute_us);
+            detector.saw_compute(header.peer, took, u64::from(header.weight));
+        }
+    }
+
+    /// Somebody asks whether this peer is there.
+    fn on_probe(&mut self, from: PeerId, view: ViewKey, nonce: u32, shared: &mut Shared) {
+        let behind = view.round <= self.view.key.round && !self.view.contains(from);
+        if behind && !self.sponsor.has(from) {
+            return late::tell_stranger(from, view, self.here(), Stage::Member, shared);
+        }
+        let null = self.is_null(shared);
+        let doing = match self.contribution.made() {
+            _ if null && !self.reduce.is_started() => Doing::Idle,
+            None if !null => Doing::Computing {
+                elapsed_us: (shared.now - self.contribution.began).as_micros() as u64,
+            },
+            _ => Doing::Waiting,
+        };
+        let round = shared.head().round + 1;
+        shared.control(from, Message::Alive { nonce, round, doing });
+    }
+
+    /// Another member has stopped an attempt.
+    fn on_flush(&mut self, from: PeerId, view: ViewKey, suspects: Vec<PeerId>, shared: &mut Shared) -> Next {
+        if view != self.view.key && !self.view.is_before(&view) {
+            self.answer_late(from, view, Some(suspects), shared);
+            return Next::Stay;
+        }
+        let agreement = &mut self.agreement;
+        let verdict = agreement.on_flush(&self.view, from, view, suspects, shared);
+        self.conclude(verdict, shared)
+    }
+
+    /// Another member has committed the round.
+    fn on_committed(&mut self, from: PeerId, view: ViewKey, record: Record, shared: &mut Shared) -> Next {
+        let missing = self.reduce.gathered.missing();
+        let agreement = &mut self.agreement;
+        if view == self.view.key && agreement.on_committed(&self.view, from, record, missing, shared) {
+            return self.try_commit(shared);
+        }
+        Next::Stay
+    }
+
+    /// Somebody lacks pieces of a committed round, or has not heard that it is committed.
+    fn on_repair(&mut self, from: PeerId, view: ViewKey, missing: &[(u16, u32)], shared: &mut Shared) {
+        if late::repair(from, view, missing, shared) {
+            return;
+        }
+        if self.sponsor.has(from) {
+            let work = in_work(&self.view, &self.reduce);
+            return self.sponsor.restart(from, work, shared);
+        }
+        self.answer_late(from, view, None, shared);
+    }
+
+    fn here(&self) -> Option<Here<'_>> {
+        Some(Here {
+            view: &self.view,
+            decided: self.agreement.decided(),
+        })
+    }
+
+    /// Answers a message about an attempt or round that is over here.
+    fn answer_late(&self, from: PeerId, view: ViewKey, flush: Option<Vec<PeerId>>, shared: &mut Shared) {
+        late::answer(from, view, flush, self.here(), Stage::Member, shared);
+    }
+
+    fn after_asked(&mut self, from: PeerId, asked: Asked, shared: &mut Shared) -> Next {
+        match asked {
+            Asked::Well => self.start_if_ready(shared),
+            Asked::IsOut => self.suspect(from, shared),
+            Asked::Damaged => Next::Outcast(Outcast::damaged("its state was damaged")),
+        }
+    }
+
+    /// Where lineages meet: the one with fewer samples yields.
+    fn on_status(
+        &mut self,
+        from: PeerId,
+        standing: Standing,
+        member: bool,
+        finished: bool,
+        shared: &mut Shared,
+    ) -> Next {
+        if !member {
+            return Next::Stay;
+        }
+        // Who is a member follows nobody.
+        self.sponsor.forget(from);
+        let mine = shared.lineage.standing();
+        let known = self.view.contains(from);
+        let stuck = self.is_null(shared) && standing == mine;
+        if standing.beats(&mine) && standing.chain != mine.chain {
+            // Frames of a member that is one round ahead are no other lineage.
+            let ahead = known && standing.round == mine.round + 1;
+            if ahead && finished {
+                // It stays only to answer those who lack something of the last round.
+                ask_for_commit(from, self.view.key, shared);
+            } else if !ahead {
+                let reason = "another lineage counts more samples";
+                return Next::Outcast(Outcast::new(reason, Some(from)));
+            }
+        } else if !known && stuck && from < shared.me() {
+            // Both have excluded each other from a round that neither can do alone.
+            let reason = "another part of the same lineage waits too";
+            return Next::Outcast(Outcast::new(reason, Some(from)));
+        } else if mine.beats(&standing) || (!known && stuck) {
+            // A member may have said this before it caught up; if it is in another lineage, this peer's
+            // standing makes it a newcomer.
+            shared.send_status(from, Stage::Member);
+        }
+        Next::Stay
+    }
+}
+
+fn in_work<'a>(view: &'a View, reduce: &'a Reduce) -> Option<InWork<'a>> {
+    Some(InWork {
+        view,
+        finished: &reduce.gathered,
+    })
+}
+
+/// An attempt's reduce before anything has come or gone.
+fn new_reduce(view: &View, shared: &Shared) -> Reduce {
+    let len = match shared.trains(view.members.len()) {
+        true => shared.manifest.layout.len,
+        false => 0,
+    };
+    let ring = Ring {
+        n: view.members.len(),
+        len,
+        piece: shared.manifest.piece as usize,
+    };
+    let codec = shared.manifest.codec;
+    let reduce = Reduce::new(view.key, view.members.clone(), view.me, ring, codec);
+    #[cfg(feature = "sim")]
+    let reduce = reduce.keeping_exact(shared.settings.planted(Bug::OwnerSkipsDecoding));
+    reduce
+}
+
+/// Says who came and went in a committed round.
+fn tell_changes(before: &[ledger::Member], record: &Record, shared: &mut Shared) {
+    let mut changes = Vec::new();
+    let head = &shared.lineage.head;
+    for member in before.iter().filter(|m| head.position(m.peer).is_none()) {
+        match record.headers.iter().find(|h| h.peer == member.peer) {
+            Some(header) if header.leaving => changes.push((member.peer, Change::Left, "said goodbye")),
+            Some(_) => changes.push((
+                member.peer,
+                Change::Evicted,
+                "its state differs from the majority's",
+            )),
+            // Told when it was decided.
+            None => {}
+        }
+    }
+    let is_new = |m: &&ledger::Member| before.iter().all(|b| b.peer != m.peer);
+    let joined = head.members.iter().filter(is_new);
+    changes.extend(joined.map(|m| (m.peer, Change::Joined, "caught up")));
+    for (peer, change, reason) in changes {
+        match change {
+            Change::Left if peer == shared.me() => {}
+            Change::Left => {
+                shared.send_status(peer, Stage::Member);
+                shared.links.forget(peer);
+            }
+            Change::Joined => {
+                shared.parted.remove(&peer);
+            }
+            _ => {}
+        }
+        shared.tell(Event::Member { peer, change, reason });
+    }
+}

@@ -1,0 +1,509 @@
+//! Becoming a member: follow a sponsor's rounds, fetch the state block by block from several members at
+//! once, bring each block up to date (`catchup.rs`), say "ready". No round waits for it. Here is whom a newcomer
+//! follows and when it goes on; a member that was excluded is a newcomer too.
+
+use crate::catchup::{CatchUp, Fit};
+use crate::id::{Digest, PeerId, Round};
+use crate::interface::{Event, Exit, Input};
+use crate::late;
+use crate::ledger::{Head, Member};
+use crate::next::Next;
+use crate::planted::Bug;
+use crate::shared::{Shared, Stage};
+use crate::sponsor::Sponsor;
+use crate::state::State;
+use crate::time::Time;
+use crate::wire::{Doing, Message, Phase as Half, Standing, ViewKey};
+use std::collections::BTreeMap;
+
+/// Without any other peer for so many answer deadlines, a peer that holds a whole state goes on alone.
+const LONELY: u32 = 8;
+
+/// A newcomer's progress.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    /// Whether the peer's state and head are still a whole old state.
+    pub whole: bool,
+    /// Whether the state held is known to be wrong: good for going on alone, not for resuming.
+    damaged: bool,
+    sponsor: Option<PeerId>,
+    following: bool,
+    /// When the sponsor was last asked or heard.
+    heard_at: Time,
+    /// When the sponsor was asked to be one.
+    asked_at: Time,
+    /// Who did not answer in time and may still do so, and when it was first asked.
+    late: Option<(PeerId, Time)>,
+    asked_alive: bool,
+    /// Who cannot be followed, and the standing of the whole state that it holds.
+    refused: BTreeMap<PeerId, Option<Standing>>,
+    lonely_since: Time,
+    catchup: CatchUp,
+    synced: bool,
+    /// The lineage at which the whole state last was what it should be.
+    sound: Option<Digest>,
+    /// The sponsor's lineage when it accepted this peer without having it in its view: the round after
+    /// that goes on without this peer, even if the ledger names it as a member.
+    excluded_after: Option<Digest>,
+    /// The sponsor's round when it accepted this peer: what was held before that leads to no round in work.
+    since: Round,
+    /// The round held when the sponsor was told "ready".
+    ready: Option<Round>,
+}
+
+impl Newcomer {
+    /// One that holds nothing.
+    pub fn new(now: Time) -> Self {
+        Self {
+            whole: false,
+            damaged: false,
+            sponsor: None,
+            following: false,
+            heard_at: now,
+            asked_at: now,
+            late: None,
+            asked_alive: false,
+            refused: BTreeMap::new(),
+            lonely_since: now,
+            catchup: CatchUp::default(),
+            synced: false,
+            sound: None,
+            excluded_after: None,
+            since: 0,
+            ready: None,
+        }
+    }
+
+    /// One that was a member, and looks for a sponsor: through the peer that said so if there is one.
+    pub fn outcast(damaged: bool, via: Option<PeerId>, shared: &mut Shared) -> Self {
+        let mut newcomer = Self {
+            whole: true,
+            damaged,
+            ..Self::new(shared.now)
+        };
+        newcomer.seek(via, shared);
+        newcomer
+    }
+
+    /// When [`Input::Tick`] is due.
+    pub fn wake_at(&self, shared: &Shared) -> Time {
+        self.heard_at + shared.detector.answer()
+    }
+
+    /// Takes an input.
+    pub fn handle(&mut self, input: Input, shared: &mut Shared) -> Next {
+        match input {
+            Input::Message { from, message } => return self.on_message(from, message, shared),
+            Input::LinkUp { peer, .. } => self.on_candidate(peer, None, shared),
+            Input::LinkDown { peer } => self.on_lost(peer, shared),
+            Input::Warm { .. } => self.say_ready(shared),
+            Input::Contribution { gradient, .. } => shared.device.take_back(gradient),
+            Input::Leave => return Next::Exit(Exit::Left),
+            Input::Tick | Input::DialFailed { .. } => {}
+        }
+        Next::Stay
+    }
+
+    fn on_message(&mut self, from: PeerId, message: Message, shared: &mut Shared) -> Next {
+        match message {
+            Message::Piece {
+                view, phase, piece, ..
+            } => {
+                let is_finished = phase == Half::Gather;
+                return self.on_piece(from, view, is_finished, piece == 0, message, shared);
+            }
+            Message::Probe { view, nonce } => self.on_probe(from, view, nonce, shared),
+            Message::Alive { .. } if self.sponsor == Some(from) => self.heard(shared),
+            Message::Flush { view, suspects } => self.on_flush(from, view, &suspects, shared),
+            Message::Committed { view, record, digest } if self.follows(from) => {
+                self.heard(shared);
+                match self.catchup.on_commit(from, (view, record, digest), shared) {
+                    Fit::Next => return self.apply_told(shared),
+                    // Begins again.
+                    Fit::Gap => self.seek(Some(from), shared),
+                    Fit::Old => {}
+                }
+            }
+            Message::Repair { view, .. } => late::answer(from, view, None, None, Stage::Newcomer, shared),
+            Message::Out { .. } => return self.on_refused(from, None, shared),
+            Message::NotMember { standing } => return self.on_refused(from, standing, shared),
+            Message::Status {
+                standing,
+                member: true,
+                ..
+            } => self.on_candidate(from, Some(standing), shared),
+            Message::Following {
+                head,
+                digest,
+                resumes,
+                member,
+            } => return self.on_following(from, head, digest, resumes, member, shared),
+            Message::Follow { .. } | Message::Fetch { .. } => {
+                let standing = self.whole_standing(shared);
+                shared.control(from, Message::NotMember { standing });
+            }
+            Message::Block {
+                block,
+                round,
+                chain,
+                data,
+            } if self.following => {
+                if self.catchup.take_block(block, (round, chain), &data, shared) {
+                    self.heard_at = shared.now;
+                    self.catchup.tell_progress(shared);
+                    self.fetch(shared);
+                    return self.catch_up(shared);
+                }
+            }
+            _ => {}
+        }
+        Next::Stay
+    }
+
+    fn follows(&self, peer: PeerId) -> bool {
+        self.sponsor == Some(peer) && self.following
+    }
+
+    /// The sponsor is there.
+    fn heard(&mut self, shared: &Shared) {
+        self.heard_at = shared.now;
+        self.asked_alive = false;
+    }
+
+    /// A peer answers. When it was asked, if this peer had given up waiting for it.
+    fn no_longer_late(&mut self, from: PeerId) -> Option<Time> {
+        let late = self.late.take_if(|(peer, _)| *peer == from);
+        late.map(|(_, asked_at)| asked_at)
+    }
+
+    /// The standing of a whole state held by a peer that is not a member.
+    fn whole_standing(&self, shared: &Shared) -> Option<Standing> {
+        self.whole.then(|| shared.lineage.standing())
+    }
+
+    /// Asks for blocks.
+    fn fetch(&mut self, shared: &mut Shared) {
+        if self.following {
+            let usable = |peer| !self.refused.contains_key(&peer);
+            self.catchup.fetch(self.sponsor, usable, shared);
+        }
+    }
+
+    /// Asks a peer to be the sponsor: the one given, else any that can be reached and has not refused.
+    fn seek(&mut self, via: Option<PeerId>, shared: &mut Shared) {
+        let have = self.whole_standing(shared).filter(|_| !self.damaged);
+        let next = via.filter(|v| shared.links.is_up(*v));
+        let usable = |peer: &PeerId| !self.refused.contains_key(peer);
+        let next = next.or_else(|| shared.links.reachable().find(usable));
+        let former = std::mem::replace(&mut self.sponsor, next).filter(|former| Some(*former) != next);
+        self.following = false;
+        self.catchup.forget_told();
+        self.ready = None;
+        self.asked_at = shared.now;
+        self.heard(shared);
+        if let Some(former) = former {
+            // Else it would be admitted there, and waited for.
+            let round = shared.head().round;
+            shared.control(former, Message::Ready { speed: None, round });
+        }
+        if let Some(sponsor) = next {
+            let contact = shared.settings.contact.clone();
+            shared.control(sponsor, Message::Follow { have, contact });
+        }
+    }
+
+    /// Goes on with another sponsor from what is held.
+    fn follow_elsewhere(&mut self, sponsor: PeerId, shared: &mut Shared) {
+        // Blocks that all stand at the head are a whole state.
+        self.whole |= self.sound == Some(shared.head().chain) && self.catchup.is_at_head(shared);
+        self.seek(Some(sponsor), shared);
+    }
+
+    /// A peer cannot be followed.
+    fn on_refused(&mut self, from: PeerId, standing: Option<Standing>, shared: &mut Shared) -> Next {
+        self.no_longer_late(from);
+        self.refused.insert(from, standing);
+        self.catchup.lost(from);
+        if self.sponsor == Some(from) {
+            self.seek(None, shared);
+            return self.resume_if_last(shared);
+        }
+        self.fetch(shared);
+        Next::Stay
+    }
+
+    /// A member is there, and perhaps it says where its lineage stands.
+    fn on_candidate(&mut self, from: PeerId, standing: Option<Standing>, shared: &mut Shared) {
+        // Members of the lineage that is followed are a round or two ahead of a newcomer; who is not of them and
+        // further ahead is of another. Lineages that take turns in leading do not make a newcomer go to and fro.
+        let lead = 2 * u64::from(shared.manifest.batch);
+        let (here, stranger) = (shared.head().samples, shared.head().position(from).is_none());
+        let leads = standing.is_some_and(|s| s.samples > here + lead);
+        let ahead = stranger && leads && shared.links.is_up(from);
+        self.refused.remove(&from);
+        // A sponsor tells its standing only to those who do not follow it: it has let go of this peer.
+        let dropped = self.follows(from);
+        if self.sponsor.is_none() || dropped {
+            self.seek(Some(from), shared);
+        } else if ahead && self.following {
+            self.follow_elsewhere(from, shared);
+        }
+    }
+
+    /// If nobody that can be reached is a member, the best whole state goes on.
+    fn resume_if_last(&mut self, shared: &mut Shared) -> Next {
+        if !self.whole || self.sponsor.is_some() {
+            return Next::Stay;
+        }
+        let mine = shared.lineage.standing();
+        let patience = shared.detector.answer();
+        let waited = shared.now - self.lonely_since;
+        let nobody = shared.links.reachable().next().is_none();
+        let all_refused = shared.links.reachable().all(|p| self.refused.contains_key(&p));
+        let mut reachable = self.refused.iter().filter(|(p, _)| shared.links.is_up(**p));
+        let best = reachable.all(|(_, standing)| standing.is_none_or(|s| !s.beats(&mine)));
+        let alone = nobody && waited > LONELY * patience;
+        if alone || (!nobody && all_refused && best && waited > 2 * patience) {
+            let me = Member::new(&shared.settings, shared.speed);
+            shared.lineage.head = shared.head().clone().continued_by(me);
+            shared.tell(Event::Continued);
+            return Next::Round(Sponsor::default());
+        }
+        Next::Stay
+    }
+
+    /// The sponsor has accepted.
+    fn on_following(
+        &mut self,
+        from: PeerId,
+        head: Head,
+        digest: Digest,
+        resumes: Option<Digest>,
+        member: bool,
+        shared: &mut Shared,
+    ) -> Next {
+        let now = shared.now;
+        if let Some(late) = self.no_longer_late(from) {
+            // Else only short ways would ever be measured, and the deadline would never fit a long one.
+            shared.detector.saw_answer(now - late);
+        }
+        // An answer to an older question may be about what was held then.
+        let current = resumes.is_none_or(|resumes| self.whole && resumes == shared.head().chain);
+        if !current || self.sponsor != Some(from) {
+            return Next::Stay;
+        }
+        if !self.following {
+            shared.detector.saw_answer(now - self.asked_at);
+        }
+        self.following = true;
+        self.heard(shared);
+        self.refused.clear();
+        self.ready = None;
+        self.excluded_after = (!member).then_some(head.chain);
+        self.since = head.round;
+        for member in &head.members {
+            shared.links.want(member.peer, &member.contact, now);
+        }
+        if resumes.is_some() {
+            let same = head.chain == shared.head().chain;
+            let expected = if same { digest } else { shared.lineage.digest };
+            self.catchup.resume(expected, shared);
+        } else {
+            let elements = shared.manifest.layout.len;
+            if shared.lineage.state.params.len() != elements {
+                shared.lineage.state = State::new(vec![0.0; elements], &shared.manifest);
+            }
+            shared.lineage.head = head;
+            self.whole = false;
+            self.synced = false;
+            self.catchup.restart(digest, shared);
+            self.catchup.tell_progress(shared);
+        }
+        self.fetch(shared);
+        self.catch_up(shared)
+    }
+
+    /// Whether a view may be one that this newcomer was admitted to without having heard of it yet.
+    fn may_become(&self, view: ViewKey) -> bool {
+        self.ready.is_some_and(|ready| view.round >= ready + 2)
+    }
+
+    /// A member wants to know whether this peer is there.
+    fn on_probe(&self, from: PeerId, view: ViewKey, nonce: u32, shared: &mut Shared) {
+        if !self.may_become(view) {
+            return say_out(from, view, shared);
+        }
+        let alive = Message::Alive {
+            nonce,
+            round: shared.head().round + 1,
+            doing: Doing::Syncing,
+        };
+        shared.control(from, alive);
+    }
+
+    /// Members agree about an attempt that this newcomer may be part of.
+    fn on_flush(&mut self, from: PeerId, view: ViewKey, suspects: &[PeerId], shared: &mut Shared) {
+        if !self.may_become(view) {
+            return say_out(from, view, shared);
+        }
+        let sponsor_is_gone = self.sponsor.is_none_or(|s| suspects.contains(&s));
+        if sponsor_is_gone {
+            self.follow_elsewhere(from, shared);
+        }
+    }
+
+    /// A piece, finished by the sponsor or for a view that this newcomer may be in.
+    fn on_piece(
+        &mut self,
+        from: PeerId,
+        view: ViewKey,
+        is_finished: bool,
+        is_first: bool,
+        piece: Message,
+        shared: &mut Shared,
+    ) -> Next {
+        if self.sponsor == Some(from) && is_finished {
+            self.heard_at = shared.now;
+            if self.catchup.take_piece(view, &piece) {
+                return self.apply_told(shared);
+            }
+            shared.early.keep(from, piece);
+        } else if self.may_become(view) {
+            shared.early.keep(from, piece);
+        } else if is_first {
+            say_out(from, view, shared);
+        }
+        Next::Stay
+    }
+
+    /// Applies the round that the sponsor told of, once all its pieces are there.
+    fn apply_told(&mut self, shared: &mut Shared) -> Next {
+        if !self.catchup.apply_told(shared) {
+            return Next::Stay;
+        }
+        self.whole = false;
+        if let Some(sponsor) = self.sponsor {
+            let round = shared.head().round;
+            shared.control(sponsor, Message::Followed { round });
+        }
+        self.fetch(shared);
+        self.catch_up(shared)
+    }
+
+    /// Checks whether the whole state is here, and what follows from that.
+    fn catch_up(&mut self, shared: &mut Shared) -> Next {
+        if !self.following || !self.catchup.is_at_head(shared) {
+            return Next::Stay;
+        }
+        let digest = shared.lineage.state.digest();
+        if !self.catchup.expects(digest) && !shared.settings.planted(Bug::JoinUnchecked) {
+            // What the sponsor holds, the others do not share, or a block was damaged: all from the sponsor
+            // then, and if even that does not fit together, another sponsor.
+            self.catchup.discard();
+            self.whole = false;
+            self.synced = false;
+            let mut sponsor = self.sponsor;
+            if self.catchup.sponsor_only {
+                self.refused.extend(sponsor.take().map(|s| (s, None)));
+            }
+            self.catchup.sponsor_only = true;
+            self.seek(sponsor, shared);
+            return Next::Stay;
+        }
+        shared.lineage.digest = digest;
+        self.synced = true;
+        self.sound = Some(shared.head().chain);
+        self.catchup.sponsor_only = false;
+        let head = shared.head();
+        let admitted = head.position(shared.me()).is_some()
+            && head.round >= self.since
+            && self.excluded_after != Some(head.chain);
+        if admitted || head.finished(&shared.manifest) {
+            shared.committed_at = shared.now;
+            shared.lineage.last = None;
+            shared.tell(Event::Entered);
+            return Next::Round(Sponsor::default());
+        }
+        self.say_ready(shared);
+        Next::Stay
+    }
+
+    /// Tells the sponsor, once both the state and the device's speed are known.
+    fn say_ready(&mut self, shared: &mut Shared) {
+        let able = self.synced && self.following && !shared.leaving && self.ready.is_none();
+        let (Some(speed), true) = (shared.speed, able) else {
+            return;
+        };
+        let round = shared.head().round;
+        self.ready = Some(round);
+        if let Some(sponsor) = self.sponsor {
+            let speed = Some(speed);
+            shared.control(sponsor, Message::Ready { speed, round });
+        }
+    }
+
+    /// The link to a peer is gone: what it was asked for does not come.
+    fn on_lost(&mut self, peer: PeerId, shared: &mut Shared) {
+        self.catchup.lost(peer);
+        if self.sponsor != Some(peer) {
+            return self.fetch(shared);
+        }
+        self.sponsor = None;
+        let next = shared.links.reachable().next();
+        match next {
+            Some(next) => self.follow_elsewhere(next, shared),
+            None => self.seek(None, shared),
+        }
+    }
+
+    /// What is due: a sponsor that is silent is asked whether it is there, and then left.
+    pub fn on_time(&mut self, shared: &mut Shared) -> Next {
+        if shared.now - self.heard_at < shared.detector.answer() {
+            return Next::Stay;
+        }
+        self.heard_at = shared.now;
+        match self.sponsor {
+            Some(sponsor) if self.following && !self.asked_alive => {
+                self.asked_alive = true;
+                let round = shared.head().round;
+                self.catchup.drop_ahead(round);
+                let view = ViewKey {
+                    round,
+                    attempt: 0,
+                    id: 0,
+                };
+                shared.control(sponsor, Message::Probe { view, nonce: 0 });
+                self.fetch(shared);
+                Next::Stay
+            }
+            Some(sponsor) => {
+                self.refused.insert(sponsor, None);
+                if !self.following && self.late.is_none_or(|(peer, _)| peer != sponsor) {
+                    self.late = Some((sponsor, self.asked_at));
+                }
+                shared.detector.missed_answer();
+                let other = shared.links.reachable().find(|p| *p != sponsor);
+                match other {
+                    Some(other) => self.follow_elsewhere(other, shared),
+                    None => self.seek(None, shared),
+                }
+                self.resume_if_last(shared)
+            }
+            None => {
+                let next = self.resume_if_last(shared);
+                if let Next::Stay = next {
+                    self.refused.clear();
+                    self.seek(None, shared);
+                }
+                next
+            }
+        }
+    }
+}
+
+/// Tells a peer that still takes this one for a member.
+fn say_out(to: PeerId, view: ViewKey, shared: &mut Shared) {
+    if !shared.settings.planted(Bug::ExcludedStaysSilent) {
+        shared.control(to, Message::Out { view });
+    }
+}

@@ -1,0 +1,47 @@
+//! How a phase of a peer ends. Phases only ask; `peer.rs` alone changes them.
+
+use crate::id::PeerId;
+use crate::interface::Exit;
+use crate::sponsor::Sponsor;
+
+/// What a phase asks for when it is over.
+pub(crate) enum Next {
+    /// It is not over.
+    Stay,
+    /// The round after the head begins, with this peer as one of its members and these followers.
+    Round(Sponsor),
+    /// This peer is no longer a member and joins again.
+    Outcast(Outcast),
+    /// This peer is done, and there for a while to answer those who are not.
+    Finish(Exit),
+    /// This peer is done, and nobody can need it.
+    Exit(Exit),
+}
+
+/// Why a peer ceases to be a member.
+#[derive(Debug)]
+pub(crate) struct Outcast {
+    pub reason: &'static str,
+    /// Who said so: it joins again through that peer.
+    pub via: Option<PeerId>,
+    /// Whether the state that it holds is wrong.
+    pub damaged: bool,
+}
+
+impl Outcast {
+    pub fn new(reason: &'static str, via: Option<PeerId>) -> Self {
+        Self {
+            reason,
+            via,
+            damaged: false,
+        }
+    }
+
+    pub fn damaged(reason: &'static str) -> Self {
+        Self {
+            reason,
+            via: None,
+            damaged: true,
+        }
+    }
+}
