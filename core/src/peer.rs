@@ -16,7 +16,7 @@ use crate::shared::Shared;
 use crate::sponsor::Sponsor;
 use crate::state::State;
 use crate::time::Time;
-use crate::wire::Message;
+use crate::wire::{Message, ViewKey};
 use std::sync::Arc;
 
 pub(crate) enum Phase {
@@ -307,6 +307,14 @@ impl Peer {
     /// Whether this peer is a member of the round in work.
     pub fn is_member(&self) -> bool {
         matches!(self.phase, Phase::Member(_))
+    }
+
+    /// The attempt that this peer is a member of, and all its members in ring order.
+    pub fn view(&self) -> Option<(ViewKey, &[PeerId])> {
+        match &self.phase {
+            Phase::Member(member) => Some((member.view.key, &member.view.members)),
+            _ => None,
+        }
     }
 
     /// Bytes of pieces that wait for something: bounded by a few vectors.

@@ -225,3 +225,46 @@ fn join_a_running_one_and_leave_it() {
     nodes.pop();
     assert_sound(&mut nodes);
 }
+
+#[test]
+fn a_trace_tells_what_became_of_a_frozen_peer() {
+    let _alone = alone();
+    let folder = Folder::new("trace");
+    let mut first = Node::start(
+        "first",
+        folder.join("first"),
+        &[&LONG[..], &["--log", "debug"]].concat(),
+    );
+    let ticket = first.ticket();
+    let mut frozen = Node::start(
+        "frozen",
+        folder.join("frozen"),
+        &["join", &ticket, "--device", "cpu"],
+    );
+    let name = frozen.peer();
+    first.members(2);
+    frozen.signal("-STOP");
+    first.wait("going on alone", |s| {
+        s.is("member") && s.event["change"] == "failed"
+    });
+    first.members(1);
+    frozen.kill();
+    assert!(first.leave().success());
+    let trace = first.errors();
+    let at = |words: &str| {
+        trace
+            .lines()
+            .position(|line| line.contains(words))
+            .unwrap_or_else(|| panic!("{words}:\n{trace}"))
+    };
+    let short = &name[..8];
+    let order = [
+        at(&format!("link up peer={short}")),
+        at("sends probe"),
+        at(&format!("Member {{ peer: {short}, change: Failed")),
+    ];
+    assert!(order.is_sorted(), "{order:?}\n{trace}");
+    at("attempt begins");
+    at("committed round");
+    assert_eq!(frozen.errors(), "", "nobody asked the other for one");
+}

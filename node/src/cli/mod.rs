@@ -15,6 +15,7 @@ pub mod human;
 pub mod inspect;
 pub mod join;
 pub mod keys;
+mod log;
 pub mod machine;
 pub mod man;
 pub mod node;
@@ -45,6 +46,12 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Write a trace of what the peer does to standard error.
+    ///
+    /// LEVEL is error, warn, info, debug (attempts, failures, links) or trace (every message); or a filter by crates and
+    /// modules, such as annulus=debug,quinn=info.
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub log: Option<log::Filter>,
 }
 
 const EXAMPLES: &str = "\
@@ -80,7 +87,10 @@ pub fn main(node: &dyn Node) -> ExitCode {
     quiet_mesa();
     keep_freed_memory();
     let done = match parse(std::env::args_os()) {
-        Ok(cli) => run(cli, node),
+        Ok(mut cli) => {
+            log::start(cli.log.take());
+            run(cli, node)
+        }
         Err(error) if !error.use_stderr() => {
             let _ = error.print();
             return ExitCode::SUCCESS;

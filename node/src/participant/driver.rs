@@ -1,6 +1,7 @@
 //! Does what a [`Peer`] asks for: sends, dials, and hands the rest to its owner. No policy, no clock, no
 //! runtime: the loop around it is native (`running.rs`) or a browser's.
 
+use super::trace::Trace;
 use crate::net::link::{Frame, Lane, Link, LinkEvent, SendError};
 use annulus_core::peer::Event;
 use annulus_core::shuffle::Shuffle;
@@ -32,6 +33,7 @@ pub struct Driver<L> {
     peer: Peer,
     link: L,
     shuffle: Shuffle,
+    trace: Trace,
     sent_bytes: u64,
     received_bytes: u64,
     /// Links that failed to take a frame, to be hung up.
@@ -43,6 +45,7 @@ impl<L: Link> Driver<L> {
     /// A peer that has not been polled yet, and the link that it speaks over.
     pub fn new(peer: Peer, link: L, shuffle: Shuffle) -> Self {
         let mut driver = Self {
+            trace: Trace::new(peer.me()),
             peer,
             link,
             shuffle,
@@ -89,6 +92,7 @@ impl<L: Link> Driver<L> {
 
     /// Feeds the peer what the link tells.
     pub fn on_link(&mut self, event: LinkEvent, now: Time) {
+        self.trace.link(&event);
         let input = match event {
             LinkEvent::Up { peer, addresses, .. } => Input::LinkUp {
                 peer,
@@ -97,10 +101,17 @@ impl<L: Link> Driver<L> {
             LinkEvent::Down { peer, .. } => Input::LinkDown { peer },
             LinkEvent::DialFailed { peer, .. } => Input::DialFailed { peer },
             LinkEvent::Frame { peer, bytes, .. } => {
-                self.received_bytes += bytes.len() as u64;
+                let size = bytes.len();
+                self.received_bytes += size as u64;
                 match Message::decode(bytes) {
-                    Ok(message) => Input::Message { from: peer, message },
-                    Err(_) => return self.link.hang_up(peer),
+                    Ok(message) => {
+                        self.trace.received(peer, &message, size);
+                        Input::Message { from: peer, message }
+                    }
+                    Err(error) => {
+                        self.trace.refused(peer, error);
+                        return self.link.hang_up(peer);
+                    }
                 }
             }
         };
@@ -108,7 +119,9 @@ impl<L: Link> Driver<L> {
     }
 
     fn carry_out(&mut self) {
+        self.trace.enter(self.peer.view());
         while let Some(output) = self.peer.poll() {
+            self.trace.output(&output);
             match output {
                 Output::Send { to, lane, message } => self.send(to, lane, &message),
                 Output::Dial { peer, contact } => self.link.dial(peer, &contact.0),
@@ -144,9 +157,11 @@ impl<L: Link> Driver<L> {
         } else {
             vec![meta, payload]
         });
-        let bytes = frame.len() as u64;
-        match self.link.send(to, lane, frame) {
-            Ok(()) => self.sent_bytes += bytes,
+        let bytes = frame.len();
+        let sent = self.link.send(to, lane, frame);
+        self.trace.sent(to, message, bytes, sent);
+        match sent {
+            Ok(()) => self.sent_bytes += bytes as u64,
             // Its `Down` is on the way.
             Err(SendError::NotUp) => {}
             // A frame that does not go leaves a gap, and a gap is a broken link.

@@ -2,6 +2,7 @@
 
 pub mod driver;
 pub mod event_translator;
+pub mod trace;
 
 #[cfg(feature = "native")]
 pub mod error;

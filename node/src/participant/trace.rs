@@ -1,0 +1,190 @@
+//! A trace of what a peer does, for whoever asks why a run is stuck: translated from what goes into the peer and what
+//! comes out of it, so that the protocol itself has no output.
+//!
+//! At `debug`: a line for each attempt, commit and link, and for each message of an agreement. At `trace`: every message,
+//! with its size. Each line stands in spans that name this peer and the view that it is in.
+//!
+//! It must change nothing, and cost nothing where nobody listens.
+
+use crate::net::link::{LinkEvent, SendError};
+use annulus_core::peer::{Commit, Event};
+use annulus_core::wire::{Message, ViewKey, WireError};
+use annulus_core::{Output, PeerId};
+use std::fmt::{self, Display, Formatter};
+use tracing::{Level, Span, debug, debug_span, enabled, trace};
+
+/// A peer's trace.
+#[derive(Debug)]
+pub struct Trace {
+    peer: Span,
+    /// The view that the peer is in, and its span.
+    view: Option<(ViewKey, Span)>,
+}
+
+impl Trace {
+    /// Of a peer of this name.
+    pub fn new(me: PeerId) -> Self {
+        Self {
+            peer: debug_span!("peer", %me),
+            view: None,
+        }
+    }
+
+    /// The peer is in this view now, in none if it is no member.
+    pub fn enter(&mut self, view: Option<(ViewKey, &[PeerId])>) {
+        let known = self.view.as_ref().map(|(key, _)| *key);
+        if !enabled!(Level::DEBUG) || view.map(|(key, _)| key) == known {
+            return;
+        }
+        self.view = view.map(|(key, members)| {
+            let ViewKey { round, attempt, id } = key;
+            let span = debug_span!(parent: &self.peer, "view", round, attempt, id = format!("{id:016x}"));
+            span.in_scope(|| debug!(?members, "attempt begins"));
+            (key, span)
+        });
+    }
+
+    /// What the link tells, but for frames.
+    pub fn link(&self, event: &LinkEvent) {
+        self.within(|| match event {
+            LinkEvent::Up {
+                peer,
+                addresses,
+                dialled_by_us,
+            } => debug!(%peer, dialled_by_us, ?addresses, "link up"),
+            LinkEvent::Down { peer, reason } => debug!(%peer, %reason, "link down"),
+            LinkEvent::DialFailed { peer, reason } => debug!(%peer, %reason, "dial failed"),
+            LinkEvent::Frame { .. } => {}
+        });
+    }
+
+    /// A message came in a frame of so many bytes.
+    pub fn received(&self, from: PeerId, message: &Message, bytes: usize) {
+        self.within(|| {
+            let told = Told(message);
+            if told.is_frequent() {
+                trace!(%from, bytes, "received {told}");
+            } else {
+                debug!(%from, bytes, "received {told}");
+            }
+        });
+    }
+
+    /// A frame came that is no message: its sender is hung up on.
+    pub fn refused(&self, from: PeerId, error: WireError) {
+        self.within(|| debug!(%from, %error, "hanging up"));
+    }
+
+    /// A message went in a frame of so many bytes, or could not.
+    pub fn sent(&self, to: PeerId, message: &Message, bytes: usize, sent: Result<(), SendError>) {
+        self.within(|| {
+            let told = Told(message);
+            match sent {
+                Err(error) => debug!(%to, %error, "cannot send {told}"),
+                Ok(()) if told.is_frequent() => trace!(%to, bytes, "sends {told}"),
+                Ok(()) => debug!(%to, bytes, "sends {told}"),
+            }
+        });
+    }
+
+    /// What else the peer asks for.
+    pub fn output(&self, output: &Output) {
+        self.within(|| match output {
+            Output::Send { .. } => {}
+            Output::Dial { peer, contact } => debug!(%peer, addresses = ?contact.0, "dials"),
+            Output::Compute { round, positions, .. } => {
+                let samples: u64 = positions.iter().map(|range| range.end - range.start).sum();
+                debug!(round, samples, "computes");
+            }
+            Output::Event(Event::Committed(commit)) => committed(commit),
+            Output::Event(event @ Event::Syncing { .. }) => trace!("{event:?}"),
+            Output::Event(event) => debug!("{event:?}"),
+            Output::Exit(exit) => debug!("exits: {exit:?}"),
+        });
+    }
+
+    fn within(&self, tell: impl FnOnce()) {
+        if enabled!(Level::DEBUG) {
+            let span = self.view.as_ref().map_or(&self.peer, |(_, span)| span);
+            span.in_scope(tell);
+        }
+    }
+}
+
+fn committed(commit: &Commit) {
+    let members = commit.record.headers.len();
+    let seconds = commit.total.as_secs_f32();
+    let (weight, digest) = (commit.record.weight(), commit.digest);
+    debug!(members, weight, %digest, seconds, "committed {}", Named(&commit.view));
+}
+
+/// A message as the trace names it: its kind, and what matters of it when an agreement is stuck.
+struct Told<'a>(&'a Message);
+
+impl Told<'_> {
+    /// Whether a healthy round has any.
+    fn is_frequent(&self) -> bool {
+        use Message::*;
+        matches!(
+            self.0,
+            Piece { .. } | Committed { .. } | Followed { .. } | Fetch { .. } | Block { .. } | Relay { .. }
+        )
+    }
+}
+
+impl Display for Told<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Message::Piece {
+                view,
+                phase,
+                chunk,
+                piece,
+                ..
+            } => write!(f, "{phase:?} piece {piece} of chunk {chunk} of {}", Named(view)),
+            Message::Probe { view, nonce } => write!(f, "probe {nonce} for {}", Named(view)),
+            Message::Alive { nonce, round, doing } => {
+                write!(f, "answer to probe {nonce}: in round {round}, {doing:?}")
+            }
+            Message::Flush { view, suspects } => write!(f, "flush of {}, suspects {suspects:?}", Named(view)),
+            Message::Decision { view, suspects } => {
+                write!(f, "decision: {} again without {suspects:?}", Named(view))
+            }
+            Message::Committed { view, digest, .. } => write!(f, "commit of {}, state {digest}", Named(view)),
+            Message::Repair { view, missing } => {
+                write!(f, "wish for {} missing pieces of {}", missing.len(), Named(view))
+            }
+            Message::Out { view } => write!(f, "\"I am out of {}\"", Named(view)),
+            Message::Status {
+                standing,
+                member,
+                finished,
+            } => write!(
+                f,
+                "standing: {} samples in {} rounds, lineage {}, member: {member}, finished: {finished}",
+                standing.samples, standing.round, standing.chain
+            ),
+            Message::Follow { have, .. } => write!(f, "wish to follow, with {have:?}"),
+            Message::Following { head, member, .. } => {
+                write!(f, "\"you follow from round {}\", member: {member}", head.round)
+            }
+            Message::NotMember { .. } => f.write_str("\"I am no member\""),
+            Message::Followed { round } => write!(f, "\"I have applied round {round}\""),
+            Message::Ready { speed, round } => write!(f, "\"ready after round {round}\", speed {speed:?}"),
+            Message::Fetch { block } => write!(f, "wish for block {block}"),
+            Message::Block { block, round, .. } => write!(f, "block {block} as after round {round}"),
+            Message::Relay { from, to, .. } => write!(f, "frame to relay from {from} to {to}"),
+            Message::Unreachable { to, .. } => write!(f, "\"I cannot reach {to}\""),
+        }
+    }
+}
+
+/// A view in words.
+struct Named<'a>(&'a ViewKey);
+
+impl Display for Named<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let ViewKey { round, attempt, id } = self.0;
+        write!(f, "round {round} attempt {attempt} view {id:016x}")
+    }
+}
