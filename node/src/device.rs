@@ -120,16 +120,25 @@ impl OpenDevice {
 }
 
 /// Why there is no device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The text after `--device` means nothing.
+    #[error(
+        "unknown device {text:?}: choose auto, gpu, gpu:N (N from `annulus doctor`) or cpu; +f16 behind it \
+         keeps weights as halves"
+    )]
     UnknownChoice {
         /// The text.
         text: String,
     },
     /// A GPU was asked for, and there is none.
+    #[error(
+        "no GPU found: install its driver (on Linux the Vulkan one, or \
+         mesa-vulkan-drivers for a software adapter), or use --device cpu"
+    )]
     NoAdapter,
     /// An adapter was asked for by a number that does not exist.
+    #[error("no adapter gpu:{number}: there are {count}, numbered from 0 (see `annulus doctor`)")]
     NoSuchAdapter {
         /// The number.
         number: usize,
@@ -137,6 +146,7 @@ pub enum DeviceError {
         count: usize,
     },
     /// The adapter is there but cannot be used.
+    #[error("{name} cannot be used: {reason}; try another adapter or --device cpu")]
     Unusable {
         /// The adapter.
         name: String,
@@ -144,32 +154,6 @@ pub enum DeviceError {
         reason: String,
     },
 }
-
-impl fmt::Display for DeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownChoice { text } => write!(
-                f,
-                "unknown device {text:?}: choose auto, gpu, gpu:N (N from `annulus doctor`) or cpu; +f16 behind it \
-                 keeps weights as halves"
-            ),
-            Self::NoAdapter => f.write_str(
-                "no GPU found: install its driver (on Linux the Vulkan one, or \
-                 mesa-vulkan-drivers for a software adapter), or use --device cpu",
-            ),
-            Self::NoSuchAdapter { number, count } => write!(
-                f,
-                "no adapter gpu:{number}: there are {count}, numbered from 0 (see `annulus doctor`)"
-            ),
-            Self::Unusable { name, reason } => write!(
-                f,
-                "{name} cannot be used: {reason}; try another adapter or --device cpu"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for DeviceError {}
 
 #[cfg(not(target_family = "wasm"))]
 pub use native::{Adapter, AdapterLimits, adapters, open};

@@ -132,9 +132,10 @@ pub struct Eval {
 }
 
 /// Why settings were refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The task has no setting of this name.
+    #[error("unknown setting {key:?}: this task {}", known_settings(.known))]
     UnknownKey {
         /// The name that was given.
         key: String,
@@ -142,27 +143,19 @@ pub enum ConfigError {
         known: Vec<String>,
     },
     /// A value is of the wrong kind or out of bounds, or the text is no JSON at all.
+    #[error("bad task setting: {problem}")]
     BadValue {
         /// What is wrong.
         problem: String,
     },
 }
 
-impl std::fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::UnknownKey { key, known } if known.is_empty() => {
-                write!(f, "unknown setting {key:?}: this task has no settings")
-            }
-            Self::UnknownKey { key, known } => {
-                write!(f, "unknown setting {key:?}: this task knows {}", known.join(", "))
-            }
-            Self::BadValue { problem } => write!(f, "bad task setting: {problem}"),
-        }
+fn known_settings(known: &[String]) -> String {
+    match known {
+        [] => "has no settings".into(),
+        known => format!("knows {}", known.join(", ")),
     }
 }
-
-impl std::error::Error for ConfigError {}
 
 /// The default settings, changed by `key=value` pairs in order.
 ///

@@ -93,14 +93,16 @@ pub struct Contribution {
 }
 
 /// Why a worker cannot do what was asked. Its state is unchanged.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkerError {
     /// The model has parts that cannot be trained by summing gradients.
+    #[error("this model cannot be trained: {problem}")]
     Unsupported {
         /// Which part, and what to do.
         problem: String,
     },
     /// A vector of parameters of the wrong length.
+    #[error("{found} parameters for a model of {expected}: the peers' models differ")]
     WrongLength {
         /// Length of the model's flat vector.
         expected: usize,
@@ -108,6 +110,7 @@ pub enum WorkerError {
         found: usize,
     },
     /// A sample that the task does not have.
+    #[error("no sample {sample}: the task has {samples}")]
     NoSuchSample {
         /// Its number.
         sample: u64,
@@ -115,51 +118,33 @@ pub enum WorkerError {
         samples: u64,
     },
     /// The task's loss is not one element with gradients.
+    #[error("the task's loss {problem}")]
     BadLoss {
         /// What it is.
         problem: String,
     },
     /// The loss is NaN or infinite.
+    #[error(
+        "the loss is not finite: lower the learning rate, clip the gradient, or look for \
+         bad data"
+    )]
     LossNotFinite,
     /// The loss is finite, but a gradient is NaN or infinite.
+    #[error(
+        "the gradient of {tensor} is not finite: lower the learning rate, clip the \
+         gradient, or look for a division or logarithm of 0"
+    )]
     GradientNotFinite {
         /// The first tensor with such an element.
         tensor: String,
     },
     /// The device gave up.
+    #[error("the device failed: {reason}")]
     Device {
         /// What it said.
         reason: String,
     },
 }
-
-impl std::fmt::Display for WorkerError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unsupported { problem } => write!(f, "this model cannot be trained: {problem}"),
-            Self::WrongLength { expected, found } => write!(
-                f,
-                "{found} parameters for a model of {expected}: the peers' models differ"
-            ),
-            Self::NoSuchSample { sample, samples } => {
-                write!(f, "no sample {sample}: the task has {samples}")
-            }
-            Self::BadLoss { problem } => write!(f, "the task's loss {problem}"),
-            Self::LossNotFinite => f.write_str(
-                "the loss is not finite: lower the learning rate, clip the gradient, or look for \
-                 bad data",
-            ),
-            Self::GradientNotFinite { tensor } => write!(
-                f,
-                "the gradient of {tensor} is not finite: lower the learning rate, clip the \
-                 gradient, or look for a division or logarithm of 0"
-            ),
-            Self::Device { reason } => write!(f, "the device failed: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for WorkerError {}
 
 /// What a trainer needs to know beside its task and device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -18,26 +18,33 @@ use crate::net::link::DialError;
 use crate::net::quic::StartError;
 use crate::net::ticket::TicketError;
 use annulus_core::config::ManifestError;
-use std::fmt;
 
 /// Why a measurement could not be made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The sizes asked for fit no run.
-    Manifest(ManifestError),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
     /// The ticket.
-    Ticket(TicketError),
+    #[error(transparent)]
+    Ticket(#[from] TicketError),
     /// The ticket is of a run that is no benchmark.
+    #[error("this ticket is of a run of the task {0:?}: take part in it with `annulus join`")]
     NoBench(String),
     /// The address to listen on is none.
+    #[error("{0:?} is no address to use: write HOST:PORT, such as 0.0.0.0:4433")]
     Address(String),
     /// The socket.
-    Start(StartError),
+    #[error(transparent)]
+    Start(#[from] StartError),
     /// No member could be reached or none would talk.
-    Dial(DialError),
+    #[error(transparent)]
+    Dial(#[from] DialError),
     /// A process could not be started, or its output not be read.
-    Process(std::io::Error),
+    #[error("a peer's process could not be run: {0}")]
+    Process(#[from] std::io::Error),
     /// A peer's process ended too early, or said what it cannot say.
+    #[error("peer {number} of the benchmark failed: {why}")]
     Peer {
         /// Which, in the order of starting.
         number: usize,
@@ -45,45 +52,14 @@ pub enum Error {
         why: String,
     },
     /// There is no such device.
+    #[error("{0}")]
     Device(String),
     /// A program that takes steps ended too early, or answered what it should not.
+    #[error("{0} does not take its steps: what it says on standard error tells why")]
     Contestant(String),
     /// The run went another way than a healthy one does, so that its times say nothing.
+    #[error("the measurement was disturbed ({0}): run it again")]
     Disturbed(String),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Manifest(error) => write!(f, "{error}"),
-            Self::Ticket(error) => write!(f, "{error}"),
-            Self::NoBench(task) => write!(
-                f,
-                "this ticket is of a run of the task {task:?}: take part in it with `annulus join`"
-            ),
-            Self::Address(text) => write!(
-                f,
-                "{text:?} is no address to use: write HOST:PORT, such as 0.0.0.0:4433"
-            ),
-            Self::Start(error) => write!(f, "{error}"),
-            Self::Dial(error) => write!(f, "{error}"),
-            Self::Process(error) => write!(f, "a peer's process could not be run: {error}"),
-            Self::Peer { number, why } => write!(f, "peer {number} of the benchmark failed: {why}"),
-            Self::Device(why) => f.write_str(why),
-            Self::Contestant(name) => write!(
-                f,
-                "{name} does not take its steps: what it says on standard error tells why"
-            ),
-            Self::Disturbed(why) => write!(f, "the measurement was disturbed ({why}): run it again"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-wraps! { Error:
-    ManifestError => Manifest, TicketError => Ticket, StartError => Start, DialError => Dial,
-    std::io::Error => Process,
 }
 
 /// The middle of some numbers; not a number if there are none.

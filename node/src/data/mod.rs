@@ -73,9 +73,10 @@ pub struct Split {
 }
 
 /// Why data could not be read. No error leaves anything half loaded.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// The operating system refused to read a file or a folder.
+    #[error("cannot read {path}: {source}; check the path given as data and its permissions", path = .path.display())]
     Read {
         /// The file or folder.
         path: PathBuf,
@@ -83,6 +84,7 @@ pub enum DataError {
         source: std::io::Error,
     },
     /// A folder holds none of the files that are looked for.
+    #[error("{folder} holds no data set: it should hold {expected}", folder = .folder.display())]
     NothingFound {
         /// The folder.
         folder: PathBuf,
@@ -90,37 +92,11 @@ pub enum DataError {
         expected: &'static str,
     },
     /// A file is there, but what it holds is wrong.
+    #[error("{path}: {problem}", path = .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
         /// What is wrong, and what to do.
         problem: String,
     },
-}
-
-impl std::fmt::Display for DataError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Read { path, source } => write!(
-                f,
-                "cannot read {}: {source}; check the path given as data and its permissions",
-                path.display()
-            ),
-            Self::NothingFound { folder, expected } => write!(
-                f,
-                "{} holds no data set: it should hold {expected}",
-                folder.display()
-            ),
-            Self::Malformed { path, problem } => write!(f, "{}: {problem}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for DataError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Read { source, .. } => Some(source),
-            Self::NothingFound { .. } | Self::Malformed { .. } => None,
-        }
-    }
 }

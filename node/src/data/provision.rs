@@ -17,7 +17,6 @@ use annulus_core::{Contact, PeerId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeSet;
-use std::fmt;
 use std::time::Duration;
 
 /// Most files of a data set that is handed out.
@@ -212,11 +211,17 @@ pub enum News {
 }
 
 /// Why the data could not be had. What has arrived may be gone on with later.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     /// All that can be reached keep it to themselves.
+    #[error("the members of this run keep its data to themselves (--keep-data)")]
     Kept,
     /// There is more of it than may be fetched here.
+    #[error(
+        "the run's data has {:.0} MB, and no more than {:.0} MB are fetched here",
+        *.bytes as f64 / 1e6,
+        *.limit as f64 / 1e6
+    )]
     TooLarge {
         /// Bytes of it.
         bytes: u64,
@@ -224,32 +229,12 @@ pub enum FetchError {
         limit: u64,
     },
     /// Nobody handed it out; why, of each that was asked.
+    #[error("no member of the run could hand out its data: {why}", why = .0.join("; "))]
     Nobody(Vec<String>),
     /// Something on this machine.
+    #[error("{0}")]
     Here(String),
 }
-
-impl fmt::Display for FetchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kept => f.write_str("the members of this run keep its data to themselves (--keep-data)"),
-            Self::TooLarge { bytes, limit } => write!(
-                f,
-                "the run's data has {:.0} MB, and no more than {:.0} MB are fetched here",
-                *bytes as f64 / 1e6,
-                *limit as f64 / 1e6
-            ),
-            Self::Nobody(why) => write!(
-                f,
-                "no member of the run could hand out its data: {}",
-                why.join("; ")
-            ),
-            Self::Here(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for FetchError {}
 
 /// Fetches the run's data from whoever hands it out, first asking `first`, but no more than `limit` bytes. Also gives the
 /// peer that was there to the last: `first` may be gone by then.

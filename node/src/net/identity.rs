@@ -176,36 +176,22 @@ pub(crate) fn verifies(public_key: &[u8], message: &[u8], signature: &[u8]) -> b
 
 /// Why an identity could not be loaded or saved. Nothing was changed on disk, except that a failed write may
 /// leave a short file.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The file cannot be read.
+    #[error("cannot read the identity {path}: {1}", path = .0.display())]
     Read(PathBuf, io::Error),
     /// The file does not hold one of our keys.
+    #[error(
+        "{path} holds no annulus identity (a P-256 key as PKCS #8 DER): name another file, or move it away \
+         and a new identity is made",
+        path = .0.display()
+    )]
     NoKey(PathBuf),
     /// The file cannot be written.
+    #[error("cannot save the identity to {path}: {1}", path = .0.display())]
     Write(PathBuf, io::Error),
 }
-
-impl fmt::Display for IdentityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(path, error) => {
-                write!(f, "cannot read the identity {}: {error}", path.display())
-            }
-            Self::NoKey(path) => write!(
-                f,
-                "{} holds no annulus identity (a P-256 key as PKCS #8 DER): name another file, or move it away \
-                 and a new identity is made",
-                path.display()
-            ),
-            Self::Write(path, error) => {
-                write!(f, "cannot save the identity to {}: {error}", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for IdentityError {}
 
 #[cfg(test)]
 mod tests {

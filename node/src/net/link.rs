@@ -10,7 +10,6 @@ pub use annulus_core::Lane;
 use annulus_core::PeerId;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::{
-    fmt,
     future::Future,
     task::{Context, Poll},
     time::Duration,
@@ -156,59 +155,81 @@ pub struct Traffic {
 }
 
 /// Why a link went down.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DownReason {
     /// The peer said goodbye after its last frame.
+    #[error("the peer left")]
     PeerLeft,
     /// We hung up.
+    #[error("we hung up")]
     HungUp,
     /// A newer connection to the same peer takes its place; `Up` follows at once.
+    #[error("replaced by a newer connection")]
     Replaced,
     /// Nothing was heard for longer than the idle timeout.
+    #[error("nothing heard from the peer for too long")]
     Silent,
     /// The peer no longer knows the connection: its process was restarted or ended in a hurry.
+    #[error("the peer was restarted, or ended without a word")]
     Restarted,
     /// The peer refused us after all.
+    #[error("refused: {0}")]
     Refused(Refusal),
     /// The peer broke the protocol, and we hung up.
+    #[error("the peer broke the protocol: {0}")]
     Misbehaved(FrameError),
     /// The transport gave up; the text is its own.
+    #[error("the connection broke: {0}")]
     Transport(String),
 }
 
-impl fmt::Display for DownReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PeerLeft => write!(f, "the peer left"),
-            Self::HungUp => write!(f, "we hung up"),
-            Self::Replaced => write!(f, "replaced by a newer connection"),
-            Self::Silent => write!(f, "nothing heard from the peer for too long"),
-            Self::Restarted => write!(f, "the peer was restarted, or ended without a word"),
-            Self::Refused(why) => write!(f, "refused: {why}"),
-            Self::Misbehaved(how) => write!(f, "the peer broke the protocol: {how}"),
-            Self::Transport(text) => write!(f, "the connection broke: {text}"),
-        }
-    }
-}
-
 /// Why a peer turned a connection away. The number of each is its close code on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// The ticket's secret is not the run's.
+    #[error(
+        "the ticket's secret is not the one of this run; it may be of an earlier start of the run. \
+         Ask someone who takes part for a fresh ticket and copy it whole"
+    )]
     WrongSecret = 0x11,
     /// The peer takes part in another run.
+    #[error(
+        "that address takes part in another run than the ticket names, perhaps because a new run was \
+         started there. Ask for a ticket of the run that you want to join"
+    )]
     AnotherRun = 0x12,
     /// The peer speaks another version of the protocol.
+    #[error(
+        "that peer speaks another version of the protocol. All peers of a run need the same release: \
+         compare `annulus --version` on both machines and update the older one"
+    )]
     AnotherVersion = 0x13,
     /// The peer has as many links as it allows.
+    #[error(
+        "that peer has as many links as it allows. Try again later, use another peer's address, or \
+         raise the limit there"
+    )]
     TooManyPeers = 0x14,
     /// The peer has our own identity.
+    #[error(
+        "the peer at that address has our own identity: either it is this very node, or two nodes were \
+         started from one identity file. Give each node an identity of its own"
+    )]
     Ourselves = 0x15,
     /// The peer keeps another connection between the two of us.
+    #[error(
+        "that peer already has a connection with us and keeps that one. Nothing needs to be done: it \
+         is either up in a moment, or it will be replaced at the next try"
+    )]
     Duplicate = 0x16,
     /// What we said in the handshake could not be understood.
+    #[error(
+        "that peer could not make sense of our handshake. Check that both run the same release and \
+         that nothing in between alters the traffic"
+    )]
     BadHandshake = 0x17,
     /// The handshake took too long.
+    #[error("the handshake took too long. The network or one of the machines is overloaded: try again")]
     TooSlow = 0x18,
 }
 
@@ -237,134 +258,62 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::WrongSecret => {
-                "the ticket's secret is not the one of this run; it may be of an earlier start of the run. \
-                 Ask someone who takes part for a fresh ticket and copy it whole"
-            }
-            Self::AnotherRun => {
-                "that address takes part in another run than the ticket names, perhaps because a new run was \
-                 started there. Ask for a ticket of the run that you want to join"
-            }
-            Self::AnotherVersion => {
-                "that peer speaks another version of the protocol. All peers of a run need the same release: \
-                 compare `annulus --version` on both machines and update the older one"
-            }
-            Self::TooManyPeers => {
-                "that peer has as many links as it allows. Try again later, use another peer's address, or \
-                 raise the limit there"
-            }
-            Self::Ourselves => {
-                "the peer at that address has our own identity: either it is this very node, or two nodes were \
-                 started from one identity file. Give each node an identity of its own"
-            }
-            Self::Duplicate => {
-                "that peer already has a connection with us and keeps that one. Nothing needs to be done: it \
-                 is either up in a moment, or it will be replaced at the next try"
-            }
-            Self::BadHandshake => {
-                "that peer could not make sense of our handshake. Check that both run the same release and \
-                 that nothing in between alters the traffic"
-            }
-            Self::TooSlow => {
-                "the handshake took too long. The network or one of the machines is overloaded: try again"
-            }
-        })
-    }
-}
-
 /// Why a dial failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DialError {
     /// No address was given, or none could be used; each with its own reason.
+    #[error("no usable address: {0}")]
     NoAddress(String),
     /// Nobody answered at any address, each with what was seen there.
+    #[error(
+        "nobody answers: {0}. Check that the peer runs, that the address is right, and that no \
+         firewall drops UDP to that port"
+    )]
     Unreachable(String),
     /// Whoever answers there is not the peer that was dialled.
+    #[error("peer {0} answers there instead; the addresses are out of date")]
     AnotherPeer(PeerId),
     /// The peer answered and turned us away.
+    #[error(transparent)]
     Refused(Refusal),
     /// The one who answers cannot prove that it knows the ticket's secret: it is not part of the run.
+    #[error(
+        "whoever answers there cannot prove to know the ticket's secret, so it is no part of the run. \
+         Ask for a fresh ticket"
+    )]
     Unproven,
     /// The connection broke during the handshake.
+    #[error("the connection broke during the handshake: {0}")]
     Broken(String),
     /// Too many dials run at once.
+    #[error("too many dials at once; try again when some have ended")]
     Busy,
 }
 
-impl fmt::Display for DialError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoAddress(text) => write!(f, "no usable address: {text}"),
-            Self::Unreachable(text) => write!(
-                f,
-                "nobody answers: {text}. Check that the peer runs, that the address is right, and that no \
-                 firewall drops UDP to that port"
-            ),
-            Self::AnotherPeer(peer) => {
-                write!(
-                    f,
-                    "peer {peer} answers there instead; the addresses are out of date"
-                )
-            }
-            Self::Refused(why) => why.fmt(f),
-            Self::Unproven => write!(
-                f,
-                "whoever answers there cannot prove to know the ticket's secret, so it is no part of the run. \
-                 Ask for a fresh ticket"
-            ),
-            Self::Broken(text) => write!(f, "the connection broke during the handshake: {text}"),
-            Self::Busy => write!(f, "too many dials at once; try again when some have ended"),
-        }
-    }
-}
-
-impl std::error::Error for DialError {}
-
 /// Why a frame was not queued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// No link to that peer is up.
+    #[error("no link to that peer is up")]
     NotUp,
     /// The lane's queue is full: the peer takes frames more slowly than they are made.
+    #[error("the queue to that peer is full; wait until it has drained")]
     Full,
     /// The frame is longer than [`MAX_FRAME`].
+    #[error("a frame holds at most {MAX_FRAME} bytes; cut it into pieces")]
     TooLong,
 }
 
-impl fmt::Display for SendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotUp => write!(f, "no link to that peer is up"),
-            Self::Full => write!(f, "the queue to that peer is full; wait until it has drained"),
-            Self::TooLong => write!(f, "a frame holds at most {MAX_FRAME} bytes; cut it into pieces"),
-        }
-    }
-}
-
-impl std::error::Error for SendError {}
-
 /// How incoming bytes were no frames. The stream is of no more use after one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A prefix announced more than [`MAX_FRAME`] bytes.
+    #[error("a frame of {0} bytes; {MAX_FRAME} are allowed")]
     TooLong(u32),
     /// The stream ended within a frame.
+    #[error("a stream that ended within a frame")]
     Truncated,
 }
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong(bytes) => write!(f, "a frame of {bytes} bytes; {MAX_FRAME} are allowed"),
-            Self::Truncated => write!(f, "a stream that ended within a frame"),
-        }
-    }
-}
-
-impl std::error::Error for FrameError {}
 
 /// Turns frames into the chunks that a stream writes: prefixes and small slices are copied together, large
 /// slices pass as they are.

@@ -48,7 +48,7 @@ use bytes::Bytes;
 use quinn::VarInt;
 use std::{
     collections::HashMap,
-    fmt, io,
+    io,
     net::{IpAddr, SocketAddr, UdpSocket},
     sync::{Arc, Mutex},
     task::{Context, Poll, ready},
@@ -124,36 +124,21 @@ impl QuicConfig {
 }
 
 /// Why an endpoint could not be started.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Another program, or another node, has the port.
+    #[error(
+        "UDP port {port} is in use, perhaps by another node: choose another port, or 0 for any free one",
+        port = .0.port()
+    )]
     PortInUse(SocketAddr),
     /// The address cannot be bound.
+    #[error("cannot listen on {0}: {1}. Name an address of this machine, or [::] or 0.0.0.0 for all")]
     Bind(SocketAddr, io::Error),
     /// The manifest has this many bytes, which nobody could fetch.
+    #[error("the manifest has {0} bytes, {MAX_MANIFEST} are allowed")]
     ManifestTooLong(usize),
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PortInUse(addr) => write!(
-                f,
-                "UDP port {} is in use, perhaps by another node: choose another port, or 0 for any free one",
-                addr.port()
-            ),
-            Self::Bind(addr, error) => write!(
-                f,
-                "cannot listen on {addr}: {error}. Name an address of this machine, or [::] or 0.0.0.0 for all"
-            ),
-            Self::ManifestTooLong(bytes) => {
-                write!(f, "the manifest has {bytes} bytes, {MAX_MANIFEST} are allowed")
-            }
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// A [`Link`] over QUIC. Dropping it closes all links at once; [`drain`](Self::drain) first to lose nothing.
 pub struct QuicLink {

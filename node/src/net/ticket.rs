@@ -127,8 +127,11 @@ impl FromStr for Ticket {
             addrs.push(SocketAddr::new(ip, u16::from_be_bytes(*port)));
             rest = after;
         }
-        if addrs.is_empty() || addrs.len() > MAX_ADDRESSES {
-            return Err(TicketError::Addresses(addrs.len()));
+        if addrs.is_empty() {
+            return Err(TicketError::NoAddress);
+        }
+        if addrs.len() > MAX_ADDRESSES {
+            return Err(TicketError::TooManyAddresses(addrs.len()));
         }
         Ok(Self {
             addrs,
@@ -139,56 +142,33 @@ impl FromStr for Ticket {
 }
 
 /// What is wrong with a ticket's text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TicketError {
     /// It does not look like a ticket at all.
+    #[error("this is no ticket: a ticket starts with `{START}`. `annulus train` prints one when it starts")]
     NoTicket,
     /// It is a ticket of another release.
+    #[error("this ticket was made by another release of annulus: use the same release on all machines")]
     OtherVersion,
     /// It holds a character that no ticket has.
+    #[error("the ticket holds {0:?}, which no ticket has: copy it again")]
     Character(char),
     /// It was altered or is not whole.
+    #[error("the ticket is mistyped or not whole (its checksum does not fit): copy all of it again")]
     Mistyped,
     /// It is too short to be whole.
+    #[error("the ticket is not whole: copy all of it, it is one long word")]
     Cut,
     /// It is longer than any ticket.
+    #[error("this text is longer than any ticket: copy the ticket alone")]
     TooLong,
-    /// It names no address, or too many.
-    Addresses(usize),
+    /// It names no address.
+    #[error("the ticket names no address to dial: ask for a new one")]
+    NoAddress,
+    /// It names too many.
+    #[error("the ticket names {0} addresses, {MAX_ADDRESSES} are allowed: ask for a new one")]
+    TooManyAddresses(usize),
 }
-
-impl fmt::Display for TicketError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoTicket => write!(
-                f,
-                "this is no ticket: a ticket starts with `{START}`. `annulus train` prints one when it starts"
-            ),
-            Self::OtherVersion => write!(
-                f,
-                "this ticket was made by another release of annulus: use the same release on all machines"
-            ),
-            Self::Character(c) => write!(f, "the ticket holds {c:?}, which no ticket has: copy it again"),
-            Self::Mistyped => write!(
-                f,
-                "the ticket is mistyped or not whole (its checksum does not fit): copy all of it again"
-            ),
-            Self::Cut => write!(f, "the ticket is not whole: copy all of it, it is one long word"),
-            Self::TooLong => write!(f, "this text is longer than any ticket: copy the ticket alone"),
-            Self::Addresses(0) => {
-                write!(f, "the ticket names no address to dial: ask for a new one")
-            }
-            Self::Addresses(n) => {
-                write!(
-                    f,
-                    "the ticket names {n} addresses, {MAX_ADDRESSES} are allowed: ask for a new one"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for TicketError {}
 
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     let hash = blake3::derive_key("annulus 1 ticket checksum", bytes);
@@ -310,7 +290,7 @@ mod tests {
             }
             .to_string()
             .parse::<Ticket>(),
-            Err(TicketError::Addresses(0))
+            Err(TicketError::NoAddress)
         );
         let shown = format!("{ticket:?} {:?}", ticket.secret);
         assert!(

@@ -15,19 +15,27 @@ use crate::trainer::{layout_of, with_parameters};
 use annulus_core::Manifest;
 use burn::module::Module;
 use burn::tensor::read_sync;
-use std::fmt;
 use std::future::ready;
 use std::path::Path;
 use std::pin::Pin;
 
 /// Why a run's model cannot write. Nothing was changed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SampleError {
     /// The folder, its data or the device.
+    #[error(transparent)]
     Run(Error),
     /// The run trains something else.
+    #[error(
+        "this run's task is {0}, which does not write text: name the folder of a run whose task is {gpt}",
+        gpt = Gpt::NAME
+    )]
     OtherTask(String),
     /// The prompt has a character that the run's data does not have.
+    #[error(
+        "the prompt has the character {character:?}, which does not occur in the text that the run learnt from. \
+         It knows {known:?}"
+    )]
     UnknownCharacter {
         /// It.
         character: char,
@@ -35,26 +43,6 @@ pub enum SampleError {
         known: String,
     },
 }
-
-impl fmt::Display for SampleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Run(error) => error.fmt(f),
-            Self::OtherTask(task) => write!(
-                f,
-                "this run's task is {task}, which does not write text: name the folder of a run whose task is {}",
-                Gpt::NAME
-            ),
-            Self::UnknownCharacter { character, known } => write!(
-                f,
-                "the prompt has the character {character:?}, which does not occur in the text that the run learnt from. \
-                 It knows {known:?}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for SampleError {}
 
 impl<E: Into<Error>> From<E> for SampleError {
     fn from(error: E) -> Self {

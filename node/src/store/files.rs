@@ -2,7 +2,6 @@
 //!
 //! It must not know what is in the files.
 
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -14,15 +13,19 @@ pub const PARTIAL: &str = ".partial";
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Why a file could not be read or written. What was there before is still there.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// No space is left, or a quota or a limit on file sizes is reached.
+    #[error("no space left for {path}: free some, what was saved before is kept", path = .0.display())]
     Full(PathBuf),
     /// This user may not, or the file system is read-only.
+    #[error("no permission for {path}: choose another directory or change its owner", path = .0.display())]
     Denied(PathBuf),
     /// There is no such file.
+    #[error("{path} does not exist", path = .0.display())]
     Missing(PathBuf),
     /// Anything else that the operating system says.
+    #[error("{path}: {1}", path = .0.display())]
     Io(PathBuf, io::Error),
 }
 
@@ -39,31 +42,6 @@ impl FileError {
         }
     }
 }
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full(path) => {
-                write!(
-                    f,
-                    "no space left for {}: free some, what was saved before is kept",
-                    path.display()
-                )
-            }
-            Self::Denied(path) => {
-                write!(
-                    f,
-                    "no permission for {}: choose another directory or change its owner",
-                    path.display()
-                )
-            }
-            Self::Missing(path) => write!(f, "{} does not exist", path.display()),
-            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for FileError {}
 
 /// Gives [`io::Error`]s the path that they lack.
 pub trait At<T> {

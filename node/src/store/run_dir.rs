@@ -15,71 +15,45 @@ use annulus_core::config::{Manifest, ManifestError};
 use annulus_core::id::{Digest, Round};
 use annulus_core::ledger::Head;
 use annulus_core::state::State;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What a run's directory refuses. Unless a variant says otherwise nothing was changed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The operating system refused.
-    File(FileError),
+    #[error(transparent)]
+    File(#[from] FileError),
     /// There is no run in this directory.
+    #[error("{dir} holds no run: name a run's directory", dir = .0.display())]
     NoRun(PathBuf),
     /// There is a run in this directory already.
+    #[error("{dir} already holds a run: resume it or choose another directory", dir = .0.display())]
     Occupied(PathBuf),
     /// Another process trains in this directory.
+    #[error("another process is training in {dir}: stop it or choose another directory", dir = .0.display())]
     Locked(PathBuf),
     /// The manifest cannot be used.
+    #[error("{path}: {1}", path = .0.display())]
     Manifest(PathBuf, ManifestError),
     /// The ledger cannot be used.
+    #[error(transparent)]
     Ledger(LedgerError),
     /// A state could not be saved, or one that was asked for not be read.
+    #[error("{path}: {1}", path = .0.display())]
     State(PathBuf, StateFileError),
     /// No checkpoint is good; for each that is there, why not.
+    #[error("{dir} has no {}", checkpoint(.1), dir = .0.display())]
     NoneGood(PathBuf, Vec<String>),
 }
 
-impl fmt::Display for CheckpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(error) => error.fmt(f),
-            Self::NoRun(dir) => write!(f, "{} holds no run: name a run's directory", dir.display()),
-            Self::Occupied(dir) => {
-                write!(
-                    f,
-                    "{} already holds a run: resume it or choose another directory",
-                    dir.display()
-                )
-            }
-            Self::Locked(dir) => {
-                write!(
-                    f,
-                    "another process is training in {}: stop it or choose another directory",
-                    dir.display()
-                )
-            }
-            Self::Manifest(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Ledger(error) => error.fmt(f),
-            Self::State(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::NoneGood(dir, reasons) if reasons.is_empty() => {
-                write!(f, "{} has no checkpoint: start the run again", dir.display())
-            }
-            Self::NoneGood(dir, reasons) => {
-                write!(
-                    f,
-                    "{} has no good checkpoint: {}",
-                    dir.display(),
-                    reasons.join("; ")
-                )
-            }
-        }
+/// What it is that a directory has none of.
+fn checkpoint(reasons: &[String]) -> String {
+    if reasons.is_empty() {
+        return "checkpoint: start the run again".into();
     }
+    format!("good checkpoint: {}", reasons.join("; "))
 }
-
-impl std::error::Error for CheckpointError {}
-
-wraps! { CheckpointError: FileError => File }
 
 impl From<LedgerError> for CheckpointError {
     fn from(error: LedgerError) -> Self {

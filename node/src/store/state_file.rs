@@ -11,7 +11,6 @@ use annulus_core::state::State;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use std::collections::HashSet;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -32,13 +31,16 @@ pub struct Label {
 }
 
 /// Why a file is no usable checkpoint.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StateFileError {
     /// The operating system refused.
-    File(FileError),
+    #[error(transparent)]
+    File(#[from] FileError),
     /// It is torn, altered, or no checkpoint at all.
+    #[error("it is damaged: {0}")]
     Damaged(String),
     /// It belongs to another run.
+    #[error("it belongs to run {found}, not to run {expected}")]
     OtherRun {
         /// The run that was asked for.
         expected: RunId,
@@ -46,6 +48,7 @@ pub enum StateFileError {
         found: RunId,
     },
     /// Its contents are not those that were saved.
+    #[error("its contents have digest {found} instead of the recorded {recorded}")]
     Digest {
         /// As recorded in it.
         recorded: Digest,
@@ -53,31 +56,9 @@ pub enum StateFileError {
         found: Digest,
     },
     /// The state to save is not of the manifest's shape, or two tensors have one name.
+    #[error("the state cannot be saved: {0}")]
     Shape(String),
 }
-
-impl fmt::Display for StateFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(error) => error.fmt(f),
-            Self::Damaged(why) => write!(f, "it is damaged: {why}"),
-            Self::OtherRun { expected, found } => {
-                write!(f, "it belongs to run {found}, not to run {expected}")
-            }
-            Self::Digest { recorded, found } => {
-                write!(
-                    f,
-                    "its contents have digest {found} instead of the recorded {recorded}"
-                )
-            }
-            Self::Shape(why) => write!(f, "the state cannot be saved: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for StateFileError {}
-
-wraps! { StateFileError: FileError => File }
 
 /// The most bytes of a header that readers of the format accept.
 const HEADER_LIMIT: usize = 100_000_000;

@@ -96,25 +96,16 @@ pub struct About {
 }
 
 /// The page's certificate is of no use.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{file} is of no use for the page: {why}. Name a certificate chain and its private key, both as PEM, with \
+     --tls-cert and --tls-key, or neither",
+    file = .file.display()
+)]
 pub struct TlsError {
     file: PathBuf,
     why: String,
 }
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} is of no use for the page: {}. Name a certificate chain and its private key, both as PEM, with \
-             --tls-cert and --tls-key, or neither",
-            self.file.display(),
-            self.why
-        )
-    }
-}
-
-impl std::error::Error for TlsError {}
 
 /// TLS with a certificate of an authority, from files.
 pub fn tls_of(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
