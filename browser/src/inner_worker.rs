@@ -6,11 +6,10 @@
 
 use crate::device::Gpu;
 use crate::js::{bytes, field, object, words};
-use crate::participant::{find, load};
-use crate::worker::factories;
+use crate::run_task::{factories, find, load, trainer_options};
 use annulus::data::{Data, DataError};
 use annulus::device::OpenDevice;
-use annulus::trainer::{Contribution, TrainerOptions, Worker, WorkerError};
+use annulus::trainer::{Contribution, Worker, WorkerError};
 use annulus_core::Manifest;
 use bytes::Bytes;
 use js_sys::{Array, BigUint64Array, Float32Array, Promise, Uint8Array};
@@ -96,14 +95,6 @@ fn unpacked(data: &JsValue) -> Option<Data> {
     files
         .pop()
         .map(|(name, bytes)| Data::file_in_memory(&name, bytes))
-}
-
-/// What trainers of a run need to know.
-pub fn trainer_options(manifest: &Manifest) -> TrainerOptions {
-    TrainerOptions {
-        seed: manifest.seed,
-        micro_batch: manifest.micro_batch as usize,
-    }
 }
 
 #[wasm_bindgen]

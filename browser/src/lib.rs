@@ -3,8 +3,8 @@
 //! Everything runs in a dedicated worker, so that the page stays quick and a hidden tab goes on. A page for a task of one's
 //! own is a program of one line, `annulus_browser::main!(MyTask);`, built by `cargo xtask browser`.
 //!
-//! Read in this order: `participant` (a tab's way through a run), `link` and `dial` (WebTransport), `compute`, `device`,
-//! and `page/` for what the volunteer sees. Outside of a browser this crate is empty.
+//! Read in this order: `participant` (a tab's way through a run), `tab` (what its participant runs on), `run_task` (what it
+//! trains), `link` and `dial` (WebTransport), `compute`, `device`, and `page/` for what the volunteer sees. Outside of a browser this crate is empty.
 
 #[cfg(target_family = "wasm")]
 mod compute;
@@ -30,6 +30,12 @@ mod page_server;
 mod participant;
 #[cfg(target_family = "wasm")]
 mod queue;
+#[cfg(target_family = "wasm")]
+mod run_task;
+#[cfg(target_family = "wasm")]
+mod tab;
+#[cfg(target_family = "wasm")]
+mod text_generator;
 #[cfg(target_family = "wasm")]
 mod worker;
 

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// A queue between tasks of one thread. Bounded by what is put in: one report for each job, one word for each click.
+/// A queue between tasks of one thread. Bounded by what is put in: one result for each job, one command for each click.
 pub struct Queue<T>(Rc<(RefCell<VecDeque<T>>, Bell)>);
 
 impl<T> Clone for Queue<T> {

@@ -3,20 +3,17 @@
 use crate::device::{Backend, Gpu};
 use crate::js;
 use crate::page::{Failure, Kind, Page};
-use crate::participant::{Command, Options, take_part};
+use crate::participant::{Options, take_part};
 use crate::queue::Queue;
+use crate::run_task::{factories, set_factories};
+use crate::tab::Command;
 use annulus::task::Prompt;
 use annulus::task_factory::TaskFactory;
 use js_sys::Function;
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Once;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
-
-thread_local! {
-    static FACTORIES: RefCell<Vec<TaskFactory>> = const { RefCell::new(Vec::new()) };
-}
 
 unsafe extern "C" {
     /// The linker's: runs what crates have asked to be run before `main` (CubeCL's registries).
@@ -34,12 +31,7 @@ pub fn register(factories: Vec<TaskFactory>) {
     // memory is set up, which it is before any code of ours; `Once` sees to the rest.
     CONSTRUCTED.call_once(|| unsafe { __wasm_call_ctors() });
     std::panic::set_hook(Box::new(|info| js::console_error(&info.to_string())));
-    FACTORIES.set(factories);
-}
-
-/// The tasks that the page knows.
-pub fn factories() -> Vec<TaskFactory> {
-    FACTORIES.with_borrow(Clone::clone)
+    set_factories(factories);
 }
 
 /// A tab that takes part, as the page's script sees it.
@@ -53,7 +45,7 @@ impl Participant {
     /// Starts to take part. `post` is given JSON text for the page.
     #[wasm_bindgen(constructor)]
     pub fn new(ticket: String, backend: &str, power: f64, gpu: Gpu, post: Function) -> Participant {
-        let words = Queue::default();
+        let commands = Queue::default();
         let participant = Participant {
             commands: commands.clone(),
         };

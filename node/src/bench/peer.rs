@@ -4,10 +4,11 @@ use super::Error;
 use super::process::{self, Memory};
 use crate::data::fetch::fetch_manifest;
 use crate::net::identity::Identity;
-use crate::net::link::next_event;
+use crate::net::link::LinkEvent;
 use crate::net::quic::{QuicConfig, QuicLink, own_addresses};
 use crate::net::ticket::{Secret, Ticket};
-use crate::participant::driver::{Driver, Todo};
+use crate::participant::driver::Driver;
+use crate::participant::host::{self, Host};
 use annulus_core::codec::Codec;
 use annulus_core::optim::{Optimizer, Schedule};
 use annulus_core::peer::{Change, Commit, Event};
@@ -15,7 +16,7 @@ use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, Digest, Exit, Input, Layout, Manifest, Peer, Round, Settings, State, Time};
 use serde::{Deserialize, Serialize};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::num::NonZeroU64;
+use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -192,7 +193,7 @@ pub async fn run(
         .ok()
         .and_then(|mut found| found.next());
     let listen = listen.ok_or_else(|| Error::Address(spec.listen.clone()))?;
-    let mut running = match &spec.role {
+    let (mut driver, mut host) = match &spec.role {
         Role::Found(plan) => {
             let manifest = Arc::new(plan.manifest());
             manifest.check()?;
@@ -202,7 +203,15 @@ pub async fn run(
             let state = State::new((0..plan.elements).map(value).collect(), &manifest);
             say_ready(&mut say, &settings, &ticket);
             let peer = Peer::found(manifest.clone(), settings, state, Time(0));
-            Running::new(peer, link, &manifest, plan.clone(), spec.every)
+            BenchHost::start(
+                peer,
+                link,
+                &manifest,
+                plan.clone(),
+                spec.every,
+                &mut leave,
+                &mut say,
+            )
         }
         Role::Join(text) => {
             let ticket: Ticket = text.parse()?;
@@ -218,14 +227,15 @@ pub async fn run(
             let contact = Contact(addresses.map(ToString::to_string).collect());
             say_ready(&mut say, &settings, &own);
             let peer = Peer::join(manifest.clone(), settings, sponsor, &contact, Time(0));
-            Running::new(peer, link, &manifest, plan, spec.every)
+            BenchHost::start(peer, link, &manifest, plan, spec.every, &mut leave, &mut say)
         }
     };
-    running.turn(&mut leave, &mut say).await;
-    running.driver.link().drain(DRAIN).await;
+    host::run(&mut host, &mut driver).await;
+    driver.link().drain(DRAIN).await;
+    let plan = host.plan;
     let memory = process::memory().unwrap_or_default();
     say(Told::Done { memory });
-    Ok(running.plan)
+    Ok(plan)
 }
 
 fn say_ready(say: &mut impl FnMut(Told), settings: &Settings, ticket: &Ticket) {
@@ -253,14 +263,15 @@ fn open(
     Ok((link, Settings::new(identity.peer(), Contact(contact)), ticket))
 }
 
-/// A peer at work.
-struct Running {
-    driver: Driver<QuicLink>,
+/// What a synthetic peer runs on.
+struct BenchHost<'a, S> {
     plan: Plan,
     every: u64,
     clock: Clock,
     jobs: mpsc::Sender<Job>,
     made: UnboundedReceiver<Job>,
+    leave: &'a mut UnboundedReceiver<()>,
+    say: &'a mut S,
     /// The round's beginning and period, and the processor time until then.
     began: Option<(f64, f64, f64)>,
     /// When the protocol was last given something.
@@ -272,6 +283,12 @@ struct Running {
     /// Seconds between slots, once known.
     period: Option<f64>,
     traffic: (u64, u64),
+}
+
+/// What happens beside the link.
+enum Happening {
+    Made(Job),
+    Leave,
 }
 
 /// A contribution to make at a time on the shared clock.
@@ -300,8 +317,16 @@ impl Clock {
     }
 }
 
-impl Running {
-    fn new(peer: Peer, link: QuicLink, manifest: &Manifest, plan: Plan, every: u64) -> Self {
+impl<'a, S: FnMut(Told)> BenchHost<'a, S> {
+    fn start(
+        peer: Peer,
+        link: QuicLink,
+        manifest: &Manifest,
+        plan: Plan,
+        every: u64,
+        leave: &'a mut UnboundedReceiver<()>,
+        say: &'a mut S,
+    ) -> (Driver<QuicLink>, Self) {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let clock = Clock {
             start: Instant::now(),
@@ -317,127 +342,48 @@ impl Running {
                 }
             }
         });
-        let shuffle = Shuffle {
-            seed: manifest.seed,
-            samples: NonZeroU64::new(manifest.samples).expect("a checked manifest"),
-        };
-        let mut driver = Driver::new(peer, link, shuffle);
+        let mut driver = Driver::new(peer, link, Shuffle::of(manifest));
         let speed = f64::from(SHARE) * 1000.0 / plan.nominal().as_secs_f64();
         driver.handle(Input::Warm { speed: speed as u64 }, Time(0));
-        Self {
-            driver,
+        let host = Self {
             plan,
             every,
             clock,
             jobs,
             made,
+            leave,
+            say,
             began: None,
             fed: clock.now(),
             took: 0.0,
             worst: 0.0,
             period: None,
             traffic: (0, 0),
-        }
-    }
-
-    /// The loop, as in any participant.
-    async fn turn(&mut self, leave: &mut UnboundedReceiver<()>, say: &mut impl FnMut(Told)) -> Exit {
-        loop {
-            while let Some(todo) = self.driver.next_todo() {
-                match todo {
-                    Todo::Compute {
-                        round,
-                        samples,
-                        buffer,
-                    } => self.contribute(round, samples.len() as u32, buffer),
-                    Todo::Event(event) => self.tell(event, say),
-                    Todo::Exit(exit) => return exit,
-                }
-            }
-            if self.driver.is_busy() {
-                tokio::task::yield_now().await;
-                self.driver.handle(Input::Tick, self.clock.time());
-                continue;
-            }
-            let wake = self.driver.peer().wake_at().unwrap_or(Time(u64::MAX / 2));
-            let wake = tokio::time::sleep((wake - self.clock.time()).min(Duration::from_secs(3600)));
-            tokio::select! {
-                event = next_event(self.driver.link()) => match event {
-                    Some(event) => {
-                        self.fed = self.clock.now();
-                        self.driver.on_link(event, self.clock.time());
-                    }
-                    None => return Exit::Left,
-                },
-                Some(job) = self.made.recv() => self.give(job),
-                () = wake => self.feed(Input::Tick),
-                Some(()) = leave.recv() => self.feed(Input::Leave),
-            }
-        }
-    }
-
-    fn feed(&mut self, input: Input) {
-        self.fed = self.clock.now();
-        self.driver.handle(input, self.clock.time());
-    }
-
-    /// Has a contribution made: the parameters themselves, at the time that the pace says.
-    fn contribute(&mut self, round: Round, samples: u32, buffer: Vec<f32>) {
-        let now = self.clock.now();
-        let (due, period) = match (self.plan.pace, self.period) {
-            (Pace::AtOnce, _) | (Pace::Slots, None) => (now, 0.0),
-            (Pace::After(ms), _) => (now + ms as f64 / 1e3, 0.0),
-            (Pace::Slots, Some(period)) => (((now / period).floor() + 1.0) * period, period),
         };
-        let job = Job {
-            round,
-            buffer,
-            samples,
-            due,
-            period,
-        };
-        self.jobs.send(job).expect("the thread lives as long as this");
+        (driver, host)
     }
 
-    fn give(&mut self, job: Job) {
+    fn give(&mut self, job: Job, driver: &mut Driver<QuicLink>) {
         let from = if job.period > 0.0 {
             job.due
         } else {
             self.clock.now()
         };
         self.began = Some((from, job.period, process::cpu_seconds().unwrap_or(0.0)));
-        self.feed(Input::Contribution {
+        let contribution = Input::Contribution {
             round: job.round,
             gradient: job.buffer,
             weight: job.samples,
             loss: self.took as f32,
             compute: self.plan.nominal() * job.samples / SHARE,
-        });
+        };
+        self.feed(contribution, driver);
     }
 
-    fn tell(&mut self, event: Event, say: &mut impl FnMut(Told)) {
-        match event {
-            Event::Committed(commit) => self.committed(&commit, say),
-            Event::Entered => say(Told::Entered {
-                seconds: self.clock.start.elapsed().as_secs_f64(),
-                received: self.driver.traffic().1,
-            }),
-            Event::Member {
-                change: change @ (Change::Failed | Change::Evicted),
-                reason,
-                ..
-            } => say(Told::Trouble(format!("a member was lost: {change:?}, {reason}"))),
-            Event::Outcast { reason, .. } => say(Told::Trouble(format!("this peer was cast out: {reason}"))),
-            Event::NotFinite { .. } => say(Told::Trouble("a contribution was not finite".into())),
-            Event::Continued => say(Told::Trouble("no member can be reached".into())),
-            Event::Member { .. } | Event::Syncing { .. } | Event::Waiting { .. } => {}
-        }
-    }
-
-    fn committed(&mut self, commit: &Commit, say: &mut impl FnMut(Told)) {
-        let step = self.driver.peer().head().steps;
+    fn committed(&mut self, commit: &Commit, driver: &Driver<QuicLink>) {
+        let step = driver.peer().head().steps;
         let headers = &commit.record.headers;
-        let (sent, received) = self.driver.traffic();
+        let (sent, received) = driver.traffic();
         let before = std::mem::replace(&mut self.traffic, (sent, received));
         // Rounds before all were there have no vector.
         let Some((from, period, cpu)) = self.began.take().filter(|_| commit.record.weight() > 0) else {
@@ -453,7 +399,7 @@ impl Running {
             self.period = Some(1.5 * self.worst + 0.25);
         }
         if step.is_multiple_of(self.every.max(1)) {
-            say(Told::Round(Box::new(RoundTold {
+            (self.say)(Told::Round(Box::new(RoundTold {
                 step,
                 undisturbed: commit.record.attempt == 0,
                 members: headers.iter().map(|h| h.peer.to_hex()).collect(),
@@ -468,6 +414,89 @@ impl Running {
                 memory: process::memory().unwrap_or_default(),
             })));
         }
+    }
+}
+
+impl<S: FnMut(Told)> Host for BenchHost<'_, S> {
+    type Link = QuicLink;
+    type Happening = Happening;
+
+    fn now(&self) -> Time {
+        self.clock.time()
+    }
+
+    fn sleep(duration: Duration) -> impl Future<Output = ()> {
+        tokio::time::sleep(duration)
+    }
+
+    async fn give_way(&mut self, busy: bool) {
+        if busy {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn next(&mut self) -> Happening {
+        tokio::select! {
+            Some(job) = self.made.recv() => Happening::Made(job),
+            Some(()) = self.leave.recv() => Happening::Leave,
+            else => std::future::pending().await,
+        }
+    }
+
+    fn on_happening(&mut self, happening: Happening, driver: &mut Driver<QuicLink>) -> ControlFlow<Exit> {
+        match happening {
+            Happening::Made(job) => self.give(job, driver),
+            Happening::Leave => self.feed(Input::Leave, driver),
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The parameters themselves, at the time that the pace says.
+    fn compute(&mut self, round: Round, samples: Vec<u64>, buffer: Vec<f32>) {
+        let now = self.clock.now();
+        let (due, period) = match (self.plan.pace, self.period) {
+            (Pace::AtOnce, _) | (Pace::Slots, None) => (now, 0.0),
+            (Pace::After(ms), _) => (now + ms as f64 / 1e3, 0.0),
+            (Pace::Slots, Some(period)) => (((now / period).floor() + 1.0) * period, period),
+        };
+        let job = Job {
+            round,
+            buffer,
+            samples: samples.len() as u32,
+            due,
+            period,
+        };
+        self.jobs.send(job).expect("the thread lives as long as this");
+    }
+
+    fn tell(&mut self, event: Event, driver: &Driver<QuicLink>) {
+        let say = &mut *self.say;
+        match event {
+            Event::Committed(commit) => self.committed(&commit, driver),
+            Event::Entered => say(Told::Entered {
+                seconds: self.clock.start.elapsed().as_secs_f64(),
+                received: driver.traffic().1,
+            }),
+            Event::Member {
+                change: change @ (Change::Failed | Change::Evicted),
+                reason,
+                ..
+            } => say(Told::Trouble(format!("a member was lost: {change:?}, {reason}"))),
+            Event::Outcast { reason, .. } => say(Told::Trouble(format!("this peer was cast out: {reason}"))),
+            Event::NotFinite { .. } => say(Told::Trouble("a contribution was not finite".into())),
+            Event::Continued => say(Told::Trouble("no member can be reached".into())),
+            Event::Member { .. } | Event::Syncing { .. } | Event::Waiting { .. } => {}
+        }
+    }
+
+    fn on_link(&mut self, event: LinkEvent, driver: &mut Driver<QuicLink>) {
+        self.fed = self.clock.now();
+        driver.on_link(event, self.clock.time());
+    }
+
+    fn feed(&mut self, input: Input, driver: &mut Driver<QuicLink>) {
+        self.fed = self.clock.now();
+        driver.handle(input, self.clock.time());
     }
 }
 

@@ -1,5 +1,5 @@
 //! Does what a [`Peer`] asks for: sends, dials, and hands the rest to its owner. No policy, no clock, no
-//! runtime: the loop around it is native (`running.rs`) or a browser's.
+//! runtime: the loop around it is [`host`](super::host)'s.
 
 use super::trace::Trace;
 use crate::net::link::{Frame, Lane, Link, LinkEvent, SendError};

@@ -1,15 +1,18 @@
-//! A participant at work: the driver of the protocol, the threads that compute, and the loop around them.
+//! A participant at work. [`driver`] does what the protocol asks for, [`host`] is the loop around it and what it runs on,
+//! [`compute`] what a device is given to do. Natively `start` puts a participant together and `native` is its host.
 
+pub mod compute;
 pub mod driver;
 pub mod event_translator;
+pub mod host;
 pub mod trace;
 
 #[cfg(feature = "native")]
 pub mod error;
 #[cfg(feature = "native")]
-pub mod run_setup;
+mod native;
 #[cfg(feature = "native")]
-mod running;
+pub mod run_setup;
 #[cfg(feature = "native")]
 pub mod start;
 #[cfg(feature = "native")]

@@ -11,8 +11,8 @@ use crate::net::quic::{QuicConfig, QuicLink, ServedData, own_addresses};
 use crate::net::ticket::{Secret, Ticket};
 use crate::options::{JoinOptions, Local, Start, TrainOptions};
 use crate::participant::error::Error;
+use crate::participant::native::{Participant, Sink};
 use crate::participant::run_setup::{RunSetup, check_data, prepare};
-use crate::participant::running::{Running, Sink};
 use crate::store::checkpoint::RunWriter;
 use crate::store::run_dir::RunDir;
 use crate::task_factory::TaskFactory;
@@ -23,9 +23,6 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::TcpListener;
-
-/// What a newcomer's device is tried out on: enough to even out the clock, little enough to be quick.
-const WARM_SAMPLES: u64 = 32;
 
 /// Starts or resumes a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C).
 pub async fn train(options: TrainOptions, factories: &[TaskFactory], sink: Sink<'_>) -> Result<(), Error> {
@@ -70,7 +67,7 @@ pub async fn train(options: TrainOptions, factories: &[TaskFactory], sink: Sink<
         }
     };
     let begin = writer.is_none();
-    let mut node = Running::new(peer, link, manifest, setup, local, writer, start, sink);
+    let mut node = Participant::new(peer, link, manifest, setup, local, writer, start, sink);
     if begin {
         node.begin_record();
     } else {
@@ -126,10 +123,8 @@ pub async fn join(options: JoinOptions, factories: &[TaskFactory], sink: Sink<'_
         &sponsor.contact,
         Time(0),
     );
-    let init = setup.worker.init();
-    let node = Running::new(peer, link, manifest.clone(), setup, local, None, start, sink);
-    let samples = (0..manifest.samples.min(WARM_SAMPLES)).collect();
-    node.warm(init, samples);
+    let node = Participant::new(peer, link, manifest, setup, local, None, start, sink);
+    node.warm();
     node.run().await
 }
 

@@ -1,34 +1,29 @@
 //! The threads that compute: one for contributions, one for evaluations, so that neither delays the other
 //! or the network. Each makes its own [`Worker`]; the second only when it is first needed.
 
+use super::compute::{ComputeResult, warm_up};
 use crate::task::Eval;
 use crate::task_factory::WorkerFactory;
 use crate::trainer::{Worker, WorkerError};
-use annulus_core::{Input, Round};
+use annulus_core::Round;
+use burn::tensor::read_sync;
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
 /// What the threads tell the loop.
 #[derive(Debug)]
-pub enum ComputeResult {
-    /// The device was tried out: this many samples per 1,000 seconds.
-    Warm(u64),
-    /// A contribution.
-    Made(Input),
-    /// A contribution could not be made; an empty one stands for it.
-    Refused(Input, WorkerError),
-    /// The device cannot go on.
-    Failed(WorkerError),
+pub enum WorkerResult {
+    /// What came of a contribution, or of trying the device out.
+    Computed(Box<ComputeResult>),
     /// An evaluation of the parameters after a round.
     Evaluated(Round, Result<Option<Eval>, WorkerError>),
 }
 
 enum Job {
     Warm {
-        params: Vec<f32>,
-        samples: Vec<u64>,
+        samples: u64,
     },
     Contribute {
         round: Round,
@@ -48,7 +43,7 @@ impl Workers {
     pub fn start(
         worker: Box<dyn Worker>,
         worker_factory: WorkerFactory,
-        results: UnboundedSender<ComputeResult>,
+        results: UnboundedSender<WorkerResult>,
     ) -> Self {
         let (jobs, queue) = mpsc::channel();
         let to = results.clone();
@@ -61,9 +56,9 @@ impl Workers {
         Self { jobs, evaluations }
     }
 
-    /// Tries the device out on some samples, so that its speed is known and its kernels are built.
-    pub fn warm(&self, params: Vec<f32>, samples: Vec<u64>) {
-        let _ = self.jobs.send(Job::Warm { params, samples });
+    /// Tries the device out, for a task of so many samples: see [`warm_up`].
+    pub fn warm(&self, samples: u64) {
+        let _ = self.jobs.send(Job::Warm { samples });
     }
 
     /// Makes a contribution.
@@ -88,74 +83,35 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
         .expect("the system has no thread left");
 }
 
-fn compute(
-    mut worker: Box<dyn Worker>,
-    jobs: &mpsc::Receiver<Job>,
-    results: &UnboundedSender<ComputeResult>,
-) {
+fn compute(mut worker: Box<dyn Worker>, jobs: &mpsc::Receiver<Job>, results: &UnboundedSender<WorkerResult>) {
+    let start = Instant::now();
+    let parameters = worker.layout().len;
     while let Ok(job) = jobs.recv() {
         let result = match job {
-            Job::Warm { params, samples } => warm(&mut *worker, params, &samples),
+            Job::Warm { samples } => {
+                let gradient = async |params, samples: &[u64]| worker.gradient(params, samples).await;
+                read_sync(warm_up(gradient, || start.elapsed(), parameters, samples))
+            }
             Job::Contribute {
                 round,
                 samples,
                 buffer,
-            } => contribute(&mut *worker, round, &samples, buffer),
+            } => {
+                let start = Instant::now();
+                let made = worker.contribute(buffer, &samples);
+                ComputeResult::of(round, made, start.elapsed())
+            }
         };
-        if results.send(result).is_err() {
+        if results.send(WorkerResult::Computed(Box::new(result))).is_err() {
             return;
         }
-    }
-}
-
-fn warm(worker: &mut dyn Worker, mut params: Vec<f32>, samples: &[u64]) -> ComputeResult {
-    // The first pass builds kernels and fills caches; the second is what rounds will be like.
-    let mut took = Duration::ZERO;
-    for _ in 0..2 {
-        let start = Instant::now();
-        match worker.contribute(params, samples) {
-            Ok(made) => params = made.gradient,
-            Err(WorkerError::LossNotFinite | WorkerError::GradientNotFinite { .. }) => {
-                // Zeros in place of the parameters may well do that; the speed is the same.
-                params = vec![0.0; worker.layout().len];
-            }
-            Err(error) => return ComputeResult::Failed(error),
-        }
-        took = start.elapsed();
-        params.fill(0.0);
-    }
-    let speed = samples.len() as f64 * 1000.0 / took.as_secs_f64().max(1e-6);
-    ComputeResult::Warm(speed as u64)
-}
-
-fn contribute(worker: &mut dyn Worker, round: Round, samples: &[u64], buffer: Vec<f32>) -> ComputeResult {
-    let start = Instant::now();
-    match worker.contribute(buffer, samples) {
-        Ok(made) => ComputeResult::Made(Input::Contribution {
-            round,
-            gradient: made.gradient,
-            weight: made.samples,
-            loss: made.loss_sum,
-            compute: start.elapsed(),
-        }),
-        Err(error @ (WorkerError::LossNotFinite | WorkerError::GradientNotFinite { .. })) => {
-            let empty = Input::Contribution {
-                round,
-                gradient: Vec::new(),
-                weight: 0,
-                loss: 0.0,
-                compute: start.elapsed(),
-            };
-            ComputeResult::Refused(empty, error)
-        }
-        Err(error) => ComputeResult::Failed(error),
     }
 }
 
 fn evaluate(
     worker_factory: &WorkerFactory,
     jobs: &mpsc::Receiver<(Round, Vec<f32>)>,
-    results: &UnboundedSender<ComputeResult>,
+    results: &UnboundedSender<WorkerResult>,
 ) {
     let mut worker = None;
     while let Ok((round, params)) = jobs.recv() {
@@ -164,7 +120,7 @@ fn evaluate(
             None => worker_factory().map(|made| worker.insert(made)),
         };
         let result = result.and_then(|worker| worker.evaluate(&params));
-        if results.send(ComputeResult::Evaluated(round, result)).is_err() {
+        if results.send(WorkerResult::Evaluated(round, result)).is_err() {
             return;
         }
     }

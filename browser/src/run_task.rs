@@ -1,0 +1,139 @@
+//! The run's task in this tab: found among those that the page was built for, made of the run's data, and its gradient
+//! compared with the CPU's before it counts.
+
+use crate::js;
+use crate::page::{Failure, Kind};
+use annulus::data::Data;
+use annulus::task_factory::{LoadedTask, TaskFactory};
+use annulus::trainer::{TrainerOptions, Worker, WorkerError};
+use annulus_core::Manifest;
+use std::cell::RefCell;
+
+/// Samples whose gradients the device and the CPU are compared on.
+const TRIAL_SAMPLES: u64 = 4;
+
+/// How far the device's gradient may be from the CPU's, relative to its length. Sums in another order differ by about
+/// 1e-6 to 1e-5 here; what is wrong differs by more than one.
+const TRIAL_TOLERANCE: f64 = 1e-3;
+
+/// WASM's memory ends at 4 GiB; what is not the model's needs some of it.
+const MEMORY: u64 = 3 << 30;
+
+/// Copies of the parameters beside the state: contribution, sum, pieces under way, and those of the trainer.
+const COPIES: u64 = 6;
+
+thread_local! {
+    static FACTORIES: RefCell<Vec<TaskFactory>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Says which tasks the page knows.
+pub fn set_factories(factories: Vec<TaskFactory>) {
+    FACTORIES.set(factories);
+}
+
+/// The tasks that the page knows.
+pub fn factories() -> Vec<TaskFactory> {
+    FACTORIES.with_borrow(Clone::clone)
+}
+
+/// How the run's task is made.
+pub fn find<'a>(factories: &'a [TaskFactory], manifest: &Manifest) -> Result<&'a TaskFactory, Failure> {
+    factories
+        .iter()
+        .find(|factory| factory.name == manifest.task)
+        .ok_or_else(|| {
+            let known: Vec<_> = factories.iter().map(|factory| factory.name).collect();
+            let message = format!(
+                "this page was built for {}, and the run trains {}: the program that founded the run has to serve a page \
+                 of its own",
+                known.join(", "),
+                manifest.task
+            );
+            Failure::new(Kind::OtherPage, message)
+        })
+}
+
+/// The task with this data, or with what it makes itself.
+pub fn load(factory: &TaskFactory, manifest: &Manifest, data: Option<&Data>) -> Result<LoadedTask, Failure> {
+    let loaded = (factory.load)(&manifest.task_config, data)
+        .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
+    if loaded.data != manifest.data {
+        let message =
+            "the data that this page carries is not the run's: the page is of another release than the run";
+        return Err(Failure::new(Kind::OtherPage, message));
+    }
+    Ok(loaded)
+}
+
+/// What trainers of a run need to know.
+pub fn trainer_options(manifest: &Manifest) -> TrainerOptions {
+    TrainerOptions {
+        seed: manifest.seed,
+        micro_batch: manifest.micro_batch as usize,
+    }
+}
+
+/// Whether a model of this size has room in WASM's memory; if so, how many bytes are left for data.
+pub fn fits(manifest: &Manifest) -> Result<u64, Failure> {
+    let copies = 1 + manifest.optimizer.slots() as u64 + COPIES;
+    let need = manifest.layout.len as u64 * 4 * copies;
+    if need <= MEMORY {
+        // Data that is not a text lies there twice for a while: as its files, and as what they hold.
+        return Ok((MEMORY - need) / 2);
+    }
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let message = format!(
+        "the model has {:.0} million parameters, for which a tab needs {:.1} GiB; it has {:.1} GiB. The native program has no \
+         such limit",
+        manifest.layout.len as f64 / 1e6,
+        gib(need),
+        gib(MEMORY)
+    );
+    Err(Failure::new(Kind::TooLarge, message))
+}
+
+/// Whether the device computes what the CPU does. A browser's driver may skip what it cannot do without a word, and what
+/// is read then is garbage, which would spoil the model of all.
+pub async fn compare(device: &mut dyn Worker, twin: &mut dyn Worker, samples: u64) -> Result<(), Failure> {
+    let samples: Vec<u64> = (0..samples.min(TRIAL_SAMPLES)).collect();
+    let params = twin.init();
+    let expected = twin.gradient(params.clone(), &samples).await.map_err(failed)?;
+    js::next_task().await;
+    let found = device.gradient(params, &samples).await;
+    let wrong = |how: String| {
+        let message = format!(
+            "this device computes something else than the CPU does ({how}), so it stays out of the run: its driver or the \
+             browser is at fault. Another browser may do, or the CPU"
+        );
+        Failure::new(Kind::WrongResults, message)
+    };
+    let found = match found {
+        Ok(found) => found,
+        Err(WorkerError::Device { reason }) => return Err(Failure::new(Kind::GpuLost, reason)),
+        Err(error) => return Err(wrong(error.to_string())),
+    };
+    let length = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let pairs = expected.gradient.iter().zip(&found.gradient);
+    let off = length(&mut pairs.map(|(a, b)| f64::from(a - b)));
+    let whole = length(&mut expected.gradient.iter().map(|a| f64::from(*a)));
+    let loss_off = f64::from((expected.loss_sum - found.loss_sum).abs());
+    if off > TRIAL_TOLERANCE * whole {
+        return Err(wrong(format!("its gradient is off by {:.1e}", off / whole)));
+    }
+    if loss_off > TRIAL_TOLERANCE * f64::from(expected.loss_sum.abs()) {
+        return Err(wrong(format!(
+            "its loss is {} and not {}",
+            found.loss_sum, expected.loss_sum
+        )));
+    }
+    Ok(())
+}
+
+/// What a worker's failure means for the tab.
+pub fn failed(error: WorkerError) -> Failure {
+    let kind = match error {
+        WorkerError::Device { .. } => Kind::GpuLost,
+        _ => Kind::Internal,
+    };
+    Failure::new(kind, error.to_string())
+}

@@ -1,0 +1,90 @@
+//! What a device is given to do and what the protocol is told of it, whether it works on a thread or in a browser.
+
+use crate::trainer::{Contribution, WorkerError};
+use annulus_core::{Input, Round};
+use std::time::Duration;
+
+/// Most samples that a device is tried out on: enough to even out the clock, little enough to be quick.
+pub const WARM_SAMPLES: u64 = 32;
+
+/// A pass that takes longer says enough of the device's speed.
+const WARM_TIME: Duration = Duration::from_millis(300);
+
+/// What came of a job.
+#[derive(Debug)]
+pub enum ComputeResult {
+    /// The protocol is to be told.
+    Made(Input),
+    /// A contribution could not be made; an empty one stands for it.
+    Refused(Input, WorkerError),
+    /// The device cannot go on.
+    Failed(WorkerError),
+}
+
+impl ComputeResult {
+    /// What the protocol is to be told of a contribution that took so long.
+    pub fn of(round: Round, made: Result<Contribution, WorkerError>, compute: Duration) -> Self {
+        let contribution = |made: Contribution| Input::Contribution {
+            round,
+            gradient: made.gradient,
+            weight: made.samples,
+            loss: made.loss_sum,
+            compute,
+        };
+        match made {
+            Ok(made) => Self::Made(contribution(made)),
+            Err(error) if is_not_finite(&error) => {
+                let empty = Contribution {
+                    gradient: Vec::new(),
+                    loss_sum: 0.0,
+                    samples: 0,
+                };
+                Self::Refused(contribution(empty), error)
+            }
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+/// Whether it is about numbers alone: the device can go on.
+fn is_not_finite(error: &WorkerError) -> bool {
+    matches!(
+        error,
+        WorkerError::LossNotFinite | WorkerError::GradientNotFinite { .. }
+    )
+}
+
+/// Tries a device out on the first of these samples, so that its speed is known and its kernels are built. `clock` tells the
+/// time since whenever.
+///
+/// The first pass builds kernels and fills caches. Then ever more samples, as long as they take no time to speak of: of a
+/// large model one sample may take seconds.
+pub async fn warm_up(
+    mut gradient: impl AsyncFnMut(Vec<f32>, &[u64]) -> Result<Contribution, WorkerError>,
+    clock: impl Fn() -> Duration,
+    parameters: usize,
+    samples: u64,
+) -> ComputeResult {
+    let samples: Vec<u64> = (0..samples.min(WARM_SAMPLES)).collect();
+    // What the parameters are makes no difference to the speed.
+    let mut params = vec![0.0; parameters];
+    let (mut count, mut first) = (1, true);
+    loop {
+        let start = clock();
+        match gradient(params, &samples[..count]).await {
+            Ok(made) => params = made.gradient,
+            // Zeros in place of the parameters may well do that.
+            Err(error) if is_not_finite(&error) => params = vec![0.0; parameters],
+            Err(error) => return ComputeResult::Failed(error),
+        }
+        let took = clock() - start;
+        params.fill(0.0);
+        if !std::mem::take(&mut first) && (count == samples.len() || took > WARM_TIME) {
+            let speed = count as f64 * 1000.0 / took.as_secs_f64().max(1e-6);
+            return ComputeResult::Made(Input::Warm { speed: speed as u64 });
+        }
+        if took < WARM_TIME {
+            count = (2 * count).min(samples.len());
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! A native participant at work: what happens beside its link, and what its commits mean for disk, device and user.
+
+use crate::events::{self, Event};
+use crate::net::quic::QuicLink;
+use crate::options::Local;
+use crate::participant::compute::ComputeResult;
+use crate::participant::driver::Driver;
+use crate::participant::error::Error;
+use crate::participant::event_translator::EventTranslator;
+use crate::participant::host::{self, Host};
+use crate::participant::run_setup::RunSetup;
+use crate::participant::workers::{WorkerResult, Workers};
+use crate::store::checkpoint::RunWriter;
+use crate::store::checkpoint_writer::{CheckpointWriter, Written};
+use crate::store::evals::Evaluated;
+use crate::task::Eval;
+use crate::trainer::WorkerError;
+use annulus_core::ledger::Member;
+use annulus_core::peer::{Commit, Event as PeerEvent};
+use annulus_core::shuffle::Shuffle;
+use annulus_core::{Digest, Exit, Input, Manifest, Peer, Round, Time};
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// Takes what the run tells, as it happens.
+pub type Sink<'a> = &'a mut (dyn FnMut(Event) + Send);
+
+/// How long frames that were sent may still travel when a peer goes.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// A participant at work.
+pub(crate) struct Participant<'a> {
+    driver: Driver<QuicLink>,
+    host: NativeHost<'a>,
+}
+
+impl<'a> Participant<'a> {
+    #[expect(clippy::too_many_arguments, reason = "put together once")]
+    pub fn new(
+        peer: Peer,
+        link: QuicLink,
+        manifest: Arc<Manifest>,
+        setup: RunSetup,
+        local: Local,
+        writer: Option<RunWriter>,
+        start: Instant,
+        sink: Sink<'a>,
+    ) -> Self {
+        let (to_loop, results) = unbounded_channel();
+        let (to_us, written) = unbounded_channel();
+        let shuffle = Shuffle::of(&manifest);
+        let keep = local.keep as usize;
+        let host = NativeHost {
+            workers: Workers::start(setup.worker, setup.worker_factory, to_loop),
+            results,
+            checkpoint_writer: CheckpointWriter::start(local.out.clone(), manifest, keep, writer, to_us),
+            written,
+            interrupt: Box::pin(interrupted()),
+            interrupts: 0,
+            local,
+            start,
+            sink,
+            translator: EventTranslator::default(),
+            last_loss: f32::NAN,
+            last_eval: None,
+            refused: None,
+            failure: None,
+            recorded: None,
+        };
+        let driver = Driver::new(peer, link, shuffle);
+        Self { driver, host }
+    }
+
+    /// Tries the device out, so that its speed is known when the peer has caught up.
+    pub fn warm(&self) {
+        self.host.workers.warm(self.driver.peer().manifest().samples);
+    }
+
+    /// This peer's ledger goes on from its present head.
+    pub fn resume_record(&mut self) {
+        self.host.recorded = Some(end(self.driver.peer()));
+    }
+
+    /// This peer's ledger begins at its present head.
+    pub fn begin_record(&mut self) {
+        self.host.begin_record(self.driver.peer());
+    }
+
+    /// Takes part until the run ends or this peer is asked to leave it.
+    pub async fn run(mut self) -> Result<(), Error> {
+        let exit = host::run(&mut self.host, &mut self.driver).await;
+        self.driver.link().drain(DRAIN).await;
+        if exit == Exit::NotFinite {
+            let round = self.driver.peer().head().round;
+            let why = self.host.refused.take();
+            self.host.failure.get_or_insert(Error::NotFinite {
+                round,
+                dir: self.host.local.out.clone(),
+                why,
+            });
+        }
+        self.host.close(self.driver.peer()).await
+    }
+}
+
+/// What a native participant runs on: a disk, threads that compute, and a user at a terminal.
+struct NativeHost<'a> {
+    workers: Workers,
+    results: UnboundedReceiver<WorkerResult>,
+    checkpoint_writer: CheckpointWriter,
+    written: UnboundedReceiver<Written>,
+    interrupt: Pin<Box<dyn Future<Output = ()>>>,
+    interrupts: u32,
+    local: Local,
+    start: Instant,
+    sink: Sink<'a>,
+    translator: EventTranslator,
+    last_loss: f32,
+    last_eval: Option<(Round, Eval)>,
+    refused: Option<WorkerError>,
+    failure: Option<Error>,
+    /// The head that the ledger on disk ends with: only its state may be saved.
+    recorded: Option<(Round, Digest)>,
+}
+
+/// What happens beside the link.
+enum Happening {
+    Result(WorkerResult),
+    Written(Written),
+    Interrupt,
+}
+
+impl Host for NativeHost<'_> {
+    type Link = QuicLink;
+    type Happening = Happening;
+
+    fn now(&self) -> Time {
+        Time(self.start.elapsed().as_micros() as u64)
+    }
+
+    fn sleep(duration: Duration) -> impl Future<Output = ()> {
+        tokio::time::sleep(duration)
+    }
+
+    async fn give_way(&mut self, busy: bool) {
+        // Else tokio sees to it.
+        if busy {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn next(&mut self) -> Happening {
+        tokio::select! {
+            Some(result) = self.results.recv() => Happening::Result(result),
+            Some(written) = self.written.recv() => Happening::Written(written),
+            () = &mut self.interrupt => Happening::Interrupt,
+        }
+    }
+
+    fn on_happening(&mut self, happening: Happening, driver: &mut Driver<QuicLink>) -> ControlFlow<Exit> {
+        match happening {
+            Happening::Result(WorkerResult::Computed(result)) => self.on_computed(*result, driver),
+            Happening::Result(WorkerResult::Evaluated(round, result)) => self.on_evaluated(round, result),
+            Happening::Written(Written::Saved { .. }) => {}
+            Happening::Written(Written::Warning(message)) => self.warn(message),
+            Happening::Written(Written::Failed(error)) => self.fail(error.into(), driver),
+            Happening::Interrupt => {
+                self.interrupts += 1;
+                if self.interrupts > 1 {
+                    return ControlFlow::Break(Exit::Left);
+                }
+                self.interrupt = Box::pin(interrupted());
+                self.warn("leaving after this round; once more to leave at once".into());
+                self.feed(Input::Leave, driver);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn compute(&mut self, round: Round, samples: Vec<u64>, buffer: Vec<f32>) {
+        self.workers.contribute(round, samples, buffer);
+    }
+
+    fn tell(&mut self, event: PeerEvent, driver: &Driver<QuicLink>) {
+        if matches!(event, PeerEvent::Entered) {
+            self.begin_record(driver.peer());
+        }
+        for told in self.translator.tell(&event, driver) {
+            (self.sink)(told);
+        }
+        match event {
+            PeerEvent::Committed(commit) => self.committed(*commit, driver.peer()),
+            PeerEvent::Continued => {
+                let founder: Member = driver.peer().head().members[0].clone();
+                self.checkpoint_writer.go_on(founder);
+                self.recorded = Some(end(driver.peer()));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl NativeHost<'_> {
+    fn on_computed(&mut self, result: ComputeResult, driver: &mut Driver<QuicLink>) {
+        match result {
+            ComputeResult::Made(input) => self.feed(input, driver),
+            ComputeResult::Refused(input, why) => {
+                self.warn(format!("this peer's contribution does not count: {why}"));
+                self.refused = Some(why);
+                self.feed(input, driver);
+            }
+            ComputeResult::Failed(why) => self.fail(why.into(), driver),
+        }
+    }
+
+    fn on_evaluated(&mut self, round: Round, result: Result<Option<Eval>, WorkerError>) {
+        match result {
+            Ok(Some(eval)) => {
+                self.last_eval = Some((round, eval));
+                self.checkpoint_writer.evaluated(Evaluated {
+                    round,
+                    loss: eval.loss,
+                    accuracy: eval.accuracy,
+                });
+                (self.sink)(Event::Eval {
+                    round,
+                    loss: eval.loss,
+                    accuracy: eval.accuracy,
+                });
+            }
+            Ok(None) => {}
+            Err(why) => self.warn(format!("the evaluation failed: {why}")),
+        }
+    }
+
+    /// Something this peer cannot go on with: it leaves in good order.
+    fn fail(&mut self, error: Error, driver: &mut Driver<QuicLink>) {
+        if self.failure.is_none() {
+            self.warn(format!("leaving: {error}"));
+            self.failure = Some(error);
+            self.feed(Input::Leave, driver);
+        }
+    }
+
+    fn warn(&mut self, message: String) {
+        (self.sink)(Event::Warning { message });
+    }
+
+    /// The ledger begins at the peer's present head.
+    fn begin_record(&mut self, peer: &Peer) {
+        self.checkpoint_writer
+            .begin(peer.head().clone(), peer.state().clone());
+        self.recorded = Some(end(peer));
+    }
+
+    fn committed(&mut self, commit: Commit, peer: &Peer) {
+        let round = commit.record.round;
+        self.last_loss = commit.record.loss();
+        self.checkpoint_writer.append(commit.record, commit.digest);
+        self.recorded = Some(end(peer));
+        let due = |every: u64| every > 0 && round.is_multiple_of(every);
+        if due(self.local.checkpoint_every)
+            && !self
+                .checkpoint_writer
+                .save(peer.head(), peer.state(), commit.digest)
+        {
+            let every = self.local.checkpoint_every;
+            self.warn(format!(
+                "the disk is slower than checkpoint_every={every}: this checkpoint is left out"
+            ));
+        }
+        if due(self.local.eval_every) {
+            self.workers.evaluate(round, &peer.state().params);
+        }
+    }
+
+    /// The last checkpoint and evaluation, and the last word.
+    async fn close(mut self, peer: &Peer) -> Result<(), Error> {
+        let (round, digest) = (peer.head().round, peer.digest());
+        let whole = self.recorded == Some(end(peer));
+        let wrote = !matches!(self.failure, Some(Error::Checkpoint(_)));
+        if whole && wrote {
+            while !self.checkpoint_writer.save(peer.head(), peer.state(), digest) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        if whole && self.last_eval.is_none_or(|(r, _)| r != round) {
+            while !self.workers.evaluate(round, &peer.state().params) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            while let Some(result) = self.results.recv().await {
+                if let WorkerResult::Evaluated(of, result) = result {
+                    self.on_evaluated(of, result);
+                    if of == round {
+                        break;
+                    }
+                }
+            }
+        }
+        self.checkpoint_writer.finish();
+        while let Ok(written) = self.written.try_recv() {
+            match written {
+                Written::Failed(error) => {
+                    self.failure.get_or_insert(error.into());
+                }
+                Written::Warning(message) => (self.sink)(Event::Warning { message }),
+                Written::Saved { .. } => {}
+            }
+        }
+        if let Some(error) = self.failure {
+            return Err(error);
+        }
+        let eval = self.last_eval.filter(|(r, _)| *r == round).map(|(_, eval)| eval);
+        (self.sink)(Event::Done(events::Done {
+            round,
+            digest: digest.to_hex(),
+            loss: eval.map_or(self.last_loss, |e| e.loss),
+            accuracy: eval.and_then(|e| e.accuracy),
+            dir: self.local.out.display().to_string(),
+        }));
+        Ok(())
+    }
+}
+
+/// Where a peer's ledger ends.
+fn end(peer: &Peer) -> (Round, Digest) {
+    let head = peer.head();
+    (head.round, head.chain)
+}
+
+/// Ctrl-C, or a polite request to end.
+async fn interrupted() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    let _ = tokio::signal::ctrl_c().await;
+}
