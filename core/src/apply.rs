@@ -5,11 +5,11 @@
 //! whoever moves it lets the network have its turn before. Nothing else is taken in between: any other input finishes
 //! what was begun.
 
+use crate::collective::Assembly;
 use crate::config::Manifest;
 use crate::ledger::Record;
 use crate::lineage::Lineage;
 use crate::optim::Step;
-use crate::reduce::Assembly;
 use crate::state::Hasher;
 use crate::time::Time;
 
@@ -51,7 +51,7 @@ impl Applying {
         if start < len {
             let mut end = start;
             while end < len && end - start < PART {
-                end = sums.piece_end(end);
+                end = sums.cut().piece_end(end);
             }
             lineage.state.apply_round(manifest, &self.step, sums, start..end);
             self.hasher.update(&lineage.state.params[start..end]);

@@ -6,17 +6,16 @@
 //! blocks that are there (as a database restores a fuzzy backup from its log). When all blocks stand at
 //! the same round, the digest tells whether the state is the members'.
 
+use crate::collective::{Assembly, Cut};
 use crate::id::{Digest, PeerId, Round};
 use crate::interface::Event;
 use crate::ledger::Record;
 use crate::optim::Step;
-use crate::reduce::Assembly;
-use crate::schedule::Ring;
 use crate::shared::Shared;
 use crate::state::plan;
 use crate::time::Time;
 use crate::view::view_id;
-use crate::wire::{Message, Phase as Half, Standing, ViewKey};
+use crate::wire::{Leg, Message, Standing, ViewKey};
 use std::collections::VecDeque;
 
 /// Blocks on their way from one member at a time: enough to hide a round trip, few enough that the
@@ -241,16 +240,8 @@ impl CatchUp {
         if record.round != next || view.round != next || !fits {
             return if record.round >= next { Fit::Gap } else { Fit::Old };
         }
-        let len = match shared.trains(members.len()) {
-            true => shared.manifest.layout.len,
-            false => 0,
-        };
-        let ring = Ring {
-            n: members.len(),
-            len,
-            piece: shared.manifest.piece as usize,
-        };
-        let mut sums = Assembly::new(view, ring, shared.manifest.codec);
+        let cut = Cut::of(&shared.manifest, members.len());
+        let mut sums = Assembly::new(cut, shared.manifest.codec);
         for (sender, piece) in shared.early.take(view) {
             if sender == sponsor {
                 put(&mut sums, piece);
@@ -326,7 +317,7 @@ impl CatchUp {
 /// Takes a piece, if it is finished.
 fn put(sums: &mut Assembly, piece: Message) {
     if let Message::Piece {
-        phase: Half::Gather,
+        leg: Leg::Finished,
         chunk,
         piece,
         data,

@@ -6,6 +6,7 @@ use crate::optim::{Optimizer, Schedule};
 use crate::planted::Bug;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
 
 /// One parameter tensor's place in the flat vector.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,6 +58,56 @@ impl Layout {
     }
 }
 
+/// Who sends what to whom in an all-reduce: see [`Plan`](crate::collective::Plan). Written and read as `ring` and
+/// `direct`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Topology {
+    /// Each member sends to the next alone: 2(n-1) one-way delays, two links for each member.
+    #[default]
+    Ring,
+    /// Each member owns a share of the vector, gets all contributions to it and sends its sum to all: 2 one-way delays,
+    /// a link between any two. A parameter server spread over all members, as BytePS has it.
+    Direct,
+}
+
+impl Topology {
+    /// All topologies.
+    pub const ALL: [Self; 2] = [Self::Ring, Self::Direct];
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ring => "ring",
+            Self::Direct => "direct",
+        })
+    }
+}
+
+/// No topology has this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownTopology(pub String);
+
+impl fmt::Display for UnknownTopology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no topology is called \"{}\": use one of ring, direct", self.0)
+    }
+}
+
+impl std::error::Error for UnknownTopology {}
+
+impl FromStr for Topology {
+    type Err = UnknownTopology;
+
+    fn from_str(name: &str) -> Result<Self, UnknownTopology> {
+        let found = Self::ALL
+            .into_iter()
+            .find(|topology| topology.to_string() == name);
+        found.ok_or_else(|| UnknownTopology(name.to_owned()))
+    }
+}
+
 /// All that defines a run. Immutable; its hash is the [`RunId`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -90,6 +141,8 @@ pub struct Manifest {
     pub clip: Option<f32>,
     /// How chunks travel.
     pub codec: Codec,
+    /// Who sends them to whom.
+    pub topology: Topology,
     /// Elements in one piece of a chunk.
     pub piece: u32,
     /// Below this many members the run waits.

@@ -74,7 +74,7 @@ pub(crate) fn repair(from: PeerId, view: ViewKey, missing: &[(u16, u32)], shared
         send(Lane::Control, last.message());
     }
     for (chunk, piece) in missing {
-        if let Some(message) = last.sums.message(*chunk, *piece) {
+        if let Some(message) = last.sums.message(last.view, *chunk, *piece) {
             send(Lane::Bulk, message);
         }
     }

@@ -2,13 +2,13 @@
 //!
 //! A *run* is one training job. Its *members* hold the same *state* (parameters, optimizer state) and
 //! the same *ledger* (the committed *rounds*). In a round each member makes a *contribution*, the sum of
-//! gradients over its share of samples; a ring all-reduce gives all members the same total, bit for bit;
+//! gradients over its share of samples; an all-reduce gives all members the same total, bit for bit;
 //! each applies it on its own and derives from the headers that rode along who takes part in the next
 //! round. There is no master and, while all are healthy, no other message.
 //!
 //! Read in this order: [`interface`] and [`peer`] (all that a driver sees, and the phases of a peer), [`ledger`] (what a
-//! round records and what follows from it), `member` (a member's way through a round) with `contribution`, [`reduce`]
-//! and [`schedule`] (the all-reduce), `agreement` (what follows from a failure), `newcomer`, `catchup` and `sponsor` (how
+//! round records and what follows from it), `member` (a member's way through a round) with `contribution`,
+//! [`collective`] (the all-reduce), `agreement` (what follows from a failure), `newcomer`, `catchup` and `sponsor` (how
 //! newcomers come in), `lingering` (who is done), [`wire`] (the messages).
 //!
 //! | word | meaning |
@@ -26,6 +26,7 @@ mod agreement;
 mod apply;
 mod catchup;
 pub mod codec;
+pub mod collective;
 pub mod config;
 mod contribution;
 pub mod detector;
@@ -44,8 +45,6 @@ mod next;
 pub mod optim;
 pub mod peer;
 pub mod planted;
-pub mod reduce;
-pub mod schedule;
 mod shared;
 pub mod shuffle;
 #[cfg(feature = "sim")]
@@ -56,7 +55,7 @@ mod time;
 mod view;
 pub mod wire;
 
-pub use config::{Layout, Manifest, Settings, TensorSpec};
+pub use config::{Layout, Manifest, Settings, TensorSpec, Topology};
 pub use id::{Contact, Digest, PeerId, Round, RunId};
 pub use peer::{Event, Exit, Input, Lane, Output, Peer};
 pub use state::State;

@@ -1,10 +1,10 @@
 //! What a peer holds of the run: the ledger's head, the state there, and the round that led to it.
 
+use crate::collective::Assembly;
 use crate::config::{Manifest, Settings};
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Head, Header, Record};
 use crate::planted::Bug;
-use crate::reduce::Assembly;
 use crate::state::State;
 use crate::wire::{Message, Standing, ViewKey};
 use std::collections::BTreeSet;

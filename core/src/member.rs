@@ -3,6 +3,7 @@
 
 use crate::agreement::{Agreement, Verdict, ask_for_commit};
 use crate::apply::Applying;
+use crate::collective::{Plan, Run, Sends, Violation};
 use crate::contribution::{Contribution, Made};
 use crate::id::{PeerId, Round};
 use crate::interface::{Change, Commit, Event, Exit, Input};
@@ -11,8 +12,6 @@ use crate::ledger::{self, Allotment, Header, Record};
 use crate::lineage::Committed;
 use crate::next::{Next, Outcast};
 use crate::planted::Bug;
-use crate::reduce::{Hops, Reduce, Violation};
-use crate::schedule::Ring;
 use crate::shared::{Shared, Stage};
 use crate::sponsor::{Asked, InWork, Sponsor, hand_out};
 use crate::state::plan;
@@ -28,7 +27,7 @@ pub(crate) struct Member {
     /// Who works on what, whatever attempt it is.
     allotment: Allotment,
     contribution: Contribution,
-    pub reduce: Reduce,
+    pub reduce: Run,
     /// The round is committed, and on its way into the state.
     applying: Option<Box<Applying>>,
     pub sponsor: Sponsor,
@@ -282,10 +281,13 @@ impl Member {
             ready: self.sponsor.ready(),
             leaving: shared.leaving,
         };
-        let mut hops = Hops::default();
-        let result = self.reduce.start(own, header, &mut hops);
+        let mut sends = Sends::default();
+        let result = self.reduce.start(own, header, &mut sends);
         self.agreement.watch(shared);
-        self.after_hops(hops, result, shared)
+        if let Err(Violation { by }) = result {
+            return self.suspect(by, shared);
+        }
+        self.carry_out(sends, shared)
     }
 
     /// A piece goes to the attempt that it belongs to, or waits for that to begin.
@@ -318,12 +320,8 @@ impl Member {
 
     /// A piece of the current attempt.
     fn on_piece(&mut self, from: PeerId, piece: Message, shared: &mut Shared) -> Next {
-        let Message::Piece { phase, .. } = &piece else {
-            return Next::Stay;
-        };
-        let gather = *phase == crate::wire::Phase::Gather;
         let told = self.agreement.told().is_some();
-        if (!told && self.agreement.is_frozen(shared)) || (told && !gather) {
+        if !told && self.agreement.is_frozen(shared) {
             return Next::Stay;
         }
         let null = self.is_null(shared);
@@ -331,33 +329,28 @@ impl Member {
             _ if null => Some(&[][..]),
             made => made.map(|made| made.gradient.as_slice()),
         };
-        let mut hops = Hops::default();
-        let mut result = self.reduce.accept(own, piece, &mut hops);
-        // Told of the commit, a piece may come from anybody; the next member may lack it too.
-        if !told && from != self.view.members[self.reduce.gathered.ring.previous(self.view.me)] {
-            result = Err(Violation);
-        }
-        if result.is_err() {
-            return self.suspect(from, shared);
+        let mut sends = Sends::default();
+        let result = match told {
+            true => self.reduce.accept_repair(from, piece, &mut sends),
+            false => self.reduce.accept(from, own, piece, &mut sends),
+        };
+        if let Err(Violation { by }) = result {
+            return self.suspect(by, shared);
         }
         self.agreement.saw_piece(shared);
-        match self.after_hops(hops, result, shared) {
+        match self.carry_out(sends, shared) {
             Next::Stay if null => self.start_if_ready(shared),
             next => next,
         }
     }
 
-    fn after_hops(&mut self, hops: Hops, result: Result<(), Violation>, shared: &mut Shared) -> Next {
-        let successor = self.reduce.successor();
-        let predecessor = self.view.members[self.reduce.gathered.ring.previous(self.view.me)];
-        for message in hops.next {
-            shared.bulk(successor, message);
+    /// Does what the reduce asks for.
+    fn carry_out(&mut self, sends: Sends, shared: &mut Shared) -> Next {
+        for (to, message) in sends.to {
+            shared.bulk(to, message);
         }
-        for piece in hops.finished {
+        for piece in sends.finished {
             self.sponsor.forward_piece(&self.view, &piece, shared);
-        }
-        if result.is_err() {
-            return self.suspect(predecessor, shared);
         }
         self.try_commit(shared)
     }
@@ -611,7 +604,7 @@ impl Member {
     }
 }
 
-fn in_work<'a>(view: &'a View, reduce: &'a Reduce) -> Option<InWork<'a>> {
+fn in_work<'a>(view: &'a View, reduce: &'a Run) -> Option<InWork<'a>> {
     Some(InWork {
         view,
         finished: &reduce.gathered,
@@ -619,21 +612,18 @@ fn in_work<'a>(view: &'a View, reduce: &'a Reduce) -> Option<InWork<'a>> {
 }
 
 /// An attempt's reduce before anything has come or gone.
-fn new_reduce(view: &View, shared: &Shared) -> Reduce {
-    let len = match shared.trains(view.members.len()) {
-        true => shared.manifest.layout.len,
-        false => 0,
-    };
-    let ring = Ring {
-        n: view.members.len(),
-        len,
-        piece: shared.manifest.piece as usize,
-    };
-    let codec = shared.manifest.codec;
-    let reduce = Reduce::new(view.key, view.members.clone(), view.me, ring, codec);
+fn new_reduce(view: &View, shared: &Shared) -> Run {
+    let plan = Plan::of(&shared.manifest, view.members.len());
+    let run = Run::new(
+        view.key,
+        view.members.clone(),
+        view.me,
+        plan,
+        shared.manifest.codec,
+    );
     #[cfg(feature = "sim")]
-    let reduce = reduce.keeping_exact(shared.settings.planted(Bug::OwnerSkipsDecoding));
-    reduce
+    let run = run.with_bug(shared.settings.bug);
+    run
 }
 
 /// Says who came and went in a committed round.

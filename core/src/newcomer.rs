@@ -13,7 +13,7 @@ use crate::shared::{Shared, Stage};
 use crate::sponsor::Sponsor;
 use crate::state::State;
 use crate::time::Time;
-use crate::wire::{Doing, Message, Phase as Half, Standing, ViewKey};
+use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
 use std::collections::BTreeMap;
 
 /// Without any other peer for so many answer deadlines, a peer that holds a whole state goes on alone.
@@ -106,10 +106,8 @@ impl Newcomer {
 
     fn on_message(&mut self, from: PeerId, message: Message, shared: &mut Shared) -> Next {
         match message {
-            Message::Piece {
-                view, phase, piece, ..
-            } => {
-                let is_finished = phase == Half::Gather;
+            Message::Piece { view, leg, piece, .. } => {
+                let is_finished = leg == Leg::Finished;
                 return self.on_piece(from, view, is_finished, piece == 0, message, shared);
             }
             Message::Probe { view, nonce } => self.on_probe(from, view, nonce, shared),

@@ -12,6 +12,8 @@ pub enum Bug {
     KeepSuspectsApart,
     /// A chunk's owner applies its exact sum, the others the encoded one.
     OwnerSkipsDecoding,
+    /// What comes of a sum is added in the order in which it comes, not in the plan's.
+    SumAsTheyCome,
     /// A decision or commit is taken also from a suspected peer.
     TrustSuspects,
     /// A peer that was excluded does not tell those who still wait for it.
@@ -30,11 +32,12 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
         Self::OwnerSkipsDecoding,
+        Self::SumAsTheyCome,
         Self::TrustSuspects,
         Self::ExcludedStaysSilent,
         Self::IgnoreExclusion,

@@ -1,9 +1,9 @@
 //! What a member does for newcomers: it forwards each finished piece and each commit to those who follow
 //! it, hands out blocks of its state, and names those who have caught up in its next header.
 
+use crate::collective::Assembly;
 use crate::id::{Contact, PeerId, Round};
 use crate::ledger::{Head, Member};
-use crate::reduce::Assembly;
 use crate::shared::Shared;
 use crate::view::View;
 use crate::wire::{Message, Standing};
@@ -331,11 +331,11 @@ fn examine_state(work: Option<InWork<'_>>, shared: &mut Shared) -> bool {
 /// Forwards what is finished of the attempt in work to a follower that comes in its middle. It would have to ask
 /// for it otherwise, and rounds may go by faster than it asks: at worst it would be admitted while it lacks one.
 fn forward_so_far(peer: PeerId, work: Option<InWork<'_>>, shared: &mut Shared) {
-    // To one that is a member already they come on its own place in the ring, and from nobody else.
+    // To one that is a member already they come as the plan has it, and from nobody else.
     let Some(work) = work.filter(|work| !work.view.contains(peer)) else {
         return;
     };
-    for piece in work.finished.messages() {
+    for piece in work.finished.messages(work.view.key) {
         shared.bulk(peer, piece);
     }
 }

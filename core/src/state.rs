@@ -1,11 +1,11 @@
 //! What all peers share: parameters and optimizer state. Changed by committed rounds alone, block by
 //! block, so that a newcomer may take blocks of different rounds and bring each up to date on its own.
 
+use crate::collective::Assembly;
 use crate::config::Manifest;
 use crate::id::Digest;
 use crate::ledger::Record;
 use crate::optim::{Step, clip_scale, norm_squared};
-use crate::reduce::Assembly;
 use std::ops::Range;
 
 /// Parameters and optimizer state, flat.

@@ -29,13 +29,13 @@ pub struct ViewKey {
     pub id: u64,
 }
 
-/// Which half of an all-reduce a piece belongs to.
+/// Which of a piece's two ways this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Phase {
-    /// A partial sum on its way to the chunk's owner.
-    Scatter,
-    /// The finished sum on its way to all, verbatim.
-    Gather,
+pub enum Leg {
+    /// A partial sum, on its way to the chunk's owner.
+    Partial,
+    /// The finished sum, on its way to all, verbatim.
+    Finished,
 }
 
 /// What a peer is doing, told to those who wait for it.
@@ -84,17 +84,17 @@ impl Standing {
 /// Everything that peers say to each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
-    /// A piece of a chunk. Piece 0 of a scattered chunk carries the headers of the members that it has passed.
+    /// A piece of a chunk, and the headers that its receiver has not been told yet and hears of from the sender.
     Piece {
         /// The attempt.
         view: ViewKey,
-        /// Which half.
-        phase: Phase,
-        /// Whose chunk, as a position in the ring.
+        /// Which way.
+        leg: Leg,
+        /// Whose chunk, as a position in the view.
         chunk: u16,
         /// Which piece of it.
         piece: u32,
-        /// Headers, in the order of the hops.
+        /// Headers: the sender's own, or others' that it passes on.
         headers: Vec<Header>,
         /// Encoded values.
         #[serde(skip)]

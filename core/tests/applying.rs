@@ -3,7 +3,7 @@
 use annulus_core::codec::Codec;
 use annulus_core::optim::Schedule;
 use annulus_core::{
-    Contact, Digest, Event, Input, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
+    Contact, Digest, Event, Input, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time, Topology,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,7 @@ fn manifest() -> Manifest {
         schedule: Schedule::Constant,
         clip: None,
         codec: Codec::F32,
+        topology: Topology::Ring,
         piece: 1000,
         min_peers: 1,
     }

@@ -3,9 +3,10 @@
 
 use annulus_core::codec::Codec;
 use annulus_core::optim::Schedule;
-use annulus_core::wire::{Message, Phase, ViewKey};
+use annulus_core::wire::{Leg, Message, ViewKey};
 use annulus_core::{
     Contact, Digest, Event, Input, Layout, Manifest, Output, Peer, PeerId, Round, Settings, State, Time,
+    Topology,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -49,6 +50,7 @@ impl Ring {
             schedule: Schedule::Constant,
             clip: None,
             codec: Codec::F32,
+            topology: Topology::Ring,
             piece: 4,
             min_peers: 1,
         });
@@ -184,7 +186,7 @@ fn who_catches_up_in_the_middle_of_a_round_gets_all_of_it() {
             matches!(
                 message,
                 Message::Piece {
-                    phase: Phase::Gather,
+                    leg: Leg::Finished,
                     ..
                 }
             ) && *from == ANN

@@ -7,6 +7,7 @@ use annulus_core::peer::Change;
 use annulus_core::wire::Message;
 use annulus_core::{
     Contact, Digest, Event, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
+    Topology,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -68,6 +69,7 @@ impl Story {
             schedule: Schedule::Constant,
             clip: None,
             codec: Codec::F32,
+            topology: Topology::Ring,
             piece: 4,
             min_peers,
         };

@@ -3,6 +3,7 @@
 //! Names of optimizers, devices and the like are text here; who acts on the options parses and checks them. This
 //! module must not know the command line, files or devices.
 
+use annulus_core::Topology;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
@@ -60,6 +61,8 @@ pub struct NewRun {
     pub clip: Option<f32>,
     /// How numbers travel.
     pub codec: Codec,
+    /// Who sends them to whom.
+    pub topology: Topology,
     /// With fewer members the run waits.
     pub min_peers: u16,
 }
@@ -80,6 +83,7 @@ impl Default for NewRun {
             warmup: 0,
             clip: None,
             codec: Codec::F32,
+            topology: Topology::Ring,
             min_peers: 1,
         }
     }

@@ -1,5 +1,6 @@
 //! A small made-up run for tests: members come, fail and leave, samples return, and states change with each round.
 
+use annulus_core::Topology;
 use annulus_core::codec::Codec;
 use annulus_core::config::{Layout, Manifest, TensorSpec};
 use annulus_core::id::{Contact, Digest, PeerId};
@@ -85,6 +86,7 @@ pub(crate) fn manifest() -> Manifest {
         schedule: Schedule::Constant,
         clip: None,
         codec: Codec::F32,
+        topology: Topology::Ring,
         piece: 4,
         min_peers: 1,
     }

@@ -1,10 +1,11 @@
-//! All lineages as they should be, worked out apart from the code under test: sums in ring order by plain
+//! All lineages as they should be, worked out apart from the code under test: sums by plain
 //! loops over the contributions that the devices really made, samples counted one by one. It relies on
 //! the protocol's own arithmetic only for the codec, the optimizer's step, the allotment and the hash of
 //! a lineage.
 
 use super::device;
 use super::node::Node;
+use crate::collective::{Cut, reference};
 use crate::config::{Manifest, Settings};
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Head, Member, Record};
@@ -255,14 +256,13 @@ impl Ledger {
         Ok(())
     }
 
-    /// The round's sums, chunk by chunk in ring order, encoded for each hop. `None` without samples.
+    /// The round's sums, from the definition. `None` without samples.
     fn reduce(&self, before: Digest, record: &Record) -> Result<Option<Vec<f32>>, String> {
         let m = &self.manifest;
         if record.weight() == 0 {
             return Ok(None);
         }
-        let (n, len) = (record.headers.len(), m.layout.len);
-        let zeros = vec![0.0f32; len];
+        let zeros = vec![0.0f32; m.layout.len];
         let mut values: Vec<&[f32]> = Vec::new();
         for header in &record.headers {
             let made = self.contributions.get(&(header.peer, before));
@@ -273,27 +273,12 @@ impl Ledger {
                 None => return Err("the record counts a contribution that no device made".into()),
             }
         }
-        let mut sums = vec![0.0f32; len];
-        for owner in 0..n {
-            let chunk = owner * len / n..(owner + 1) * len / n;
-            for start in chunk.clone().step_by(m.piece as usize) {
-                let piece = start..chunk.end.min(start + m.piece as usize);
-                let mut sum = Vec::new();
-                for hop in 1..=n {
-                    let own = &values[(owner + hop) % n][piece.clone()];
-                    sum = if hop == 1 {
-                        own.to_vec()
-                    } else {
-                        sum.iter().zip(own).map(|(a, b)| a + b).collect()
-                    };
-                    let mut bytes = Vec::new();
-                    m.codec.encode(&sum, &mut bytes);
-                    m.codec.decode(&bytes, &mut sum).map_err(|e| e.to_string())?;
-                }
-                sums[piece].copy_from_slice(&sum);
-            }
-        }
-        Ok(Some(sums))
+        let cut = Cut {
+            members: values.len(),
+            len: m.layout.len,
+            piece: m.piece as usize,
+        };
+        Ok(Some(reference::sums(m.topology, cut, m.codec, &values)))
     }
 
     /// A member has decided about an attempt. Those who do not exclude each other must agree, and none

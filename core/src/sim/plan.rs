@@ -4,7 +4,7 @@
 use super::kind::Kind;
 use super::rng::{Rng, mix};
 use crate::codec::Codec;
-use crate::config::{Layout, Manifest, TensorSpec};
+use crate::config::{Layout, Manifest, TensorSpec, Topology};
 use crate::id::Digest;
 use crate::optim::{Optimizer, Schedule};
 
@@ -13,6 +13,8 @@ pub const MOST_PEERS: usize = 12;
 
 /// Sets the draw of tabs apart from the others.
 const TABS: u64 = 0x7461_6273;
+/// Sets the draw of the topology apart from the others.
+const TOPOLOGY: u64 = 0x746f_706f;
 
 /// What sort of faults a world has.
 #[derive(Clone, Copy)]
@@ -108,7 +110,7 @@ impl Plan {
             ),
             Weather::Haze => (draw_faults(rng, &HAZE), 1e6 * rng.octaves(0.3, 3.0), 6e6),
         };
-        let manifest = draw_manifest(rng, count);
+        let mut manifest = draw_manifest(rng, count);
         let at_once = rng.chance(0.6);
         let mut peers = Vec::new();
         for i in 0..count {
@@ -134,6 +136,9 @@ impl Plan {
             for peer in &mut peers[1..] {
                 peer.dialable = tabs.chance(0.1);
             }
+        }
+        if Rng::new(mix(seed ^ TOPOLOGY)).chance(0.5) {
+            manifest.topology = Topology::Direct;
         }
         let rounds = manifest.target as f64 / f64::from(manifest.batch);
         Self {
@@ -218,6 +223,7 @@ fn draw_manifest(rng: &mut Rng, count: usize) -> Manifest {
         schedule: Schedule::Constant,
         clip: rng.chance(0.25).then_some(0.5),
         codec: if rng.chance(0.5) { Codec::F32 } else { Codec::F16 },
+        topology: Topology::Ring,
         piece: rng.between(least, least.max(64)) as u32,
         min_peers: if rng.chance(0.85) { 1 } else { 2 },
     }

@@ -4,8 +4,8 @@ use super::plan::{PeerPlan, Plan};
 use super::world::{World, tell};
 use crate::id::PeerId;
 use crate::ledger::{Head, Header, Record};
-use crate::peer::{Event, Input, Lane, Output, Peer, Phase as Stage};
-use crate::wire::{Message, Phase, Standing, ViewKey};
+use crate::peer::{Event, Input, Lane, Output, Peer, Phase};
+use crate::wire::{Leg, Message, Standing, ViewKey};
 use std::ops::Range;
 
 /// A world in one line.
@@ -73,8 +73,8 @@ fn phase(world: &World, peer: &Peer) -> String {
     let now = peer.shared.now;
     let wake = peer.wake_at().map_or(0.0, |at| (at - now).as_secs_f64());
     let doing = match &peer.phase {
-        Stage::Newcomer(join) => format!("joins: {join:?}"),
-        Stage::Member(w) => {
+        Phase::Newcomer(join) => format!("joins: {join:?}"),
+        Phase::Member(w) => {
             let members: Vec<String> = w.view.members.iter().map(|m| world.name(*m)).collect();
             let reduce = if w.reduce.is_started() {
                 "reduces"
@@ -98,8 +98,8 @@ fn phase(world: &World, peer: &Peer) -> String {
                 members.join(" ")
             )
         }
-        Stage::Lingering(lingering) => format!("lingers, {:?}", lingering.exit),
-        Stage::Gone => "gone".into(),
+        Phase::Lingering(lingering) => format!("lingers, {:?}", lingering.exit),
+        Phase::Gone => "gone".into(),
     };
     format!("{doing}, wakes {wake:.3} s later")
 }
@@ -181,19 +181,18 @@ pub(super) fn message(world: &World, message: &Message) -> String {
     match message {
         Message::Piece {
             view: v,
-            phase,
+            leg,
             chunk,
             piece,
             headers,
             ..
         } => {
-            let phase = if *phase == Phase::Scatter {
-                "scatter"
-            } else {
-                "gather"
+            let leg = match leg {
+                Leg::Partial => "partial",
+                Leg::Finished => "finished",
             };
-            let passed = peers(&headers.iter().map(|h| h.peer).collect::<Vec<_>>());
-            format!("{phase} {} chunk {chunk} piece {piece} [{passed}]", view(v))
+            let told = peers(&headers.iter().map(|h| h.peer).collect::<Vec<_>>());
+            format!("{leg} {} chunk {chunk} piece {piece} [{told}]", view(v))
         }
         Message::Probe { view: v, nonce } => format!("probe {} #{nonce}", view(v)),
         Message::Alive { nonce, round, doing } => format!("alive #{nonce} round {round} {doing:?}"),

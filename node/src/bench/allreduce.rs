@@ -4,6 +4,7 @@ use super::peer::{self, Pace, Plan, Role, RoundTold, Spec, Told, WARM_UP};
 use super::rates::Rates;
 use super::swarm::{News, Swarm};
 use super::{Error, median, process};
+use annulus_core::Topology;
 use annulus_core::codec::Codec;
 use serde::Serialize;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -17,6 +18,8 @@ pub struct Options {
     pub elements: usize,
     /// How it travels.
     pub codec: Codec,
+    /// Who sends it to whom.
+    pub topology: Topology,
     /// Elements in one piece.
     pub piece: u32,
     /// Rounds that count.
@@ -38,6 +41,8 @@ pub struct AllreduceReport {
     pub wire_bytes: u64,
     /// How it travels.
     pub codec: String,
+    /// Who sends it to whom.
+    pub topology: String,
     /// Elements in one piece.
     pub piece: u32,
     /// Rounds that count.
@@ -105,6 +110,7 @@ impl Options {
             peers: self.peers,
             elements: self.elements,
             codec: self.codec,
+            topology: self.topology,
             piece: self.piece,
             adam: false,
             pace: Pace::Slots,
@@ -224,6 +230,7 @@ impl Log {
             vector_bytes,
             wire_bytes: pieces * plan.codec.encoded_len(piece) as u64 + rest,
             codec: plan.codec.to_string(),
+            topology: plan.topology.to_string(),
             piece: plan.piece,
             rounds: seconds.len(),
             left_out,
@@ -307,6 +314,7 @@ mod tests {
             peers: 2,
             elements: 250,
             codec: Codec::F16,
+            topology: Topology::Ring,
             piece: 100,
             adam: false,
             pace: Pace::Slots,

@@ -3,6 +3,7 @@
 use super::peer::{Pace, Plan, RoundTold};
 use super::swarm::{News, Swarm};
 use super::{Error, median, process};
+use annulus_core::Topology;
 use annulus_core::codec::Codec;
 use serde::Serialize;
 use std::time::Instant;
@@ -68,6 +69,7 @@ pub fn measure(options: &Options) -> Result<JoinReport, Error> {
         peers: options.members,
         elements: options.elements,
         codec: options.codec,
+        topology: Topology::Ring,
         piece: options.piece,
         adam: true,
         pace: Pace::After(options.compute_ms),

@@ -4,6 +4,7 @@ use super::peer::{Pace, Plan};
 use super::process::Memory;
 use super::swarm::{News, Swarm};
 use super::{Error, process};
+use annulus_core::Topology;
 use annulus_core::codec::Codec;
 use serde::Serialize;
 
@@ -69,6 +70,7 @@ pub fn measure(options: &Options) -> Result<MemoryReport, Error> {
         peers: options.members,
         elements: SMALL,
         codec: options.codec,
+        topology: Topology::Ring,
         piece: options.piece,
         adam: true,
         pace: Pace::AtOnce,

@@ -13,7 +13,9 @@ use annulus_core::codec::Codec;
 use annulus_core::optim::{Optimizer, Schedule};
 use annulus_core::peer::{Change, Commit, Event};
 use annulus_core::shuffle::Shuffle;
-use annulus_core::{Contact, Digest, Exit, Input, Layout, Manifest, Peer, Round, Settings, State, Time};
+use annulus_core::{
+    Contact, Digest, Exit, Input, Layout, Manifest, Peer, Round, Settings, State, Time, Topology,
+};
 use serde::{Deserialize, Serialize};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::ControlFlow;
@@ -63,6 +65,8 @@ pub struct Plan {
     pub elements: usize,
     /// How it travels.
     pub codec: Codec,
+    /// Who sends it to whom.
+    pub topology: Topology,
     /// Elements in one piece.
     pub piece: u32,
     /// Whether the state holds Adam's two vectors beside the parameters.
@@ -164,6 +168,7 @@ impl Plan {
             schedule: Schedule::Constant,
             clip: None,
             codec: self.codec,
+            topology: self.topology,
             piece: self.piece,
             min_peers: self.peers,
         }
@@ -510,6 +515,7 @@ mod tests {
             peers: 3,
             elements: 1000,
             codec: Codec::F16,
+            topology: Topology::Direct,
             piece: 64,
             adam: true,
             pace: Pace::After(5),

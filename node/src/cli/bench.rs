@@ -5,8 +5,8 @@ use super::human;
 use super::node::Node;
 use crate::bench::{allreduce, join, kernels, memory, peer, step};
 use crate::tasks::gpt::GptConfig;
-use annulus_core::Manifest;
 use annulus_core::codec::Codec;
+use annulus_core::{Manifest, Topology};
 use clap::Subcommand;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -98,6 +98,9 @@ pub struct Allreduce {
     /// The vector.
     #[command(flatten)]
     pub vector: Vector,
+    /// Who sends to whom: ring or direct.
+    #[arg(long, default_value = "ring")]
+    pub topology: Topology,
     /// Rounds to measure.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub rounds: u64,
@@ -250,6 +253,7 @@ fn run_allreduce(args: &Allreduce) -> Result<(), Error> {
         peers: args.peers,
         elements: args.vector.elements(),
         codec: args.vector.codec,
+        topology: args.topology,
         piece: args.vector.piece,
         rounds: args.rounds,
         rate_bits_per_s: args.rate_mbit.map(|mbit| mbit * 1e6),
@@ -506,9 +510,10 @@ fn rate(bytes_per_s: f64) -> String {
 
 fn allreduce_table(report: &allreduce::AllreduceReport) -> String {
     let mut table = Table(format!(
-        "all-reduce of {} of f32 as {} over {}, pieces of {} elements\n",
+        "all-reduce of {} of f32 as {}, {}, over {}, pieces of {} elements\n",
         human::bytes(report.vector_bytes as f64),
         report.codec,
+        report.topology,
         human::plural(report.peers.into(), "peer"),
         human::grouped(report.piece.into()),
     ));

@@ -1,15 +1,13 @@
 //! A run once more, in one process and without a network: each round's contributions one after the other, summed in
-//! the ring's order, applied as members apply them. What comes out must have the digests that the members recorded.
+//! the order of the run's plan, applied as members apply them. What comes out must have the digests that the members recorded.
 //!
-//! It must not know how members agree or how pieces travel: the sum is written here a second time, from the definition.
+//! It must not know how members agree or how pieces travel.
 
+use annulus_core::collective::{Assembly, Plan};
 use annulus_core::config::Manifest;
 use annulus_core::id::Digest;
 use annulus_core::ledger::{Head, Member, Record};
-use annulus_core::reduce::Assembly;
-use annulus_core::schedule::Ring;
-use annulus_core::state::{State, plan};
-use annulus_core::wire::ViewKey;
+use annulus_core::state::{self, State};
 use std::fmt;
 use std::ops::Range;
 
@@ -93,8 +91,9 @@ impl Replay {
         let counts = record.weight() > 0 && record.headers.len() >= usize::from(self.manifest.min_peers);
         if counts {
             let contributions = self.contributions(record, &mut contribute)?;
-            let sums = ring_sum(&self.manifest, record, &contributions);
-            if let Some(step) = plan(&self.manifest, self.head.steps, record, &sums) {
+            let plan = Plan::of(&self.manifest, contributions.len());
+            let sums = Assembly::serial(plan, self.manifest.codec, &contributions);
+            if let Some(step) = state::plan(&self.manifest, self.head.steps, record, &sums) {
                 let all = 0..self.manifest.layout.len;
                 self.state.apply_round(&self.manifest, &step, &sums, all);
             }
@@ -146,59 +145,21 @@ pub fn front(ranges: Vec<Range<u64>>, weight: u64) -> Vec<Range<u64>> {
     taken
 }
 
-/// What an all-reduce of these contributions, in ring order, leaves with every member.
-///
-/// The sum of chunk `c` starts with the contribution of member `c + 1` and goes round to member `c`. Between any two
-/// members it is encoded and decoded, piece by piece; the last one's is encoded once more, for all.
-fn ring_sum(manifest: &Manifest, record: &Record, contributions: &[Vec<f32>]) -> Assembly {
-    let ring = Ring {
-        n: contributions.len(),
-        len: manifest.layout.len,
-        piece: manifest.piece as usize,
-    };
-    let view = ViewKey {
-        round: record.round,
-        attempt: record.attempt,
-        id: 0,
-    };
-    let codec = manifest.codec;
-    let mut sums = Assembly::new(view, ring, codec);
-    let mut sum = Vec::new();
-    for chunk in 0..ring.n {
-        let start = (chunk + 1) % ring.n;
-        for piece in 0..ring.pieces(chunk) {
-            let range = ring.range(chunk, piece).expect("a piece of this chunk");
-            sum.resize(range.len(), 0.0);
-            let mut encoded = Vec::new();
-            codec.encode(&contributions[start][range.clone()], &mut encoded);
-            for hop in 1..ring.n {
-                let own = &contributions[(start + hop) % ring.n][range.clone()];
-                codec
-                    .decode_add(&encoded, own, &mut sum)
-                    .expect("encoded two lines above");
-                encoded.clear();
-                codec.encode(&sum, &mut encoded);
-            }
-            sums.put(chunk as u16, piece as u32, encoded.into())
-                .expect("a piece of this vector");
-        }
-    }
-    sums
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use annulus_core::Topology;
     use annulus_core::codec::Codec;
+    use annulus_core::collective::{Run, Sends};
     use annulus_core::config::Layout;
     use annulus_core::id::{Contact, PeerId};
     use annulus_core::ledger::Header;
     use annulus_core::optim::{Optimizer, Schedule};
-    use annulus_core::reduce::{Hops, Reduce};
+    use annulus_core::wire::ViewKey;
     use std::collections::VecDeque;
     use std::convert::Infallible;
 
-    fn manifest(len: usize, piece: u32, codec: Codec) -> Manifest {
+    fn manifest(len: usize, piece: u32, codec: Codec, topology: Topology) -> Manifest {
         Manifest {
             task: "test".into(),
             task_config: String::new(),
@@ -215,6 +176,7 @@ mod tests {
             schedule: Schedule::Constant,
             clip: Some(1.0),
             codec,
+            topology,
             piece,
             min_peers: 1,
         }
@@ -260,44 +222,42 @@ mod tests {
     /// The protocol's own reduce, one object per member, messages delivered in order.
     fn reduced(manifest: &Manifest, record: &Record, contributions: &[Vec<f32>]) -> Vec<Assembly> {
         let n = contributions.len();
-        let ring = Ring {
-            n,
-            len: manifest.layout.len,
-            piece: manifest.piece as usize,
-        };
         let view = ViewKey {
             round: record.round,
             attempt: 0,
             id: 0,
         };
         let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
-        let new = |me| Reduce::new(view, members.clone(), me, ring, manifest.codec);
-        let mut all: Vec<Reduce> = (0..n).map(new).collect();
+        let plan = Plan::of(manifest, n);
+        let new = |me| Run::new(view, members.clone(), me, plan, manifest.codec);
+        let mut all: Vec<Run> = (0..n).map(new).collect();
         let mut queue = VecDeque::new();
         for me in 0..n {
-            let mut hops = Hops::default();
+            let mut out = Sends::default();
             all[me]
-                .start(&contributions[me], record.headers[me].clone(), &mut hops)
+                .start(&contributions[me], record.headers[me].clone(), &mut out)
                 .unwrap();
-            queue.extend(hops.next.into_iter().map(|m| ((me + 1) % n, m)));
+            queue.extend(out.to.into_iter().map(|(to, m)| (members[me], to, m)));
         }
-        while let Some((to, message)) = queue.pop_front() {
-            let mut hops = Hops::default();
-            all[to]
-                .accept(Some(&contributions[to]), message, &mut hops)
+        while let Some((from, to, message)) = queue.pop_front() {
+            let me = members.iter().position(|m| *m == to).unwrap();
+            let mut out = Sends::default();
+            all[me]
+                .accept(from, Some(&contributions[me]), message, &mut out)
                 .unwrap();
-            queue.extend(hops.next.into_iter().map(|m| ((to + 1) % n, m)));
+            queue.extend(out.to.into_iter().map(|(next, m)| (to, next, m)));
         }
-        assert!(all.iter().all(Reduce::is_complete));
-        all.into_iter().map(|reduce| reduce.gathered).collect()
+        assert!(all.iter().all(Run::is_complete));
+        all.into_iter().map(|run| run.gathered).collect()
     }
 
     #[test]
     fn a_replay_gives_the_bits_that_members_get() {
-        for codec in Codec::ALL {
+        let codecs = Codec::ALL.into_iter();
+        for (codec, topology) in codecs.flat_map(|codec| Topology::ALL.map(|topology| (codec, topology))) {
             for n in 1..=5 {
                 for (len, piece) in [(1, 1), (7, 3), (37, 5), (64, 8), (100, 1000)] {
-                    let manifest = manifest(len, piece, codec);
+                    let manifest = manifest(len, piece, codec, topology);
                     let mut head = Head::genesis(&manifest, member(0));
                     head.members = (0..n).map(member).collect();
                     let params = (0..len).map(|i| i as f32 * 0.01 - 0.2).collect();
@@ -314,7 +274,7 @@ mod tests {
                         let sums = reduced(&manifest, &record, &made.collect::<Vec<_>>());
                         for sums in sums {
                             let mut next = state.clone();
-                            let step = plan(&manifest, head.steps, &record, &sums).unwrap();
+                            let step = state::plan(&manifest, head.steps, &record, &sums).unwrap();
                             next.apply_round(&manifest, &step, &sums, 0..len);
                             let mut once = Replay::new(manifest.clone(), head.clone(), state.clone());
                             assert_eq!(once.round(&record, contribute).unwrap(), next.digest());
@@ -332,7 +292,7 @@ mod tests {
 
     #[test]
     fn only_counted_samples_are_recomputed() {
-        let manifest = manifest(3, 2, Codec::F32);
+        let manifest = manifest(3, 2, Codec::F32, Topology::Ring);
         let mut head = Head::genesis(&manifest, member(0));
         head.members = (0..3).map(member).collect();
         let state = State::new(vec![0.0; 3], &manifest);
@@ -358,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_round_below_min_peers_changes_no_state() {
-        let mut manifest = manifest(3, 2, Codec::F32);
+        let mut manifest = manifest(3, 2, Codec::F32, Topology::Ring);
         manifest.min_peers = 2;
         let head = Head::genesis(&manifest, member(0));
         let state = State::new(vec![0.5; 3], &manifest);
@@ -374,7 +334,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_replayed_is_an_error_and_changes_nothing() {
-        let manifest = manifest(3, 2, Codec::F32);
+        let manifest = manifest(3, 2, Codec::F32, Topology::Ring);
         let head = Head::genesis(&manifest, member(0));
         let state = State::new(vec![0.5; 3], &manifest);
         let record = Record {

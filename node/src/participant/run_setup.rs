@@ -249,6 +249,7 @@ pub(crate) fn prepare(
             options::Codec::F32 => Codec::F32,
             options::Codec::F16 => Codec::F16,
         },
+        topology: run.topology,
         piece: Manifest::PIECE,
         min_peers: run.min_peers,
     };

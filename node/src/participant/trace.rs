@@ -137,11 +137,11 @@ impl Display for Told<'_> {
         match self.0 {
             Message::Piece {
                 view,
-                phase,
+                leg,
                 chunk,
                 piece,
                 ..
-            } => write!(f, "{phase:?} piece {piece} of chunk {chunk} of {}", Named(view)),
+            } => write!(f, "{leg:?} piece {piece} of chunk {chunk} of {}", Named(view)),
             Message::Probe { view, nonce } => write!(f, "probe {nonce} for {}", Named(view)),
             Message::Alive { nonce, round, doing } => {
                 write!(f, "answer to probe {nonce}: in round {round}, {doing:?}")

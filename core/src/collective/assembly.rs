@@ -1,0 +1,167 @@
+//! The finished pieces of one attempt, encoded as they travel.
+
+use super::sum::{Room, sum_encode};
+use super::{Cut, Plan};
+use crate::codec::Codec;
+use crate::wire::{Leg, Message, ViewKey};
+use bytes::Bytes;
+use std::ops::Range;
+
+/// The finished pieces of one attempt, as far as they are there.
+#[derive(Clone, Debug)]
+pub struct Assembly {
+    cut: Cut,
+    codec: Codec,
+    pieces: Vec<Vec<Option<Bytes>>>,
+    lacking: usize,
+    /// Sums before they were encoded, by their first element: only for a planted bug.
+    #[cfg(feature = "sim")]
+    pub(super) exact: std::collections::BTreeMap<usize, Vec<f32>>,
+}
+
+impl Assembly {
+    /// Nothing is there yet.
+    pub fn new(cut: Cut, codec: Codec) -> Self {
+        let pieces: Vec<_> = (0..cut.members).map(|c| vec![None; cut.pieces(c)]).collect();
+        let lacking = pieces.iter().map(Vec::len).sum();
+        Self {
+            cut,
+            codec,
+            pieces,
+            lacking,
+            #[cfg(feature = "sim")]
+            exact: Default::default(),
+        }
+    }
+
+    /// What every member holds once a plan is carried out: all sums by one who has all contributions, one after the
+    /// other. Contributions are in the order of the view, each as long as the vector.
+    pub fn serial(plan: Plan, codec: Codec, contributions: &[impl AsRef<[f32]>]) -> Self {
+        assert_eq!(contributions.len(), plan.cut.members);
+        let mut all = Self::new(plan.cut, codec);
+        let room = &mut Room::default();
+        for chunk in 0..plan.cut.members {
+            for piece in 0..plan.cut.pieces(chunk) {
+                let range = plan.cut.range(chunk, piece).expect("a piece of this chunk");
+                let own = |member: usize| &contributions[member].as_ref()[range.clone()];
+                let sum = partial_sum(plan, codec, chunk, chunk, &own, room);
+                let put = all.put(chunk as u16, piece as u32, sum.into());
+                assert_eq!(put, Some(true), "a piece of this vector");
+            }
+        }
+        all
+    }
+
+    /// How the vector is cut.
+    pub fn cut(&self) -> &Cut {
+        &self.cut
+    }
+
+    /// Takes a piece. `None` if it cannot be one of this vector, `Some(false)` if it is there already.
+    pub fn put(&mut self, chunk: u16, piece: u32, data: Bytes) -> Option<bool> {
+        let range = self.cut.range(usize::from(chunk), piece as usize)?;
+        if data.len() != self.codec.encoded_len(range.len()) {
+            return None;
+        }
+        let slot = &mut self.pieces[usize::from(chunk)][piece as usize];
+        let new = slot.is_none();
+        if new {
+            *slot = Some(data);
+            self.lacking -= 1;
+        }
+        Some(new)
+    }
+
+    /// A piece, if it is there.
+    pub fn get(&self, chunk: u16, piece: u32) -> Option<&Bytes> {
+        self.pieces.get(usize::from(chunk))?.get(piece as usize)?.as_ref()
+    }
+
+    /// Whether all pieces are there.
+    pub fn is_complete(&self) -> bool {
+        self.lacking == 0
+    }
+
+    /// A piece as it travels in an attempt, if it is there.
+    pub fn message(&self, view: ViewKey, chunk: u16, piece: u32) -> Option<Message> {
+        Some(Message::Piece {
+            view,
+            leg: Leg::Finished,
+            chunk,
+            piece,
+            headers: Vec::new(),
+            data: self.get(chunk, piece)?.clone(),
+        })
+    }
+
+    /// All pieces that are there, as they travel in an attempt.
+    pub fn messages(&self, view: ViewKey) -> impl Iterator<Item = Message> {
+        let chunks = self.pieces.iter().zip(0..);
+        let all =
+            chunks.flat_map(|(pieces, chunk)| (0..pieces.len() as u32).map(move |piece| (chunk, piece)));
+        all.filter_map(move |(chunk, piece)| self.message(view, chunk, piece))
+    }
+
+    /// Chunk and number of the pieces that are not there.
+    pub fn missing(&self) -> Vec<(u16, u32)> {
+        let chunks = self.pieces.iter().enumerate();
+        chunks
+            .flat_map(|(c, pieces)| {
+                let lacking = pieces.iter().enumerate().filter(|(_, p)| p.is_none());
+                lacking.map(move |(p, _)| (c as u16, p as u32))
+            })
+            .collect()
+    }
+
+    /// Decodes all pieces that touch a range of elements and hands each over with the elements that it covers.
+    pub fn decode(&self, range: Range<usize>, mut each: impl FnMut(Range<usize>, &[f32])) {
+        let mut values = Vec::new();
+        for (c, pieces) in self.pieces.iter().enumerate() {
+            let chunk = self.cut.chunk(c);
+            if chunk.end <= range.start || chunk.start >= range.end {
+                continue;
+            }
+            let first = range.start.saturating_sub(chunk.start) / self.cut.piece;
+            for (p, data) in pieces.iter().enumerate().skip(first) {
+                let whole = self.cut.range(c, p).expect("own piece");
+                if whole.start >= range.end {
+                    break;
+                }
+                let part = whole.start.max(range.start)..whole.end.min(range.end);
+                let Some(data) = data.as_ref().filter(|_| !part.is_empty()) else {
+                    continue;
+                };
+                values.resize(whole.len(), 0.0);
+                self.codec
+                    .decode(data, &mut values)
+                    .expect("length was checked when it came");
+                #[cfg(feature = "sim")]
+                if let Some(exact) = self.exact.get(&whole.start) {
+                    values.copy_from_slice(exact);
+                }
+                each(
+                    part.clone(),
+                    &values[part.start - whole.start..part.end - whole.start],
+                );
+            }
+        }
+    }
+}
+
+/// A member's sum of a piece, encoded: what comes to it by the plan, and its own values.
+fn partial_sum<'a>(
+    plan: Plan,
+    codec: Codec,
+    chunk: usize,
+    member: usize,
+    own: &impl Fn(usize) -> &'a [f32],
+    room: &mut Room,
+) -> Vec<u8> {
+    let inputs = plan.inputs(chunk, member);
+    let inputs: Vec<_> = inputs
+        .map(|input| partial_sum(plan, codec, chunk, input, own, room))
+        .collect();
+    let mut sum = Vec::new();
+    sum_encode(codec, &inputs, own(member), room, &mut sum).expect("encoded here");
+    sum
+}

@@ -1,0 +1,60 @@
+//! How a vector is cut: one chunk for each member, its owner, and each chunk into pieces. Pure index arithmetic.
+
+use crate::config::Manifest;
+use std::ops::Range;
+
+/// A vector of `len` elements, cut into `members` chunks and these into pieces of at most `piece` elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Members, and chunks.
+    pub members: usize,
+    /// Elements of the vector.
+    pub len: usize,
+    /// Elements of a piece.
+    pub piece: usize,
+}
+
+impl Cut {
+    /// The cut of a run's vector among so many members. Too few to train have a vector without elements.
+    pub fn of(manifest: &Manifest, members: usize) -> Self {
+        let trains = members >= usize::from(manifest.min_peers);
+        Self {
+            members,
+            len: if trains { manifest.layout.len } else { 0 },
+            piece: manifest.piece as usize,
+        }
+    }
+
+    /// Elements of a chunk.
+    pub fn chunk(&self, chunk: usize) -> Range<usize> {
+        // In 128 bits, so that it holds on 32-bit targets too.
+        let border = |c: usize| (self.len as u128 * c as u128 / self.members as u128) as usize;
+        border(chunk)..border(chunk + 1)
+    }
+
+    /// Pieces of a chunk: at least one, so that there is something for headers to ride on.
+    pub fn pieces(&self, chunk: usize) -> usize {
+        self.chunk(chunk).len().div_ceil(self.piece).max(1)
+    }
+
+    /// Elements of a piece, if there is such a piece.
+    pub fn range(&self, chunk: usize, piece: usize) -> Option<Range<usize>> {
+        if chunk >= self.members || piece >= self.pieces(chunk) {
+            return None;
+        }
+        let whole = self.chunk(chunk);
+        let start = whole.start + piece * self.piece;
+        Some(start..whole.end.min(start + self.piece))
+    }
+
+    /// Where the piece that holds an element ends; the vector's end if there is no such element.
+    pub fn piece_end(&self, element: usize) -> usize {
+        let chunk = (0..self.members)
+            .map(|c| self.chunk(c))
+            .find(|c| c.contains(&element));
+        chunk.map_or(self.len, |whole| {
+            let pieces = (element - whole.start) / self.piece + 1;
+            whole.end.min(whole.start + pieces * self.piece)
+        })
+    }
+}

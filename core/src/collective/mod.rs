@@ -1,0 +1,27 @@
+//! How the contributions of an attempt's members become one sum that all hold, bit for bit.
+//!
+//! - [`Cut`]: whose share of the vector is which range of elements, and what of it travels in one frame.
+//! - [`Plan`]: who adds what to what, in which order, and whom the finished ranges go to. A pure function of members
+//!   and sizes, and the only place that knows one topology from another.
+//! - [`Run`]: carries a plan out for one member, piece by piece, and says who broke it.
+//! - [`Assembly`]: the finished pieces. [`Assembly::serial`] makes the same of all contributions in one place.
+//! - `headers`: how each member's header reaches all, whatever the plan.
+//!
+//! Nothing here knows of rounds, time, deadlines or failures: an attempt that does not end is somebody else's business.
+
+mod assembly;
+mod cut;
+mod headers;
+mod plan;
+#[cfg(any(test, feature = "sim"))]
+pub(crate) mod reference;
+mod run;
+mod sum;
+
+pub use assembly::Assembly;
+pub use cut::Cut;
+pub use plan::Plan;
+pub use run::{Run, Sends, Violation};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,38 @@
+//! What each topology's all-reduce leaves with all members, written from its definition in plain loops, without the plan.
+
+use super::Cut;
+use crate::codec::Codec;
+use crate::config::Topology;
+
+/// The sums as decoded, of contributions in the order of the view.
+pub fn sums(topology: Topology, cut: Cut, codec: Codec, contributions: &[&[f32]]) -> Vec<f32> {
+    let (n, len) = (contributions.len(), cut.len);
+    let travelled = |values: &[f32]| {
+        let (mut bytes, mut decoded) = (Vec::new(), vec![0.0; values.len()]);
+        codec.encode(values, &mut bytes);
+        codec.decode(&bytes, &mut decoded).expect("just encoded");
+        decoded
+    };
+    let plus = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a + b).collect::<Vec<f32>>();
+    let mut sums = Vec::new();
+    for owner in 0..n {
+        let chunk = owner * len / n..(owner + 1) * len / n;
+        for start in chunk.clone().step_by(cut.piece) {
+            let piece = start..chunk.end.min(start + cut.piece);
+            // From the member after the owner on; the owner itself is the last.
+            let of = |k: usize| &contributions[(owner + k) % n][piece.clone()];
+            let sum = match topology {
+                // The sum travels from member to member.
+                Topology::Ring => (2..=n).fold(of(1).to_vec(), |sum, k| plus(&travelled(&sum), of(k))),
+                // The contributions travel to the owner; its own is there.
+                Topology::Direct if n == 1 => of(n).to_vec(),
+                Topology::Direct => {
+                    let others = (2..n).fold(travelled(of(1)), |sum, k| plus(&sum, &travelled(of(k))));
+                    plus(&others, of(n))
+                }
+            };
+            sums.extend(travelled(&sum));
+        }
+    }
+    sums
+}

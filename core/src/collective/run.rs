@@ -1,0 +1,317 @@
+//! One member's part in one attempt, piece by piece: a piece is added to and passed on as soon as all that belongs to it
+//! is there (cut-through); nobody waits for a whole chunk.
+
+use super::headers::Headers;
+use super::sum::{Room, sum_encode};
+use super::{Assembly, Cut, Plan};
+use crate::codec::Codec;
+use crate::id::PeerId;
+use crate::ledger::Header;
+use crate::planted::Bug;
+use crate::wire::{Leg, Message, ViewKey};
+use bytes::Bytes;
+
+/// What one step of a member's part gives.
+#[derive(Debug, Default)]
+pub struct Sends {
+    /// Messages and whom they go to, in the order in which they are to be sent.
+    pub to: Vec<(PeerId, Message)>,
+    /// Pieces that are finished and that this member did not hold before.
+    pub finished: Vec<Message>,
+}
+
+/// Something came that contradicts the plan: who sent it is not what it says it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The sender.
+    pub by: PeerId,
+}
+
+/// A piece's sum at this member.
+#[derive(Clone, Debug)]
+enum Sum {
+    /// What has come of its inputs, each with its place in the plan's order.
+    Open(Vec<(usize, Bytes)>),
+    /// Made and passed on.
+    Made,
+}
+
+/// One member's part in one attempt.
+#[derive(Debug)]
+pub struct Run {
+    view: ViewKey,
+    plan: Plan,
+    codec: Codec,
+    members: Vec<PeerId>,
+    me: usize,
+    started: bool,
+    headers: Headers,
+    /// By chunk and piece.
+    sums: Vec<Vec<Sum>>,
+    /// Partial sums that wait for this member's values or for others that are added before: at most one vector.
+    waiting: usize,
+    waiting_bytes: usize,
+    room: Room,
+    /// What is finished.
+    pub gathered: Assembly,
+    #[cfg(feature = "sim")]
+    bug: Option<Bug>,
+}
+
+impl Run {
+    /// Before anything has come or gone. `me` is this member's place among the members.
+    pub fn new(view: ViewKey, members: Vec<PeerId>, me: usize, plan: Plan, codec: Codec) -> Self {
+        debug_assert_eq!(members.len(), plan.cut.members);
+        let chunks = 0..plan.cut.members;
+        Self {
+            view,
+            plan,
+            codec,
+            members,
+            me,
+            started: false,
+            headers: Headers::new(plan, me),
+            sums: chunks
+                .map(|c| vec![Sum::Open(Vec::new()); plan.cut.pieces(c)])
+                .collect(),
+            waiting: 0,
+            waiting_bytes: 0,
+            room: Room::default(),
+            gathered: Assembly::new(plan.cut, codec),
+            #[cfg(feature = "sim")]
+            bug: None,
+        }
+    }
+
+    /// With a planted bug, if it is one of this module's.
+    #[cfg(feature = "sim")]
+    pub(crate) fn with_bug(mut self, bug: Option<Bug>) -> Self {
+        self.bug = bug;
+        self
+    }
+
+    fn planted(&self, _bug: Bug) -> bool {
+        #[cfg(feature = "sim")]
+        return self.bug == Some(_bug);
+        #[cfg(not(feature = "sim"))]
+        false
+    }
+
+    /// Whether this member's values are in.
+    pub fn is_started(&self) -> bool {
+        self.started
+    }
+
+    /// Whether another member has begun, and waits.
+    pub fn waits(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Bytes of partial sums that wait.
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
+    /// What is finished, once it is no longer needed here.
+    pub fn take_gathered(&mut self) -> Assembly {
+        let nothing = Cut {
+            members: 1,
+            len: 0,
+            piece: 1,
+        };
+        std::mem::replace(&mut self.gathered, Assembly::new(nothing, self.codec))
+    }
+
+    /// The headers of all members, once this member has them all.
+    pub fn headers(&self) -> Option<Vec<Header>> {
+        self.headers.all()
+    }
+
+    /// Whether everything is there to commit: this member's values are in, all pieces are finished and all headers are
+    /// known.
+    pub fn is_complete(&self) -> bool {
+        self.started && self.gathered.is_complete() && self.headers.are_complete()
+    }
+
+    /// Puts this member's values in: sends the sums that begin here and adds to all that waited.
+    pub fn start(&mut self, own: &[f32], header: Header, out: &mut Sends) -> Result<(), Violation> {
+        debug_assert_eq!(own.len(), self.plan.cut.len);
+        self.started = true;
+        self.headers.take(self.me, header);
+        for (chunk, piece) in self.plan.begins(self.me) {
+            self.add_up(own, chunk, piece, out)?;
+        }
+        if self.waiting > 0 {
+            for chunk in 0..self.plan.cut.members {
+                for piece in 0..self.plan.cut.pieces(chunk) {
+                    self.add_up(own, chunk, piece, out)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a piece from a member. `own` are this member's values, if they are there.
+    pub fn accept(
+        &mut self,
+        from: PeerId,
+        own: Option<&[f32]>,
+        message: Message,
+        out: &mut Sends,
+    ) -> Result<(), Violation> {
+        let violation = Violation { by: from };
+        let sender = self.members.iter().position(|m| *m == from).ok_or(violation)?;
+        let Message::Piece {
+            leg,
+            chunk,
+            piece,
+            headers,
+            data,
+            ..
+        } = message
+        else {
+            return Err(violation);
+        };
+        let (c, p) = (usize::from(chunk), piece as usize);
+        if !self.fits(c, p, &data) {
+            return Err(violation);
+        }
+        match leg {
+            Leg::Finished if self.plan.finished_from(c, self.me) != Some(sender) => return Err(violation),
+            Leg::Finished => {
+                self.take_headers(sender, headers)?;
+                self.finish(c, p, data, out);
+            }
+            Leg::Partial => {
+                let place = self.plan.inputs(c, self.me).position(|input| input == sender);
+                self.hold(c, p, place.ok_or(violation)?, data).ok_or(violation)?;
+                self.take_headers(sender, headers)?;
+                if let Some(own) = own.filter(|_| self.started) {
+                    self.add_up(own, c, p, out)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a finished piece of an attempt that is known to be committed: from anybody, and others may lack it too.
+    pub fn accept_repair(
+        &mut self,
+        from: PeerId,
+        message: Message,
+        out: &mut Sends,
+    ) -> Result<(), Violation> {
+        if let Message::Piece {
+            leg: Leg::Finished,
+            chunk,
+            piece,
+            data,
+            ..
+        } = message
+        {
+            let (chunk, piece) = (usize::from(chunk), piece as usize);
+            if !self.fits(chunk, piece, &data) {
+                return Err(Violation { by: from });
+            }
+            self.finish(chunk, piece, data, out);
+        }
+        Ok(())
+    }
+
+    /// Whether there is such a piece, and it is so long.
+    fn fits(&self, chunk: usize, piece: usize, data: &Bytes) -> bool {
+        let range = self.plan.cut.range(chunk, piece);
+        range.is_some_and(|range| data.len() == self.codec.encoded_len(range.len()))
+    }
+
+    /// Keeps an input of a sum. `None` if it is there already.
+    fn hold(&mut self, chunk: usize, piece: usize, place: usize, data: Bytes) -> Option<()> {
+        let Sum::Open(inputs) = &mut self.sums[chunk][piece] else {
+            return None;
+        };
+        if inputs.iter().any(|(held, _)| *held == place) {
+            return None;
+        }
+        self.waiting += 1;
+        self.waiting_bytes += data.len();
+        inputs.push((place, data));
+        Some(())
+    }
+
+    /// Makes a piece's sum and passes it on, if all its inputs are there and it is not made yet.
+    fn add_up(&mut self, own: &[f32], chunk: usize, piece: usize, out: &mut Sends) -> Result<(), Violation> {
+        let needed = self.plan.inputs(chunk, self.me).count();
+        let slot = &mut self.sums[chunk][piece];
+        let Sum::Open(inputs) = slot else {
+            return Ok(());
+        };
+        if inputs.len() < needed {
+            return Ok(());
+        }
+        let mut inputs = std::mem::take(inputs);
+        *slot = Sum::Made;
+        if !self.planted(Bug::SumAsTheyCome) {
+            inputs.sort_unstable_by_key(|(place, _)| *place);
+        }
+        let inputs: Vec<Bytes> = inputs.into_iter().map(|(_, data)| data).collect();
+        self.waiting -= inputs.len();
+        self.waiting_bytes -= inputs.iter().map(Bytes::len).sum::<usize>();
+        let range = self.plan.cut.range(chunk, piece).expect("own piece");
+        let own = &own[range.clone()];
+        let mut sum = Vec::with_capacity(self.codec.encoded_len(own.len()));
+        if let Err(input) = sum_encode(self.codec, &inputs, own, &mut self.room, &mut sum) {
+            let by = self.plan.inputs(chunk, self.me).nth(input).expect("an input");
+            return Err(Violation { by: self.members[by] });
+        }
+        #[cfg(feature = "sim")]
+        if self.planted(Bug::OwnerSkipsDecoding) && chunk == self.me {
+            let exact = super::sum::sum(self.codec, &inputs, own, &mut self.room).expect("added up above");
+            self.gathered.exact.insert(range.start, exact.to_vec());
+        }
+        match self.plan.partial_to(chunk, self.me) {
+            Some(to) => self.send(to, Leg::Partial, chunk, piece, sum.into(), out),
+            None => self.finish(chunk, piece, sum.into(), out),
+        }
+        Ok(())
+    }
+
+    /// Keeps a finished piece and forwards it verbatim to those who get it from here.
+    fn finish(&mut self, chunk: usize, piece: usize, data: Bytes, out: &mut Sends) {
+        let (c, p) = (chunk as u16, piece as u32);
+        if self.gathered.put(c, p, data.clone()) != Some(true) {
+            return;
+        }
+        for to in self.plan.finished_to(chunk, self.me) {
+            self.send(to, Leg::Finished, chunk, piece, data.clone(), out);
+        }
+        out.finished.extend(self.gathered.message(self.view, c, p));
+    }
+
+    fn send(&mut self, to: usize, leg: Leg, chunk: usize, piece: usize, data: Bytes, out: &mut Sends) {
+        let message = Message::Piece {
+            view: self.view,
+            leg,
+            chunk: chunk as u16,
+            piece: piece as u32,
+            headers: self.headers.for_frame(to),
+            data,
+        };
+        out.to.push((self.members[to], message));
+    }
+
+    /// Checks that the headers are such as the sender may bring and contradict none that is known, and keeps them.
+    fn take_headers(&mut self, sender: usize, headers: Vec<Header>) -> Result<(), Violation> {
+        for header in headers {
+            let author = self.members.iter().position(|m| *m == header.peer);
+            let taken = author
+                .filter(|author| self.headers.may_come(*author, sender))
+                .is_some_and(|author| self.headers.take(author, header));
+            if !taken {
+                return Err(Violation {
+                    by: self.members[sender],
+                });
+            }
+        }
+        Ok(())
+    }
+}

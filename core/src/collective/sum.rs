@@ -1,0 +1,52 @@
+//! What a member does to a piece: it decodes what came, adds up in the order given, adds its own values, and encodes.
+
+use crate::codec::Codec;
+
+/// Room to add up in, kept from piece to piece.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    sum: Vec<f32>,
+    next: Vec<f32>,
+}
+
+/// Appends the encoded sum `((first + second) + ...) + own` to `out`. On an error, `out` is as it was: the input with that
+/// number cannot be decoded.
+pub(super) fn sum_encode(
+    codec: Codec,
+    inputs: &[impl AsRef<[u8]>],
+    own: &[f32],
+    room: &mut Room,
+    out: &mut Vec<u8>,
+) -> Result<(), usize> {
+    match inputs {
+        [] => codec.encode(own, out),
+        [only] => codec
+            .add_encode(only.as_ref(), own, &mut room.sum, out)
+            .map_err(|_| 0usize)?,
+        _ => codec.encode(sum(codec, inputs, own, room)?, out),
+    }
+    Ok(())
+}
+
+/// The same before it is encoded.
+pub(super) fn sum<'a>(
+    codec: Codec,
+    inputs: &[impl AsRef<[u8]>],
+    own: &[f32],
+    room: &'a mut Room,
+) -> Result<&'a [f32], usize> {
+    let Room { sum, next } = room;
+    sum.resize(own.len(), 0.0);
+    next.resize(own.len(), 0.0);
+    let Some((first, others)) = inputs.split_first() else {
+        sum.copy_from_slice(own);
+        return Ok(sum);
+    };
+    codec.decode(first.as_ref(), sum).map_err(|_| 0usize)?;
+    for (input, number) in others.iter().zip(1usize..) {
+        codec.decode_add(input.as_ref(), sum, next).map_err(|_| number)?;
+        std::mem::swap(sum, next);
+    }
+    sum.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+    Ok(sum)
+}

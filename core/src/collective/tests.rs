@@ -1,0 +1,451 @@
+//! Plans are checked against what an all-reduce is, runs against the sums' definitions, whatever comes when.
+
+use super::*;
+use crate::codec::Codec;
+use crate::config::Topology;
+use crate::id::{Digest, PeerId};
+use crate::ledger::Header;
+use crate::wire::{Leg, Message, ViewKey};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, VecDeque};
+
+const VIEW: ViewKey = ViewKey {
+    round: 1,
+    attempt: 0,
+    id: 7,
+};
+
+fn peer(member: usize) -> PeerId {
+    PeerId([member as u8; 32])
+}
+
+fn place(peer: PeerId) -> usize {
+    usize::from(peer.0[0])
+}
+
+fn header(member: usize) -> Header {
+    Header {
+        peer: peer(member),
+        weight: member as u32,
+        loss: 0.5,
+        speed: 1,
+        compute_us: 1,
+        digest: Digest([0; 32]),
+        ready: Vec::new(),
+        leaving: false,
+    }
+}
+
+fn plan(topology: Topology, members: usize, len: usize, piece: usize) -> Plan {
+    let cut = Cut { members, len, piece };
+    Plan { topology, cut }
+}
+
+fn any_plan() -> impl Strategy<Value = Plan> {
+    let topology = prop_oneof![Just(Topology::Ring), Just(Topology::Direct)];
+    (topology, 1usize..20, 0usize..500, 1usize..70)
+        .prop_map(|(topology, members, len, piece)| plan(topology, members, len, piece))
+}
+
+fn any_codec() -> impl Strategy<Value = Codec> {
+    prop_oneof![Just(Codec::F32), Just(Codec::F16)]
+}
+
+/// Numbers whose sums depend on their order.
+fn contributions(plan: Plan, seed: u64) -> Vec<Vec<f32>> {
+    let number = |k: usize| {
+        let mut x = seed.wrapping_add(k as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        x ^= x >> 29;
+        x = x.wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        ((x >> 40) as f32 / (1 << 23) as f32 - 1.0) * f32::powi(2.0, (x % 24) as i32 - 12)
+    };
+    let vector = |member| {
+        (0..plan.cut.len)
+            .map(|i| number(member * plan.cut.len + i))
+            .collect()
+    };
+    (0..plan.cut.members).map(vector).collect()
+}
+
+/// All members of an attempt, and the frames under way between any two.
+struct Attempt {
+    runs: Vec<Run>,
+    own: Vec<Vec<f32>>,
+    links: BTreeMap<(usize, usize), VecDeque<Message>>,
+    /// All frames that were sent: sender, receiver and frame.
+    sent: Vec<(usize, usize, Message)>,
+}
+
+impl Attempt {
+    fn new(plan: Plan, codec: Codec, own: Vec<Vec<f32>>) -> Self {
+        let members: Vec<PeerId> = (0..plan.cut.members).map(peer).collect();
+        let run = |me| Run::new(VIEW, members.clone(), me, plan, codec);
+        Self {
+            runs: (0..plan.cut.members).map(run).collect(),
+            own,
+            links: BTreeMap::new(),
+            sent: Vec::new(),
+        }
+    }
+
+    fn start(&mut self, member: usize) {
+        let mut out = Sends::default();
+        self.runs[member]
+            .start(&self.own[member], header(member), &mut out)
+            .unwrap();
+        self.send(member, out);
+    }
+
+    fn deliver(&mut self, from: usize, to: usize) {
+        let frame = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+        let mut out = Sends::default();
+        self.runs[to]
+            .accept(peer(from), Some(&self.own[to]), frame.unwrap(), &mut out)
+            .unwrap();
+        self.send(to, out);
+    }
+
+    fn send(&mut self, from: usize, out: Sends) {
+        for (to, message) in out.to {
+            let to = place(to);
+            self.sent.push((from, to, message.clone()));
+            self.links.entry((from, to)).or_default().push_back(message);
+        }
+    }
+
+    /// Lets all start who have not, and frames arrive in an order that a seed gives; each link keeps its own.
+    fn run(&mut self, mut seed: u64) {
+        let mut idle: Vec<usize> = (0..self.runs.len())
+            .filter(|m| !self.runs[*m].is_started())
+            .collect();
+        loop {
+            let busy = self.links.iter().filter(|(_, frames)| !frames.is_empty());
+            let busy: Vec<(usize, usize)> = busy.map(|(link, _)| *link).collect();
+            if idle.is_empty() && busy.is_empty() {
+                return;
+            }
+            seed = seed.wrapping_mul(0xD134_2543_DE82_EF95).wrapping_add(1);
+            let choice = (seed >> 33) as usize % (idle.len() + busy.len());
+            match choice.checked_sub(idle.len()) {
+                None => {
+                    let member = idle.swap_remove(choice);
+                    self.start(member);
+                }
+                Some(link) => self.deliver(busy[link].0, busy[link].1),
+            }
+        }
+    }
+}
+
+fn decoded(sums: &Assembly) -> Vec<u32> {
+    let mut all = Vec::new();
+    sums.decode(0..sums.cut().len, |_, values| {
+        all.extend(values.iter().map(|x| x.to_bits()))
+    });
+    all
+}
+
+proptest! {
+    #[test]
+    fn pieces_tile_the_vector(members in 1usize..20, len in 0usize..500, piece in 1usize..70) {
+        let cut = Cut { members, len, piece };
+        let mut end = 0;
+        for chunk in 0..members {
+            for p in 0..cut.pieces(chunk) {
+                let range = cut.range(chunk, p).unwrap();
+                prop_assert_eq!(range.start, end);
+                prop_assert!(range.clone().all(|element| cut.piece_end(element) == range.end));
+                prop_assert!(range.len() <= piece);
+                end = range.end;
+            }
+            prop_assert!(cut.range(chunk, cut.pieces(chunk)).is_none());
+        }
+        prop_assert_eq!(end, len);
+        prop_assert!(cut.range(members, 0).is_none());
+    }
+
+    #[test]
+    fn every_contribution_enters_every_sum_once_and_ends_at_the_owner(plan in any_plan()) {
+        let n = plan.cut.members;
+        for chunk in 0..n {
+            let mut left = vec![chunk];
+            let mut entered = Vec::new();
+            while let Some(member) = left.pop() {
+                entered.push(member);
+                for input in plan.inputs(chunk, member) {
+                    prop_assert_eq!(plan.partial_to(chunk, input), Some(member));
+                    left.push(input);
+                }
+            }
+            prop_assert_eq!(plan.partial_to(chunk, chunk), None);
+            entered.sort_unstable();
+            prop_assert_eq!(entered, (0..n).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn every_member_gets_every_finished_chunk_once(plan in any_plan()) {
+        let n = plan.cut.members;
+        for chunk in 0..n {
+            let mut holds = vec![chunk];
+            let mut next = 0;
+            while let Some(member) = holds.get(next).copied() {
+                next += 1;
+                for to in plan.finished_to(chunk, member) {
+                    prop_assert_eq!(plan.finished_from(chunk, to), Some(member));
+                    holds.push(to);
+                }
+            }
+            prop_assert_eq!(plan.finished_from(chunk, chunk), None);
+            holds.sort_unstable();
+            prop_assert_eq!(holds, (0..n).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn sums_begin_where_nothing_comes_in(plan in any_plan()) {
+        let n = plan.cut.members;
+        let mut first = Vec::new();
+        for member in 0..n {
+            let begun: Vec<(usize, usize)> = plan.begins(member).collect();
+            first.extend(begun.first().filter(|_| n > 1).and_then(|(chunk, _)| plan.partial_to(*chunk, member)));
+            let mut sorted = begun.clone();
+            sorted.sort_unstable();
+            let leaves = (0..n).filter(|c| plan.inputs(*c, member).next().is_none());
+            let all: Vec<_> = leaves.flat_map(|c| (0..plan.cut.pieces(c)).map(move |p| (c, p))).collect();
+            prop_assert_eq!(sorted, all);
+        }
+        // Nobody is everybody's first.
+        first.sort_unstable();
+        prop_assert!(n == 1 || first == (0..n).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn all_end_with_the_sums_of_the_definition_whatever_comes_when(
+        plan in any_plan(), codec in any_codec(), seed: u64,
+    ) {
+        let own = contributions(plan, seed);
+        let slices: Vec<&[f32]> = own.iter().map(Vec::as_slice).collect();
+        let expected = reference::sums(plan.topology, plan.cut, codec, &slices);
+        let expected: Vec<u32> = expected.iter().map(|x| x.to_bits()).collect();
+        prop_assert_eq!(&decoded(&Assembly::serial(plan, codec, &own)), &expected);
+        let n = plan.cut.members;
+        let mut attempt = Attempt::new(plan, codec, own);
+        attempt.run(seed);
+        for run in &attempt.runs {
+            prop_assert!(run.is_complete());
+            prop_assert_eq!(decoded(&run.gathered), expected.clone());
+            prop_assert_eq!(run.headers(), Some((0..n).map(header).collect()));
+            prop_assert_eq!((run.waits(), run.waiting_bytes()), (false, 0));
+        }
+    }
+
+    #[test]
+    fn a_member_sends_and_receives_its_share_of_bytes_and_each_header_once(plan in any_plan(), seed: u64) {
+        let n = plan.cut.members;
+        let mut attempt = Attempt::new(plan, Codec::F32, contributions(plan, seed));
+        attempt.run(seed);
+        // Of each of its chunks a member may own one element more than its share.
+        let most = 4 * (2 * (n - 1) * plan.cut.len.div_ceil(n));
+        let (mut sent, mut came, mut heard) = (vec![0; n], vec![0; n], vec![Vec::new(); n]);
+        for (from, to, message) in &attempt.sent {
+            let Message::Piece { data, headers, .. } = message else { panic!() };
+            sent[*from] += data.len();
+            came[*to] += data.len();
+            heard[*to].extend(headers.iter().map(|h| place(h.peer)));
+        }
+        prop_assert!(sent.iter().chain(&came).all(|bytes| *bytes <= most), "{:?} {:?}", sent, came);
+        for (member, mut heard) in heard.into_iter().enumerate() {
+            heard.sort_unstable();
+            prop_assert_eq!(heard, (0..n).filter(|other| *other != member).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn without_rounding_on_the_way_both_topologies_give_the_same_bits(
+        n in 1usize..12, len in 0usize..200, piece in 1usize..40, seed: u64,
+    ) {
+        let [ring, direct] = Topology::ALL.map(|topology| {
+            let plan = plan(topology, n, len, piece);
+            decoded(&Assembly::serial(plan, Codec::F32, &contributions(plan, seed)))
+        });
+        prop_assert_eq!(ring, direct);
+    }
+}
+
+/// One-way delays from the moment at which all start to the last one's last piece.
+fn delays(topology: Topology, n: usize) -> usize {
+    let plan = plan(topology, n, 1000, 50);
+    let mut attempt = Attempt::new(plan, Codec::F16, contributions(plan, 1));
+    (0..n).for_each(|member| attempt.start(member));
+    let mut delays = 0;
+    while attempt.links.values().any(|frames| !frames.is_empty()) {
+        delays += 1;
+        // What is sent while these arrive takes another delay.
+        let under_way: Vec<((usize, usize), usize)> = attempt
+            .links
+            .iter()
+            .map(|(link, frames)| (*link, frames.len()))
+            .collect();
+        for ((from, to), frames) in under_way {
+            (0..frames).for_each(|_| attempt.deliver(from, to));
+        }
+    }
+    assert!(attempt.runs.iter().all(Run::is_complete));
+    delays
+}
+
+#[test]
+fn the_ring_takes_two_delays_for_each_other_member_and_direct_takes_two() {
+    for n in [2, 3, 4, 7, 64] {
+        assert_eq!(delays(Topology::Ring, n), 2 * (n - 1));
+        assert_eq!(delays(Topology::Direct, n), 2);
+    }
+}
+
+/// A member's run, and the first frame that one of the others sends it.
+fn first_frame(topology: Topology, from: usize, to: usize) -> (Run, Vec<f32>, Message) {
+    let plan = plan(topology, 4, 40, 5);
+    let own = contributions(plan, 3);
+    let mut attempt = Attempt::new(plan, Codec::F16, own.clone());
+    (0..4).filter(|m| *m != to).for_each(|m| attempt.start(m));
+    let frame = attempt.links[&(from, to)][0].clone();
+    (attempt.runs.remove(to), own[to].clone(), frame)
+}
+
+#[test]
+fn who_breaks_the_plan_is_named() {
+    for topology in Topology::ALL {
+        let accept = |from: usize, change: fn(&mut Message)| {
+            let (mut run, own, mut frame) = first_frame(topology, 1, 2);
+            change(&mut frame);
+            let mut out = Sends::default();
+            let mut result = run.accept(peer(from), Some(&own), frame, &mut out);
+            if result.is_ok() {
+                result = run.start(&own, header(2), &mut out);
+            }
+            result
+        };
+        assert_eq!(accept(1, |_| {}), Ok(()));
+        let by = |member| Err(Violation { by: peer(member) });
+        // Another member sends it, or one that is none.
+        assert_eq!(accept(3, |_| {}), by(3));
+        assert_eq!(accept(9, |_| {}), by(9));
+        let broken: [fn(&mut Message); 7] = [
+            |m| edit(m, |_, chunk, _, _, _| *chunk = 4),
+            |m| edit(m, |_, _, piece, _, _| *piece = 1000),
+            // A finished piece of the receiver's own chunk.
+            |m| edit(m, |leg, chunk, _, _, _| (*leg, *chunk) = (Leg::Finished, 2)),
+            |m| edit(m, |_, _, _, headers, _| headers.push(header(2))),
+            |m| edit(m, |_, _, _, headers, _| headers.push(header(9))),
+            |m| {
+                edit(m, |_, _, _, headers, _| {
+                    headers.push(Header {
+                        weight: 99,
+                        ..header(1)
+                    })
+                })
+            },
+            |m| edit(m, |_, _, _, _, data| *data = data.slice(1..)),
+        ];
+        for broken in broken {
+            assert_eq!(accept(1, broken), by(1));
+        }
+    }
+}
+
+#[test]
+fn who_sends_what_cannot_be_decoded_is_named_when_it_is_added() {
+    for topology in Topology::ALL {
+        let plan = plan(topology, 4, 40, 5);
+        let mut attempt = Attempt::new(plan, Codec::F16, contributions(plan, 3));
+        [0, 1, 3].iter().for_each(|member| attempt.start(*member));
+        let mut out = Sends::default();
+        for ((from, _), frames) in attempt.links.iter_mut().filter(|((_, to), _)| *to == 2) {
+            for mut frame in std::mem::take(frames) {
+                if *from == 1 {
+                    edit(&mut frame, |_, _, _, _, data| {
+                        *data = vec![0x7f; data.len()].into()
+                    });
+                }
+                assert_eq!(attempt.runs[2].accept(peer(*from), None, frame, &mut out), Ok(()));
+            }
+        }
+        let started = attempt.runs[2].start(&attempt.own[2], header(2), &mut out);
+        assert_eq!(started, Err(Violation { by: peer(1) }));
+    }
+}
+
+type Fields<'a> = (
+    &'a mut Leg,
+    &'a mut u16,
+    &'a mut u32,
+    &'a mut Vec<Header>,
+    &'a mut bytes::Bytes,
+);
+
+fn edit(
+    message: &mut Message,
+    change: fn(&mut Leg, &mut u16, &mut u32, &mut Vec<Header>, &mut bytes::Bytes),
+) {
+    let Message::Piece {
+        leg,
+        chunk,
+        piece,
+        headers,
+        data,
+        ..
+    } = message
+    else {
+        panic!()
+    };
+    let (leg, chunk, piece, headers, data): Fields = (leg, chunk, piece, headers, data);
+    change(leg, chunk, piece, headers, data);
+}
+
+#[test]
+fn an_input_that_comes_twice_is_a_violation_and_a_finished_piece_is_not() {
+    for topology in Topology::ALL {
+        let (mut run, own, frame) = first_frame(topology, 1, 2);
+        let mut out = Sends::default();
+        assert_eq!(run.accept(peer(1), None, frame.clone(), &mut out), Ok(()));
+        let twice = Err(Violation { by: peer(1) });
+        assert_eq!(run.accept(peer(1), None, frame.clone(), &mut out), twice);
+        run.start(&own, header(2), &mut out).unwrap();
+        assert_eq!(run.accept(peer(1), Some(&own), frame, &mut out), twice);
+
+        let (mut run, _, mut frame) = first_frame(topology, 1, 2);
+        edit(&mut frame, |leg, chunk, _, _, _| {
+            (*leg, *chunk) = (Leg::Finished, 1)
+        });
+        for held in [1, 0] {
+            let mut out = Sends::default();
+            assert_eq!(run.accept(peer(1), None, frame.clone(), &mut out), Ok(()));
+            assert_eq!(out.finished.len(), held);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_complete_without_all_headers() {
+    for topology in Topology::ALL {
+        let plan = plan(topology, 3, 30, 5);
+        let own = contributions(plan, 5);
+        let mut attempt = Attempt::new(plan, Codec::F32, own);
+        (0..3).for_each(|member| attempt.start(member));
+        // Member 1's own header is lost on the way to all.
+        for frames in attempt.links.values_mut().flatten() {
+            edit(frames, |_, _, _, headers, _| {
+                headers.retain(|h| h.peer != peer(1))
+            });
+        }
+        attempt.run(0);
+        for (member, run) in attempt.runs.iter().enumerate() {
+            assert!(run.gathered.is_complete());
+            assert_eq!(
+                (run.is_complete(), run.headers().is_some()),
+                (member == 1, member == 1)
+            );
+        }
+    }
+}
