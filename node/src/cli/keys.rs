@@ -65,6 +65,11 @@ pub const KEYS: &[Key] = &[
         "f32|f16",
         "how numbers travel between peers (default f32)",
     ),
+    key(
+        "topology",
+        "ring|direct",
+        "around the ring, or straight between any two: quick on slow links (default ring)",
+    ),
     key("min_peers", "N", "wait while there are fewer members (default 1)"),
     key(
         "seed",

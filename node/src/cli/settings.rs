@@ -210,6 +210,11 @@ impl Reader<'_> {
                     _ => return Err(bad(key, text, "that is none of its words")),
                 }
             }
+            "topology" => {
+                run.topology = text
+                    .parse()
+                    .map_err(|_| bad(key, text, "that is none of its words"))?;
+            }
             "min_peers" => run.min_peers = at_least_1(key, text)?,
             "seed" => run.seed = number(key, text)?,
             "eval_every" => self.settings.eval_every = number(key, text)?,
@@ -376,6 +381,7 @@ fn bad(key: &Key, given: &str, why: impl Display) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use annulus_core::Topology;
     use serde_json::json;
 
     fn tasks() -> Vec<TaskInfo> {
@@ -422,8 +428,8 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let settings = of("optimizer=adamw lr=3e-4 batch=32 epochs=2 seed=9 micro_batch=8 min_peers=2 clip=1 \
-             schedule=cosine warmup=20 weight_decay=0.1 beta1=0.8 beta2=0.95 eps=1e-6 codec=f16 eval_every=50 \
-             checkpoint_every=0 keep=1")
+             schedule=cosine warmup=20 weight_decay=0.1 beta1=0.8 beta2=0.95 eps=1e-6 codec=f16 topology=direct \
+             eval_every=50 checkpoint_every=0 keep=1")
         .unwrap();
         let expected = NewRun {
             optimizer: "adamw weight_decay=0.1 beta1=0.8 beta2=0.95 eps=1e-6".into(),
@@ -437,6 +443,7 @@ mod tests {
             schedule: Schedule::Cosine,
             warmup: 20,
             codec: Codec::F16,
+            topology: Topology::Direct,
             ..NewRun::default()
         };
         assert_eq!(settings.run, expected);
@@ -562,6 +569,7 @@ mod tests {
             "schedule=linear",
             "schedule=warmup",
             "codec=int8",
+            "topology=star",
             "optimizer=adagrad",
             "epochs=0",
             "min_peers=0",
