@@ -145,17 +145,21 @@ impl Newcomer {
                 round,
                 chain,
                 data,
-            } if self.following => {
-                if self.catchup.take_block(block, (round, chain), &data, shared) {
-                    self.heard_at = shared.now;
-                    self.catchup.tell_progress(shared);
-                    self.fetch(shared);
-                    return self.catch_up(shared);
-                }
-            }
+            } if self.following => return self.on_block(block, (round, chain), &data, shared),
             _ => {}
         }
         Next::Stay
+    }
+
+    /// A block of the state has come.
+    fn on_block(&mut self, block: u32, at: (Round, Digest), data: &[u8], shared: &mut Shared) -> Next {
+        if !self.catchup.take_block(block, at, data, shared) {
+            return Next::Stay;
+        }
+        self.heard_at = shared.now;
+        self.catchup.tell_progress(shared);
+        self.fetch(shared);
+        self.catch_up(shared)
     }
 
     fn follows(&self, peer: PeerId) -> bool {
