@@ -1,5 +1,6 @@
 //! Names of things: peers, runs, rounds' states. Plain values, no behaviour.
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -12,26 +13,20 @@ macro_rules! digest_type {
         impl $name {
             /// All 64 hexadecimal digits.
             pub fn to_hex(&self) -> String {
-                self.0.iter().map(|b| format!("{b:02x}")).collect()
+                HEXLOWER.encode(&self.0)
             }
 
             /// Reads 64 hexadecimal digits.
             pub fn from_hex(text: &str) -> Option<Self> {
-                let mut bytes = [0u8; 32];
-                if text.len() != 64 || !text.is_ascii() {
-                    return None;
-                }
-                for (i, byte) in bytes.iter_mut().enumerate() {
-                    *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
-                }
-                Some(Self(bytes))
+                let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?;
+                bytes.try_into().ok().map(Self)
             }
         }
 
         /// The first eight hexadecimal digits: enough to tell a few apart by eye.
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0[..4].iter().try_for_each(|b| write!(f, "{b:02x}"))
+                f.write_str(&HEXLOWER.encode(&self.0[..4]))
             }
         }
 

@@ -45,6 +45,7 @@ mod next;
 pub mod optim;
 pub mod peer;
 pub mod planted;
+pub mod random;
 mod shared;
 pub mod shuffle;
 #[cfg(feature = "sim")]

@@ -14,6 +14,7 @@
 //! It must not know what a sample is, nor who works on it.
 
 use crate::config::Manifest;
+use crate::random::{GOLDEN, mix};
 use std::num::NonZeroU64;
 
 /// The order in which a run visits its samples. Equal on all peers, since both fields are in the manifest.
@@ -34,9 +35,6 @@ const SMALL_ROUNDS: u32 = 32;
 
 /// A guess on the safe side: eight rounds do well from six bits on.
 const SMALL_BITS: u32 = 12;
-
-/// The odd number nearest to 2^64 over the golden ratio: SplitMix64's increment.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Shuffle {
     /// A run's.
@@ -101,13 +99,6 @@ impl Network {
         }
         high << self.low_bits | low
     }
-}
-
-/// A bijection of 64 bits in which each bit of the result depends on every bit of `x`.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

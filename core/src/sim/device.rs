@@ -1,7 +1,7 @@
 //! A device that computes something like a gradient: it depends on every parameter and on each sample's
 //! position, so that a wrong state, a wrong share or a sample counted twice changes the sum.
 
-use super::rng::mix;
+use crate::random::mix;
 use std::ops::Range;
 
 /// The sum of the first `weight` samples' gradients, in order, and the sum of their losses.

@@ -3,8 +3,9 @@
 //! delivers it late, or gives up and loses it. Knows nothing of what a message means.
 
 use super::plan::{MOST_PEERS, Plan};
-use super::rng::{Rng, mix};
+use super::rng::Rng;
 use crate::peer::Lane;
+use crate::random::mix;
 use crate::wire::Message;
 
 /// Bytes of a frame beside its payload. A guess: enough for the headers of a small ring.

@@ -2,11 +2,12 @@
 //! anything happens. Knows nothing of what peers do.
 
 use super::kind::Kind;
-use super::rng::{Rng, mix};
+use super::rng::Rng;
 use crate::codec::Codec;
 use crate::config::{Layout, Manifest, TensorSpec, Topology};
 use crate::id::Digest;
 use crate::optim::{Optimizer, Schedule};
+use crate::random::mix;
 
 /// Most peers that a world ever has, the dead ones counted.
 pub const MOST_PEERS: usize = 12;

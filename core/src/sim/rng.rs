@@ -1,14 +1,15 @@
-//! A small seeded generator (SplitMix64), so that a seed means the same world on every platform and
-//! in every version of every dependency.
+//! What is random in a world, drawn from its seed.
+
+use crate::random::SplitMix;
 
 /// Draws everything that is random in a world.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(SplitMix);
 
 impl Rng {
     /// A generator that always draws the same after the same seed.
     pub fn new(seed: u64) -> Self {
-        let mut rng = Self(seed ^ 0x5851_F42D_4C95_7F2D);
+        let mut rng = Self(SplitMix(seed ^ 0x5851_F42D_4C95_7F2D));
         rng.next();
         rng
     }
@@ -20,8 +21,7 @@ impl Rng {
 
     /// The next 64 bits.
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.0)
+        self.0.bits()
     }
 
     /// Below `n`; 0 if `n` is 0. The bias of the multiplication is below `n / 2^64`.
@@ -41,7 +41,7 @@ impl Rng {
 
     /// In `[0, 1)`.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        self.0.unit()
     }
 
     /// True with that probability.
@@ -63,11 +63,4 @@ impl Rng {
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
         (!from.is_empty()).then(|| from[self.index(from.len())])
     }
-}
-
-/// The finaliser of SplitMix64: every bit of the result depends on every bit of the argument.
-pub fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }

@@ -7,6 +7,7 @@
 //! `libm`.
 
 use super::{Images, Split};
+use annulus_core::random::SplitMix;
 
 /// Rows and columns of a drawn image, those of MNIST.
 pub const SIDE: usize = 28;
@@ -256,29 +257,21 @@ impl Canvas {
     }
 }
 
-/// SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
-struct Rng(u64);
+/// What a picture's strokes are drawn from.
+struct Rng(SplitMix);
 
 impl Rng {
     fn new(seed: u64, index: u64) -> Self {
-        let mut of_seed = Self(seed);
-        let mut rng = Self(of_seed.next() ^ index);
+        let mut of_seed = SplitMix(seed);
+        let mut rng = SplitMix(of_seed.bits() ^ index);
         // Once more, so that neighbouring indices share no part of their sequences.
-        rng.0 = rng.next();
-        rng
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        rng.0 = rng.bits();
+        Self(rng)
     }
 
     /// At least 0 and below 1; every value is a multiple of 2^-24 and so exact in `f32`.
     fn unit(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1u32 << 24) as f32
+        (self.0.bits() >> 40) as f32 / (1u32 << 24) as f32
     }
 
     fn between(&mut self, low: f32, high: f32) -> f32 {

@@ -4,17 +4,19 @@
 //! nothing of connections; that the secret never crosses the wire is the handshake's business.
 
 use annulus_core::{Contact, RunId};
+use data_encoding::{Encoding, Specification};
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
     str::FromStr,
+    sync::LazyLock,
 };
 
 /// Start of every ticket's text; the number is the format's version.
 const START: &str = "annulus1";
 
-/// Crockford's base 32: no letter that is taken for a digit, case does not matter.
-const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+/// What a ticket is written in, in small or capital letters.
+const ALPHABET: &str = "0123456789abcdefghjkmnpqrstvwxyz";
 
 /// Most addresses in one ticket.
 const MAX_ADDRESSES: usize = Contact::LIMIT;
@@ -86,7 +88,7 @@ impl fmt::Display for Ticket {
             bytes.extend(addr.port().to_be_bytes());
         }
         bytes.extend(checksum(&bytes));
-        write!(f, "{START}{}", encode(&bytes))
+        write!(f, "{START}{}", BASE32.encode(&bytes))
     }
 }
 
@@ -175,41 +177,24 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     *hash.first_chunk().expect("a hash is longer than a checksum")
 }
 
-/// Five bits a character, the last one filled with zeros.
-fn encode(bytes: &[u8]) -> String {
-    let bit = |i: usize| bytes.get(i / 8).map_or(0, |byte| byte >> (7 - i % 8) & 1);
-    (0..(bytes.len() * 8).div_ceil(5))
-        .map(|c| (0..5).fold(0, |value, i| value << 1 | bit(c * 5 + i)))
-        .map(|value: u8| char::from(ALPHABET[usize::from(value)]))
-        .collect()
-}
+/// Crockford's base 32: no letter that is taken for a digit, and look-alikes are taken for what they look like.
+static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
+    let mut spec = Specification::new();
+    spec.symbols.push_str(ALPHABET);
+    spec.translate.from.push_str("oil");
+    spec.translate.to.push_str("011");
+    spec.encoding().expect("32 different symbols")
+});
 
-/// The inverse of [`encode`] for lower-case text. Takes the look-alikes `o`, `i` and `l` for digits.
+/// Of lower-case text. A character too many, or set bits in the filling, would be a second text of the same ticket.
 fn decode(text: &str) -> Result<Vec<u8>, TicketError> {
-    let (mut bytes, mut held, mut bits) = (vec![], 0u32, 0);
-    for c in text.chars() {
-        let plain = match c {
-            'o' => b'0',
-            'i' | 'l' => b'1',
-            c => u8::try_from(c).map_err(|_| TicketError::Character(c))?,
-        };
-        let value = ALPHABET
-            .iter()
-            .position(|&a| a == plain)
-            .ok_or(TicketError::Character(c))?;
-        held = held << 5 | value as u32;
-        bits += 5;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push((held >> bits) as u8);
-            held &= (1 << bits) - 1;
-        }
+    match text
+        .chars()
+        .find(|&c| !ALPHABET.contains(c) && !"oil".contains(c))
+    {
+        Some(c) => Err(TicketError::Character(c)),
+        None => BASE32.decode(text.as_bytes()).map_err(|_| TicketError::Mistyped),
     }
-    // A whole character too many, or set bits in the filling, would be a second text of the same ticket.
-    if bits >= 5 || held != 0 {
-        return Err(TicketError::Mistyped);
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -244,8 +229,8 @@ mod tests {
         fn a_typing_error_is_told(ticket in tickets(), at in any::<prop::sample::Index>(), to in 0usize..32) {
             let mut text = ticket.to_string().into_bytes();
             let at = START.len() + at.index(text.len() - START.len());
-            prop_assume!(text[at] != ALPHABET[to]);
-            text[at] = ALPHABET[to];
+            prop_assume!(text[at] != ALPHABET.as_bytes()[to]);
+            text[at] = ALPHABET.as_bytes()[to];
             prop_assert!(String::from_utf8(text).unwrap().parse::<Ticket>().is_err());
         }
 

@@ -8,8 +8,9 @@ use annulus_core::config::{MAX_PEERS, Manifest};
 use annulus_core::id::{Digest, RunId};
 use annulus_core::ledger::Head;
 use annulus_core::state::State;
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use safetensors::Dtype;
-use safetensors::tensor::Metadata;
+use safetensors::tensor::{Metadata, TensorInfo};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -85,7 +86,7 @@ pub fn checkpoint_header(
         ("run", manifest.run_id().to_hex()),
         ("round", label.head.round.to_string()),
         ("digest", label.digest.to_hex()),
-        ("head", to_hex(&head)),
+        ("head", HEXLOWER.encode(&head)),
         ("check", check(&head, label.digest).to_hex()),
     ];
     header(&metadata, manifest, slots)
@@ -144,53 +145,34 @@ fn vectors(state: &State) -> impl Iterator<Item = &Vec<f32>> {
 }
 
 fn header(metadata: &[(&str, String)], manifest: &Manifest, slots: usize) -> Result<Vec<u8>, StateFileError> {
-    let quote = |text: &str| serde_json::to_string(text).expect("text is always JSON");
-    let pairs: Vec<String> = metadata
-        .iter()
-        .map(|(key, value)| format!("{}:{}", quote(key), quote(value)))
-        .collect();
-    let mut json = format!("{{\"__metadata__\":{{{}}}", pairs.join(","));
     let mut seen = HashSet::from(["__metadata__".to_string()]);
-    for expected in tensors(manifest, slots) {
-        let Expected {
-            name,
-            shape,
-            start,
-            end,
-        } = expected;
-        json += &format!(
-            ",{}:{{\"dtype\":\"F32\",\"shape\":{shape:?},\"data_offsets\":[{start},{end}]}}",
-            quote(&name)
-        );
-        if let Some(name) = seen.replace(name) {
-            return Err(StateFileError::Shape(format!(
-                "two tensors are called {name}: rename one in the model"
-            )));
-        }
+    if let Some((name, _)) = tensors(manifest, slots).find(|(name, _)| !seen.insert(name.clone())) {
+        return Err(StateFileError::Shape(format!(
+            "two tensors are called {name}: rename one in the model"
+        )));
     }
-    json.push('}');
+    let metadata = metadata
+        .iter()
+        .map(|(key, value)| (key.to_string(), value.clone()));
+    let header = Metadata::new(Some(metadata.collect()), tensors(manifest, slots).collect())
+        .map_err(|error| StateFileError::Shape(error.to_string()))?;
+    // A value's keys are in order: equal states make equal files.
+    let json = serde_json::to_value(&header).expect("a header has only plain data");
+    let mut json = json.to_string().into_bytes();
     // The format asks for tensors at multiples of eight bytes.
-    while json.len() % 8 != 0 {
-        json.push(' ');
-    }
+    json.resize(json.len().next_multiple_of(8), b' ');
     if json.len() > HEADER_LIMIT {
         return Err(StateFileError::Shape(
             "its tensors are too many for the format".into(),
         ));
     }
     let mut bytes = (json.len() as u64).to_le_bytes().to_vec();
-    bytes.extend_from_slice(json.as_bytes());
+    bytes.append(&mut json);
     Ok(bytes)
 }
 
-struct Expected<'a> {
-    name: String,
-    shape: &'a [usize],
-    start: usize,
-    end: usize,
-}
-
-fn tensors(manifest: &Manifest, slots: usize) -> impl Iterator<Item = Expected<'_>> {
+/// The tensors of a file, in the order in which they lie in it.
+fn tensors(manifest: &Manifest, slots: usize) -> impl Iterator<Item = (String, TensorInfo)> {
     (0..=slots).flat_map(move |vector| {
         manifest.layout.tensors.iter().map(move |tensor| {
             let name = match vector {
@@ -198,12 +180,12 @@ fn tensors(manifest: &Manifest, slots: usize) -> impl Iterator<Item = Expected<'
                 _ => format!("optimizer.{}.{}", vector - 1, tensor.name),
             };
             let start = 4 * (vector * manifest.layout.len + tensor.offset);
-            Expected {
-                name,
-                shape: &tensor.shape,
-                start,
-                end: start + 4 * tensor.len(),
-            }
+            let info = TensorInfo {
+                dtype: Dtype::F32,
+                shape: tensor.shape.clone(),
+                data_offsets: (start, start + 4 * tensor.len()),
+            };
+            (name, info)
         })
     })
 }
@@ -233,16 +215,15 @@ fn open(path: &Path, manifest: &Manifest) -> Result<(File, Label), StateFileErro
     if header.tensors().len() != count {
         return Err(damaged("its tensors are not those of the model"));
     }
-    for expected in tensors(manifest, slots) {
-        let fits = header.info(&expected.name).is_some_and(|info| {
-            info.dtype == Dtype::F32
+    for (name, expected) in tensors(manifest, slots) {
+        let fits = header.info(&name).is_some_and(|info| {
+            info.dtype == expected.dtype
                 && info.shape == expected.shape
-                && info.data_offsets == (expected.start, expected.end)
+                && info.data_offsets == expected.data_offsets
         });
         if !fits {
             return Err(StateFileError::Damaged(format!(
-                "tensor {} is not as in the model",
-                expected.name
+                "tensor {name} is not as in the model"
             )));
         }
     }
@@ -272,7 +253,9 @@ fn label(header: &Metadata, manifest: &Manifest) -> Result<Label, StateFileError
         return Err(StateFileError::OtherRun { expected, found });
     }
     let digest = Digest::from_hex(get("digest")?).ok_or_else(|| unreadable("digest"))?;
-    let bytes = from_hex(get("head")?).ok_or_else(|| unreadable("head"))?;
+    let bytes = HEXLOWER_PERMISSIVE
+        .decode(get("head")?.as_bytes())
+        .map_err(|_| unreadable("head"))?;
     if get("check")? != check(&bytes, digest).to_hex() {
         return Err(StateFileError::Damaged(
             "its head is not the one that was saved".into(),
@@ -291,20 +274,6 @@ fn label(header: &Metadata, manifest: &Manifest) -> Result<Label, StateFileError
 /// The state's digest does not cover the head; this covers both.
 fn check(head: &[u8], digest: Digest) -> Digest {
     Digest::of(&[head, &digest.0].concat())
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let bytes = pairs
-        .iter()
-        .map(|[high, low]| Some(16 * digit(*high)? + digit(*low)?))
-        .collect();
-    if rest.is_empty() { bytes } else { None }
 }
 
 #[cfg(test)]

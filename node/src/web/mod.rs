@@ -28,6 +28,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use data_encoding::HEXLOWER;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -274,10 +275,10 @@ async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
 
 async fn peer(State(shared): State<Arc<Shared>>) -> Response {
     let about = &shared.about;
-    let certificates = about.certificates.fingerprints().map(|print| {
-        let digits = print.iter().map(|byte| format!("{byte:02x}"));
-        digits.collect::<String>()
-    });
+    let certificates = about
+        .certificates
+        .fingerprints()
+        .map(|print| HEXLOWER.encode(&print));
     let body = json!({
         "peer": about.peer,
         "run": about.run,

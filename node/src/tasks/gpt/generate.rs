@@ -1,5 +1,6 @@
 //! Text from a trained model, token by token.
 
+use annulus_core::random::SplitMix;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::model::Transformer;
@@ -111,7 +112,7 @@ impl Choice {
         let largest = f64::from(logits[order[0]]);
         let weight = |token: &usize| libm::exp((f64::from(logits[*token]) - largest) / self.temperature);
         let weights: Vec<f64> = order.iter().map(weight).collect();
-        let mut left = random.share() * weights.iter().sum::<f64>();
+        let mut left = random.unit() * weights.iter().sum::<f64>();
         for (token, weight) in order.iter().zip(&weights) {
             left -= weight;
             if left < 0.0 {
@@ -120,21 +121,6 @@ impl Choice {
         }
         // Rounding may leave a little.
         order[0]
-    }
-}
-
-/// Steele, Lea and Flood 2014: a stream of numbers from a seed, the same everywhere.
-#[derive(Debug)]
-struct SplitMix(u64);
-
-impl SplitMix {
-    /// At least 0 and below 1.
-    fn share(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
