@@ -9,6 +9,9 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+/// Takes what a run tells, as it happens.
+pub type Sink<'a> = &'a mut (dyn FnMut(Event) + Send);
+
 /// Something that happened to a run, as one peer saw it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]

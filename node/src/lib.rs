@@ -53,7 +53,5 @@ pub mod web;
 /// ```
 #[cfg(feature = "native")]
 pub fn run<T: task::Task>() -> std::process::ExitCode {
-    cli::main(&cli::machine::Machine::new(vec![
-        task_factory::TaskFactory::of::<T>(),
-    ]))
+    cli::main(&[task_factory::TaskFactory::of::<T>()])
 }

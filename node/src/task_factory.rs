@@ -80,6 +80,24 @@ impl TaskFactory {
     }
 }
 
+#[cfg(test)]
+impl TaskFactory {
+    /// A task that has settings and is never loaded.
+    pub(crate) fn for_tests(
+        name: &'static str,
+        run_settings: &'static [&'static str],
+        defaults: fn() -> Value,
+    ) -> Self {
+        Self {
+            name,
+            about: "",
+            run_settings,
+            defaults,
+            load: |_, _| Err("not loaded here".into()),
+        }
+    }
+}
+
 fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<LoadedTask, TaskError> {
     let config: T::Config = config_from_json(config)?;
     let text = config_to_json(&config);
@@ -104,23 +122,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn factory(defaults: fn() -> Value) -> TaskFactory {
-        let load = |_: &str, _: Option<&Data>| Err("not loaded here".into());
-        TaskFactory {
-            name: "test",
-            about: "",
-            run_settings: &[],
-            defaults,
-            load,
-        }
-    }
-
     #[test]
     fn a_task_without_settings_is_given_none() {
-        let none = factory(|| Value::Null);
+        let none = TaskFactory::for_tests("test", &[], || Value::Null);
         assert_eq!(none.config(&Map::new()), "null");
         assert!(none.settings().is_empty());
-        let some = factory(|| json!({"width": 4, "depth": 2}));
+        let some = TaskFactory::for_tests("test", &[], || json!({"width": 4, "depth": 2}));
         let changes = Map::from_iter([("depth".to_owned(), json!(3))]);
         assert_eq!(some.config(&changes), r#"{"depth":3,"width":4}"#);
         assert_eq!(some.settings().len(), 2);

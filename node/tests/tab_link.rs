@@ -4,9 +4,10 @@
 mod chromium;
 mod common;
 
+use annulus::net::config::QuicConfig;
 use annulus::net::identity::Identity;
 use annulus::net::link::{Frame, Lane, Link, LinkEvent, next_event};
-use annulus::net::quic::{QuicConfig, QuicLink};
+use annulus::net::quic::QuicLink;
 use annulus::net::ticket::{Secret, Ticket};
 use annulus::web::{About, Site, bind, tls_self_signed};
 use annulus_core::{PeerId, RunId};

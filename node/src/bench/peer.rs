@@ -3,9 +3,10 @@
 use super::Error;
 use super::process::{self, Memory};
 use crate::data::fetch::fetch_manifest;
+use crate::net::config::QuicConfig;
 use crate::net::identity::Identity;
 use crate::net::link::LinkEvent;
-use crate::net::quic::{QuicConfig, QuicLink, own_addresses};
+use crate::net::quic::{QuicLink, own_addresses};
 use crate::net::ticket::{Secret, Ticket};
 use crate::participant::driver::Driver;
 use crate::participant::host::{self, Host};

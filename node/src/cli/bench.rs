@@ -2,8 +2,9 @@
 
 use super::error::Error;
 use super::human;
-use super::node::Node;
+use super::machine;
 use crate::bench::{allreduce, join, kernels, memory, peer, step};
+use crate::task_factory::TaskFactory;
 use crate::tasks::gpt::GptConfig;
 use annulus_core::codec::Codec;
 use annulus_core::{Manifest, Topology};
@@ -213,7 +214,7 @@ pub struct Steps {
 }
 
 /// Does it.
-pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
+pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     match args.what {
         What::Allreduce(args) => run_allreduce(&args),
         What::Join(args) => {
@@ -238,12 +239,18 @@ pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
             });
             print(&report.map_err(Error::of)?, memory_table, args.json)
         }
-        What::Step(args) => run_step(&args, node),
+        What::Step(args) => run_step(&args, tasks),
         What::Kernels(args) => {
             let report = kernels::measure(&args.device, args.repeats as usize, |doing| eprintln!("{doing}"));
             print(&report.map_err(Error::of)?, kernels_table, args.json)
         }
-        What::Steps(args) => Ok(node.steps(&args)?),
+        What::Steps(args) => Ok(step::serve(
+            tasks,
+            &args.task,
+            &args.config,
+            &args.device,
+            args.batch,
+        )?),
         What::Peer => run_peer(),
     }
 }
@@ -284,11 +291,10 @@ fn run_allreduce(args: &Allreduce) -> Result<(), Error> {
     print(&report.map_err(Error::of)?, allreduce_table, args.vector.json)
 }
 
-fn run_step(args: &Step, node: &dyn Node) -> Result<(), Error> {
-    let tasks = node.tasks();
+fn run_step(args: &Step, tasks: &[TaskFactory]) -> Result<(), Error> {
     let task = tasks.iter().find(|task| task.name == args.task);
     let mut config = task
-        .map(|task| task.config.clone())
+        .map(TaskFactory::settings)
         .ok_or_else(|| Error::usage(format!("this program has no task {}", args.task)))?;
     let batch = args.batch.unwrap_or(if args.task == "gpt" { 12 } else { 64 }) as usize;
     let (tokens, mut stock) = if args.task == "gpt" {
@@ -461,8 +467,7 @@ fn end_of_input() -> UnboundedReceiver<()> {
 }
 
 fn block_on<F: Future>(work: F) -> Result<F::Output, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    Ok(runtime.map_err(Error::of)?.block_on(work))
+    machine::block_on(work).map_err(Error::of)
 }
 
 /// Writes a line at once; if nobody reads any more, ends.

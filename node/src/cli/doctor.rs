@@ -1,8 +1,8 @@
 //! `annulus doctor`: what this machine offers to a run, and what stands in its way.
 
-use super::error::Error;
+use super::error::{Error, Failure};
 use super::human;
-use super::node::{Adapter, Failure, Node};
+use super::machine::{self, Adapter};
 use super::output::{self, unix_ms};
 use super::terminal::{Color, Style};
 use crate::events::rfc3339;
@@ -63,12 +63,12 @@ struct Findings {
 }
 
 /// Does it.
-pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
-    let adapters = node.adapters();
+pub fn run(args: Args) -> Result<(), Error> {
+    let adapters = machine::adapters();
     let mut findings = vec![graphics(&adapters)];
     if !adapters.is_empty() {
         eprintln!("compiling the kernels, which can take half a minute the first time");
-        findings.extend(kernels(node.compile_kernels()));
+        findings.extend(kernels(machine::compile_kernels()));
     }
     findings.extend([
         processor(),

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// Why something could not be done, in words that say what to do.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
 /// What a command failed with.
 #[derive(Debug)]
 pub struct Error {
@@ -28,7 +31,7 @@ impl Error {
 
     /// Something that failed in the crate's own words.
     pub fn of(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::from(Box::new(error) as Box<dyn std::error::Error + Send + Sync>)
+        Self::from(Box::new(error) as Failure)
     }
 
     /// An error of the argument parser, in this program's form.

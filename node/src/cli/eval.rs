@@ -1,8 +1,9 @@
 //! `annulus eval`: how good a run's newest checkpoint is.
 
 use super::error::Error;
-use super::node::Node;
 use super::output;
+use crate::offline::evaluate::evaluate;
+use crate::task_factory::TaskFactory;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -30,8 +31,9 @@ Examples:
 ";
 
 /// Does it.
-pub fn run(args: &Args, node: &dyn Node) -> Result<(), Error> {
-    let (round, eval) = node.eval(args)?;
+pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+    let found = evaluate(&args.dir, args.data.as_deref(), &args.device, tasks);
+    let (round, eval) = found.map_err(Error::of)?;
     if args.json {
         let object = json!({"round": round, "loss": eval.loss, "accuracy": eval.accuracy});
         output::print(&format!("{object}\n"));

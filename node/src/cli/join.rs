@@ -2,11 +2,13 @@
 
 use super::error::Error;
 use super::keys::KEYS;
-use super::node::Node;
+use super::machine::block_on;
 use super::output::{self, Role};
 use super::settings;
 use super::train::LocalArgs;
 use crate::options::JoinOptions;
+use crate::participant::start;
+use crate::task_factory::TaskFactory;
 use std::path::PathBuf;
 
 /// Take part in a run.
@@ -36,15 +38,15 @@ Examples:
 ";
 
 /// Does it.
-pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
-    let options = options(&args, node)?;
+pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+    let options = options(&args, tasks)?;
     output::tell(args.local.log_format, Role::Newcomer, |sink| {
-        node.join(options, sink)
+        Ok(block_on(start::join(options, tasks, sink))??)
     })
 }
 
 /// The options that the arguments mean.
-pub fn options(args: &Args, node: &dyn Node) -> Result<JoinOptions, Error> {
+pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<JoinOptions, Error> {
     if args.ticket.contains('=')
         && KEYS
             .iter()
@@ -54,7 +56,7 @@ pub fn options(args: &Args, node: &dyn Node) -> Result<JoinOptions, Error> {
             "the ticket is missing: write it first, as in `annulus join TICKET --device cpu`",
         ));
     }
-    let settings = settings::read(None, &args.settings, None, &node.tasks())?;
+    let settings = settings::read(None, &args.settings, None, tasks)?;
     if let Some(key) = settings.of_run {
         return Err(Error::usage(format!(
             "`{key}` is the same on all peers of a run and cannot be chosen when joining: leave it out"

@@ -1,132 +1,57 @@
-//! What the commands ask for, done on this machine: the seam between the command line and everything else.
+//! What this machine has to compute on, and the thread that a participant lives on.
 
-use crate::bench::step;
-use crate::cli::node::{Adapter, Failure, Node, Plan, Sink, TaskInfo};
-use crate::cli::{bench, eval, replay, sample};
+use super::error::Failure;
 use crate::device::{self, DeviceChoice, DeviceError};
-use crate::offline::recompute::{Progress, ReplayReport};
-use crate::offline::sample::write;
-use crate::options::{JoinOptions, TrainOptions};
-use crate::participant::error;
-use crate::participant::run_setup;
-use crate::participant::start;
-use crate::task::Eval;
-use crate::task_factory::TaskFactory;
 use annulus_shaders::check;
+use serde::Serialize;
 
-/// This machine, and the tasks that the program knows.
-pub struct Machine {
-    factories: Vec<TaskFactory>,
+/// A graphics adapter, or another device to compute on.
+#[derive(Clone, Debug, Serialize)]
+pub struct Adapter {
+    /// What `--device` calls it.
+    pub device: String,
+    /// Its maker's name for it.
+    pub name: String,
+    /// Through which interface it is reached, such as Vulkan.
+    pub backend: String,
+    /// Hardware, or a processor that imitates it.
+    pub software: bool,
+    /// Limits that matter: name and value.
+    pub limits: Vec<(String, u64)>,
 }
 
-impl Machine {
-    /// With these tasks; the first is the default.
-    pub fn new(factories: Vec<TaskFactory>) -> Self {
-        Self { factories }
-    }
-
-    /// Waits for a participant's end. One thread serves links and protocol: more of them would only hand
-    /// frames to each other.
-    fn block_on<F: Future<Output = Result<(), error::Error>>>(&self, participant: F) -> Result<(), Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        Ok(runtime.block_on(participant)?)
-    }
-}
-
-impl Node for Machine {
-    fn tasks(&self) -> Vec<TaskInfo> {
-        let info = |factory: &TaskFactory| TaskInfo {
-            name: factory.name.to_owned(),
-            about: factory.about.to_owned(),
-            run_settings: factory.run_settings,
-            config: factory.settings(),
-        };
-        self.factories.iter().map(info).collect()
-    }
-
-    fn adapters(&self) -> Vec<Adapter> {
-        let adapters = device::adapters().into_iter();
-        adapters
-            .map(|adapter| Adapter {
-                device: format!("gpu:{}", adapter.number),
-                software: adapter.is_software(),
-                limits: adapter
-                    .limits
-                    .list()
-                    .into_iter()
-                    .map(|(name, value)| (name.to_owned(), value))
-                    .collect(),
-                name: adapter.name,
-                backend: adapter.api,
-            })
-            .collect()
-    }
-
-    fn compile_kernels(&self) -> Result<Option<usize>, Failure> {
-        match device::open(DeviceChoice::Gpu) {
-            Err(DeviceError::NoAdapter) => Ok(None),
-            Err(error) => Err(error.into()),
-            Ok(gpu) => Ok(Some(check::compile_needed(&gpu.device)?)),
-        }
-    }
-
-    fn plan(&self, options: &TrainOptions) -> Result<Plan, Failure> {
-        let (manifest, device) = run_setup::plan(options, &self.factories)?;
-        Ok(Plan {
-            device,
-            parameters: manifest.layout.len as u64,
-            tensors: manifest.layout.tensors.len() as u64,
-            slots: manifest.optimizer.slots() as u64,
-            samples: manifest.samples,
+/// The adapters that this machine has.
+pub fn adapters() -> Vec<Adapter> {
+    let adapters = device::adapters().into_iter();
+    adapters
+        .map(|adapter| Adapter {
+            device: format!("gpu:{}", adapter.number),
+            software: adapter.is_software(),
+            limits: adapter
+                .limits
+                .list()
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+            name: adapter.name,
+            backend: adapter.api,
         })
-    }
+        .collect()
+}
 
-    fn train(&self, options: TrainOptions, sink: Sink<'_>) -> Result<(), Failure> {
-        self.block_on(start::train(options, &self.factories, sink))
+/// Compiles every training kernel on the best adapter: how many there are; nothing without an adapter.
+pub fn compile_kernels() -> Result<Option<usize>, Failure> {
+    match device::open(DeviceChoice::Gpu) {
+        Err(DeviceError::NoAdapter) => Ok(None),
+        Err(error) => Err(error.into()),
+        Ok(gpu) => Ok(Some(check::compile_needed(&gpu.device)?)),
     }
+}
 
-    fn eval(&self, args: &eval::Args) -> Result<(u64, Eval), Failure> {
-        Ok(run_setup::evaluate(
-            &args.dir,
-            args.data.as_deref(),
-            &args.device,
-            &self.factories,
-        )?)
-    }
-
-    fn sample(&self, args: &sample::Args, emit: &mut dyn FnMut(&str)) -> Result<(), Failure> {
-        Ok(write(args, emit)?)
-    }
-
-    fn steps(&self, args: &bench::Steps) -> Result<(), Failure> {
-        step::serve(
-            &self.factories,
-            &args.task,
-            &args.config,
-            &args.device,
-            args.batch,
-        )
-    }
-
-    fn replay(
-        &self,
-        args: &replay::Args,
-        progress: &mut dyn FnMut(&Progress),
-    ) -> Result<ReplayReport, Failure> {
-        let data = args.data.as_deref();
-        run_setup::replay(
-            &args.dir,
-            data,
-            &args.device,
-            args.tolerance,
-            &self.factories,
-            progress,
-        )
-    }
-
-    fn join(&self, options: JoinOptions, sink: Sink<'_>) -> Result<(), Failure> {
-        self.block_on(start::join(options, &self.factories, sink))
-    }
+/// Waits for a participant's end. One thread serves links and protocol: more of them would only hand frames to each other.
+pub fn block_on<F: Future>(participant: F) -> std::io::Result<F::Output> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    Ok(runtime.block_on(participant))
 }

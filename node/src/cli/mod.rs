@@ -1,8 +1,8 @@
-//! The command line: one file per command, each turning words into options, calling the [`Node`], and telling the
+//! The command line: one file per command, each turning words into options, calling what does it, and telling the
 //! result. What commands share: [`settings`] (`KEY=VALUE`), [`output`] (what a run writes), [`error`], [`human`] and
 //! [`terminal`].
 //!
-//! It must not know how training, links or checkpoints work: that is behind [`Node`].
+//! It must not know how training, links or checkpoints work, and nothing else of the crate knows it.
 
 pub mod bench;
 pub mod completions;
@@ -18,7 +18,6 @@ pub mod keys;
 mod log;
 pub mod machine;
 pub mod man;
-pub mod node;
 pub mod output;
 pub mod plot;
 pub mod progress;
@@ -29,9 +28,9 @@ pub mod settings;
 pub mod terminal;
 pub mod train;
 
+use crate::task_factory::TaskFactory;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use error::Error;
-use node::Node;
 use std::process::ExitCode;
 
 /// Train a model on all the machines that you have, of any make, without a master.
@@ -82,14 +81,14 @@ pub enum Command {
     Man(man::Args),
 }
 
-/// The whole program: reads the process's arguments, does what they say, and returns its exit code.
-pub fn main(node: &dyn Node) -> ExitCode {
+/// The whole program, for these tasks, of which the first is the default: reads the process's arguments, does what they say, and returns its exit code.
+pub fn main(tasks: &[TaskFactory]) -> ExitCode {
     quiet_mesa();
     keep_freed_memory();
     let done = match parse(std::env::args_os()) {
         Ok(mut cli) => {
             log::start(cli.log.take());
-            run(cli, node)
+            run(cli, tasks)
         }
         Err(error) if !error.use_stderr() => {
             let _ = error.print();
@@ -144,18 +143,18 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-fn run(cli: Cli, node: &dyn Node) -> Result<(), Error> {
+fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<(), Error> {
     match cli.command {
-        Command::Demo(args) => demo::run(args, node),
-        Command::Train(args) => train::run(args, node),
-        Command::Join(args) => join::run(args, node),
-        Command::Eval(args) => eval::run(&args, node),
-        Command::Sample(args) => sample::run(&args, node),
+        Command::Demo(args) => demo::run(args, tasks),
+        Command::Train(args) => train::run(args, tasks),
+        Command::Join(args) => join::run(args, tasks),
+        Command::Eval(args) => eval::run(&args, tasks),
+        Command::Sample(args) => sample::run(&args),
         Command::Inspect(args) => inspect::run(&args),
-        Command::Replay(args) => replay::run(&args, node),
+        Command::Replay(args) => replay::run(&args, tasks),
         Command::Export(args) => export::run(&args),
-        Command::Doctor(args) => doctor::run(args, node),
-        Command::Bench(args) => bench::run(args, node),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Bench(args) => bench::run(args, tasks),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     }

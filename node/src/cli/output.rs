@@ -1,10 +1,9 @@
 //! What a run writes to standard output: JSON lines for programs, or a progress line for people.
 
-use super::error::Error;
-use super::node::{Failure, Sink};
+use super::error::{Error, Failure};
 use super::progress::Progress;
 use super::terminal::{self, Style};
-use crate::events::{Event, LogLine};
+use crate::events::{Event, LogLine, Sink};
 use clap::ValueEnum;
 use std::io::{self, Write};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -2,10 +2,10 @@
 
 use super::error::Error;
 use super::human;
-use super::node::Node;
 use super::output;
 use super::terminal::Style;
-use crate::offline::recompute::Verdict;
+use crate::offline::recompute::{self, Verdict};
+use crate::task_factory::TaskFactory;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -39,10 +39,11 @@ Examples:
 ";
 
 /// Does it. Fails if the run differs by more than the tolerance.
-pub fn run(args: &Args, node: &dyn Node) -> Result<(), Error> {
+pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let style = Style::of_stdout();
     let live = style.live && !args.json;
-    let report = node.replay(args, &mut |progress| {
+    let data = args.data.as_deref();
+    let tell = &mut |progress: &recompute::Progress| {
         if live && progress.round.is_multiple_of(20) {
             let same = if progress.recorded == progress.recomputed {
                 "equal"
@@ -54,7 +55,8 @@ pub fn run(args: &Args, node: &dyn Node) -> Result<(), Error> {
                 human::grouped(progress.round)
             ));
         }
-    })?;
+    };
+    let report = recompute::replay(&args.dir, data, &args.device, args.tolerance, tasks, tell)?;
     if live {
         output::print("\r\x1b[2K");
     }

@@ -1,8 +1,8 @@
 //! `annulus sample`: text by a trained language model.
 
 use super::error::Error;
-use super::node::Node;
 use super::output;
+use crate::offline::sample;
 use std::path::PathBuf;
 
 /// Let a run's newest checkpoint write: what comes after a text.
@@ -43,7 +43,7 @@ Examples:
 ";
 
 /// Does it.
-pub fn run(args: &Args, node: &dyn Node) -> Result<(), Error> {
+pub fn run(args: &Args) -> Result<(), Error> {
     if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
         return Err(Error::usage(format!(
             "--temperature {} is not possible: it must be a finite number, at least 0",
@@ -51,7 +51,7 @@ pub fn run(args: &Args, node: &dyn Node) -> Result<(), Error> {
         )));
     }
     output::print(&args.prompt);
-    node.sample(args, &mut |piece| output::print(piece))?;
+    sample::write(args, &mut |piece| output::print(piece)).map_err(Error::of)?;
     output::print("\n");
     Ok(())
 }

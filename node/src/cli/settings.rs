@@ -2,9 +2,9 @@
 
 use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
-use super::node::TaskInfo;
 use crate::options::{Codec, Length, Local, NewRun, Schedule};
-use serde_json::Value;
+use crate::task_factory::TaskFactory;
+use serde_json::{Map, Value};
 use std::fmt::{Display, Write as _};
 use std::str::FromStr;
 
@@ -40,7 +40,7 @@ pub fn read(
     toml: Option<&str>,
     words: &[String],
     task: Option<&str>,
-    tasks: &[TaskInfo],
+    tasks: &[TaskFactory],
 ) -> Result<Settings, Error> {
     let (named, from_file) = match toml {
         Some(text) => file_assignments(text)?,
@@ -53,7 +53,7 @@ pub fn read(
     };
     let Some(task) = task else {
         let name = named.unwrap_or_default();
-        let names: Vec<&str> = tasks.iter().map(|t| t.name.as_str()).collect();
+        let names: Vec<&str> = tasks.iter().map(|t| t.name).collect();
         return Err(Error::usage(format!(
             "there is no task `{name}`{} This program knows: {}.",
             did_you_mean(&name, names.iter().copied()),
@@ -62,12 +62,13 @@ pub fn read(
     };
     let mut reader = Reader {
         task,
+        defaults: task.settings(),
         optimizer: "adam".into(),
         optimizer_settings: Vec::new(),
         length: None,
         settings: Settings {
             run: NewRun {
-                task: task.name.clone(),
+                task: task.name.to_owned(),
                 ..NewRun::default()
             },
             checkpoint_every: 1000,
@@ -133,7 +134,9 @@ fn json(key: &str, value: toml::Value) -> Result<Value, Error> {
 }
 
 struct Reader<'a> {
-    task: &'a TaskInfo,
+    task: &'a TaskFactory,
+    /// The task's own settings, with their default values.
+    defaults: Map<String, Value>,
     settings: Settings,
     optimizer: String,
     /// Each with the layer that it comes from.
@@ -147,7 +150,7 @@ impl Reader<'_> {
             return self.assign_task(key, of_task, value);
         }
         let Some(known) = KEYS.iter().find(|k| k.name == key) else {
-            return match self.task.config.contains_key(key) {
+            return match self.defaults.contains_key(key) {
                 true => self.assign_task(key, key, value),
                 false => Err(self.unknown(key)),
             };
@@ -240,7 +243,7 @@ impl Reader<'_> {
     }
 
     fn assign_task(&mut self, key: &str, name: &str, value: Value) -> Result<(), Error> {
-        let Some(default) = self.task.config.get(name) else {
+        let Some(default) = self.defaults.get(name) else {
             return Err(self.unknown(key));
         };
         let value = typed(name, value, default)?;
@@ -253,7 +256,7 @@ impl Reader<'_> {
         let of_task = key.starts_with("task.");
         let plain = key.strip_prefix("task.").unwrap_or(key);
         let own = KEYS.iter().map(|k| k.name).filter(|_| !of_task);
-        let tasks = self.task.config.keys().map(String::as_str);
+        let tasks = self.defaults.keys().map(String::as_str);
         let mut text = format!(
             "unknown setting `{key}`{}",
             did_you_mean(plain, own.clone().chain(tasks.clone()))
@@ -265,7 +268,7 @@ impl Reader<'_> {
                 own.collect::<Vec<_>>().join(", ")
             );
         }
-        let _ = match self.task.config.is_empty() {
+        let _ = match self.defaults.is_empty() {
             true => write!(text, " The task {} has none of its own.", self.task.name),
             false => write!(
                 text,
@@ -384,29 +387,21 @@ mod tests {
     use annulus_core::Topology;
     use serde_json::json;
 
-    fn tasks() -> Vec<TaskInfo> {
-        let object = |value: Value| value.as_object().unwrap().clone();
+    fn tasks() -> Vec<TaskFactory> {
+        let settings = &[
+            "rounds=2000",
+            "batch=12",
+            "optimizer=adamw",
+            "beta2=0.99",
+            "warmup=100",
+        ];
         vec![
-            TaskInfo {
-                name: "digits".into(),
-                about: "".into(),
-                run_settings: &[],
-                config: object(
-                    json!({"model": "mlp", "hidden": 128, "dropout": 0.5, "flip": false, "seed": 3}),
-                ),
-            },
-            TaskInfo {
-                name: "gpt".into(),
-                about: "".into(),
-                run_settings: &[
-                    "rounds=2000",
-                    "batch=12",
-                    "optimizer=adamw",
-                    "beta2=0.99",
-                    "warmup=100",
-                ],
-                config: object(json!({"layers": 4})),
-            },
+            TaskFactory::for_tests(
+                "digits",
+                &[],
+                || json!({"model": "mlp", "hidden": 128, "dropout": 0.5, "flip": false, "seed": 3}),
+            ),
+            TaskFactory::for_tests("gpt", settings, || json!({"layers": 4})),
         ]
     }
 

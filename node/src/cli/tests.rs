@@ -1,66 +1,14 @@
 //! The command line as a whole: what the help says can be typed, and what cannot is answered well.
 
-use super::node::{Adapter, Failure, Node, Plan, Sink, TaskInfo};
 use super::*;
 use crate::options::{JoinOptions, Length, Page, Start, TrainOptions};
 use serde_json::json;
 
-/// Knows a task and can do nothing: parsing needs no more.
-struct Parsing;
-
-impl Node for Parsing {
-    fn tasks(&self) -> Vec<TaskInfo> {
-        let task = |name: &str, config: serde_json::Value| TaskInfo {
-            name: name.into(),
-            about: String::new(),
-            run_settings: &[],
-            config: config.as_object().unwrap().clone(),
-        };
-        vec![
-            task("digits", json!({"model": "mlp"})),
-            task("gpt", json!({"preset": "nano", "vocabulary": "bytes"})),
-        ]
-    }
-
-    fn adapters(&self) -> Vec<Adapter> {
-        Vec::new()
-    }
-
-    fn plan(&self, _: &TrainOptions) -> Result<Plan, Failure> {
-        Err("only parses".into())
-    }
-
-    fn train(&self, _: TrainOptions, _: Sink<'_>) -> Result<(), Failure> {
-        Err("only parses".into())
-    }
-
-    fn join(&self, _: JoinOptions, _: Sink<'_>) -> Result<(), Failure> {
-        Err("only parses".into())
-    }
-
-    fn eval(&self, _: &eval::Args) -> Result<(u64, crate::task::Eval), Failure> {
-        Err("only parses".into())
-    }
-
-    fn compile_kernels(&self) -> Result<Option<usize>, Failure> {
-        Ok(None)
-    }
-
-    fn sample(&self, _: &sample::Args, _: &mut dyn FnMut(&str)) -> Result<(), Failure> {
-        Err("only parses".into())
-    }
-
-    fn steps(&self, _: &crate::cli::bench::Steps) -> Result<(), Failure> {
-        Err("only parses".into())
-    }
-
-    fn replay(
-        &self,
-        _: &replay::Args,
-        _: &mut dyn FnMut(&crate::offline::recompute::Progress),
-    ) -> Result<crate::offline::recompute::ReplayReport, Failure> {
-        Err("only parses".into())
-    }
+fn tasks() -> [TaskFactory; 2] {
+    [
+        TaskFactory::for_tests("digits", &[], || json!({"model": "mlp"})),
+        TaskFactory::for_tests("gpt", &[], || json!({"preset": "nano", "vocabulary": "bytes"})),
+    ]
 }
 
 fn cli(line: &str) -> Result<Cli, Error> {
@@ -69,14 +17,14 @@ fn cli(line: &str) -> Result<Cli, Error> {
 
 fn train(line: &str) -> Result<TrainOptions, Error> {
     match cli(line)?.command {
-        Command::Train(args) => super::train::options(&args, &Parsing),
+        Command::Train(args) => super::train::options(&args, &tasks()),
         other => panic!("not train: {other:?}"),
     }
 }
 
 fn join(line: &str) -> Result<JoinOptions, Error> {
     match cli(line)?.command {
-        Command::Join(args) => super::join::options(&args, &Parsing),
+        Command::Join(args) => super::join::options(&args, &tasks()),
         other => panic!("not join: {other:?}"),
     }
 }
@@ -106,10 +54,10 @@ fn every_example_in_the_help_can_be_typed() {
             let parsed = cli(&format!("annulus {line}")).unwrap_or_else(|e| panic!("{line}: {e}"));
             match parsed.command {
                 Command::Train(args) if args.config.is_none() => {
-                    super::train::options(&args, &Parsing).unwrap_or_else(|e| panic!("{line}: {e}"));
+                    super::train::options(&args, &tasks()).unwrap_or_else(|e| panic!("{line}: {e}"));
                 }
                 Command::Join(args) => {
-                    super::join::options(&args, &Parsing).unwrap_or_else(|e| panic!("{line}: {e}"));
+                    super::join::options(&args, &tasks()).unwrap_or_else(|e| panic!("{line}: {e}"));
                 }
                 _ => {}
             }

@@ -3,10 +3,12 @@
 use super::error::Error;
 use super::human;
 use super::keys;
-use super::node::{Node, Plan};
+use super::machine::block_on;
 use super::output::{self, LogFormat, Role};
 use super::settings::{self, Settings};
 use crate::options::{Length, Local, NewRun, Page, Start, TrainOptions};
+use crate::participant::{run_setup, start};
+use crate::task_factory::TaskFactory;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -124,20 +126,27 @@ Examples:
 }
 
 /// Does it.
-pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
-    let options = options(&args, node)?;
+pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+    let options = options(&args, tasks)?;
     if args.dry_run {
-        let plan = node.plan(&options)?;
+        let (manifest, device) = run_setup::plan(&options, tasks).map_err(Error::of)?;
+        let plan = Plan {
+            device,
+            parameters: manifest.layout.len as u64,
+            tensors: manifest.layout.tensors.len() as u64,
+            slots: manifest.optimizer.slots() as u64,
+            samples: manifest.samples,
+        };
         output::print(&tell_plan(&plan, &options, args.local.log_format));
         return Ok(());
     }
     output::tell(args.local.log_format, Role::Founder, |sink| {
-        node.train(options, sink)
+        Ok(block_on(start::train(options, tasks, sink))??)
     })
 }
 
 /// The options that the arguments mean. Reads the configuration file, if one is named.
-pub fn options(args: &Args, node: &dyn Node) -> Result<TrainOptions, Error> {
+pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<TrainOptions, Error> {
     let toml = match &args.config {
         None => None,
         Some(path) => Some(std::fs::read_to_string(path).map_err(|e| {
@@ -147,12 +156,7 @@ pub fn options(args: &Args, node: &dyn Node) -> Result<TrainOptions, Error> {
             ))
         })?),
     };
-    let settings = settings::read(
-        toml.as_deref(),
-        &args.settings,
-        args.task.as_deref(),
-        &node.tasks(),
-    )?;
+    let settings = settings::read(toml.as_deref(), &args.settings, args.task.as_deref(), tasks)?;
     let Some(dir) = &args.resume else {
         let out = PathBuf::from("runs").join(&settings.run.task);
         return Ok(TrainOptions {
@@ -169,6 +173,21 @@ pub fn options(args: &Args, node: &dyn Node) -> Result<TrainOptions, Error> {
         local: args.local.to_local(dir.clone(), &settings),
         start: Start::Resume(dir.clone()),
     })
+}
+
+/// What a run would need.
+#[derive(Clone, Debug)]
+struct Plan {
+    /// The device that would compute, in words.
+    device: String,
+    /// Parameters of the model.
+    parameters: u64,
+    /// Tensors that they come in.
+    tensors: u64,
+    /// Vectors that the optimizer keeps, each as long as the parameters.
+    slots: u64,
+    /// Samples in the training set.
+    samples: u64,
 }
 
 /// What a dry run prints.
@@ -290,12 +309,7 @@ mod tests {
             None,
             &["codec=f16".into()],
             None,
-            &[super::super::node::TaskInfo {
-                name: "digits".into(),
-                about: String::new(),
-                run_settings: &[],
-                config: Default::default(),
-            }],
+            &[TaskFactory::for_tests("digits", &[], || serde_json::Value::Null)],
         )
         .unwrap();
         let options = TrainOptions {

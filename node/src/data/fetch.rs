@@ -3,6 +3,7 @@
 //! It must not know what becomes of the answers.
 
 use crate::data::provision::{DataDialer, DataStream, REST, SILENCE, Source, silent};
+use crate::net::config::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT};
 use crate::net::congestion::Congestion;
 use crate::net::connection::{LEFT, close};
 use crate::net::endpoint::connect;
@@ -10,7 +11,6 @@ use crate::net::handshake::{LocalPeer, propose};
 use crate::net::hello::Purpose;
 use crate::net::identity::Identity;
 use crate::net::link::{DialError, Refusal};
-use crate::net::quic::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT};
 use crate::net::ticket::Ticket;
 use crate::net::transport::{self, Configs, WINDOW, peer_at};
 use annulus_core::PeerId;
@@ -142,9 +142,10 @@ mod tests {
     use super::*;
     use crate::data::Data;
     use crate::data::provision::{FetchError, Listing, Store, Trouble, fetch};
+    use crate::data::serve::ServedData;
     use crate::data::serve::TRANSFERS;
+    use crate::net::config::QuicConfig;
     use crate::net::quic::tests::{RUN, SECRET, config, start};
-    use crate::net::quic::{QuicConfig, ServedData};
     use crate::net::ticket::Secret;
     use crate::testing::Scratch;
     use annulus_core::Contact;

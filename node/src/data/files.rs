@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use memmap2::Mmap;
 
-use super::DataError;
+use super::error::DataError;
 
 /// What the user gave as data: one file, or a folder of files. Clones are the same data.
 #[derive(Clone, Debug)]

@@ -4,13 +4,13 @@
 
 use crate::data::provision::{MAX_OTHERS, Source};
 use crate::data::serve::{Counter, LinkTraffic};
+use crate::net::config::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_HANDSHAKES, QuicConfig};
 use crate::net::congestion::suit_tab;
 use crate::net::connection::{ConnectionEvent, H3_NO_ERROR, Inbox, LEFT, Streams, Wire};
 use crate::net::handshake::{Caller, LocalPeer, dial_error, listen, propose, refuse, seen_at, welcome};
 use crate::net::hello::{self, PATH, Purpose};
 use crate::net::identity::TLS_NAME;
 use crate::net::link::{DialError, Refusal};
-use crate::net::quic::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_HANDSHAKES, QuicConfig};
 use crate::net::transport::{Configs, Path, peer_at, speaks_http3};
 use annulus_core::{Contact, PeerId};
 use quinn::{Connection, Endpoint, Incoming};

@@ -7,7 +7,9 @@ pub mod ticket;
 #[cfg(feature = "native")]
 pub mod certificates;
 #[cfg(feature = "native")]
-pub(crate) mod congestion;
+pub mod config;
+#[cfg(feature = "native")]
+pub mod congestion;
 #[cfg(feature = "native")]
 pub(crate) mod connection;
 #[cfg(feature = "native")]

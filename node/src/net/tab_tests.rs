@@ -1,14 +1,15 @@
 //! A node as a browser's tab meets it: WebTransport with a pinned certificate, and the tab's handshake. The client here
 //! is another implementation's; a real browser is met in the tests of the page.
 
+use crate::net::config::QuicConfig;
 use crate::net::hello::{
     HEAD, MAX_HELLO, PATH, Purpose, Role, TabHello, TabWelcome, body_len, certificates, decode, encode,
     peer_of_key, proof, signed, tab_session,
 };
 use crate::net::identity::{Identity, Signer, verifies};
 use crate::net::link::{DownReason, FrameError, Lane, Link, LinkEvent, MAX_FRAME, Refusal, next_event};
+use crate::net::quic::QuicLink;
 use crate::net::quic::tests::{Cable, RUN, SECRET, config, down, event, frame, start, up};
-use crate::net::quic::{QuicConfig, QuicLink};
 use crate::net::ticket::Secret;
 use crate::net::transport::AnyKey;
 use annulus_core::{PeerId, RunId};

@@ -5,6 +5,8 @@ pub mod replay;
 #[cfg(feature = "native")]
 pub mod audit;
 #[cfg(feature = "native")]
+pub mod evaluate;
+#[cfg(feature = "native")]
 pub mod export;
 #[cfg(feature = "native")]
 pub mod inspect;

@@ -4,13 +4,17 @@
 //! differ from there on; then states are compared at every checkpoint that is still there.
 
 use crate::offline::replay::{Replay, ReplayError};
+use crate::participant::run_setup::RunSetup;
 use crate::store::ledger_file::Entry;
 use crate::store::run_dir::{CheckpointError, RunDir};
+use crate::task_factory::TaskFactory;
 use annulus_core::id::{Digest, Round};
+use annulus_core::shuffle::Shuffle;
 use annulus_core::state::State;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 
 /// Why a run could not be replayed.
 #[derive(Debug)]
@@ -148,6 +152,33 @@ impl fmt::Display for ReplayReport {
             }
         }
     }
+}
+
+/// Recomputes the run in a folder from its ledger.
+pub fn replay(
+    dir: &Path,
+    data: Option<&Path>,
+    device: &str,
+    tolerance: f32,
+    factories: &[TaskFactory],
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<ReplayReport, Box<dyn std::error::Error + Send + Sync>> {
+    let dir = RunDir::open(dir)?;
+    let mut setup = RunSetup::on(dir.manifest(), data, device, factories)?;
+    let shuffle = Shuffle::of(dir.manifest());
+    let contribute = |params: &[f32], positions: &[Range<u64>]| {
+        let samples: Vec<u64> = positions
+            .iter()
+            .cloned()
+            .flatten()
+            .map(|p| shuffle.index(p))
+            .collect();
+        setup
+            .worker
+            .contribute(params.to_vec(), &samples)
+            .map(|made| made.gradient)
+    };
+    Ok(recompute(&dir, tolerance, contribute, progress)?)
 }
 
 /// Recomputes all rounds of the present lineage. `contribute` is that of [`Replay::round`].

@@ -1,6 +1,6 @@
 //! A native participant at work: what happens beside its link, and what its commits mean for disk, device and user.
 
-use crate::events::{self, Event};
+use crate::events::{self, Event, Sink};
 use crate::net::quic::QuicLink;
 use crate::options::Local;
 use crate::participant::compute::ComputeResult;
@@ -24,9 +24,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-
-/// Takes what the run tells, as it happens.
-pub type Sink<'a> = &'a mut (dyn FnMut(Event) + Send);
 
 /// How long frames that were sent may still travel when a peer goes.
 const DRAIN: Duration = Duration::from_secs(3);

@@ -1,22 +1,18 @@
 //! What computes in a run: task, data, device and worker, made for a new run or checked against one that exists.
-//! And what needs nothing else: a plan, an evaluation, a replay.
+//! And a plan, which needs nothing else.
 
 use crate::data::Data;
 use crate::data::cache::{self, Place};
 use crate::data::provision::Trouble;
 use crate::device::{self, DeviceRequest, OpenDevice};
-use crate::offline::recompute::{self, Progress, recompute};
 use crate::options::{self, Length, Local, NewRun, Start, TrainOptions};
 use crate::participant::error::Error;
 use crate::store::run_dir::RunDir;
-use crate::task::Eval;
 use crate::task_factory::{LoadedTask, TaskFactory, WorkerFactory};
 use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::codec::Codec;
 use annulus_core::optim::{Optimizer, Schedule};
-use annulus_core::shuffle::Shuffle;
-use annulus_core::{Digest, Manifest, Round};
-use std::ops::Range;
+use annulus_core::{Digest, Manifest};
 use std::path::{Path, PathBuf};
 
 /// What a run would need, without starting it.
@@ -35,47 +31,6 @@ pub fn plan(options: &TrainOptions, factories: &[TaskFactory]) -> Result<(Manife
     Ok((manifest, setup.worker.device_name().to_owned()))
 }
 
-/// Evaluates the newest checkpoint of a run's folder.
-pub fn evaluate(
-    dir: &Path,
-    data: Option<&Path>,
-    device: &str,
-    factories: &[TaskFactory],
-) -> Result<(Round, Eval), Error> {
-    let loaded = RunDir::open(dir)?.load_latest()?;
-    let mut setup = RunSetup::on(&loaded.manifest, data, device, factories)?;
-    let eval = setup.worker.evaluate(&loaded.state.params)?;
-    eval.map(|eval| (loaded.head.round, eval))
-        .ok_or(Error::NothingHeldOut(loaded.manifest.task))
-}
-
-/// Recomputes the run in a folder from its ledger.
-pub fn replay(
-    dir: &Path,
-    data: Option<&Path>,
-    device: &str,
-    tolerance: f32,
-    factories: &[TaskFactory],
-    progress: &mut dyn FnMut(&Progress),
-) -> Result<recompute::ReplayReport, Box<dyn std::error::Error + Send + Sync>> {
-    let dir = RunDir::open(dir)?;
-    let mut setup = RunSetup::on(dir.manifest(), data, device, factories)?;
-    let shuffle = Shuffle::of(dir.manifest());
-    let contribute = |params: &[f32], positions: &[Range<u64>]| {
-        let samples: Vec<u64> = positions
-            .iter()
-            .cloned()
-            .flatten()
-            .map(|p| shuffle.index(p))
-            .collect();
-        setup
-            .worker
-            .contribute(params.to_vec(), &samples)
-            .map(|made| made.gradient)
-    };
-    Ok(recompute(&dir, tolerance, contribute, progress)?)
-}
-
 /// What computes.
 pub(crate) struct RunSetup {
     pub device: OpenDevice,
@@ -91,7 +46,8 @@ impl RunSetup {
         Self::on(manifest, local.data.as_deref(), &local.device, factories)
     }
 
-    fn on(
+    /// As [`of`](Self::of), without what else concerns a participant.
+    pub fn on(
         manifest: &Manifest,
         data: Option<&Path>,
         device: &str,

@@ -11,8 +11,8 @@ mod story;
 mod summary;
 
 use super::error::Error;
-use super::node::Node;
 use super::terminal::{self, Style};
+use crate::task_factory::TaskFactory;
 use book::{Book, Phase};
 use children::{Children, Message};
 use picture::Picture;
@@ -57,14 +57,13 @@ const FRAME: Duration = Duration::from_millis(80);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Does it.
-pub fn run(args: Args, node: &dyn Node) -> Result<(), Error> {
+pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let exe = std::env::current_exe().map_err(|e| {
         Error::failed(format!(
             "cannot find this program's own file to start peers from: {e}"
         ))
     })?;
-    let tasks = node.tasks();
-    let task = tasks.first().map(|task| task.name.clone()).unwrap_or_default();
+    let task = tasks.first().map(|task| task.name.to_owned()).unwrap_or_default();
     let style = Style::of_stdout();
     let (width, height) = terminal::size();
     let fits = width >= picture::SMALLEST.0 && height >= picture::SMALLEST.1;

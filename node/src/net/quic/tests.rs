@@ -2,11 +2,16 @@
 
 use super::*;
 use crate::data::fetch::fetch_manifest;
+use crate::net::config::MAX_HANDSHAKES;
+use crate::net::congestion::Congestion;
 use crate::net::handshake::{Caller, exported, propose, welcome};
 use crate::net::hello::{Purpose, certificates};
 use crate::net::link::{DialError, DownReason, FrameError, MAX_FRAME, Refusal};
+use crate::net::ticket::Secret;
 use crate::net::ticket::Ticket;
 use crate::net::transport::peer_at;
+use annulus_core::RunId;
+use bytes::Bytes;
 use quinn::{Connection, ConnectionError, Endpoint};
 use tokio::{
     net::UdpSocket as AsyncUdpSocket,
