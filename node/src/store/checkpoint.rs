@@ -649,7 +649,7 @@ mod tests {
         let before = rounds(writer.dir());
         let mut appended = 0;
         let error = loop {
-            let (record, digest) = run.round_with(|r| r.headers[0].weight = 0);
+            let (record, digest) = run.round_with(|r| (r.headers[0].weight, r.headers[0].loss) = (0, 0.0));
             match writer.append(&record, digest) {
                 Ok(()) => appended += 1,
                 Err(error) => break error,
