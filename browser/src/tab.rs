@@ -125,7 +125,7 @@ impl Host for Tab<'_> {
             PeerEvent::Entered | PeerEvent::Continued => self.member = true,
             PeerEvent::Outcast { reason, .. } => {
                 self.member = false;
-                self.page.state(State::Syncing, &reason);
+                self.page.state(State::Syncing, &reason.to_string());
             }
             PeerEvent::Committed(_) if self.member => self.page.state(State::Training, ""),
             _ => {}

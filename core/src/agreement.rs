@@ -14,12 +14,14 @@
 //!
 //! How values are summed is not known here: an attempt ends, or it does not.
 
+use crate::check::RecordError;
 use crate::id::{PeerId, Round};
-use crate::interface::{Change, Event};
+use crate::interface::Event;
 use crate::ledger::{Allotment, Record};
 use crate::lineage::Decided;
 use crate::next::Outcast;
 use crate::planted::Bug;
+use crate::reason::{OutcastReason, Reason};
 use crate::shared::Shared;
 use crate::time::Time;
 use crate::view::View;
@@ -50,7 +52,7 @@ pub(crate) struct Flush {
     pub suspects: BTreeSet<PeerId>,
     /// What the others last said.
     heard: BTreeMap<PeerId, BTreeSet<PeerId>>,
-    reasons: BTreeMap<PeerId, (Change, &'static str)>,
+    reasons: BTreeMap<PeerId, Reason>,
     /// When to say it again: a flush may be lost with its link.
     again_at: Time,
     /// When those who have not said the same are suspected too.
@@ -221,7 +223,7 @@ impl Agreement {
             .filter(|p| !probing.answers.contains_key(p))
             .collect();
         if !silent.is_empty() {
-            return self.suspect(view, silent, Change::Failed, "silent", shared);
+            return self.suspect(view, silent, Reason::Silent, shared);
         }
         let here = |(_, (round, _)): &(_, &(Round, Doing))| *round == view.key.round;
         let mut slow = BTreeSet::new();
@@ -241,29 +243,34 @@ impl Agreement {
         let repeated = self.decided.iter().filter(|d| d.suspects.is_empty()).count();
         let idle = self.idle_probes >= IDLE_PROBES << repeated.min(DOUBLINGS);
         if !slow.is_empty() {
-            self.suspect(view, slow, Change::Evicted, "too slow", shared)
+            self.suspect(view, slow, Reason::TooSlow, shared)
         } else if let Some(peer) = ahead.filter(|_| !idle) {
             ask_for_commit(peer, view.key, shared);
             Verdict::Wait
         } else if idle {
-            self.suspect(view, BTreeSet::new(), Change::Failed, "frames were lost", shared)
+            // Frames were lost.
+            self.stop(view, shared)
         } else {
             Verdict::Wait
         }
     }
 
-    /// Suspects members that broke the protocol or said that they are out.
-    pub fn suspect_out(&mut self, view: &View, peer: PeerId, shared: &mut Shared) -> Verdict {
-        self.suspect(view, [peer].into(), Change::Failed, "said that it is out", shared)
+    /// A record cannot be committed. All members see the same, so all try again without the author of what is wrong.
+    pub fn refuse(&mut self, view: &View, error: RecordError, shared: &mut Shared) -> Verdict {
+        match error {
+            RecordError::Header { peer, fault } => {
+                self.suspect(view, [peer].into(), Reason::Header(fault), shared)
+            }
+            _ => self.stop(view, shared),
+        }
     }
 
     /// Stops the attempt, with these suspects beside those that there are.
-    fn suspect(
+    pub fn suspect(
         &mut self,
         view: &View,
         peers: BTreeSet<PeerId>,
-        change: Change,
-        reason: &'static str,
+        reason: Reason,
         shared: &mut Shared,
     ) -> Verdict {
         let (now, answer) = (shared.now, shared.detector.answer());
@@ -277,7 +284,7 @@ impl Agreement {
         });
         let before = flush.suspects.len();
         for peer in peers {
-            flush.reasons.entry(peer).or_insert((change, reason));
+            flush.reasons.entry(peer).or_insert(reason);
             flush.suspects.insert(peer);
         }
         self.probing = None;
@@ -313,7 +320,7 @@ impl Agreement {
             return Verdict::Wait;
         }
         if suspects.contains(&shared.me()) && !shared.settings.planted(Bug::IgnoreExclusion) {
-            return Verdict::Outcast(Outcast::new("excluded by another member", Some(from)));
+            return Verdict::Outcast(Outcast::new(OutcastReason::Suspected, Some(from)));
         }
         if theirs == view.key {
             return self.merge_flush(view, from, suspects.into_iter().collect(), shared);
@@ -328,7 +335,7 @@ impl Agreement {
 
     /// Stops the attempt without a suspect.
     fn stop(&mut self, view: &View, shared: &mut Shared) -> Verdict {
-        self.suspect(view, BTreeSet::new(), Change::Failed, "", shared)
+        self.suspect(view, BTreeSet::new(), Reason::Suspected, shared)
     }
 
     fn merge_flush(
@@ -340,8 +347,7 @@ impl Agreement {
     ) -> Verdict {
         let merge = !shared.settings.planted(Bug::KeepSuspectsApart);
         let suspects = if merge { theirs.clone() } else { BTreeSet::new() };
-        let reason = "suspected by another member";
-        let verdict = self.suspect(view, suspects, Change::Failed, reason, shared);
+        let verdict = self.suspect(view, suspects, Reason::Suspected, shared);
         let (Some(flush), Verdict::Wait) = (&mut self.flush, &verdict) else {
             return verdict;
         };
@@ -381,13 +387,8 @@ impl Agreement {
             suspects,
         };
         for peer in &decided.suspects {
-            let unknown = (Change::Failed, "suspected by another member");
-            let (change, reason) = reasons.get(peer).copied().unwrap_or(unknown);
-            shared.tell(Event::Member {
-                peer: *peer,
-                change,
-                reason,
-            });
+            let reason = reasons.get(peer).copied().unwrap_or(Reason::Suspected);
+            shared.tell(Event::member(*peer, reason));
             shared.control(*peer, decided.message());
             shared.parted.insert(*peer, shared.head().samples);
         }
@@ -410,7 +411,7 @@ impl Agreement {
         let mine = view.key;
         let excludes_me = suspects.contains(&shared.me()) && !shared.settings.planted(Bug::IgnoreExclusion);
         if excludes_me && (theirs.round == mine.round || theirs.round + 1 == mine.round) {
-            Verdict::Outcast(Outcast::new("excluded by the others' decision", Some(from)))
+            Verdict::Outcast(Outcast::new(OutcastReason::Decided, Some(from)))
         } else if theirs == mine && view.contains(from) {
             self.abort(view, suspects.into_iter().collect(), shared)
         } else {
@@ -418,7 +419,7 @@ impl Agreement {
         }
     }
 
-    /// Another member has committed the round. Whether it is believed; then the pieces that are missing come from it.
+    /// Another member has committed the round. If it is believed, the pieces that are missing come from it.
     pub fn on_committed(
         &mut self,
         view: &View,
@@ -426,11 +427,14 @@ impl Agreement {
         record: Record,
         missing: Vec<(u16, u32)>,
         shared: &mut Shared,
-    ) -> bool {
+    ) -> Verdict {
+        if !view.contains(from) || !self.trusts(from, shared) {
+            return Verdict::Wait;
+        }
         let members = record.headers.iter().map(|h| h.peer);
-        let fits = record.round == view.key.round && members.eq(view.members.iter().copied());
-        if !self.trusts(from, shared) || !fits {
-            return false;
+        let named = record.attempt == view.key.attempt && members.eq(view.members.iter().copied());
+        if !named || shared.check(&record).is_err() {
+            return self.suspect(view, [from].into(), Reason::FalseCommit, shared);
         }
         self.told = Some(Told { by: from, record });
         if !missing.is_empty() {
@@ -438,7 +442,7 @@ impl Agreement {
             let view = view.key;
             shared.control(from, Message::Repair { view, missing });
         }
-        true
+        Verdict::Wait
     }
 
     /// What is due.
@@ -450,7 +454,7 @@ impl Agreement {
                 let mut silent: BTreeSet<PeerId> = view.others().collect();
                 silent.retain(|p| !flush.suspects.contains(p) && flush.heard.get(p) != Some(&flush.suspects));
                 flush.until = now + shared.detector.answer();
-                return self.suspect(view, silent, Change::Failed, "silent", shared);
+                return self.suspect(view, silent, Reason::Silent, shared);
             }
             if again {
                 self.flood(view, shared);
@@ -463,7 +467,7 @@ impl Agreement {
             if let Some(told) = self.told.take() {
                 // Who told of the commit does not deliver.
                 self.quiet_at = None;
-                return self.suspect(view, [told.by].into(), Change::Failed, "silent", shared);
+                return self.suspect(view, [told.by].into(), Reason::Silent, shared);
             }
             self.probe_all(view, shared);
         }

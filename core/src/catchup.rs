@@ -60,6 +60,8 @@ pub(crate) enum Fit {
     Old,
     /// A round is missing between, or it is one of another lineage.
     Gap,
+    /// Members cannot have agreed on it.
+    False,
 }
 
 /// The blocks of the state, and the rounds that bring them up to date.
@@ -239,6 +241,9 @@ impl CatchUp {
         let fits = view.id == view_id(shared.head(), record.attempt, &members);
         if record.round != next || view.round != next || !fits {
             return if record.round >= next { Fit::Gap } else { Fit::Old };
+        }
+        if shared.check(&record).is_err() {
+            return Fit::False;
         }
         let cut = Cut::of(&shared.manifest, members.len());
         let mut sums = Assembly::new(cut, shared.manifest.codec);

@@ -162,6 +162,31 @@ impl fmt::Display for ManifestError {
 impl std::error::Error for ManifestError {}
 
 impl Manifest {
+    /// A run of one sample with these parameters, for whoever names only what matters to it:
+    /// `Manifest { batch: 8, ..Manifest::new(layout) }`.
+    pub fn new(layout: Layout) -> Self {
+        Self {
+            task: String::new(),
+            task_config: String::new(),
+            seed: 0,
+            samples: 1,
+            data: Digest([0; 32]),
+            data_hint: String::new(),
+            target: 1,
+            batch: 1,
+            micro_batch: 0,
+            layout,
+            optimizer: Optimizer::Sgd { weight_decay: 0.0 },
+            lr: 0.01,
+            schedule: Schedule::Constant,
+            clip: None,
+            codec: Codec::F32,
+            topology: Topology::Ring,
+            piece: Self::PIECE,
+            min_peers: 1,
+        }
+    }
+
     /// Most bytes of an encoded manifest.
     pub const SIZE_LIMIT: usize = 1 << 20;
     /// Default elements per piece: 64 KiB of f32, 5 ms at 100 Mbit/s, so that a ring's pipeline fills early.
@@ -171,6 +196,16 @@ impl Manifest {
     /// with the default piece, so that a block with all optimizer slots stays below 1 MiB.
     pub fn block(&self) -> usize {
         4 * self.piece.min(Self::PIECE) as usize
+    }
+
+    /// Whether a round of so many members trains, rather than only changing the membership.
+    pub fn trains(&self, members: usize) -> bool {
+        members >= usize::from(self.min_peers)
+    }
+
+    /// Elements that a round of so many members reduces.
+    pub fn vector_len(&self, members: usize) -> usize {
+        if self.trains(members) { self.layout.len } else { 0 }
     }
 
     /// The run's name.

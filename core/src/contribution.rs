@@ -1,5 +1,6 @@
 //! A member's own values for a round: the device makes them, and they are kept for every attempt.
 
+use crate::check::MAX_SPEED;
 use crate::device::Device;
 use crate::id::Round;
 use crate::interface::{Event, Output};
@@ -77,7 +78,7 @@ impl Contribution {
         };
         let positions = allotment.ranges(place);
         let wanted = matches!(self.values, Values::Computing) && shared.device.asked.is_none();
-        if !wanted || positions.is_empty() || !shared.trains(shared.head().members.len()) {
+        if !wanted || positions.is_empty() || !shared.manifest.trains(shared.head().members.len()) {
             return;
         }
         shared.device.asked = Some((shared.head().chain, shared.lineage.digest));
@@ -180,7 +181,7 @@ impl Contribution {
 
 fn measure_speed(speed: &mut Option<u64>, samples: u32, took: Duration) {
     let seconds = took.as_secs_f64().max(1e-6);
-    let now = (f64::from(samples) * 1000.0 / seconds).min(1e15);
+    let now = (f64::from(samples) * 1000.0 / seconds).min(MAX_SPEED as f64);
     // A quarter of each new measurement: shares follow a change within a few rounds but not each hiccup.
     let smooth = speed.map_or(now, |old| 0.75 * old as f64 + 0.25 * now);
     *speed = Some((smooth as u64).max(1));

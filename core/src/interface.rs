@@ -2,6 +2,7 @@
 
 use crate::id::{Contact, Digest, PeerId, Round};
 use crate::ledger::Record;
+use crate::reason::{Change, OutcastReason, Reason};
 use crate::wire::{Message, ViewKey};
 use std::ops::Range;
 use std::time::Duration;
@@ -114,7 +115,7 @@ pub enum Event {
         /// What changed.
         change: Change,
         /// Why.
-        reason: &'static str,
+        reason: Reason,
     },
     /// The state is on its way.
     Syncing {
@@ -132,7 +133,7 @@ pub enum Event {
     /// This peer ceased to be a member and joins again.
     Outcast {
         /// Why.
-        reason: &'static str,
+        reason: OutcastReason,
         /// Samples that its own lineage had counted since it parted from the other.
         lost: u64,
     },
@@ -148,17 +149,11 @@ pub enum Event {
     },
 }
 
-/// A change of membership.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// It is a member from the next round on.
-    Joined,
-    /// It said that it leaves.
-    Left,
-    /// It is silent.
-    Failed,
-    /// It answers but cannot stay.
-    Evicted,
+impl Event {
+    pub(crate) fn member(peer: PeerId, reason: Reason) -> Self {
+        let change = reason.change();
+        Self::Member { peer, change, reason }
+    }
 }
 
 /// A committed round, seen from one member.

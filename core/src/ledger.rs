@@ -97,7 +97,7 @@ pub struct Hole {
 }
 
 impl Hole {
-    fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.end - self.start
     }
 }
@@ -151,7 +151,7 @@ impl Allotment {
 }
 
 /// A sample is given up after this many refusals: once by its first owner, once by another.
-const REFUSALS: u8 = 2;
+pub(crate) const REFUSALS: u8 = 2;
 
 impl Head {
     /// Before the first round.
@@ -246,10 +246,11 @@ impl Head {
 
     /// Takes a record: counts its samples, returns what was not counted to the holes, and derives the next view.
     ///
-    /// A round with fewer than `min_peers` contributors hands out nothing; it only changes the view.
+    /// A round of too few contributors to train hands out nothing; it only changes the view. The record must follow
+    /// ([`Head::check`]).
     pub fn apply(&mut self, record: &Record, manifest: &Manifest) {
         debug_assert_eq!(record.round, self.round + 1);
-        if record.headers.len() >= usize::from(manifest.min_peers) {
+        if manifest.trains(record.headers.len()) {
             self.count(record, manifest);
         }
         self.round = record.round;

@@ -7,7 +7,7 @@
 //! round. There is no master and, while all are healthy, no other message.
 //!
 //! Read in this order: [`interface`] and [`peer`] (all that a driver sees, and the phases of a peer), [`ledger`] (what a
-//! round records and what follows from it), `member` (a member's way through a round) with `contribution`,
+//! round records and what follows from it), [`check`] (what it must be), `member` (a member's way through a round) with `contribution`,
 //! [`collective`] (the all-reduce), `agreement` (what follows from a failure), `newcomer`, `catchup` and `sponsor` (how
 //! newcomers come in), `lingering` (who is done), [`wire`] (the messages).
 //!
@@ -25,6 +25,7 @@
 mod agreement;
 mod apply;
 mod catchup;
+pub mod check;
 pub mod codec;
 pub mod collective;
 pub mod config;
@@ -46,6 +47,7 @@ pub mod optim;
 pub mod peer;
 pub mod planted;
 pub mod random;
+pub mod reason;
 mod shared;
 pub mod shuffle;
 #[cfg(feature = "sim")]
@@ -58,6 +60,6 @@ pub mod wire;
 
 pub use config::{Layout, Manifest, Settings, TensorSpec, Topology};
 pub use id::{Contact, Digest, PeerId, Round, RunId};
-pub use peer::{Event, Exit, Input, Lane, Output, Peer};
+pub use peer::{Change, Event, Exit, Input, Lane, OutcastReason, Output, Peer, Reason};
 pub use state::State;
 pub use time::Time;

@@ -3,15 +3,17 @@
 
 use crate::agreement::{Agreement, Verdict, ask_for_commit};
 use crate::apply::Applying;
+use crate::check::MAX_COMPUTE_US;
 use crate::collective::{Plan, Run, Sends, Violation};
 use crate::contribution::{Contribution, Made};
 use crate::id::{PeerId, Round};
-use crate::interface::{Change, Commit, Event, Exit, Input};
+use crate::interface::{Commit, Event, Exit, Input};
 use crate::late::{self, Here};
 use crate::ledger::{self, Allotment, Header, Record};
 use crate::lineage::Committed;
 use crate::next::{Next, Outcast};
 use crate::planted::Bug;
+use crate::reason::{Change, OutcastReason, Reason};
 use crate::shared::{Shared, Stage};
 use crate::sponsor::{Asked, InWork, Sponsor, hand_out};
 use crate::state::plan;
@@ -77,7 +79,7 @@ impl Member {
     fn next_attempt(&mut self, members: Vec<PeerId>, shared: &mut Shared) -> Next {
         let attempt = self.view.key.attempt + 1;
         let Some(view) = View::new(shared.head(), attempt, members, shared.me()) else {
-            return Next::Outcast(Outcast::new("excluded", None));
+            return Next::Outcast(Outcast::new(OutcastReason::Excluded, None));
         };
         self.view = view;
         self.reduce = new_reduce(&self.view, shared);
@@ -99,7 +101,7 @@ impl Member {
 
     /// Whether the view is too small to train: its rounds only change the membership.
     fn is_null(&self, shared: &Shared) -> bool {
-        !shared.trains(self.view.members.len())
+        !shared.manifest.trains(self.view.members.len())
     }
 
     fn tell_waiting(&self, shared: &mut Shared) {
@@ -187,7 +189,7 @@ impl Member {
             Message::Committed { view, record, .. } => return self.on_committed(from, view, record, shared),
             Message::Repair { view, missing } => self.on_repair(from, view, &missing, shared),
             Message::Out { view } if self.view.key.round == view.round && self.view.contains(from) => {
-                return self.suspect(from, shared);
+                return self.suspect(from, Reason::Out, shared);
             }
             Message::Status {
                 standing,
@@ -276,16 +278,16 @@ impl Member {
             weight,
             loss,
             speed: shared.speed.unwrap_or(1),
-            compute_us: compute.as_micros() as u64,
+            compute_us: (compute.as_micros() as u64).min(MAX_COMPUTE_US),
             digest: shared.lineage.digest,
-            ready: self.sponsor.ready(),
+            ready: self.sponsor.ready(&self.view),
             leaving: shared.leaving,
         };
         let mut sends = Sends::default();
         let result = self.reduce.start(own, header, &mut sends);
         self.agreement.watch(shared);
         if let Err(Violation { by }) = result {
-            return self.suspect(by, shared);
+            return self.suspect(by, Reason::Violation, shared);
         }
         self.carry_out(sends, shared)
     }
@@ -335,7 +337,7 @@ impl Member {
             false => self.reduce.accept(from, own, piece, &mut sends),
         };
         if let Err(Violation { by }) = result {
-            return self.suspect(by, shared);
+            return self.suspect(by, Reason::Violation, shared);
         }
         self.agreement.saw_piece(shared);
         match self.carry_out(sends, shared) {
@@ -355,9 +357,8 @@ impl Member {
         self.try_commit(shared)
     }
 
-    /// A member broke the protocol, or said that it is out.
-    fn suspect(&mut self, peer: PeerId, shared: &mut Shared) -> Next {
-        let verdict = self.agreement.suspect_out(&self.view, peer, shared);
+    fn suspect(&mut self, peer: PeerId, reason: Reason, shared: &mut Shared) -> Next {
+        let verdict = self.agreement.suspect(&self.view, [peer].into(), reason, shared);
         self.conclude(verdict, shared)
     }
 
@@ -384,6 +385,10 @@ impl Member {
             attempt: self.view.key.attempt,
             headers,
         };
+        if let Err(error) = shared.check(&record) {
+            let verdict = self.agreement.refuse(&self.view, error, shared);
+            return self.conclude(verdict, shared);
+        }
         self.commit(record, shared)
     }
 
@@ -391,7 +396,7 @@ impl Member {
     fn commit(&mut self, record: Record, shared: &mut Shared) -> Next {
         let differs = record.majority() != shared.lineage.digest;
         if differs && !shared.settings.planted(Bug::IgnoreDivergence) {
-            return Next::Outcast(Outcast::damaged("its state differs from the majority's"));
+            return Next::Outcast(Outcast::damaged(OutcastReason::Diverged));
         }
         let steps = shared.head().steps;
         let Some(step) = plan(&shared.manifest, steps, &record, &self.reduce.gathered) else {
@@ -524,12 +529,15 @@ impl Member {
 
     /// Another member has committed the round.
     fn on_committed(&mut self, from: PeerId, view: ViewKey, record: Record, shared: &mut Shared) -> Next {
+        if view != self.view.key {
+            return Next::Stay;
+        }
         let missing = self.reduce.gathered.missing();
         let agreement = &mut self.agreement;
-        if view == self.view.key && agreement.on_committed(&self.view, from, record, missing, shared) {
-            return self.try_commit(shared);
+        match agreement.on_committed(&self.view, from, record, missing, shared) {
+            Verdict::Wait => self.try_commit(shared),
+            verdict => self.conclude(verdict, shared),
         }
-        Next::Stay
     }
 
     /// Somebody lacks pieces of a committed round, or has not heard that it is committed.
@@ -559,8 +567,8 @@ impl Member {
     fn after_asked(&mut self, from: PeerId, asked: Asked, shared: &mut Shared) -> Next {
         match asked {
             Asked::Well => self.start_if_ready(shared),
-            Asked::IsOut => self.suspect(from, shared),
-            Asked::Damaged => Next::Outcast(Outcast::damaged("its state was damaged")),
+            Asked::IsOut => self.suspect(from, Reason::Out, shared),
+            Asked::Damaged => Next::Outcast(Outcast::damaged(OutcastReason::Damaged)),
         }
     }
 
@@ -588,13 +596,11 @@ impl Member {
                 // It stays only to answer those who lack something of the last round.
                 ask_for_commit(from, self.view.key, shared);
             } else if !ahead {
-                let reason = "another lineage counts more samples";
-                return Next::Outcast(Outcast::new(reason, Some(from)));
+                return Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(from)));
             }
         } else if !known && stuck && from < shared.me() {
             // Both have excluded each other from a round that neither can do alone.
-            let reason = "another part of the same lineage waits too";
-            return Next::Outcast(Outcast::new(reason, Some(from)));
+            return Next::Outcast(Outcast::new(OutcastReason::OtherPart, Some(from)));
         } else if mine.beats(&standing) || (!known && stuck) {
             // A member may have said this before it caught up; if it is in another lineage, this peer's
             // standing makes it a newcomer.
@@ -632,21 +638,17 @@ fn tell_changes(before: &[ledger::Member], record: &Record, shared: &mut Shared)
     let head = &shared.lineage.head;
     for member in before.iter().filter(|m| head.position(m.peer).is_none()) {
         match record.headers.iter().find(|h| h.peer == member.peer) {
-            Some(header) if header.leaving => changes.push((member.peer, Change::Left, "said goodbye")),
-            Some(_) => changes.push((
-                member.peer,
-                Change::Evicted,
-                "its state differs from the majority's",
-            )),
+            Some(header) if header.leaving => changes.push((member.peer, Reason::Goodbye)),
+            Some(_) => changes.push((member.peer, Reason::Diverged)),
             // Told when it was decided.
             None => {}
         }
     }
     let is_new = |m: &&ledger::Member| before.iter().all(|b| b.peer != m.peer);
     let joined = head.members.iter().filter(is_new);
-    changes.extend(joined.map(|m| (m.peer, Change::Joined, "caught up")));
-    for (peer, change, reason) in changes {
-        match change {
+    changes.extend(joined.map(|m| (m.peer, Reason::CaughtUp)));
+    for (peer, reason) in changes {
+        match reason.change() {
             Change::Left if peer == shared.me() => {}
             Change::Left => {
                 shared.send_status(peer, Stage::Member);
@@ -657,6 +659,6 @@ fn tell_changes(before: &[ledger::Member], record: &Record, shared: &mut Shared)
             }
             _ => {}
         }
-        shared.tell(Event::Member { peer, change, reason });
+        shared.tell(Event::member(peer, reason));
     }
 }

@@ -120,6 +120,7 @@ impl Newcomer {
                     // Begins again.
                     Fit::Gap => self.seek(Some(from), shared),
                     Fit::Old => {}
+                    Fit::False => return self.on_refused(from, None, shared),
                 }
             }
             Message::Repair { view, .. } => late::answer(from, view, None, None, Stage::Newcomer, shared),
@@ -293,6 +294,9 @@ impl Newcomer {
         let current = resumes.is_none_or(|resumes| self.whole && resumes == shared.head().chain);
         if !current || self.sponsor != Some(from) {
             return Next::Stay;
+        }
+        if head.check_itself(&shared.manifest).is_err() {
+            return self.on_refused(from, None, shared);
         }
         if !self.following {
             shared.detector.saw_answer(now - self.asked_at);

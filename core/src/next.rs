@@ -2,6 +2,7 @@
 
 use crate::id::PeerId;
 use crate::interface::Exit;
+use crate::reason::OutcastReason;
 use crate::sponsor::Sponsor;
 
 /// What a phase asks for when it is over.
@@ -21,7 +22,7 @@ pub(crate) enum Next {
 /// Why a peer ceases to be a member.
 #[derive(Debug)]
 pub(crate) struct Outcast {
-    pub reason: &'static str,
+    pub reason: OutcastReason,
     /// Who said so: it joins again through that peer.
     pub via: Option<PeerId>,
     /// Whether the state that it holds is wrong.
@@ -29,7 +30,7 @@ pub(crate) struct Outcast {
 }
 
 impl Outcast {
-    pub fn new(reason: &'static str, via: Option<PeerId>) -> Self {
+    pub fn new(reason: OutcastReason, via: Option<PeerId>) -> Self {
         Self {
             reason,
             via,
@@ -37,7 +38,7 @@ impl Outcast {
         }
     }
 
-    pub fn damaged(reason: &'static str) -> Self {
+    pub fn damaged(reason: OutcastReason) -> Self {
         Self {
             reason,
             via: None,

@@ -4,14 +4,16 @@
 //! [`Peer::handle`] with [`Input::Tick`] no later than [`Peer::wake_at`]. A peer is in one of three phases, each with a
 //! file of its own: `newcomer.rs`, `member.rs`, `lingering.rs`. They only ask for what comes next; it is done here.
 
+use crate::check::MAX_SPEED;
 use crate::config::{Manifest, Settings};
 use crate::id::{Contact, Digest, PeerId};
-pub use crate::interface::{Change, Commit, Event, Exit, Input, Lane, Output};
+pub use crate::interface::{Commit, Event, Exit, Input, Lane, Output};
 use crate::ledger::{self, Head};
 use crate::lingering::Lingering;
 use crate::member::Member;
 use crate::newcomer::Newcomer;
 use crate::next::{Next, Outcast};
+pub use crate::reason::{Change, OutcastReason, Reason};
 use crate::shared::Shared;
 use crate::sponsor::Sponsor;
 use crate::state::State;
@@ -123,7 +125,7 @@ impl Peer {
             Input::LinkDown { peer } => shared.links.down(*peer, shared.now),
             Input::DialFailed { peer } => shared.links.failed(*peer, shared.now),
             Input::Warm { speed } => {
-                shared.speed.get_or_insert((*speed).max(1));
+                shared.speed.get_or_insert((*speed).clamp(1, MAX_SPEED));
             }
             Input::Leave => shared.leaving = true,
             Input::Tick | Input::Message { .. } | Input::Contribution { .. } => {}
@@ -216,7 +218,7 @@ impl Peer {
                 self.phase = Phase::Member(Box::new(member));
                 next
             }
-            Err(sponsor) => self.join_again(Outcast::new("not among the members", None), sponsor),
+            Err(sponsor) => self.join_again(Outcast::new(OutcastReason::NotAMember, None), sponsor),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What every phase of a peer needs: the run, the time, the ways to others, and what it holds. It knows no phase.
 
+use crate::check::RecordError;
 use crate::config::{Manifest, Settings};
 use crate::detector::Detector;
 use crate::device::Device;
@@ -77,11 +78,6 @@ impl Shared {
         self.settings.me
     }
 
-    /// Whether so many members train; fewer only wait for more.
-    pub fn trains(&self, members: usize) -> bool {
-        members >= usize::from(self.manifest.min_peers)
-    }
-
     pub fn head(&self) -> &Head {
         &self.lineage.head
     }
@@ -105,6 +101,11 @@ impl Shared {
         for member in &self.lineage.head.members {
             self.links.want(member.peer, &member.contact, self.now);
         }
+    }
+
+    /// Whether a record follows the head.
+    pub fn check(&self, record: &Record) -> Result<(), RecordError> {
+        self.lineage.head.check(record, &self.manifest)
     }
 
     pub fn apply_record(&mut self, record: &Record) {

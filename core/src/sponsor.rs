@@ -1,6 +1,7 @@
 //! What a member does for newcomers: it forwards each finished piece and each commit to those who follow
 //! it, hands out blocks of its state, and names those who have caught up in its next header.
 
+use crate::check::MAX_SPEED;
 use crate::collective::Assembly;
 use crate::id::{Contact, PeerId, Round};
 use crate::ledger::{Head, Member};
@@ -258,7 +259,7 @@ impl Sponsor {
         shared: &mut Shared,
     ) -> Asked {
         match (self.followers.get_mut(&from), speed) {
-            (Some(f), Some(speed)) if round >= f.since => f.ready = Some(speed.max(1)),
+            (Some(f), Some(speed)) if round >= f.since => f.ready = Some(speed.clamp(1, MAX_SPEED)),
             (Some(_), None) => {
                 self.forget(from);
                 // Perhaps what it was given did not fit together.
@@ -277,9 +278,10 @@ impl Sponsor {
     }
 
     /// The followers to name in a header: only those to whom this round is forwarded, since who is not told of
-    /// the round that admits it does not come.
-    pub fn ready(&self) -> Vec<Member> {
-        let live = self.followers.iter().filter(|(_, f)| f.live);
+    /// the round that admits it does not come. A member of the attempt may have said "ready" before it was one.
+    pub fn ready(&self, view: &View) -> Vec<Member> {
+        let named = |peer: PeerId, f: &Follower| f.live && !view.contains(peer);
+        let live = self.followers.iter().filter(|(peer, f)| named(**peer, f));
         let ready = live.filter_map(|(peer, f)| Some((peer, f, f.ready?)));
         ready
             .map(|(peer, f, speed)| Member {

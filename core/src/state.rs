@@ -113,7 +113,7 @@ impl State {
 /// the order of the vector, so that it is the same wherever the round is applied.
 pub fn plan(manifest: &Manifest, steps_before: u64, record: &Record, sums: &Assembly) -> Option<Step> {
     let weight = record.weight();
-    if weight == 0 || record.headers.len() < usize::from(manifest.min_peers) {
+    if weight == 0 || !manifest.trains(record.headers.len()) {
         return None;
     }
     let mut scale = 1.0 / weight as f32;

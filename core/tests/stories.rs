@@ -1,10 +1,11 @@
 //! Small worlds written by hand: what must happen when lineages, newcomers and links meet in one certain way.
 //! The seeded worlds of `sim.rs` meet such situations by chance, and seldom.
 
+use annulus_core::Change;
 use annulus_core::codec::Codec;
+use annulus_core::ledger::{Header, Record};
 use annulus_core::optim::Schedule;
-use annulus_core::peer::Change;
-use annulus_core::wire::Message;
+use annulus_core::wire::{Message, ViewKey};
 use annulus_core::{
     Contact, Digest, Event, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
     Topology,
@@ -38,7 +39,14 @@ struct Story {
     asked: u64,
     /// What the peers told of, in order.
     events: Vec<(u64, PeerId, Event)>,
+    /// Who says something else than its code does, and what.
+    liar: Option<(PeerId, Lie)>,
+    /// The attempt of the last piece that each has sent.
+    at_work: BTreeMap<PeerId, ViewKey>,
 }
+
+/// Changes a message from a liar, given whom it is for.
+type Lie = fn(PeerId, &mut Message);
 
 enum Due {
     Tick(PeerId),
@@ -85,6 +93,8 @@ impl Story {
             due: BTreeMap::new(),
             asked: 0,
             events: Vec::new(),
+            liar: None,
+            at_work: BTreeMap::new(),
         }
     }
 
@@ -168,7 +178,13 @@ impl Story {
         }
     }
 
-    fn send(&mut self, from: PeerId, to: PeerId, lane: Lane, message: Message) {
+    fn send(&mut self, from: PeerId, to: PeerId, lane: Lane, mut message: Message) {
+        if let Message::Piece { view, .. } = &message {
+            self.at_work.insert(from, *view);
+        }
+        if let Some((_, lie)) = self.liar.filter(|(liar, _)| *liar == from) {
+            lie(to, &mut message);
+        }
         let pair = (from.min(to), from.max(to));
         assert!(self.links.contains(&pair), "a peer knows which links are open");
         let bulk = if lane == Lane::Bulk {
@@ -233,6 +249,15 @@ impl Story {
                 let members: BTreeSet<PeerId> = peer.head().members.iter().map(|m| m.peer).collect();
                 peer.is_member() && members == who.iter().copied().collect()
             })
+    }
+
+    /// What a peer committed, in order.
+    fn records(&self, who: PeerId) -> impl Iterator<Item = &Record> {
+        let commits = self.events.iter().filter(move |(_, peer, _)| *peer == who);
+        commits.filter_map(|(_, _, event)| match event {
+            Event::Committed(commit) => Some(&commit.record),
+            _ => None,
+        })
     }
 
     /// When a peer committed its rounds.
@@ -365,5 +390,99 @@ fn a_sponsor_whose_answers_take_longer_than_the_deadline_is_found_out() {
     story.latency_us.insert((ANN, CAT), 750 * MILLI);
     story.open(ANN, CAT);
     story.run(60 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+}
+
+/// The headers in a message.
+fn headers(message: &mut Message) -> &mut [Header] {
+    match message {
+        Message::Piece { headers, .. } => headers,
+        Message::Committed { record, .. } => &mut record.headers,
+        _ => &mut [],
+    }
+}
+
+#[test]
+fn who_claims_more_samples_than_its_share_is_out_and_the_others_go_on() {
+    let mut story = Story::new(1);
+    story.found(ANN, 100 * MILLI);
+    story.join(BEN, ANN, 100 * MILLI);
+    story.join(CAT, ANN, 100 * MILLI);
+    story.open(BEN, CAT);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+    let (before, told) = (story.peers[&ANN].head().samples, story.events.len());
+    story.liar = Some((BEN, |_, message| {
+        let own = headers(message).iter_mut().filter(|header| header.peer == BEN);
+        own.for_each(|header| header.weight += 5);
+    }));
+    story.run(30 * SECOND);
+    for who in [ANN, CAT] {
+        assert!(story.records(who).all(|record| record.weight() <= 8));
+        assert!(story.peers[&who].head().samples > before + 400);
+        let outcast =
+            |(_, peer, event): &&(u64, PeerId, Event)| *peer == who && matches!(event, Event::Outcast { .. });
+        assert_eq!(
+            story.events[told..].iter().find(outcast).map(|event| event.0),
+            None
+        );
+    }
+    story.liar = None;
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+}
+
+#[test]
+fn a_told_commit_that_cannot_be_is_not_taken() {
+    let mut story = Story::new(1);
+    story.found(ANN, 100 * MILLI);
+    story.join(BEN, ANN, 100 * MILLI);
+    story.join(CAT, ANN, 100 * MILLI);
+    story.open(BEN, CAT);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+    // What Cat lacks of the round comes late, so Ben has committed it first.
+    story.bulk_us.insert((BEN, CAT), 200 * MILLI);
+    story.run(SECOND);
+    while story.commits(BEN).last().map(|(round, _)| *round)
+        <= story.commits(CAT).last().map(|(round, _)| *round)
+    {
+        story.run(MILLI);
+    }
+    let mut record = story.records(BEN).last().expect("the last round").clone();
+    record.headers[0].weight += 5;
+    let message = Message::Committed {
+        view: story.at_work[&BEN],
+        record,
+        digest: Digest([7; 32]),
+    };
+    story.bulk_us.clear();
+    story.give(CAT, Input::Message { from: BEN, message });
+    story.run(10 * SECOND);
+    for who in [ANN, BEN, CAT] {
+        assert!(story.records(who).all(|record| record.weight() <= 8), "{who}");
+    }
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+}
+
+#[test]
+fn a_newcomer_leaves_a_sponsor_that_tells_of_commits_that_cannot_be() {
+    let mut story = Story::new(1);
+    story.found(ANN, 100 * MILLI);
+    story.join(BEN, ANN, 100 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    story.liar = Some((BEN, |to, message| {
+        if to == CAT
+            && let Message::Committed { record, .. } = message
+        {
+            record.headers[0].weight += 5;
+        }
+    }));
+    story.join(CAT, BEN, 100 * MILLI);
+    story.run(SECOND);
+    assert!(!story.peers[&CAT].is_member());
+    story.open(CAT, ANN);
+    story.run(10 * SECOND);
     assert!(story.are_together(&[ANN, BEN, CAT]));
 }

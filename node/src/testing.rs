@@ -136,6 +136,7 @@ impl Run {
             headers: headers.collect(),
         };
         change(&mut record);
+        assert_eq!(self.head.check(&record, &self.manifest), Ok(()));
         self.head.apply(&record, &self.manifest);
         for vector in std::iter::once(&mut self.state.params).chain(&mut self.state.slots) {
             vector

@@ -17,10 +17,9 @@ pub struct Cut {
 impl Cut {
     /// The cut of a run's vector among so many members. Too few to train have a vector without elements.
     pub fn of(manifest: &Manifest, members: usize) -> Self {
-        let trains = members >= usize::from(manifest.min_peers);
         Self {
             members,
-            len: if trains { manifest.layout.len } else { 0 },
+            len: manifest.vector_len(members),
             piece: manifest.piece as usize,
         }
     }

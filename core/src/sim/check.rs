@@ -5,7 +5,7 @@ use super::ledger::Fate;
 use super::node::Node;
 use super::world::World;
 use crate::id::{Digest, PeerId};
-use crate::peer::{Change, Commit, Event, Exit, Input, Output, Peer, Phase};
+use crate::peer::{Change, Commit, Event, Exit, Input, Output, Peer, Phase, Reason};
 use crate::wire::{Message, ViewKey};
 
 /// Most vectors that a peer may hold in queues and early pieces, beside its state: its own round, one
@@ -96,6 +96,16 @@ impl World {
             }
             Event::Member {
                 peer,
+                reason: reason @ (Reason::Header(_) | Reason::FalseCommit),
+                ..
+            } => {
+                let (me, it) = (&self.nodes[i].name, self.name(peer));
+                self.fail(format!(
+                    "{me} refuses what {it} said, though nobody lies: {reason}"
+                ));
+            }
+            Event::Member {
+                peer,
                 change: Change::Failed | Change::Evicted,
                 reason,
             } if self.plan.is_calm() => {
@@ -157,7 +167,7 @@ impl World {
                 "round {round} took a second attempt though nothing went wrong"
             ));
         }
-        let trains = commit.record.headers.len() >= usize::from(self.plan.manifest.min_peers);
+        let trains = self.plan.manifest.trains(commit.record.headers.len());
         if self.nodes[i].commits == 0 || !trains {
             return;
         }

@@ -98,9 +98,6 @@ fn count(
     counted: &mut Positions,
     problems: &mut Vec<String>,
 ) {
-    if record.headers.len() < usize::from(manifest.min_peers) {
-        return;
-    }
     let allotment = before.allot(manifest);
     for header in &record.headers {
         let member = before
@@ -212,7 +209,7 @@ mod tests {
         for round in 1..=12 {
             let (record, digest) = run.round_with(|record| match round {
                 1 => record.headers[0].ready = vec![member(2), member(3), member(4)],
-                3 => drop(record.headers.remove(1)),
+                3 => (record.attempt, _) = (1, record.headers.remove(1)),
                 5 => record.headers[1].leaving = true,
                 7 => record.headers[0].weight /= 2,
                 _ => {}

@@ -3,6 +3,7 @@
 //!
 //! It must not know how members agree or how pieces travel.
 
+use annulus_core::check::RecordError;
 use annulus_core::collective::{Assembly, Plan};
 use annulus_core::config::Manifest;
 use annulus_core::id::Digest;
@@ -15,7 +16,7 @@ use std::ops::Range;
 #[derive(Debug)]
 pub enum ReplayError<E> {
     /// The record does not follow from the ledger so far.
-    Record(&'static str),
+    Record(RecordError),
     /// A contribution could not be made.
     Contribution(E),
     /// A contribution is not as long as the parameters.
@@ -85,11 +86,10 @@ impl Replay {
         record: &Record,
         mut contribute: impl FnMut(&[f32], &[Range<u64>]) -> Result<Vec<f32>, E>,
     ) -> Result<Digest, ReplayError<E>> {
-        if record.round != self.head.round + 1 || record.headers.is_empty() {
-            return Err(ReplayError::Record("a round is missing or empty"));
-        }
-        let counts = record.weight() > 0 && record.headers.len() >= usize::from(self.manifest.min_peers);
-        if counts {
+        self.head
+            .check(record, &self.manifest)
+            .map_err(ReplayError::Record)?;
+        if record.weight() > 0 {
             let contributions = self.contributions(record, &mut contribute)?;
             let plan = Plan::of(&self.manifest, contributions.len());
             let sums = Assembly::serial(plan, self.manifest.codec, &contributions);
@@ -115,8 +115,7 @@ impl Replay {
                 contributions.push(vec![0.0; expected]);
                 continue;
             }
-            let member = self.head.position(header.peer);
-            let member = member.ok_or(ReplayError::Record("a contributor was not a member"))?;
+            let member = self.head.position(header.peer).expect("the record follows");
             let positions = front(allotment.ranges(member), u64::from(header.weight));
             let sum = contribute(&self.state.params, &positions).map_err(ReplayError::Contribution)?;
             if sum.len() != expected {
@@ -298,11 +297,11 @@ mod tests {
         let state = State::new(vec![0.0; 3], &manifest);
         let mut record = Record {
             round: 1,
-            attempt: 0,
+            attempt: 1,
             headers: headers(&head, &manifest, state.digest()),
         };
         record.headers[0].weight = 4;
-        record.headers[1].weight = 0;
+        (record.headers[1].weight, record.headers[1].loss) = (0, 0.0);
         record.headers.pop();
         let first = head.allot(&manifest).ranges(0)[0].start;
         let mut asked = Vec::new();
@@ -322,11 +321,12 @@ mod tests {
         manifest.min_peers = 2;
         let head = Head::genesis(&manifest, member(0));
         let state = State::new(vec![0.5; 3], &manifest);
-        let record = Record {
+        let mut record = Record {
             round: 1,
             attempt: 0,
             headers: headers(&head, &manifest, state.digest()),
         };
+        (record.headers[0].weight, record.headers[0].loss) = (0, 0.0);
         let mut replay = Replay::new(manifest, head, state.clone());
         assert_eq!(replay.round(&record, contribute).unwrap(), state.digest());
         assert_eq!((replay.head().round, replay.head().samples), (1, 0));

@@ -20,11 +20,11 @@ impl EventTranslator {
         let peer = driver.peer();
         let round = peer.head().round;
         let me = || peer.me().to_hex();
-        let member = |peer, change, reason: &str| Event::Member {
+        let member = |peer, change, reason| Event::Member {
             peer,
             change,
             round,
-            reason: reason.into(),
+            reason,
         };
         let warning = |message| Event::Warning { message };
         match event {
@@ -36,7 +36,7 @@ impl EventTranslator {
                     Change::Failed => events::Change::Failed,
                     Change::Evicted => events::Change::Evicted,
                 };
-                vec![member(peer.to_hex(), change, reason)]
+                vec![member(peer.to_hex(), change, reason.to_string())]
             }
             &PeerEvent::Syncing { bytes, total, round } => {
                 // A line for each percent is enough.
@@ -46,14 +46,14 @@ impl EventTranslator {
                 }
                 vec![Event::Sync { bytes, total, round }]
             }
-            PeerEvent::Entered => vec![member(me(), events::Change::Joined, "")],
+            PeerEvent::Entered => vec![member(me(), events::Change::Joined, String::new())],
             PeerEvent::Continued => {
                 vec![warning(
                     "no other member can be reached: this peer goes on alone".into(),
                 )]
             }
             PeerEvent::Outcast { reason, lost } => {
-                let mut told = vec![member(me(), events::Change::Evicted, reason)];
+                let mut told = vec![member(me(), events::Change::Evicted, reason.to_string())];
                 if *lost > 0 {
                     told.push(warning(format!(
                         "{lost} samples that this side had counted are lost: the other side counts more"

@@ -7,7 +7,8 @@
 //! It must not know of states or checkpoints.
 
 use crate::store::files::{At, FileError, write_atomic};
-use annulus_core::config::{MAX_PEERS, Manifest};
+use annulus_core::check::{HeadError, RecordError};
+use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, Round, RunId};
 use annulus_core::ledger::{Head, Member, Record};
 use serde::{Deserialize, Serialize};
@@ -54,12 +55,21 @@ pub enum LedgerError {
         /// The run that the file names.
         found: RunId,
     },
-    /// An entry does not follow from those before it.
-    Invalid {
-        /// The round that the entry is about.
+    /// It begins where no ledger can.
+    Base {
+        /// The round of the base.
+        round: Round,
+        /// What is wrong with it.
+        why: HeadError,
+    },
+    /// There is no base before the first round.
+    NoBase,
+    /// A record does not follow from those before it.
+    Record {
+        /// Its round.
         round: Round,
         /// What does not fit.
-        why: &'static str,
+        why: RecordError,
     },
     /// An entry is larger than any that members can make.
     TooLarge,
@@ -76,7 +86,9 @@ impl fmt::Display for LedgerError {
                     "the ledger belongs to run {found}, not to run {expected}: choose another directory"
                 )
             }
-            Self::Invalid { round, why } => write!(f, "round {round} does not fit into the ledger: {why}"),
+            Self::Base { round, why } => write!(f, "the ledger cannot begin after round {round}: {why}"),
+            Self::NoBase => f.write_str("the ledger has rounds before its base"),
+            Self::Record { round, why } => write!(f, "round {round} does not fit into the ledger: {why}"),
             Self::TooLarge => write!(f, "a ledger entry is larger than {FRAME_LIMIT} bytes"),
         }
     }
@@ -95,60 +107,23 @@ const FRAME_LIMIT: usize = 8 << 20;
 
 /// The head after an entry, given the one before it. Refuses what members cannot have agreed on.
 pub fn advance(head: Option<Head>, entry: &Entry, manifest: &Manifest) -> Result<Head, LedgerError> {
-    let at = head.as_ref().map_or(0, |h| h.round);
     match (entry, head) {
         (Entry::Base { head, .. }, _) => {
-            let ordered = head.holes.is_sorted_by(|a, b| a.end <= b.start)
-                && head.holes.iter().all(|h| h.start < h.end && h.end <= head.cursor);
-            let fits = head.members.len() <= MAX_PEERS && ordered && head.cursor <= manifest.target;
-            let why = "its base has holes that do not lie below its cursor, or too many members";
-            if fits {
-                Ok(head.clone())
-            } else {
-                Err(LedgerError::Invalid {
-                    round: head.round,
-                    why,
-                })
-            }
+            let round = head.round;
+            head.check_itself(manifest)
+                .map_err(|why| LedgerError::Base { round, why })?;
+            Ok(head.clone())
         }
-        (_, None) => Err(LedgerError::Invalid {
-            round: at,
-            why: "there is no base before it",
-        }),
+        (_, None) => Err(LedgerError::NoBase),
         (Entry::Round { record, .. }, Some(mut head)) => {
-            check(&head, record, manifest).map_err(|why| LedgerError::Invalid {
-                round: record.round,
-                why,
-            })?;
+            let round = record.round;
+            head.check(record, manifest)
+                .map_err(|why| LedgerError::Record { round, why })?;
             head.apply(record, manifest);
             Ok(head)
         }
         (Entry::Continued { founder }, Some(head)) => Ok(head.continued_by(founder.clone())),
     }
-}
-
-fn check(head: &Head, record: &Record, manifest: &Manifest) -> Result<(), &'static str> {
-    if record.round != head.round + 1 {
-        return Err("it does not follow the round before it");
-    }
-    if record.headers.is_empty() {
-        return Err("it has no contributors");
-    }
-    let allotment = head.allot(manifest);
-    let mut last = None;
-    for header in &record.headers {
-        let position = head
-            .position(header.peer)
-            .ok_or("a contributor was not a member")?;
-        if last.is_some_and(|last| position <= last) {
-            return Err("its contributors are not in ring order");
-        }
-        if u64::from(header.weight) > allotment.len(position) {
-            return Err("a contributor counted more samples than its share");
-        }
-        last = Some(position);
-    }
-    Ok(())
 }
 
 /// Reads entries one after the other and stops before the first that is damaged.
@@ -452,7 +427,7 @@ mod tests {
             let entry = Entry::Round { record, digest };
             matches!(
                 advance(Some(before.clone()), &entry, &run.manifest),
-                Err(LedgerError::Invalid { .. })
+                Err(LedgerError::Record { .. })
             )
         };
         assert!(!refused(&|_| {}));

@@ -4,7 +4,7 @@
 //! Written and read in place, without a second copy in memory. It must not know of directories.
 
 use crate::store::files::{At, FileError};
-use annulus_core::config::{MAX_PEERS, Manifest};
+use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, RunId};
 use annulus_core::ledger::Head;
 use annulus_core::state::State;
@@ -263,7 +263,7 @@ fn label(header: &Metadata, manifest: &Manifest) -> Result<Label, StateFileError
     }
     let head = postcard::from_bytes::<Head>(&bytes)
         .ok()
-        .filter(|head| head.members.len() <= MAX_PEERS);
+        .filter(|head| head.check_itself(manifest).is_ok());
     let head = head.filter(|head| get("round").is_ok_and(|round| round == head.round.to_string()));
     Ok(Label {
         head: head.ok_or_else(|| unreadable("head"))?,

@@ -1,0 +1,389 @@
+//! What honest members agree on, and nothing else: whether a record can follow a head, and whether a head can be one.
+//!
+//! Whoever takes a record checks it first: before a commit, from a member that told of it, as a follower, out of a file.
+//! All members hold the same headers, so all of them refuse the same, and know whose header it is.
+
+use crate::config::{MAX_PEERS, Manifest};
+use crate::id::{PeerId, Round};
+use crate::ledger::{Allotment, Head, Header, Hole, Member, REFUSALS, Record};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Fastest speed that a header may tell, in samples per 1,000 seconds: a guess, far above any device.
+pub const MAX_SPEED: u64 = 1_000_000_000_000_000;
+
+/// Longest computing that a header may tell, in microseconds: twelve days. Keeps the arithmetic of deadlines from overflow.
+pub const MAX_COMPUTE_US: u64 = 1 << 40;
+
+/// Why a record cannot follow a head. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordError {
+    /// It is not of the round after the head's.
+    Round {
+        /// The head's round.
+        head: Round,
+        /// The record's.
+        record: Round,
+    },
+    /// Nobody contributed.
+    Empty,
+    /// A first attempt is one of all members, and one of them is missing.
+    Missing,
+    /// A header is wrong.
+    Header {
+        /// Whose.
+        peer: PeerId,
+        /// What is wrong.
+        fault: Fault,
+    },
+}
+
+/// What is wrong with a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Its author is no member.
+    NotAMember,
+    /// It stands at another place than its author in the ring, or for the second time.
+    Order,
+    /// It counts more samples than its author was given.
+    Samples {
+        /// How many it counts.
+        counted: u32,
+        /// How many were given.
+        share: u64,
+    },
+    /// It counts samples in a round of fewer members than the run trains with.
+    TooFew,
+    /// Its loss is not finite, or there is one without samples.
+    Loss,
+    /// Its speed is 0 or above [`MAX_SPEED`].
+    Speed,
+    /// Its computing took longer than [`MAX_COMPUTE_US`].
+    Compute,
+    /// It names a contributor as a newcomer, one newcomer twice, or something else that a newcomer cannot be.
+    Ready,
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Round { head, .. } => write!(f, "it does not follow round {head}"),
+            Self::Empty => f.write_str("it has no contributors"),
+            Self::Missing => f.write_str("a member is missing in its first attempt"),
+            Self::Header { peer, fault } => write!(f, "the header of {peer} {fault}"),
+        }
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAMember => f.write_str("is not a member's"),
+            Self::Order => f.write_str("is not in ring order"),
+            Self::Samples { counted, share } => write!(f, "counts {counted} samples of a share of {share}"),
+            Self::TooFew => f.write_str("counts samples in a round of too few members"),
+            Self::Loss => f.write_str("has a loss that cannot be"),
+            Self::Speed => f.write_str("has a speed that cannot be"),
+            Self::Compute => f.write_str("has a computing time that cannot be"),
+            Self::Ready => f.write_str("names a newcomer that cannot be one"),
+        }
+    }
+}
+
+/// Why a head cannot be a ledger's. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadError {
+    /// There are too many members, or one of them twice.
+    Members,
+    /// Its holes do not lie below its cursor, one after the other, or were refused too often.
+    Holes,
+    /// What is counted, given up and in holes is not what was handed out, or more than there is.
+    Sums,
+}
+
+impl fmt::Display for HeadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Members => "it has too many members, or one of them twice",
+            Self::Holes => "it has holes that do not lie below its cursor",
+            Self::Sums => "its samples do not add up",
+        })
+    }
+}
+
+impl std::error::Error for HeadError {}
+
+impl Head {
+    /// Whether members that stand at this head can have agreed on a record.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that they cannot have agreed on.
+    pub fn check(&self, record: &Record, manifest: &Manifest) -> Result<(), RecordError> {
+        if record.round != self.round + 1 {
+            return Err(RecordError::Round {
+                head: self.round,
+                record: record.round,
+            });
+        }
+        if record.headers.is_empty() {
+            return Err(RecordError::Empty);
+        }
+        let allotment = self.allot(manifest);
+        let trains = manifest.trains(record.headers.len());
+        let mut next = 0;
+        for header in &record.headers {
+            let wrong = |fault| RecordError::Header {
+                peer: header.peer,
+                fault,
+            };
+            let place = self.position(header.peer).ok_or(wrong(Fault::NotAMember))?;
+            if place < next {
+                return Err(wrong(Fault::Order));
+            }
+            next = place + 1;
+            check_samples(header, trains, &allotment, place)
+                .and_then(|()| check_claims(header))
+                .and_then(|()| check_ready(header, record))
+                .map_err(wrong)?;
+        }
+        if record.attempt == 0 && record.headers.len() < self.members.len() {
+            return Err(RecordError::Missing);
+        }
+        Ok(())
+    }
+
+    /// Whether a ledger can stand here.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that no records lead to.
+    pub fn check_itself(&self, manifest: &Manifest) -> Result<(), HeadError> {
+        let need = |ok: bool, error| if ok { Ok(()) } else { Err(error) };
+        let names: BTreeSet<PeerId> = self.members.iter().map(|m| m.peer).collect();
+        need(
+            names.len() == self.members.len() && names.len() <= MAX_PEERS,
+            HeadError::Members,
+        )?;
+        let ordered = self.holes.is_sorted_by(|a, b| a.end <= b.start);
+        let good = |hole: &Hole| hole.start < hole.end && hole.end <= self.cursor && hole.refused < REFUSALS;
+        need(ordered && self.holes.iter().all(good), HeadError::Holes)?;
+        let returned: u64 = self.holes.iter().map(Hole::len).sum();
+        let sum = self.samples.checked_add(self.skipped);
+        let sum = sum.and_then(|sum| sum.checked_add(returned));
+        need(
+            sum == Some(self.cursor) && self.cursor <= manifest.target && self.steps <= self.round,
+            HeadError::Sums,
+        )
+    }
+}
+
+fn check_samples(header: &Header, trains: bool, allotment: &Allotment, place: usize) -> Result<(), Fault> {
+    let (counted, share) = (header.weight, allotment.len(place));
+    if counted > 0 && !trains {
+        return Err(Fault::TooFew);
+    }
+    if u64::from(counted) > share {
+        return Err(Fault::Samples { counted, share });
+    }
+    if !header.loss.is_finite() || (counted == 0 && header.loss != 0.0) {
+        return Err(Fault::Loss);
+    }
+    Ok(())
+}
+
+fn check_claims(header: &Header) -> Result<(), Fault> {
+    if !(1..=MAX_SPEED).contains(&header.speed) {
+        return Err(Fault::Speed);
+    }
+    if header.compute_us > MAX_COMPUTE_US {
+        return Err(Fault::Compute);
+    }
+    Ok(())
+}
+
+/// A member that was excluded from this round may be a newcomer again; a contributor is none.
+fn check_ready(header: &Header, record: &Record) -> Result<(), Fault> {
+    let can_be = |member: &Member| {
+        (1..=MAX_SPEED).contains(&member.speed)
+            && member.contact.is_bounded()
+            && record.headers.iter().all(|h| h.peer != member.peer)
+    };
+    let sound = header.ready.len() <= MAX_PEERS
+        && header.ready.is_sorted_by(|a, b| a.peer < b.peer)
+        && header.ready.iter().all(can_be);
+    if sound { Ok(()) } else { Err(Fault::Ready) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Layout;
+    use crate::id::{Contact, Digest};
+
+    type Spoil<T> = fn(&mut T);
+
+    fn peer(n: u8) -> PeerId {
+        PeerId([n; 32])
+    }
+
+    fn member(n: u8) -> Member {
+        Member {
+            peer: peer(n),
+            speed: 1000,
+            contact: Contact::default(),
+        }
+    }
+
+    /// Three members that share twelve samples a round, at the first round's end.
+    fn head() -> (Head, Manifest) {
+        let manifest = Manifest {
+            batch: 12,
+            target: 100,
+            min_peers: 2,
+            ..Manifest::new(Layout::flat(4))
+        };
+        let mut head = Head::genesis(&manifest, member(1));
+        head.members = vec![member(1), member(2), member(3)];
+        (head, manifest)
+    }
+
+    fn record(head: &Head) -> Record {
+        let header = |member: &Member| Header {
+            peer: member.peer,
+            weight: 4,
+            loss: 2.0,
+            speed: member.speed,
+            compute_us: 1,
+            digest: Digest([0; 32]),
+            ready: Vec::new(),
+            leaving: false,
+        };
+        Record {
+            round: head.round + 1,
+            attempt: 0,
+            headers: head.members.iter().map(header).collect(),
+        }
+    }
+
+    #[test]
+    fn what_members_agree_on_follows() {
+        let (head, manifest) = head();
+        let changes: [Spoil<Record>; 5] = [
+            |_| {},
+            |r| r.headers[1].leaving = true,
+            |r| (r.headers[1].weight, r.headers[1].loss) = (0, 0.0),
+            |r| r.headers[2].ready = vec![member(4), member(5)],
+            // Excluded, and already back as a newcomer.
+            |r| {
+                (r.attempt, r.headers[0].ready) = (1, vec![member(3)]);
+                r.headers.pop();
+            },
+        ];
+        for change in changes {
+            let (mut head, mut record) = (head.clone(), record(&head));
+            change(&mut record);
+            assert_eq!(head.check(&record, &manifest), Ok(()));
+            head.apply(&record, &manifest);
+            assert_eq!(head.check_itself(&manifest), Ok(()));
+        }
+    }
+
+    #[test]
+    fn what_they_cannot_have_agreed_on_is_named() {
+        use Fault::*;
+        let (head, manifest) = head();
+        let cases: [(Spoil<Record>, RecordError); 6] = [
+            (|r| r.round = 3, RecordError::Round { head: 0, record: 3 }),
+            (|r| r.headers.clear(), RecordError::Empty),
+            (|r| drop(r.headers.pop()), RecordError::Missing),
+            (|r| r.headers[1].peer = peer(9), of(9, NotAMember)),
+            (|r| r.headers.swap(0, 1), of(1, Order)),
+            (|r| r.headers[1] = r.headers[0].clone(), of(1, Order)),
+        ];
+        for (change, error) in cases {
+            let mut record = record(&head);
+            change(&mut record);
+            assert_eq!(head.check(&record, &manifest), Err(error));
+        }
+        let cases: [(Spoil<Header>, Fault); 12] = [
+            (|h| h.weight = 5, Samples { counted: 5, share: 4 }),
+            (|h| h.loss = f32::NAN, Loss),
+            (|h| h.loss = f32::INFINITY, Loss),
+            (|h| h.weight = 0, Loss),
+            (|h| h.speed = 0, Speed),
+            (|h| h.speed = MAX_SPEED + 1, Speed),
+            (|h| h.compute_us = MAX_COMPUTE_US + 1, Compute),
+            (|h| h.ready = vec![member(3)], Ready),
+            (|h| h.ready = vec![member(4), member(4)], Ready),
+            (|h| h.ready = (10..80).map(member).collect(), Ready),
+            (
+                |h| {
+                    h.ready = vec![Member {
+                        speed: 0,
+                        ..member(4)
+                    }]
+                },
+                Ready,
+            ),
+            (
+                |h| {
+                    let contact = Contact(vec!["x".repeat(Contact::ADDRESS_LIMIT + 1)]);
+                    h.ready = vec![Member { contact, ..member(4) }];
+                },
+                Ready,
+            ),
+        ];
+        for (change, fault) in cases {
+            let mut record = record(&head);
+            change(&mut record.headers[1]);
+            assert_eq!(head.check(&record, &manifest), Err(of(2, fault)));
+        }
+        let mut alone = record(&head);
+        (alone.attempt, _) = (1, alone.headers.drain(1..));
+        assert_eq!(head.check(&alone, &manifest), Err(of(1, TooFew)));
+    }
+
+    fn of(n: u8, fault: Fault) -> RecordError {
+        RecordError::Header { peer: peer(n), fault }
+    }
+
+    #[test]
+    fn a_head_that_no_records_lead_to_is_named() {
+        let (mut head, manifest) = head();
+        let mut partly = record(&head);
+        partly.headers[0].weight = 1;
+        head.apply(&partly, &manifest);
+        assert_eq!(head.holes.len(), 1);
+        assert_eq!(head.check_itself(&manifest), Ok(()));
+        let cases: [(Spoil<Head>, HeadError); 9] = [
+            (|h| h.members[1] = h.members[0].clone(), HeadError::Members),
+            (|h| h.members = (0..65).map(member).collect(), HeadError::Members),
+            (|h| h.holes[0].end = h.holes[0].start, HeadError::Holes),
+            (|h| h.holes[0].end = h.cursor + 1, HeadError::Holes),
+            (|h| h.holes[0].refused = REFUSALS, HeadError::Holes),
+            (
+                |h| {
+                    h.holes.insert(
+                        0,
+                        Hole {
+                            start: 3,
+                            ..h.holes[0].clone()
+                        },
+                    )
+                },
+                HeadError::Holes,
+            ),
+            (|h| h.samples += 1, HeadError::Sums),
+            (|h| h.skipped = u64::MAX, HeadError::Sums),
+            (|h| h.steps = 2, HeadError::Sums),
+        ];
+        for (change, error) in cases {
+            let mut changed = head.clone();
+            change(&mut changed);
+            assert_eq!(changed.check_itself(&manifest), Err(error));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Why members come and go, as a peer tells the world.
+
+use crate::check::Fault;
+use std::fmt;
+
+/// A change of membership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is a member from the next round on.
+    Joined,
+    /// It said that it leaves.
+    Left,
+    /// It is silent.
+    Failed,
+    /// It answers but cannot stay.
+    Evicted,
+}
+
+/// Why somebody became a member or ceased to be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It holds the state and has been named by its sponsor.
+    CaughtUp,
+    /// It said that it leaves.
+    Goodbye,
+    /// It did not answer, or not deliver.
+    Silent,
+    /// It computes for longer than its own past says.
+    TooSlow,
+    /// It said that it is no member any more.
+    Out,
+    /// It sent what the protocol does not allow.
+    Violation,
+    /// What it said of itself cannot be: no member may commit it.
+    Header(Fault),
+    /// It told of a commit that cannot be.
+    FalseCommit,
+    /// Another member suspects it.
+    Suspected,
+    /// The state that it started from is not the majority's.
+    Diverged,
+}
+
+impl Reason {
+    /// The change that it is the reason of.
+    pub fn change(&self) -> Change {
+        match self {
+            Self::CaughtUp => Change::Joined,
+            Self::Goodbye => Change::Left,
+            Self::TooSlow | Self::Diverged => Change::Evicted,
+            Self::Silent
+            | Self::Out
+            | Self::Violation
+            | Self::Header(_)
+            | Self::FalseCommit
+            | Self::Suspected => Change::Failed,
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CaughtUp => "caught up",
+            Self::Goodbye => "said goodbye",
+            Self::Silent => "silent",
+            Self::TooSlow => "too slow",
+            Self::Out => "said that it is out",
+            Self::Violation => "broke the protocol",
+            Self::Header(fault) => return write!(f, "its header {fault}"),
+            Self::FalseCommit => "told of a commit that cannot be",
+            Self::Suspected => "suspected by another member",
+            Self::Diverged => "its state differs from the majority's",
+        })
+    }
+}
+
+/// Why this peer ceased to be a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutcastReason {
+    /// The round after the head is not one of its.
+    NotAMember,
+    /// The next attempt is without it.
+    Excluded,
+    /// Another member suspects it.
+    Suspected,
+    /// The others have decided without it.
+    Decided,
+    /// A lineage that it has met counts more samples.
+    OtherLineage,
+    /// A part of its own lineage, which waits as it does, goes before.
+    OtherPart,
+    /// Its state is not the majority's.
+    Diverged,
+    /// Its state is not what its digest says.
+    Damaged,
+}
+
+impl fmt::Display for OutcastReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotAMember => "not among the members",
+            Self::Excluded => "excluded",
+            Self::Suspected => "excluded by another member",
+            Self::Decided => "excluded by the others' decision",
+            Self::OtherLineage => "another lineage counts more samples",
+            Self::OtherPart => "another part of the same lineage waits too",
+            Self::Diverged => "its state differs from the majority's",
+            Self::Damaged => "its state was damaged",
+        })
+    }
+}
