@@ -66,7 +66,7 @@ mod bench {
             let config = json!({"layers": 2, "heads": 4, "width": 64, "context": CONTEXT, "bias": false});
             let config = config_from_json(&config.to_string()).map_err(problem)?;
             let task = Arc::new(Gpt::new(config, None).map_err(problem)?);
-            let text = Text::own(Unit::Bytes);
+            let text = Text::shipped(Unit::Bytes);
             let mut batches = Vec::new();
             for batch in 0..BATCHES {
                 // Any places will do.

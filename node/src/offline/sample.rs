@@ -105,7 +105,7 @@ fn vocabulary(config: &GptConfig, manifest: &Manifest, data: Option<&Path>) -> R
         let read = |path| Text::read_from(&Data::open(path)?.single()?, config.vocabulary);
         let text = match path {
             Some(path) => read(path).map_err(|error| Error::Task(error.into()))?,
-            None => Text::own(config.vocabulary),
+            None => Text::shipped(config.vocabulary),
         };
         Ok((text.vocabulary().clone(), text.digest()))
     })

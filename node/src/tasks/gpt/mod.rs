@@ -1,6 +1,6 @@
 //! What comes next? A small language model: GPT-2's transformer on the bytes or characters of any text.
 //!
-//! Learns from the project's own documentation, or from a file of any size. Sample *i* is the stretch of text that
+//! Learns from a text that comes with it, or from a file of any size. Sample *i* is the stretch of text that
 //! begins at token *i*, so that the run's shuffled order gives the random crops that such models are trained on. The
 //! last tenth of the text is held out.
 
@@ -135,8 +135,8 @@ impl Task for Gpt {
     type Config = GptConfig;
 
     const NAME: &'static str = "gpt";
-    const ABOUT: &'static str = "what comes next? a small language model of the project's documentation, or of any \
-                                 text with --data FILE";
+    const ABOUT: &'static str = "what comes next? a small language model of a text about this project, or of any text \
+                                 with --data FILE";
     // nanoGPT's for a processor (its README, "I only have a macbook").
     const SETTINGS: &'static [&'static str] = &[
         "rounds=2000",
@@ -155,7 +155,7 @@ impl Task for Gpt {
         config.shape(1)?;
         let text = match data {
             Some(data) => Text::read_from(&data.single()?, config.vocabulary)?,
-            None => Text::own(config.vocabulary),
+            None => Text::shipped(config.vocabulary),
         };
         let shape = config.shape(text.vocabulary().size())?;
         let train = text.tokens() / 10 * 9 + text.tokens() % 10 * 9 / 10;
