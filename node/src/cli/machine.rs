@@ -97,7 +97,7 @@ impl Node for Machine {
     }
 
     fn sample(&self, args: &sample::Args, emit: &mut dyn FnMut(&str)) -> Result<(), Failure> {
-        Ok(write(args, emit)?)
+        Ok(write(args, &self.factories, emit)?)
     }
 
     fn steps(&self, args: &bench::Steps) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! `annulus sample`: text by a trained language model.
+//! `annulus sample`: text by a trained model.
 
 use super::error::Error;
 use super::node::Node;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Let a run's newest checkpoint write: what comes after a text.
 ///
-/// The run's task must be `gpt`. Prints while it writes; the same seed on the same device writes the same.
+/// The run's task must be one that writes, as `gpt` does. Prints while it writes; the same seed on the same device writes the same.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -28,7 +28,7 @@ pub struct Args {
     /// Another seed, another text.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// The run's data, if tokens are characters and it is no longer where the run was started with it.
+    /// The run's data, if it takes them to write (for `gpt` where tokens are characters) and they are not found here.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// Where to compute: auto, cpu, gpu or gpu:N; with +f16 behind it, weights are kept as halves there.
