@@ -7,11 +7,11 @@
 //! It is a page for browsers too: `cargo xtask browser own_model_page` builds it, and
 //! `... --example own_model -- train --page target/browser-own_model_page` serves it.
 
-use annulus::task::{Data, Digest, Scores, Task, TaskError};
+use annulus::task::{Data, InMemory, Scores, Task, TaskError};
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::tanh;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 
 /// Any Burn module will do.
 #[derive(Module, Debug)]
@@ -21,35 +21,23 @@ struct Wave {
 }
 
 /// What it shall learn: the sine, from 1,000 points of it.
-struct LearnSine;
-
-impl LearnSine {
-    /// The mean squared error at some points; sample `i` lies at `x = i / 100`.
-    fn error_at(model: &Wave, points: impl Iterator<Item = f32>, device: &Device) -> Tensor<1> {
-        let x: Vec<f32> = points.collect();
-        let shape = [x.len(), 1];
-        let x = Tensor::<2>::from_data(TensorData::new(x, shape), device);
-        let y = model.output.forward(tanh(model.hidden.forward(x.clone() - 5.0)));
-        (y - x.sin()).powi_scalar(2).mean()
-    }
-}
+struct LearnSine(InMemory<f32>);
 
 impl Task for LearnSine {
     type Model = Wave;
+    type Dataset = InMemory<f32>;
     type Config = ();
 
     const NAME: &'static str = "sine";
 
     fn new(_config: (), _data: Option<&Data>) -> Result<Self, TaskError> {
-        Ok(Self)
+        Ok(Self(InMemory::new(
+            (0..1_000).map(|i| i as f32 / 100.0).collect(),
+        )))
     }
 
-    fn samples(&self) -> u64 {
-        1_000
-    }
-
-    fn digest(&self) -> Digest {
-        Digest::of(b"sine, 0 to 10 by 1/100")
+    fn dataset(&self) -> &InMemory<f32> {
+        &self.0
     }
 
     fn model(&self, device: &Device) -> Wave {
@@ -59,16 +47,16 @@ impl Task for LearnSine {
         }
     }
 
-    fn loss(&self, model: &Wave, samples: &[u64], device: &Device) -> Tensor<1> {
-        Self::error_at(model, samples.iter().map(|i| *i as f32 / 100.0), device)
+    /// The mean squared error at some points.
+    fn loss(&self, model: &Wave, points: Vec<f32>, device: &Device) -> Tensor<1> {
+        let x = Tensor::<1>::from_floats(points.as_slice(), device).unsqueeze_dim::<2>(1);
+        let y = model.output.forward(tanh(model.hidden.forward(x.clone() - 5.0)));
+        (y - x.sin()).powi_scalar(2).mean()
     }
 
     fn evaluate(&self, model: &Wave, device: &Device) -> Option<Scores> {
         let between = (0..1_000).map(|i| (i as f32 + 0.5) / 100.0);
-        Some(Scores {
-            loss: Self::error_at(model, between, device),
-            accuracy: None,
-        })
+        Some(self.loss(model, between.collect(), device).into())
     }
 }
 

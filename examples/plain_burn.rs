@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use annulus::task::{Data, Task, TaskError};
+use annulus::task::{Data, Dataset, Task, TaskError};
 use annulus::tasks::digits::{Digits, DigitsConfig};
 use annulus_stock::Mlp;
 use burn::module::Module;
@@ -31,17 +31,18 @@ fn main() -> Result<(), TaskError> {
     let device = cpu.clone().autodiff();
     let mut model = Mlp::new(HIDDEN, &device);
     let mut adam: ModuleOptimizer = AdamConfig::new().init();
-    let mut order: Vec<u64> = (0..task.samples()).collect();
+    let pictures = task.dataset();
+    let mut order: Vec<u64> = (0..pictures.len()).collect();
     let start = Instant::now();
     for epoch in 1..=EPOCHS {
         shuffle(&mut order, epoch);
         for batch in order.chunks(BATCH) {
-            let (images, labels) = task.training(batch, &device);
+            let (images, labels) = pictures.batch(batch).into_tensors(&device);
             let gradients = model.loss(images, labels).backward();
             let gradients = GradientsParams::from_grads(gradients, &model);
             model = adam.step(LEARNING_RATE, model, gradients);
         }
-        let (images, labels) = task.held_out(&cpu);
+        let (images, labels) = pictures.test(0..pictures.held_out()).into_tensors(&cpu);
         let tested = model.valid();
         let answers = tested.forward(images.clone()).argmax(1).squeeze_dim::<1>(1);
         let accuracy = answers.equal(labels.clone()).float().mean().into_scalar::<f32>();

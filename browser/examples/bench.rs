@@ -7,13 +7,11 @@
 #[cfg(target_family = "wasm")]
 mod bench {
     use annulus::device::OpenDevice;
-    use annulus::task::{Task, config_from_json};
+    use annulus::task::{Dataset, Task, config_from_json};
     use annulus::tasks::digits::Digits;
     use annulus::tasks::gpt::Gpt;
-    use annulus::tasks::gpt::text::{Text, Unit};
     use annulus::trainer::{Trainer, TrainerOptions, Worker};
     use annulus_core::optim::Optimizer;
-    use burn::tensor::Device;
     use serde_json::json;
     use std::fmt::Display;
     use std::sync::Arc;
@@ -47,15 +45,14 @@ mod bench {
         pub fn mlp(&self, lr: f32) -> Result<Bench, JsValue> {
             let config = config_from_json(&json!({"train": BATCHES * IMAGES, "test": 1}).to_string());
             let task = Arc::new(Digits::new(config.map_err(problem)?, None).map_err(problem)?);
-            let cpu = Device::flex();
             let mut batches = Vec::new();
             for batch in 0..BATCHES {
                 let samples: Vec<u64> = (batch * IMAGES..(batch + 1) * IMAGES).collect();
-                let (images, labels) = task.training(&samples, &cpu);
+                let images = task.dataset().batch(&samples);
                 batches.push(Batch {
                     samples,
-                    floats: images.into_data_as::<f32>().try_to_vec().map_err(problem)?,
-                    integers: labels.into_data_as::<i32>().try_to_vec().map_err(problem)?,
+                    floats: images.pixels,
+                    integers: images.labels,
                 });
             }
             self.bench(task, batches, lr)
@@ -66,15 +63,14 @@ mod bench {
             let config = json!({"layers": 2, "heads": 4, "width": 64, "context": CONTEXT, "bias": false});
             let config = config_from_json(&config.to_string()).map_err(problem)?;
             let task = Arc::new(Gpt::new(config, None).map_err(problem)?);
-            let text = Text::own(Unit::Bytes);
             let mut batches = Vec::new();
             for batch in 0..BATCHES {
                 // Any places will do.
-                let start = |window| (batch * WINDOWS + window) * 997 % task.samples();
+                let start = |window| (batch * WINDOWS + window) * 997 % task.dataset().len();
                 let samples: Vec<u64> = (0..WINDOWS).map(start).collect();
                 let mut integers = Vec::new();
                 for start in &samples {
-                    text.read(*start, CONTEXT + 1, &mut integers);
+                    task.dataset().text().read(*start, CONTEXT + 1, &mut integers);
                 }
                 batches.push(Batch {
                     samples,

@@ -228,9 +228,9 @@ $("sample-form").addEventListener("submit", (event) => {
 });
 
 /** Shows a sample: `text` is all of it so far, without the prompt. */
-function showText({ prompt, text, done }) {
+function showText({ prompt, text, done, problem }) {
   clearTimeout(writing);
-  sampleProblem = "";
+  sampleProblem = problem ?? "";
   writing = done ? null : setTimeout(() => {
     writing = null;
     sampleProblem = "The trainer does not answer; it may be busy. Try again in a moment.";
@@ -368,7 +368,7 @@ function drawChanges({ changes, mine }) {
 }
 
 function drawSample() {
-  $("sample-section").hidden = run.task !== "gpt" || page.mode !== "session" || ["left", "failed"].includes(session.state);
+  $("sample-section").hidden = !session.generates || page.mode !== "session" || ["left", "failed"].includes(session.state);
   $("write").setAttribute("aria-disabled", !session.canSample || writing !== null);
   put("write", writing ? "Writing …" : "Write on");
   $("written").setAttribute("aria-busy", writing !== null);

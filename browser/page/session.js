@@ -17,6 +17,7 @@ export class Session {
   reset() {
     Object.assign(this, {
       state: null, detail: "", failure: null, ready: null, fetch: null, sync: null, done: null, backend: null, leaving: false,
+      generates: false,
     });
   }
 
@@ -79,6 +80,7 @@ export class Session {
       this.detail = message.detail ?? "";
       if (this.state === "left") return this.end();
     }
+    if (type === "generates") this.generates = true;
     if (type === "event" && ["ready", "fetch", "sync", "done"].includes(event?.event)) this[event.event] = event;
     this.changed(message);
   }

@@ -108,9 +108,14 @@ impl Page {
         self.post(&json!({"type": "event", "event": event}));
     }
 
-    /// A sample of text, as far as it is written.
-    pub fn text(&self, prompt: &str, text: &str, done: bool) {
-        self.post(&json!({"type": "text", "prompt": prompt, "text": text, "done": done}));
+    /// That the run's model can write.
+    pub fn generates(&self) {
+        self.post(&json!({"type": "generates"}));
+    }
+
+    /// A sample of text, as far as it is written, and why it goes no further if something is wrong.
+    pub fn text(&self, prompt: &str, text: &str, done: bool, problem: Option<&str>) {
+        self.post(&json!({"type": "text", "prompt": prompt, "text": text, "done": done, "problem": problem}));
     }
 
     /// That this tab is done for.

@@ -23,7 +23,7 @@ use annulus::net::link::DialError;
 use annulus::net::ticket::{Ticket, TicketError};
 use annulus::participant::driver::Driver;
 use annulus::participant::host;
-use annulus::task_factory::{LoadedTask, TaskFactory};
+use annulus::task_factory::{LoadedTask, TaskFactory, Writing};
 use annulus_core::ledger::Member;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, Exit, Manifest, Peer, PeerId, Settings, Time};
@@ -87,6 +87,9 @@ pub async fn take_part(
     let device = device::open(options.backend, gpu, page).await?;
     let backend = backend(&device, gpu, &loaded, data.as_ref(), &manifest, page).await?;
     let factory = loaded.worker_factory(device.clone(), trainer_options(&manifest));
+    if loaded.writing != Writing::Never {
+        page.generates();
+    }
     page.event(&Event::Ready(events::Ready {
         peer: identity.peer.to_hex(),
         run: manifest.run_id().to_hex(),

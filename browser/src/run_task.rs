@@ -58,8 +58,7 @@ pub fn load(factory: &TaskFactory, manifest: &Manifest, data: Option<&Data>) -> 
     let loaded = (factory.load)(&manifest.task_config, data)
         .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
     if loaded.data != manifest.data {
-        let message =
-            "the data that this page carries is not the run's: the page is of another release than the run";
+        let message = "the data that the task makes in this page are not the run's: the page is of another release than the run";
         return Err(Failure::new(Kind::OtherPage, message));
     }
     Ok(loaded)

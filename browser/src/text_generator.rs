@@ -3,7 +3,6 @@
 use crate::js;
 use crate::page::Page;
 use crate::queue::Queue;
-use annulus::events::Event;
 use annulus::task::Prompt;
 use annulus::task_factory::WorkerFactory;
 use std::cell::Cell;
@@ -38,21 +37,21 @@ impl TextGenerator {
                     Ok(mut made) => {
                         let mut emit = |piece: &str| -> Pin<Box<dyn Future<Output = ()>>> {
                             text.push_str(piece);
-                            page.text(&prompt.text, &text, false);
+                            page.text(&prompt.text, &text, false, None);
                             // On the CPU each token holds the thread.
                             Box::pin(js::next_task())
                         };
-                        let written = made.write(&params, &prompt, &mut emit).await;
+                        let generated = match made.load(params) {
+                            Ok(()) => made.generate(&prompt, &mut emit).await,
+                            refused => refused,
+                        };
                         worker = Some(made);
-                        written.err()
+                        generated.err()
                     }
                     Err(error) => Some(error),
                 };
-                if let Some(error) = failure {
-                    let message = format!("no text could be written: {error}");
-                    page.event(&Event::Warning { message });
-                }
-                page.text(&prompt.text, &text, true);
+                let problem = failure.map(|error| error.to_string());
+                page.text(&prompt.text, &text, true, problem.as_deref());
                 busy.set(false);
             }
         });

@@ -95,6 +95,7 @@ impl Participant {
             text,
             tokens,
             temperature,
+            top_k: 0,
             seed,
         }));
     }

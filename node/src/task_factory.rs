@@ -1,7 +1,7 @@
 //! A task whose type is forgotten: what a program that knows several tasks by name keeps of each.
 
 use crate::device::OpenDevice;
-use crate::task::{Data, Task, TaskError, config_from_json, config_to_json};
+use crate::task::{Data, Dataset, Task, TaskError, config_from_json, config_to_json};
 use crate::trainer::{Trainer, TrainerOptions, Worker, WorkerError};
 use annulus_core::Digest;
 use serde_json::{Map, Value};
@@ -35,7 +35,20 @@ pub struct LoadedTask {
     pub data: Digest,
     /// The files that it was made from; none if the task makes its own data.
     pub files: Option<Data>,
+    /// Whether its model can write, and what that takes.
+    pub writing: Writing,
     bind: Box<dyn Fn(OpenDevice, TrainerOptions) -> WorkerFactory + Send + Sync>,
+}
+
+/// Whether a task's model can write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writing {
+    /// It cannot.
+    Never,
+    /// If the task was made from the run's data.
+    WithData,
+    /// Whatever data the task was made from.
+    Always,
 }
 
 impl LoadedTask {
@@ -104,9 +117,14 @@ fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<LoadedTask, TaskEr
     let task = Arc::new(T::new(config, data)?);
     Ok(LoadedTask {
         config: text,
-        samples: task.samples(),
-        data: task.digest(),
+        samples: task.dataset().len(),
+        data: task.dataset().digest(),
         files: data.cloned(),
+        writing: match task.generator() {
+            None => Writing::Never,
+            Some(generator) if generator.needs_data() => Writing::WithData,
+            Some(_) => Writing::Always,
+        },
         bind: Box::new(move |device, options| {
             let task = task.clone();
             Arc::new(move || {

@@ -308,7 +308,7 @@ fn what_cannot_write_text() {
     };
     let sample = |args: &[&str]| refusal(&[&["sample", "--device", "cpu"], args].concat());
     let digits = start("digits", &["rounds=2", "train=200", "test=50"]);
-    assert_tells(&sample(&[&digits]), &["task is digits", "gpt"]);
+    assert_tells(&sample(&[&digits]), &["task is digits", "writes nothing", "gpt"]);
     assert_tells(&sample(&[&folder.join("nowhere")]), &["nowhere", "no run"]);
 
     let data = folder.0.join("text");

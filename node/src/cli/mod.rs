@@ -149,7 +149,7 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<(), Error> {
         Command::Train(args) => train::run(args, tasks),
         Command::Join(args) => join::run(args, tasks),
         Command::Eval(args) => eval::run(&args, tasks),
-        Command::Sample(args) => sample::run(&args),
+        Command::Sample(args) => sample::run(&args, tasks),
         Command::Inspect(args) => inspect::run(&args),
         Command::Replay(args) => replay::run(&args, tasks),
         Command::Export(args) => export::run(&args),

@@ -1,13 +1,14 @@
-//! `annulus sample`: text by a trained language model.
+//! `annulus sample`: text by a trained model.
 
 use super::error::Error;
 use super::output;
 use crate::offline::sample;
+use crate::task_factory::TaskFactory;
 use std::path::PathBuf;
 
 /// Let a run's newest checkpoint write: what comes after a text.
 ///
-/// The run's task must be `gpt`. Prints while it writes; the same seed on the same device writes the same.
+/// The run's task must be one that writes, as `gpt` does. Prints while it writes; the same seed on the same device writes the same.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -28,7 +29,7 @@ pub struct Args {
     /// Another seed, another text.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// The run's data, if tokens are characters and it is no longer where the run was started with it.
+    /// The run's data, if it takes them to write (for `gpt` where tokens are characters) and they are not found here.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// Where to compute: auto, cpu, gpu or gpu:N; with +f16 behind it, weights are kept as halves there.
@@ -43,7 +44,7 @@ Examples:
 ";
 
 /// Does it.
-pub fn run(args: &Args) -> Result<(), Error> {
+pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
         return Err(Error::usage(format!(
             "--temperature {} is not possible: it must be a finite number, at least 0",
@@ -51,7 +52,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         )));
     }
     output::print(&args.prompt);
-    sample::write(args, &mut |piece| output::print(piece)).map_err(Error::of)?;
+    sample::write(args, tasks, &mut |piece| output::print(piece)).map_err(Error::of)?;
     output::print("\n");
     Ok(())
 }

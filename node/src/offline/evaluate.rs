@@ -17,7 +17,7 @@ pub fn evaluate(
 ) -> Result<(Round, Eval), Error> {
     let loaded = RunDir::open(dir)?.load_latest()?;
     let mut setup = RunSetup::on(&loaded.manifest, data, device, factories)?;
-    let eval = setup.worker.evaluate(&loaded.state.params)?;
+    let eval = setup.worker.score(loaded.state.params)?;
     eval.map(|eval| (loaded.head.round, eval))
         .ok_or(Error::NothingHeldOut(loaded.manifest.task))
 }

@@ -109,6 +109,9 @@ pub enum Error {
     /// The task has no data to evaluate on.
     #[error("the task {0} holds no data out, so there is nothing to evaluate on")]
     NothingHeldOut(String),
+    /// The task has no generator.
+    #[error("this run's task is {0}, which writes nothing. A task that does, as gpt, has a generator")]
+    WritesNothing(String),
     /// The run directory.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),

@@ -8,7 +8,7 @@ use crate::device::{self, DeviceRequest, OpenDevice};
 use crate::options::{self, Length, Local, NewRun, Start, TrainOptions};
 use crate::participant::error::Error;
 use crate::store::run_dir::RunDir;
-use crate::task_factory::{LoadedTask, TaskFactory, WorkerFactory};
+use crate::task_factory::{LoadedTask, TaskFactory, WorkerFactory, Writing};
 use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::codec::Codec;
 use annulus_core::optim::{Optimizer, Schedule};
@@ -53,8 +53,30 @@ impl RunSetup {
         device: &str,
         factories: &[TaskFactory],
     ) -> Result<Self, Error> {
-        let loaded = load_of_run(manifest, data, factories)?;
-        let setup = Self::new(&loaded, device, manifest.seed, manifest.micro_batch)?;
+        Self::with(&load_of_run(manifest, data, factories)?, manifest, device)
+    }
+
+    /// For a run whose model is to write: without the run's data, if they make no difference.
+    pub fn to_write(
+        manifest: &Manifest,
+        data: Option<&Path>,
+        device: &str,
+        factories: &[TaskFactory],
+    ) -> Result<Self, Error> {
+        let factory = find(factories, &manifest.task)?;
+        let loaded = match (factory.load)(&manifest.task_config, None) {
+            Ok(without) if without.writing != Writing::WithData => without,
+            _ => load_of_run(manifest, data, factories)?,
+        };
+        match loaded.writing {
+            Writing::Never => Err(Error::WritesNothing(manifest.task.clone())),
+            Writing::WithData | Writing::Always => Self::with(&loaded, manifest, device),
+        }
+    }
+
+    /// With the task of a run that exists.
+    fn with(loaded: &LoadedTask, manifest: &Manifest, device: &str) -> Result<Self, Error> {
+        let setup = Self::new(loaded, device, manifest.seed, manifest.micro_batch)?;
         if *setup.worker.layout() != manifest.layout {
             return Err(Error::OtherModel);
         }
@@ -100,7 +122,7 @@ fn load_of_run(
 /// Reads a run's data by `read`, which also gives its hash, from the first place that has the right one: where the user
 /// says, or else where data that was fetched is kept and where the run was started. No place is one too, if the task
 /// makes its own data.
-pub(crate) fn find_data<T>(
+fn find_data<T>(
     manifest: &Manifest,
     given: Option<&Path>,
     mut read: impl FnMut(Option<&Path>) -> Result<(T, Digest), Error>,

@@ -119,7 +119,7 @@ fn evaluate(
             Some(worker) => Ok(worker),
             None => worker_factory().map(|made| worker.insert(made)),
         };
-        let result = result.and_then(|worker| worker.evaluate(&params));
+        let result = result.and_then(|worker| worker.score(params));
         if results.send(WorkerResult::Evaluated(round, result)).is_err() {
             return;
         }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor};
 
-use super::{WorkerError, as_floats, read};
+use super::read::{as_floats, read};
+use super::worker::WorkerError;
 use annulus_core::{Layout, TensorSpec};
 use annulus_shaders::split::{SplitLayout, SplitVector};
 

@@ -5,8 +5,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::model::Transformer;
 use super::text::Vocabulary;
-use crate::task::Emit;
-use crate::trainer::WorkerError;
+use crate::task::{Emit, TaskError};
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,7 +53,7 @@ impl<'a> Writer<'a> {
     /// # Errors
     ///
     /// If the device gives up.
-    pub async fn write(&mut self, prompt: &[i32], count: usize, emit: Emit<'_>) -> Result<(), WorkerError> {
+    pub async fn write(&mut self, prompt: &[i32], count: usize, emit: Emit<'_>) -> Result<(), TaskError> {
         let mut tokens = prompt.to_vec();
         if tokens.is_empty() {
             // A vocabulary without the end of a line has some token 0.
@@ -82,7 +81,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Of the token after these.
-    async fn logits(&self, tokens: &[i32]) -> Result<Vec<f32>, WorkerError> {
+    async fn logits(&self, tokens: &[i32]) -> Result<Vec<f32>, TaskError> {
         let data = TensorData::new(tokens.to_vec(), [1, tokens.len()]);
         let features = self
             .model
@@ -90,9 +89,7 @@ impl<'a> Writer<'a> {
         let [_, length, width] = features.dims();
         let last = features.slice([0..1, length - 1..length]).reshape([1, width]);
         let data = self.model.logits(last).into_data_async().await;
-        let data = data.map_err(|error| WorkerError::Device {
-            reason: error.to_string(),
-        })?;
+        let data = data.map_err(|error| format!("the device failed: {error}"))?;
         Ok(data.iter::<f32>().collect())
     }
 }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::tests::Run;
 use super::*;
 use crate::device::{self, DeviceChoice, DeviceError, OpenDevice};
+use crate::task::Dataset;
 use crate::trainer::{Trainer, TrainerOptions, Worker};
 
 #[derive(Deserialize)]
@@ -39,7 +40,7 @@ fn ten_steps(device: &OpenDevice) -> (Vec<f32>, BTreeMap<String, Vec<f32>>) {
     };
     let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpt.txt");
     let task = Arc::new(Gpt::new(config, Some(&Data::open(&text).unwrap())).unwrap());
-    let samples = task.samples();
+    let samples = task.dataset().len();
     let worker = Trainer::new(task, device, TrainerOptions::default()).unwrap();
     let schedule = Schedule::Cosine {
         warmup: 3,

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use annulus_core::optim::{Optimizer, Schedule, clip_scale, norm_squared};
 use annulus_core::shuffle::Shuffle;
 
-use burn::tensor::read_sync;
+use burn::tensor::{Int, read_sync};
 
 use super::generate::{Choice, Writer};
+use super::presets::Preset;
 use super::*;
 use crate::device::OpenDevice;
+use crate::task::Dataset;
 use crate::trainer::{Trainer, TrainerOptions, Worker, with_parameters};
 
 /// A run in one process, with the optimizer that peers share.
@@ -222,21 +224,24 @@ fn settings_that_make_no_sense_are_refused() {
 #[test]
 fn the_held_out_text_is_predicted_once_from_end_to_end() {
     let task = gpt(pico());
-    let (windows, rest) = task.held_out();
-    let mut next = task.train;
+    let (windows, rest) = task.dataset().held_out(2000);
+    let mut next = task.dataset().train();
     for start in &windows {
         assert_eq!(*start, next);
         next += 64;
     }
     let (start, length) = rest.expect("the documentation's length is no multiple of 64");
-    assert_eq!((start, start + length as u64 + 1), (next, task.text.tokens()));
+    assert_eq!(
+        (start, start + length as u64 + 1),
+        (next, task.dataset().text().tokens())
+    );
     // The last sample to train on ends where the held-out text begins.
-    assert_eq!(task.samples() - 1 + 64, task.train - 1);
+    assert_eq!(task.dataset().len() - 1 + 64, task.dataset().train() - 1);
     let few = gpt(GptConfig {
         eval_windows: 7,
         ..pico()
     });
-    let (some, rest) = few.held_out();
+    let (some, rest) = few.dataset().held_out(7);
     assert_eq!((some.len(), rest), (7, None));
     assert!(some.iter().all(|start| windows.contains(start)) && some.is_sorted_by(|a, b| a < b));
     assert!(some[6] - some[0] >= windows.last().unwrap() - windows[0] - 64 * (windows.len() as u64 / 7 + 1));
@@ -249,16 +254,16 @@ fn an_evaluation_is_the_mean_over_all_predictions() {
     let params = trainer.init();
     let device = Device::flex();
     let model = with_parameters(task.model(&device), &params, &device);
-    let (windows, rest) = task.held_out();
+    let (windows, rest) = task.dataset().held_out(2000);
     let one = |start, length| {
-        task.windows_loss(&model, &[start], length, &device)
-            .into_scalar::<f32>()
+        let tokens = task.dataset().read(&[start], length);
+        task.loss(&model, tokens, &device).into_scalar::<f32>()
     };
     let (start, length) = rest.unwrap();
     let mut sum: f32 = windows.iter().map(|start| 64.0 * one(*start, 64)).sum();
     sum += length as f32 * one(start, length);
     let mean = sum / (windows.len() * 64 + length) as f32;
-    let eval = trainer.evaluate(&params).unwrap().unwrap();
+    let eval = trainer.score(params).unwrap().unwrap();
     assert!((eval.loss - mean).abs() < 1e-4, "{} {mean}", eval.loss);
     assert_eq!(eval.accuracy, None);
 }
@@ -292,7 +297,7 @@ fn dropout_is_for_training_alone() {
     let params = without.init();
     let [a, b] = [&mut with, &mut without].map(|t| t.contribute(params.clone(), &[4, 9]).unwrap());
     assert_ne!(a.gradient, b.gradient);
-    assert_eq!(with.evaluate(&params), without.evaluate(&params));
+    assert_eq!(with.score(params.clone()), without.score(params));
 }
 
 #[test]
@@ -339,16 +344,16 @@ fn the_digest_is_the_text_s() {
     let path = file("digest", &"to be or not to be ".repeat(20));
     let task = Gpt::new(pico(), Some(&Data::open(&path).unwrap())).unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert_ne!(task.digest(), gpt(pico()).digest());
-    assert_eq!(task.samples(), 342 - 64);
+    assert_ne!(task.dataset().digest(), gpt(pico()).dataset().digest());
+    assert_eq!(task.dataset().len(), 342 - 64);
 }
 
 #[test]
 fn a_small_model_learns_the_documentation_in_seconds() {
     let task = gpt(pico());
     let mut run = Run::new(trainer(&task), 3e-3, Schedule::Warmup { steps: 20 });
-    run.steps(task.samples(), 400, 8);
-    let eval = run.worker.evaluate(&run.params).unwrap().unwrap();
+    run.steps(task.dataset().len(), 400, 8);
+    let eval = run.worker.score(run.params).unwrap().unwrap();
     println!("after 400 steps of 512 tokens: {:.3}", eval.loss);
     // Who knows nothing has 5.5, and who knows how often each byte comes, 3.2.
     assert!(eval.loss < 2.75, "{}", eval.loss);
@@ -366,11 +371,11 @@ fn a_model_that_has_learnt_to_count_writes_what_it_has_learnt() {
     let task = Arc::new(Gpt::new(config, Some(&Data::open(&path).unwrap())).unwrap());
     std::fs::remove_file(&path).unwrap();
     let mut run = Run::new(trainer(&task), 3e-3, Schedule::Constant);
-    run.steps(task.samples(), 60, 8);
+    run.steps(task.dataset().len(), 60, 8);
     let device = Device::flex();
     let model = with_parameters(task.model(&device), &run.params, &device);
     let write = |prompt: &str, temperature, seed| {
-        let vocabulary = task.text.vocabulary();
+        let vocabulary = task.dataset().text().vocabulary();
         let choice = Choice {
             temperature,
             top_k: 0,

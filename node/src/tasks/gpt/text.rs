@@ -7,14 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::{Contents, DataError, DataFile};
 
-/// What to train on without a file: the project's own documentation, as it was when the program was built.
-const OWN: &str = concat!(
-    include_str!("../../../../README.md"),
-    "\n",
-    include_str!("../../../../ARCHITECTURE.md"),
-    "\n",
-    include_str!("../../../../docs/events.md"),
-);
+/// What to train on without a file: a text about this project. It never changes, whatever becomes of the project, as it is
+/// the data of all runs without a file: peers of other releases take part in them, and they are replayed later.
+const SHIPPED: &str = include_str!("default_text.txt");
 
 /// Characters from one entry of the index to the next: one entry costs 8 bytes, a look-up at most this many steps.
 const STRIDE: u64 = 1024;
@@ -74,6 +69,14 @@ impl Vocabulary {
         }
     }
 
+    /// All characters; of bytes there is nothing to list.
+    pub fn characters(&self) -> String {
+        match self {
+            Self::Bytes => String::new(),
+            Self::Characters(all) => all.iter().collect(),
+        }
+    }
+
     fn token(&self, c: char) -> Option<i32> {
         match self {
             Self::Bytes => None,
@@ -94,10 +97,10 @@ pub struct Text {
 }
 
 impl Text {
-    /// The project's own documentation.
-    pub fn own(unit: Unit) -> Self {
-        let text = Self::of(Contents::of(OWN.as_bytes()), unit);
-        text.expect("the project's documentation is UTF-8")
+    /// The text that comes with the program.
+    pub fn shipped(unit: Unit) -> Self {
+        let text = Self::of(Contents::of(SHIPPED.as_bytes()), unit);
+        text.expect("a string of Rust's is UTF-8")
     }
 
     /// A file, read once from end to end. One on disk is mapped into memory and must not change while the program runs.
@@ -248,18 +251,27 @@ mod tests {
 
     #[test]
     fn bytes_are_their_own_tokens() {
-        let text = Text::own(Unit::Bytes);
-        assert_eq!(text.tokens(), OWN.len() as u64);
+        let text = Text::shipped(Unit::Bytes);
+        assert_eq!(text.tokens(), SHIPPED.len() as u64);
         assert_eq!(text.vocabulary().size(), 256);
         let tokens = read(&text, 3, 40);
         assert!(
             tokens
                 .iter()
-                .zip(&OWN.as_bytes()[3..])
+                .zip(&SHIPPED.as_bytes()[3..])
                 .all(|(t, b)| *t == i32::from(*b))
         );
         assert_eq!(text.vocabulary().encode("é"), Ok(vec![0xc3, 0xa9]));
         assert_eq!(decoded(text.vocabulary(), &[0xc3, 0xa9]), "é");
+    }
+
+    #[test]
+    fn the_text_that_comes_with_the_program_never_changes() {
+        let digest = Text::shipped(Unit::Bytes).digest().to_hex();
+        assert_eq!(
+            digest,
+            "617c79193f9efe711888b75355b1204b9e1c84bc63e862279103661a3ba5145e"
+        );
     }
 
     #[test]

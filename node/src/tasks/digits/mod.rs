@@ -1,0 +1,117 @@
+//! Which digit is this? Small grey images, ten classes: the classic first model.
+//!
+//! Trains on digits that the program draws itself, or on MNIST (or another set of 28 x 28 images in
+//! the same files) from a folder. The default model is a multi-layer perceptron 784-128-10 as in
+//! most first examples; `model=cnn` is a small convolutional network, `model=linear` no more than
+//! multinomial logistic regression.
+
+pub mod model;
+pub mod pictures;
+
+use annulus_shaders::nn::CrossEntropy;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::task::{Data, Scores, Task, TaskError};
+use model::Classifier;
+use pictures::{Labelled, Pictures};
+
+pub use model::ModelKind;
+
+/// The most digits that are drawn: 0.8 GB of pixels.
+const MAX_DRAWN: usize = 1_000_000;
+
+/// Images evaluated at once: enough to keep any device busy, and 3 MB of input.
+const EVALUATION_BATCH: usize = 1_000;
+
+/// Settings of [`Digits`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DigitsConfig {
+    /// The kind of model.
+    pub model: ModelKind,
+    /// Hidden units of the `mlp` and the `cnn`.
+    pub hidden: usize,
+    /// Digits drawn to train on; not for data from a folder.
+    pub train: usize,
+    /// Digits drawn and held out; not for data from a folder.
+    pub test: usize,
+}
+
+impl Default for DigitsConfig {
+    fn default() -> Self {
+        Self {
+            model: ModelKind::Mlp,
+            hidden: 128,
+            train: 20_000,
+            test: 2_000,
+        }
+    }
+}
+
+/// The data set, and how the model is built.
+#[derive(Debug)]
+pub struct Digits {
+    config: DigitsConfig,
+    pictures: Pictures,
+}
+
+impl Task for Digits {
+    type Model = Classifier;
+    type Dataset = Pictures;
+    type Config = DigitsConfig;
+
+    const NAME: &'static str = "digits";
+    const ABOUT: &'static str = "which digit is this? drawn by the program, or MNIST with --data FOLDER";
+
+    fn new(config: DigitsConfig, data: Option<&Data>) -> Result<Self, TaskError> {
+        for (key, value) in [("train", config.train), ("test", config.test)] {
+            if !(1..=MAX_DRAWN).contains(&value) {
+                return Err(format!("{key}={value} is not between 1 and {MAX_DRAWN}").into());
+            }
+        }
+        if !(1..=65_536).contains(&config.hidden) {
+            return Err(format!("hidden={} is not between 1 and 65536", config.hidden).into());
+        }
+        let pictures = match data {
+            Some(folder) => Pictures::read_from(folder)?,
+            None => Pictures::drawn(config.train, config.test),
+        };
+        Ok(Self { config, pictures })
+    }
+
+    fn dataset(&self) -> &Pictures {
+        &self.pictures
+    }
+
+    fn model(&self, device: &Device) -> Classifier {
+        Classifier::new(self.config.model, self.config.hidden, device)
+    }
+
+    fn loss(&self, model: &Classifier, batch: Labelled, device: &Device) -> Tensor<1> {
+        let (images, labels) = batch.into_tensors(device);
+        CrossEntropy::new().forward(model.forward(images), labels)
+    }
+
+    fn evaluate(&self, model: &Classifier, device: &Device) -> Option<Scores> {
+        let count = self.pictures.held_out();
+        let cross_entropy = CrossEntropy::new();
+        let mut loss = Tensor::<1>::zeros([1], device);
+        let mut right = Tensor::<1>::zeros([1], device);
+        for start in (0..count).step_by(EVALUATION_BATCH) {
+            let end = (start + EVALUATION_BATCH).min(count);
+            let (images, labels) = self.pictures.test(start..end).into_tensors(device);
+            let logits = model.forward(images);
+            let answers = logits.clone().argmax(1).squeeze_dim::<1>(1);
+            right = right + answers.equal(labels.clone()).float().sum();
+            loss = loss + cross_entropy.forward(logits, labels) * (end - start) as f32;
+        }
+        Some(Scores {
+            loss: loss / count as f32,
+            accuracy: Some(right / count as f32),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! What the language model learns from: windows of a text, of which the last tenth is held out.
+//!
+//! It knows nothing of models or devices.
+
+use super::text::Text;
+use crate::task::{Dataset, TaskError};
+use annulus_core::Digest;
+
+/// All windows of one length in the first nine tenths of a text; sample *i* begins at token *i*.
+#[derive(Debug)]
+pub struct Windows {
+    text: Text,
+    /// Tokens in a window.
+    length: usize,
+    /// Tokens to train on; the others are held out.
+    train: u64,
+}
+
+/// Tokens, and for each the one that comes next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// One window after the other.
+    pub inputs: Vec<i32>,
+    /// As many.
+    pub targets: Vec<i32>,
+    /// How many windows.
+    pub windows: usize,
+}
+
+impl Windows {
+    /// Windows of so many tokens.
+    ///
+    /// # Errors
+    ///
+    /// If the text is too short for one.
+    pub fn new(text: Text, length: usize) -> Result<Self, TaskError> {
+        let train = text.tokens() / 10 * 9 + text.tokens() % 10 * 9 / 10;
+        let held_out = text.tokens() - train;
+        if train <= length as u64 || held_out < 2 {
+            return Err(format!(
+                "the text is too short: of its {} tokens {train} are to train on and {held_out} held out, and a sample \
+                 is of {} (context=N sets that)",
+                text.tokens(),
+                length + 1,
+            )
+            .into());
+        }
+        Ok(Self { text, length, train })
+    }
+
+    /// The text that they are windows of.
+    pub fn text(&self) -> &Text {
+        &self.text
+    }
+
+    /// Where the held-out text begins.
+    pub fn train(&self) -> u64 {
+        self.train
+    }
+
+    /// Windows of another length, wherever in the text.
+    pub fn read(&self, starts: &[u64], length: usize) -> Tokens {
+        let count = starts.len() * length;
+        let (mut inputs, mut targets) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let mut window = Vec::with_capacity(length + 1);
+        for start in starts {
+            window.clear();
+            self.text.read(*start, length + 1, &mut window);
+            inputs.extend(&window[..length]);
+            targets.extend(&window[1..]);
+        }
+        Tokens {
+            inputs,
+            targets,
+            windows: starts.len(),
+        }
+    }
+
+    /// Where the held-out windows begin, end to end, or spread evenly if there are more than `most`; and the shorter one
+    /// that is left at the end, with its length, if all are looked at.
+    pub fn held_out(&self, most: u64) -> (Vec<u64>, Option<(u64, usize)>) {
+        let length = self.length as u64;
+        // The last token is only predicted.
+        let predicted = self.text.tokens() - self.train - 1;
+        let whole = predicted / length;
+        if whole > most {
+            let spread =
+                |i| self.train + (u128::from(i) * u128::from(whole) / u128::from(most)) as u64 * length;
+            return ((0..most).map(spread).collect(), None);
+        }
+        let starts = (0..whole).map(|i| self.train + i * length).collect();
+        let rest = (predicted % length) as usize;
+        (starts, (rest > 0).then_some((self.train + whole * length, rest)))
+    }
+}
+
+impl Dataset for Windows {
+    type Batch = Tokens;
+
+    fn len(&self) -> u64 {
+        self.train - self.length as u64
+    }
+
+    fn digest(&self) -> Digest {
+        self.text.digest()
+    }
+
+    fn batch(&self, samples: &[u64]) -> Tokens {
+        self.read(samples, self.length)
+    }
+}

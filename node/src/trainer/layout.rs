@@ -1,0 +1,70 @@
+//! Where each parameter of a Burn model lies in one flat vector.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{DType, Tensor};
+
+use super::worker::WorkerError;
+use annulus_core::{Layout, TensorSpec};
+
+/// Lists the parameters in visiting order.
+///
+/// # Errors
+///
+/// If there are none, or some that cannot be trained by summing gradients.
+pub fn layout_of<M: Module>(model: &M) -> Result<Layout, WorkerError> {
+    let mut list = List::default();
+    model.visit(&mut list);
+    let unsupported = |problem: String| Err(WorkerError::Unsupported { problem });
+    if let Some(problem) = list.problem {
+        return unsupported(problem);
+    }
+    if list.layout.len == 0 {
+        return unsupported("it has no parameters".to_owned());
+    }
+    Ok(list.layout)
+}
+
+#[derive(Default)]
+struct List {
+    path: Vec<String>,
+    layout: Layout,
+    problem: Option<String>,
+}
+
+impl ModuleVisitor for List {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.push(name.to_owned());
+        if container_type.ends_with(":BatchNorm") {
+            // The type is that of the module which `name` is a field of.
+            let module = self.path[..self.path.len() - 1].join(".");
+            let problem = format!(
+                "{module} is a batch normalization, whose running statistics no gradient carries \
+                 to the other peers; use group or layer normalization"
+            );
+            self.problem.get_or_insert(problem);
+        }
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let name = self.path.join(".");
+        let tensor = param.base();
+        if tensor.dtype() != DType::F32 {
+            let problem = format!("{name} is of type {:?}; only f32 is trained", tensor.dtype());
+            self.problem.get_or_insert(problem);
+        }
+        let spec = TensorSpec {
+            name,
+            shape: tensor.dims().to_vec(),
+            offset: self.layout.len,
+            // Biases and normalizations have one dimension. What is frozen has no gradient, and
+            // must not decay either.
+            decay: D > 1 && tensor.is_require_grad(),
+        };
+        self.layout.len += spec.len();
+        self.layout.tensors.push(spec);
+    }
+}

@@ -1,0 +1,336 @@
+//! A Burn model seen as one flat vector of `f32`: parameters in, sums of gradients out.
+//!
+//! [`Worker`] is all that the rest of a peer knows of training. Nothing here knows of peers, rounds
+//! or optimizers.
+
+mod backward;
+mod layout;
+mod on_cpu;
+mod on_device;
+mod parameters;
+mod prefetch;
+mod read;
+mod worker;
+
+use std::sync::Arc;
+
+use burn::module::Module;
+use burn::tensor::Device;
+
+use self::backward::backward;
+use self::on_device::{View, gradients_and_loss, places, read_total};
+use self::parameters::{drawing, initial_model};
+use self::prefetch::{Batches, Prefetcher};
+use self::read::read_scalar;
+use crate::device::{DeviceKind, OpenDevice};
+use crate::task::{Dataset, Emit, Eval, Prompt, Task};
+use annulus_core::Layout;
+use annulus_shaders::split::{self, SplitLayout, SplitVector};
+
+pub use self::layout::layout_of;
+pub use self::parameters::with_parameters;
+pub use self::worker::{Contribution, Pending, Worker, WorkerError};
+
+/// What a trainer needs to know beside its task and device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrainerOptions {
+    /// The run's seed.
+    pub seed: u64,
+    /// Most samples that the device works on at once; 0 for as many as it is given.
+    pub micro_batch: usize,
+}
+
+/// Trains a task's model on one device.
+pub struct Trainer<T: Task> {
+    task: Arc<T>,
+    /// With autodiff.
+    device: Device,
+    device_kind: DeviceKind,
+    device_name: String,
+    /// Batches that are computed on at once: on a CPU one per core.
+    threads: usize,
+    options: TrainerOptions,
+    layout: Layout,
+    /// The parameters, each at a place of its own, in a vector on a GPU.
+    on_device: Arc<SplitLayout>,
+    /// The same for gradients, with the loss as the last of them.
+    with_loss: Arc<SplitLayout>,
+    model: T::Model,
+    prefetcher: Prefetcher<T>,
+    /// What was said to come next.
+    ahead: Option<(Vec<u64>, Batches<T>)>,
+    sum: Sum,
+}
+
+/// What was summed up since parameters were loaded or the last sum was taken.
+#[derive(Default)]
+struct Sum {
+    /// Gradients, on the CPU; elsewhere the allocation that they will be read into.
+    gradient: Vec<f32>,
+    /// Gradients and the loss behind them, elsewhere.
+    on_device: Option<SplitVector>,
+    /// Sum of the losses, on the CPU.
+    loss: f32,
+    samples: u32,
+}
+
+impl<T: Task> Trainer<T> {
+    /// Builds the model on `device`.
+    ///
+    /// # Errors
+    ///
+    /// If the model has no parameters, or some that cannot be trained by summing gradients, or that
+    /// no buffer of the device can hold.
+    pub fn new(task: Arc<T>, device: &OpenDevice, options: TrainerOptions) -> Result<Self, WorkerError> {
+        let largest = split::largest(&device.device).unwrap_or(usize::MAX);
+        Self::within(task, device, options, largest)
+    }
+
+    /// As [`new`](Self::new), with no buffer of more than so many numbers.
+    fn within(
+        task: Arc<T>,
+        device: &OpenDevice,
+        options: TrainerOptions,
+        largest: usize,
+    ) -> Result<Self, WorkerError> {
+        let (model, _) = initial_model(&*task, options.seed);
+        let layout = layout_of(&model)?;
+        let on_device = places(&layout, &[], largest)?;
+        let with_loss = places(&layout, &[1], largest)?;
+        let autodiff = match task.recompute() {
+            false => device.device.clone().autodiff(),
+            true => device.device.clone().autodiff().gradient_checkpointing(),
+        };
+        // The CPU backend is where the model is already; forking it would copy for nothing.
+        let model = match device.kind {
+            DeviceKind::Cpu => model,
+            DeviceKind::Gpu | DeviceKind::SoftwareGpu => model.fork(&autodiff),
+        };
+        Ok(Self {
+            on_device,
+            with_loss,
+            prefetcher: Prefetcher::new(task.clone()),
+            task,
+            device: autodiff,
+            device_kind: device.kind,
+            device_name: device.name.clone(),
+            threads: match device.kind {
+                // One, too, where there are no threads.
+                DeviceKind::Cpu => std::thread::available_parallelism().map_or(1, usize::from),
+                DeviceKind::Gpu | DeviceKind::SoftwareGpu => 1,
+            },
+            options,
+            layout,
+            model,
+            ahead: None,
+            sum: Sum::default(),
+        })
+    }
+
+    fn is_cpu(&self) -> bool {
+        self.device_kind == DeviceKind::Cpu
+    }
+
+    /// Micro-batches of samples, each as the parts of it that a processor's cores work on at once.
+    fn cut<'a>(&self, samples: &'a [u64]) -> Vec<Vec<&'a [u64]>> {
+        let at_once = match self.options.micro_batch {
+            0 => samples.len().max(1),
+            size => size,
+        };
+        let parts = |samples: &'a [u64]| {
+            let count = if self.is_cpu() {
+                self.task.pieces(samples.len())
+            } else {
+                1
+            };
+            let length = samples.len().div_ceil(count.clamp(1, samples.len()));
+            samples.chunks(length).collect()
+        };
+        samples.chunks(at_once).map(parts).collect()
+    }
+
+    /// Begins to make the batches of samples.
+    fn order(&self, samples: &[u64]) -> Batches<T> {
+        let parts = self.cut(samples).concat();
+        let parts = parts.into_iter().map(<[u64]>::to_vec).collect();
+        self.prefetcher.order(parts, self.threads)
+    }
+
+    /// The first of these that the task does not have.
+    fn unknown(&self, samples: &[u64]) -> Option<WorkerError> {
+        let known = self.task.dataset().len();
+        let sample = *samples.iter().find(|sample| **sample >= known)?;
+        Some(WorkerError::NoSuchSample {
+            sample,
+            samples: known,
+        })
+    }
+
+    /// Adds the gradients and the loss of a batch up on the device.
+    fn add_on_device(&mut self, batches: &mut Batches<T>) -> Result<(), WorkerError> {
+        let (loss, mut gradients) = backward(&*self.task, &self.model, batches.next(), &self.device)?;
+        let parts = gradients_and_loss(&self.model, &mut gradients, loss);
+        match &mut self.sum.on_device {
+            Some(total) => total.add(&parts, 1.0),
+            None => self.sum.on_device = Some(SplitVector::packed(&self.with_loss, &parts, 1.0)),
+        }
+        Ok(())
+    }
+
+    fn check_finite(&self, gradient: &[f32]) -> Result<(), WorkerError> {
+        // Magnitudes in order of their bits, infinity and NaN last: a loop that vectorizes.
+        let largest = |values: &[f32]| values.iter().map(|v| v.abs().to_bits()).max();
+        let infinity = f32::INFINITY.to_bits();
+        if largest(gradient) < Some(infinity) {
+            return Ok(());
+        }
+        let tensor =
+            self.layout.tensors.iter().find(|tensor| {
+                largest(&gradient[tensor.offset..tensor.offset + tensor.len()]) >= Some(infinity)
+            });
+        tensor.map_or(Ok(()), |tensor| {
+            Err(WorkerError::GradientNotFinite {
+                tensor: tensor.name.clone(),
+            })
+        })
+    }
+}
+
+impl<T: Task> Worker for Trainer<T> {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn init(&self) -> Vec<f32> {
+        initial_model(&*self.task, self.options.seed).1
+    }
+
+    fn load(&mut self, mut params: Vec<f32>) -> Result<(), WorkerError> {
+        if params.len() != self.layout.len {
+            return Err(WorkerError::WrongLength {
+                expected: self.layout.len,
+                found: params.len(),
+            });
+        }
+        // Clones share their tensors, so this copies nothing.
+        let model = self.model.clone();
+        let device = self.device.clone().without_autodiff();
+        self.model = match SplitVector::upload(&self.on_device, &params, &device) {
+            // One upload for all that a buffer holds, of which each parameter is a view.
+            Some(vector) => model.map(&mut View {
+                vector,
+                device: &self.device,
+                next: 0,
+            }),
+            None => with_parameters(model, &params, &self.device),
+        };
+        params.fill(0.0);
+        self.sum = Sum {
+            gradient: params,
+            ..Sum::default()
+        };
+        Ok(())
+    }
+
+    fn prefetch(&mut self, samples: &[u64]) {
+        if self.unknown(samples).is_none() {
+            self.ahead = Some((samples.to_vec(), self.order(samples)));
+        }
+    }
+
+    fn accumulate(&mut self, samples: &[u64]) -> Result<(), WorkerError> {
+        if let Some(error) = self.unknown(samples) {
+            return Err(error);
+        }
+        let Some(first) = samples.first() else {
+            return Ok(());
+        };
+        let mut batches = match self.ahead.take() {
+            Some((ordered, batches)) if ordered == samples => batches,
+            _ => self.order(samples),
+        };
+        let _random = drawing();
+        // So that dropout is another one for other samples, yet the same when tried again.
+        self.device.seed(self.options.seed ^ first.rotate_left(32));
+        self.sum.gradient.resize(self.layout.len, 0.0);
+        for parts in self.cut(samples) {
+            if self.is_cpu() {
+                self.sum.loss += on_cpu::add_up(
+                    &*self.task,
+                    &self.model,
+                    &self.device,
+                    &mut batches,
+                    parts.len(),
+                    self.threads,
+                    &mut self.sum.gradient,
+                )?;
+            } else {
+                self.add_on_device(&mut batches)?;
+            }
+        }
+        self.sum.samples += samples.len() as u32;
+        Ok(())
+    }
+
+    fn take(&mut self) -> Pending<'_, Contribution> {
+        let Sum {
+            mut gradient,
+            on_device,
+            mut loss,
+            samples,
+        } = std::mem::take(&mut self.sum);
+        Box::pin(async move {
+            gradient.resize(self.layout.len, 0.0);
+            if let Some(total) = on_device {
+                loss = read_total(&total, &mut gradient).await?;
+            }
+            if !loss.is_finite() {
+                return Err(WorkerError::LossNotFinite);
+            }
+            self.check_finite(&gradient)?;
+            Ok(Contribution {
+                gradient,
+                loss_sum: loss,
+                samples,
+            })
+        })
+    }
+
+    fn evaluate(&mut self) -> Pending<'_, Option<Eval>> {
+        Box::pin(async move {
+            let device = self.device.clone().without_autodiff();
+            let Some(scores) = self.task.evaluate(&self.model.valid(), &device) else {
+                return Ok(None);
+            };
+            let loss = read_scalar(scores.loss).await?;
+            let accuracy = match scores.accuracy {
+                Some(accuracy) => Some(read_scalar(accuracy).await?),
+                None => None,
+            };
+            Ok(Some(Eval { loss, accuracy }))
+        })
+    }
+
+    fn generate<'a>(&'a mut self, prompt: &'a Prompt, emit: Emit<'a>) -> Pending<'a, ()> {
+        Box::pin(async move {
+            let refused = |reason: String| WorkerError::NotGenerated { reason };
+            let generator = self.task.generator();
+            let generator = generator.ok_or_else(|| refused(format!("{} generates nothing", T::NAME)))?;
+            let device = self.device.clone().without_autodiff();
+            let model = self.model.valid();
+            let generated = generator.generate(&model, prompt, &device, emit).await;
+            generated.map_err(|error| refused(error.to_string()))
+        })
+    }
+
+    fn deterministic(&self) -> bool {
+        self.is_cpu()
+    }
+
+    fn device_name(&self) -> &str {
+        &self.device_name
+    }
+}
+
+#[cfg(test)]
+mod tests;

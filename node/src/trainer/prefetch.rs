@@ -1,0 +1,87 @@
+//! Batches made ahead of their use, on a thread of their own while the device works; where there are no threads, when they
+//! are asked for. Knows neither models nor devices.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::thread;
+
+use crate::task::{Batch, Dataset, Task};
+
+/// A batch, and of how many samples it is.
+pub(super) struct Part<T: Task> {
+    pub(super) samples: usize,
+    pub(super) batch: Batch<T>,
+}
+
+/// Makes a task's batches.
+pub(super) struct Prefetcher<T: Task> {
+    task: Arc<T>,
+    /// To the thread, if there is one. It ends when this is dropped.
+    orders: Option<Sender<Order<T>>>,
+}
+
+/// Batches to make, and where to.
+struct Order<T: Task> {
+    parts: VecDeque<Vec<u64>>,
+    made: SyncSender<Part<T>>,
+}
+
+/// Batches in the order in which they were asked for.
+pub(super) enum Batches<T: Task> {
+    /// By the thread.
+    Ahead(Receiver<Part<T>>),
+    /// By who takes them.
+    Inline(Arc<T>, VecDeque<Vec<u64>>),
+}
+
+impl<T: Task> Prefetcher<T> {
+    pub(super) fn new(task: Arc<T>) -> Self {
+        let (orders, queue) = mpsc::channel::<Order<T>>();
+        let by = task.clone();
+        let thread = thread::Builder::new().name("annulus-batches".into());
+        // A browser has no thread for it.
+        let started = thread.spawn(move || {
+            for Order { parts, made } in queue {
+                // Who wants no more of them has dropped the other end.
+                let _ = parts.iter().try_for_each(|part| made.send(make(&*by, part)));
+            }
+        });
+        Self {
+            task,
+            orders: started.is_ok().then_some(orders),
+        }
+    }
+
+    /// Begins to make these batches, of which so many may wait to be taken while one more is made.
+    pub(super) fn order(&self, parts: VecDeque<Vec<u64>>, waiting: usize) -> Batches<T> {
+        let Some(orders) = &self.orders else {
+            return Batches::Inline(self.task.clone(), parts);
+        };
+        let (made, batches) = mpsc::sync_channel(waiting);
+        // A thread that has panicked is noticed when the batch is missed.
+        let _ = orders.send(Order { parts, made });
+        Batches::Ahead(batches)
+    }
+}
+
+impl<T: Task> Batches<T> {
+    /// The next one.
+    ///
+    /// # Panics
+    ///
+    /// If the data set has panicked, or there are no more.
+    pub(super) fn next(&mut self) -> Part<T> {
+        match self {
+            Self::Ahead(made) => made.recv().expect("the data set has made the batch"),
+            Self::Inline(task, parts) => make(&**task, &parts.pop_front().expect("a batch that was ordered")),
+        }
+    }
+}
+
+fn make<T: Task>(task: &T, samples: &[u64]) -> Part<T> {
+    Part {
+        samples: samples.len(),
+        batch: task.dataset().batch(samples),
+    }
+}
