@@ -3,6 +3,7 @@
 use super::error::Error;
 use super::output;
 use crate::offline::sample;
+use crate::task::Prompt;
 use crate::task_factory::TaskFactory;
 use std::path::PathBuf;
 
@@ -52,7 +53,23 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         )));
     }
     output::print(&args.prompt);
-    sample::write(args, tasks, &mut |piece| output::print(piece)).map_err(Error::of)?;
+    let prompt = Prompt {
+        text: args.prompt.clone(),
+        tokens: args.tokens,
+        temperature: args.temperature,
+        top_k: args.top_k,
+        seed: args.seed,
+    };
+    let mut emit = |piece: &str| output::print(piece);
+    sample::write(
+        &args.dir,
+        args.data.as_deref(),
+        &args.device,
+        &prompt,
+        tasks,
+        &mut emit,
+    )
+    .map_err(Error::of)?;
     output::print("\n");
     Ok(())
 }
