@@ -186,179 +186,176 @@ fn product_rate(device: &Device, repeats: usize) -> f64 {
 }
 
 fn cases(device: &Device) -> Vec<Case> {
-    let random =
-        |shape: [usize; 2]| Tensor::<2>::random(shape, Distribution::Normal(0.0, 1.0), device).require_grad();
-    let vector = |length: usize| Tensor::<1>::zeros([length], device).require_grad();
-    let floats = |count: usize| 4.0 * count as f64;
-    let mut cases = Vec::new();
-    let mut add = |name: String, bytes: f64, operations: f64, ours: Scalar, stock: Scalar| {
-        cases.push(Case {
+    vec![
+        linear_case(device),
+        mlp_case(device),
+        attention_case(device),
+        norm_case(device),
+        loss_case(device),
+        embedding_case(device),
+        gelu_case(device),
+        softmax_case(device),
+    ]
+}
+
+impl Case {
+    /// An operation whose passes move at least so many numbers of 4 bytes and take so many multiplications and additions.
+    fn new(
+        name: String,
+        numbers: usize,
+        operations: f64,
+        ours: impl Fn() -> Tensor<1> + 'static,
+        stock: impl Fn() -> Tensor<1> + 'static,
+    ) -> Self {
+        Self {
             name,
-            bytes,
+            bytes: 4.0 * numbers as f64,
             operations,
-            ours,
-            stock,
-        });
-    };
-
-    let product = |m: usize, n: usize, k: usize| 2.0 * (m * n * k) as f64;
-    let (x, w, b) = (random([ROWS, WIDTH]), random([WIDTH, HIDDEN]), vector(HIDDEN));
-    let ours = {
-        let (x, w, b) = (x.clone(), w.clone(), b.clone());
-        move || {
-            linear(
-                x.clone(),
-                w.clone(),
-                Some(b.clone()),
-                None,
-                WeightLayout::InputsFirst,
-            )
-            .sum()
+            ours: Box::new(ours),
+            stock: Box::new(stock),
         }
+    }
+}
+
+fn random(rows: usize, columns: usize, device: &Device) -> Tensor<2> {
+    Tensor::random([rows, columns], Distribution::Normal(0.0, 1.0), device).require_grad()
+}
+
+fn zeros(length: usize, device: &Device) -> Tensor<1> {
+    Tensor::zeros([length], device).require_grad()
+}
+
+/// As many as there are rows.
+fn ids(below: usize, device: &Device) -> Tensor<1, Int> {
+    let ids: Vec<i32> = (0..ROWS).map(|i| (i * 7919 % below) as i32).collect();
+    Tensor::from_data(ids.as_slice(), device)
+}
+
+/// Multiplications and additions of a product of an m x k and a k x n matrix.
+fn product(m: usize, n: usize, k: usize) -> f64 {
+    2.0 * (m * n * k) as f64
+}
+
+fn linear_case(device: &Device) -> Case {
+    let x = random(ROWS, WIDTH, device);
+    let (w, b) = (random(WIDTH, HIDDEN, device), zeros(HIDDEN, device));
+    let same = (x.clone(), w.clone(), b.clone());
+    let ours = move || {
+        let (x, w, b) = same.clone();
+        linear(x, w, Some(b), None, WeightLayout::InputsFirst).sum()
     };
-    let stock_linear = move || burn::tensor::module::linear(x.clone(), w.clone(), Some(b.clone())).sum();
-    let bytes = floats(3 * (ROWS * WIDTH + WIDTH * HIDDEN + ROWS * HIDDEN));
-    let operations = 3.0 * product(ROWS, HIDDEN, WIDTH);
-    add(
+    Case::new(
         format!("linear {ROWS} x {WIDTH} to {HIDDEN}"),
-        bytes,
-        operations,
-        Box::new(ours),
-        Box::new(stock_linear),
-    );
+        3 * (ROWS * WIDTH + WIDTH * HIDDEN + ROWS * HIDDEN),
+        3.0 * product(ROWS, HIDDEN, WIDTH),
+        ours,
+        move || burn::tensor::module::linear(x.clone(), w.clone(), Some(b.clone())).sum(),
+    )
+}
 
-    let (x, up, down) = (
-        random([ROWS, WIDTH]),
-        random([WIDTH, HIDDEN]),
-        random([HIDDEN, WIDTH]),
-    );
-    let ours = {
-        let (x, up, down) = (x.clone(), up.clone(), down.clone());
-        move || {
-            let weights = MlpWeights {
-                up: up.clone(),
-                up_bias: None,
-                down: down.clone(),
-                down_bias: None,
-            };
-            mlp(x.clone(), weights, None, Activation::Gelu).sum()
-        }
+fn mlp_case(device: &Device) -> Case {
+    let x = random(ROWS, WIDTH, device);
+    let (up, down) = (random(WIDTH, HIDDEN, device), random(HIDDEN, WIDTH, device));
+    let same = (x.clone(), up.clone(), down.clone());
+    let ours = move || {
+        let (x, up, down) = same.clone();
+        let weights = MlpWeights {
+            up,
+            up_bias: None,
+            down,
+            down_bias: None,
+        };
+        mlp(x, weights, None, Activation::Gelu).sum()
     };
-    let stock_mlp = move || {
-        stock::gelu(x.clone().matmul(up.clone()))
-            .matmul(down.clone())
-            .sum()
+    let stock = move || {
+        let hidden = stock::gelu(x.clone().matmul(up.clone()));
+        hidden.matmul(down.clone()).sum()
     };
-    let bytes = floats(3 * (2 * ROWS * WIDTH + 2 * WIDTH * HIDDEN + 2 * ROWS * HIDDEN));
-    let operations = 6.0 * product(ROWS, HIDDEN, WIDTH);
-    add(
+    Case::new(
         format!("perceptron {WIDTH}-{HIDDEN}-{WIDTH}, GELU"),
-        bytes,
-        operations,
-        Box::new(ours),
-        Box::new(stock_mlp),
-    );
+        3 * (2 * ROWS * WIDTH + 2 * WIDTH * HIDDEN + 2 * ROWS * HIDDEN),
+        6.0 * product(ROWS, HIDDEN, WIDTH),
+        ours,
+        stock,
+    )
+}
 
-    let qkv = random([ROWS, 3 * WIDTH]);
+fn attention_case(device: &Device) -> Case {
+    let qkv = random(ROWS, 3 * WIDTH, device);
     let packed = move || qkv.clone().reshape([WINDOWS, TOKENS, 3 * WIDTH]);
-    let ours = {
-        let packed = packed.clone();
-        move || attention(packed(), HEADS, true).sum()
-    };
-    let stock_attention = move || causal_attention(packed(), HEADS).sum();
-    // Half of the scores, for the mask: two products forward, five backward.
-    let operations = 7.0 * (WINDOWS * HEADS) as f64 * product(TOKENS, TOKENS, WIDTH / HEADS) / 2.0;
-    add(
-        format!(
-            "attention {WINDOWS} x {TOKENS}, {HEADS} heads of {}",
-            WIDTH / HEADS
-        ),
-        floats(ROWS * WIDTH * (3 + 1 + 3 + 2 + 3)),
-        operations,
-        Box::new(ours),
-        Box::new(stock_attention),
-    );
+    let same = packed.clone();
+    let columns = WIDTH / HEADS;
+    Case::new(
+        format!("attention {WINDOWS} x {TOKENS}, {HEADS} heads of {columns}"),
+        ROWS * WIDTH * (3 + 1 + 3 + 2 + 3),
+        // Half of the scores, for the mask: two products forward, five backward.
+        7.0 * (WINDOWS * HEADS) as f64 * product(TOKENS, TOKENS, columns) / 2.0,
+        move || attention(same(), HEADS, true).sum(),
+        move || causal_attention(packed(), HEADS).sum(),
+    )
+}
 
-    let (x, gamma, beta) = (random([ROWS, WIDTH]), vector(WIDTH), vector(WIDTH));
+fn norm_case(device: &Device) -> Case {
+    let x = random(ROWS, WIDTH, device);
+    let (gamma, beta) = (zeros(WIDTH, device), zeros(WIDTH, device));
     let layer = LayerNormConfig::new(WIDTH).init(device);
-    let ours = {
-        let x = x.clone();
-        move || layer_norm(x.clone(), gamma.clone(), Some(beta.clone()), 1e-5).sum()
-    };
-    let stock_norm = move || layer.forward(x.clone()).sum();
-    add(
+    let same = x.clone();
+    Case::new(
         format!("layer norm {ROWS} x {WIDTH}"),
-        floats(5 * ROWS * WIDTH),
+        5 * ROWS * WIDTH,
         0.0,
-        Box::new(ours),
-        Box::new(stock_norm),
-    );
+        move || layer_norm(same.clone(), gamma.clone(), Some(beta.clone()), 1e-5).sum(),
+        move || layer.forward(x.clone()).sum(),
+    )
+}
 
-    let ids = |count: usize, below: usize| {
-        let ids: Vec<i32> = (0..count).map(|i| (i * 7919 % below) as i32).collect();
-        Tensor::<1, Int>::from_data(ids.as_slice(), device)
-    };
-    let (logits, targets) = (random([ROWS, VOCABULARY]), ids(ROWS, VOCABULARY));
+fn loss_case(device: &Device) -> Case {
+    let (logits, targets) = (random(ROWS, VOCABULARY, device), ids(VOCABULARY, device));
     let loss = CrossEntropyLossConfig::new().init(device);
-    let ours = {
-        let (logits, targets) = (logits.clone(), targets.clone());
-        move || cross_entropy(logits.clone(), targets.clone(), None)
-    };
-    let stock_loss = move || loss.forward(logits.clone(), targets.clone());
-    let bytes = floats(3 * ROWS * VOCABULARY);
-    add(
+    let same = (logits.clone(), targets.clone());
+    Case::new(
         format!("cross-entropy {ROWS} x {VOCABULARY}"),
-        bytes,
+        3 * ROWS * VOCABULARY,
         0.0,
-        Box::new(ours),
-        Box::new(stock_loss),
-    );
+        move || cross_entropy(same.0.clone(), same.1.clone(), None),
+        move || loss.forward(logits.clone(), targets.clone()),
+    )
+}
 
-    let (table, tokens) = (
-        random([VOCABULARY, WIDTH]),
-        ids(ROWS, VOCABULARY).reshape([WINDOWS, TOKENS]),
-    );
-    let ours = {
-        let (table, tokens) = (table.clone(), tokens.clone());
-        move || embedding(tokens.clone(), table.clone(), None).sum()
-    };
-    let stock_embedding = move || burn::tensor::module::embedding(table.clone(), tokens.clone()).sum();
-    let bytes = floats(2 * (ROWS * WIDTH + VOCABULARY * WIDTH));
-    add(
+fn embedding_case(device: &Device) -> Case {
+    let table = random(VOCABULARY, WIDTH, device);
+    let tokens: Tensor<2, Int> = ids(VOCABULARY, device).reshape([WINDOWS, TOKENS]);
+    let same = (tokens.clone(), table.clone());
+    Case::new(
         format!("embedding {ROWS} of {VOCABULARY} x {WIDTH}"),
-        bytes,
+        2 * (ROWS * WIDTH + VOCABULARY * WIDTH),
         0.0,
-        Box::new(ours),
-        Box::new(stock_embedding),
-    );
+        move || embedding(same.0.clone(), same.1.clone(), None).sum(),
+        move || burn::tensor::module::embedding(table.clone(), tokens.clone()).sum(),
+    )
+}
 
-    let x = random([ROWS, HIDDEN]);
-    let ours = {
-        let x = x.clone();
-        move || activation(x.clone(), Activation::Gelu).sum()
-    };
-    let stock_gelu = move || stock::gelu(x.clone()).sum();
-    add(
+fn gelu_case(device: &Device) -> Case {
+    let x = random(ROWS, HIDDEN, device);
+    let same = x.clone();
+    Case::new(
         format!("GELU {ROWS} x {HIDDEN}"),
-        floats(5 * ROWS * HIDDEN),
+        5 * ROWS * HIDDEN,
         0.0,
-        Box::new(ours),
-        Box::new(stock_gelu),
-    );
+        move || activation(same.clone(), Activation::Gelu).sum(),
+        move || stock::gelu(x.clone()).sum(),
+    )
+}
 
-    let x = random([WINDOWS * HEADS * TOKENS, TOKENS]);
-    let ours = {
-        let x = x.clone();
-        move || softmax(x.clone()).sum()
-    };
-    let stock_softmax = move || stock::softmax(x.clone(), 1).sum();
+fn softmax_case(device: &Device) -> Case {
     let rows = WINDOWS * HEADS * TOKENS;
-    add(
+    let x = random(rows, TOKENS, device);
+    let same = x.clone();
+    Case::new(
         format!("softmax {rows} x {TOKENS}"),
-        floats(5 * rows * TOKENS),
+        5 * rows * TOKENS,
         0.0,
-        Box::new(ours),
-        Box::new(stock_softmax),
-    );
-    cases
+        move || softmax(same.clone()).sum(),
+        move || stock::softmax(x.clone(), 1).sum(),
+    )
 }
