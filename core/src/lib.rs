@@ -28,6 +28,7 @@ mod catchup;
 pub mod check;
 pub mod codec;
 pub mod collective;
+mod commit;
 pub mod config;
 mod contribution;
 pub mod detector;

@@ -5,15 +5,15 @@ use crate::agreement::{Agreement, Verdict, ask_for_commit};
 use crate::apply::Applying;
 use crate::check::MAX_COMPUTE_US;
 use crate::collective::{Plan, Run, Sends, Violation};
+use crate::commit::CommittedRound;
 use crate::contribution::{Contribution, Made};
 use crate::id::{PeerId, Round};
-use crate::interface::{Commit, Event, Exit, Input};
+use crate::interface::{Event, Exit, Input};
 use crate::late::{self, Here};
-use crate::ledger::{self, Allotment, Header, Record};
-use crate::lineage::Committed;
+use crate::ledger::{Allotment, Header, Record};
 use crate::next::{Next, Outcast};
 use crate::planted::Bug;
-use crate::reason::{Change, OutcastReason, Reason};
+use crate::reason::{OutcastReason, Reason};
 use crate::shared::{Shared, Stage};
 use crate::sponsor::{Asked, InWork, Sponsor, hand_out};
 use crate::state::plan;
@@ -434,67 +434,24 @@ impl Member {
 
     /// The state is that after the round, which was complete at the time given.
     fn applied(&mut self, record: Record, complete_at: Time, shared: &mut Shared) -> Next {
-        let null = self.is_null(shared);
-        self.observe(&record, complete_at, &mut shared.detector);
-        let refused = record.headers.iter().any(|h| {
-            let share = shared
-                .head()
-                .position(h.peer)
-                .map_or(0, |i| self.allotment.len(i));
-            h.weight == 0 && share > 0
-        });
-        let before = shared.lineage.standing();
-        let members_before = shared.head().members.clone();
-        shared.apply_record(&record);
-        shared.lineage.last = Some(Committed {
+        let made_at = self.contribution.made_at;
+        let healthy = self.reduce.headers().is_some() && self.agreement.flush().is_none();
+        self.contribution.end(&mut shared.device);
+        let round = CommittedRound {
             view: self.view.key,
-            digest: shared.lineage.digest,
+            record,
             sums: self.reduce.take_gathered(),
             decided: self.agreement.take_decided(),
-            before,
-            record: record.clone(),
-        });
-        let made_at = self.contribution.made_at.unwrap_or(complete_at);
-        self.contribution.end(&mut shared.device);
-        let commit = Commit {
-            view: self.view.key,
-            digest: shared.lineage.digest,
-            samples: shared.head().samples,
-            compute: made_at - self.contribution.began,
-            reduce: complete_at - made_at,
-            total: shared.now - shared.committed_at,
-            record: record.clone(),
+            allotment: &self.allotment,
+            began: self.contribution.began,
+            made_at,
+            complete_at,
+            is_null: self.is_null(shared),
+            healthy,
         };
-        shared.committed_at = shared.now;
-        // A round in which only the dead had a share says nothing about numbers.
-        if record.weight() > 0 {
-            shared.barren = 0;
-        } else if !null && refused {
-            shared.barren += 1;
-        }
-        shared.tell(Event::Committed(Box::new(commit)));
-        tell_changes(&members_before, &record, shared);
-        self.sponsor.forward_commit(shared);
-        let head = &shared.lineage.head;
-        shared.detector.keep(|peer| head.position(*peer).is_some());
-        if record.headers.iter().any(|h| h.leaving && h.peer == shared.me()) {
-            Next::Finish(Exit::Left)
-        } else if shared.barren >= 2 {
-            Next::Finish(Exit::NotFinite)
-        } else {
-            Next::Round(std::mem::take(&mut self.sponsor))
-        }
-    }
-
-    /// Takes from a round what it tells of usual waits.
-    fn observe(&self, record: &Record, complete_at: Time, detector: &mut crate::detector::Detector) {
-        let healthy = self.reduce.headers().is_some() && self.agreement.flush().is_none();
-        if let Some(made_at) = self.contribution.made_at.filter(|_| healthy) {
-            detector.saw_reduce(complete_at - made_at);
-        }
-        for header in &record.headers {
-            let took = Duration::from_micros(header.compute_us);
-            detector.saw_compute(header.peer, took, u64::from(header.weight));
+        match round.enter(&mut self.sponsor, shared) {
+            Some(exit) => Next::Finish(exit),
+            None => Next::Round(std::mem::take(&mut self.sponsor)),
         }
     }
 
@@ -630,35 +587,4 @@ fn new_reduce(view: &View, shared: &Shared) -> Run {
     #[cfg(feature = "sim")]
     let run = run.with_bug(shared.settings.bug);
     run
-}
-
-/// Says who came and went in a committed round.
-fn tell_changes(before: &[ledger::Member], record: &Record, shared: &mut Shared) {
-    let mut changes = Vec::new();
-    let head = &shared.lineage.head;
-    for member in before.iter().filter(|m| head.position(m.peer).is_none()) {
-        match record.headers.iter().find(|h| h.peer == member.peer) {
-            Some(header) if header.leaving => changes.push((member.peer, Reason::Goodbye)),
-            Some(_) => changes.push((member.peer, Reason::Diverged)),
-            // Told when it was decided.
-            None => {}
-        }
-    }
-    let is_new = |m: &&ledger::Member| before.iter().all(|b| b.peer != m.peer);
-    let joined = head.members.iter().filter(is_new);
-    changes.extend(joined.map(|m| (m.peer, Reason::CaughtUp)));
-    for (peer, reason) in changes {
-        match reason.change() {
-            Change::Left if peer == shared.me() => {}
-            Change::Left => {
-                shared.send_status(peer, Stage::Member);
-                shared.links.forget(peer);
-            }
-            Change::Joined => {
-                shared.parted.remove(&peer);
-            }
-            _ => {}
-        }
-        shared.tell(Event::member(peer, reason));
-    }
 }

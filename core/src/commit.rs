@@ -1,0 +1,131 @@
+//! What follows from a committed round: the ledger's head, what others lack of it, who came and went, what was observed.
+
+use crate::collective::Assembly;
+use crate::detector::Detector;
+use crate::interface::{Commit, Event, Exit};
+use crate::ledger::{Allotment, Member, Record};
+use crate::lineage::{Committed, Decided};
+use crate::reason::{Change, Reason};
+use crate::shared::{Shared, Stage};
+use crate::sponsor::Sponsor;
+use crate::time::Time;
+use crate::wire::ViewKey;
+use std::time::Duration;
+
+/// A round whose sums are in the state, as its member has seen it.
+pub(crate) struct CommittedRound<'a> {
+    pub view: ViewKey,
+    pub record: Record,
+    pub sums: Assembly,
+    /// The attempts that were aborted on the way to it.
+    pub decided: Vec<Decided>,
+    pub allotment: &'a Allotment,
+    pub began: Time,
+    /// When this member's contribution was handed in.
+    pub made_at: Option<Time>,
+    pub complete_at: Time,
+    /// Whether it only changed the membership.
+    pub is_null: bool,
+    /// Whether nobody was told of it and nobody stopped it: then its wait was a usual one.
+    pub healthy: bool,
+}
+
+impl CommittedRound<'_> {
+    /// Takes the round into the ledger's head and tells who needs to know. Why this peer is done, if it is.
+    pub fn enter(self, sponsor: &mut Sponsor, shared: &mut Shared) -> Option<Exit> {
+        self.observe(&mut shared.detector);
+        let refused = self.is_refused(shared);
+        let before = shared.lineage.standing();
+        let members_before = shared.head().members.clone();
+        shared.apply_record(&self.record);
+        let made_at = self.made_at.unwrap_or(self.complete_at);
+        let commit = Commit {
+            view: self.view,
+            digest: shared.lineage.digest,
+            samples: shared.head().samples,
+            compute: made_at - self.began,
+            reduce: self.complete_at - made_at,
+            total: shared.now - shared.committed_at,
+            record: self.record.clone(),
+        };
+        shared.committed_at = shared.now;
+        // A round in which only the dead had a share says nothing about numbers.
+        if self.record.weight() > 0 {
+            shared.barren = 0;
+        } else if refused {
+            shared.barren += 1;
+        }
+        shared.tell(Event::Committed(Box::new(commit)));
+        tell_changes(&members_before, &self.record, shared);
+        let me = shared.me();
+        let left = self.record.headers.iter().any(|h| h.leaving && h.peer == me);
+        shared.lineage.last = Some(Committed {
+            view: self.view,
+            digest: shared.lineage.digest,
+            sums: self.sums,
+            decided: self.decided,
+            before,
+            record: self.record,
+        });
+        sponsor.forward_commit(shared);
+        let head = &shared.lineage.head;
+        shared.detector.keep(|peer| head.position(*peer).is_some());
+        match left {
+            true => Some(Exit::Left),
+            false => (shared.barren >= 2).then_some(Exit::NotFinite),
+        }
+    }
+
+    /// Whether a member's numbers were refused.
+    fn is_refused(&self, shared: &Shared) -> bool {
+        let share = |peer| {
+            let place = shared.head().position(peer);
+            place.map_or(0, |place| self.allotment.len(place))
+        };
+        let refused = |(peer, weight)| weight == 0 && share(peer) > 0;
+        let mut weights = self.record.headers.iter().map(|h| (h.peer, h.weight));
+        !self.is_null && weights.any(refused)
+    }
+
+    /// Takes from a round what it tells of usual waits.
+    fn observe(&self, detector: &mut Detector) {
+        if let Some(made_at) = self.made_at.filter(|_| self.healthy) {
+            detector.saw_reduce(self.complete_at - made_at);
+        }
+        for header in &self.record.headers {
+            let took = Duration::from_micros(header.compute_us);
+            detector.saw_compute(header.peer, took, u64::from(header.weight));
+        }
+    }
+}
+
+/// Says who came and went in a committed round.
+fn tell_changes(before: &[Member], record: &Record, shared: &mut Shared) {
+    let mut changes = Vec::new();
+    let head = &shared.lineage.head;
+    for member in before.iter().filter(|m| head.position(m.peer).is_none()) {
+        match record.headers.iter().find(|h| h.peer == member.peer) {
+            Some(header) if header.leaving => changes.push((member.peer, Reason::Goodbye)),
+            Some(_) => changes.push((member.peer, Reason::Diverged)),
+            // Told when it was decided.
+            None => {}
+        }
+    }
+    let is_new = |m: &&Member| before.iter().all(|b| b.peer != m.peer);
+    let joined = head.members.iter().filter(is_new);
+    changes.extend(joined.map(|m| (m.peer, Reason::CaughtUp)));
+    for (peer, reason) in changes {
+        match reason.change() {
+            Change::Left if peer == shared.me() => {}
+            Change::Left => {
+                shared.send_status(peer, Stage::Member);
+                shared.links.forget(peer);
+            }
+            Change::Joined => {
+                shared.parted.remove(&peer);
+            }
+            _ => {}
+        }
+        shared.tell(Event::member(peer, reason));
+    }
+}
