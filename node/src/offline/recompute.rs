@@ -17,35 +17,17 @@ use std::ops::Range;
 use std::path::Path;
 
 /// Why a run could not be replayed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RecomputeError<E> {
     /// The directory cannot be read, or the state that the ledger begins with is not there.
-    Directory(CheckpointError),
+    #[error(transparent)]
+    Directory(#[from] CheckpointError),
     /// A round cannot be recomputed.
+    #[error("round {0}: {1}")]
     Round(Round, ReplayError<E>),
     /// The base's checkpoint is not of the ledger's lineage.
+    #[error("the checkpoint of round {0} is not the one that the ledger begins with")]
     Base(Round),
-}
-
-impl<E: fmt::Display> fmt::Display for RecomputeError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Directory(error) => error.fmt(f),
-            Self::Round(round, error) => write!(f, "round {round}: {error}"),
-            Self::Base(round) => write!(
-                f,
-                "the checkpoint of round {round} is not the one that the ledger begins with"
-            ),
-        }
-    }
-}
-
-impl<E: fmt::Debug + fmt::Display> std::error::Error for RecomputeError<E> {}
-
-impl<E> From<CheckpointError> for RecomputeError<E> {
-    fn from(error: CheckpointError) -> Self {
-        Self::Directory(error)
-    }
 }
 
 /// One recomputed round.
