@@ -31,6 +31,7 @@ pub mod task;
 pub mod task_factory;
 pub mod tasks;
 pub mod trainer;
+pub mod view;
 
 #[cfg(feature = "native")]
 pub mod bench;

@@ -3,7 +3,8 @@
 use super::error::Error;
 use super::keys::KEYS;
 use super::machine::block_on;
-use super::output::{self, Role};
+use super::messages::Role;
+use super::output;
 use super::settings;
 use super::train::LocalArgs;
 use crate::options::JoinOptions;

@@ -18,6 +18,7 @@ pub mod keys;
 mod log;
 pub mod machine;
 pub mod man;
+pub mod messages;
 pub mod output;
 pub mod plot;
 pub mod progress;

@@ -1,9 +1,11 @@
 //! What a run writes to standard output: JSON lines for programs, or a progress line for people.
 
 use super::error::{Error, Failure};
-use super::progress::Progress;
+use super::messages::{self, Role};
+use super::progress;
 use super::terminal::{self, Style};
 use crate::events::{Event, LogLine, Sink};
+use crate::view::RunView;
 use clap::ValueEnum;
 use std::io::{self, Write};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -42,15 +44,6 @@ pub fn tell(
     Ok(())
 }
 
-/// Whether this peer has started the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It did.
-    Founder,
-    /// It joined.
-    Newcomer,
-}
-
 /// Milliseconds since 1970.
 pub fn unix_ms() -> u64 {
     SystemTime::now()
@@ -66,50 +59,50 @@ pub fn print(text: &str) {
     }
 }
 
-/// Shortest time between two paintings of the line, in seconds: faster than the eye is waste.
-const REPAINT_SECONDS: f64 = 0.1;
-/// Time between two lines where nothing can be repainted, in seconds.
-const REPEAT_SECONDS: f64 = 5.0;
+/// Shortest time between two paintings of the line, in milliseconds: faster than the eye is waste.
+const REPAINT_MS: u64 = 100;
+/// Time between two lines where nothing can be repainted, in milliseconds.
+const REPEAT_MS: u64 = 5000;
 
 /// Progress and scrolling messages as text for a stream.
 struct Screen {
-    progress: Progress,
+    view: RunView,
+    role: Role,
     style: Style,
     start: Instant,
-    shown: f64,
+    shown_ms: Option<u64>,
     painted: bool,
 }
 
 impl Screen {
     fn new(style: Style, role: Role) -> Self {
         Self {
-            progress: Progress::new(role),
+            view: RunView::default(),
+            role,
             style,
             start: Instant::now(),
-            shown: f64::NEG_INFINITY,
+            shown_ms: None,
             painted: false,
         }
     }
 
     fn show(&mut self, event: &Event) -> String {
-        let now = self.start.elapsed().as_secs_f64();
-        let messages = self.progress.take(event, now, self.style);
+        let now_ms = self.start.elapsed().as_millis() as u64;
+        self.view.take(event, now_ms);
+        let messages = messages::lines(event, &self.view, self.role, self.style);
         let mut text = String::new();
         if !messages.is_empty() {
             text.push_str(self.clear());
             messages.iter().for_each(|message| text.extend([message, "\n"]));
         }
-        let pause = if self.style.live {
-            REPAINT_SECONDS
-        } else {
-            REPEAT_SECONDS
-        };
+        let pause = if self.style.live { REPAINT_MS } else { REPEAT_MS };
         if let Event::Done(_) = event {
             return text;
         }
-        let due = now - self.shown >= pause || (self.style.live && !messages.is_empty());
-        if due && let Some(line) = self.progress.line(now, terminal::size().0 - 1, self.style) {
-            self.shown = now;
+        let due = self.shown_ms.is_none_or(|shown| now_ms >= shown + pause)
+            || (self.style.live && !messages.is_empty());
+        if due && let Some(line) = progress::line(&self.view, now_ms, terminal::size().0 - 1, self.style) {
+            self.shown_ms = Some(now_ms);
             text.push_str(self.clear());
             text.push_str(&line);
             if self.style.live {
@@ -142,46 +135,19 @@ impl Screen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::{Change, Done, Round};
+    use crate::events::Change;
+    use crate::view::testing::{committed, done, member};
 
     fn screen(live: bool) -> Screen {
         Screen::new(Style { live, color: false }, Role::Founder)
     }
 
     fn round() -> Event {
-        Event::Round(Round {
-            round: 1,
-            view: String::new(),
-            members: Vec::new(),
-            loss: 0.5,
-            digest: String::new(),
-            samples: 64,
-            counted: 64,
-            compute_seconds: 0.0,
-            reduce_seconds: 0.0,
-            seconds: 0.0,
-            bytes_sent: 0,
-            bytes_received: 0,
-        })
+        committed(1, &[(1, 64)], 0.5)
     }
 
-    fn member() -> Event {
-        Event::Member {
-            peer: "ab".repeat(32),
-            change: Change::Joined,
-            round: 1,
-            reason: String::new(),
-        }
-    }
-
-    fn done() -> Event {
-        Event::Done(Done {
-            round: 1,
-            digest: String::new(),
-            loss: 0.5,
-            accuracy: None,
-            dir: "out".into(),
-        })
+    fn joined() -> Event {
+        member(0xab, Change::Joined, 1, "")
     }
 
     #[test]
@@ -192,7 +158,7 @@ mod tests {
             first.starts_with("round 1/") && !first.contains('\n'),
             "{first:?}"
         );
-        let second = screen.show(&member());
+        let second = screen.show(&joined());
         assert!(
             second.starts_with("\r\x1b[2K+ abababab joined after round 1\n"),
             "{second:?}"
@@ -201,9 +167,9 @@ mod tests {
             second.contains("\nround 1/") && !second.ends_with('\n'),
             "{second:?}"
         );
-        let last = screen.show(&done());
+        let last = screen.show(&done(1));
         assert!(
-            last.starts_with("\r\x1b[2Kdone after round 1") && last.ends_with("out\n"),
+            last.starts_with("\r\x1b[2Kdone after round 1") && last.ends_with("someone\n"),
             "{last:?}"
         );
         assert_eq!(screen.close(), "");
@@ -215,7 +181,7 @@ mod tests {
         let first = screen.show(&round());
         assert!(first.ends_with('\n') && !first.contains('\x1b'), "{first:?}");
         assert_eq!(screen.show(&round()), "", "the next line comes after a while");
-        assert_eq!(screen.show(&member()).lines().count(), 1);
+        assert_eq!(screen.show(&joined()).lines().count(), 1);
         assert_eq!(screen.close(), "");
     }
 }

@@ -10,7 +10,7 @@ pub mod trace;
 #[cfg(feature = "native")]
 pub mod error;
 #[cfg(feature = "native")]
-mod native;
+pub(crate) mod native;
 #[cfg(feature = "native")]
 pub mod run_setup;
 #[cfg(feature = "native")]

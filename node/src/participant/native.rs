@@ -329,7 +329,7 @@ fn end(peer: &Peer) -> (Round, Digest) {
 }
 
 /// Ctrl-C, or a polite request to end.
-async fn interrupted() {
+pub(crate) async fn interrupted() {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};

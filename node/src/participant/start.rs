@@ -327,7 +327,7 @@ impl Home {
 fn told_to<'a>(site: &'a Option<Site>, sink: Sink<'a>) -> impl FnMut(Event) + Send + 'a {
     move |event| {
         if let Some(site) = site {
-            site.board().take(&event, web::unix_ms());
+            site.view().take(&event, web::unix_ms());
         }
         sink(event);
     }

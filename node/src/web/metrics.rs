@@ -1,168 +1,98 @@
 //! A run's numbers in Prometheus' text format. It must know nothing of HTTP.
 
-use super::status::{Board, Phase};
 use crate::events::Change;
-use std::fmt::{Display, Write};
+use crate::view::{Phase, RATE_WINDOW_MS, RunView};
 
 /// The content type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All metrics, at a time in milliseconds since 1970.
-pub fn metrics(board: &Board, now_ms: u64) -> String {
+pub fn metrics(view: &RunView, now_ms: u64) -> String {
     let mut page = Page(String::new());
-    let totals = board.totals();
-    if let Some(ready) = board.ready() {
+    if let Some(ready) = &view.ready {
         page.family("annulus_info", "gauge", "What this peer takes part in; always 1.");
-        page.sample(
-            "annulus_info",
-            &[
-                ("version", env!("CARGO_PKG_VERSION")),
-                ("run", &ready.run),
-                ("peer", &ready.peer),
-                ("task", &ready.task),
-                ("device", &ready.device),
-            ],
-            1,
-        );
-        page.gauge("annulus_parameters", "Parameters of the model.", ready.parameters);
-        page.gauge(
-            "annulus_target_samples",
-            "Samples after which the run ends.",
-            ready.target,
-        );
+        let labels = [
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("run", &ready.run),
+            ("peer", &ready.peer),
+            ("task", &ready.task),
+            ("device", &ready.device),
+        ];
+        page.sample("annulus_info", &labels, "1");
     }
-    let training = u8::from(board.phase() == Phase::Training);
-    page.gauge(
-        "annulus_training",
-        "Whether this peer is a member of the ring.",
-        training,
-    );
-    page.gauge("annulus_members", "Members of the ring.", board.members());
-    if let Some(round) = board.last_round() {
-        page.gauge("annulus_round", "The last committed round.", round.round);
-        if round.loss.is_finite() {
-            page.gauge(
-                "annulus_loss",
-                "Mean loss per sample of the last round.",
-                round.loss,
-            );
+    for (name, help, value) in numbers(view, now_ms) {
+        if let Some(value) = value {
+            let kind = if name.ends_with("_total") {
+                "counter"
+            } else {
+                "gauge"
+            };
+            page.family(name, kind, help);
+            page.sample(name, &[], &value);
         }
-        page.counter(
-            "annulus_samples_total",
-            "Samples that the run has counted.",
-            round.counted,
-        );
-        page.gauge(
-            "annulus_round_seconds",
-            "From the last commit but one to the last one, at this peer.",
-            round.seconds,
-        );
     }
-    let rate = board.samples_per_second(now_ms);
-    page.gauge(
-        "annulus_samples_per_second",
-        "Samples that the run counts per second.",
-        rate,
-    );
-    page.counter(
-        "annulus_rounds_total",
-        "Rounds that this peer saw committed.",
-        totals.rounds,
-    );
-    page.counter(
-        "annulus_bytes_sent_total",
-        "Bytes that this peer sent for rounds.",
-        totals.bytes_sent,
-    );
-    page.counter(
-        "annulus_bytes_received_total",
-        "Bytes that this peer received for rounds.",
-        totals.bytes_received,
-    );
-    page.counter(
-        "annulus_compute_seconds_total",
-        "Time that this peer computed.",
-        totals.compute_seconds,
-    );
-    page.counter(
-        "annulus_reduce_seconds_total",
-        "Time that this peer exchanged contributions and waited for others.",
-        totals.reduce_seconds,
-    );
-    page.counter(
-        "annulus_warnings_total",
-        "Warnings of this peer.",
-        totals.warnings,
-    );
-    page.family(
-        "annulus_member_changes_total",
-        "counter",
-        "Members that came or went.",
-    );
+    page.family(CHANGES, "counter", "Members that came or went.");
     for (change, word) in [
         (Change::Joined, "joined"),
         (Change::Left, "left"),
         (Change::Failed, "failed"),
         (Change::Evicted, "evicted"),
     ] {
-        let count = totals.changes[change as usize];
-        page.sample("annulus_member_changes_total", &[("change", word)], count);
-    }
-    if let Some(evaluation) = board.last_evaluation() {
-        page.gauge(
-            "annulus_evaluation_round",
-            "The round that was last evaluated.",
-            evaluation.round,
-        );
-        if evaluation.loss.is_finite() {
-            page.gauge(
-                "annulus_evaluation_loss",
-                "Mean loss per sample held out.",
-                evaluation.loss,
-            );
-        }
-        if let Some(accuracy) = evaluation.accuracy {
-            page.gauge(
-                "annulus_evaluation_accuracy",
-                "Share of right answers, 0 to 1.",
-                accuracy,
-            );
-        }
+        let count = view.totals.changes[change as usize];
+        page.sample(CHANGES, &[("change", word)], &count.to_string());
     }
     page.0
 }
 
+const CHANGES: &str = "annulus_member_changes_total";
+
+/// The metrics that are one number each: name, help, and the value if there is one.
+#[rustfmt::skip] // a table
+fn numbers(view: &RunView, now_ms: u64) -> [(&'static str, &'static str, Option<String>); 18] {
+    let of = |value: u64| Some(value.to_string());
+    let float = |value: f64| Some(value.to_string());
+    let finite = |value: f32| value.is_finite().then(|| value.to_string());
+    let (ready, round, totals) = (view.ready.as_ref(), view.round.as_ref(), &view.totals);
+    let eval = view.evaluations.back();
+    let rate = view.rates(RATE_WINDOW_MS, now_ms).map_or(0.0, |rates| rates.samples);
+    let training = u64::from(view.phase == Phase::Training);
+    [
+        ("annulus_parameters", "Parameters of the model.", ready.and_then(|r| of(r.parameters))),
+        ("annulus_target_samples", "Samples after which the run ends.", ready.and_then(|r| of(r.target))),
+        ("annulus_training", "Whether this peer is a member of the ring.", of(training)),
+        ("annulus_members", "Members of the ring.", of(view.members() as u64)),
+        ("annulus_round", "The last committed round.", round.and_then(|r| of(r.round))),
+        ("annulus_loss", "Mean loss per sample of the last round.", round.and_then(|r| finite(r.loss))),
+        ("annulus_samples_total", "Samples that the run has counted.", round.and_then(|r| of(r.counted))),
+        ("annulus_round_seconds", "From the last commit but one to the last one, at this peer.", round.and_then(|r| float(r.seconds))),
+        ("annulus_samples_per_second", "Samples that the run counts per second.", float(rate)),
+        ("annulus_rounds_total", "Rounds that this peer saw committed.", of(totals.rounds)),
+        ("annulus_bytes_sent_total", "Bytes that this peer sent for rounds.", of(totals.bytes_sent)),
+        ("annulus_bytes_received_total", "Bytes that this peer received for rounds.", of(totals.bytes_received)),
+        ("annulus_compute_seconds_total", "Time that this peer computed.", float(totals.compute_seconds)),
+        ("annulus_reduce_seconds_total", "Time that this peer exchanged contributions and waited for others.", float(totals.reduce_seconds)),
+        ("annulus_warnings_total", "Warnings of this peer.", of(totals.warnings)),
+        ("annulus_evaluation_round", "The round that was last evaluated.", eval.and_then(|e| of(e.round))),
+        ("annulus_evaluation_loss", "Mean loss per sample held out.", eval.and_then(|e| finite(e.loss))),
+        ("annulus_evaluation_accuracy", "Share of right answers, 0 to 1.", eval.and_then(|e| e.accuracy).map(|a| a.to_string())),
+    ]
+}
+
+/// The text as it grows.
 struct Page(String);
 
 impl Page {
-    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
-        self.family(name, "gauge", help);
-        self.sample(name, &[], value);
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
-        self.family(name, "counter", help);
-        self.sample(name, &[], value);
-    }
-
     fn family(&mut self, name: &str, kind: &str, help: &str) {
-        self.line(format_args!("# HELP {name} {help}"));
-        self.line(format_args!("# TYPE {name} {kind}"));
+        self.0 += &format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        let labels: Vec<String> = labels
-            .iter()
-            .map(|(key, value)| format!("{key}=\"{}\"", escaped(value)))
-            .collect();
-        match labels.as_slice() {
-            [] => self.line(format_args!("{name} {value}")),
-            _ => self.line(format_args!("{name}{{{}}} {value}", labels.join(","))),
-        }
-    }
-
-    fn line(&mut self, text: std::fmt::Arguments<'_>) {
-        writeln!(self.0, "{text}").expect("text can always grow");
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
+        let label = |(key, value): &(&str, &str)| format!("{key}=\"{}\"", escaped(value));
+        let labels: Vec<String> = labels.iter().map(label).collect();
+        self.0 += &match labels.as_slice() {
+            [] => format!("{name} {value}\n"),
+            _ => format!("{name}{{{}}} {value}\n", labels.join(",")),
+        };
     }
 }
 
@@ -175,9 +105,8 @@ fn escaped(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::status::tests::{ready, round};
     use super::*;
-    use crate::events::Event;
+    use crate::view::testing::{committed, eval, member, ready};
     use std::collections::BTreeMap;
 
     /// Reads the text format, strictly: each family has its help and its type before its samples, and none comes twice.
@@ -240,30 +169,15 @@ mod tests {
 
     #[test]
     fn every_line_is_in_prometheus_format() {
-        let mut board = Board::new(0);
-        assert_eq!(parse(&metrics(&board, 0))["annulus_members"], 0.0);
-        board.take(&ready(), 0);
-        board.take(&round(1, &[(1, 40), (2, 24)], f32::NAN), 1000);
-        assert!(!metrics(&board, 1000).contains("annulus_loss"));
-        board.take(&round(2, &[(1, 40), (2, 24)], 0.5), 2000);
-        board.take(
-            &Event::Eval {
-                round: 2,
-                loss: 0.25,
-                accuracy: Some(0.75),
-            },
-            2000,
-        );
-        board.take(
-            &Event::Member {
-                peer: "aa".into(),
-                change: Change::Joined,
-                round: 2,
-                reason: String::new(),
-            },
-            2000,
-        );
-        let samples = parse(&metrics(&board, 2000));
+        let mut view = RunView::default();
+        assert_eq!(parse(&metrics(&view, 0))["annulus_members"], 0.0);
+        view.take(&ready(1), 0);
+        view.take(&committed(1, &[(1, 40), (2, 24)], f32::NAN), 1000);
+        assert!(!metrics(&view, 1000).contains("annulus_loss"));
+        view.take(&committed(2, &[(1, 40), (2, 24)], 0.5), 2000);
+        view.take(&eval(2, 0.25, Some(0.75)), 2000);
+        view.take(&member(3, Change::Joined, 2, ""), 2000);
+        let samples = parse(&metrics(&view, 2000));
         for (name, value) in [
             ("annulus_round", 2.0),
             ("annulus_loss", 0.5),

@@ -9,7 +9,6 @@
 //!
 //! It must know nothing of links and of the protocol: what it tells comes from events and from [`About`].
 
-mod curve;
 pub mod metrics;
 mod page;
 pub mod status;
@@ -18,6 +17,7 @@ pub use page::usual_folder;
 
 use crate::data::provision::TAB_LIMIT;
 use crate::net::certificates::Certificates;
+use crate::view::RunView;
 use axum::{
     Json, Router,
     extract::{Request, State},
@@ -41,7 +41,7 @@ use rustls::{
 };
 use serde_json::json;
 use socket2::{Domain, Protocol, Socket, Type};
-use status::Board;
+use status::Status;
 use std::{
     fmt, io,
     net::SocketAddr,
@@ -177,23 +177,25 @@ pub fn urls(at: SocketAddr, addresses: &[String], ticket: &str) -> (Option<Strin
 
 /// The page, as long as it is held.
 pub struct Site {
-    board: Arc<Mutex<Board>>,
+    view: Arc<Mutex<RunView>>,
     accepting: JoinHandle<()>,
 }
 
 struct Shared {
     about: About,
-    board: Arc<Mutex<Board>>,
+    begun_ms: u64,
+    view: Arc<Mutex<RunView>>,
     files: Arc<Files>,
 }
 
 impl Site {
     /// Begins to serve. Must be called within a tokio runtime.
     pub fn start(listener: TcpListener, tls: ServerConfig, dir: Option<PathBuf>, about: About) -> Self {
-        let board = Arc::new(Mutex::new(Board::new(unix_ms())));
+        let view = Arc::new(Mutex::new(RunView::default()));
         let shared = Shared {
             about,
-            board: board.clone(),
+            begun_ms: unix_ms(),
+            view: view.clone(),
             files: Files::new(dir),
         };
         let router = Router::new()
@@ -203,12 +205,12 @@ impl Site {
             .fallback(get(file))
             .with_state(Arc::new(shared));
         let accepting = tokio::spawn(accept(listener, tls, router));
-        Self { board, accepting }
+        Self { view, accepting }
     }
 
     /// What the page shows. To be given every event.
-    pub fn board(&self) -> MutexGuard<'_, Board> {
-        locked(&self.board)
+    pub fn view(&self) -> MutexGuard<'_, RunView> {
+        locked(&self.view)
     }
 }
 
@@ -218,8 +220,8 @@ impl Drop for Site {
     }
 }
 
-fn locked(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
-    board.lock().expect("nobody panics while holding the board")
+fn locked(view: &Mutex<RunView>) -> MutexGuard<'_, RunView> {
+    view.lock().expect("nobody panics while holding the view")
 }
 
 /// Milliseconds since 1970.
@@ -296,12 +298,12 @@ async fn peer(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn status(State(shared): State<Arc<Shared>>) -> Response {
-    let board = locked(&shared.board);
-    fresh(Json(board.status(unix_ms())))
+    let view = locked(&shared.view);
+    fresh(Json(Status::of(&view, shared.begun_ms, unix_ms())))
 }
 
 async fn metrics_page(State(shared): State<Arc<Shared>>) -> Response {
-    let text = metrics::metrics(&locked(&shared.board), unix_ms());
+    let text = metrics::metrics(&locked(&shared.view), unix_ms());
     let mut answer = fresh(text);
     answer
         .headers_mut()

@@ -1,8 +1,8 @@
 //! The page as a client on the other end of a socket sees it.
 
-use super::status::tests::{ready, round};
 use super::*;
 use crate::testing::Scratch;
+use crate::view::testing::{committed, ready};
 use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -57,8 +57,8 @@ async fn one_port_speaks_plain_and_tls() {
     let about = about();
     let certificates = about.certificates.clone();
     let (site, address) = start(about);
-    site.board().take(&ready(), 0);
-    site.board().take(&round(3, &[(1, 64)], 0.5), 0);
+    site.view().take(&ready(1), 0);
+    site.view().take(&committed(3, &[(1, 64)], 0.5), 0);
 
     let answer = plain(address, &request("/status")).await;
     let (code, text) = body(&answer);

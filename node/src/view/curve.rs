@@ -51,8 +51,8 @@ impl Curve {
     }
 
     /// The points, at most 500.
-    pub fn points(&self) -> Vec<(u64, f32)> {
-        self.points.clone()
+    pub fn points(&self) -> &[(u64, f32)] {
+        &self.points
     }
 }
 

@@ -1,0 +1,206 @@
+//! A run's events as lines that scroll by, above the progress line or beside the demo's picture.
+//!
+//! Pure: events go in, text comes out.
+
+use super::human;
+use super::qr;
+use super::terminal::{self, Color, Style};
+use crate::events::{Change, Done, Event, Ready};
+use crate::view::RunView;
+
+/// Whether this peer has started the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It did.
+    Founder,
+    /// It joined.
+    Newcomer,
+}
+
+/// An event in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Headline {
+    /// Of what kind it is.
+    pub sign: &'static str,
+    /// How to colour that, or all of it.
+    pub color: Color,
+    /// What happened.
+    pub text: String,
+}
+
+/// What is worth a line of its own while a run goes on; `name` says how a peer is called.
+pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline> {
+    let (sign, color, text) = match event {
+        Event::Member {
+            peer,
+            change,
+            round,
+            reason,
+        } => {
+            let (sign, color, verb) = match change {
+                Change::Joined => ("+", Color::Green, "joined"),
+                Change::Left => ("-", Color::Dim, "left"),
+                Change::Failed => ("x", Color::Red, "failed"),
+                Change::Evicted => ("x", Color::Red, "was put out"),
+            };
+            let colon = if reason.is_empty() { "" } else { ": " };
+            let round = human::grouped(*round);
+            let text = format!("{} {verb} after round {round}{colon}{reason}", name(peer));
+            (sign, color, text)
+        }
+        Event::Eval {
+            round,
+            loss,
+            accuracy,
+        } => {
+            let round = human::grouped(*round);
+            let text = format!("round {round}: eval {}", quality(*loss, *accuracy));
+            ("*", Color::Magenta, text)
+        }
+        Event::Warning { message } => ("! warning:", Color::Yellow, message.clone()),
+        Event::Ready(_) | Event::Fetch { .. } | Event::Sync { .. } | Event::Round(_) | Event::Done(_) => {
+            return None;
+        }
+    };
+    Some(Headline { sign, color, text })
+}
+
+/// Lines for an event of the peer that `view` is of.
+pub fn lines(event: &Event, view: &RunView, role: Role, style: Style) -> Vec<String> {
+    let name = |peer: &str| match view.is_own(peer) {
+        true => "this peer".into(),
+        false => human::id(peer).to_owned(),
+    };
+    match event {
+        Event::Ready(ready) => introduction(ready, role, style),
+        Event::Done(done) => result(done, style),
+        _ => headline(event, name)
+            .map(|line| format!("{} {}", style.paint(line.color, line.sign), line.text))
+            .into_iter()
+            .collect(),
+    }
+}
+
+fn introduction(ready: &Ready, role: Role, style: Style) -> Vec<String> {
+    let row = |name: &str, text: &str| format!("{}{text}", style.paint(Color::Dim, &format!("{name:<11}")));
+    let aside = |text: &str| {
+        [
+            String::new(),
+            format!("    {}", style.paint(Color::Bold, text)),
+            String::new(),
+        ]
+    };
+    let parameters = human::grouped(ready.parameters);
+    let mut lines = vec![
+        row("peer", human::id(&ready.peer)),
+        row("run", human::id(&ready.run)),
+        row("task", &format!("{}, {parameters} parameters", ready.task)),
+        row("device", &ready.device),
+    ];
+    lines.extend(ready.url.as_ref().map(|url| row("page", url)));
+    if let Some(url) = &ready.share_url {
+        lines.extend([String::new(), "Browsers on other machines take part at".into()]);
+        lines.extend(aside(url));
+        lines.push(
+            "If the browser warns of the certificate: this peer made it itself. Go on under \"Advanced\"; the link \
+             proves both ends to each other by the ticket."
+                .into(),
+        );
+        let width = terminal::size().0;
+        if let Some(code) = style.live.then(|| qr::code(url, width)).flatten() {
+            lines.extend(code.lines().map(str::to_owned));
+        }
+    }
+    if role == Role::Founder {
+        lines.extend([String::new(), "Others take part with".into()]);
+        lines.extend(aside(&format!("{} join {}", program(), ready.ticket)));
+    }
+    lines
+}
+
+fn result(done: &Done, style: Style) -> Vec<String> {
+    let (round, state) = (human::grouped(done.round), human::id(&done.digest));
+    let quality = quality(done.loss, done.accuracy);
+    vec![
+        format!(
+            "{} after round {round}: {quality}",
+            style.paint(Color::Green, "done")
+        ),
+        format!("  state    {state}  (the same on every peer that committed this round)"),
+        format!("  saved    {}", done.dir),
+    ]
+}
+
+fn quality(loss: f32, accuracy: Option<f32>) -> String {
+    let loss = human::loss(f64::from(loss));
+    let accuracy = accuracy.map(|a| format!(", accuracy {}", human::percent(f64::from(a), 2)));
+    format!("loss {loss}{}", accuracy.unwrap_or_default())
+}
+
+/// What this program is called here: a model of one's own makes a program of another name.
+fn program() -> String {
+    let path = std::env::args_os().next().map(std::path::PathBuf::from);
+    let name = path.and_then(|path| Some(path.file_stem()?.to_string_lossy().into_owned()));
+    name.unwrap_or_else(|| "annulus".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::testing::{done, eval, member, ready};
+
+    const PLAIN: Style = Style {
+        live: false,
+        color: false,
+    };
+
+    fn told(event: &Event, role: Role) -> String {
+        let mut view = RunView::default();
+        view.take(&ready(1), 0);
+        lines(event, &view, role, PLAIN).join("\n")
+    }
+
+    #[test]
+    fn every_event_worth_a_line_gets_one() {
+        for (event, text) in [
+            (
+                member(2, Change::Joined, 1500, ""),
+                "+ 02020202 joined after round 1,500",
+            ),
+            (
+                member(2, Change::Failed, 1500, "no answer"),
+                "x 02020202 failed after round 1,500: no answer",
+            ),
+            (member(2, Change::Left, 3, ""), "- 02020202 left after round 3"),
+            (
+                member(1, Change::Evicted, 1500, ""),
+                "x this peer was put out after round 1,500",
+            ),
+            (
+                eval(9, 0.25, Some(0.9712)),
+                "* round 9: eval loss 0.250, accuracy 97.12 %",
+            ),
+            (eval(9, 0.25, None), "* round 9: eval loss 0.250"),
+            (Event::Warning { message: "m".into() }, "! warning: m"),
+            (Event::Fetch { bytes: 1, total: 2 }, ""),
+        ] {
+            assert_eq!(told(&event, Role::Founder), text);
+        }
+        let text = told(&done(1000), Role::Founder);
+        assert!(
+            text.starts_with("done after round 1,000: loss 0.500\n  state    000003e8  ("),
+            "{text}"
+        );
+        assert!(text.ends_with("\n  saved    /home/someone"), "{text}");
+    }
+
+    #[test]
+    fn the_founder_shows_how_to_join() {
+        assert!(told(&ready(1), Role::Founder).contains(" join annulus1secret\n"));
+        let text = told(&ready(1), Role::Newcomer);
+        assert!(
+            !text.contains("join") && text.contains("digits, 101,770 parameters"),
+            "{text}"
+        );
+    }
+}
