@@ -39,6 +39,11 @@ impl Canvas {
         self.text(x - text.chars().count() as i64 / 2, y, text, color);
     }
 
+    /// Writes text that ends before a cell.
+    pub fn right(&mut self, x: i64, y: i64, text: &str, color: Color) {
+        self.text(x - text.chars().count() as i64, y, text, color);
+    }
+
     /// Sets a dot: two to a cell across, four down. Text stays.
     pub fn dot(&mut self, x: i64, y: i64, color: Color) {
         let Some(cell) = self.cell(x.div_euclid(2), y.div_euclid(4)) else {

@@ -4,56 +4,56 @@
 //! the demo arrive as messages.
 
 use super::super::error::Error;
-use crate::events::LogLine;
-use std::collections::VecDeque;
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use crate::events::{Event, LogLine};
+use crate::participant::native::interrupted;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 /// What comes in.
 #[derive(Debug)]
 pub enum Message {
-    /// A child's line.
-    Line(usize, Box<LogLine>),
+    /// A child's event.
+    Event(usize, Event),
     /// A child's output has ended.
-    Gone(usize),
+    Ended(usize),
     /// The user or the system asks the demo to end.
     Interrupted,
-}
-
-enum Raw {
-    Message(Message),
-    Stderr(usize, String),
 }
 
 /// The processes.
 pub struct Children {
     exe: PathBuf,
-    children: Vec<Running>,
-    send: SyncSender<Raw>,
-    receive: Receiver<Raw>,
-}
-
-struct Running {
-    process: Child,
-    said: VecDeque<String>,
+    /// Theirs; it goes when they go.
+    folder: PathBuf,
+    children: Vec<Child>,
+    send: SyncSender<Message>,
+    receive: Receiver<Message>,
 }
 
 /// Messages that may wait; then children wait.
 const QUEUE: usize = 4096;
-/// Lines of a child's standard error that are kept, for the case that it fails.
-const SAID_LINES: usize = 6;
+/// Lines of a child's standard error that are told if it fails.
+const LAST_WORDS: usize = 6;
 
 impl Children {
-    /// None yet. They will run `exe`.
-    pub fn new(exe: PathBuf) -> Result<Self, Error> {
+    /// None yet. They will run `exe`, and `folder` is made for them.
+    pub fn new(exe: PathBuf, folder: PathBuf) -> Result<Self, Error> {
+        fs::create_dir_all(&folder).map_err(|e| {
+            Error::failed(format!(
+                "cannot make the folder {}: {e}. Set TMPDIR to a folder that can be written",
+                folder.display()
+            ))
+        })?;
         let (send, receive) = sync_channel(QUEUE);
-        watch_signals(send.clone())?;
+        watch_signals(send.clone()).map_err(|e| Error::failed(format!("cannot watch for Ctrl-C: {e}")))?;
         Ok(Self {
             exe,
+            folder,
             children: Vec::new(),
             send,
             receive,
@@ -62,192 +62,148 @@ impl Children {
 
     /// Starts one; they are numbered from 0.
     pub fn start(&mut self, args: &[String]) -> Result<(), Error> {
-        let mut process = Command::new(&self.exe)
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|e| Error::failed(format!("cannot start {}: {e}", self.exe.display())))?;
         let index = self.children.len();
-        let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
-        self.children.push(Running {
-            process,
-            said: VecDeque::new(),
-        });
+        let spawn = || {
+            Command::new(&self.exe)
+                .args(args)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(File::create(self.errors(index))?)
+                .spawn()
+        };
+        let mut child =
+            spawn().map_err(|e| Error::failed(format!("cannot start {}: {e}", self.exe.display())))?;
+        let stdout = child.stdout.take().expect("it is piped");
+        self.children.push(child);
         let send = self.send.clone();
         thread::spawn(move || {
-            for line in stdout
-                .into_iter()
-                .flat_map(|out| BufReader::new(out).lines())
-                .map_while(Result::ok)
-            {
-                let raw = match LogLine::from_json(&line) {
-                    Ok(line) => Raw::Message(Message::Line(index, Box::new(line))),
-                    Err(_) => Raw::Stderr(index, line),
-                };
-                if send.send(raw).is_err() {
+            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            for line in lines.filter_map(|line| LogLine::from_json(&line).ok()) {
+                if send.send(Message::Event(index, line.event)).is_err() {
                     return;
                 }
             }
-            let _ = send.send(Raw::Message(Message::Gone(index)));
-        });
-        let send = self.send.clone();
-        thread::spawn(move || {
-            for line in stderr
-                .into_iter()
-                .flat_map(|err| BufReader::new(err).lines())
-                .map_while(Result::ok)
-            {
-                if send.send(Raw::Stderr(index, line)).is_err() {
-                    return;
-                }
-            }
+            let _ = send.send(Message::Ended(index));
         });
         Ok(())
     }
 
-    /// The next message, if one comes in time.
-    pub fn next(&mut self, wait: Duration) -> Option<Message> {
-        match self.receive.recv_timeout(wait) {
-            Ok(Raw::Message(message)) => Some(message),
-            Ok(Raw::Stderr(index, line)) => {
-                self.hear(index, line);
-                None
-            }
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+    /// A folder for what they write.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
-    fn hear(&mut self, index: usize, line: String) {
-        let said = &mut self.children[index].said;
-        said.push_back(line);
-        if said.len() > SAID_LINES {
-            said.pop_front();
-        }
+    /// The next message, if one comes in time.
+    pub fn next(&self, wait: Duration) -> Option<Message> {
+        self.receive.recv_timeout(wait).ok()
     }
 
     /// Ends one at once: SIGKILL where there are signals.
     pub fn kill(&mut self, index: usize) {
         // An error means that it has ended already.
-        let _ = self.children[index].process.kill();
-        let _ = self.children[index].process.wait();
+        let _ = self.children[index].kill();
+        let _ = self.children[index].wait();
     }
 
-    /// The last that one has said on standard error. Waits a little for it.
-    pub fn said(&mut self, index: usize) -> String {
-        while let Ok(raw) = self.receive.recv_timeout(Duration::from_millis(200)) {
-            if let Raw::Stderr(index, line) = raw {
-                self.hear(index, line);
-            }
-        }
-        self.children[index]
-            .said
-            .iter()
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(" ")
+    /// The last that one whose output has ended said on standard error.
+    pub fn last_words(&self, index: usize) -> String {
+        let text = fs::read_to_string(self.errors(index)).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(LAST_WORDS)..].join(" ")
+    }
+
+    fn errors(&self, index: usize) -> PathBuf {
+        self.folder.join(format!("{index}.err"))
     }
 }
 
 impl Drop for Children {
     fn drop(&mut self) {
         for child in &mut self.children {
-            let _ = child.process.kill();
+            let _ = child.kill();
         }
         for child in &mut self.children {
-            let _ = child.process.wait();
+            let _ = child.wait();
         }
+        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
 /// Ctrl-C, and on Unix the polite requests to end, become messages.
-fn watch_signals(send: SyncSender<Raw>) -> Result<(), Error> {
-    let failed = |e: std::io::Error| Error::failed(format!("cannot watch for Ctrl-C: {e}"));
+fn watch_signals(send: SyncSender<Message>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()
-        .map_err(failed)?;
+        .build()?;
     thread::spawn(move || {
-        runtime.block_on(async {
-            loop {
-                if asked_to_end().await.is_err() || send.send(Raw::Message(Message::Interrupted)).is_err() {
-                    return;
-                }
-            }
-        });
+        runtime.block_on(asked_to_end());
+        let _ = send.send(Message::Interrupted);
     });
     Ok(())
 }
 
-#[cfg(unix)]
-async fn asked_to_end() -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut term, mut hangup) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
-    tokio::select! {
-        result = tokio::signal::ctrl_c() => result,
-        _ = term.recv() => Ok(()),
-        _ = hangup.recv() => Ok(()),
+async fn asked_to_end() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        // The terminal is gone.
+        if let Ok(mut hangup) = signal(SignalKind::hangup()) {
+            tokio::select! {
+                () = interrupted() => {}
+                _ = hangup.recv() => {}
+            }
+            return;
+        }
     }
-}
-
-#[cfg(not(unix))]
-async fn asked_to_end() -> std::io::Result<()> {
-    tokio::signal::ctrl_c().await
+    interrupted().await;
 }
 
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use std::time::Instant;
+    use crate::testing::Scratch;
 
-    fn shell(script: &str) -> Children {
-        let mut children = Children::new("/bin/sh".into()).unwrap();
+    fn shell(script: &str) -> (Children, Scratch) {
+        let scratch = Scratch::new();
+        let mut children = Children::new("/bin/sh".into(), scratch.0.join("demo")).unwrap();
         children.start(&["-c".into(), script.into()]).unwrap();
-        children
+        (children, scratch)
     }
 
-    fn next(children: &mut Children) -> Message {
-        let start = Instant::now();
-        loop {
-            assert!(start.elapsed() < Duration::from_secs(10), "no message");
-            if let Some(message) = children.next(Duration::from_millis(100)) {
-                return message;
-            }
-        }
+    fn next(children: &Children) -> Message {
+        children.next(Duration::from_secs(10)).expect("a message")
     }
 
     #[test]
-    fn lines_come_in_and_noise_is_kept_apart() {
-        let mut children = shell(
-            r#"echo oh >&2; echo noise; echo '{"time":"t","event":"warning","message":"m"}'; echo no >&2"#,
+    fn events_come_in_and_last_words_are_kept() {
+        let (children, _scratch) = shell(
+            r#"for i in 1 2 3 4 5 6 oh; do echo $i >&2; done; echo noise
+            echo '{"time":"t","event":"warning","message":"m"}'; echo no >&2"#,
         );
-        assert!(matches!(next(&mut children), Message::Line(0, _)));
-        assert!(matches!(next(&mut children), Message::Gone(0)));
-        let said = children.said(0);
-        assert!(
-            said.contains("oh") && said.contains("noise") && said.contains("no"),
-            "{said}"
-        );
+        assert!(matches!(
+            next(&children),
+            Message::Event(0, Event::Warning { .. })
+        ));
+        assert!(matches!(next(&children), Message::Ended(0)));
+        assert_eq!(children.last_words(0), "3 4 5 6 oh no");
     }
 
     #[test]
     fn nobody_survives() {
-        let mut children = shell("echo $$ >&2; exec sleep 1000");
-        let process = loop {
-            children.next(Duration::from_millis(100));
-            if let Some(line) = children.children[0].said.front() {
-                break line.clone();
-            }
+        let (children, _scratch) =
+            shell(r#"printf '{"time":"","event":"warning","message":"%s"}\n' $$; exec sleep 1000"#);
+        let Message::Event(0, Event::Warning { message: process }) = next(&children) else {
+            panic!("it has not told its number");
         };
         let alive = || {
-            Command::new("/bin/sh")
-                .args(["-c", &format!("kill -0 {process}")])
-                .stderr(Stdio::null())
-                .status()
+            let mut kill = Command::new("/bin/sh");
+            kill.args(["-c", &format!("kill -0 {process}")])
+                .stderr(Stdio::null());
+            kill.status().unwrap().success()
         };
-        assert!(alive().unwrap().success());
+        assert!(alive());
+        let folder = children.folder().to_owned();
+        assert!(folder.is_dir());
         drop(children);
-        assert!(!alive().unwrap().success());
+        assert!(!alive() && !folder.exists());
     }
 }

@@ -3,24 +3,22 @@
 //! Nothing is staged: the peers are processes of this program, as `annulus train` and `annulus join` start them, and
 //! all that is shown comes from their logs.
 
-pub mod book;
-pub mod canvas;
-pub mod children;
-pub mod picture;
+mod canvas;
+mod children;
+mod observed;
+mod picture;
+mod stage;
 mod story;
 mod summary;
 
 use super::error::Error;
-use super::terminal::{self, Style};
+use super::terminal::Style;
 use crate::task_factory::TaskFactory;
-use book::{Book, Phase};
 use children::{Children, Message};
-use picture::Picture;
-use std::fs;
-use std::io::{self, Write};
-use std::path::PathBuf;
+use observed::{Observed, letter};
+use stage::Stage;
 use std::time::{Duration, Instant};
-use story::{Next, Story};
+use story::Next;
 
 /// Watch a run of three peers in which one is killed and a new one joins.
 ///
@@ -51,12 +49,10 @@ Examples:
 /// them per second: 20 seconds.
 const ROUNDS_PER_THREAD: u64 = 1500;
 const ROUNDS_MOST: u64 = 9000;
-/// Between two frames of the picture.
-const FRAME: Duration = Duration::from_millis(80);
 /// The demo gives up when nothing has happened for so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Does it.
+/// Plays the demo to its end. Fails if the run has not done what it promises.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let exe = std::env::current_exe().map_err(|e| {
         Error::failed(format!(
@@ -65,43 +61,25 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     })?;
     let task = tasks.first().map(|task| task.name.to_owned()).unwrap_or_default();
     let style = Style::of_stdout();
-    let (width, height) = terminal::size();
-    let fits = width >= picture::SMALLEST.0 && height >= picture::SMALLEST.1;
-    let stage = if style.live && fits && !args.plain {
-        Stage::picture(style)
-    } else {
-        Stage::lines(style)
-    };
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    let rounds = args
-        .rounds
-        .unwrap_or((threads * ROUNDS_PER_THREAD).min(ROUNDS_MOST));
-    // Dropped in the reverse order: first the children end, then their folder goes.
-    let folder = Folder::new()?;
+    let rounds = (threads * ROUNDS_PER_THREAD).min(ROUNDS_MOST);
+    let folder = std::env::temp_dir().join(format!("annulus-demo-{}", std::process::id()));
     let mut show = Show {
+        children: Children::new(exe, folder)?,
         start: Instant::now(),
         heard: Instant::now(),
-        book: Book::default(),
-        story: Story::default(),
-        children: Children::new(exe)?,
-        stage,
-        folder: &folder,
+        observed: Observed::default(),
+        stage: Stage::new(style, args.plain),
+        rounds: args.rounds.unwrap_or(rounds),
         device: args.device,
         task,
-        rounds,
     };
     let done = show.play();
-    let Show {
-        book,
-        stage,
-        children,
-        ..
-    } = show;
-    drop(children);
-    stage.leave(&book);
+    drop(show.children);
+    show.stage.leave(&show.observed);
     done?;
-    let (text, proven) = summary::tell(&book, style);
-    out(&text);
+    let (text, proven) = summary::summary(&show.observed, style);
+    stage::out(&text);
     match proven {
         true => Ok(()),
         false => Err(Error::failed(
@@ -111,41 +89,30 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
 }
 
 /// The demo while it runs.
-struct Show<'a> {
+struct Show {
+    children: Children,
     start: Instant,
     heard: Instant,
-    book: Book,
-    story: Story,
-    children: Children,
+    observed: Observed,
     stage: Stage,
-    folder: &'a Folder,
+    rounds: u64,
     device: String,
     task: String,
-    rounds: u64,
 }
 
-impl Show<'_> {
+impl Show {
     /// Until the run has ended, or cannot go on.
     fn play(&mut self) -> Result<(), Error> {
-        self.start_peer(None)?;
         loop {
-            let wait = self.stage.wait();
-            if let Some(message) = self.children.next(wait) {
+            if let Some(message) = self.children.next(self.stage.wait(self.now_ms())) {
                 self.hear(message)?;
             }
-            match self.story.next(&self.book) {
+            match story::next(&self.observed) {
                 Next::Wait => {}
-                Next::Start => {
-                    let ticket = self.book.peers.iter().rev().filter(|p| p.phase != Phase::Killed);
-                    let ticket = ticket
-                        .filter_map(|p| p.ready.as_ref())
-                        .next_back()
-                        .map(|r| r.ticket.clone());
-                    self.start_peer(ticket)?;
-                }
+                Next::Start => self.start_peer()?,
                 Next::Kill(peer) => {
                     self.children.kill(peer);
-                    self.book.kill(peer, self.now());
+                    self.observed.kill(peer, self.now_ms());
                 }
                 Next::End => return Ok(()),
             }
@@ -156,32 +123,28 @@ impl Show<'_> {
                     PATIENCE.as_secs()
                 )));
             }
-            let now = self.now();
-            self.stage.show(&self.book, now);
+            self.stage.show(&self.observed, self.now_ms());
         }
     }
 
-    fn now(&self) -> f64 {
-        self.start.elapsed().as_secs_f64()
+    fn now_ms(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
     }
 
     fn hear(&mut self, message: Message) -> Result<(), Error> {
-        let now = self.now();
         self.heard = Instant::now();
         match message {
-            Message::Line(peer, line) => self.book.take(peer, line.event, now),
-            Message::Gone(peer) => {
-                self.book.gone(peer, now);
-                if self.book.peers[peer].phase == Phase::Broken {
-                    let name = self.book.peers[peer].name;
-                    let said = self.children.said(peer);
-                    let said = if said.is_empty() {
-                        "nothing".into()
-                    } else {
-                        format!("\u{201c}{said}\u{201d}")
+            Message::Event(peer, event) => self.observed.take(peer, &event, self.now_ms()),
+            Message::Ended(peer) => {
+                self.observed.ended(peer, self.now_ms());
+                if self.observed.broken.is_some() {
+                    let name = letter(peer);
+                    let words = match self.children.last_words(peer) {
+                        words if words.is_empty() => "nothing".into(),
+                        words => format!("\u{201c}{words}\u{201d}"),
                     };
                     return Err(Error::failed(format!(
-                        "peer {name} has ended before the run did. Its last words: {said}. `annulus doctor` may know why"
+                        "peer {name} has ended before the run did. Its last words: {words}. `annulus doctor` may know why"
                     )));
                 }
             }
@@ -194,194 +157,35 @@ impl Show<'_> {
         Ok(())
     }
 
-    /// Starts the founder, or with a ticket one that joins.
-    fn start_peer(&mut self, ticket: Option<String>) -> Result<(), Error> {
-        let out = self.folder.0.join(self.book.peers.len().to_string());
-        let mut args: Vec<String> = match ticket {
-            Some(ticket) => vec!["join".into(), ticket],
+    /// Starts the founder, or one that joins who is there.
+    fn start_peer(&mut self) -> Result<(), Error> {
+        let mut living = self.observed.logs.peers.iter().filter(|p| !p.killed);
+        let mut args = match living.find_map(|p| p.view.ready.as_ref()) {
+            Some(ready) => vec!["join".into(), ready.ticket.clone()],
             None => {
-                let settings = [
-                    "optimizer=adam".into(),
-                    "lr=1e-3".into(),
-                    "batch=96".into(),
-                    "min_peers=2".into(),
-                    format!("rounds={}", self.rounds),
-                ];
-                ["train".into(), "--task".into(), self.task.clone()]
-                    .into_iter()
-                    .chain(settings)
-                    .collect()
+                let rounds = format!("rounds={}", self.rounds);
+                let (train, settings) = (["train", "--task", &self.task], ["optimizer=adam", "lr=1e-3"]);
+                let args = [&train[..], &settings, &["batch=96", "min_peers=2", &rounds]];
+                args.concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
             }
         };
-        let out = out.to_string_lossy().into_owned();
+        let out = self
+            .children
+            .folder()
+            .join(self.observed.logs.peers.len().to_string());
+        let out = out.to_string_lossy();
+        let eval_every = format!("eval_every={}", (self.rounds / 12).max(1));
         let common = [
-            "--device",
-            &self.device,
-            "--listen",
-            "127.0.0.1:0",
-            "--log-format",
-            "json",
-            "--out",
-            &out,
+            ["--device", &self.device],
+            ["--listen", "127.0.0.1:0"],
+            ["--log-format", "json"],
+            ["--out", &out],
+            [&eval_every, "checkpoint_every=0"],
         ];
-        args.extend(common.map(str::to_owned));
-        args.push(format!("eval_every={}", (self.rounds / 12).max(1)));
-        args.push("checkpoint_every=0".into());
+        args.extend(common.as_flattened().iter().map(|arg| (*arg).to_owned()));
         self.children.start(&args)?;
-        self.book.start(self.now());
+        self.observed.start(self.now_ms());
         self.heard = Instant::now();
         Ok(())
-    }
-}
-
-/// How the demo is shown.
-enum Stage {
-    /// Drawn in place.
-    Picture {
-        style: Style,
-        picture: Picture,
-        drawn: Option<Instant>,
-        _screen: Screen,
-    },
-    /// Told as lines.
-    Lines {
-        style: Style,
-        told: usize,
-        progress: Option<Instant>,
-    },
-}
-
-/// Between two lines of progress.
-const LINE_PAUSE: Duration = Duration::from_secs(3);
-
-impl Stage {
-    fn picture(style: Style) -> Self {
-        Self::Picture {
-            style,
-            picture: Picture::default(),
-            drawn: None,
-            _screen: Screen::enter(),
-        }
-    }
-
-    fn lines(style: Style) -> Self {
-        Self::Lines {
-            style,
-            told: 0,
-            progress: None,
-        }
-    }
-
-    /// How long nothing needs to be shown.
-    fn wait(&self) -> Duration {
-        match self {
-            Self::Picture {
-                drawn: Some(drawn), ..
-            } => FRAME.saturating_sub(drawn.elapsed()),
-            Self::Picture { drawn: None, .. } => Duration::ZERO,
-            Self::Lines { .. } => FRAME,
-        }
-    }
-
-    fn show(&mut self, book: &Book, now: f64) {
-        match self {
-            Self::Picture {
-                style,
-                picture,
-                drawn,
-                ..
-            } => {
-                if drawn.is_some_and(|drawn| drawn.elapsed() < FRAME) {
-                    return;
-                }
-                *drawn = Some(Instant::now());
-                // Synchronised output, where the terminal knows it, and no clearing: nothing flickers.
-                let mut frame = String::from("\x1b[?2026h\x1b[H");
-                let size = terminal::size();
-                let mut rows = picture.draw(book, now, size).rows(*style);
-                rows.truncate(size.1);
-                frame += &rows.join("\x1b[K\r\n");
-                frame += "\x1b[J\x1b[?2026l";
-                out(&frame);
-            }
-            Self::Lines {
-                style,
-                told,
-                progress,
-            } => {
-                for news in &book.news[*told..] {
-                    out(&format!(
-                        "{:>6.1} s  {}\n",
-                        news.at,
-                        style.paint(news.color, &news.text)
-                    ));
-                }
-                *told = book.news.len();
-                if book.round() > 0 && progress.is_none_or(|last| last.elapsed() >= LINE_PAUSE) {
-                    *progress = Some(Instant::now());
-                    out(&format!("{now:>6.1} s  {}\n", summary::progress(book)));
-                }
-            }
-        }
-    }
-
-    /// The last picture stays in the terminal's history.
-    fn leave(self, book: &Book) {
-        if let Self::Picture {
-            style,
-            mut picture,
-            _screen,
-            ..
-        } = self
-        {
-            drop(_screen);
-            let last = book.news.last().map_or(0.0, |news| news.at).max(book.seconds());
-            let canvas = picture.draw(book, last, (terminal::size().0, picture::SMALLEST.1));
-            out(&(canvas.rows(style).join("\n").trim_end().to_owned() + "\n\n"));
-        }
-    }
-}
-
-fn out(text: &str) {
-    let mut stdout = io::stdout().lock();
-    // Nobody to show it to: the demo still ends its peers and tidies up.
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-}
-
-/// The terminal's second screen, without a cursor and without wrapping; dropped, all is as before.
-struct Screen;
-
-impl Screen {
-    fn enter() -> Self {
-        out("\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J");
-        Self
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        out("\x1b[?7h\x1b[?25h\x1b[?1049l");
-    }
-}
-
-/// A folder that goes when it is dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Self, Error> {
-        let dir = std::env::temp_dir().join(format!("annulus-demo-{}", std::process::id()));
-        fs::create_dir_all(&dir).map_err(|e| {
-            Error::failed(format!(
-                "cannot make the folder {}: {e}. Set TMPDIR to a folder that can be written",
-                dir.display()
-            ))
-        })?;
-        Ok(Self(dir))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }

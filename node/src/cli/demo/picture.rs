@@ -1,10 +1,11 @@
-//! The demo's picture: the ring, the loss, the peers, the news. Pure: a [`Book`] and a time go in, a grid comes out.
+//! The demo's picture: the ring, the loss, the peers, the news. Pure: what was [`Observed`] and a time go in, a grid comes out.
 
 use super::super::human;
 use super::super::progress;
 use super::super::terminal::Color;
-use super::book::{Agreement, Book, Phase};
 use super::canvas::Canvas;
+use super::observed::{Observed, letter};
+use crate::view::{Agreement, Phase};
 use std::f64::consts::TAU;
 
 /// The smallest terminal that the picture fits.
@@ -13,164 +14,138 @@ pub const SMALLEST: (usize, usize) = (72, 22);
 const LARGEST: (usize, usize) = (120, 40);
 /// Turns per second of what runs around the ring.
 const TURNS_PER_SECOND: f64 = 0.35;
+/// Rates are taken over so many milliseconds.
+pub const WINDOW_MS: u64 = 2000;
+
+/// Where a part of the picture is, in cells: its upper left corner, width and height.
+type Area = (i64, i64, i64, i64);
 
 /// What moves by itself.
 #[derive(Debug, Default)]
 pub struct Picture {
+    /// Where each peer is on the ring, in turns.
     angles: Vec<Option<f64>>,
 }
 
 impl Picture {
-    /// Draws the state of things at a time in seconds, for a terminal of that size. Never smaller than [`SMALLEST`].
-    pub fn draw(&mut self, book: &Book, now: f64, size: (usize, usize)) -> Canvas {
+    /// Draws the state of things at a time, for a terminal of that size. Never smaller than [`SMALLEST`].
+    pub fn draw(&mut self, demo: &Observed, now_ms: u64, size: (usize, usize)) -> Canvas {
         let width = size.0.clamp(SMALLEST.0, LARGEST.0);
         let height = size.1.clamp(SMALLEST.1, LARGEST.1);
         let mut canvas = Canvas::new(width, height);
-        let peers = book.peers.len().max(4);
+        let peers = demo.logs.peers.len().max(4);
         let news = (height - SMALLEST.1) / 3 + 4;
-        let top = height - 1 - peers - 1 - news - 3;
-        let half = width as i64 * 9 / 20;
-        head(&mut canvas, book, now, width);
-        self.ring(&mut canvas, book, now, (0, 2, half, top as i64));
-        curve(
-            &mut canvas,
-            book,
-            (half + 2, 2, width as i64 - half - 3, top as i64),
-        );
-        let mut y = top as i64 + 3;
-        table(&mut canvas, book, y);
-        y += peers as i64 + 2;
-        latest(&mut canvas, book, y, news);
+        let top = (height - peers - news - 5) as i64;
+        let (width, half) = (width as i64, width as i64 * 9 / 20);
+        head(&mut canvas, demo, now_ms, width);
+        self.ring(&mut canvas, demo, now_ms, (0, 2, half, top));
+        curve(&mut canvas, demo, (half + 2, 2, width - half - 3, top));
+        table(&mut canvas, demo, top + 3);
+        latest(&mut canvas, demo, top + 5 + peers as i64, news);
         canvas
     }
 
     /// The members on a circle in ring order, what they exchange running around it, the others in the middle.
-    fn ring(&mut self, canvas: &mut Canvas, book: &Book, now: f64, (x, y, w, h): (i64, i64, i64, i64)) {
+    fn ring(&mut self, canvas: &mut Canvas, demo: &Observed, now_ms: u64, (x, y, w, h): Area) {
         let center = ((x + w / 2) * 2, y * 4 + h * 2);
         let radius = ((w - 16).min(h * 2 - 2)) as f64;
         let on = |turn: f64| {
             let (sin, cos) = ((turn - 0.25) * TAU).sin_cos();
             (center.0 as f64 + cos * radius, center.1 as f64 + sin * radius)
         };
-        let ring = book.ring();
-        self.angles.resize(book.peers.len(), None);
-        for (i, angle) in self.angles.iter_mut().enumerate() {
-            let place = ring
-                .iter()
-                .position(|(p, _)| *p == i)
-                .map(|place| place as f64 / ring.len() as f64);
-            // Glide to a new place instead of jumping there.
-            *angle = place.map(|to| angle.map_or(to, |from| from + (to - from) * 0.2));
-        }
+        let ring = demo.ring();
+        self.glide(&ring, demo.logs.peers.len());
         if ring.len() > 1 {
+            let over = demo.logs.run.phase == Phase::Done;
             let dots = (radius * TAU) as i64;
             for i in 0..dots {
                 let turn = i as f64 / dots as f64;
                 let (dx, dy) = on(turn);
                 // As many bright stretches as members, one chunk each.
-                let phase = (turn - now * TURNS_PER_SECOND).rem_euclid(1.0) * ring.len() as f64;
-                let bright = phase.fract() > 0.6 && !over(book);
-                let color = if bright { Color::Cyan } else { Color::Dim };
+                let moved = turn - now_ms as f64 / 1000.0 * TURNS_PER_SECOND;
+                let bright = (moved.rem_euclid(1.0) * ring.len() as f64).fract() > 0.6 && !over;
                 if bright || i % 3 == 0 {
+                    let color = if bright { Color::Cyan } else { Color::Dim };
                     canvas.dot(dx.round() as i64, dy.round() as i64, color);
                 }
             }
         }
         for (i, share) in &ring {
-            let peer = &book.peers[*i];
+            let name = letter(*i);
             let turn = self.angles[*i].unwrap_or(0.0);
             let (dx, dy) = on(turn);
             let (cx, cy) = ((dx / 2.0).round() as i64, (dy / 4.0).round() as i64);
             let share = human::percent(*share, 0).replace(' ', "");
-            let color = color_of(peer.phase);
-            if (0.55..0.95).contains(&turn.rem_euclid(1.0)) {
-                let text = format!("{share} {} ●", peer.name);
-                canvas.text(cx + 1 - text.chars().count() as i64, cy, &text, color);
+            let (x, text) = if (0.55..0.95).contains(&turn.rem_euclid(1.0)) {
+                let text = format!("{share} {name} ●");
+                (cx + 1 - text.chars().count() as i64, text)
             } else {
-                canvas.text(cx, cy, &format!("● {} {share}", peer.name), color);
-            }
+                (cx, format!("● {name} {share}"))
+            };
+            canvas.text(x, cy, &text, demo.doing(*i).1);
         }
-        let others = book
-            .peers
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| ring.iter().all(|(p, _)| p != i));
-        let others: Vec<_> = others.map(|(_, peer)| peer).collect();
-        let (mx, mut my) = (center.0 / 2, center.1 / 4 - others.len() as i64 / 2);
-        if book.round() > 0 {
+        let others: Vec<_> = (0..demo.logs.peers.len())
+            .filter(|i| ring.iter().all(|(p, _)| p != i))
+            .collect();
+        let (mx, my) = (center.0 / 2, center.1 / 4 - others.len() as i64 / 2);
+        if demo.logs.run.last_round() > 0 {
             canvas.centered(mx, my - 1, &human::plural(ring.len() as u64, "peer"), Color::Bold);
         }
-        for peer in others {
-            let text = match peer.phase {
-                Phase::Starting => format!("{} starting", peer.name),
-                Phase::Waiting => format!("{} waiting", peer.name),
-                Phase::Syncing(share) => format!("{} catching up {}", peer.name, human::percent(share, 0)),
-                Phase::Member | Phase::Done => format!("{} between rounds", peer.name),
-                Phase::Killed => format!("✗ {} killed", peer.name),
-                Phase::Broken => format!("✗ {} ended", peer.name),
+        for (i, y) in others.into_iter().zip(my..) {
+            let (doing, color) = match demo.doing(i) {
+                (_, Color::Green) => ("between rounds".into(), Color::Green),
+                doing => doing,
             };
-            canvas.centered(mx, my, &text, color_of(peer.phase));
-            my += 1;
+            let cross = if color == Color::Red { "✗ " } else { "" };
+            canvas.centered(mx, y, &format!("{cross}{} {doing}", letter(i)), color);
+        }
+    }
+
+    /// Moves members to their places on the ring step by step, instead of letting them jump there.
+    fn glide(&mut self, ring: &[(usize, f64)], peers: usize) {
+        self.angles.resize(peers, None);
+        for (i, angle) in self.angles.iter_mut().enumerate() {
+            let place = ring.iter().position(|(p, _)| *p == i);
+            let place = place.map(|place| place as f64 / ring.len() as f64);
+            *angle = place.map(|to| angle.map_or(to, |from| from + (to - from) * 0.2));
         }
     }
 }
 
-fn over(book: &Book) -> bool {
-    book.peers.iter().any(|p| p.phase == Phase::Done)
-}
-
-fn color_of(phase: Phase) -> Color {
-    match phase {
-        Phase::Starting | Phase::Waiting => Color::Dim,
-        Phase::Syncing(_) => Color::Yellow,
-        Phase::Member | Phase::Done => Color::Green,
-        Phase::Killed | Phase::Broken => Color::Red,
-    }
-}
-
-fn head(canvas: &mut Canvas, book: &Book, now: f64, width: usize) {
+fn head(canvas: &mut Canvas, demo: &Observed, now_ms: u64, width: i64) {
     canvas.text(1, 0, "annulus", Color::Bold);
     canvas.text(10, 0, "a ring of peers, no master", Color::Dim);
-    let rates = book.rates().map(|(rounds, samples)| {
-        format!(
-            "{} rounds/s  {} samples/s  ",
-            human::short(rounds),
-            human::short(samples)
-        )
-    });
-    let right = format!("{}{}", rates.unwrap_or_default(), human::duration(now.floor()));
-    canvas.text(
-        width as i64 - 1 - right.chars().count() as i64,
-        0,
-        &right,
-        Color::Plain,
-    );
-    let rounds = match book.round() {
+    let rates = demo
+        .logs
+        .run
+        .rates(WINDOW_MS, now_ms)
+        .map_or(String::new(), |rates| {
+            let (rounds, samples) = (human::short(rates.rounds), human::short(rates.samples));
+            format!("{rounds} rounds/s  {samples} samples/s  ")
+        });
+    let time = human::duration((now_ms / 1000) as f64);
+    canvas.right(width - 1, 0, &format!("{rates}{time}"), Color::Plain);
+    let rounds = match demo.logs.run.last_round() {
         0 => String::new(),
-        _ => format!(" {}", book.round_text()),
+        _ => format!(" {}", progress::rounds(&demo.logs.run)),
     };
-    let room = width - 4 - rounds.chars().count();
-    canvas.text(1, 1, &progress::bar(book.share(), room), Color::Cyan);
+    let room = width as usize - 4 - rounds.chars().count();
+    canvas.text(
+        1,
+        1,
+        &progress::bar(demo.logs.run.share_done(), room),
+        Color::Cyan,
+    );
     canvas.text(room as i64 + 3, 1, &rounds, Color::Plain);
 }
 
 /// The loss over the rounds on a logarithmic scale, with marks below where something happened.
-fn curve(canvas: &mut Canvas, book: &Book, (x, y, w, h): (i64, i64, i64, i64)) {
+fn curve(canvas: &mut Canvas, demo: &Observed, (x, y, w, h): Area) {
     let (left, rows) = (x + 6, h - 2);
-    let expected = book.rounds_expected().unwrap_or(1).max(1) as f64;
+    let expected = demo.logs.run.rounds_expected().unwrap_or(1).max(1) as f64;
     let (dots_x, dots_y) = (((w - 7) * 2) as f64, (rows * 4 - 1) as f64);
     let column = |round: u64| round as f64 / expected * dots_x;
-    // One point per column of dots: the mean, so that noise does not fill the plot.
-    let mut columns: Vec<(f64, f64, f64)> = Vec::new();
-    let losses = book.losses.iter().map(|(n, l)| (*n, f64::from(*l)));
-    for (round, loss) in losses.filter(|(_, l)| l.is_finite() && *l > 0.0) {
-        let at = column(round).floor();
-        match columns.last_mut() {
-            Some(last) if last.0 == at => *last = (at, last.1 + loss, last.2 + 1.0),
-            _ => columns.push((at, loss, 1.0)),
-        }
-    }
-    let points: Vec<(f64, f64)> = columns.iter().map(|(at, sum, n)| (*at, sum / n)).collect();
+    let points = columns(demo.logs.run.losses.points(), column);
     let Some((_, newest)) = points.last() else {
         canvas.centered(x + w / 2, y + h / 2, "the loss will be drawn here", Color::Dim);
         return;
@@ -180,15 +155,9 @@ fn curve(canvas: &mut Canvas, book: &Book, (x, y, w, h): (i64, i64, i64, i64)) {
     let low = points.iter().map(|(_, l)| *l).fold(high / 10.0, f64::min);
     canvas.text(x, y, &format!("{:>5}", human::loss(high)), Color::Dim);
     canvas.text(x, y + rows - 1, &format!("{:>5}", human::loss(low)), Color::Dim);
-    for row in 0..rows {
-        canvas.text(left - 1, y + row, "│", Color::Dim);
-    }
-    canvas.text(
-        left - 1,
-        y + rows,
-        &format!("└{}", "─".repeat((w - 6).max(0) as usize)),
-        Color::Dim,
-    );
+    (0..rows).for_each(|row| canvas.text(left - 1, y + row, "│", Color::Dim));
+    let axis = format!("└{}", "─".repeat((w - 6).max(0) as usize));
+    canvas.text(left - 1, y + rows, &axis, Color::Dim);
     let place = |(at, loss): (f64, f64)| {
         let depth = (high / loss).ln() / (high / low).ln();
         ((left * 2) as f64 + at, (y * 4) as f64 + dots_y * depth)
@@ -196,101 +165,91 @@ fn curve(canvas: &mut Canvas, book: &Book, (x, y, w, h): (i64, i64, i64, i64)) {
     for pair in points.windows(2) {
         canvas.line(place(pair[0]), place(pair[1]), Color::Yellow);
     }
-    for (round, sign, color) in &book.marks {
-        canvas.text(
-            left + (column(*round) / 2.0) as i64,
-            y + rows,
-            &sign.to_string(),
-            *color,
-        );
+    for (round, sign, color) in &demo.marks {
+        canvas.text(left + (column(*round) / 2.0) as i64, y + rows, sign, *color);
     }
-    let accuracy = book.eval.and_then(|(_, accuracy)| accuracy);
+    let accuracy = demo.logs.run.evaluations.back().and_then(|eval| eval.accuracy);
     let accuracy = accuracy.map(|a| format!("   accuracy {}", human::percent(f64::from(a), 1)));
     let text = format!("loss {}{}", human::loss(*newest), accuracy.unwrap_or_default());
-    canvas.text(x + w - text.chars().count() as i64, y, &text, Color::Bold);
+    canvas.right(x + w, y, &text, Color::Bold);
 }
 
-/// A row per peer: who it is, what it does, and the state that it holds.
-fn table(canvas: &mut Canvas, book: &Book, y: i64) {
+/// One point per column of dots: the mean, so that noise does not fill the plot.
+fn columns(losses: &[(u64, f32)], column: impl Fn(u64) -> f64) -> Vec<(f64, f64)> {
+    let losses = losses.iter().filter(|(_, loss)| *loss > 0.0);
+    let losses: Vec<_> = losses
+        .map(|(n, loss)| (column(*n).floor(), f64::from(*loss)))
+        .collect();
+    let mean = |part: &[(f64, f64)]| part.iter().map(|(_, loss)| loss).sum::<f64>() / part.len() as f64;
+    losses
+        .chunk_by(|a, b| a.0 == b.0)
+        .map(|part| (part[0].0, mean(part)))
+        .collect()
+}
+
+/// A row per peer: who it is, what it does, the rounds that it committed, and the state that it holds.
+pub fn table(canvas: &mut Canvas, demo: &Observed, y: i64) {
     let head = format!(
-        "   {:<10}{:<16}{:>7}  {:<18}same bits",
-        "peer", "", "round", "state (BLAKE3)"
+        "   {:<27}{:<14}{:<18}same bits",
+        "peer", "rounds", "state (BLAKE3)"
     );
     canvas.text(1, y, &head, Color::Dim);
-    for (i, peer) in book.peers.iter().enumerate() {
-        let y = y + 1 + i as i64;
-        let doing = match peer.phase {
-            Phase::Starting => "starting".into(),
-            Phase::Waiting => "waiting".into(),
-            Phase::Syncing(share) => format!("catching up {}", human::percent(share, 0)),
-            Phase::Member => "member".into(),
-            Phase::Killed => "killed".into(),
-            Phase::Done => "done".into(),
-            Phase::Broken => "ended".into(),
-        };
-        let id = peer.id().map_or("", |id| human::id(id));
-        canvas.text(1, y, &format!("{}  {id:<10}", peer.name), Color::Plain);
-        canvas.text(14, y, &doing, color_of(peer.phase));
-        let Some((round, digest)) = &peer.last else {
+    for (i, (peer, y)) in demo.logs.peers.iter().zip(y + 1..).enumerate() {
+        let id = peer.id().map_or("", human::id);
+        canvas.text(1, y, &format!("{}  {id}", letter(i)), Color::Plain);
+        let (doing, color) = demo.doing(i);
+        canvas.text(14, y, &doing, color);
+        let Some(last) = &peer.view.round else {
             continue;
         };
-        canvas.text(30, y, &format!("{:>7}", human::grouped(*round)), Color::Plain);
-        canvas.text(39, y, digest.get(..16).unwrap_or(digest), Color::Plain);
-        let (mark, color) = match book.agreement(i) {
+        let span = |(a, b): &(u64, u64)| format!("{}-{}", human::grouped(*a), human::grouped(*b));
+        let spans: Vec<String> = peer.spans.iter().map(span).collect();
+        canvas.text(31, y, &spans.join(", "), Color::Plain);
+        canvas.text(45, y, last.digest.get(..16).unwrap_or(&last.digest), Color::Plain);
+        let (mark, color) = match demo.logs.agreement(i) {
             Agreement::Same => ("✓", Color::Green),
             Agreement::Differs => ("✗ differs", Color::Red),
-            Agreement::Alone => ("- redone by the others", Color::Yellow),
+            Agreement::Alone => ("- redone", Color::Yellow),
             Agreement::Pending => ("…", Color::Dim),
         };
-        canvas.text(57, y, mark, color);
+        canvas.text(63, y, mark, color);
     }
 }
 
-fn latest(canvas: &mut Canvas, book: &Book, y: i64, rows: usize) {
-    let first = book.news.len().saturating_sub(rows);
-    for (row, news) in book.news[first..].iter().enumerate() {
-        let y = y + row as i64;
-        canvas.text(1, y, &format!("{:>5.1} s", news.at), Color::Dim);
-        canvas.text(10, y, &news.text, news.color);
+fn latest(canvas: &mut Canvas, demo: &Observed, y: i64, rows: usize) {
+    let first = demo.news.len().saturating_sub(rows);
+    for ((at_ms, line), y) in demo.news[first..].iter().zip(y..) {
+        canvas.text(1, y, &format!("{:>5.1} s", *at_ms as f64 / 1000.0), Color::Dim);
+        canvas.text(10, y, &format!("{} {}", line.sign, line.text), line.color);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::terminal::Style;
-    use super::super::book::tests::{ready, round, three};
+    use super::super::observed::tests::{join, three};
     use super::*;
-    use crate::events::Event;
+    use crate::view::testing::{round_of, sync};
 
-    const PLAIN: Style = Style {
-        live: false,
-        color: false,
-    };
-
-    fn text(book: &Book, size: (usize, usize)) -> String {
-        Picture::default().draw(book, 3.0, size).rows(PLAIN).join("\n")
+    fn text(demo: &Observed, size: (usize, usize)) -> String {
+        let style = Style {
+            live: false,
+            color: false,
+        };
+        Picture::default().draw(demo, 3000, size).rows(style).join("\n")
     }
 
     #[test]
     fn every_stage_fits_every_size() {
         let mut killed = three(40);
-        killed.kill(1, 4.0);
-        killed.take(0, round(41, &[0, 2], ""), 4.2);
-        let newcomer = killed.start(4.3);
-        killed.take(newcomer, ready(3), 4.4);
-        killed.take(
-            newcomer,
-            Event::Sync {
-                bytes: 43,
-                total: 100,
-                round: 41,
-            },
-            4.5,
-        );
-        let mut started = Book::default();
-        started.start(0.0);
-        for book in [
-            &Book::default(),
+        killed.kill(1, 4000);
+        killed.take(0, &round_of(41, &[0, 2], ""), 4200);
+        join(&mut killed, 4300);
+        killed.take(3, &sync(43, 100, 41), 4500);
+        let mut started = Observed::default();
+        started.start(0);
+        for demo in [
+            &Observed::default(),
             &started,
             &three(0),
             &three(1),
@@ -298,12 +257,10 @@ mod tests {
             &killed,
         ] {
             for size in [SMALLEST, (80, 24), (100, 30), (300, 100)] {
-                let picture = text(book, size);
+                let picture = text(demo, size);
                 assert!(picture.lines().count() <= size.1);
-                assert!(
-                    picture.lines().all(|line| line.chars().count() <= size.0),
-                    "{picture}"
-                );
+                let fits = |line: &str| line.chars().count() <= size.0;
+                assert!(picture.lines().all(fits), "{picture}");
             }
         }
         assert_eq!(text(&killed, (1, 1)), text(&killed, SMALLEST));
@@ -313,7 +270,8 @@ mod tests {
             "D catching up 43 %",
             "2 peers",
             "● A 50%",
-            "B is killed without warning",
+            "killed           1-40          0000002800000028  ✓",
+            "✗ B is killed without warning",
         ] {
             assert!(picture.contains(part), "{part} is not in\n{picture}");
         }
@@ -321,34 +279,30 @@ mod tests {
 
     #[test]
     fn the_peers_digests_stand_side_by_side() {
-        let picture = text(&three(60), (80, 24));
-        assert_eq!(picture.matches("0000003c0000003c").count(), 3, "{picture}");
-        assert_eq!(picture.matches('✓').count(), 3, "{picture}");
-        assert!(
-            picture.contains("round 60/100") && picture.contains("loss 0.579"),
-            "{picture}"
-        );
-        let mut book = three(60);
-        book.take(0, round(61, &[0, 1, 2], ""), 7.0);
-        book.take(1, round(61, &[0, 1, 2], "other"), 7.0);
-        let picture = text(&book, (80, 24));
+        let mut demo = three(60);
+        let picture = text(&demo, (80, 24));
+        for (part, count) in [
+            ("0000003c0000003c", 3),
+            ("✓", 3),
+            ("round 60/100", 1),
+            ("loss 0.579", 1),
+        ] {
+            assert_eq!(picture.matches(part).count(), count, "{part}\n{picture}");
+        }
+        demo.take(0, &round_of(61, &[0, 1, 2], ""), 7000);
+        demo.take(1, &round_of(61, &[0, 1, 2], "other"), 7000);
+        let picture = text(&demo, (80, 24));
         assert!(picture.contains("✗ differs"), "{picture}");
     }
 
     #[test]
     fn the_loss_falls_in_the_plot() {
         let picture = text(&three(100), (100, 30));
-        let lines: Vec<&str> = picture.lines().collect();
-        let braille = |line: &str| {
-            line.chars()
-                .skip(50)
-                .position(|c| ('\u{2801}'..='\u{28ff}').contains(&c))
-        };
-        let first: Vec<usize> = lines.iter().filter_map(|line| braille(line)).collect();
-        assert!(first.len() > 5, "{picture}");
-        assert!(
-            first.windows(2).all(|pair| pair[0] <= pair[1]),
-            "{first:?}\n{picture}"
-        );
+        let dots = |c: char| ('\u{2801}'..='\u{28ff}').contains(&c);
+        let first = picture
+            .lines()
+            .filter_map(|line| line.chars().skip(50).position(dots));
+        let first: Vec<usize> = first.collect();
+        assert!(first.len() > 5 && first.is_sorted(), "{first:?}\n{picture}");
     }
 }

@@ -2,245 +2,170 @@
 
 use super::super::human;
 use super::super::terminal::{Color, Style};
-use super::book::{Agreement, Book, Peer, Phase};
+use super::canvas::Canvas;
+use super::observed::{Observed, letter};
+use super::picture;
+use crate::view::Agreement;
 
 /// The summary, and whether the run has done all that it promises.
-pub fn tell(book: &Book, style: Style) -> (String, bool) {
-    let lost = book.rounds_lost();
+pub fn summary(demo: &Observed, style: Style) -> (String, bool) {
+    let peers = &demo.logs.peers;
     let agree =
-        (0..book.peers.len()).all(|peer| matches!(book.agreement(peer), Agreement::Same | Agreement::Alone));
-    let history = book.peers.iter().any(|p| p.phase == Phase::Killed) && book.peers.len() > 3;
-    let joined = book.peers.last().is_some_and(|p| !p.spans.is_empty());
-    let proven = lost == 0 && agree && book.samples_add_up() && history && joined;
+        (0..peers.len()).all(|p| matches!(demo.logs.agreement(p), Agreement::Same | Agreement::Alone));
+    let joined = peers.len() > 3 && peers.last().is_some_and(|p| !p.spans.is_empty());
+    let killed = peers.iter().any(|p| p.killed);
+    let proven = demo.logs.rounds_lost() == 0 && demo.logs.samples_add_up() && agree && killed && joined;
 
-    let verdict = |good: bool| {
-        style.paint(
-            if good { Color::Green } else { Color::Red },
-            if good { "✓" } else { "✗" },
-        )
+    let title = match proven {
+        true => "A peer was killed, another joined, and nothing was lost.",
+        false => "The run is not as it should be.",
     };
-    let mut lines = Vec::new();
-    let mut row = |name: &str, text: String| {
+    let mut lines = vec![style.paint(Color::Bold, title), String::new()];
+    for (name, row) in rows(demo, style) {
         lines.push(format!(
-            "  {}{text}",
+            "  {}{row}",
             style.paint(Color::Dim, &format!("{name:<16}"))
-        ))
-    };
-    if let Some((round, Some(accuracy))) = book.eval {
-        let accuracy = style.paint(Color::Bold, &human::percent(f64::from(accuracy), 1));
-        row(
-            "accuracy",
-            format!(
-                "{accuracy} after round {}, on data that no peer trained on",
-                human::grouped(round)
-            ),
-        );
-    }
-    let rate = book.overall_rate().map_or("-".into(), human::short);
-    let time = human::duration(book.seconds());
-    row(
-        "rounds",
-        format!("{} in {time}, {rate} per second", human::grouped(book.round())),
-    );
-    row(
-        "rounds lost",
-        format!(
-            "{} {lost}: each is in the log of every member, with one digest",
-            verdict(lost == 0)
-        ),
-    );
-    let counted = human::grouped(book.counted());
-    row(
-        "samples",
-        match book.samples_add_up() {
-            true => format!("{} {counted}: each was counted once", verdict(true)),
-            false => format!("{} {counted}: they do not add up", verdict(false)),
-        },
-    );
-    if let Some(seconds) = book.recovery() {
-        row(
-            "after the kill",
-            format!("the next round was committed {:.0} ms later", seconds * 1000.0),
-        );
-    }
-    lines.push(String::new());
-    for (i, peer) in book.peers.iter().enumerate() {
-        let id = peer.id().map_or("", |id| human::id(id));
-        let state = peer
-            .last
-            .as_ref()
-            .map_or(String::from("no state"), |(round, digest)| {
-                format!(
-                    "state {} after round {}",
-                    digest.get(..16).unwrap_or(digest),
-                    human::grouped(*round)
-                )
-            });
-        lines.push(format!(
-            "  {} {id:<8}  {:<33} {} {state}",
-            peer.name,
-            life(peer),
-            match book.agreement(i) {
-                Agreement::Alone => style.paint(Color::Yellow, "-"),
-                agreement => verdict(agreement == Agreement::Same),
-            }
         ));
     }
-    lines.push("  ✓: another peer held the very same bits after that round.".into());
-    if let Some((name, round)) = book.redone() {
-        let round = human::grouped(round);
+    lines.push(String::new());
+    let mut canvas = Canvas::new(100, peers.len() + 1);
+    picture::table(&mut canvas, demo, 0);
+    lines.extend(canvas.rows(style).iter().map(|row| format!(" {row}")));
+    lines.push("  ✓: another peer held the very same bits after its last round.".into());
+    if let Some(peer) = demo.logs.redone() {
+        let (name, round) = (letter(peer), human::grouped(peers[peer].view.last_round()));
+        let alone = format!("{name} was killed when it alone had all of round {round}");
         lines.push(format!(
-            "  -: {name} was killed when it alone had all of round {round}; the others did that round again without it."
+            "  -: {alone}; the others did that round again without it."
         ));
     }
     if !agree {
-        let text = "✗: no other peer held the same bits after that round.";
-        lines.push(format!("  {}", style.paint(Color::Red, text)));
+        let differs = "✗: no other peer held the same bits after its last round.";
+        lines.push(format!("  {}", style.paint(Color::Red, differs)));
     }
-    let title = if proven {
-        "A peer was killed, another joined, and nothing was lost."
-    } else {
-        "The run is not as it should be."
+    let bold = |text| style.paint(Color::Bold, text);
+    let (train, join) = (bold("annulus train"), bold("annulus join TICKET"));
+    lines.extend([
+        String::new(),
+        "Now with your own machines:".into(),
+        format!("  {train}         start a run; it prints a ticket"),
+        format!("  {join}   on any other machine\n"),
+    ]);
+    (lines.join("\n"), proven)
+}
+
+/// What can be said of the run as a whole: names and values.
+fn rows(demo: &Observed, style: Style) -> Vec<(&'static str, String)> {
+    let verdict = |good: bool| match good {
+        true => style.paint(Color::Green, "✓"),
+        false => style.paint(Color::Red, "✗"),
     };
-    let mut text = format!("{}\n\n", style.paint(Color::Bold, title));
-    lines.iter().for_each(|line| text.extend([line.as_str(), "\n"]));
-    text += &format!(
-        "\nNow with your own machines:\n  {}         start a run; it prints a ticket\n  {}   on any other machine\n",
-        style.paint(Color::Bold, "annulus train"),
-        style.paint(Color::Bold, "annulus join TICKET"),
+    let (logs, mut rows) = (&demo.logs, Vec::new());
+    let eval = logs.run.evaluations.back();
+    if let Some((eval, accuracy)) = eval.and_then(|eval| Some((eval, eval.accuracy?))) {
+        let accuracy = style.paint(Color::Bold, &human::percent(f64::from(accuracy), 1));
+        let round = human::grouped(eval.round);
+        let text = format!("{accuracy} after round {round}, on data that no peer trained on");
+        rows.push(("accuracy", text));
+    }
+    let rounds = logs.run.last_round();
+    let (first_ms, last_ms) = demo.span_ms.unwrap_or_default();
+    let seconds = (last_ms - first_ms) as f64 / 1000.0;
+    let rate = human::short(rounds.saturating_sub(1) as f64 / seconds);
+    let (rounds, time) = (human::grouped(rounds), human::duration(seconds));
+    rows.push(("rounds", format!("{rounds} in {time}, {rate} per second")));
+    let lost = logs.rounds_lost();
+    let text = format!(
+        "{} {lost}: each is in the log of every member, with one digest",
+        verdict(lost == 0)
     );
-    (text, proven)
-}
-
-/// What a peer went through.
-fn life(peer: &Peer) -> String {
-    let spans: Vec<String> = peer
-        .spans
-        .iter()
-        .map(|(a, b)| format!("{}-{}", human::grouped(*a), human::grouped(*b)))
-        .collect();
-    let rounds = if spans.is_empty() {
-        "no rounds".into()
+    rows.push(("rounds lost", text));
+    let (whole, counted) = (logs.samples_add_up(), human::grouped(logs.run.counted()));
+    let told = if whole {
+        "each was counted once"
     } else {
-        format!("rounds {}", spans.join(", "))
+        "they do not add up"
     };
-    match peer.phase {
-        Phase::Killed => format!("{rounds}, killed"),
-        Phase::Broken => format!("{rounds}, failed"),
-        _ => rounds,
+    rows.push(("samples", format!("{} {counted}: {told}", verdict(whole))));
+    if let Some(ms) = demo.recovery_ms {
+        rows.push((
+            "after the kill",
+            format!("the next round was committed {ms} ms later"),
+        ));
     }
-}
-
-/// A line on the run so far.
-pub fn progress(book: &Book) -> String {
-    let rates = book.rates().map_or(String::new(), |(rounds, samples)| {
-        format!(
-            ", {} rounds/s, {} samples/s",
-            human::short(rounds),
-            human::short(samples)
-        )
-    });
-    let loss = book.losses.last().map_or(f64::NAN, |(_, loss)| f64::from(*loss));
-    format!(
-        "{}, {}, loss {}{rates}",
-        book.round_text(),
-        human::plural(book.ring().len() as u64, "peer"),
-        human::loss(loss)
-    )
+    rows
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::book::tests::{ready, round, three};
+    use super::super::observed::tests::{join, three};
     use super::*;
-    use crate::events::Event;
+    use crate::view::testing::{eval, round_of};
 
-    const PLAIN: Style = Style {
-        live: false,
-        color: false,
-    };
-
-    fn whole(last_of: u64) -> Book {
-        let mut book = three(40);
-        book.kill(0, 4.0);
-        let newcomer = book.start(4.1);
-        book.take(newcomer, ready(3), 4.2);
+    /// A kill after round 40, and a newcomer that takes part from round `from` on. Rounds are numbered to 100.
+    fn whole(mut demo: Observed, from: u64) -> Observed {
+        demo.kill(0, 4000);
+        join(&mut demo, 4050);
         for n in 41..=100 {
-            for peer in [1, 2] {
-                book.take(peer, round(n, &[1, 2], ""), n as f64 / 10.0);
-            }
-            if n > last_of {
-                book.take(3, round(n, &[1, 2], ""), n as f64 / 10.0);
-            }
+            let members: &[usize] = if n < from { &[1, 2] } else { &[1, 2, 3] };
+            members
+                .iter()
+                .for_each(|p| demo.take(*p, &round_of(n, members, ""), 100 * n));
         }
-        book.take(
-            1,
-            Event::Eval {
-                round: 100,
-                loss: 0.1,
-                accuracy: Some(0.973),
-            },
-            10.0,
-        );
-        book
+        demo.take(1, &eval(100, 0.1, Some(0.973)), 10_000);
+        demo
+    }
+
+    fn told(demo: &Observed) -> (String, bool) {
+        let (live, color) = (false, false);
+        summary(demo, Style { live, color })
     }
 
     #[test]
     fn a_good_run_is_told_with_its_proofs() {
-        let (text, proven) = tell(&whole(60), PLAIN);
+        let (text, proven) = told(&whole(three(40), 61));
         assert!(proven, "{text}");
         for part in [
             "nothing was lost",
             "97.3 % after round 100",
-            "100 in 9.9 s, 10 per second",
             "✓ 0: each is in the log",
             "✓ 9,600: each was counted once",
             "committed 100 ms later",
-            "rounds 1-40, killed",
-            "rounds 61-100 ",
-            "state 0000006400000064 after round 100",
+            "A  00000000  killed           1-40          0000002800000028  ✓",
+            "D  03030303  member           61-100        0000006400000064  ✓",
             "annulus join TICKET",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
-        assert!(
-            !text.contains('✗') && text.lines().all(|line| line.chars().count() <= 100),
-            "{text}"
-        );
+        let fits = |line: &str| line.chars().count() <= 80;
+        assert!(!text.contains('✗') && text.lines().all(fits), "{text}");
     }
 
     #[test]
     fn a_round_that_died_with_its_only_holder_is_told() {
-        let mut book = three(40);
-        book.take(0, round(41, &[0, 1, 2], "alone"), 4.0);
-        book.kill(0, 4.0);
-        book.start(4.1);
-        book.take(3, ready(3), 4.2);
-        for n in 41..=100 {
-            for peer in 1..=3 {
-                book.take(peer, round(n, &[1, 2, 3], ""), n as f64 / 10.0);
-            }
-        }
-        let (text, proven) = tell(&book, PLAIN);
+        let mut demo = three(40);
+        demo.take(0, &round_of(41, &[0, 1, 2], "alone"), 4000);
+        let (text, proven) = told(&whole(demo, 61));
         assert!(proven && !text.contains('✗'), "{text}");
-        assert!(text.contains("- state alone after round 41"), "{text}");
-        assert!(
-            text.contains("A was killed when it alone had all of round 41"),
-            "{text}"
-        );
+        for part in [
+            "- redone",
+            "A was killed when it alone had all of round 41; the others",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
     }
 
     #[test]
     fn a_bad_run_is_not_told_as_a_good_one() {
-        assert!(!tell(&three(100), PLAIN).1, "nobody was killed and nobody joined");
-        assert!(!tell(&whole(100), PLAIN).1, "the newcomer never took part");
-        let mut differs = whole(60);
-        differs.take(2, round(101, &[1, 2], ""), 11.0);
-        differs.take(1, round(101, &[1, 2], "other"), 11.0);
-        let (text, proven) = tell(&differs, PLAIN);
-        assert!(
-            !proven && text.contains("✗ 1: ") && text.contains("do not add up"),
-            "{text}"
-        );
+        assert!(!told(&three(100)).1, "nobody was killed and nobody joined");
+        assert!(!told(&whole(three(40), 101)).1, "the newcomer never took part");
+        let mut differs = whole(three(40), 61);
+        differs.take(2, &round_of(101, &[1, 2], ""), 11_000);
+        differs.take(1, &round_of(101, &[1, 2], "other"), 11_000);
+        let (text, proven) = told(&differs);
+        assert!(!proven, "{text}");
+        for part in ["✗ 1: ", "do not add up", "no other peer held the same bits"] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
     }
 }
