@@ -7,7 +7,6 @@ use crate::config::{MAX_PEERS, Manifest};
 use crate::id::{PeerId, Round};
 use crate::ledger::{Allotment, Head, Header, Hole, Member, REFUSALS, Record};
 use std::collections::BTreeSet;
-use std::fmt;
 
 /// Fastest speed that a header may tell, in samples per 1,000 seconds: a guess, far above any device.
 pub const MAX_SPEED: u64 = 1_000_000_000_000_000;
@@ -16,9 +15,10 @@ pub const MAX_SPEED: u64 = 1_000_000_000_000_000;
 pub const MAX_COMPUTE_US: u64 = 1 << 40;
 
 /// Why a record cannot follow a head. Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// It is not of the round after the head's.
+    #[error("it does not follow round {head}")]
     Round {
         /// The head's round.
         head: Round,
@@ -26,10 +26,13 @@ pub enum RecordError {
         record: Round,
     },
     /// Nobody contributed.
+    #[error("it has no contributors")]
     Empty,
     /// A first attempt is one of all members, and one of them is missing.
+    #[error("a member is missing in its first attempt")]
     Missing,
     /// A header is wrong.
+    #[error("the header of {peer} {fault}")]
     Header {
         /// Whose.
         peer: PeerId,
@@ -39,13 +42,16 @@ pub enum RecordError {
 }
 
 /// What is wrong with a header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Its author is no member.
+    #[error("is not a member's")]
     NotAMember,
     /// It stands at another place than its author in the ring, or for the second time.
+    #[error("is not in ring order")]
     Order,
     /// It counts more samples than its author was given.
+    #[error("counts {counted} samples of a share of {share}")]
     Samples {
         /// How many it counts.
         counted: u32,
@@ -53,67 +59,35 @@ pub enum Fault {
         share: u64,
     },
     /// It counts samples in a round of fewer members than the run trains with.
+    #[error("counts samples in a round of too few members")]
     TooFew,
     /// Its loss is not finite, or there is one without samples.
+    #[error("has a loss that cannot be")]
     Loss,
     /// Its speed is 0 or above [`MAX_SPEED`].
+    #[error("has a speed that cannot be")]
     Speed,
     /// Its computing took longer than [`MAX_COMPUTE_US`].
+    #[error("has a computing time that cannot be")]
     Compute,
     /// It names a contributor as a newcomer, one newcomer twice, or something else that a newcomer cannot be.
+    #[error("names a newcomer that cannot be one")]
     Ready,
 }
 
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Round { head, .. } => write!(f, "it does not follow round {head}"),
-            Self::Empty => f.write_str("it has no contributors"),
-            Self::Missing => f.write_str("a member is missing in its first attempt"),
-            Self::Header { peer, fault } => write!(f, "the header of {peer} {fault}"),
-        }
-    }
-}
-
-impl std::error::Error for RecordError {}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAMember => f.write_str("is not a member's"),
-            Self::Order => f.write_str("is not in ring order"),
-            Self::Samples { counted, share } => write!(f, "counts {counted} samples of a share of {share}"),
-            Self::TooFew => f.write_str("counts samples in a round of too few members"),
-            Self::Loss => f.write_str("has a loss that cannot be"),
-            Self::Speed => f.write_str("has a speed that cannot be"),
-            Self::Compute => f.write_str("has a computing time that cannot be"),
-            Self::Ready => f.write_str("names a newcomer that cannot be one"),
-        }
-    }
-}
-
 /// Why a head cannot be a ledger's. Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
     /// There are too many members, or one of them twice.
+    #[error("it has too many members, or one of them twice")]
     Members,
     /// Its holes do not lie below its cursor, one after the other, or were refused too often.
+    #[error("it has holes that do not lie below its cursor")]
     Holes,
     /// What is counted, given up and in holes is not what was handed out, or more than there is.
+    #[error("its samples do not add up")]
     Sums,
 }
-
-impl fmt::Display for HeadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Members => "it has too many members, or one of them twice",
-            Self::Holes => "it has holes that do not lie below its cursor",
-            Self::Sums => "its samples do not add up",
-        })
-    }
-}
-
-impl std::error::Error for HeadError {}
 
 impl Head {
     /// Whether members that stand at this head can have agreed on a record.

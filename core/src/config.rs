@@ -86,16 +86,9 @@ impl fmt::Display for Topology {
 }
 
 /// No topology has this name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no topology is called \"{0}\": use one of ring, direct")]
 pub struct UnknownTopology(pub String);
-
-impl fmt::Display for UnknownTopology {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no topology is called \"{}\": use one of ring, direct", self.0)
-    }
-}
-
-impl std::error::Error for UnknownTopology {}
 
 impl FromStr for Topology {
     type Err = UnknownTopology;
@@ -150,16 +143,9 @@ pub struct Manifest {
 }
 
 /// What is wrong with a manifest.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("the run's manifest is not usable: {0}")]
 pub struct ManifestError(pub &'static str);
-
-impl fmt::Display for ManifestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the run's manifest is not usable: {}", self.0)
-    }
-}
-
-impl std::error::Error for ManifestError {}
 
 impl Manifest {
     /// A run of one sample with these parameters, for whoever names only what matters to it:

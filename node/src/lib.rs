@@ -8,18 +8,6 @@
 //! loop that moves the protocol of `annulus-core`), [`net`] (how peers reach each other), [`data`] (how data reaches who
 //! lacks it); natively also `store` (run directories), `offline` (what is done with them), `web`, `bench` and `cli`.
 
-/// `From` for each error that a variant of a larger one does nothing but wrap.
-#[cfg(feature = "native")]
-macro_rules! wraps {
-    ($whole:ty: $($part:ty => $variant:ident),+ $(,)?) => {
-        $(impl From<$part> for $whole {
-            fn from(error: $part) -> Self {
-                Self::$variant(error)
-            }
-        })+
-    };
-}
-
 pub mod data;
 pub mod device;
 pub mod events;

@@ -9,17 +9,19 @@ use annulus_core::config::Manifest;
 use annulus_core::id::Digest;
 use annulus_core::ledger::{Head, Member, Record};
 use annulus_core::state::{self, State};
-use std::fmt;
 use std::ops::Range;
 
 /// Why a round could not be recomputed. The replay stands where it stood before the round.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReplayError<E> {
     /// The record does not follow from the ledger so far.
+    #[error("the ledger cannot be replayed: {0}")]
     Record(RecordError),
     /// A contribution could not be made.
+    #[error("a contribution could not be recomputed: {0}")]
     Contribution(E),
     /// A contribution is not as long as the parameters.
+    #[error("a recomputed contribution has {got} elements instead of {expected}: is this the run's model?")]
     Length {
         /// Elements that it should have.
         expected: usize,
@@ -27,23 +29,6 @@ pub enum ReplayError<E> {
         got: usize,
     },
 }
-
-impl<E: fmt::Display> fmt::Display for ReplayError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Record(why) => write!(f, "the ledger cannot be replayed: {why}"),
-            Self::Contribution(error) => write!(f, "a contribution could not be recomputed: {error}"),
-            Self::Length { expected, got } => {
-                write!(
-                    f,
-                    "a recomputed contribution has {got} elements instead of {expected}: is this the run's model?"
-                )
-            }
-        }
-    }
-}
-
-impl<E: fmt::Debug + fmt::Display> std::error::Error for ReplayError<E> {}
 
 /// A run that is being recomputed.
 pub struct Replay {

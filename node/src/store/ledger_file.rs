@@ -12,7 +12,6 @@ use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, Round, RunId};
 use annulus_core::ledger::{Head, Member, Record};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -42,13 +41,16 @@ pub enum Entry {
 }
 
 /// What is wrong with a ledger. Nothing was changed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// The operating system refused.
-    File(FileError),
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The file does not begin as a ledger does.
+    #[error("{path} is not a ledger", path = .0.display())]
     NotALedger(PathBuf),
     /// It belongs to another run.
+    #[error("the ledger belongs to run {found}, not to run {expected}: choose another directory")]
     OtherRun {
         /// The run that was asked for.
         expected: RunId,
@@ -56,6 +58,7 @@ pub enum LedgerError {
         found: RunId,
     },
     /// It begins where no ledger can.
+    #[error("the ledger cannot begin after round {round}: {why}")]
     Base {
         /// The round of the base.
         round: Round,
@@ -63,8 +66,10 @@ pub enum LedgerError {
         why: HeadError,
     },
     /// There is no base before the first round.
+    #[error("the ledger has rounds before its base")]
     NoBase,
     /// A record does not follow from those before it.
+    #[error("round {round} does not fit into the ledger: {why}")]
     Record {
         /// Its round.
         round: Round,
@@ -72,31 +77,9 @@ pub enum LedgerError {
         why: RecordError,
     },
     /// An entry is larger than any that members can make.
+    #[error("a ledger entry is larger than {FRAME_LIMIT} bytes")]
     TooLarge,
 }
-
-impl fmt::Display for LedgerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(error) => error.fmt(f),
-            Self::NotALedger(path) => write!(f, "{} is not a ledger", path.display()),
-            Self::OtherRun { expected, found } => {
-                write!(
-                    f,
-                    "the ledger belongs to run {found}, not to run {expected}: choose another directory"
-                )
-            }
-            Self::Base { round, why } => write!(f, "the ledger cannot begin after round {round}: {why}"),
-            Self::NoBase => f.write_str("the ledger has rounds before its base"),
-            Self::Record { round, why } => write!(f, "round {round} does not fit into the ledger: {why}"),
-            Self::TooLarge => write!(f, "a ledger entry is larger than {FRAME_LIMIT} bytes"),
-        }
-    }
-}
-
-impl std::error::Error for LedgerError {}
-
-wraps! { LedgerError: FileError => File }
 
 /// Name and version of the format.
 const MARK: [u8; 8] = *b"annled\0\x01";
