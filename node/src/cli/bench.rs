@@ -73,6 +73,9 @@ pub struct Vector {
     /// Bytes of the parameters, in MiB of f32.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=16384))]
     pub mib: u64,
+    /// The same in KiB, for short vectors.
+    #[arg(long, conflicts_with = "mib", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    pub kib: Option<u64>,
     /// How numbers travel: f32 or f16.
     #[arg(long, default_value = "f32")]
     pub codec: Codec,
@@ -86,7 +89,7 @@ pub struct Vector {
 
 impl Vector {
     fn elements(&self) -> usize {
-        (self.mib << 18) as usize
+        self.kib.map_or(self.mib << 18, |kib| kib << 8) as usize
     }
 }
 
