@@ -61,6 +61,10 @@ enum Due {
 
 impl Story {
     fn new(min_peers: u16) -> Self {
+        Self::over(Topology::Ring, min_peers)
+    }
+
+    fn over(topology: Topology, min_peers: u16) -> Self {
         let manifest = Manifest {
             task: "story".into(),
             task_config: String::new(),
@@ -77,7 +81,7 @@ impl Story {
             schedule: Schedule::Constant,
             clip: None,
             codec: Codec::F32,
-            topology: Topology::Ring,
+            topology,
             piece: 4,
             min_peers,
         };
@@ -113,6 +117,17 @@ impl Story {
         let peer = Peer::join(self.manifest.clone(), settings, via, &contact, Time(self.now));
         self.begin(who, peer, compute_us);
         self.open(who, via);
+    }
+
+    /// So many that all have links to each other, and need the same time for a round.
+    fn gather(&mut self, count: u8, compute_us: u64) -> Vec<PeerId> {
+        let all: Vec<PeerId> = (1..=count).map(|name| PeerId([name; 32])).collect();
+        self.found(all[0], compute_us);
+        for (i, who) in all.iter().enumerate().skip(1) {
+            self.join(*who, all[0], compute_us);
+            all[1..i].iter().for_each(|other| self.open(*who, *other));
+        }
+        all
     }
 
     fn begin(&mut self, who: PeerId, peer: Peer, compute_us: u64) {
@@ -485,4 +500,50 @@ fn a_newcomer_leaves_a_sponsor_that_tells_of_commits_that_cannot_be() {
     story.open(CAT, ANN);
     story.run(10 * SECOND);
     assert!(story.are_together(&[ANN, BEN, CAT]));
+}
+
+/// Mean time of a round beyond its computing, among so many on links of 5 ms.
+fn exchange_us(topology: Topology, count: u8) -> u64 {
+    let compute_us = 100 * MILLI;
+    let mut story = Story::over(topology, 1);
+    let all = story.gather(count, compute_us);
+    story.run(30 * SECOND);
+    assert!(story.are_together(&all));
+    let before = *story.commits(all[0]).last().unwrap();
+    story.run(30 * SECOND);
+    let after = *story.commits(all[0]).last().unwrap();
+    (after.1 - before.1) / (after.0 - before.0) - compute_us
+}
+
+#[test]
+fn a_round_of_a_ring_takes_two_ways_for_each_other_member_and_a_direct_one_takes_two() {
+    for count in [2, 4, 7] {
+        let ways = u64::from(2 * (count - 1));
+        assert_eq!(exchange_us(Topology::Ring, count), ways * 5 * MILLI);
+        assert_eq!(exchange_us(Topology::Direct, count), 2 * 5 * MILLI);
+    }
+}
+
+#[test]
+fn sixty_four_train_directly_and_go_on_without_those_that_fall_silent() {
+    let mut story = Story::over(Topology::Direct, 1);
+    let all = story.gather(64, 500 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&all));
+    let (gone, rest) = all.split_at(3);
+    for gone in gone {
+        all.iter()
+            .filter(|other| *other != gone)
+            .for_each(|other| story.cut(*gone, *other));
+    }
+    let before = story.commits(rest[0]).len();
+    story.run(10 * SECOND);
+    assert!(story.are_together(rest));
+    assert!(story.commits(rest[0]).len() > before + 8);
+    let digests: BTreeSet<(u64, Digest)> = rest
+        .iter()
+        .map(|peer| (story.peers[peer].head().round, story.peers[peer].digest()))
+        .collect();
+    let rounds: BTreeSet<u64> = digests.iter().map(|(round, _)| *round).collect();
+    assert_eq!(digests.len(), rounds.len());
 }
