@@ -30,6 +30,7 @@ mod trace;
 mod transport;
 mod world;
 
+use crate::config::Topology;
 use crate::planted::Bug;
 pub use kind::Kind;
 use std::collections::BTreeMap;
@@ -81,6 +82,11 @@ impl Stats {
             *self.faults.entry(*kind).or_default() += count;
         }
     }
+}
+
+/// The topology of a seed's world.
+pub fn topology(seed: u64) -> Topology {
+    plan::Plan::draw(seed).manifest.topology
 }
 
 /// Runs one seed to its end. With `trace`, tells its story on standard output.
