@@ -2,13 +2,10 @@
 //! The seeded worlds of `sim.rs` meet such situations by chance, and seldom.
 
 use annulus_core::Change;
-use annulus_core::codec::Codec;
 use annulus_core::ledger::{Header, Record};
-use annulus_core::optim::Schedule;
 use annulus_core::wire::{Message, ViewKey};
 use annulus_core::{
     Contact, Digest, Event, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
-    Topology,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -62,24 +59,12 @@ enum Due {
 impl Story {
     fn new(min_peers: u16) -> Self {
         let manifest = Manifest {
-            task: "story".into(),
-            task_config: String::new(),
-            seed: 1,
             samples: 100,
-            data: Digest([0; 32]),
-            data_hint: String::new(),
             target: 1_000_000,
             batch: 8,
-            micro_batch: 0,
-            layout: Layout::flat(12),
-            optimizer: "sgd".parse().unwrap(),
-            lr: 0.01,
-            schedule: Schedule::Constant,
-            clip: None,
-            codec: Codec::F32,
-            topology: Topology::Ring,
             piece: 4,
             min_peers,
+            ..Manifest::new(Layout::flat(12))
         };
         Self {
             now: 0,
