@@ -26,7 +26,7 @@ use annulus::participant::host;
 use annulus::task_factory::{LoadedTask, TaskFactory, Writing};
 use annulus_core::ledger::Member;
 use annulus_core::shuffle::Shuffle;
-use annulus_core::{Contact, Exit, Manifest, Peer, PeerId, Settings, Time};
+use annulus_core::{Contact, DataSource, Exit, Manifest, Peer, PeerId, Settings, Time};
 use futures_lite::future::or;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -156,7 +156,7 @@ async fn make_task(
 ) -> Result<Option<(LoadedTask, Option<Data>, Source)>, Failure> {
     let factory = find(factories, manifest)?;
     let room = fits(manifest)?;
-    if manifest.data_hint.is_empty() {
+    if manifest.data_source == DataSource::Made {
         page.state(State::Checking, "reading the data");
         js::next_task().await;
         return Ok(Some((load(factory, manifest, None)?, None, here)));

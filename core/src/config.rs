@@ -101,6 +101,15 @@ impl FromStr for Topology {
     }
 }
 
+/// Where a run's data comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DataSource {
+    /// The task makes it itself, the same on every peer.
+    Made,
+    /// The founder was given it. Whoever lacks it fetches it from a peer, or is given a copy.
+    Given,
+}
+
 /// All that defines a run. Immutable; its hash is the [`RunId`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -114,8 +123,8 @@ pub struct Manifest {
     pub samples: u64,
     /// Hash of the training data.
     pub data: Digest,
-    /// Where the founder has the data, for peers on the same machine (empty: the task makes it itself).
-    pub data_hint: String,
+    /// Where the training data comes from.
+    pub data_source: DataSource,
     /// Samples after which the run ends (epochs times samples, or rounds times batch).
     pub target: u64,
     /// Samples per round, over all peers.
@@ -143,11 +152,37 @@ pub struct Manifest {
 }
 
 /// What is wrong with a manifest.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("the run's manifest is not usable: {0}")]
-pub struct ManifestError(pub &'static str);
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// It is of another version than [`Manifest::VERSION`].
+    #[error(
+        "the run's manifest is of version {found}, and this program reads version {reads}: use a program of the \
+         version that began the run, or begin another run",
+        reads = Manifest::VERSION
+    )]
+    Version {
+        /// Which.
+        found: u8,
+    },
+    /// It does not begin as a manifest does: it was made before there were versions, or is something else.
+    #[error(
+        "the run's manifest names no version, as those of the first programs did not, and this program reads \
+         version {reads}: use a program of the version that began the run, or begin another run",
+        reads = Manifest::VERSION
+    )]
+    NoVersion,
+    /// It cannot be used.
+    #[error("the run's manifest is not usable: {0}")]
+    Unusable(&'static str),
+}
+
+/// What an encoded manifest begins with, before its version.
+const MARK: &[u8] = b"annrun\0";
 
 impl Manifest {
+    /// Version of a manifest's encoding. Another field is another version.
+    pub const VERSION: u8 = 2;
+
     /// A run of one sample with these parameters, for whoever names only what matters to it:
     /// `Manifest { batch: 8, ..Manifest::new(layout) }`.
     pub fn new(layout: Layout) -> Self {
@@ -157,7 +192,7 @@ impl Manifest {
             seed: 0,
             samples: 1,
             data: Digest([0; 32]),
-            data_hint: String::new(),
+            data_source: DataSource::Made,
             target: 1,
             batch: 1,
             micro_batch: 0,
@@ -199,25 +234,37 @@ impl Manifest {
         RunId(*blake3::hash(&self.encode()).as_bytes())
     }
 
-    /// As bytes, the same on every platform.
+    /// As bytes, the same on every platform: a mark, the version, the fields.
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_allocvec(self).expect("a manifest has only plain data")
+        let front = [MARK, &[Self::VERSION]].concat();
+        postcard::to_extend(self, front).expect("a manifest has only plain data")
     }
 
     /// Reads and checks a manifest, also one from a stranger.
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
         if bytes.len() > Self::SIZE_LIMIT {
-            return Err(ManifestError("it is larger than 1 MiB"));
+            return Err(ManifestError::Unusable("it is larger than 1 MiB"));
         }
+        let fields = match bytes.strip_prefix(MARK) {
+            Some([Self::VERSION, fields @ ..]) => fields,
+            Some([found, ..]) => return Err(ManifestError::Version { found: *found }),
+            _ => return Err(ManifestError::NoVersion),
+        };
         let manifest: Self =
-            postcard::from_bytes(bytes).map_err(|_| ManifestError("it cannot be decoded"))?;
+            postcard::from_bytes(fields).map_err(|_| ManifestError::Unusable("it cannot be decoded"))?;
         manifest.check()?;
         Ok(manifest)
     }
 
     /// Whether all numbers make sense together.
     pub fn check(&self) -> Result<(), ManifestError> {
-        let need = |ok: bool, why| if ok { Ok(()) } else { Err(ManifestError(why)) };
+        let need = |ok: bool, why| {
+            if ok {
+                Ok(())
+            } else {
+                Err(ManifestError::Unusable(why))
+            }
+        };
         need(self.samples > 0, "the data set is empty")?;
         need(
             self.target > 0,
@@ -311,5 +358,32 @@ impl Settings {
             false
         };
         on
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_of_another_version_is_refused_by_name() {
+        let manifest = Manifest::new(Layout::flat(3));
+        let bytes = manifest.encode();
+        assert_eq!(Manifest::decode(&bytes), Ok(manifest.clone()));
+        let mut later = bytes.clone();
+        later[MARK.len()] = 3;
+        let error = Manifest::decode(&later).unwrap_err();
+        assert_eq!(error, ManifestError::Version { found: 3 });
+        let text = error.to_string();
+        assert!(
+            text.contains("version 3") && text.contains("reads version 2"),
+            "{text}"
+        );
+        // As it was before there were versions.
+        let first = postcard::to_allocvec(&manifest).unwrap();
+        assert_eq!(Manifest::decode(&first), Err(ManifestError::NoVersion));
+        assert_eq!(Manifest::decode(&[]), Err(ManifestError::NoVersion));
+        let cut = &bytes[..bytes.len() - 1];
+        assert!(matches!(Manifest::decode(cut), Err(ManifestError::Unusable(_))));
     }
 }

@@ -6,6 +6,9 @@ use crate::id::{Contact, Digest, PeerId, Round};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
+/// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
+pub const VERSION: u8 = 1;
+
 /// What one member says of itself in one attempt. Rides along with the chunks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {

@@ -59,7 +59,7 @@ mod time;
 mod view;
 pub mod wire;
 
-pub use config::{Layout, Manifest, Settings, TensorSpec, Topology};
+pub use config::{DataSource, Layout, Manifest, Settings, TensorSpec, Topology};
 pub use id::{Contact, Digest, PeerId, Round, RunId};
 pub use peer::{Change, Event, Exit, Input, Lane, OutcastReason, Output, Peer, Reason};
 pub use state::State;

@@ -9,8 +9,9 @@ use crate::ledger::{Head, Header, Record};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Version of everything in this file. Peers of another version are refused at the handshake.
-pub const VERSION: u32 = 1;
+/// Version of the messages and of all that is in them. Peers of another version are refused by the first word of the
+/// handshake. Another field is another version.
+pub const VERSION: u16 = 2;
 
 /// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
 pub const META_LIMIT: usize = 1 << 20;

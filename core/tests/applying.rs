@@ -1,9 +1,7 @@
 //! A long vector is applied part by part, with ticks; the state is the same as if it had been applied at once.
 
-use annulus_core::codec::Codec;
-use annulus_core::optim::Schedule;
 use annulus_core::{
-    Contact, Digest, Event, Input, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time, Topology,
+    Contact, Digest, Event, Input, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,24 +11,12 @@ const ELEMENTS: usize = (5 << 18) + 77;
 
 fn manifest() -> Manifest {
     Manifest {
-        task: "applying".into(),
-        task_config: String::new(),
-        seed: 1,
         samples: 100,
-        data: Digest([0; 32]),
-        data_hint: String::new(),
         target: 1_000_000,
         batch: 8,
-        micro_batch: 0,
-        layout: Layout::flat(ELEMENTS),
         optimizer: "adam".parse().unwrap(),
-        lr: 0.01,
-        schedule: Schedule::Constant,
-        clip: None,
-        codec: Codec::F32,
-        topology: Topology::Ring,
         piece: 1000,
-        min_peers: 1,
+        ..Manifest::new(Layout::flat(ELEMENTS))
     }
 }
 

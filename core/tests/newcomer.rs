@@ -1,12 +1,9 @@
 //! What a member does for a newcomer that follows more slowly than rounds go by. The newcomer is played by hand; time
 //! stands still, so that no deadline has a part in it.
 
-use annulus_core::codec::Codec;
-use annulus_core::optim::Schedule;
 use annulus_core::wire::{Leg, Message, ViewKey};
 use annulus_core::{
-    Contact, Digest, Event, Input, Layout, Manifest, Output, Peer, PeerId, Round, Settings, State, Time,
-    Topology,
+    Contact, Event, Input, Layout, Manifest, Output, Peer, PeerId, Round, Settings, State, Time,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -35,24 +32,11 @@ impl Ring {
 
     fn with_lag(lag: Round) -> Self {
         let manifest = Arc::new(Manifest {
-            task: "newcomer".into(),
-            task_config: String::new(),
-            seed: 1,
             samples: 100,
-            data: Digest([0; 32]),
-            data_hint: String::new(),
             target: 1_000_000,
             batch: 8,
-            micro_batch: 0,
-            layout: Layout::flat(12),
-            optimizer: "sgd".parse().unwrap(),
-            lr: 0.01,
-            schedule: Schedule::Constant,
-            clip: None,
-            codec: Codec::F32,
-            topology: Topology::Ring,
             piece: 4,
-            min_peers: 1,
+            ..Manifest::new(Layout::flat(12))
         });
         let settings = Settings {
             lag,

@@ -2,13 +2,11 @@
 //! The seeded worlds of `sim.rs` meet such situations by chance, and seldom.
 
 use annulus_core::Change;
-use annulus_core::codec::Codec;
 use annulus_core::ledger::{Header, Record};
-use annulus_core::optim::Schedule;
 use annulus_core::wire::{Message, ViewKey};
+use annulus_core::config::Topology;
 use annulus_core::{
     Contact, Digest, Event, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
-    Topology,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -66,24 +64,13 @@ impl Story {
 
     fn over(topology: Topology, min_peers: u16) -> Self {
         let manifest = Manifest {
-            task: "story".into(),
-            task_config: String::new(),
-            seed: 1,
             samples: 100,
-            data: Digest([0; 32]),
-            data_hint: String::new(),
             target: 1_000_000,
             batch: 8,
-            micro_batch: 0,
-            layout: Layout::flat(12),
-            optimizer: "sgd".parse().unwrap(),
-            lr: 0.01,
-            schedule: Schedule::Constant,
-            clip: None,
-            codec: Codec::F32,
             topology,
             piece: 4,
             min_peers,
+            ..Manifest::new(Layout::flat(12))
         };
         Self {
             now: 0,

@@ -1,11 +1,9 @@
 //! A small made-up run for tests: members come, fail and leave, samples return, and states change with each round.
 
-use annulus_core::Topology;
-use annulus_core::codec::Codec;
 use annulus_core::config::{Layout, Manifest, TensorSpec};
 use annulus_core::id::{Contact, Digest, PeerId};
 use annulus_core::ledger::{Head, Header, Member, Record};
-use annulus_core::optim::{Optimizer, Schedule};
+use annulus_core::optim::Optimizer;
 use annulus_core::state::State;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -76,19 +74,11 @@ pub(crate) fn manifest() -> Manifest {
         seed: 7,
         samples: 1000,
         data: Digest::of(b"data"),
-        data_hint: String::new(),
         target: 1000,
         batch: 50,
-        micro_batch: 0,
-        layout,
         optimizer: Optimizer::parse("adam").unwrap(),
-        lr: 0.01,
-        schedule: Schedule::Constant,
-        clip: None,
-        codec: Codec::F32,
-        topology: Topology::Ring,
         piece: 4,
-        min_peers: 1,
+        ..Manifest::new(layout)
     }
 }
 

@@ -7,18 +7,6 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The folder that a process was started in, whoever asks: so the founder's path leads each peer somewhere else.
-const HERE: &str = "/proc/self/cwd";
-
-/// Whether this machine has such a path.
-fn ready() -> bool {
-    let ready = Path::new(HERE).exists();
-    if !ready {
-        eprintln!("skipped: without {HERE} all peers on this machine would find the founder's data");
-    }
-    ready
-}
-
 /// Text that does not repeat itself, so that no byte can be missing or in a wrong place unnoticed.
 fn text(bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 32);
@@ -53,11 +41,17 @@ fn home(folder: &Folder, name: &str) -> PathBuf {
     home
 }
 
+/// Puts a text there and says where.
+fn book(home: &Path, text: &str) -> String {
+    let path = home.join("book.txt");
+    std::fs::write(&path, text).expect("writable");
+    path.display().to_string()
+}
+
 /// The founder of a run on this text.
 fn train(folder: &Folder, text: &str, args: &[&str]) -> Node {
     let home = home(folder, "founder");
-    std::fs::write(home.join("book.txt"), text).expect("writable");
-    let data = format!("{HERE}/book.txt");
+    let data = book(&home, text);
     let args = [&["train", "--device", "cpu", "--data", &data], &GPT[..], args].concat();
     Node::start_in("founder", folder.join("founder"), &home, &args)
 }
@@ -98,9 +92,6 @@ fn refusal(node: &mut Node) -> String {
 
 #[test]
 fn a_newcomer_fetches_a_text_and_keeps_it() {
-    if !ready() {
-        return;
-    }
     let _alone = alone();
     let folder = Folder::new("text");
     let book = text(3_000_000);
@@ -108,8 +99,6 @@ fn a_newcomer_fetches_a_text_and_keeps_it() {
     let ticket = founder.ticket();
     founder.rounds(3);
 
-    // Where the founder has the data, the newcomer has other data.
-    std::fs::write(home(&folder, "second").join("book.txt"), text(5000)).expect("writable");
     let mut second = join(&folder, "second", &ticket, &[]);
     second.members(2);
     second.rounds(10);
@@ -143,20 +132,13 @@ fn a_newcomer_fetches_a_text_and_keeps_it() {
     }
     assert_audited(&second);
     // Other commands find it too.
-    let replay = annulus()
-        .args(["replay", &second.dir])
-        .env("ANNULUS_CACHE", cache_of(&second.dir))
-        .output()
-        .expect("the binary runs");
+    let replay = run(&["replay", &second.dir]);
     assert!(replay.status.success(), "{replay:?}");
     assert!(founder.leave().success(), "{}", founder.errors());
 }
 
 #[test]
 fn a_newcomer_goes_on_from_another_when_the_first_dies() {
-    if !ready() {
-        return;
-    }
     let _alone = alone();
     let folder = Folder::new("death");
     let book = text(40_000_000);
@@ -164,8 +146,8 @@ fn a_newcomer_goes_on_from_another_when_the_first_dies() {
     let ticket = founder.ticket();
     // The second has the data from the beginning.
     let home = home(&folder, "second");
-    std::fs::write(home.join("book.txt"), &book).expect("writable");
-    let mut second = join(&folder, "second", &ticket, &[]);
+    let data = crate::book(&home, &book);
+    let mut second = join(&folder, "second", &ticket, &["--data", &data]);
     second.members(2);
     assert_eq!(fetched(&second), []);
     let mut third = join(&folder, "third", &ticket, &[]);
@@ -189,9 +171,6 @@ fn a_newcomer_goes_on_from_another_when_the_first_dies() {
 
 #[test]
 fn an_interrupted_newcomer_goes_on_the_next_time() {
-    if !ready() {
-        return;
-    }
     let _alone = alone();
     let folder = Folder::new("again");
     let mut founder = train(&folder, &text(40_000_000), &[]);
@@ -215,9 +194,6 @@ fn an_interrupted_newcomer_goes_on_the_next_time() {
 
 #[test]
 fn data_that_is_kept_reaches_nobody() {
-    if !ready() {
-        return;
-    }
     let _alone = alone();
     let folder = Folder::new("kept");
     let book = text(100_000);
@@ -225,7 +201,7 @@ fn data_that_is_kept_reaches_nobody() {
     let ticket = founder.ticket();
     let mut second = join(&folder, "second", &ticket, &[]);
     let told = refusal(&mut second);
-    for words in ["keep its data to themselves", "book.txt", "--data"] {
+    for words in ["keep its data to themselves", "--data"] {
         assert!(told.contains(words), "{words:?} is not in: {told}");
     }
     assert_eq!(kept(&second, "file"), None);
@@ -250,9 +226,6 @@ fn data_that_is_kept_reaches_nobody() {
 
 #[test]
 fn a_data_set_of_several_files() {
-    if !ready() {
-        return;
-    }
     let _alone = alone();
     let folder = Folder::new("several");
     let home = home(&folder, "founder");
@@ -268,7 +241,7 @@ fn a_data_set_of_several_files() {
     std::fs::write(data.join("labels-idx1-ubyte"), file).expect("writable");
     // What the task does not read is nobody's business.
     std::fs::write(data.join("private.txt"), "secret").expect("writable");
-    let path = format!("{HERE}/set");
+    let path = data.display().to_string();
     let args = [
         "train",
         "--device",
@@ -304,16 +277,13 @@ fn mean_round(node: &mut Node, during: Duration) -> f64 {
 
 #[test]
 fn serving_does_not_stall_the_ring() {
-    if !ready() {
-        return;
-    }
     let _alone = alone();
     let folder = Folder::new("stall");
     let book = text(200_000_000);
     let mut founder = train(&folder, &book, &["width=64"]);
     let ticket = founder.ticket();
-    std::fs::write(home(&folder, "second").join("book.txt"), &book).expect("writable");
-    let mut second = join(&folder, "second", &ticket, &[]);
+    let data = crate::book(&home(&folder, "second"), &book);
+    let mut second = join(&folder, "second", &ticket, &["--data", &data]);
     second.members(2);
     let before = mean_round(&mut founder, Duration::from_secs(3));
     let mut third = join(&folder, "third", &ticket, &[]);

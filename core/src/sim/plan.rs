@@ -5,8 +5,7 @@ use super::kind::Kind;
 use super::rng::Rng;
 use crate::codec::Codec;
 use crate::config::{Layout, Manifest, TensorSpec, Topology};
-use crate::id::Digest;
-use crate::optim::{Optimizer, Schedule};
+use crate::optim::Optimizer;
 use crate::random::mix;
 
 /// Most peers that a world ever has, the dead ones counted.
@@ -209,24 +208,17 @@ fn draw_manifest(rng: &mut Rng, count: usize) -> Manifest {
     // Five pieces a chunk at most: what goes wrong shows with few, and a seed stays cheap.
     let least = (len / count / 5).max(1) as u64;
     Manifest {
-        task: "sim".into(),
-        task_config: String::new(),
         seed: rng.next(),
         samples: rng.between(1, 1000),
-        data: Digest([0; 32]),
-        data_hint: String::new(),
         target: (batch * rounds).saturating_sub(rng.below(batch)).max(1),
         batch: batch as u32,
-        micro_batch: 0,
-        layout: Layout { tensors, len },
         optimizer: draw_optimizer(rng),
-        lr: 0.01,
-        schedule: Schedule::Constant,
         clip: rng.chance(0.25).then_some(0.5),
         codec: if rng.chance(0.5) { Codec::F32 } else { Codec::F16 },
         topology: Topology::Ring,
         piece: rng.between(least, least.max(64)) as u32,
         min_peers: if rng.chance(0.85) { 1 } else { 2 },
+        ..Manifest::new(Layout { tensors, len })
     }
 }
 

@@ -11,12 +11,10 @@ use crate::net::ticket::{Secret, Ticket};
 use crate::participant::driver::Driver;
 use crate::participant::host::{self, Host};
 use annulus_core::codec::Codec;
-use annulus_core::optim::{Optimizer, Schedule};
+use annulus_core::optim::Optimizer;
 use annulus_core::peer::{Change, Commit, Event};
 use annulus_core::shuffle::Shuffle;
-use annulus_core::{
-    Contact, Digest, Exit, Input, Layout, Manifest, Peer, Round, Settings, State, Time, Topology,
-};
+use annulus_core::{Contact, Exit, Input, Layout, Manifest, Peer, Round, Settings, State, Time, Topology};
 use serde::{Deserialize, Serialize};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::ControlFlow;
@@ -154,24 +152,18 @@ impl Plan {
         Manifest {
             task: TASK.into(),
             task_config: serde_json::to_string(self).expect("a plan is plain data"),
-            seed: 1,
             samples: u64::from(batch),
-            data: Digest([0; 32]),
-            data_hint: String::new(),
             target: self
                 .rounds
                 .map_or(u64::MAX / 4, |rounds| rounds.saturating_mul(u64::from(batch))),
             batch,
-            micro_batch: 0,
-            layout: Layout::flat(self.elements),
             optimizer: Optimizer::parse(optimizer).expect("a name that is known"),
             lr: 0.0,
-            schedule: Schedule::Constant,
-            clip: None,
             codec: self.codec,
             topology: self.topology,
             piece: self.piece,
             min_peers: self.peers,
+            ..Manifest::new(Layout::flat(self.elements))
         }
     }
 

@@ -3,12 +3,13 @@
 //! ```text
 //! DIGEST.file/NAME    a data set of one file        DIGEST.partial/    one that is still being fetched
 //! DIGEST.folder/      one that is a folder          DIGEST.lock        held by the process that fetches it
+//! DIGEST.path         where else on this machine somebody had it
 //! ```
 //! A place gets its name only when its content has been found to be the data of that digest. It must not know where data
 //! comes from.
 
 use crate::data::provision::{Listing, Store, Trouble};
-use crate::store::files::{At, FileError, PARTIAL};
+use crate::store::files::{At, FileError, PARTIAL, write_atomic};
 use annulus_core::Digest;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -62,6 +63,20 @@ impl Place {
         }
         let mut files = fs::read_dir(self.named(".file")).ok()?;
         Some(files.next()?.ok()?.path())
+    }
+
+    /// Remembers where on this machine the data is: at a path that somebody has named.
+    pub fn note(&self, path: &Path) -> Result<(), FileError> {
+        fs::create_dir_all(&self.folder).at(&self.folder)?;
+        let path = std::path::absolute(path).at(path)?;
+        let note = path.to_string_lossy();
+        write_atomic(&self.named(".path"), |out| out.write_all(note.as_bytes()))
+    }
+
+    /// Where it was noted to be, if anything is there.
+    pub fn noted(&self) -> Option<PathBuf> {
+        let path = PathBuf::from(fs::read_to_string(self.named(".path")).ok()?);
+        path.exists().then_some(path)
     }
 
     /// Throws away what is here, as it has turned out to be damaged.
@@ -280,6 +295,20 @@ mod tests {
         assert_eq!(fs::read(found.join("b")).unwrap(), b"to");
         place.remove().unwrap();
         assert_eq!(place.found(), None);
+    }
+
+    #[test]
+    fn where_data_lies_is_remembered_while_it_is_there() {
+        let scratch = Scratch::new();
+        let place = Place::new(scratch.0.join("new"), Digest([6; 32]));
+        assert_eq!(place.noted(), None);
+        let data = scratch.0.join("book.txt");
+        fs::write(&data, "text").unwrap();
+        place.note(&data).unwrap();
+        assert_eq!(place.noted(), Some(data.clone()));
+        assert_eq!(place.found(), None);
+        fs::remove_file(&data).unwrap();
+        assert_eq!(place.noted(), None);
     }
 
     #[tokio::test]

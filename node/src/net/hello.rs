@@ -16,7 +16,7 @@ use annulus_core::{Contact, Digest, PeerId, RunId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Version of the handshake and all that follows. The only thing that a later version must not move.
-pub const VERSION: u16 = 1;
+pub use annulus_core::wire::VERSION;
 
 /// Longest manifest that is served or fetched.
 pub const MAX_MANIFEST: usize = 1 << 20;

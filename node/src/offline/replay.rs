@@ -138,31 +138,22 @@ mod tests {
     use annulus_core::config::Layout;
     use annulus_core::id::{Contact, PeerId};
     use annulus_core::ledger::Header;
-    use annulus_core::optim::{Optimizer, Schedule};
+    use annulus_core::optim::Optimizer;
     use annulus_core::wire::ViewKey;
     use std::collections::VecDeque;
     use std::convert::Infallible;
 
     fn manifest(len: usize, piece: u32, codec: Codec, topology: Topology) -> Manifest {
         Manifest {
-            task: "test".into(),
-            task_config: String::new(),
-            seed: 1,
             samples: 100,
-            data: Digest::of(b"data"),
-            data_hint: String::new(),
             target: 300,
             batch: 30,
-            micro_batch: 0,
-            layout: Layout::flat(len),
             optimizer: Optimizer::parse("adam").expect("its name"),
-            lr: 0.01,
-            schedule: Schedule::Constant,
             clip: Some(1.0),
             codec,
             topology,
             piece,
-            min_peers: 1,
+            ..Manifest::new(Layout::flat(len))
         }
     }
 

@@ -12,7 +12,7 @@ use crate::trainer::WorkerError;
 use crate::web::TlsError;
 use annulus_core::config::ManifestError;
 use annulus_core::optim::OptimError;
-use annulus_core::{Digest, Round};
+use annulus_core::{DataSource, Digest, Round};
 use std::path::PathBuf;
 
 /// Why a participant could not start or go on, in words that say what to do.
@@ -69,36 +69,31 @@ pub enum Error {
     Dial(#[from] DialError),
     /// The run's data is not here.
     #[error(
-        "the data that this run trains on is not on this machine. Copy it from the machine that started the \
-         run, where it is {hint}, and name it with --data"
+        "the data that this run trains on is not on this machine. Copy it from the machine that started the run, and \
+         name it with --data"
     )]
-    NoData {
-        /// Where the founder has it.
-        hint: String,
-    },
+    NoData,
     /// The run's data is not here, and could not be fetched.
     #[error(
         "the data that this run trains on is not on this machine, and it could not be fetched: {why}. Copy it from \
-         the machine that started the run, where it is {hint}, and name it with --data"
+         the machine that started the run, and name it with --data"
     )]
     NotFetched {
-        /// Where the founder has it.
-        hint: String,
         /// Why not.
         why: FetchError,
     },
     /// The data here is not the run's.
     #[error(
         "this run trains on other data than this machine has (digest {wanted}, here {found}). {}",
-        where_from(.hint)
+        where_from(*.data_source)
     )]
     OtherData {
         /// Hash of the run's data.
         wanted: Digest,
         /// Hash of the data here.
         found: Digest,
-        /// Where the founder has it.
-        hint: String,
+        /// Where the run's comes from.
+        data_source: DataSource,
     },
     /// The model here is not the run's.
     #[error(
@@ -133,11 +128,9 @@ pub enum Error {
 }
 
 /// Where the right data is to be had.
-fn where_from(hint: &str) -> String {
-    if hint.is_empty() {
-        return "Its data is made by the task itself: use the same version of this program".into();
+fn where_from(source: DataSource) -> &'static str {
+    match source {
+        DataSource::Made => "Its data is made by the task itself: use the same version of this program",
+        DataSource::Given => "Copy the data from the machine that started the run, and name it with --data",
     }
-    format!(
-        "Copy the data from the machine that started the run, where it is {hint}, and name it with --data"
-    )
 }

@@ -12,8 +12,8 @@ use crate::task_factory::{LoadedTask, TaskFactory, WorkerFactory, Writing};
 use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::codec::Codec;
 use annulus_core::optim::{Optimizer, Schedule};
-use annulus_core::{Digest, Manifest};
-use std::path::{Path, PathBuf};
+use annulus_core::{DataSource, Digest, Manifest};
+use std::path::Path;
 
 /// What a run would need, without starting it.
 pub fn plan(options: &TrainOptions, factories: &[TaskFactory]) -> Result<(Manifest, String), Error> {
@@ -120,25 +120,23 @@ fn load_of_run(
 }
 
 /// Reads a run's data by `read`, which also gives its hash, from the first place that has the right one: where the user
-/// says, or else where data that was fetched is kept and where the run was started. No place is one too, if the task
-/// makes its own data.
+/// says, or else where data that was fetched is kept and where somebody on this machine had it. No place is one too, if
+/// the task makes its own data.
 fn find_data<T>(
     manifest: &Manifest,
     given: Option<&Path>,
     mut read: impl FnMut(Option<&Path>) -> Result<(T, Digest), Error>,
 ) -> Result<T, Error> {
-    let hint = PathBuf::from(&manifest.data_hint);
-    let places = match given {
-        Some(path) => vec![Some(path.to_path_buf())],
-        None if manifest.data_hint.is_empty() => vec![None],
-        None => {
-            let fetched = cache::folder().and_then(|folder| Place::new(folder, manifest.data).found());
-            let hint = hint.exists().then_some(hint);
-            fetched.into_iter().chain(hint).map(Some).collect()
+    let places = match (given, manifest.data_source) {
+        (Some(path), _) => vec![Some(path.to_path_buf())],
+        (None, DataSource::Made) => vec![None],
+        (None, DataSource::Given) => {
+            let place = cache::folder().map(|folder| Place::new(folder, manifest.data));
+            let here = place.map(|place| [place.found(), place.noted()]);
+            here.into_iter().flatten().flatten().map(Some).collect()
         }
     };
-    let hint = || manifest.data_hint.clone();
-    let mut why = Error::NoData { hint: hint() };
+    let mut why = Error::NoData;
     for place in places {
         match read(place.as_deref()) {
             Ok((data, found)) if found == manifest.data => return Ok(data),
@@ -147,7 +145,7 @@ fn find_data<T>(
                 why = Error::OtherData {
                     wanted,
                     found,
-                    hint: hint(),
+                    data_source: manifest.data_source,
                 };
             }
             Err(error) => why = error,
@@ -193,20 +191,16 @@ pub(crate) fn prepare(
         Length::Rounds(n) => n.saturating_mul(u64::from(run.batch)),
     };
     let steps = target.div_ceil(u64::from(run.batch.max(1)));
-    let data_hint = match &local.data {
-        Some(path) => std::path::absolute(path)
-            .unwrap_or_else(|_| path.clone())
-            .display()
-            .to_string(),
-        None => String::new(),
-    };
     let manifest = Manifest {
         task: run.task.clone(),
         task_config: loaded.config.clone(),
         seed: run.seed,
         samples: loaded.samples,
         data: loaded.data,
-        data_hint,
+        data_source: match local.data {
+            Some(_) => DataSource::Given,
+            None => DataSource::Made,
+        },
         target,
         batch: run.batch,
         micro_batch: run.micro_batch,

@@ -20,7 +20,7 @@ use crate::store::run_dir::RunDir;
 use crate::task_factory::TaskFactory;
 use crate::web::{self, About, Site};
 use annulus_core::config::ManifestError;
-use annulus_core::{Contact, Manifest, Peer, Settings, State, Time};
+use annulus_core::{Contact, DataSource, Manifest, Peer, Settings, State, Time};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Instant;
@@ -87,7 +87,7 @@ pub async fn join(options: JoinOptions, factories: &[TaskFactory], sink: Sink<'_
     let (sponsor, manifest) = fetch_manifest(&ticket, &identity).await?;
     let manifest = Arc::new(Manifest::decode(&manifest)?);
     if manifest.run_id() != ticket.run {
-        return Err(ManifestError("it is not the one that the ticket names").into());
+        return Err(ManifestError::Unusable("it is not the one that the ticket names").into());
     }
     let contact = Contact(
         ticket
@@ -102,8 +102,8 @@ pub async fn join(options: JoinOptions, factories: &[TaskFactory], sink: Sink<'_
         contact,
     };
     let (setup, sponsor) = match RunSetup::of(&manifest, &local, factories) {
-        Err(Error::NoData { .. } | Error::OtherData { .. } | Error::Task(_))
-            if local.data.is_none() && !manifest.data_hint.is_empty() =>
+        Err(Error::NoData | Error::OtherData { .. } | Error::Task(_))
+            if local.data.is_none() && manifest.data_source == DataSource::Given =>
         {
             let guest = Guest::new(&ticket, &identity)?;
             fetch_data(guest, here, &manifest, &local, factories, sink).await?
@@ -143,10 +143,7 @@ async fn fetch_data(
     factories: &[TaskFactory],
     sink: Sink<'_>,
 ) -> Result<(RunSetup, Source), Error> {
-    let failed = |why| Error::NotFetched {
-        hint: manifest.data_hint.clone(),
-        why,
-    };
+    let failed = |why| Error::NotFetched { why };
     let folder = cache::folder().unwrap_or_else(|| local.out.join("data"));
     let place = Place::new(folder, manifest.data);
     let wait = || {
@@ -212,6 +209,10 @@ fn listen(local: &Local, manifest: &Manifest, secret: Secret, setup: &RunSetup) 
     let listen = resolve(&local.listen)?;
     for text in &local.advertise {
         resolve(text)?;
+    }
+    if let (Some(path), Some(folder)) = (&local.data, cache::folder()) {
+        // For the next one on this machine who asks for it. If that fails, it is fetched or named again.
+        let _ = Place::new(folder, manifest.data).note(path);
     }
     let config = QuicConfig::new(manifest.run_id(), secret, manifest.encode().into());
     let served = match &setup.files {

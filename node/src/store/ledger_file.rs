@@ -10,7 +10,7 @@ use crate::store::files::{At, FileError, write_atomic};
 use annulus_core::check::{HeadError, RecordError};
 use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, Round, RunId};
-use annulus_core::ledger::{Head, Member, Record};
+use annulus_core::ledger::{Head, Member, Record, VERSION};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -49,6 +49,18 @@ pub enum LedgerError {
     /// The file does not begin as a ledger does.
     #[error("{path} is not a ledger", path = .0.display())]
     NotALedger(PathBuf),
+    /// It is of another version than [`VERSION`].
+    #[error(
+        "{path} is of version {found}, and this program reads version {VERSION}: use a program of the version that \
+         wrote it",
+        path = path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u8,
+    },
     /// It belongs to another run.
     #[error("the ledger belongs to run {found}, not to run {expected}: choose another directory")]
     OtherRun {
@@ -81,8 +93,8 @@ pub enum LedgerError {
     TooLarge,
 }
 
-/// Name and version of the format.
-const MARK: [u8; 8] = *b"annled\0\x01";
+/// Name of the format; its version follows.
+const MARK: &[u8] = b"annled\0";
 const START: u64 = 8 + 32;
 const FRAME_HEAD: u64 = 4 + 8;
 /// Largest payload. 64 contributors with 64 newcomers of 1 KiB of addresses each come to 4 MiB.
@@ -131,8 +143,13 @@ impl LedgerReader {
             }
             other => other.at(path)?,
         }
-        if start[..8] != MARK {
-            return Err(LedgerError::NotALedger(path.to_path_buf()));
+        match start[..8].strip_prefix(MARK) {
+            Some([VERSION]) => {}
+            Some([found]) => {
+                let (path, found) = (path.to_path_buf(), *found);
+                return Err(LedgerError::Version { path, found });
+            }
+            _ => return Err(LedgerError::NotALedger(path.to_path_buf())),
         }
         let found = RunId(start[8..].try_into().expect("32 bytes"));
         if found != run {
@@ -216,7 +233,8 @@ impl LedgerWriter {
             },
         )?;
         write_atomic(path, |out| {
-            out.write_all(&MARK)?;
+            out.write_all(MARK)?;
+            out.write_all(&[VERSION])?;
             out.write_all(&run.0)?;
             out.write_all(&base)
         })?;
@@ -390,6 +408,19 @@ mod tests {
         bytes.extend_from_within(START as usize + first..);
         fs::write(&path, &bytes).unwrap();
         assert_eq!(read(&path, id).0, entries);
+    }
+
+    #[test]
+    fn another_version_is_refused_by_name() {
+        let (_scratch, path, id, _) = rounds(1);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[MARK.len()] = 9;
+        fs::write(&path, bytes).unwrap();
+        let error = LedgerReader::open(&path, id).err().unwrap().to_string();
+        assert!(
+            error.contains("version 9") && error.contains("reads version 1"),
+            "{error}"
+        );
     }
 
     #[test]

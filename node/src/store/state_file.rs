@@ -40,6 +40,11 @@ pub enum StateFileError {
     /// It is torn, altered, or no checkpoint at all.
     #[error("it is damaged: {0}")]
     Damaged(String),
+    /// It is of another version.
+    #[error(
+        "it is of version {0}, and this program reads version {VERSION}: use a program of the version that wrote it"
+    )]
+    Version(String),
     /// It belongs to another run.
     #[error("it belongs to run {found}, not to run {expected}")]
     OtherRun {
@@ -63,7 +68,14 @@ pub enum StateFileError {
 
 /// The most bytes of a header that readers of the format accept.
 const HEADER_LIMIT: usize = 100_000_000;
-const FORMAT: &str = "annulus-checkpoint-1";
+/// Name of the format, before its version.
+const FORMAT: &str = "annulus-checkpoint-";
+/// Its version, and that of the head in it: another field is another version.
+const VERSION: u8 = 1;
+const _: () = assert!(
+    annulus_core::ledger::VERSION == 1,
+    "the head in a checkpoint has changed: so has VERSION"
+);
 
 /// The header of a checkpoint, to be written before [`write_vectors`].
 pub fn checkpoint_header(
@@ -81,7 +93,7 @@ pub fn checkpoint_header(
     }
     let head = postcard::to_allocvec(&label.head).expect("a head has only plain data");
     let metadata = [
-        ("format", FORMAT.to_string()),
+        ("format", format!("{FORMAT}{VERSION}")),
         ("task", manifest.task.clone()),
         ("run", manifest.run_id().to_hex()),
         ("round", label.head.round.to_string()),
@@ -243,8 +255,10 @@ fn label(header: &Metadata, manifest: &Manifest) -> Result<Label, StateFileError
         let value = metadata.and_then(|m| m.get(key)).map(String::as_str);
         value.ok_or_else(|| StateFileError::Damaged(format!("its metadata lacks {key}")))
     };
-    if get("format")? != FORMAT {
-        return Err(StateFileError::Damaged(format!("its format is not {FORMAT}")));
+    let version = get("format")?.strip_prefix(FORMAT);
+    let version = version.ok_or_else(|| StateFileError::Damaged("it is no checkpoint of annulus".into()))?;
+    if version != VERSION.to_string() {
+        return Err(StateFileError::Version(version.into()));
     }
     let unreadable = |key: &str| StateFileError::Damaged(format!("its {key} cannot be read"));
     let found = RunId::from_hex(get("run")?).ok_or_else(|| unreadable("run"))?;
@@ -380,6 +394,23 @@ mod tests {
         assert!(
             unseen.iter().all(|at| (start..start + text.len()).contains(at)),
             "{unseen:?}"
+        );
+    }
+
+    #[test]
+    fn another_version_is_refused_by_name() {
+        let run = trained();
+        let scratch = Scratch::new();
+        let path = scratch.0.join("x.safetensors");
+        let mut bytes = bytes(&run);
+        let text = b"annulus-checkpoint-";
+        let at = bytes.windows(text.len()).position(|window| window == text);
+        bytes[at.unwrap() + text.len()] = b'7';
+        fs::write(&path, bytes).unwrap();
+        let error = read(&path, &run.manifest).unwrap_err().to_string();
+        assert!(
+            error.contains("version 7") && error.contains("reads version 1"),
+            "{error}"
         );
     }
 

@@ -30,9 +30,14 @@ pub fn annulus() -> Command {
     command
 }
 
-/// Runs a command to its end.
+/// Runs a command to its end; one about a peer's folder as if on that peer's machine.
 pub fn run(args: &[&str]) -> Output {
-    annulus()
+    let mut command = annulus();
+    let caches = args.iter().map(|arg| cache_of(arg));
+    for cache in caches.filter(|cache| Path::new(cache).exists()) {
+        command.env("ANNULUS_CACHE", cache);
+    }
+    command
         .args(args)
         .stdin(Stdio::null())
         .output()
