@@ -3,8 +3,8 @@
 use crate::js::{field, words};
 use crate::page::{Failure, Kind, Page, State};
 use annulus::device::{DeviceKind, OpenDevice};
-use annulus_shaders::kernel::needed_on;
 use annulus_shaders::launch::adapter_of;
+use annulus_shaders::needs::{self, Layer};
 use burn::tensor::wgpu::MemoryConfiguration;
 use burn::tensor::{Device, DeviceKind as Selector};
 use js_sys::{Array, Promise};
@@ -39,12 +39,12 @@ extern "C" {
     pub fn inner_worker(this: &Gpu, manifest: &[u8], data: JsValue) -> Promise;
 }
 
-/// Opens it.
+/// Opens it, for a model of these layers.
 ///
 /// # Errors
 ///
 /// If there is no GPU, or one that does not take our kernels.
-pub async fn open(backend: Backend, gpu: &Gpu, page: &Page) -> Result<OpenDevice, Failure> {
+pub async fn open(backend: Backend, layers: &[Layer], gpu: &Gpu, page: &Page) -> Result<OpenDevice, Failure> {
     if backend == Backend::Cpu {
         return Ok(OpenDevice {
             name: "CPU (WASM)".to_owned(),
@@ -64,7 +64,7 @@ pub async fn open(backend: Backend, gpu: &Gpu, page: &Page) -> Result<OpenDevice
     let device = webgpu(&name, software).await.map_err(gone)?;
     let adapter = adapter_of(&device.device).ok_or_else(|| gone("the GPU is gone".to_owned()))?;
     let (names, texts) = (Array::new(), Array::new());
-    for kernel in needed_on(adapter) {
+    for kernel in needs::kernels(layers, adapter) {
         names.push(&kernel.name.into());
         texts.push(&kernel.text().into());
     }

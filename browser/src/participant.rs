@@ -84,7 +84,7 @@ pub async fn take_part(
         page.state(State::Left, "");
         return Ok(());
     };
-    let device = device::open(options.backend, gpu, page).await?;
+    let device = device::open(options.backend, &loaded.layers, gpu, page).await?;
     let backend = backend(&device, gpu, &loaded, data.as_ref(), &manifest, page).await?;
     let factory = loaded.worker_factory(device.clone(), trainer_options(&manifest));
     if loaded.writing != Writing::Never {

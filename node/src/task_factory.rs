@@ -4,6 +4,7 @@ use crate::device::OpenDevice;
 use crate::task::{Data, Dataset, Task, TaskError, config_from_json, config_to_json};
 use crate::trainer::{Trainer, TrainerOptions, Worker, WorkerError};
 use annulus_core::Digest;
+use annulus_shaders::needs::Layer;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ pub struct LoadedTask {
     pub files: Option<Data>,
     /// Whether its model can write, and what that takes.
     pub writing: Writing,
+    /// What its model is made of.
+    pub layers: Vec<Layer>,
     bind: Box<dyn Fn(OpenDevice, TrainerOptions) -> WorkerFactory + Send + Sync>,
 }
 
@@ -120,6 +123,7 @@ fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<LoadedTask, TaskEr
         samples: task.dataset().len(),
         data: task.dataset().digest(),
         files: data.cloned(),
+        layers: task.layers(),
         writing: match task.generator() {
             None => Writing::Never,
             Some(generator) if generator.needs_data() => Writing::WithData,

@@ -7,34 +7,20 @@ use burn::backend::wgpu::CubeTensor;
 use burn::cubecl::CubeCount;
 use burn::tensor::{Device, Tensor};
 
-use crate::kernel::{Kernel, KernelError, needed_on, reflect};
-use crate::launch::{adapter_of, launch_counted, raw};
+use crate::kernel::{Kernel, KernelError, reflect};
+use crate::launch::{launch_counted, raw};
 
 /// Enough for one element of any binding.
 const SCRATCH_ELEMENTS: usize = 64;
 
-/// Compiles the kernels that operations may take on a GPU, [`needed_on`] such an adapter, and says how many they are;
-/// on another device there is nothing to do.
+/// Compiles a kernel on a GPU; on another device there is nothing to do.
 ///
 /// In a browser a device answers later than this function can wait: there it only finds what is wrong
 /// with a text on any device.
 ///
 /// # Errors
 ///
-/// For the first kernel that is not valid or that the device refuses.
-pub fn compile_needed(device: &Device) -> Result<usize, KernelError> {
-    let Some(adapter) = adapter_of(device) else {
-        return Ok(0);
-    };
-    needed_on(adapter).try_for_each(|kernel| compile(kernel, device))?;
-    Ok(needed_on(adapter).count())
-}
-
-/// Compiles one kernel, as [`compile_needed`] does.
-///
-/// # Errors
-///
-/// If it is not valid or the device refuses it.
+/// If the kernel is not valid or the device refuses it.
 pub fn compile(kernel: &'static Kernel, device: &Device) -> Result<(), KernelError> {
     let interface = reflect(kernel.name, kernel.text())?;
     let device = device.clone().without_autodiff();

@@ -2,8 +2,6 @@
 //!
 //! Knows tensors as buffers of numbers; what the numbers mean is the business of `ops`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use burn::backend::ops::IntTensorOps;
 use burn::backend::wgpu::{CubeBackend, CubeTensor, into_contiguous};
 use burn::backend::{
@@ -26,13 +24,6 @@ use crate::kernel::{Interface, Kernel};
 
 /// WebGPU's default limit of workgroups along an axis.
 pub const MAX_GROUPS: u32 = 65_535;
-
-static LAUNCHES: AtomicU64 = AtomicU64::new(0);
-
-/// How many kernels of ours this process has launched so far.
-pub fn launches() -> u64 {
-    LAUNCHES.load(Ordering::Relaxed)
-}
 
 /// Enough workgroups for `count` of them, in rows no longer than WebGPU allows. Kernels count them
 /// row after row, and must expect some too many.
@@ -76,7 +67,7 @@ pub fn launch<P: Pod>(
     let mut words = vec![0u64; size_of::<P>().div_ceil(8)];
     bytemuck::cast_slice_mut(&mut words)[..size_of::<P>()].copy_from_slice(bytemuck::bytes_of(&params));
     let [x, y, z] = groups;
-    LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    kernel.count_launch();
     launch_counted(kernel, inputs, outputs, words, CubeCount::Static(x, y, z));
 }
 

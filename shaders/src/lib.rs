@@ -13,9 +13,10 @@ pub mod flat;
 pub mod halves;
 pub mod kernel;
 pub mod launch;
+pub mod needs;
 pub mod nn;
 pub mod ops;
 pub mod optim;
 pub mod split;
 
-pub use kernel::{HALF_KERNELS, KERNELS, Kernel};
+pub use kernel::{KERNELS, Kernel};

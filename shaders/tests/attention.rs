@@ -155,8 +155,11 @@ mod kernels {
     use super::common::{SENTINEL, run};
     use super::{Device, Sizes};
     use annulus_shaders::kernel::{
-        ATTENTION_BACKWARD, ATTENTION_BACKWARD_KEYS, ATTENTION_BACKWARD_QUERIES, ATTENTION_BACKWARD_TILED,
-        ATTENTION_FORWARD, ATTENTION_FORWARD_TILED, ATTENTION_FORWARD_UNROLLED, Columns, Kernel,
+        ATTENTION_BACKWARD, ATTENTION_BACKWARD_KEYS, ATTENTION_BACKWARD_KEYS_NARROW,
+        ATTENTION_BACKWARD_KEYS_SLIM, ATTENTION_BACKWARD_NARROW, ATTENTION_BACKWARD_QUERIES,
+        ATTENTION_BACKWARD_QUERIES_NARROW, ATTENTION_BACKWARD_QUERIES_SLIM, ATTENTION_BACKWARD_TILED,
+        ATTENTION_FORWARD, ATTENTION_FORWARD_NARROW, ATTENTION_FORWARD_TILED, ATTENTION_FORWARD_UNROLLED,
+        ATTENTION_FORWARD_UNROLLED_NARROW, ATTENTION_FORWARD_UNROLLED_SLIM, Kernel,
     };
     use annulus_shaders::launch::grid;
 
@@ -190,18 +193,18 @@ mod kernels {
             run(device, kernel, &[qkv], &outputs, params(sizes, tile), groups)
         };
         let mut found = vec![
-            call(&ATTENTION_FORWARD.any, SERIAL, 0),
-            call(&ATTENTION_FORWARD.any, SERIAL, 3),
+            call(&ATTENTION_FORWARD, SERIAL, 0),
+            call(&ATTENTION_FORWARD, SERIAL, 3),
             call(&ATTENTION_FORWARD_TILED, TILED, 0),
             call(&ATTENTION_FORWARD_TILED, TILED, 3),
-            call(&ATTENTION_FORWARD_UNROLLED.any, SERIAL, 3),
+            call(&ATTENTION_FORWARD_UNROLLED, SERIAL, 3),
         ];
         if sizes.head_dim <= SERIAL[1] {
-            found.push(call(&ATTENTION_FORWARD.narrow, SERIAL, 3));
-            found.push(call(&ATTENTION_FORWARD_UNROLLED.narrow, SERIAL, 3));
+            found.push(call(&ATTENTION_FORWARD_NARROW, SERIAL, 3));
+            found.push(call(&ATTENTION_FORWARD_UNROLLED_NARROW, SERIAL, 3));
         }
         if sizes.head_dim <= SLIM[1] {
-            found.push(call(&ATTENTION_FORWARD_UNROLLED.slim, SLIM, 3));
+            found.push(call(&ATTENTION_FORWARD_UNROLLED_SLIM, SLIM, 3));
         }
         found
     }
@@ -217,39 +220,46 @@ mod kernels {
             run(device, kernel, &inputs, &[inputs[0].len()], params, groups).remove(0)
         };
         let mut found = vec![
-            call(&ATTENTION_BACKWARD.any, SERIAL, 0),
-            call(&ATTENTION_BACKWARD.any, SERIAL, 3),
+            call(&ATTENTION_BACKWARD, SERIAL, 0),
+            call(&ATTENTION_BACKWARD, SERIAL, 3),
             call(&ATTENTION_BACKWARD_TILED, TILED, 0),
             call(&ATTENTION_BACKWARD_TILED, TILED, 3),
         ];
         if sizes.head_dim <= SERIAL[1] {
-            found.push(call(&ATTENTION_BACKWARD.narrow, SERIAL, 3));
+            found.push(call(&ATTENTION_BACKWARD_NARROW, SERIAL, 3));
         }
-        found.push(in_turn(device, inputs, sizes, |kernels| &kernels.any, SERIAL));
+        let any: Pair = [&ATTENTION_BACKWARD_QUERIES, &ATTENTION_BACKWARD_KEYS];
+        let narrow: Pair = [
+            &ATTENTION_BACKWARD_QUERIES_NARROW,
+            &ATTENTION_BACKWARD_KEYS_NARROW,
+        ];
+        let slim: Pair = [&ATTENTION_BACKWARD_QUERIES_SLIM, &ATTENTION_BACKWARD_KEYS_SLIM];
+        found.push(in_turn(device, inputs, sizes, any, SERIAL));
         if sizes.head_dim <= SERIAL[1] {
-            found.push(in_turn(device, inputs, sizes, |kernels| &kernels.narrow, SERIAL));
+            found.push(in_turn(device, inputs, sizes, narrow, SERIAL));
         }
         if sizes.head_dim <= SLIM[1] {
-            found.push(in_turn(device, inputs, sizes, |kernels| &kernels.slim, SLIM));
+            found.push(in_turn(device, inputs, sizes, slim, SLIM));
         }
         found
     }
+
+    /// The kernels for queries, and for keys and values.
+    type Pair = [&'static Kernel; 2];
 
     /// The slopes of the queries and then those of keys and values; neither kernel may touch the other's.
     fn in_turn(
         device: &Device,
         [qkv, out, lse, d_out]: [&[f32]; 4],
         sizes: Sizes,
-        text: fn(&'static Columns) -> &'static Kernel,
+        [queries, keys]: Pair,
         tile: [usize; 3],
     ) -> Vec<f32> {
         let params = params(sizes, tile);
         let groups = grid(groups(sizes, tile) + 3);
-        let queries = text(&ATTENTION_BACKWARD_QUERIES);
         let lengths = [qkv.len(), lse.len()];
         let found = run(device, queries, &[qkv, out, lse, d_out], &lengths, params, groups);
         let [mut d_qkv, delta] = <[Vec<f32>; 2]>::try_from(found).unwrap();
-        let keys = text(&ATTENTION_BACKWARD_KEYS);
         let inputs = [qkv, lse, &delta, d_out];
         let of_keys = run(device, keys, &inputs, &lengths[..1], params, groups).remove(0);
         for (at, (x, y)) in d_qkv.iter_mut().zip(of_keys).enumerate() {

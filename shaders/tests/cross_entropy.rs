@@ -3,7 +3,10 @@
 mod common;
 
 use annulus_shaders::cpu::cross_entropy::{UnknownClass, cross_entropy as twin, cross_entropy_backward};
-use annulus_shaders::kernel::{CROSS_ENTROPY, CROSS_ENTROPY_BACKWARD, CROSS_ENTROPY_MEAN};
+use annulus_shaders::kernel::{
+    CROSS_ENTROPY, CROSS_ENTROPY_BACKWARD, CROSS_ENTROPY_BACKWARD_SCALAR, CROSS_ENTROPY_MEAN,
+    CROSS_ENTROPY_SCALAR, fitting,
+};
 use annulus_shaders::ops::cross_entropy::cross_entropy;
 use burn::tensor::{Device, Int, Tensor, activation};
 use common::{SENTINEL, assert_close, gpu, numbers, run, slopes, spare, tensor, values, whole};
@@ -50,7 +53,7 @@ fn kernels_agree_with_their_twins_however_many_lanes_share_a_row() {
     for [rows, classes] in SIZES {
         let (logits, targets) = (logits(rows, classes), targets(rows, classes));
         let expected = twin(&logits, classes, &targets, Some(IGNORED)).unwrap();
-        let (kernel, width) = CROSS_ENTROPY.fitting(classes);
+        let (kernel, width) = fitting([&CROSS_ENTROPY, &CROSS_ENTROPY_SCALAR], classes);
         let ignore = IGNORED as u32;
         for lanes in [1, 8, 64] {
             let what = format!("{rows} {classes} {lanes}");
@@ -90,7 +93,7 @@ fn kernels_agree_with_their_twins_however_many_lanes_share_a_row() {
             assert_close(&what, &expected.sums, &sums, 1e-5);
             assert_close(&what, &[expected.mean], &[mean], 1e-5);
 
-            let (kernel, _) = CROSS_ENTROPY_BACKWARD.fitting(classes);
+            let (kernel, _) = fitting([&CROSS_ENTROPY_BACKWARD, &CROSS_ENTROPY_BACKWARD_SCALAR], classes);
             let upstream = 3.0;
             let gradient = cross_entropy_backward(
                 &logits,

@@ -5,7 +5,10 @@ mod common;
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::dropout::{Mask, dropout as dropout_twin, philox};
 use annulus_shaders::cpu::softmax::{softmax as softmax_twin, softmax_backward};
-use annulus_shaders::kernel::{ACTIVATION, ACTIVATION_BACKWARD, DROPOUT, SOFTMAX, SOFTMAX_BACKWARD};
+use annulus_shaders::kernel::{
+    ACTIVATION, ACTIVATION_BACKWARD, ACTIVATION_BACKWARD_SCALAR, ACTIVATION_SCALAR, DROPOUT, SOFTMAX,
+    SOFTMAX_BACKWARD, SOFTMAX_BACKWARD_SCALAR, SOFTMAX_SCALAR, fitting,
+};
 use annulus_shaders::ops::activation::activation;
 use annulus_shaders::ops::dropout::dropout;
 use annulus_shaders::ops::softmax::softmax;
@@ -47,7 +50,7 @@ fn activations_agree_with_their_twins() {
         {
             let (x, gradient) = (scaled(count, 1), numbers(count, 2));
             let what = format!("{kind:?} {count}");
-            let (kernel, elements) = ACTIVATION.fitting(count);
+            let (kernel, elements) = fitting([&ACTIVATION, &ACTIVATION_SCALAR], count);
             let (params, groups) = ([elements as u32, code], spare(elements.div_ceil(64)));
             let expected: Vec<f32> = x.iter().map(|x| kind.apply(*x)).collect();
             assert_close(
@@ -56,7 +59,7 @@ fn activations_agree_with_their_twins() {
                 &run(&device, kernel, &[&x], &[count], params, groups)[0],
                 1e-6,
             );
-            let (kernel, _) = ACTIVATION_BACKWARD.fitting(count);
+            let (kernel, _) = fitting([&ACTIVATION_BACKWARD, &ACTIVATION_BACKWARD_SCALAR], count);
             let expected: Vec<f32> = x.iter().zip(&gradient).map(|(x, g)| g * kind.slope(*x)).collect();
             let found = run(&device, kernel, &[&x, &gradient], &[count], params, groups);
             assert_close(&what, &expected, &found[0], 2e-6);
@@ -115,13 +118,13 @@ fn softmax_agrees_with_its_twin_however_many_lanes_share_a_row() {
         let (x, gradient) = (scaled(rows * width, 1), numbers(rows * width, 2));
         for lanes in [1, 8, 64] {
             let what = format!("{rows} {width} {lanes}");
-            let (kernel, elements) = SOFTMAX.fitting(width);
+            let (kernel, elements) = fitting([&SOFTMAX, &SOFTMAX_SCALAR], width);
             let params = [rows as u32, elements as u32, lanes];
             let groups = spare(rows.div_ceil((64 / lanes) as usize));
             let expected = softmax_twin(&x, width);
             let found = run(&device, kernel, &[&x], &[rows * width], params, groups);
             assert_close(&what, &expected, &found[0], 1e-6);
-            let (kernel, _) = SOFTMAX_BACKWARD.fitting(width);
+            let (kernel, _) = fitting([&SOFTMAX_BACKWARD, &SOFTMAX_BACKWARD_SCALAR], width);
             let found = run(
                 &device,
                 kernel,

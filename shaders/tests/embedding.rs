@@ -5,7 +5,10 @@ mod common;
 use annulus_shaders::cpu::embedding::{
     Sizes, UnknownId, embedding as twin, position_gradient, sorted, table_gradient,
 };
-use annulus_shaders::kernel::{EMBEDDING, EMBEDDING_BACKWARD, EMBEDDING_SORT};
+use annulus_shaders::kernel::{
+    EMBEDDING, EMBEDDING_BACKWARD, EMBEDDING_BACKWARD_SCALAR, EMBEDDING_SCALAR, EMBEDDING_SORT,
+    EMBEDDING_SORT_SCALAR, fitting,
+};
 use annulus_shaders::ops::embedding::embedding;
 use burn::tensor::{Device, Tensor, module};
 use common::{assert_close, gpu, numbers, run, slopes, spare, tensor, values, whole};
@@ -64,7 +67,7 @@ fn ids_are_sorted_as_by_the_twin() {
         ids[count / 2] = i32::MIN;
         ids[count / 3] = i32::MAX;
         ids[count - 1] = i32::MAX;
-        let (kernel, elements) = EMBEDDING_SORT.fitting(count);
+        let (kernel, elements) = fitting([&EMBEDDING_SORT, &EMBEDDING_SORT_SCALAR], count);
         let bits: Vec<f32> = ids.iter().map(|id| f32::from_bits(*id as u32)).collect();
         let found = run(
             &device,
@@ -93,7 +96,7 @@ fn kernels_agree_with_their_twins_however_rows_are_cut() {
         let pairs = bits(&sorted(&ids).concat());
         for (blocks, lanes) in [(1, 1), (3, 1), (1, 8), (2, 8), (1, 64), (3, 64)] {
             let what = format!("{batch} {period} {vocabulary} {width}, {blocks} of {lanes}");
-            let (kernel, elements) = EMBEDDING.fitting(width);
+            let (kernel, elements) = fitting([&EMBEDDING, &EMBEDDING_SCALAR], width);
             let params = [tokens, elements, lanes, blocks, 1, vocabulary, period].map(|x| x as u32);
             let params: Vec<u32> = params.into_iter().chain([f32::NAN.to_bits()]).collect();
             let params: [u32; 8] = params.try_into().unwrap();
@@ -108,7 +111,7 @@ fn kernels_agree_with_their_twins_however_rows_are_cut() {
             let expected = twin(&ids, &table, Some(&positions), sizes).unwrap();
             assert_eq!(found[0], expected, "{what}");
 
-            let (kernel, _) = EMBEDDING_BACKWARD.fitting(width);
+            let (kernel, _) = fitting([&EMBEDDING_BACKWARD, &EMBEDDING_BACKWARD_SCALAR], width);
             let params = [tokens, elements, lanes, blocks, vocabulary, rows, period].map(|x| x as u32);
             let found = run(
                 &device,

@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use annulus_shaders::cpu;
 use annulus_shaders::flat::{ALIGNMENT, FlatLayout, FlatVector};
 use annulus_shaders::kernel::{PACK, PACK_ANY};
-use annulus_shaders::launch::launches;
 use annulus_shaders::split::{self, SplitLayout, SplitVector, TooLong};
 use burn::tensor::{Device, Tensor};
-use common::{SENTINEL, gpu, numbers, run, tensor, values};
+use common::{SENTINEL, gpu, launches, numbers, run, tensor, values};
 
 /// More than two launches; lengths around the sizes of places and workgroups, odd, prime.
 const LENGTHS: [usize; 20] = [

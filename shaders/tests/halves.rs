@@ -6,7 +6,7 @@ use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::gemm::{Matrix, product};
 use annulus_shaders::cpu::halve::{pack, unpack};
 use annulus_shaders::halves;
-use annulus_shaders::kernel::{GEMM_NN, GEMM_NT, GEMM_TILED, HALVE, Kernel};
+use annulus_shaders::kernel::{GEMM_NN_HALVES, GEMM_NT_HALVES, GEMM_TILED_HALVES, HALVE, Kernel};
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
 use burn::tensor::{Device, Tensor};
 use common::{assert_close, gpu, numbers, run, spare, tensor, values};
@@ -87,7 +87,7 @@ fn products_with_halves_agree_with_the_twin() {
                     1e-5,
                 );
             };
-            let kernel = &GEMM_TILED.halves;
+            let kernel = &GEMM_TILED_HALVES;
             let params = [
                 size(m),
                 size(n),
@@ -117,8 +117,8 @@ fn products_with_halves_agree_with_the_twin() {
             let params = [size(m), size(n), size(k), size(k / 4), rows, 0, 0, 0];
             let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 1];
             let (kernel, inputs, lengths): (_, &[&[f32]], &[usize]) = match transposed {
-                false => (&GEMM_NN.halves, &[&a, &words, &a, &a], &[m * n, 4]),
-                true => (&GEMM_NT.halves, &[&a, &words, &a], &[m * n]),
+                false => (&GEMM_NN_HALVES, &[&a, &words, &a, &a], &[m * n, 4]),
+                true => (&GEMM_NT_HALVES, &[&a, &words, &a], &[m * n]),
             };
             check(kernel, &run(&device, kernel, inputs, lengths, params, groups)[0]);
         }

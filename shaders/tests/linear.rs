@@ -4,7 +4,7 @@ mod common;
 
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::gemm::{Matrix, add_bias, column_sums, product};
-use annulus_shaders::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TILED, GEMM_TN, GEMM_WIDE};
+use annulus_shaders::kernel::{GEMM_ANY, GEMM_NN, GEMM_NT, GEMM_TILED, GEMM_TN, GEMM_WIDE, GEMM_WIDE_PLAIN};
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
 use burn::tensor::{Device, Tensor, activation};
 use common::{SENTINEL, assert_close, gpu, numbers, run, slopes, tensor, values};
@@ -338,7 +338,7 @@ fn every_product_kernel_agrees_with_the_twin() {
                 flags: SUMS,
             };
             let lengths = [expected.len(), sums.len()];
-            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED.singles, 64)] {
+            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED, 64)] {
                 let groups = [size(n.div_ceil(tile)), size(m.div_ceil(tile)), 2];
                 let found = run(&device, kernel, &[&a, &b, &b, &a], &lengths, strided, groups);
                 assert_close(&format!("{} {what}", kernel.name), &expected, &found[0], 1e-5);
@@ -354,7 +354,7 @@ fn every_product_kernel_agrees_with_the_twin() {
                 };
                 let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 2];
                 let padded = lengths.map(|length| length.next_multiple_of(4));
-                for kernel in [&GEMM_WIDE.any, &GEMM_WIDE.plain] {
+                for kernel in [&GEMM_WIDE, &GEMM_WIDE_PLAIN] {
                     let found = run(&device, kernel, &[&a, &b, &b, &b], &padded, wide, groups);
                     let what = format!("{} {what}", kernel.name);
                     assert_close(&what, &expected, &found[0][..expected.len()], 1e-5);
@@ -376,22 +376,12 @@ fn every_product_kernel_agrees_with_the_twin() {
             let lengths = [padded(&expected), padded(&sums)];
             let a4: Vec<f32> = a.iter().copied().chain([0.0; 4]).collect();
             let found = match (a_transposed, b_transposed) {
-                (false, false) if fours(k, n) => run(
-                    &device,
-                    &GEMM_NN.singles,
-                    &[&a, &b, &a4, &a4],
-                    &lengths,
-                    vectors,
-                    groups,
-                ),
-                (false, true) if fours(k, n) => run(
-                    &device,
-                    &GEMM_NT.singles,
-                    &[&a, &b, &a4],
-                    &lengths[..1],
-                    vectors,
-                    groups,
-                ),
+                (false, false) if fours(k, n) => {
+                    run(&device, &GEMM_NN, &[&a, &b, &a4, &a4], &lengths, vectors, groups)
+                }
+                (false, true) if fours(k, n) => {
+                    run(&device, &GEMM_NT, &[&a, &b, &a4], &lengths[..1], vectors, groups)
+                }
                 (true, false) if fours(m, n) => run(&device, &GEMM_TN, &[&a, &b], &lengths, vectors, groups),
                 _ => continue,
             };
@@ -475,7 +465,7 @@ fn every_epilogue_agrees_with_the_twin() {
                 flags,
             };
             let inputs: [&[f32]; 4] = [&a, &b, &bias, &extra];
-            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED.singles, 64)] {
+            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED, 64)] {
                 let groups = [n.div_ceil(tile) as u32, m.div_ceil(tile) as u32, 1];
                 let found = run(&device, kernel, &inputs, &[m * n, m * n], params, groups);
                 let what = format!("{} {flags}", kernel.name);
@@ -484,8 +474,8 @@ fn every_epilogue_agrees_with_the_twin() {
             }
             let simple = flags & !(bias_flag | extra_flag) == 0;
             for (kernel, takes) in [
-                (&GEMM_WIDE.any, !has(relu_slope) && !has(gelu_slope)),
-                (&GEMM_WIDE.plain, simple),
+                (&GEMM_WIDE, !has(relu_slope) && !has(gelu_slope)),
+                (&GEMM_WIDE_PLAIN, simple),
             ] {
                 if !takes || !n.is_multiple_of(4) {
                     continue;

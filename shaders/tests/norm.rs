@@ -3,7 +3,7 @@
 mod common;
 
 use annulus_shaders::cpu::norm::{Norm, norm, norm_backward};
-use annulus_shaders::kernel::{NORM, NORM_BACKWARD};
+use annulus_shaders::kernel::{NORM, NORM_BACKWARD, NORM_BACKWARD_SCALAR, NORM_SCALAR, fitting};
 use annulus_shaders::ops::norm::{layer_norm, rms_norm};
 use burn::tensor::{Device, Tensor};
 use common::{assert_close, gpu, numbers, run, slopes, spare, tensor, values};
@@ -42,7 +42,7 @@ fn kernels_agree_with_their_twins_however_many_lanes_share_a_row() {
             (Norm::Rms, None, 32),
         ] {
             let what = format!("{kind:?} {rows} {width} {lanes}");
-            let (kernel, elements) = NORM.fitting(width);
+            let (kernel, elements) = fitting([&NORM, &NORM_SCALAR], width);
             let expected = norm(&x, &gamma, shift.map(Vec::as_slice), kind, EPSILON);
             let flags = flags(kind, shift.is_some());
             let params = [rows as u32, elements as u32, lanes, flags, EPSILON.to_bits()];
@@ -59,7 +59,7 @@ fn kernels_agree_with_their_twins_however_many_lanes_share_a_row() {
             assert_close(&what, &expected.out, &found[0], 1e-5);
             assert_close(&what, &expected.stats, &found[1], 1e-5);
 
-            let (kernel, _) = NORM_BACKWARD.fitting(width);
+            let (kernel, _) = fitting([&NORM_BACKWARD, &NORM_BACKWARD_SCALAR], width);
             let expected = norm_backward(&x, &expected.stats, &gamma, &gradient, kind);
             let row_groups = rows.div_ceil((256 / lanes) as usize);
             let params = [rows as u32, elements as u32, lanes, flags, row_groups as u32];

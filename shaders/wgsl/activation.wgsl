@@ -7,16 +7,9 @@
 // How it got fast: four numbers an invocation; it is as fast as memory. Better still, the epilogues of
 // the matrix products have it.
 
-alias Elem = vec4<f32>;
-const WIDE = 4u;
-
-struct Params {
-    count: u32,
-    kind: u32,
-}
-
-const RELU = 1u;
-const GELU = 2u;
+//#include "elem"
+//#include "erf"
+//#include "activation_kinds"
 
 @group(0) @binding(0) var<storage, read> x: array<Elem>;
 @group(0) @binding(1) var<storage, read_write> out: array<Elem>;
@@ -40,11 +33,4 @@ fn main(
     } else {
         out[at] = v / (1.0 + exp(-v));
     }
-}
-
-// Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: error below 1.5e-7.
-fn erf(x: Elem) -> Elem {
-    let t = 1.0 / (1.0 + 0.3275911 * abs(x));
-    let poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
-    return sign(x) * (1.0 - poly * exp(-x * x));
 }

@@ -6,16 +6,9 @@
 // Accumulation order: no sums.
 // How it got fast: as activation.
 
-alias Elem = vec4<f32>;
-const WIDE = 4u;
-
-struct Params {
-    count: u32,
-    kind: u32,
-}
-
-const RELU = 1u;
-const GELU = 2u;
+//#include "elem"
+//#include "erf"
+//#include "activation_kinds"
 
 @group(0) @binding(0) var<storage, read> x: array<Elem>;
 @group(0) @binding(1) var<storage, read> gradient: array<Elem>;
@@ -41,11 +34,4 @@ fn main(
         slope = s * (1.0 + v * (1.0 - s));
     }
     to_x[at] = gradient[at] * slope;
-}
-
-// Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: error below 1.5e-7.
-fn erf(x: Elem) -> Elem {
-    let t = 1.0 / (1.0 + 0.3275911 * abs(x));
-    let poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
-    return sign(x) * (1.0 - poly * exp(-x * x));
 }

@@ -11,11 +11,7 @@
 // How it got fast: one pass over each vector, as vec4; memory is the bound.
 
 struct Params {
-    fours: u32,
-    groups_per_row: u32,
-    checked: u32,
-    clip: f32,
-    scale: f32,
+    //#include "optimizer_params"
     size: f32,
     second: f32,
     eps: f32,

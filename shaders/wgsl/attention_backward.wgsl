@@ -13,17 +13,12 @@
 // computed twice, which is cheaper than storing them. (2) Columns loaded in loops: a little faster, and
 // compiled by llvmpipe in a tenth of the time. Wider heads compute scores once per 32 columns.
 
-// 0 if all heads have at most 32 columns.
-const WIDE_HEADS = 1u;
+//#include "attention_loops"
+//#include "attention_d_out"
+//#include "attention_row_sums"
 
 struct Params {
-    tokens: u32,
-    heads: u32,
-    width: u32,
-    pairs: u32,
-    chunks: u32,
-    causal: u32,
-    scale: f32,
+    //#include "attention_params"
     half: u32,
 }
 
@@ -33,18 +28,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read> d_out: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> d_qkv: array<vec4<f32>>;
 @group(0) @binding(5) var<uniform> params: Params;
-
-// 32 columns of 4 rows: column r of each matrix is row r.
-struct Block {
-    c0: mat4x4<f32>,
-    c1: mat4x4<f32>,
-    c2: mat4x4<f32>,
-    c3: mat4x4<f32>,
-    c4: mat4x4<f32>,
-    c5: mat4x4<f32>,
-    c6: mat4x4<f32>,
-    c7: mat4x4<f32>,
-}
 
 // Where a head's numbers begin: in qkv its queries, keys and values; in out; in lse.
 struct Head {
@@ -205,27 +188,6 @@ fn lse_of(at: vec4<u32>) -> vec4<f32> {
     return vec4(lse[at.x], lse[at.y], lse[at.z], lse[at.w]);
 }
 
-fn quad_of_qkv(at: vec4<u32>) -> mat4x4<f32> {
-    return mat4x4<f32>(qkv[at.x], qkv[at.y], qkv[at.z], qkv[at.w]);
-}
-
-fn quad_of_out(at: vec4<u32>) -> mat4x4<f32> {
-    return mat4x4<f32>(out[at.x], out[at.y], out[at.z], out[at.w]);
-}
-
-fn quad_of_d_out(at: vec4<u32>) -> mat4x4<f32> {
-    return mat4x4<f32>(d_out[at.x], d_out[at.y], d_out[at.z], d_out[at.w]);
-}
-
-// `count` columns of four rows; the others are 0.
-fn block_of_qkv(rows: vec4<u32>, count: u32) -> Block {
-    var block = Block();
-    for (var i = 0u; i < count; i++) {
-        put(&block, i, quad_of_qkv(rows + i));
-    }
-    return block;
-}
-
 // `count` columns of four rows; the others are 0.
 fn block_of_d_out(rows: vec4<u32>, count: u32) -> Block {
     var block = Block();
@@ -233,60 +195,6 @@ fn block_of_d_out(rows: vec4<u32>, count: u32) -> Block {
         put(&block, i, quad_of_d_out(rows + i));
     }
     return block;
-}
-
-// Puts a matrix into a block. Written so, and not unrolled, the loops around it stay short.
-fn put(block: ptr<function, Block>, column: u32, x: mat4x4<f32>) {
-    if column == 0u {
-        (*block).c0 = x;
-    } else if column == 1u {
-        (*block).c1 = x;
-    } else if column == 2u {
-        (*block).c2 = x;
-    } else if column == 3u {
-        (*block).c3 = x;
-    } else if column == 4u {
-        (*block).c4 = x;
-    } else if column == 5u {
-        (*block).c5 = x;
-    } else if column == 6u {
-        (*block).c6 = x;
-    } else {
-        (*block).c7 = x;
-    }
-}
-
-fn column_of(block: Block, column: u32) -> mat4x4<f32> {
-    var x = block.c0;
-    if column == 1u {
-        x = block.c1;
-    } else if column == 2u {
-        x = block.c2;
-    } else if column == 3u {
-        x = block.c3;
-    } else if column == 4u {
-        x = block.c4;
-    } else if column == 5u {
-        x = block.c5;
-    } else if column == 6u {
-        x = block.c6;
-    } else if column == 7u {
-        x = block.c7;
-    }
-    return x;
-}
-
-// Products of the rows of x and the rows of y; a column for each row of y.
-fn times(x: Block, y: Block) -> mat4x4<f32> {
-    var s = transpose(x.c0) * y.c0;
-    s += transpose(x.c1) * y.c1;
-    s += transpose(x.c2) * y.c2;
-    s += transpose(x.c3) * y.c3;
-    s += transpose(x.c4) * y.c4;
-    s += transpose(x.c5) * y.c5;
-    s += transpose(x.c6) * y.c6;
-    s += transpose(x.c7) * y.c7;
-    return s;
 }
 
 // Adds to each row of the sum the rows of x, weighted by the row's column of w.
@@ -301,9 +209,4 @@ fn plus(sum: Block, x: Block, w: mat4x4<f32>) -> Block {
         sum.c6 + x.c6 * w,
         sum.c7 + x.c7 * w,
     );
-}
-
-// The product of each row of x with the same row of y.
-fn row_sums(x: mat4x4<f32>, y: mat4x4<f32>) -> vec4<f32> {
-    return vec4(dot(x[0], y[0]), dot(x[1], y[1]), dot(x[2], y[2]), dot(x[3], y[3]));
 }

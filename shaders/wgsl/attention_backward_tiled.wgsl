@@ -13,14 +13,10 @@
 // How it got fast: (1) attention_backward, for CPUs that play a GPU; (2) this one shares what it loads
 // among 64 invocations, which a GPU wants.
 
+//#include "attention_tiles"
+
 struct Params {
-    tokens: u32,
-    heads: u32,
-    width: u32,
-    pairs: u32,
-    chunks: u32,
-    causal: u32,
-    scale: f32,
+    //#include "attention_params"
     half: u32,
 }
 
@@ -30,15 +26,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read> d_out: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> d_qkv: array<vec4<f32>>;
 @group(0) @binding(5) var<uniform> params: Params;
-
-// 8 vec4 of each of the 32 tokens whose slopes are made.
-var<workgroup> tile_a: array<vec4<f32>, 256>;
-// The same of those that are walked over, with a gap after every fourth one against bank conflicts.
-var<workgroup> tile_b: array<vec4<f32>, 264>;
-// 8 vec4 of the tokens walked over for each of the 32 tokens whose slopes are made.
-var<workgroup> weights: array<vec4<f32>, 256>;
-// Eight numbers for each of 32 queries.
-var<workgroup> parts: array<f32, 256>;
 
 // Which of the numbers of tokens a tile takes: queries, keys or values of qkv, or d_out.
 const QUERIES = 0u;
@@ -239,16 +226,4 @@ fn store(pair: u32, kind: u32, row: u32, column: u32, x: vec4<f32>) {
         let inner = params.heads * params.width;
         d_qkv[(3u * token + kind) * inner + pair % params.heads * params.width + column] = x;
     }
-}
-
-fn quad_a(at: u32) -> mat4x4<f32> {
-    return mat4x4<f32>(tile_a[at], tile_a[at + 8u], tile_a[at + 16u], tile_a[at + 24u]);
-}
-
-fn quad_b(at: u32) -> mat4x4<f32> {
-    return mat4x4<f32>(tile_b[at], tile_b[at + 8u], tile_b[at + 16u], tile_b[at + 24u]);
-}
-
-fn quad_w(at: u32) -> mat4x4<f32> {
-    return mat4x4<f32>(weights[at], weights[at + 8u], weights[at + 16u], weights[at + 24u]);
 }

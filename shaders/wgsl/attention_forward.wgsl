@@ -14,17 +14,11 @@
 // time. On llvmpipe a load is what takes time: attention_forward_tiled is three times slower there.
 // Wider heads compute scores once per 32 columns.
 
-// 0 if all heads have at most 32 columns.
-const WIDE_HEADS = 1u;
+//#include "attention_loops"
+//#include "scaled_rows"
 
 struct Params {
-    tokens: u32,
-    heads: u32,
-    width: u32,
-    pairs: u32,
-    chunks: u32,
-    causal: u32,
-    scale: f32,
+    //#include "attention_params"
 }
 
 @group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
@@ -33,18 +27,6 @@ struct Params {
 @group(0) @binding(3) var<uniform> params: Params;
 
 const HIDDEN = -1e30;
-
-// 32 columns of 4 rows: column r of each matrix is row r.
-struct Block {
-    c0: mat4x4<f32>,
-    c1: mat4x4<f32>,
-    c2: mat4x4<f32>,
-    c3: mat4x4<f32>,
-    c4: mat4x4<f32>,
-    c5: mat4x4<f32>,
-    c6: mat4x4<f32>,
-    c7: mat4x4<f32>,
-}
 
 @compute @workgroup_size(8)
 fn main(
@@ -73,17 +55,17 @@ fn main(
     let count = min(8u, params.width - first);
     // The last key that each row sees.
     let limit = select(last, min(rows, last), params.causal != 0u);
-    let q = block_of(q_rows + first, count);
+    let q = block_of_qkv(q_rows + first, count);
     var top = vec4(HIDDEN);
     var sum = vec4(0.0);
     var acc = Block();
     for (var key = 0u; key <= limit.w; key += 4u) {
         let keys = vec4(key, key + 1u, key + 2u, key + 3u);
         let k_rows = q_at + inner + 3u * inner * min(keys, last);
-        var s = times(block_of(k_rows + first, count), q);
+        var s = times(block_of_qkv(k_rows + first, count), q);
         for (var i = count; i < params.width * WIDE_HEADS; i++) {
             let column = (first + i) % params.width;
-            s += transpose(quad(k_rows + column)) * quad(q_rows + column);
+            s += transpose(quad_of_qkv(k_rows + column)) * quad_of_qkv(q_rows + column);
         }
         s *= params.scale;
         s[0] = select(s[0], vec4(HIDDEN), keys > vec4(limit.x));
@@ -96,19 +78,19 @@ fn main(
         top = higher;
         let p = mat4x4<f32>(exp(s[0] - top.x), exp(s[1] - top.y), exp(s[2] - top.z), exp(s[3] - top.w));
         sum = sum * fade + vec4(1.0) * p;
-        let v = block_of(k_rows + inner + first, count);
-        acc.c0 = faded(acc.c0, fade) + v.c0 * p;
-        acc.c1 = faded(acc.c1, fade) + v.c1 * p;
-        acc.c2 = faded(acc.c2, fade) + v.c2 * p;
-        acc.c3 = faded(acc.c3, fade) + v.c3 * p;
-        acc.c4 = faded(acc.c4, fade) + v.c4 * p;
-        acc.c5 = faded(acc.c5, fade) + v.c5 * p;
-        acc.c6 = faded(acc.c6, fade) + v.c6 * p;
-        acc.c7 = faded(acc.c7, fade) + v.c7 * p;
+        let v = block_of_qkv(k_rows + inner + first, count);
+        acc.c0 = scaled_rows(acc.c0, fade) + v.c0 * p;
+        acc.c1 = scaled_rows(acc.c1, fade) + v.c1 * p;
+        acc.c2 = scaled_rows(acc.c2, fade) + v.c2 * p;
+        acc.c3 = scaled_rows(acc.c3, fade) + v.c3 * p;
+        acc.c4 = scaled_rows(acc.c4, fade) + v.c4 * p;
+        acc.c5 = scaled_rows(acc.c5, fade) + v.c5 * p;
+        acc.c6 = scaled_rows(acc.c6, fade) + v.c6 * p;
+        acc.c7 = scaled_rows(acc.c7, fade) + v.c7 * p;
     }
     let out_at = (batch * params.tokens + row) * inner + head * params.width + first;
     for (var i = 0u; i < count; i++) {
-        let x = faded(column_of(acc, i), 1.0 / sum);
+        let x = scaled_rows(column_of(acc, i), 1.0 / sum);
         for (var r = 0u; r < 4u; r++) {
             if row + r <= last.x {
                 out[out_at + r * inner + i] = x[r];
@@ -121,75 +103,4 @@ fn main(
             lse[pair * params.tokens + row + r] = level[r];
         }
     }
-}
-
-fn quad(at: vec4<u32>) -> mat4x4<f32> {
-    return mat4x4<f32>(qkv[at.x], qkv[at.y], qkv[at.z], qkv[at.w]);
-}
-
-// `count` columns of four rows; the others are 0.
-fn block_of(rows: vec4<u32>, count: u32) -> Block {
-    var block = Block();
-    for (var i = 0u; i < count; i++) {
-        put(&block, i, quad(rows + i));
-    }
-    return block;
-}
-
-// Puts a matrix into a block. Written so, and not unrolled, the loops around it stay short.
-fn put(block: ptr<function, Block>, column: u32, x: mat4x4<f32>) {
-    if column == 0u {
-        (*block).c0 = x;
-    } else if column == 1u {
-        (*block).c1 = x;
-    } else if column == 2u {
-        (*block).c2 = x;
-    } else if column == 3u {
-        (*block).c3 = x;
-    } else if column == 4u {
-        (*block).c4 = x;
-    } else if column == 5u {
-        (*block).c5 = x;
-    } else if column == 6u {
-        (*block).c6 = x;
-    } else {
-        (*block).c7 = x;
-    }
-}
-
-fn column_of(block: Block, column: u32) -> mat4x4<f32> {
-    var x = block.c0;
-    if column == 1u {
-        x = block.c1;
-    } else if column == 2u {
-        x = block.c2;
-    } else if column == 3u {
-        x = block.c3;
-    } else if column == 4u {
-        x = block.c4;
-    } else if column == 5u {
-        x = block.c5;
-    } else if column == 6u {
-        x = block.c6;
-    } else if column == 7u {
-        x = block.c7;
-    }
-    return x;
-}
-
-// Products of the rows of x and the rows of y; a column for each row of y.
-fn times(x: Block, y: Block) -> mat4x4<f32> {
-    var s = transpose(x.c0) * y.c0;
-    s += transpose(x.c1) * y.c1;
-    s += transpose(x.c2) * y.c2;
-    s += transpose(x.c3) * y.c3;
-    s += transpose(x.c4) * y.c4;
-    s += transpose(x.c5) * y.c5;
-    s += transpose(x.c6) * y.c6;
-    s += transpose(x.c7) * y.c7;
-    return s;
-}
-
-fn faded(m: mat4x4<f32>, fade: vec4<f32>) -> mat4x4<f32> {
-    return mat4x4<f32>(m[0] * fade.x, m[1] * fade.y, m[2] * fade.z, m[3] * fade.w);
 }

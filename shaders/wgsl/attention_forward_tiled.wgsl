@@ -12,14 +12,11 @@
 // How it got fast: (1) attention_forward, for CPUs that play a GPU; (2) this one shares what it loads
 // among 64 invocations, which a GPU wants. Wider heads than 64 compute scores once per 64 columns.
 
+//#include "attention_tiles"
+//#include "scaled_rows"
+
 struct Params {
-    tokens: u32,
-    heads: u32,
-    width: u32,
-    pairs: u32,
-    chunks: u32,
-    causal: u32,
-    scale: f32,
+    //#include "attention_params"
 }
 
 @group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
@@ -28,15 +25,6 @@ struct Params {
 @group(0) @binding(3) var<uniform> params: Params;
 
 const HIDDEN = -1e30;
-
-// 8 vec4 of each of 32 queries.
-var<workgroup> tile_a: array<vec4<f32>, 256>;
-// The same of keys or values, with a gap after every fourth one against bank conflicts.
-var<workgroup> tile_b: array<vec4<f32>, 264>;
-// Weights: 8 vec4 of keys for each of 32 queries.
-var<workgroup> weights: array<vec4<f32>, 256>;
-// Eight numbers for each of 32 queries.
-var<workgroup> parts: array<f32, 256>;
 
 @compute @workgroup_size(64)
 fn main(
@@ -99,8 +87,8 @@ fn main(
         for (var i = 0u; i < 4u; i++) {
             weights[8u * (y + i) + x / 4u] = p[i];
         }
-        acc0 = faded(acc0, fade);
-        acc1 = faded(acc1, fade);
+        acc0 = scaled_rows(acc0, fade);
+        acc1 = scaled_rows(acc1, fade);
         for (var half = 0u; half < halves; half++) {
             load_b(q_at + 2u * inner, key, first + 8u * half, lane);
             workgroupBarrier();
@@ -163,18 +151,6 @@ fn of_qkv(at: u32, row: u32, column: u32) -> vec4<f32> {
     return qkv[at + row * 3u * params.heads * params.width + column];
 }
 
-fn quad_a(at: u32) -> mat4x4<f32> {
-    return mat4x4<f32>(tile_a[at], tile_a[at + 8u], tile_a[at + 16u], tile_a[at + 24u]);
-}
-
-fn quad_b(at: u32) -> mat4x4<f32> {
-    return mat4x4<f32>(tile_b[at], tile_b[at + 8u], tile_b[at + 16u], tile_b[at + 24u]);
-}
-
-fn quad_w(at: u32) -> mat4x4<f32> {
-    return mat4x4<f32>(weights[at], weights[at + 8u], weights[at + 16u], weights[at + 24u]);
-}
-
 // An invocation's number for each of its four rows, and what invocation i of these rows has put.
 fn spread(lane: u32, x: vec4<f32>) {
     for (var i = 0u; i < 4u; i++) {
@@ -185,8 +161,4 @@ fn spread(lane: u32, x: vec4<f32>) {
 fn gathered(y: u32, i: u32) -> vec4<f32> {
     let at = 8u * y + i;
     return vec4(parts[at], parts[at + 8u], parts[at + 16u], parts[at + 24u]);
-}
-
-fn faded(m: mat4x4<f32>, fade: vec4<f32>) -> mat4x4<f32> {
-    return mat4x4<f32>(m[0] * fade.x, m[1] * fade.y, m[2] * fade.z, m[3] * fade.w);
 }

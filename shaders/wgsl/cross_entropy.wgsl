@@ -14,9 +14,10 @@
 // batches in the same launch. The gradient is made from logits and norms in the backward pass: reading
 // them again costs less than storing a gradient that has still to be scaled.
 
-alias Elem = vec4<f32>;
-const WIDE = 4u;
-const STEPS = Elem(0.0, 1.0, 2.0, 3.0);
+//#include "elem"
+//#include "peak"
+//#include "total"
+const STEPS = Elem(0.0, 1.0, 2.0, 3.0); //#scalar: const STEPS = Elem(0.0);
 
 struct Params {
     rows: u32,
@@ -99,16 +100,4 @@ fn main(
             loss[0] = part.x / max(part.y, 1.0);
         }
     }
-}
-
-// The largest of an element's components.
-fn peak(value: Elem) -> f32 {
-    let v = vec4<f32>(value);
-    return max(max(v.x, v.y), max(v.z, v.w));
-}
-
-// The sum of an element's components; vec4 of a single number repeats it.
-fn total(value: Elem) -> f32 {
-    let v = vec4<f32>(value);
-    return (v.x + v.y + v.z + v.w) * (f32(WIDE) / 4.0);
 }

@@ -9,9 +9,8 @@
 // Accumulation order: no sums.
 // How it got fast: the scale by the gradient of the loss, which lies on the device, rides along.
 
-alias Elem = vec4<f32>;
-const WIDE = 4u;
-const STEPS = Elem(0.0, 1.0, 2.0, 3.0);
+//#include "elem"
+const STEPS = Elem(0.0, 1.0, 2.0, 3.0); //#scalar: const STEPS = Elem(0.0);
 
 struct Params {
     rows: u32,

@@ -9,8 +9,7 @@
 // Accumulation order: no sums of more than two.
 // How it got fast: (1) gather, then an addition of its own; (2) both in one launch.
 
-alias Elem = vec4<f32>;
-const WIDE = 4u;
+//#include "elem"
 
 struct Params {
     tokens: u32,

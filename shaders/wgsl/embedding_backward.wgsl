@@ -13,8 +13,7 @@
 // row finds its tokens by binary search among the sorted ids: it reads each gradient once; (3) four
 // tokens at a time, so that their loads do not wait for each other: some ids are in every tenth token.
 
-alias Elem = vec4<f32>;
-const WIDE = 4u;
+//#include "elem"
 
 struct Params {
     tokens: u32,

@@ -10,8 +10,8 @@
 // (1) an entry per invocation; (2) four ids a load; (3) four entries per invocation: 16 comparisons a
 // load, each of ids alone, since it is known before which blocks of ids come earlier.
 
-alias Elem = vec4<i32>;
-const WIDE = 4u;
+alias Elem = vec4<i32>; //#scalar: alias Elem = i32;
+const WIDE = 4u; //#scalar: const WIDE = 1u;
 const HIGHEST = 0x7ffffffe;
 
 struct Params {

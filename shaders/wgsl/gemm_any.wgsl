@@ -10,27 +10,7 @@
 // Accumulation order: k ascending, one sum per element.
 // How it got fast: it did not have to: it takes the shapes that the other products do not.
 
-struct Params {
-    m: u32,
-    n: u32,
-    k: u32,
-    a_row: u32,
-    a_column: u32,
-    b_row: u32,
-    b_column: u32,
-    a_batch: u32,
-    b_batch: u32,
-    flags: u32,
-}
-
-const BIAS = 1u;
-const EXTRA = 2u;
-const RELU = 4u;
-const GELU = 8u;
-const SIDE = 16u;
-const RELU_SLOPE = 32u;
-const GELU_SLOPE = 64u;
-const SUMS = 128u;
+//#include "product_strided"
 
 @group(0) @binding(0) var<storage, read> a: array<f32>;
 @group(0) @binding(1) var<storage, read> b: array<f32>;
@@ -72,42 +52,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             }
         }
     }
-}
-
-fn finish(sum: f32, row: u32, column: u32, batch: u32) {
-    if row >= params.m || column >= params.n {
-        return;
-    }
-    let at = (batch * params.m + row) * params.n + column;
-    var x = sum;
-    if (params.flags & BIAS) != 0u {
-        x += bias[column];
-    }
-    if (params.flags & SIDE) != 0u {
-        side[at] = x;
-    }
-    if (params.flags & RELU) != 0u {
-        x = max(x, 0.0);
-    }
-    if (params.flags & GELU) != 0u {
-        x = 0.5 * x * (1.0 + erf(x * 0.70710678));
-    }
-    if (params.flags & RELU_SLOPE) != 0u {
-        x = select(0.0, x, extra[at] > 0.0);
-    }
-    if (params.flags & GELU_SLOPE) != 0u {
-        let z = extra[at];
-        x *= 0.5 * (1.0 + erf(z * 0.70710678)) + z * 0.39894228 * exp(-0.5 * z * z);
-    }
-    if (params.flags & EXTRA) != 0u {
-        x += extra[at];
-    }
-    out[at] = x;
-}
-
-// Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: error below 1.5e-7.
-fn erf(x: f32) -> f32 {
-    let t = 1.0 / (1.0 + 0.3275911 * abs(x));
-    let poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
-    return sign(x) * (1.0 - poly * exp(-x * x));
 }

@@ -11,25 +11,10 @@
 // invocation, vec4 loads along k of a and along n of b: 16 loads per 256 products; fused
 // multiply-add.
 
-struct Params {
-    m: u32,
-    n: u32,
-    k: u32,
-    a_row: u32,
-    b_row: u32,
-    a_batch: u32,
-    b_batch: u32,
-    flags: u32,
-}
+alias Elem = vec4<f32>;
 
-const BIAS = 1u;
-const EXTRA = 2u;
-const RELU = 4u;
-const GELU = 8u;
-const SIDE = 16u;
-
-// What four numbers of b are stored as.
-alias Four = vec4<f32>;
+//#include "erf"
+//#include "product_rows"
 
 @group(0) @binding(0) var<storage, read> a: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> b: array<Four>;
@@ -79,15 +64,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
 }
 
-fn four(x: Four) -> vec4<f32> {
-    return vec4<f32>(x);
-}
-
-// Column i, which an index would take by way of memory.
-fn pick(m: mat4x4<f32>, i: u32) -> vec4<f32> {
-    return select(select(m[0], m[1], i == 1u), select(m[2], m[3], i == 3u), i >= 2u);
-}
-
 fn finish(sum: vec4<f32>, batch: u32, row: u32, column: u32) {
     let columns = params.n / 4u;
     if row >= params.m || column >= columns {
@@ -111,11 +87,4 @@ fn finish(sum: vec4<f32>, batch: u32, row: u32, column: u32) {
         x += extra[at];
     }
     out[at] = x;
-}
-
-// Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: error below 1.5e-7.
-fn erf(x: vec4<f32>) -> vec4<f32> {
-    let t = 1.0 / (1.0 + 0.3275911 * abs(x));
-    let poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
-    return sign(x) * (1.0 - poly * exp(-x * x));
 }

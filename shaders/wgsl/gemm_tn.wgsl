@@ -11,18 +11,7 @@
 // so that the sums are touched once for four products: 1.6 times as fast as row after row. The column
 // sums ride along instead of taking a launch of their own.
 
-struct Params {
-    m: u32,
-    n: u32,
-    k: u32,
-    a_row: u32,
-    b_row: u32,
-    a_batch: u32,
-    b_batch: u32,
-    flags: u32,
-}
-
-const SUMS = 128u;
+//#include "product_vectors"
 
 @group(0) @binding(0) var<storage, read> a: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> b: array<vec4<f32>>;

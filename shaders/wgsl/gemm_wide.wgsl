@@ -14,8 +14,13 @@
 // sums they are spilled. Rows' places are added up in the loop and not carried around it: a fifth.
 // (3) Branches skip nothing there: what activations take is not in the text for products without.
 
+alias Elem = vec4<f32>;
+
+//#include "erf"
+//#include "product_flags"
+
 // 0 if no activation is asked for.
-const ACTIVATIONS = 1u;
+const ACTIVATIONS = 1u; //#plain: const ACTIVATIONS = 0u;
 
 struct Params {
     m: u32,
@@ -28,13 +33,6 @@ struct Params {
     b_batch: u32,
     flags: u32,
 }
-
-const BIAS = 1u;
-const EXTRA = 2u;
-const RELU = 4u;
-const GELU = 8u;
-const SIDE = 16u;
-const SUMS = 128u;
 
 @group(0) @binding(0) var<storage, read> a: array<f32>;
 @group(0) @binding(1) var<storage, read> b: array<vec4<f32>>;
@@ -227,11 +225,4 @@ fn finish(sum: vec4<f32>, shift: vec4<f32>, batch: u32, row: u32, column: u32) {
         x += extra[at];
     }
     out[at] = x;
-}
-
-// Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: error below 1.5e-7.
-fn erf(x: vec4<f32>) -> vec4<f32> {
-    let t = 1.0 / (1.0 + 0.3275911 * abs(x));
-    let poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
-    return sign(x) * (1.0 - poly * exp(-x * x));
 }

@@ -10,11 +10,7 @@
 // How it got fast: one pass over each vector, as vec4; memory is the bound.
 
 struct Params {
-    fours: u32,
-    groups_per_row: u32,
-    checked: u32,
-    clip: f32,
-    scale: f32,
+    //#include "optimizer_params"
     size: f32,
     weight_decay: f32,
     momentum: f32,

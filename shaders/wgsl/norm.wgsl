@@ -11,8 +11,8 @@
 // How it got fast: (1) a row per invocation; (2) vec4 loads; (3) lanes share a row on GPUs, so that
 // neighbours read neighbouring memory.
 
-alias Elem = vec4<f32>;
-const WIDE = 4u;
+//#include "elem"
+//#include "total"
 
 struct Params {
     rows: u32,
@@ -90,10 +90,4 @@ fn joined(slot: u32, local: u32, value: f32) -> f32 {
         }
     }
     return sum;
-}
-
-// The sum of an element's components; vec4 of a single number repeats it.
-fn total(value: Elem) -> f32 {
-    let v = vec4<f32>(value);
-    return (v.x + v.y + v.z + v.w) * (f32(WIDE) / 4.0);
 }

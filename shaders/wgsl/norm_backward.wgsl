@@ -13,8 +13,8 @@
 // How it got fast: (1) three launches; (2) one, whose workgroups have different roles: the columns'
 // few and long ones run beside the rows' many.
 
-alias Elem = vec4<f32>;
-const WIDE = 4u;
+//#include "elem"
+//#include "total"
 
 struct Params {
     rows: u32,
@@ -124,10 +124,4 @@ fn joined(local: u32, value: vec2<f32>) -> vec2<f32> {
         }
     }
     return sum;
-}
-
-// The sum of an element's components; vec4 of a single number repeats it.
-fn total(value: Elem) -> f32 {
-    let v = vec4<f32>(value);
-    return (v.x + v.y + v.z + v.w) * (f32(WIDE) / 4.0);
 }

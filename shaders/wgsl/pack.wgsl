@@ -11,20 +11,7 @@
 // beside the output, and the sum rides along; (3) loops instead of a switch, all of whose cases are
 // loaded where lanes are emulated: a fifth faster; (4) vec4 loads: twice as fast.
 
-struct Place {
-    first_group: u32,
-    length: u32,
-    // In vec4.
-    offset: u32,
-    padded: u32,
-}
-
-struct Params {
-    places: array<Place, 7>,
-    scale: f32,
-    accumulate: u32,
-    groups_per_row: u32,
-}
+//#include "pack_places"
 
 @group(0) @binding(0) var<storage, read> g0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> g1: array<vec4<f32>>;

@@ -10,20 +10,7 @@
 // How it got fast: it did not have to: it takes the tensors whose length is no multiple of 4, which
 // are few and small.
 
-struct Place {
-    first_group: u32,
-    length: u32,
-    // In vec4.
-    offset: u32,
-    padded: u32,
-}
-
-struct Params {
-    places: array<Place, 7>,
-    scale: f32,
-    accumulate: u32,
-    groups_per_row: u32,
-}
+//#include "pack_places"
 
 @group(0) @binding(0) var<storage, read> g0: array<f32>;
 @group(0) @binding(1) var<storage, read> g1: array<f32>;

@@ -8,8 +8,9 @@
 // the largest number so far (Milakov and Gimelshein, 2018).
 // How it got fast: (1) maximum, sum, division: three passes; (2) maximum and sum in one.
 
-alias Elem = vec4<f32>;
-const WIDE = 4u;
+//#include "elem"
+//#include "peak"
+//#include "total"
 
 struct Params {
     rows: u32,
@@ -61,16 +62,4 @@ fn main(
     for (var i = lane; i < params.width; i += lanes) {
         out[start + i] = exp(x[start + i] - sum.x) * scale;
     }
-}
-
-// The largest of an element's components.
-fn peak(value: Elem) -> f32 {
-    let v = vec4<f32>(value);
-    return max(max(v.x, v.y), max(v.z, v.w));
-}
-
-// The sum of an element's components; vec4 of a single number repeats it.
-fn total(value: Elem) -> f32 {
-    let v = vec4<f32>(value);
-    return (v.x + v.y + v.z + v.w) * (f32(WIDE) / 4.0);
 }

@@ -7,8 +7,8 @@
 // Accumulation order: each lane every lanes-th element, ascending, then the lanes ascending.
 // How it got fast: one launch instead of four.
 
-alias Elem = vec4<f32>;
-const WIDE = 4u;
+//#include "elem"
+//#include "total"
 
 struct Params {
     rows: u32,
@@ -54,10 +54,4 @@ fn main(
     for (var i = lane; i < params.width; i += lanes) {
         to_x[start + i] = y[start + i] * (gradient[start + i] - sum);
     }
-}
-
-// The sum of an element's components; vec4 of a single number repeats it.
-fn total(value: Elem) -> f32 {
-    let v = vec4<f32>(value);
-    return (v.x + v.y + v.z + v.w) * (f32(WIDE) / 4.0);
 }

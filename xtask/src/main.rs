@@ -1,10 +1,13 @@
 //! The project's own chores, so that a newcomer needs cargo alone: `cargo xtask help`.
 //!
-//! It must not know the product's code: it only runs other programs and reads files.
+//! It must not know the product's code: it only runs other programs and reads files. Only how a kernel's text is put
+//! together of files is written once for both.
 
 mod bench_browser;
 mod browser;
 mod command;
+#[path = "../../shaders/src/kernel/include.rs"]
+mod include;
 mod mutate;
 mod packages;
 mod steps;

@@ -1,10 +1,12 @@
 //! Whether the kernels' tests would notice: each kernel is changed by one token at a time, and its
-//! tests must fail.
+//! tests must fail. What kernels share is changed in each of them by itself.
 //!
 //! Nothing is compiled for a mutant and no file of the project is touched: the tests read the texts of
 //! kernels from a folder of mutants instead. What is no valid WGSL, or crashes, or hangs, counts as
 //! noticed. A kernel takes about a minute, most of it to find out which tests run it.
 
+use crate::include;
+use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,7 +22,7 @@ const AT_MOST: usize = 12;
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// These tests see only whether a text is valid.
-const ONLY_VALIDITY: &str = "check";
+const ONLY_VALIDITY: [&str; 2] = ["check", "needs"];
 
 /// What may be exchanged within a function, and by what.
 const EXCHANGES: [(&str, &str); 18] = [
@@ -202,6 +204,11 @@ fn try_all(folder: &Path, kernels: &[String], tests: &[PathBuf], place: &Path) -
         let copy = place.join(kernel).with_extension("wgsl");
         let write = |text: &str| fs::write(&copy, text).map_err(|error| failed("a mutant", error));
         let text = fs::read_to_string(&file).map_err(|error| failed(kernel, error))?;
+        let shared = |name: &str| {
+            let file = folder.join("shared").join(name).with_extension("wgsl");
+            fs::read_to_string(file).ok().map(Cow::Owned)
+        };
+        let text = include::expand(&text, &shared).map_err(|problem| format!("{kernel}: {problem}"))?;
         // Whose tests fail without the kernel run it.
         write("not a kernel")?;
         let own: Vec<&PathBuf> = tests.iter().filter(|test| !passes(test, place)).collect();
@@ -304,7 +311,7 @@ fn build(root: &Path) -> Result<Vec<PathBuf>, String> {
     let mut command = crate::command::cargo(root);
     command.args(["test", "--release", "--no-run"]);
     for test in stems(&root.join("shaders/tests"), "rs") {
-        if test != ONLY_VALIDITY {
+        if !ONLY_VALIDITY.contains(&test.as_str()) {
             command.args(["--test", &test]);
         }
     }

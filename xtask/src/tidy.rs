@@ -169,7 +169,9 @@ fn kernels_without_twin(root: &Path) -> Vec<String> {
         let twin = |name: &str| Path::new("shaders/src/cpu").join(name).with_extension("rs");
         // One may serve a family, as gemm those that begin with gemm_.
         let mut family = std::iter::successors(Some(&*stem), |name| Some(name.rsplit_once('_')?.0));
-        if !family.any(|name| root.join(twin(name)).exists()) {
+        let exists =
+            |name: &str| root.join(twin(name)).exists() || root.join(twin(name)).with_extension("").is_dir();
+        if !family.any(exists) {
             problems.push(format!(
                 "shaders/wgsl/{stem}: has no twin {}",
                 twin(&stem).display()

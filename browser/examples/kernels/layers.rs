@@ -66,7 +66,7 @@ async fn products(bench: &mut Bench) {
             };
             let ([a_row, a_column], [b_row, b_column]) = (strides(m, k, a_turned), strides(k, n, b_turned));
             let sizes = [size(m), size(n), size(k)];
-            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED.singles, 64)] {
+            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED, 64)] {
                 let [m_, n_, k_] = sizes;
                 let params = [
                     m_,
@@ -92,7 +92,7 @@ async fn products(bench: &mut Bench) {
                 let params = [m_, n_, k_, a_row, a_column, size(n / 4), batch[0], batch[1], SUMS];
                 let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 2];
                 let expected = [out.as_slice(), &sums];
-                for kernel in [&GEMM_WIDE.any, &GEMM_WIDE.plain] {
+                for kernel in [&GEMM_WIDE, &GEMM_WIDE_PLAIN] {
                     bench
                         .case(kernel, &what, &[&a, &b, &b, &b], &expected, 1e-5, params, groups)
                         .await;
@@ -111,10 +111,8 @@ async fn products(bench: &mut Bench) {
             ];
             let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 2];
             let (kernel, inputs, expected): (_, &[&[f32]], &[&[f32]]) = match (a_turned, b_turned) {
-                (false, false) if fours(k, n) => {
-                    (&GEMM_NN.singles, &[&a, &b, &a, &a], &[&out, &[SENTINEL; 4]])
-                }
-                (false, true) if fours(k, n) => (&GEMM_NT.singles, &[&a, &b, &a], &[&out]),
+                (false, false) if fours(k, n) => (&GEMM_NN, &[&a, &b, &a, &a], &[&out, &[SENTINEL; 4]]),
+                (false, true) if fours(k, n) => (&GEMM_NT, &[&a, &b, &a], &[&out]),
                 (true, false) if fours(m, n) => (&GEMM_TN, &[&a, &b], &[&out, &sums]),
                 _ => continue,
             };
@@ -148,7 +146,7 @@ async fn products_with_halves(bench: &mut Bench) {
             let groups = [size(n.div_ceil(64)), size(m.div_ceil(64)), 1];
             let inputs: [&[f32]; 4] = [&a, &words, &a, &a];
             let expected = [&out[..], &[SENTINEL; 4]];
-            let kernel = &GEMM_TILED.halves;
+            let kernel = &GEMM_TILED_HALVES;
             bench
                 .case(kernel, &what, &inputs, &expected, 1e-5, params, groups)
                 .await;
@@ -159,8 +157,8 @@ async fn products_with_halves(bench: &mut Bench) {
             let params = [size(m), size(n), size(k), size(k / 4), rows, 0, 0, 0];
             let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 1];
             let (kernel, inputs, expected) = match turned {
-                false => (&GEMM_NN.halves, &inputs[..], &expected[..]),
-                true => (&GEMM_NT.halves, &inputs[..3], &expected[..1]),
+                false => (&GEMM_NN_HALVES, &inputs[..], &expected[..]),
+                true => (&GEMM_NT_HALVES, &inputs[..3], &expected[..1]),
             };
             bench
                 .case(kernel, &what, inputs, expected, 1e-5, params, groups)
@@ -195,16 +193,16 @@ async fn attentions(bench: &mut Bench) {
         let (out, lse) = attention::forward(&qkv, sizes);
         let d_qkv = attention::backward(&qkv, &out, &lse, &d_out, sizes);
         for (forward, backward, [rows, columns, units]) in [
-            (&ATTENTION_FORWARD.any, Some(&ATTENTION_BACKWARD.any), SERIAL),
+            (&ATTENTION_FORWARD, Some(&ATTENTION_BACKWARD), SERIAL),
             (
-                &ATTENTION_FORWARD.narrow,
-                Some(&ATTENTION_BACKWARD.narrow),
+                &ATTENTION_FORWARD_NARROW,
+                Some(&ATTENTION_BACKWARD_NARROW),
                 SERIAL,
             ),
             (&ATTENTION_FORWARD_TILED, Some(&ATTENTION_BACKWARD_TILED), TILED),
-            (&ATTENTION_FORWARD_UNROLLED.any, None, SERIAL),
-            (&ATTENTION_FORWARD_UNROLLED.narrow, None, SERIAL),
-            (&ATTENTION_FORWARD_UNROLLED.slim, None, SLIM),
+            (&ATTENTION_FORWARD_UNROLLED, None, SERIAL),
+            (&ATTENTION_FORWARD_UNROLLED_NARROW, None, SERIAL),
+            (&ATTENTION_FORWARD_UNROLLED_SLIM, None, SLIM),
         ] {
             // Narrow and slim texts are for heads of one chunk of columns.
             let one_chunk = forward.name.ends_with("_narrow") || forward.name.ends_with("_slim");
@@ -239,10 +237,13 @@ async fn attentions(bench: &mut Bench) {
                 continue;
             }
             // One kernel writes the queries' slopes, the other one the rest, and neither touches the other's.
-            let text = |kernels: &'static Columns| match columns {
-                16 => &kernels.slim,
-                _ if one_chunk => &kernels.narrow,
-                _ => &kernels.any,
+            let [for_queries, for_keys] = match columns {
+                16 => [&ATTENTION_BACKWARD_QUERIES_SLIM, &ATTENTION_BACKWARD_KEYS_SLIM],
+                _ if one_chunk => [
+                    &ATTENTION_BACKWARD_QUERIES_NARROW,
+                    &ATTENTION_BACKWARD_KEYS_NARROW,
+                ],
+                _ => [&ATTENTION_BACKWARD_QUERIES, &ATTENTION_BACKWARD_KEYS],
             };
             let is_query = |at: usize| (at / sizes.inner()).is_multiple_of(3);
             let part = |queries: bool| -> Vec<f32> {
@@ -263,15 +264,13 @@ async fn attentions(bench: &mut Bench) {
                         .sum()
                 })
                 .collect();
-            let kernel = text(&ATTENTION_BACKWARD_QUERIES);
             let expected = [&part(true)[..], &delta];
             bench
-                .case(kernel, &what, &inputs, &expected, 1e-5, params, surplus)
+                .case(for_queries, &what, &inputs, &expected, 1e-5, params, surplus)
                 .await;
-            let kernel = text(&ATTENTION_BACKWARD_KEYS);
             let inputs = [qkv.as_slice(), &lse, &delta, &d_out];
             bench
-                .case(kernel, &what, &inputs, &[&part(false)], 1e-5, params, surplus)
+                .case(for_keys, &what, &inputs, &[&part(false)], 1e-5, params, surplus)
                 .await;
         }
     }
@@ -316,7 +315,7 @@ async fn norms(bench: &mut Bench) {
             (Norm::Rms, None, 32),
         ] {
             let what = format!("{kind:?} {rows} {width} {lanes}");
-            let (kernel, elements) = NORM.fitting(width);
+            let (kernel, elements) = fitting([&NORM, &NORM_SCALAR], width);
             let expected = norm(&x, &gamma, shift.map(Vec::as_slice), kind, EPSILON);
             let flags = u32::from(kind == Norm::Layer) | if shift.is_some() { 2 } else { 0 };
             let head = [rows as u32, elements as u32, lanes, flags];
@@ -329,7 +328,7 @@ async fn norms(bench: &mut Bench) {
                 .case(kernel, &what, &inputs, &outputs, 1e-5, params, groups)
                 .await;
 
-            let (kernel, _) = NORM_BACKWARD.fitting(width);
+            let (kernel, _) = fitting([&NORM_BACKWARD, &NORM_BACKWARD_SCALAR], width);
             let slopes = norm_backward(&x, &expected.stats, &gamma, &gradient, kind);
             let row_groups = rows.div_ceil((256 / lanes) as usize);
             let params = [a, b, c, d, row_groups as u32];
@@ -355,13 +354,13 @@ async fn activations(bench: &mut Bench) {
             }
             let (x, gradient) = (scaled(count, 1), numbers(count, 2));
             let what = format!("{kind:?} {count}");
-            let (kernel, elements) = ACTIVATION.fitting(count);
+            let (kernel, elements) = fitting([&ACTIVATION, &ACTIVATION_SCALAR], count);
             let (params, groups) = ([elements as u32, code], grid(elements.div_ceil(64) + 3));
             let expected: Vec<f32> = x.iter().map(|x| kind.apply(*x)).collect();
             bench
                 .case(kernel, &what, &[&x], &[&expected], 2e-6, params, groups)
                 .await;
-            let (kernel, _) = ACTIVATION_BACKWARD.fitting(count);
+            let (kernel, _) = fitting([&ACTIVATION_BACKWARD, &ACTIVATION_BACKWARD_SCALAR], count);
             let expected: Vec<f32> = x.iter().zip(&gradient).map(|(x, g)| g * kind.slope(*x)).collect();
             let inputs = [x.as_slice(), &gradient];
             bench
@@ -378,13 +377,13 @@ async fn softmaxes(bench: &mut Bench) {
         let slopes = softmax_backward(&expected, &gradient, width);
         for lanes in [1, 8, 64] {
             let what = format!("{rows} {width} {lanes}");
-            let (kernel, elements) = SOFTMAX.fitting(width);
+            let (kernel, elements) = fitting([&SOFTMAX, &SOFTMAX_SCALAR], width);
             let params = [rows as u32, elements as u32, lanes];
             let groups = grid(rows.div_ceil((64 / lanes) as usize) + 3);
             bench
                 .case(kernel, &what, &[&x], &[&expected], 2e-6, params, groups)
                 .await;
-            let (kernel, _) = SOFTMAX_BACKWARD.fitting(width);
+            let (kernel, _) = fitting([&SOFTMAX_BACKWARD, &SOFTMAX_BACKWARD_SCALAR], width);
             let inputs = [expected.as_slice(), &gradient];
             bench
                 .case(kernel, &what, &inputs, &[&slopes], 2e-6, params, groups)
@@ -448,7 +447,7 @@ async fn embeddings(bench: &mut Bench) {
             width,
             period: tokens,
         };
-        let (kernel, elements) = EMBEDDING.fitting(width);
+        let (kernel, elements) = fitting([&EMBEDDING, &EMBEDDING_SCALAR], width);
         let id_words = bits(&ids);
         for (lanes, positions) in [(1, None), (8, Some(&positions)), (64, Some(&positions))] {
             let expected = embedding(&ids, &table, positions.map(Vec::as_slice), sizes).expect("ids of rows");
@@ -471,7 +470,7 @@ async fn embeddings(bench: &mut Bench) {
         }
 
         let order = bits(&sorted(&ids).concat());
-        let (kernel, fours) = EMBEDDING_SORT.fitting(count);
+        let (kernel, fours) = fitting([&EMBEDDING_SORT, &EMBEDDING_SORT_SCALAR], count);
         let groups = grid(fours.div_ceil(64) + 3);
         bench
             .case(kernel, &what, &[&id_words], &[&order], 0.0, fours as u32, groups)
@@ -480,7 +479,7 @@ async fn embeddings(bench: &mut Bench) {
         let gradient = numbers(count * width, 4);
         let to_table = table_gradient(&ids, &gradient, vocabulary, width);
         let to_positions = position_gradient(&gradient, rows, sizes);
-        let (kernel, elements) = EMBEDDING_BACKWARD.fitting(width);
+        let (kernel, elements) = fitting([&EMBEDDING_BACKWARD, &EMBEDDING_BACKWARD_SCALAR], width);
         for (lanes, positions) in [(1, 0), (8, rows), (64, rows)] {
             let blocks = elements.div_ceil(lanes);
             let params = [
@@ -517,7 +516,7 @@ async fn losses(bench: &mut Bench) {
         let invalid = f32::NAN.to_bits();
         for lanes in [1, 8, 64] {
             let what = format!("{rows} {classes} {lanes}");
-            let (kernel, width) = CROSS_ENTROPY.fitting(classes);
+            let (kernel, width) = fitting([&CROSS_ENTROPY, &CROSS_ENTROPY_SCALAR], classes);
             let name = kernel.name;
             let groups = rows.div_ceil(64 / lanes);
             let [row_count, width, lanes] = [rows, width, lanes].map(|x| x as u32);
@@ -541,7 +540,7 @@ async fn losses(bench: &mut Bench) {
                     .case(kernel, &what, &[parts], &outputs, 1e-5, groups as u32, [1, 1, 1])
                     .await;
             }
-            let (kernel, _) = CROSS_ENTROPY_BACKWARD.fitting(classes);
+            let (kernel, _) = fitting([&CROSS_ENTROPY_BACKWARD, &CROSS_ENTROPY_BACKWARD_SCALAR], classes);
             let params = [row_count, width, lanes, 1, ignore, invalid];
             let inputs = [inputs[0], inputs[1], &expected.norms, &expected.sums, &[3.0]];
             bench

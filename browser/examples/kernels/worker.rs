@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Row};
 use crate::{layers, ops, planted, vectors};
 use annulus_browser::open_gpu;
-use annulus_shaders::{HALF_KERNELS, KERNELS, Kernel};
+use annulus_shaders::{KERNELS, Kernel};
 use burn::tensor::DeviceKind;
 use js_sys::{Array, Date, Function, Promise};
 use serde_json::{Value, json};
@@ -38,8 +38,7 @@ pub async fn check(compiler: Function, post: Function) -> Result<(), JsValue> {
         let _ = post.call1(&JsValue::NULL, &message.to_string().into());
     };
     say(json!({"type": "started"}));
-    let table = || KERNELS.iter().chain(HALF_KERNELS).copied();
-    let kernels: Vec<(&str, &str)> = table().map(|k: &Kernel| (k.name, k.text())).collect();
+    let kernels: Vec<(&str, &str)> = KERNELS.iter().map(|k: &&Kernel| (k.name, k.text())).collect();
     say(json!({"type": "compiled", "failed": compile(&compiler, &kernels).await?, "count": kernels.len()}));
 
     let good = planted::good();
@@ -63,7 +62,7 @@ pub async fn check(compiler: Function, post: Function) -> Result<(), JsValue> {
     say(json!({"type": "part", "name": "layers", "seconds": seconds()}));
     vectors::all(&mut bench).await;
     say(json!({"type": "part", "name": "vectors", "seconds": seconds()}));
-    for kernel in table() {
+    for kernel in KERNELS {
         let row = bench.rows.remove(kernel.name).unwrap_or_default();
         say(result(kernel.name, row));
     }
@@ -78,7 +77,7 @@ pub async fn check(compiler: Function, post: Function) -> Result<(), JsValue> {
     for (name, row) in bench.rows {
         say(result(&name, row));
     }
-    say(json!({"type": "done", "seconds": seconds(), "kernels": table().count(), "strangers": strangers}));
+    say(json!({"type": "done", "seconds": seconds(), "kernels": KERNELS.len(), "strangers": strangers}));
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use super::machine::{self, Adapter};
 use super::output::{self, unix_ms};
 use super::terminal::{Color, Style};
 use crate::events::rfc3339;
+use crate::task_factory::TaskFactory;
 use serde::Serialize;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -63,12 +64,12 @@ struct Findings {
 }
 
 /// Does it.
-pub fn run(args: Args) -> Result<(), Error> {
+pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let adapters = machine::adapters();
     let mut findings = vec![graphics(&adapters)];
     if !adapters.is_empty() {
         eprintln!("compiling the kernels, which can take half a minute the first time");
-        findings.extend(kernels(machine::compile_kernels()));
+        findings.extend(kernels(machine::compile_kernels(tasks)));
     }
     findings.extend([
         processor(),
@@ -177,7 +178,7 @@ fn kernels(compiled: Result<Option<usize>, Failure>) -> Option<Finding> {
     match compiled {
         Ok(None) => None,
         Ok(Some(count)) => {
-            let text = format!("the adapter takes all {count} that it needs");
+            let text = format!("the adapter takes all {count} that the tasks need");
             Some(Finding::new(name, Verdict::Good, text))
         }
         Err(error) => {

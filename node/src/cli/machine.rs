@@ -2,8 +2,12 @@
 
 use super::error::Failure;
 use crate::device::{self, DeviceChoice, DeviceError};
-use annulus_shaders::check;
+use crate::task_factory::TaskFactory;
+use annulus_shaders::check::compile;
+use annulus_shaders::launch::adapter_of;
+use annulus_shaders::needs::{self, Layer};
 use serde::Serialize;
+use serde_json::Map;
 
 /// A graphics adapter, or another device to compute on.
 #[derive(Clone, Debug, Serialize)]
@@ -39,13 +43,28 @@ pub fn adapters() -> Vec<Adapter> {
         .collect()
 }
 
-/// Compiles every training kernel on the best adapter: how many there are; nothing without an adapter.
-pub fn compile_kernels() -> Result<Option<usize>, Failure> {
+/// Compiles on the best adapter every kernel that these tasks launch with the settings that they come with: how many
+/// there are; nothing without an adapter.
+pub fn compile_kernels(tasks: &[TaskFactory]) -> Result<Option<usize>, Failure> {
     match device::open(DeviceChoice::Gpu) {
         Err(DeviceError::NoAdapter) => Ok(None),
         Err(error) => Err(error.into()),
-        Ok(gpu) => Ok(Some(check::compile_needed(&gpu.device)?)),
+        Ok(gpu) => {
+            let layers: Vec<Layer> = tasks.iter().flat_map(usual_layers).collect();
+            let adapter = adapter_of(&gpu.device);
+            let kernels = adapter.map(|adapter| needs::kernels(&layers, adapter));
+            let kernels = kernels.unwrap_or_default();
+            let mut each = kernels.iter();
+            each.try_for_each(|kernel| compile(kernel, &gpu.device))?;
+            Ok(Some(kernels.len()))
+        }
     }
+}
+
+/// What a task's model is made of; all layers if it is not made without the user's data.
+fn usual_layers(task: &TaskFactory) -> Vec<Layer> {
+    let loaded = (task.load)(&task.config(&Map::new()), None);
+    loaded.map_or_else(|_| Layer::all(), |task| task.layers)
 }
 
 /// Waits for a participant's end. One thread serves links and protocol: more of them would only hand frames to each other.

@@ -154,7 +154,7 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<(), Error> {
         Command::Inspect(args) => inspect::run(&args),
         Command::Replay(args) => replay::run(&args, tasks),
         Command::Export(args) => export::run(&args),
-        Command::Doctor(args) => doctor::run(args),
+        Command::Doctor(args) => doctor::run(args, tasks),
         Command::Bench(args) => bench::run(args, tasks),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),

@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 
 pub use crate::data::{Data, DataFile};
 pub use annulus_core::Digest;
+pub use annulus_shaders::needs::Layer;
 pub use config::{ConfigError, config_from_json, config_from_pairs, config_to_json};
 pub use dataset::{Dataset, InMemory};
 pub use error::TaskError;
@@ -74,6 +75,12 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// What writes, if the model can: `Some(self)` for a task that implements [`Generate`].
     fn generator(&self) -> Option<&dyn Generate<Self::Model>> {
         None
+    }
+
+    /// What its model is made of, so that a device is asked for no other kernels of ours than these layers launch. If
+    /// it is not said: all that there are, which takes long where a program plays the GPU.
+    fn layers(&self) -> Vec<Layer> {
+        Layer::all()
     }
 
     /// How many pieces a batch of so many samples is cut into, for the cores of a processor to work on at once. It must

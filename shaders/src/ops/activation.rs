@@ -14,7 +14,9 @@ use bytemuck::{Pod, Zeroable};
 use super::gradients::give;
 use super::host;
 use crate::cpu::activation::Activation;
-use crate::kernel::{ACTIVATION, ACTIVATION_BACKWARD};
+use crate::kernel::{
+    ACTIVATION, ACTIVATION_BACKWARD, ACTIVATION_BACKWARD_SCALAR, ACTIVATION_SCALAR, Kernel, fitting,
+};
 use crate::launch::{contiguous, empty, grid, launch};
 
 /// The function of each number.
@@ -91,6 +93,14 @@ impl<B: ActivationOps + Activations, C: CheckpointStrategy> ActivationOps for Au
     }
 }
 
+static FORWARD: [&Kernel; 2] = [&ACTIVATION, &ACTIVATION_SCALAR];
+static BACKWARD: [&Kernel; 2] = [&ACTIVATION_BACKWARD, &ACTIVATION_BACKWARD_SCALAR];
+
+/// All: how many numbers there are differs from batch to batch.
+pub(crate) fn kernels() -> Vec<&'static Kernel> {
+    [FORWARD, BACKWARD].concat()
+}
+
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Params {
@@ -117,7 +127,7 @@ impl Activations for CubeBackend {
     fn activated(x: &CubeTensor, kind: Activation) -> CubeTensor {
         let x = contiguous(x.clone());
         let out = empty(&x, x.shape());
-        let (kernel, count) = ACTIVATION.fitting(x.shape().num_elements());
+        let (kernel, count) = fitting(FORWARD, x.shape().num_elements());
         if count > 0 {
             launch(
                 kernel,
@@ -133,7 +143,7 @@ impl Activations for CubeBackend {
     fn activation_gradient(x: &CubeTensor, gradient: CubeTensor, kind: Activation) -> CubeTensor {
         let (x, gradient) = (contiguous(x.clone()), contiguous(gradient));
         let to_x = empty(&x, x.shape());
-        let (kernel, count) = ACTIVATION_BACKWARD.fitting(x.shape().num_elements());
+        let (kernel, count) = fitting(BACKWARD, x.shape().num_elements());
         if count > 0 {
             launch(
                 kernel,

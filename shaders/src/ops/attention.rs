@@ -17,8 +17,11 @@ use super::host;
 use crate::cpu;
 use crate::cpu::attention::Sizes;
 use crate::kernel::{
-    ATTENTION_BACKWARD, ATTENTION_BACKWARD_KEYS, ATTENTION_BACKWARD_QUERIES, ATTENTION_BACKWARD_TILED,
-    ATTENTION_FORWARD, ATTENTION_FORWARD_TILED, ATTENTION_FORWARD_UNROLLED, Kernel,
+    ATTENTION_BACKWARD, ATTENTION_BACKWARD_KEYS, ATTENTION_BACKWARD_KEYS_NARROW,
+    ATTENTION_BACKWARD_KEYS_SLIM, ATTENTION_BACKWARD_NARROW, ATTENTION_BACKWARD_QUERIES,
+    ATTENTION_BACKWARD_QUERIES_NARROW, ATTENTION_BACKWARD_QUERIES_SLIM, ATTENTION_BACKWARD_TILED,
+    ATTENTION_FORWARD, ATTENTION_FORWARD_NARROW, ATTENTION_FORWARD_TILED, ATTENTION_FORWARD_UNROLLED,
+    ATTENTION_FORWARD_UNROLLED_NARROW, ATTENTION_FORWARD_UNROLLED_SLIM, Kernel,
 };
 use crate::launch::{self, Adapter, grid, launch};
 
@@ -191,8 +194,8 @@ enum Slopes {
 
 /// For CPUs that play a GPU.
 static SERIAL: Plan = Plan {
-    forward: &ATTENTION_FORWARD.any,
-    backward: Slopes::AtOnce(&ATTENTION_BACKWARD.any),
+    forward: &ATTENTION_FORWARD,
+    backward: Slopes::AtOnce(&ATTENTION_BACKWARD),
     tokens: 4,
     columns: 32,
     units_per_group: 8,
@@ -200,37 +203,37 @@ static SERIAL: Plan = Plan {
 
 /// The same for heads of one unit's columns.
 static NARROW: Plan = Plan {
-    forward: &ATTENTION_FORWARD.narrow,
-    backward: Slopes::AtOnce(&ATTENTION_BACKWARD.narrow),
+    forward: &ATTENTION_FORWARD_NARROW,
+    backward: Slopes::AtOnce(&ATTENTION_BACKWARD_NARROW),
     ..SERIAL
 };
 
 /// For SwiftShader.
 static UNROLLED: Plan = Plan {
-    forward: &ATTENTION_FORWARD_UNROLLED.any,
+    forward: &ATTENTION_FORWARD_UNROLLED,
     backward: Slopes::InTurn {
-        queries: &ATTENTION_BACKWARD_QUERIES.any,
-        keys: &ATTENTION_BACKWARD_KEYS.any,
+        queries: &ATTENTION_BACKWARD_QUERIES,
+        keys: &ATTENTION_BACKWARD_KEYS,
     },
     ..SERIAL
 };
 
 /// The same for heads of one unit's columns.
 static UNROLLED_NARROW: Plan = Plan {
-    forward: &ATTENTION_FORWARD_UNROLLED.narrow,
+    forward: &ATTENTION_FORWARD_UNROLLED_NARROW,
     backward: Slopes::InTurn {
-        queries: &ATTENTION_BACKWARD_QUERIES.narrow,
-        keys: &ATTENTION_BACKWARD_KEYS.narrow,
+        queries: &ATTENTION_BACKWARD_QUERIES_NARROW,
+        keys: &ATTENTION_BACKWARD_KEYS_NARROW,
     },
     ..SERIAL
 };
 
 /// The same for heads of half as many.
 static UNROLLED_SLIM: Plan = Plan {
-    forward: &ATTENTION_FORWARD_UNROLLED.slim,
+    forward: &ATTENTION_FORWARD_UNROLLED_SLIM,
     backward: Slopes::InTurn {
-        queries: &ATTENTION_BACKWARD_QUERIES.slim,
-        keys: &ATTENTION_BACKWARD_KEYS.slim,
+        queries: &ATTENTION_BACKWARD_QUERIES_SLIM,
+        keys: &ATTENTION_BACKWARD_KEYS_SLIM,
     },
     columns: 16,
     ..SERIAL
@@ -272,6 +275,15 @@ impl Plan {
     fn groups(&self, sizes: Sizes) -> usize {
         let blocks = sizes.tokens.div_ceil(self.tokens) * sizes.head_dim.div_ceil(self.columns);
         (sizes.batch * sizes.heads * blocks).div_ceil(self.units_per_group)
+    }
+}
+
+/// Those that heads of so many numbers take.
+pub(crate) fn kernels(adapter: Adapter, head_dim: usize) -> Vec<&'static Kernel> {
+    let plan = Plan::of(adapter, head_dim);
+    match plan.backward {
+        Slopes::AtOnce(backward) => vec![plan.forward, backward],
+        Slopes::InTurn { queries, keys } => vec![plan.forward, queries, keys],
     }
 }
 
@@ -347,27 +359,5 @@ impl Attention for Flex {
             cpu::attention::backward(qkv_floats, out, lse, d_out, sizes),
             qkv.shape(),
         )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kernel::needed_on;
-
-    #[test]
-    fn what_is_taken_was_checked() {
-        for adapter in [Adapter::Gpu, Adapter::Cpu, Adapter::SwiftShader] {
-            let checked = |kernel: &Kernel| needed_on(adapter).any(|other| other.name == kernel.name);
-            for head_dim in [4, 16, 20, 32, 36, 128] {
-                let plan = Plan::of(adapter, head_dim);
-                assert!(checked(plan.forward), "{}", plan.forward.name);
-                let slopes = match plan.backward {
-                    Slopes::AtOnce(kernel) => vec![kernel],
-                    Slopes::InTurn { queries, keys } => vec![queries, keys],
-                };
-                assert!(slopes.into_iter().all(checked), "{adapter:?} {head_dim}");
-            }
-        }
     }
 }

@@ -15,7 +15,10 @@ use super::gradients::give;
 use super::host;
 use super::rows::Rows;
 use crate::cpu;
-use crate::kernel::{CROSS_ENTROPY, CROSS_ENTROPY_BACKWARD, CROSS_ENTROPY_MEAN};
+use crate::kernel::{
+    CROSS_ENTROPY, CROSS_ENTROPY_BACKWARD, CROSS_ENTROPY_BACKWARD_SCALAR, CROSS_ENTROPY_MEAN,
+    CROSS_ENTROPY_SCALAR, Kernel, fitting,
+};
 use crate::launch::{contiguous, empty, grid, integers, lanes, launch};
 
 /// The mean of the cross-entropy between each row's softmax and the class that `targets` names, over
@@ -122,6 +125,18 @@ impl<B: CrossEntropyOps + Losses, C: CheckpointStrategy> CrossEntropyOps for Aut
     }
 }
 
+static FORWARD: [&Kernel; 2] = [&CROSS_ENTROPY, &CROSS_ENTROPY_SCALAR];
+static BACKWARD: [&Kernel; 2] = [&CROSS_ENTROPY_BACKWARD, &CROSS_ENTROPY_BACKWARD_SCALAR];
+
+/// Those that so many classes take.
+pub(crate) fn kernels(classes: usize) -> Vec<&'static Kernel> {
+    vec![
+        fitting(FORWARD, classes).0,
+        fitting(BACKWARD, classes).0,
+        &CROSS_ENTROPY_MEAN,
+    ]
+}
+
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct ForwardParams {
@@ -156,7 +171,7 @@ impl Losses for CubeBackend {
         let rows = Rows::of(&logits);
         check(&rows, &targets);
         let (logits, targets) = (contiguous(logits), integers(targets));
-        let (kernel, width) = CROSS_ENTROPY.fitting(rows.width);
+        let (kernel, width) = fitting(FORWARD, rows.width);
         // Few short rows fit into one workgroup, which saves a launch.
         let lanes = if rows.count <= 64 && width <= 16 {
             1
@@ -216,7 +231,7 @@ impl Losses for CubeBackend {
         let rows = Rows::of(logits);
         let upstream = contiguous(upstream.clone());
         let to_logits = empty(logits, logits.shape());
-        let (kernel, width) = CROSS_ENTROPY_BACKWARD.fitting(rows.width);
+        let (kernel, width) = fitting(BACKWARD, rows.width);
         let lanes = lanes(logits, width);
         let params = BackwardParams {
             rows: rows.count as u32,

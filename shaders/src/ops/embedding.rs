@@ -15,7 +15,10 @@ use super::gradients::give;
 use super::host;
 use super::optional::{Optional, Parent, optional, wanted};
 use crate::cpu;
-use crate::kernel::{EMBEDDING, EMBEDDING_BACKWARD, EMBEDDING_SORT};
+use crate::kernel::{
+    EMBEDDING, EMBEDDING_BACKWARD, EMBEDDING_BACKWARD_SCALAR, EMBEDDING_SCALAR, EMBEDDING_SORT,
+    EMBEDDING_SORT_SCALAR, Kernel, fitting,
+};
 use crate::launch::{contiguous, empty, grid, integers, is_emulated, launch};
 
 /// `table[id]` for each id, plus the row of `positions` that the token's place in its sequence says:
@@ -118,6 +121,21 @@ impl<B: EmbeddingOps + Embeddings, C: CheckpointStrategy> EmbeddingOps for Autod
     }
 }
 
+static FORWARD: [&Kernel; 2] = [&EMBEDDING, &EMBEDDING_SCALAR];
+static BACKWARD: [&Kernel; 2] = [&EMBEDDING_BACKWARD, &EMBEDDING_BACKWARD_SCALAR];
+static SORT: [&Kernel; 2] = [&EMBEDDING_SORT, &EMBEDDING_SORT_SCALAR];
+
+/// Those that rows of `width` numbers take, for any number of tokens.
+pub(crate) fn kernels(width: usize) -> Vec<&'static Kernel> {
+    let [vectors, scalars] = SORT;
+    vec![
+        fitting(FORWARD, width).0,
+        fitting(BACKWARD, width).0,
+        vectors,
+        scalars,
+    ]
+}
+
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct ForwardParams {
@@ -183,7 +201,7 @@ impl Embeddings for CubeBackend {
         if tokens * numbers == 0 {
             return out;
         }
-        let (kernel, width) = EMBEDDING.fitting(numbers);
+        let (kernel, width) = fitting(FORWARD, numbers);
         let (blocks, lanes) = pieces(&ids, width);
         let params = ForwardParams {
             tokens: tokens as u32,
@@ -218,7 +236,7 @@ impl Embeddings for CubeBackend {
         let to_positions = positions.map(|rows| empty(&gradient, [rows, numbers]));
         assert!(tokens * numbers > 0, "the gradient of no tokens");
         let sorted = empty(&gradient, [tokens, 2]);
-        let (kernel, count) = EMBEDDING_SORT.fitting(tokens);
+        let (kernel, count) = fitting(SORT, tokens);
         launch(
             kernel,
             &[&ids],
@@ -226,7 +244,7 @@ impl Embeddings for CubeBackend {
             count as u32,
             grid(count.div_ceil(64)),
         );
-        let (kernel, width) = EMBEDDING_BACKWARD.fitting(numbers);
+        let (kernel, width) = fitting(BACKWARD, numbers);
         let (blocks, lanes) = pieces(&ids, width);
         let params = BackwardParams {
             tokens: tokens as u32,

@@ -5,7 +5,7 @@
 //! CubeCL backend (which launch kernels) and its CPU backend (which take Burn's matrix products and
 //! our twins), and the step of the backward pass.
 
-mod gemm;
+pub(crate) mod gemm;
 mod gradients;
 mod host;
 mod optional;

@@ -18,7 +18,7 @@ use super::optional::{Optional, Parent, optional, wanted};
 use super::rows::Rows;
 use crate::cpu;
 use crate::cpu::norm::Norm;
-use crate::kernel::{NORM, NORM_BACKWARD};
+use crate::kernel::{Kernel, NORM, NORM_BACKWARD, NORM_BACKWARD_SCALAR, NORM_SCALAR, fitting};
 use crate::launch::{contiguous, empty, grid, lanes, launch};
 
 /// Brings each row of the last axis to mean 0 and variance 1, then scales by `gamma` and shifts by
@@ -163,6 +163,14 @@ impl<B: NormOps + Norms, C: CheckpointStrategy> NormOps for Autodiff<B, C> {
     }
 }
 
+static FORWARD: [&Kernel; 2] = [&NORM, &NORM_SCALAR];
+static BACKWARD: [&Kernel; 2] = [&NORM_BACKWARD, &NORM_BACKWARD_SCALAR];
+
+/// Those that rows of `width` numbers take.
+pub(crate) fn kernels(width: usize) -> Vec<&'static Kernel> {
+    vec![fitting(FORWARD, width).0, fitting(BACKWARD, width).0]
+}
+
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct ForwardParams {
@@ -222,7 +230,7 @@ impl Norms for CubeBackend {
         if rows.is_empty() {
             return (out, stats);
         }
-        let (kernel, width) = NORM.fitting(rows.width);
+        let (kernel, width) = fitting(FORWARD, rows.width);
         let lanes = lanes(&x, width);
         let params = ForwardParams {
             rows: rows.count as u32,
@@ -253,7 +261,7 @@ impl Norms for CubeBackend {
         let (to_x, to_gamma) = (empty(&x, x.shape()), empty(&x, [rows.width]));
         // Whole vec4s, also where there is nothing to write.
         let to_beta = empty(&x, [if shifted { rows.width } else { 4 }]);
-        let (kernel, width) = NORM_BACKWARD.fitting(rows.width);
+        let (kernel, width) = fitting(BACKWARD, rows.width);
         let lanes = lanes(&x, width);
         let row_groups = rows.count.div_ceil((256 / lanes) as usize);
         let params = BackwardParams {

@@ -15,7 +15,7 @@ use super::gradients::give;
 use super::host;
 use super::rows::Rows;
 use crate::cpu;
-use crate::kernel::{SOFTMAX, SOFTMAX_BACKWARD, Widths};
+use crate::kernel::{Kernel, SOFTMAX, SOFTMAX_BACKWARD, SOFTMAX_BACKWARD_SCALAR, SOFTMAX_SCALAR, fitting};
 use crate::launch::{contiguous, empty, grid, lanes, launch};
 
 /// exp(x) / sum(exp(x)) along the last axis.
@@ -84,14 +84,22 @@ struct Params {
     lanes: u32,
 }
 
+static FORWARD: [&Kernel; 2] = [&SOFTMAX, &SOFTMAX_SCALAR];
+static BACKWARD: [&Kernel; 2] = [&SOFTMAX_BACKWARD, &SOFTMAX_BACKWARD_SCALAR];
+
+/// Those that rows of `width` numbers take.
+pub(crate) fn kernels(width: usize) -> Vec<&'static Kernel> {
+    vec![fitting(FORWARD, width).0, fitting(BACKWARD, width).0]
+}
+
 /// Runs one of the two kernels, which have the same parameters and grid.
-fn run(kernel: &'static Widths, inputs: &[&CubeTensor]) -> CubeTensor {
+fn run(kernels: [&'static Kernel; 2], inputs: &[&CubeTensor]) -> CubeTensor {
     let rows = Rows::of(inputs[0]);
     let out = empty(inputs[0], inputs[0].shape());
     if rows.is_empty() {
         return out;
     }
-    let (kernel, width) = kernel.fitting(rows.width);
+    let (kernel, width) = fitting(kernels, rows.width);
     let lanes = lanes(inputs[0], width);
     let params = Params {
         rows: rows.count as u32,
@@ -110,11 +118,11 @@ fn run(kernel: &'static Widths, inputs: &[&CubeTensor]) -> CubeTensor {
 
 impl Softmaxes for CubeBackend {
     fn softmax_of(x: &CubeTensor) -> CubeTensor {
-        run(&SOFTMAX, &[&contiguous(x.clone())])
+        run(FORWARD, &[&contiguous(x.clone())])
     }
 
     fn softmax_gradient(y: &CubeTensor, gradient: CubeTensor) -> CubeTensor {
-        run(&SOFTMAX_BACKWARD, &[y, &contiguous(gradient)])
+        run(BACKWARD, &[y, &contiguous(gradient)])
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use annulus_shaders::kernel::Kernel;
+use annulus_shaders::kernel::{KERNELS, Kernel};
 use annulus_shaders::launch::{grid, launch};
 use burn::backend::wgpu::CubeTensor;
 use burn::tensor::wgpu::MemoryConfiguration;
@@ -36,6 +36,11 @@ pub fn gpu() -> Option<Device> {
         println!("skipped: this machine has no adapter, not even a software one");
     }
     device.clone()
+}
+
+/// How many kernels of the table this process has launched so far.
+pub fn launches() -> u64 {
+    KERNELS.iter().map(|kernel| kernel.launches()).sum()
 }
 
 /// The same sequence of numbers in [-1, 1) each time.

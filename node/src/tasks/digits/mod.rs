@@ -12,9 +12,9 @@ use annulus_shaders::nn::CrossEntropy;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::task::{Data, Scores, Task, TaskError};
+use crate::task::{Data, Layer, Scores, Task, TaskError};
 use model::Classifier;
-use pictures::{Labelled, Pictures};
+use pictures::{CLASSES, Labelled, Pictures};
 
 pub use model::ModelKind;
 
@@ -82,6 +82,11 @@ impl Task for Digits {
 
     fn dataset(&self) -> &Pictures {
         &self.pictures
+    }
+
+    fn layers(&self) -> Vec<Layer> {
+        // Its convolutions are Burn's.
+        vec![Layer::Linear, Layer::CrossEntropy { classes: CLASSES }]
     }
 
     fn model(&self, device: &Device) -> Classifier {

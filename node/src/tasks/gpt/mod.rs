@@ -16,7 +16,7 @@ pub mod windows;
 use annulus_shaders::nn::CrossEntropy;
 use burn::tensor::{Device, Tensor, TensorData};
 
-use crate::task::{Data, Emit, Generate, Generating, Prompt, Scores, Task, TaskError};
+use crate::task::{Data, Emit, Generate, Generating, Layer, Prompt, Scores, Task, TaskError};
 use generate::{Choice, Writer};
 use model::Transformer;
 use presets::Shape;
@@ -78,6 +78,19 @@ impl Task for Gpt {
 
     fn dataset(&self) -> &Windows {
         &self.windows
+    }
+
+    fn layers(&self) -> Vec<Layer> {
+        let Shape { width, heads, .. } = self.shape;
+        let head_dim = width / heads;
+        let classes = self.shape.vocabulary;
+        vec![
+            Layer::Embedding { width },
+            Layer::Norm { width },
+            Layer::Attention { head_dim },
+            Layer::Linear,
+            Layer::CrossEntropy { classes },
+        ]
     }
 
     fn model(&self, device: &Device) -> Transformer {

@@ -1,0 +1,89 @@
+//! What a stock task launches is among what its layers need: a tab is asked to compile nothing else.
+
+use annulus::device::{DeviceKind, OpenDevice};
+use annulus::task_factory::TaskFactory;
+use annulus::tasks::digits::Digits;
+use annulus::tasks::gpt::Gpt;
+use annulus::trainer::TrainerOptions;
+use annulus_shaders::KERNELS;
+use annulus_shaders::launch::adapter_of;
+use annulus_shaders::needs;
+use burn::tensor::wgpu::MemoryConfiguration;
+use burn::tensor::{Device, DeviceKind as Selector};
+use serde_json::{Value, json};
+
+/// Every model, with sizes that differ in what kernels they take.
+fn cases() -> Vec<(TaskFactory, Value)> {
+    let digits = ["linear", "mlp", "cnn"].map(|model| {
+        let config = json!({"model": model, "hidden": 18, "train": 30, "test": 10});
+        (TaskFactory::of::<Digits>(), config)
+    });
+    let gpt = [(32, "bytes"), (72, "characters"), (160, "bytes")].map(|(width, vocabulary)| {
+        let config = json!({
+            "layers": 1, "heads": 2, "width": width, "context": 7, "vocabulary": vocabulary, "eval_windows": 2,
+        });
+        (TaskFactory::of::<Gpt>(), config)
+    });
+    digits.into_iter().chain(gpt).collect()
+}
+
+/// A step and an evaluation.
+fn train(factory: &TaskFactory, config: &Value, open: &OpenDevice) -> Vec<needs::Layer> {
+    let task = (factory.load)(&config.to_string(), None).expect("settings of the task");
+    let mut worker = task.worker_factory(open.clone(), TrainerOptions::default())().expect("a trainer");
+    let params = worker.init();
+    worker.contribute(params.clone(), &[0, 1, 2]).expect("a step");
+    worker.score(params).expect("an evaluation");
+    task.layers
+}
+
+fn launches() -> Vec<u64> {
+    KERNELS.iter().map(|kernel| kernel.launches()).collect()
+}
+
+/// One test alone in its process: launches are counted for all of it.
+#[test]
+fn stock_tasks_launch_nothing_but_what_their_layers_need() {
+    let options = |kind| {
+        let options = Device::wgpu_options().device_kind(kind);
+        options.memory_config(MemoryConfiguration::ExclusivePages)
+    };
+    // Where nothing is said of the kind, a program is taken for a GPU: so both choices of kernels are tried.
+    let kinds = [Selector::Cpu, Selector::DefaultDevice];
+    let devices: Vec<Device> = kinds
+        .into_iter()
+        .filter_map(|kind| options(kind).init().ok())
+        .collect();
+    if devices.is_empty() {
+        println!("skipped: this machine has no adapter, not even a software one");
+    }
+    for device in devices {
+        let adapter = adapter_of(&device).expect("a GPU, or what plays one");
+        let open = OpenDevice {
+            device,
+            kind: DeviceKind::Gpu,
+            ..OpenDevice::cpu()
+        };
+        for (factory, config) in cases() {
+            let before = launches();
+            let layers = train(&factory, &config, &open);
+            let needed = needs::kernels(&layers, adapter);
+            let counts = launches().into_iter().zip(before);
+            let launched = KERNELS
+                .iter()
+                .zip(counts)
+                .filter(|(_, (now, before))| now > before);
+            let launched: Vec<&str> = launched.map(|(kernel, _)| kernel.name).collect();
+            let unknown = |name: &&str| !needed.iter().any(|kernel| kernel.name == *name);
+            let undeclared: Vec<&str> = launched.iter().copied().filter(unknown).collect();
+            println!(
+                "{} {config} on {adapter:?}: {} of {} launched",
+                factory.name,
+                launched.len(),
+                needed.len()
+            );
+            assert!(!launched.is_empty(), "{config} on {adapter:?}");
+            assert!(undeclared.is_empty(), "{config} on {adapter:?}: {undeclared:?}");
+        }
+    }
+}

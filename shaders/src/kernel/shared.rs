@@ -1,0 +1,33 @@
+//! The files that kernels include, compiled in.
+
+macro_rules! shared {
+    ($($name:literal)*) => {
+        /// All of `wgsl/shared/`, by name.
+        pub(super) static SHARED: &[(&str, &str)] = &[
+            $(($name, include_str!(concat!("../../wgsl/shared/", $name, ".wgsl"))),)*
+        ];
+    };
+}
+
+shared! {
+    "activation_kinds"
+    "attention_block"
+    "attention_d_out"
+    "attention_loops"
+    "attention_params"
+    "attention_row_sums"
+    "attention_tiles"
+    "attention_unrolled"
+    "attention_unrolled_slopes"
+    "elem"
+    "erf"
+    "optimizer_params"
+    "pack_places"
+    "peak"
+    "product_flags"
+    "product_rows"
+    "product_strided"
+    "product_vectors"
+    "scaled_rows"
+    "total"
+}

@@ -1,0 +1,86 @@
+//! Which kernels a model needs, so that a device is asked for no others.
+//!
+//! A device compiles a kernel when it is first launched, and a program that plays a GPU takes long for it. What a model
+//! may launch follows from its [`Layer`]s: operations say here what they take, by the same choices that they launch by.
+
+use crate::kernel::{DROPOUT, KERNELS, Kernel, PACK, PACK_ANY, ROTARY};
+use crate::launch::Adapter;
+use crate::ops::{activation, attention, cross_entropy, embedding, gemm, norm, softmax};
+
+/// A layer or an operation, as far as it decides which kernels there are to launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// [`Linear`](crate::nn::Linear), [`Mlp`](crate::nn::Mlp) and the scores of an [`Embedding`](crate::nn::Embedding).
+    Linear,
+    /// [`CausalSelfAttention`](crate::nn::CausalSelfAttention) without its linear layers.
+    Attention {
+        /// Numbers in a query of one head.
+        head_dim: usize,
+    },
+    /// [`Embedding`](crate::nn::Embedding).
+    Embedding {
+        /// Numbers in a row of the table.
+        width: usize,
+    },
+    /// [`LayerNorm`](crate::nn::LayerNorm) and [`RmsNorm`](crate::nn::RmsNorm).
+    Norm {
+        /// Numbers in a row.
+        width: usize,
+    },
+    /// [`CrossEntropy`](crate::nn::CrossEntropy).
+    CrossEntropy {
+        /// Logits in a row.
+        classes: usize,
+    },
+    /// [`activation`](activation::activation) on its own.
+    Activation,
+    /// [`softmax`](softmax::softmax).
+    Softmax {
+        /// Numbers in a row.
+        width: usize,
+    },
+    /// [`rotary`](crate::ops::rotary::rotary).
+    Rotary,
+    /// [`dropout`](crate::ops::dropout::dropout).
+    Dropout,
+}
+
+impl Layer {
+    /// All layers of all sizes that make a difference: for who does not say which.
+    pub fn all() -> Vec<Self> {
+        let mut all = vec![Self::Linear, Self::Activation, Self::Rotary, Self::Dropout];
+        all.extend([16, 32, 64].map(|head_dim| Self::Attention { head_dim }));
+        for width in [1, 4] {
+            all.extend([
+                Self::Embedding { width },
+                Self::Norm { width },
+                Self::CrossEntropy { classes: width },
+                Self::Softmax { width },
+            ]);
+        }
+        all
+    }
+
+    fn kernels(self, adapter: Adapter) -> Vec<&'static Kernel> {
+        match self {
+            Self::Linear => gemm::kernels(adapter),
+            Self::Attention { head_dim } => attention::kernels(adapter, head_dim),
+            Self::Embedding { width } => embedding::kernels(width),
+            Self::Norm { width } => norm::kernels(width),
+            Self::CrossEntropy { classes } => cross_entropy::kernels(classes),
+            Self::Activation => activation::kernels(),
+            Self::Softmax { width } => softmax::kernels(width),
+            Self::Rotary => vec![&ROTARY],
+            Self::Dropout => vec![&DROPOUT],
+        }
+    }
+}
+
+/// What a model of these layers may launch on such an adapter in training, and what gathers its gradients; each once,
+/// in the order of [`KERNELS`].
+pub fn kernels(layers: &[Layer], adapter: Adapter) -> Vec<&'static Kernel> {
+    let mut needed: Vec<&Kernel> = vec![&PACK, &PACK_ANY];
+    needed.extend(layers.iter().flat_map(|layer| layer.kernels(adapter)));
+    let is_needed = |kernel: &&'static Kernel| needed.iter().any(|other| std::ptr::eq(*other, *kernel));
+    KERNELS.iter().copied().filter(is_needed).collect()
+}

@@ -1,0 +1,94 @@
+//! Products on a GPU: one launch each, with all that rides along.
+
+use burn::backend::TensorMetadata;
+use burn::backend::wgpu::{CubeBackend, CubeTensor};
+
+use super::{Products, Rest, Weight, WeightLayout, with_last};
+use crate::cpu::activation::Activation;
+use crate::ops::gemm::{Epilogue, Operand, gemm, takes_halves};
+use crate::{halves, launch};
+
+impl Products for CubeBackend {
+    fn weight(full: CubeTensor) -> Weight<Self> {
+        let full = launch::contiguous(full);
+        let [rows, columns] = [full.shape()[0], full.shape()[1]];
+        let packed = halves::wanted() && takes_halves(&full, [rows, columns]);
+        Weight {
+            halves: packed.then(|| halves::pack(&full)),
+            full,
+        }
+    }
+
+    fn affine(
+        x: &CubeTensor,
+        weight: &Weight<Self>,
+        layout: WeightLayout,
+        rest: Rest<Self>,
+    ) -> (CubeTensor, Option<CubeTensor>) {
+        let x = launch::contiguous(x.clone());
+        let residual = rest.residual.map(launch::contiguous);
+        let weight = Operand::of(&weight.full).or_halves(weight.halves.as_ref());
+        let weight = match layout {
+            WeightLayout::InputsFirst => weight,
+            WeightLayout::OutputsFirst => weight.transposed(),
+        };
+        let epilogue = Epilogue {
+            bias: rest.bias.as_ref(),
+            activation: rest.activation,
+            keep: rest.keep,
+            add: residual.as_ref(),
+            ..Epilogue::default()
+        };
+        let (out, sums) = gemm(Operand::of(&x), weight, epilogue);
+        let shape = with_last(&x.shape(), out.shape()[1]);
+        (
+            launch::reshaped(out, shape.clone()),
+            sums.map(|sums| launch::reshaped(sums, shape)),
+        )
+    }
+
+    fn affine_input_gradient(
+        gradient: &CubeTensor,
+        weight: &Weight<Self>,
+        layout: WeightLayout,
+        slope: Option<(Activation, &CubeTensor)>,
+    ) -> CubeTensor {
+        let gradient = launch::contiguous(gradient.clone());
+        let weight = Operand::of(&weight.full).or_halves(weight.halves.as_ref());
+        let weight = match layout {
+            WeightLayout::InputsFirst => weight.transposed(),
+            WeightLayout::OutputsFirst => weight,
+        };
+        let epilogue = Epilogue {
+            slope,
+            ..Epilogue::default()
+        };
+        let (out, _) = gemm(Operand::of(&gradient), weight, epilogue);
+        let shape = with_last(&gradient.shape(), out.shape()[1]);
+        launch::reshaped(out, shape)
+    }
+
+    fn affine_weight_gradient(
+        x: &CubeTensor,
+        gradient: &CubeTensor,
+        layout: WeightLayout,
+        bias: bool,
+    ) -> (CubeTensor, Option<CubeTensor>) {
+        let (x, gradient) = (
+            launch::contiguous(x.clone()),
+            launch::contiguous(gradient.clone()),
+        );
+        let epilogue = Epilogue {
+            sums: bias,
+            ..Epilogue::default()
+        };
+        let (x, gradient) = (Operand::of(&x), Operand::of(&gradient));
+        match layout {
+            WeightLayout::InputsFirst => gemm(x.transposed(), gradient, epilogue),
+            WeightLayout::OutputsFirst => {
+                assert!(!bias, "no layer has a bias beside weights that lie outputs first");
+                gemm(gradient.transposed(), x, epilogue)
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What layers launch is what they say that they need: no less, or a kernel would be used unchecked, and no more.
+
+mod common;
+
+use annulus_shaders::KERNELS;
+use annulus_shaders::cpu::activation::Activation;
+use annulus_shaders::cpu::dropout::Mask;
+use annulus_shaders::launch::adapter_of;
+use annulus_shaders::needs::{self, Layer};
+use annulus_shaders::ops::activation::activation;
+use annulus_shaders::ops::attention::attention;
+use annulus_shaders::ops::cross_entropy::cross_entropy;
+use annulus_shaders::ops::dropout::dropout;
+use annulus_shaders::ops::embedding::embedding;
+use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
+use annulus_shaders::ops::norm::layer_norm;
+use annulus_shaders::ops::rotary::{rotary, rotary_table};
+use annulus_shaders::ops::softmax::softmax;
+use burn::tensor::{Device, DeviceKind, Tensor};
+use common::{gpu, numbers, tensor, whole};
+
+fn leaf<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
+    tensor(&numbers(shape.iter().product(), 1), shape, device).require_grad()
+}
+
+/// Forward and backward.
+fn run<const D: usize>(out: Tensor<D>) {
+    drop(out.sum().backward());
+}
+
+/// A layer in training, of all shapes that make a difference.
+fn train(layer: Layer, device: &Device) {
+    match layer {
+        Layer::Linear => {
+            for outputs in [4, 5] {
+                let bias = Some(leaf([outputs], device));
+                let (x, weight) = (leaf([3, 4], device), leaf([4, outputs], device));
+                run(linear(x.clone(), weight, bias, None, WeightLayout::InputsFirst));
+                let weight = leaf([outputs, 4], device);
+                run(linear(x, weight, None, None, WeightLayout::OutputsFirst));
+            }
+            let weights = MlpWeights {
+                up: leaf([4, 8], device),
+                up_bias: Some(leaf([8], device)),
+                down: leaf([8, 4], device),
+                down_bias: None,
+            };
+            run(mlp(leaf([3, 4], device), weights, None, Activation::Gelu));
+        }
+        Layer::Attention { head_dim } => run(attention(leaf([2, 5, 6 * head_dim], device), 2, true)),
+        Layer::Embedding { width } => {
+            for tokens in [3, 4] {
+                let ids = whole(&vec![1; tokens], [1, tokens], device);
+                let (table, positions) = (leaf([7, width], device), leaf([9, width], device));
+                run(embedding(ids, table, Some(positions)));
+            }
+        }
+        Layer::Norm { width } => {
+            let (gamma, beta) = (leaf([width], device), leaf([width], device));
+            run(layer_norm(leaf([3, width], device), gamma, Some(beta), 1e-5));
+        }
+        Layer::CrossEntropy { classes } => {
+            // More rows than a workgroup takes.
+            let targets = whole(&[0; 300], [300], device);
+            run(cross_entropy(leaf([300, classes], device), targets, None));
+        }
+        Layer::Activation => {
+            for width in [4, 5] {
+                run(activation(leaf([3, width], device), Activation::Gelu));
+            }
+        }
+        Layer::Softmax { width } => run(softmax(leaf([3, width], device))),
+        Layer::Rotary => run(rotary(
+            leaf([1, 3, 24], device),
+            rotary_table(3, 4, 1e4, device),
+            2,
+        )),
+        Layer::Dropout => {
+            let mask = Mask {
+                rate: 0.5,
+                seed: 1,
+                offset: 2,
+            };
+            run(dropout(leaf([3, 4], device), mask));
+        }
+    }
+}
+
+fn launches() -> Vec<u64> {
+    KERNELS.iter().map(|kernel| kernel.launches()).collect()
+}
+
+/// One test alone in its process: launches are counted for all of it.
+#[test]
+fn layers_launch_what_they_say_and_nothing_else() {
+    let Some(device) = gpu() else { return };
+    // Where nothing is said of the kind, a program is taken for a GPU: so both choices of kernels are tried.
+    let unnamed = Device::wgpu_options().device_kind(DeviceKind::DefaultDevice);
+    for device in [device, unnamed.init().unwrap()] {
+        let adapter = adapter_of(&device).unwrap();
+        for layer in Layer::all() {
+            let before = launches();
+            train(layer, &device.clone().autodiff());
+            let counts = launches().into_iter().zip(before);
+            let launched = KERNELS
+                .iter()
+                .zip(counts)
+                .filter(|(_, (now, before))| now > before);
+            let mut launched: Vec<&str> = launched.map(|(kernel, _)| kernel.name).collect();
+            // What gathers the gradients is the trainer's.
+            let said = needs::kernels(&[layer], adapter).into_iter();
+            let mut said: Vec<&str> = said.map(|kernel| kernel.name).collect();
+            said.retain(|name| !name.starts_with("pack"));
+            launched.sort_unstable();
+            said.sort_unstable();
+            assert_eq!(launched, said, "{layer:?} on {adapter:?}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+// Up to 32 columns of 4 rows: column r of each matrix is row r.
+struct Block {
+    c0: mat4x4<f32>,
+    c1: mat4x4<f32>,
+    c2: mat4x4<f32>,
+    c3: mat4x4<f32>,
+    c4: mat4x4<f32>,
+    c5: mat4x4<f32>,
+    c6: mat4x4<f32>,
+    c7: mat4x4<f32>,
+}
+
+fn quad_of_qkv(at: vec4<u32>) -> mat4x4<f32> {
+    return mat4x4<f32>(qkv[at.x], qkv[at.y], qkv[at.z], qkv[at.w]);
+}

@@ -1,0 +1,50 @@
+// Parameters and epilogue of products of matrices with any strides, number by number.
+
+alias Elem = f32;
+
+//#include "erf"
+//#include "product_flags"
+
+struct Params {
+    m: u32,
+    n: u32,
+    k: u32,
+    a_row: u32,
+    a_column: u32,
+    b_row: u32,
+    b_column: u32,
+    a_batch: u32,
+    b_batch: u32,
+    flags: u32,
+}
+
+fn finish(sum: f32, row: u32, column: u32, batch: u32) {
+    if row >= params.m || column >= params.n {
+        return;
+    }
+    let at = (batch * params.m + row) * params.n + column;
+    var x = sum;
+    if (params.flags & BIAS) != 0u {
+        x += bias[column];
+    }
+    if (params.flags & SIDE) != 0u {
+        side[at] = x;
+    }
+    if (params.flags & RELU) != 0u {
+        x = max(x, 0.0);
+    }
+    if (params.flags & GELU) != 0u {
+        x = 0.5 * x * (1.0 + erf(x * 0.70710678));
+    }
+    if (params.flags & RELU_SLOPE) != 0u {
+        x = select(0.0, x, extra[at] > 0.0);
+    }
+    if (params.flags & GELU_SLOPE) != 0u {
+        let z = extra[at];
+        x *= 0.5 * (1.0 + erf(z * 0.70710678)) + z * 0.39894228 * exp(-0.5 * z * z);
+    }
+    if (params.flags & EXTRA) != 0u {
+        x += extra[at];
+    }
+    out[at] = x;
+}
