@@ -70,7 +70,12 @@ impl Observed {
             Some(peer) => letter(peer).to_string(),
             None => human::id(id).to_owned(),
         };
-        self.news.extend(headline(event, name).map(|line| (now_ms, line)));
+        if let Some(mut line) = headline(event, name) {
+            if matches!(event, Event::Warning { .. }) {
+                line.text = format!("{}: {}", letter(peer), line.text);
+            }
+            self.news.push((now_ms, line));
+        }
         match event {
             Event::Ready(ready) => {
                 let text = format!("{} is ready: {}", letter(peer), human::id(&ready.peer));
@@ -179,6 +184,8 @@ pub(super) mod tests {
         join(&mut demo, 4400);
         demo.take(3, &sync(1, 2, 60), 4500);
         (0..2).for_each(|p| demo.take(p, &member(3, Change::Joined, 60, ""), 4600));
+        let message = "m".into();
+        demo.take(1, &Event::Warning { message }, 4700);
         let doing = [0, 2, 3].map(|p| demo.doing(p).0);
         assert_eq!(doing, ["member", "killed", "catching up 50 %"]);
         let told: Vec<&str> = demo.news.iter().map(|(_, line)| line.text.as_str()).collect();
@@ -190,6 +197,7 @@ pub(super) mod tests {
                 "D starts",
                 "D is ready: 03030303",
                 "D joined after round 60",
+                "B: m",
             ]
         );
         assert_eq!(demo.marks, [(40, "✗", Color::Red), (60, "+", Color::Green)]);

@@ -1,5 +1,6 @@
 //! How the demo is shown: as a picture that moves where somebody watches, as lines elsewhere.
 
+use super::super::human;
 use super::super::progress;
 use super::super::terminal::{self, Style};
 use super::observed::Observed;
@@ -68,11 +69,12 @@ impl Stage {
                     tell(*at_ms, &style.paint(news.color, &text));
                 }
                 *told = demo.news.len();
-                let width = size.0.saturating_sub(12);
+                let width = size.0.saturating_sub(21);
                 let line = progress::line(&demo.logs.run, now_ms, width, style);
                 if let Some(line) = line.filter(|_| now_ms >= *progress_ms) {
                     *progress_ms = now_ms + LINE_PAUSE_MS;
-                    tell(now_ms, &format!("  {line}"));
+                    let peers = human::plural(demo.ring().len() as u64, "peer");
+                    tell(now_ms, &format!("  {peers}  {line}"));
                 }
             }
         }
