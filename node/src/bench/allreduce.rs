@@ -1,6 +1,7 @@
 //! The time of an all-reduce, from the moment at which all members begin to the last one's last piece.
 
-use super::peer::{self, Pace, Plan, Role, RoundTold, Spec, Told, WARM_UP};
+use super::peer;
+use super::plan::{Pace, PeerMessage, Plan, Role, RoundTiming, Spec, WARM_UP};
 use super::rates::Rates;
 use super::swarm::{News, Swarm};
 use super::{Error, median, process};
@@ -139,13 +140,13 @@ pub fn on_this_machine(options: &Options) -> Result<AllreduceReport, Error> {
         }
     }
     let mut report = log.report(&options.plan(), load)?;
-    let all: Vec<&RoundTold> = log
+    let all: Vec<&RoundTiming> = log
         .rounds
         .iter()
         .chain(&others)
         .filter(|r| r.period > 0.0)
         .collect();
-    let mean = |of: fn(&RoundTold) -> f64| all.iter().map(|r| of(r)).sum::<f64>() / all.len() as f64;
+    let mean = |of: fn(&RoundTiming) -> f64| all.iter().map(|r| of(r)).sum::<f64>() / all.len() as f64;
     report.sent_per_peer = mean(|r| r.sent as f64);
     report.cpu_seconds_per_peer = mean(|r| r.cpu);
     report.commit_seconds = mean(|r| r.commit);
@@ -170,10 +171,10 @@ pub async fn on_this_host(
     let mut log = Log::default();
     let mut trouble = None;
     let plan = peer::run(spec, leave, |told| match told {
-        Told::Ready { ticket, .. } => ready(&ticket),
-        Told::Round(round) => log.rounds.push(*round),
-        Told::Trouble(why) => trouble = trouble.take().or(Some(why)),
-        Told::Entered { .. } | Told::Done { .. } => {}
+        PeerMessage::Ready { ticket, .. } => ready(&ticket),
+        PeerMessage::Round(round) => log.rounds.push(*round),
+        PeerMessage::Trouble(why) => trouble = trouble.take().or(Some(why)),
+        PeerMessage::Entered { .. } | PeerMessage::Done { .. } => {}
     })
     .await?;
     if let Some(why) = trouble {
@@ -192,7 +193,7 @@ pub fn founder(options: &Options) -> Role {
 /// One member's view of all rounds.
 #[derive(Default)]
 struct Log {
-    rounds: Vec<RoundTold>,
+    rounds: Vec<RoundTiming>,
 }
 
 impl Log {
@@ -216,9 +217,9 @@ impl Log {
         if seconds.is_empty() {
             return Err(Error::Disturbed(format!("{left_out} rounds, none of use")));
         }
-        let slotted: Vec<&RoundTold> = self.rounds.iter().filter(|r| r.period > 0.0).collect();
+        let slotted: Vec<&RoundTiming> = self.rounds.iter().filter(|r| r.period > 0.0).collect();
         let mean =
-            |of: fn(&RoundTold) -> f64| slotted.iter().map(|r| of(r)).sum::<f64>() / slotted.len() as f64;
+            |of: fn(&RoundTiming) -> f64| slotted.iter().map(|r| of(r)).sum::<f64>() / slotted.len() as f64;
         let vector_bytes = 4 * plan.elements as u64;
         let median = median(&seconds);
         let piece = plan.piece as usize;
@@ -284,8 +285,8 @@ fn processor_bound(report: &AllreduceReport, rates: Rates) -> Bound {
 mod tests {
     use super::*;
 
-    fn told(step: u64, period: f64, took_before: &[f64]) -> RoundTold {
-        RoundTold {
+    fn told(step: u64, period: f64, took_before: &[f64]) -> RoundTiming {
+        RoundTiming {
             step,
             undisturbed: true,
             members: vec![String::new(); took_before.len()],

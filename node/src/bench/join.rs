@@ -1,6 +1,6 @@
 //! What a newcomer costs the members: the longest round while it joins, against the usual one.
 
-use super::peer::{Pace, Plan, RoundTold};
+use super::plan::{Pace, Plan, RoundTiming};
 use super::swarm::{News, Swarm};
 use super::{Error, median, process};
 use annulus_core::Topology;
@@ -133,7 +133,7 @@ pub fn measure(options: &Options) -> Result<JoinReport, Error> {
     })
 }
 
-fn seconds(round: &RoundTold) -> Result<f64, Error> {
+fn seconds(round: &RoundTiming) -> Result<f64, Error> {
     if round.undisturbed {
         Ok(round.total)
     } else {

@@ -1,6 +1,6 @@
 //! Resident memory of peers: over many rounds, with a large vector, and of a sponsor while a newcomer joins.
 
-use super::peer::{Pace, Plan};
+use super::plan::{Pace, Plan};
 use super::process::Memory;
 use super::swarm::{News, Swarm};
 use super::{Error, process};

@@ -9,6 +9,7 @@ pub mod join;
 pub mod kernels;
 pub mod memory;
 pub mod peer;
+pub mod plan;
 pub mod process;
 pub mod rates;
 pub mod step;

@@ -1,7 +1,8 @@
 //! One synthetic peer: a real protocol, driver and link, and a thread in the place of a device.
 
 use super::Error;
-use super::process::{self, Memory};
+use super::plan::{Pace, PeerMessage, Plan, Role, RoundTiming, SHARE, Spec, TASK, WARM_UP};
+use super::process;
 use crate::data::fetch::fetch_manifest;
 use crate::net::config::QuicConfig;
 use crate::net::identity::Identity;
@@ -10,12 +11,9 @@ use crate::net::quic::{QuicLink, own_addresses};
 use crate::net::ticket::{Secret, Ticket};
 use crate::participant::driver::Driver;
 use crate::participant::host::{self, Host};
-use annulus_core::codec::Codec;
-use annulus_core::optim::Optimizer;
 use annulus_core::peer::{Change, Commit, Event};
 use annulus_core::shuffle::Shuffle;
-use annulus_core::{Contact, Exit, Input, Layout, Manifest, Peer, Round, Settings, State, Time, Topology};
-use serde::{Deserialize, Serialize};
+use annulus_core::{Contact, Exit, Input, Manifest, Peer, Round, Settings, State, Time};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
@@ -23,166 +21,14 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// The task in a benchmark's manifest.
-const TASK: &str = "bench";
-
-/// Samples of each peer's share of a round: only for the bookkeeping.
-const SHARE: u32 = 16;
-
-/// Rounds before the first slot: connections have found their packet size and rate, buffers are there.
-pub const WARM_UP: Round = 4;
-
 /// How long frames that were sent may still travel when a peer goes.
 const DRAIN: Duration = Duration::from_secs(3);
-
-/// A synthetic peer, as its process is told on the command line.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Spec {
-    /// How it comes to be a member.
-    pub role: Role,
-    /// Where it listens.
-    pub listen: String,
-    /// It tells of every so manieth round.
-    pub every: u64,
-}
-
-/// How a peer comes to be a member.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Role {
-    /// It founds the run.
-    Found(Plan),
-    /// It joins with a ticket.
-    Join(String),
-}
-
-/// What a run of synthetic peers is like.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
-    /// Rounds begin when so many are there.
-    pub peers: u16,
-    /// Length of the vector.
-    pub elements: usize,
-    /// How it travels.
-    pub codec: Codec,
-    /// Who sends it to whom.
-    pub topology: Topology,
-    /// Elements in one piece.
-    pub piece: u32,
-    /// Whether the state holds Adam's two vectors beside the parameters.
-    pub adam: bool,
-    /// When contributions are made.
-    pub pace: Pace,
-    /// Rounds until the run ends; without a number it goes on until its peers are told to leave.
-    pub rounds: Option<Round>,
-}
-
-/// When a peer gives its contribution.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Pace {
-    /// As soon as it is asked for.
-    AtOnce,
-    /// After so many milliseconds without using the processor, as with a device that computes.
-    After(u64),
-    /// When the clock that all peers share next shows a multiple of a period, so that all begin together. Before
-    /// that, [`WARM_UP`] rounds at once, from which the period follows.
-    Slots,
-}
-
-/// What a peer tells, a line of JSON each.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Told {
-    /// It listens.
-    Ready {
-        /// Its name.
-        peer: String,
-        /// With which others join.
-        ticket: String,
-    },
-    /// It holds the whole state and is a member.
-    Entered {
-        /// Since it began to join.
-        seconds: f64,
-        /// Bytes of frames received until then.
-        received: u64,
-    },
-    /// It has committed a round.
-    Round(Box<RoundTold>),
-    /// Something happened that does not in a healthy run.
-    Trouble(String),
-    /// It is done.
-    Done {
-        /// Its memory at the end.
-        memory: Memory,
-    },
-}
-
-/// A committed round, as one peer saw it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RoundTold {
-    /// Its number among the rounds with a vector, from 1.
-    pub step: u64,
-    /// Whether it was the first attempt.
-    pub undisturbed: bool,
-    /// Contributors.
-    pub members: Vec<String>,
-    /// Seconds from slot to slot; 0 if it did not begin at one.
-    pub period: f64,
-    /// From the slot, or the own contribution, to the last piece, in seconds.
-    pub took: f64,
-    /// What the members took for the round before, in seconds.
-    pub took_before: Vec<f64>,
-    /// From the last commit to this one, in seconds.
-    pub total: f64,
-    /// What applying, hashing and beginning the next round took, in seconds.
-    pub commit: f64,
-    /// Processor time from the contribution until after the commit, in seconds; 0 where it is not known.
-    pub cpu: f64,
-    /// Frame bytes sent since the last commit.
-    pub sent: u64,
-    /// Frame bytes received since the last commit.
-    pub received: u64,
-    /// Resident memory, where it is known.
-    pub memory: Memory,
-}
-
-impl Plan {
-    fn manifest(&self) -> Manifest {
-        let batch = SHARE * u32::from(self.peers);
-        let optimizer = if self.adam { "adam" } else { "sgd" };
-        Manifest {
-            task: TASK.into(),
-            task_config: serde_json::to_string(self).expect("a plan is plain data"),
-            samples: u64::from(batch),
-            target: self
-                .rounds
-                .map_or(u64::MAX / 4, |rounds| rounds.saturating_mul(u64::from(batch))),
-            batch,
-            optimizer: Optimizer::parse(optimizer).expect("a name that is known"),
-            lr: 0.0,
-            codec: self.codec,
-            topology: self.topology,
-            piece: self.piece,
-            min_peers: self.peers,
-            ..Manifest::new(Layout::flat(self.elements))
-        }
-    }
-
-    /// What a share is said to take. Not what it takes: so all members always get equal shares, however noisy
-    /// the machine is.
-    fn nominal(&self) -> Duration {
-        match self.pace {
-            Pace::AtOnce => Duration::from_millis(10),
-            Pace::After(ms) => Duration::from_millis(ms.max(1)),
-            Pace::Slots => Duration::from_secs(5),
-        }
-    }
-}
 
 /// Runs one peer until the run ends or it is told to leave. Returns what the run is like.
 pub async fn run(
     spec: Spec,
     mut leave: UnboundedReceiver<()>,
-    mut say: impl FnMut(Told),
+    mut say: impl FnMut(PeerMessage),
 ) -> Result<Plan, Error> {
     let identity = Identity::generate();
     let listen = spec
@@ -232,12 +78,12 @@ pub async fn run(
     driver.link().drain(DRAIN).await;
     let plan = host.plan;
     let memory = process::memory().unwrap_or_default();
-    say(Told::Done { memory });
+    say(PeerMessage::Done { memory });
     Ok(plan)
 }
 
-fn say_ready(say: &mut impl FnMut(Told), settings: &Settings, ticket: &Ticket) {
-    say(Told::Ready {
+fn say_ready(say: &mut impl FnMut(PeerMessage), settings: &Settings, ticket: &Ticket) {
+    say(PeerMessage::Ready {
         peer: settings.me.to_hex(),
         ticket: ticket.to_string(),
     });
@@ -315,7 +161,7 @@ impl Clock {
     }
 }
 
-impl<'a, S: FnMut(Told)> BenchHost<'a, S> {
+impl<'a, S: FnMut(PeerMessage)> BenchHost<'a, S> {
     fn start(
         peer: Peer,
         link: QuicLink,
@@ -397,7 +243,7 @@ impl<'a, S: FnMut(Told)> BenchHost<'a, S> {
             self.period = Some(1.5 * self.worst + 0.25);
         }
         if step.is_multiple_of(self.every.max(1)) {
-            (self.say)(Told::Round(Box::new(RoundTold {
+            (self.say)(PeerMessage::Round(Box::new(RoundTiming {
                 step,
                 undisturbed: commit.record.attempt == 0,
                 members: headers.iter().map(|h| h.peer.to_hex()).collect(),
@@ -415,7 +261,7 @@ impl<'a, S: FnMut(Told)> BenchHost<'a, S> {
     }
 }
 
-impl<S: FnMut(Told)> Host for BenchHost<'_, S> {
+impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
     type Link = QuicLink;
     type Happening = Happening;
 
@@ -471,7 +317,7 @@ impl<S: FnMut(Told)> Host for BenchHost<'_, S> {
         let say = &mut *self.say;
         match event {
             Event::Committed(commit) => self.committed(&commit, driver),
-            Event::Entered => say(Told::Entered {
+            Event::Entered => say(PeerMessage::Entered {
                 seconds: self.clock.start.elapsed().as_secs_f64(),
                 received: driver.traffic().1,
             }),
@@ -479,10 +325,14 @@ impl<S: FnMut(Told)> Host for BenchHost<'_, S> {
                 change: change @ (Change::Failed | Change::Evicted),
                 reason,
                 ..
-            } => say(Told::Trouble(format!("a member was lost: {change:?}, {reason}"))),
-            Event::Outcast { reason, .. } => say(Told::Trouble(format!("this peer was cast out: {reason}"))),
-            Event::NotFinite { .. } => say(Told::Trouble("a contribution was not finite".into())),
-            Event::Continued => say(Told::Trouble("no member can be reached".into())),
+            } => say(PeerMessage::Trouble(format!(
+                "a member was lost: {change:?}, {reason}"
+            ))),
+            Event::Outcast { reason, .. } => {
+                say(PeerMessage::Trouble(format!("this peer was cast out: {reason}")))
+            }
+            Event::NotFinite { .. } => say(PeerMessage::Trouble("a contribution was not finite".into())),
+            Event::Continued => say(PeerMessage::Trouble("no member can be reached".into())),
             Event::Member { .. } | Event::Syncing { .. } | Event::Waiting { .. } => {}
         }
     }
@@ -495,28 +345,5 @@ impl<S: FnMut(Told)> Host for BenchHost<'_, S> {
     fn feed(&mut self, input: Input, driver: &mut Driver<QuicLink>) {
         self.fed = self.clock.now();
         driver.handle(input, self.clock.time());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plan_makes_a_manifest_that_tells_the_plan() {
-        let plan = Plan {
-            peers: 3,
-            elements: 1000,
-            codec: Codec::F16,
-            topology: Topology::Direct,
-            piece: 64,
-            adam: true,
-            pace: Pace::After(5),
-            rounds: Some(7),
-        };
-        let manifest = Manifest::decode(&plan.manifest().encode()).unwrap();
-        assert_eq!(serde_json::from_str::<Plan>(&manifest.task_config).unwrap(), plan);
-        assert_eq!(manifest.target, 7 * u64::from(manifest.batch));
-        assert_eq!(manifest.optimizer.slots(), 2);
     }
 }

@@ -1,7 +1,7 @@
 //! Synthetic peers as processes of this machine, seen from the process that started them.
 
 use super::Error;
-use super::peer::{Plan, Role, RoundTold, Spec, Told};
+use super::plan::{PeerMessage, Plan, Role, RoundTiming, Spec};
 use super::process::Memory;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -15,8 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Processes, each a peer, that end with this.
 pub struct Swarm {
     children: Vec<Child>,
-    told: Receiver<(usize, Result<Told, String>)>,
-    to_us: Sender<(usize, Result<Told, String>)>,
+    told: Receiver<(usize, Result<PeerMessage, String>)>,
+    to_us: Sender<(usize, Result<PeerMessage, String>)>,
     ticket: String,
     every: u64,
     done: Vec<Option<Memory>>,
@@ -37,7 +37,7 @@ pub enum News {
         /// Which peer.
         peer: usize,
         /// The round.
-        round: Box<RoundTold>,
+        round: Box<RoundTiming>,
     },
     /// All are done.
     End,
@@ -57,7 +57,7 @@ impl Swarm {
         };
         swarm.start(Role::Found(plan.clone()))?;
         match swarm.told.recv_timeout(PATIENCE) {
-            Ok((_, Ok(Told::Ready { ticket, .. }))) => swarm.ticket = ticket,
+            Ok((_, Ok(PeerMessage::Ready { ticket, .. }))) => swarm.ticket = ticket,
             Ok((number, told)) => {
                 let why = told.map_or_else(|why| why, |told| format!("{told:?} before it was ready"));
                 return Err(Error::Peer { number, why });
@@ -108,14 +108,14 @@ impl Swarm {
                 RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected => silent(self.len()),
             })?;
             match told.map_err(|why| Error::Peer { number: peer, why })? {
-                Told::Entered { received, .. } => return Ok(News::Entered { peer, received }),
-                Told::Round(round) => return Ok(News::Round { peer, round }),
-                Told::Done { memory } => self.done[peer] = Some(memory),
+                PeerMessage::Entered { received, .. } => return Ok(News::Entered { peer, received }),
+                PeerMessage::Round(round) => return Ok(News::Round { peer, round }),
+                PeerMessage::Done { memory } => self.done[peer] = Some(memory),
                 // Members that leave one after the other leave a lone one behind, which is no trouble.
-                Told::Trouble(why) if self.done.iter().all(Option::is_none) => {
+                PeerMessage::Trouble(why) if self.done.iter().all(Option::is_none) => {
                     return Err(Error::Disturbed(format!("peer {peer}: {why}")));
                 }
-                Told::Ready { .. } | Told::Trouble(_) => {}
+                PeerMessage::Ready { .. } | PeerMessage::Trouble(_) => {}
             }
         }
         Ok(News::End)
@@ -146,7 +146,7 @@ impl Swarm {
             for line in BufReader::new(output).lines() {
                 let line = line.unwrap_or_default();
                 let told = serde_json::from_str(&line).map_err(|_| format!("it wrote {line:?}"));
-                ended = matches!(told, Ok(Told::Done { .. }));
+                ended = matches!(told, Ok(PeerMessage::Done { .. }));
                 if to_us.send((number, told)).is_err() {
                     return;
                 }

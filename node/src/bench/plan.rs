@@ -1,0 +1,184 @@
+//! What a run of synthetic peers is like, and what each of them tells: plain data between processes.
+
+use super::process::Memory;
+use annulus_core::codec::Codec;
+use annulus_core::optim::Optimizer;
+use annulus_core::{Layout, Manifest, Round, Topology};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The task in a benchmark's manifest.
+pub(super) const TASK: &str = "bench";
+
+/// Samples of each peer's share of a round: only for the bookkeeping.
+pub(super) const SHARE: u32 = 16;
+
+/// Rounds before the first slot: connections have found their packet size and rate, buffers are there.
+pub const WARM_UP: Round = 4;
+
+/// A synthetic peer, as its process is told on the command line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// How it comes to be a member.
+    pub role: Role,
+    /// Where it listens.
+    pub listen: String,
+    /// It tells of every so manieth round.
+    pub every: u64,
+}
+
+/// How a peer comes to be a member.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Role {
+    /// It founds the run.
+    Found(Plan),
+    /// It joins with a ticket.
+    Join(String),
+}
+
+/// What a run of synthetic peers is like.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Rounds begin when so many are there.
+    pub peers: u16,
+    /// Length of the vector.
+    pub elements: usize,
+    /// How it travels.
+    pub codec: Codec,
+    /// Who sends it to whom.
+    pub topology: Topology,
+    /// Elements in one piece.
+    pub piece: u32,
+    /// Whether the state holds Adam's two vectors beside the parameters.
+    pub adam: bool,
+    /// When contributions are made.
+    pub pace: Pace,
+    /// Rounds until the run ends; without a number it goes on until its peers are told to leave.
+    pub rounds: Option<Round>,
+}
+
+/// When a peer gives its contribution.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Pace {
+    /// As soon as it is asked for.
+    AtOnce,
+    /// After so many milliseconds without using the processor, as with a device that computes.
+    After(u64),
+    /// When the clock that all peers share next shows a multiple of a period, so that all begin together. Before
+    /// that, [`WARM_UP`] rounds at once, from which the period follows.
+    Slots,
+}
+
+/// What a peer tells, a line of JSON each.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum PeerMessage {
+    /// It listens.
+    Ready {
+        /// Its name.
+        peer: String,
+        /// With which others join.
+        ticket: String,
+    },
+    /// It holds the whole state and is a member.
+    Entered {
+        /// Since it began to join.
+        seconds: f64,
+        /// Bytes of frames received until then.
+        received: u64,
+    },
+    /// It has committed a round.
+    Round(Box<RoundTiming>),
+    /// Something happened that does not in a healthy run.
+    Trouble(String),
+    /// It is done.
+    Done {
+        /// Its memory at the end.
+        memory: Memory,
+    },
+}
+
+/// A committed round, as one peer saw it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RoundTiming {
+    /// Its number among the rounds with a vector, from 1.
+    pub step: u64,
+    /// Whether it was the first attempt.
+    pub undisturbed: bool,
+    /// Contributors.
+    pub members: Vec<String>,
+    /// Seconds from slot to slot; 0 if it did not begin at one.
+    pub period: f64,
+    /// From the slot, or the own contribution, to the last piece, in seconds.
+    pub took: f64,
+    /// What the members took for the round before, in seconds.
+    pub took_before: Vec<f64>,
+    /// From the last commit to this one, in seconds.
+    pub total: f64,
+    /// What applying, hashing and beginning the next round took, in seconds.
+    pub commit: f64,
+    /// Processor time from the contribution until after the commit, in seconds; 0 where it is not known.
+    pub cpu: f64,
+    /// Frame bytes sent since the last commit.
+    pub sent: u64,
+    /// Frame bytes received since the last commit.
+    pub received: u64,
+    /// Resident memory, where it is known.
+    pub memory: Memory,
+}
+
+impl Plan {
+    /// Its manifest.
+    pub(super) fn manifest(&self) -> Manifest {
+        let batch = SHARE * u32::from(self.peers);
+        let optimizer = if self.adam { "adam" } else { "sgd" };
+        Manifest {
+            task: TASK.into(),
+            task_config: serde_json::to_string(self).expect("a plan is plain data"),
+            samples: u64::from(batch),
+            target: self
+                .rounds
+                .map_or(u64::MAX / 4, |rounds| rounds.saturating_mul(u64::from(batch))),
+            batch,
+            optimizer: Optimizer::parse(optimizer).expect("a name that is known"),
+            lr: 0.0,
+            codec: self.codec,
+            topology: self.topology,
+            piece: self.piece,
+            min_peers: self.peers,
+            ..Manifest::new(Layout::flat(self.elements))
+        }
+    }
+
+    /// What a share is said to take. Not what it takes: so all members always get equal shares, however noisy
+    /// the machine is.
+    pub(super) fn nominal(&self) -> Duration {
+        match self.pace {
+            Pace::AtOnce => Duration::from_millis(10),
+            Pace::After(ms) => Duration::from_millis(ms.max(1)),
+            Pace::Slots => Duration::from_secs(5),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_makes_a_manifest_that_tells_the_plan() {
+        let plan = Plan {
+            peers: 3,
+            elements: 1000,
+            codec: Codec::F16,
+            topology: Topology::Direct,
+            piece: 64,
+            adam: true,
+            pace: Pace::After(5),
+            rounds: Some(7),
+        };
+        let manifest = Manifest::decode(&plan.manifest().encode()).unwrap();
+        assert_eq!(serde_json::from_str::<Plan>(&manifest.task_config).unwrap(), plan);
+        assert_eq!(manifest.target, 7 * u64::from(manifest.batch));
+        assert_eq!(manifest.optimizer.slots(), 2);
+    }
+}

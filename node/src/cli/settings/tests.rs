@@ -1,0 +1,236 @@
+//! Settings from words and files, and what is said of those that make no sense.
+
+use super::*;
+use annulus_core::Topology;
+use serde_json::json;
+
+fn tasks() -> Vec<TaskFactory> {
+    let settings = &[
+        "rounds=2000",
+        "batch=12",
+        "optimizer=adamw",
+        "beta2=0.99",
+        "warmup=100",
+    ];
+    vec![
+        TaskFactory::for_tests(
+            "digits",
+            &[],
+            || json!({"model": "mlp", "hidden": 128, "dropout": 0.5, "flip": false, "seed": 3}),
+        ),
+        TaskFactory::for_tests("gpt", settings, || json!({"layers": 4})),
+    ]
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn of(text: &str) -> Result<Settings, Error> {
+    read(None, &words(text), None, &tasks())
+}
+
+#[test]
+fn no_settings_are_the_defaults() {
+    let settings = of("").unwrap();
+    assert_eq!(settings.run, NewRun::default());
+    assert_eq!(settings.of_run, None);
+}
+
+#[test]
+fn every_key_is_read() {
+    let settings = of("optimizer=adamw lr=3e-4 batch=32 epochs=2 seed=9 micro_batch=8 min_peers=2 clip=1 \
+             schedule=cosine warmup=20 weight_decay=0.1 beta1=0.8 beta2=0.95 eps=1e-6 codec=f16 topology=direct \
+             eval_every=50 checkpoint_every=0 keep=1")
+        .unwrap();
+    let expected = NewRun {
+        optimizer: "adamw weight_decay=0.1 beta1=0.8 beta2=0.95 eps=1e-6".into(),
+        lr: 3e-4,
+        batch: 32,
+        length: Length::Epochs(2),
+        seed: 9,
+        micro_batch: 8,
+        min_peers: 2,
+        clip: Some(1.0),
+        schedule: Schedule::Cosine,
+        warmup: 20,
+        codec: Codec::F16,
+        topology: Topology::Direct,
+        ..NewRun::default()
+    };
+    assert_eq!(settings.run, expected);
+    assert_eq!(
+        (settings.eval_every, settings.checkpoint_every, settings.keep),
+        (50, 0, 1)
+    );
+    assert_eq!(
+        of("optimizer=rmsprop alpha=0.9").unwrap().run.optimizer,
+        "rmsprop alpha=0.9"
+    );
+    assert_eq!(of("rounds=100").unwrap().run.length, Length::Rounds(100));
+    for key in KEYS {
+        let message = of(&format!("{}=?", key.name)).unwrap_err().to_string();
+        assert!(
+            message.contains(&format!("{}=? is not possible", key.name)),
+            "{message}"
+        );
+        assert!(message.contains(key.about), "{message}");
+    }
+}
+
+#[test]
+fn a_task_may_advise_and_the_user_decides() {
+    let of = |toml, text| read(toml, &words(text), Some("gpt"), &tasks()).unwrap();
+    let settings = of(None, "");
+    let run = settings.run;
+    assert_eq!(
+        (run.length, run.batch, run.warmup),
+        (Length::Rounds(2000), 12, 100)
+    );
+    assert_eq!(
+        (run.optimizer.as_str(), run.schedule),
+        ("adamw beta2=0.99", Schedule::Warmup)
+    );
+    assert_eq!(settings.of_run, None);
+    let run = of(Some("batch = 24"), "epochs=1 beta2=0.9 weight_decay=0").run;
+    assert_eq!((run.length, run.batch), (Length::Epochs(1), 24));
+    assert_eq!(run.optimizer, "adamw beta2=0.9 weight_decay=0");
+    assert_eq!(
+        of(None, "weight_decay=0.5 optimizer=sgd").run.optimizer,
+        "sgd weight_decay=0.5"
+    );
+    assert_eq!(of(None, "optimizer=adamw").run.optimizer, "adamw beta2=0.99");
+}
+
+#[test]
+fn momentum_makes_sgd_the_optimizer_of_that_name() {
+    assert_eq!(
+        of("optimizer=sgd momentum=0.8").unwrap().run.optimizer,
+        "momentum momentum=0.8"
+    );
+    assert_eq!(of("optimizer=sgd").unwrap().run.optimizer, "sgd");
+    assert_eq!(
+        of("momentum=0.1 optimizer=nesterov momentum=0.8")
+            .unwrap()
+            .run
+            .optimizer,
+        "nesterov momentum=0.8"
+    );
+}
+
+#[test]
+fn task_keys_with_and_without_prefix() {
+    let config = of("model=cnn task.hidden=64 dropout=0 task.flip=true task.seed=5 seed=6")
+        .unwrap()
+        .run;
+    assert_eq!(
+        Value::Object(config.task_config),
+        json!({"model": "cnn", "hidden": 64, "dropout": 0, "flip": true, "seed": 5})
+    );
+    assert_eq!(
+        config.seed, 6,
+        "a run's own key wins over the task's of the same name"
+    );
+    let message = of("hidden=-1").unwrap_err().to_string();
+    assert!(
+        message.contains("a whole number, at least 0, for example hidden=128"),
+        "{message}"
+    );
+    assert!(of("flip=yes").unwrap_err().to_string().contains("true or false"));
+    assert!(read(None, &words("layers=2"), Some("gpt"), &tasks()).is_ok());
+    assert!(read(None, &words("layers=2"), None, &tasks()).is_err());
+}
+
+#[test]
+fn unknown_keys_name_the_nearest_and_list_all() {
+    for (given, nearest) in [
+        ("bacth", "batch"),
+        ("learning_rate", "lr"),
+        ("lerning_rate", "lr"),
+        ("Batch-Size", "batch"),
+        ("hiden", "hidden"),
+        ("task.modle", "model"),
+    ] {
+        let message = of(&format!("{given}=1")).unwrap_err().to_string();
+        assert!(
+            message.starts_with(&format!("unknown setting `{given}`; the nearest is `{nearest}`.")),
+            "{message}"
+        );
+        assert!(message.contains("model"), "{message}");
+        if !given.starts_with("task.") {
+            assert!(KEYS.iter().all(|key| message.contains(key.name)), "{message}");
+        }
+    }
+    let message = read(None, &[], Some("digit"), &tasks()).unwrap_err().to_string();
+    assert_eq!(
+        message,
+        "there is no task `digit`; the nearest is `digits`. This program knows: digits, gpt."
+    );
+}
+
+#[test]
+fn bad_values_are_errors() {
+    for text in [
+        "lr=-1",
+        "lr=nan",
+        "lr=inf",
+        "batch=0",
+        "batch=1.5",
+        "batch=99999999999",
+        "clip=0",
+        "schedule=linear",
+        "schedule=warmup",
+        "codec=int8",
+        "topology=star",
+        "optimizer=adagrad",
+        "epochs=0",
+        "min_peers=0",
+        "keep=0",
+        "seed=-1",
+        "lr",
+        "=3",
+        "epochs=1 rounds=2",
+        "batch=",
+    ] {
+        let error = of(text).expect_err(text);
+        assert_eq!(error.code(), 2, "{text}");
+    }
+}
+
+#[test]
+fn the_file_gives_way_to_words() {
+    let file = r#"
+            batch = 32
+            lr = 0.01
+            epochs = 3
+            optimizer = "sgd"
+            model = "cnn"
+            eval_every = 7
+            [task]
+            name = "digits"
+            hidden = 64
+        "#;
+    let settings = read(Some(file), &words("lr=0.5 rounds=10 hidden=32"), None, &tasks()).unwrap();
+    assert_eq!(settings.run.batch, 32);
+    assert_eq!(settings.run.lr, 0.5);
+    assert_eq!(settings.run.length, Length::Rounds(10));
+    assert_eq!(settings.run.optimizer, "sgd");
+    assert_eq!(
+        Value::Object(settings.run.task_config),
+        json!({"model": "cnn", "hidden": 32})
+    );
+    assert_eq!(settings.eval_every, 7);
+    assert_eq!(settings.of_run.as_deref(), Some("batch"));
+    let named = |text, flag| read(Some(text), &[], flag, &tasks()).map(|s| s.run.task);
+    assert_eq!(named("task = 'gpt'", None).unwrap(), "gpt");
+    assert_eq!(named("task = 'gpt'", Some("digits")).unwrap(), "digits");
+    assert!(named("batch = ", None).unwrap_err().to_string().contains("TOML"));
+    assert!(named("batch = true", None).is_err());
+    assert!(
+        named("bach = 1", None)
+            .unwrap_err()
+            .to_string()
+            .contains("`batch`")
+    );
+    assert!(named("[model]\na = 1", None).is_err());
+}
