@@ -2,9 +2,9 @@
 //! The seeded worlds of `sim.rs` meet such situations by chance, and seldom.
 
 use annulus_core::Change;
+use annulus_core::config::Topology;
 use annulus_core::ledger::{Header, Record};
 use annulus_core::wire::{Message, ViewKey};
-use annulus_core::config::Topology;
 use annulus_core::{
     Contact, Digest, Event, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
 };
