@@ -79,12 +79,15 @@ pub fn sim(root: &Path, options: &[&str]) -> bool {
 
 /// What the project believes of its own files.
 pub fn tidy(root: &Path) -> bool {
-    let problems = tidy::check(root);
-    problems.iter().for_each(|problem| println!("{problem}"));
-    if problems.is_empty() {
-        println!("all files are as they should be");
-    }
-    problems.is_empty()
+    let found = tidy::check(root);
+    found.problems.iter().for_each(|problem| println!("{problem}"));
+    println!(
+        "{} files, {} lines of code without tests, {} problems",
+        found.files,
+        found.lines,
+        found.problems.len()
+    );
+    found.problems.is_empty()
 }
 
 /// A part of cargo that may not be installed.

@@ -1,13 +1,25 @@
 //! What the project believes of its own files, as checks: text only, no compiler.
 
+mod circles;
+mod exceptions;
+mod functions;
+mod modules;
+mod tokens;
+
+use exceptions::Exceptions;
+use modules::Crate;
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders with code of ours.
-const FOLDERS: [&str; 6] = ["core", "shaders", "node", "browser", "examples", "xtask"];
+const FOLDERS: [&str; 7] = ["core", "shaders", "stock", "node", "browser", "examples", "xtask"];
 
-/// Longer files, not counting the tests at their end, are split: nobody reads them.
-const LINE_LIMIT: usize = 700;
+/// Longer files, not counting tests, are split: nobody reads them.
+const FILE_LINES: usize = 500;
+
+/// Longer functions, not counting tests, are split: nobody can say what they do.
+const FUNCTION_LINES: usize = 100;
 
 /// What stands for work that is not done. In two halves, so that this list does not find itself.
 const UNFINISHED: [(&str, &str); 6] = [
@@ -38,61 +50,127 @@ const CORE_IGNORES: [&str; 12] = [
 /// What the kernels must not know.
 const SHADERS_IGNORE: [&str; 5] = ["tokio", "quinn", "rustls", "annulus_core", "std::net"];
 
-/// All that is not as it should be, each with its place.
-pub fn check(root: &Path) -> Vec<String> {
+/// What was found: all that is not as it should be, each with its place, and the size of what was read.
+pub struct Findings {
+    pub problems: Vec<String>,
+    /// Files with code that is not for tests alone, and their lines without tests.
+    pub files: usize,
+    pub lines: usize,
+}
+
+/// Looks at everything.
+pub fn check(root: &Path) -> Findings {
+    check_but(root, exceptions::FILES, exceptions::FUNCTIONS)
+}
+
+/// Looks at everything but the length of these files and functions.
+fn check_but(root: &Path, long_files: &Exceptions, long_functions: &Exceptions) -> Findings {
     let mut files = Vec::new();
     for folder in FOLDERS {
         collect(&root.join(folder), &mut files);
     }
     files.sort();
+    let relative = |path: &Path| {
+        let path = path.strip_prefix(root).unwrap_or(path);
+        path.display().to_string().replace('\\', "/")
+    };
     let mut problems = Vec::new();
+    let is_root = |path: &&PathBuf| path.ends_with("lib.rs") || path.ends_with("main.rs");
+    let crates: Vec<Crate> = files
+        .iter()
+        .filter(is_root)
+        .map(|path| Crate::read(path))
+        .collect();
+    problems.extend(
+        crates
+            .iter()
+            .flat_map(circles::circles)
+            .map(|circle| circle.display(relative)),
+    );
+    let product: HashSet<&PathBuf> = crates.iter().flat_map(|all| &all.files).collect();
+    let (mut long, mut product_files, mut product_lines) = (Long::default(), 0, 0);
     for path in &files {
-        let name = path
-            .strip_prefix(root)
-            .unwrap_or(path)
-            .display()
-            .to_string()
-            .replace('\\', "/");
+        let name = relative(path);
         let Ok(text) = fs::read_to_string(path) else {
             problems.push(format!("{name}: is not text"));
             continue;
         };
-        problems.extend(
-            check_text(&name, &text)
-                .into_iter()
-                .map(|problem| format!("{name}{problem}")),
-        );
+        let found = check_text(&name, &text);
+        problems.extend(found.into_iter().map(|problem| format!("{name}{problem}")));
         if name.ends_with(".rs") && is_orphan(path) {
             problems.push(format!("{name}: no module declares it"));
         }
+        // In `src`, what no crate reaches without its tests is for tests.
+        let for_tests = name.contains("/tests/") || (name.contains("/src/") && !product.contains(path));
+        if !for_tests || name.ends_with(".wgsl") {
+            product_files += 1;
+            product_lines += long.read(&name, &text);
+        }
     }
+    problems.extend(unexcused(long.files, long_files));
+    problems.extend(unexcused(long.functions, long_functions));
     problems.extend(kernels_without_twin(root));
-    let mut pages: Vec<PathBuf> = entries(root);
-    FOLDERS
-        .iter()
-        .for_each(|folder| collect_all(&root.join(folder), &mut pages));
-    collect_all(&root.join("docs"), &mut pages);
-    for page in pages
-        .iter()
-        .filter(|page| page.extension().is_some_and(|e| e == "md"))
-    {
-        problems.extend(broken_links(root, page));
+    problems.extend(pages(root).iter().flat_map(|page| broken_links(root, page)));
+    Findings {
+        problems,
+        files: product_files,
+        lines: product_lines,
     }
-    problems
+}
+
+/// What is longer than it should be: its name as in [`exceptions`], and what is said about it.
+#[derive(Default)]
+struct Long {
+    files: Vec<(String, String)>,
+    functions: Vec<(String, String)>,
+}
+
+impl Long {
+    /// Reads a file; how many lines it has without tests.
+    fn read(&mut self, name: &str, text: &str) -> usize {
+        if !name.ends_with(".rs") {
+            return text.lines().count();
+        }
+        let lines = tokens::product_lines(text);
+        if lines > FILE_LINES {
+            let said = format!("{name}: has {lines} lines without its tests, more than {FILE_LINES}");
+            self.files.push((name.to_string(), said));
+        }
+        let long = functions::functions(text)
+            .into_iter()
+            .filter(|function| function.lines > FUNCTION_LINES);
+        self.functions.extend(long.map(|function| {
+            let functions::Function {
+                name: own,
+                line,
+                lines,
+            } = function;
+            let said = format!("{name}:{line}: `{own}` has {lines} lines, more than {FUNCTION_LINES}");
+            (format!("{name} {own}"), said)
+        }));
+        lines
+    }
+}
+
+/// What is said about all that no exception names, and exceptions that name nothing.
+fn unexcused(long: Vec<(String, String)>, excused: &Exceptions) -> Vec<String> {
+    let is_excused = |name: &str| excused.iter().any(|(excused, _)| *excused == name);
+    let needless = excused
+        .iter()
+        .filter(|(name, _)| !long.iter().any(|(long, _)| long == name));
+    let needless = needless.map(|(name, _)| format!("{name}: is not long, so it needs no exception"));
+    let needless: Vec<String> = needless.collect();
+    let said = long
+        .iter()
+        .filter(|(name, _)| !is_excused(name))
+        .map(|(_, said)| said.clone());
+    said.chain(needless).collect()
 }
 
 fn check_text(name: &str, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.ends_with(".rs") && !text.starts_with("//!") {
         problems.push(":1: does not open with //! and what the module is for".to_string());
-    }
-    let tests = ["", "pub(super) "].map(|whose| text.find(&format!("\n#[cfg(test)]\n{whose}mod tests {{")));
-    let end = tests.into_iter().flatten().min().unwrap_or(text.len());
-    let lines = text[..end].lines().count();
-    if lines > LINE_LIMIT {
-        problems.push(format!(
-            ": has {lines} lines before its tests, more than {LINE_LIMIT}"
-        ));
     }
     let ignored = ignored_by(name);
     for (number, line) in text.lines().enumerate().map(|(i, line)| (i + 1, line)) {
@@ -181,6 +259,16 @@ fn kernels_without_twin(root: &Path) -> Vec<String> {
     problems
 }
 
+/// All pages of text for people.
+fn pages(root: &Path) -> Vec<PathBuf> {
+    let mut pages = entries(root);
+    for folder in FOLDERS.iter().chain(&["docs"]) {
+        collect_all(&root.join(folder), &mut pages);
+    }
+    pages.retain(|page| page.extension().is_some_and(|e| e == "md"));
+    pages
+}
+
 /// Links of a page to files that are not there.
 fn broken_links(root: &Path, page: &Path) -> Vec<String> {
     let text = fs::read_to_string(page).unwrap_or_default();
@@ -239,14 +327,6 @@ mod tests {
         assert_eq!(find("node/src/a.rs", "//! A.\nuse std::fs;\n"), "");
         assert!(find("node/src/a.rs", "fn main() {}\n").contains("does not open"));
         assert!(find("node/src/a.rs", &format!("//! A.\n// TO{}: later\n", "DO")).contains(":2: says"));
-        assert!(find("node/src/a.rs", &format!("//! A.\n{}", "\n".repeat(700))).contains("701 lines"));
-        for whose in ["", "pub(super) "] {
-            let tested = format!(
-                "//! A.\n\n#[cfg(test)]\n{whose}mod tests {{{}}}\n",
-                "\n".repeat(700)
-            );
-            assert_eq!(find("node/src/a.rs", &tested), "");
-        }
         assert!(find("core/src/a.rs", "//! A.\nuse std::fs::File;\n").contains(":2: must not know std::fs"));
         assert!(find("core/src/a.rs", "//! A.\nuse std::time::{Duration, Instant};\n").contains("Instant"));
         assert!(find("shaders/src/a.rs", "//! A.\nuse annulus_core::Time;\n").contains("annulus_core"));
@@ -257,41 +337,91 @@ mod tests {
         assert_eq!(find("core/src/sim/a.rs", "//! A.\nuse std::thread;\n"), "");
     }
 
-    #[test]
-    fn dead_files_broken_links_and_lonely_kernels_are_found() {
-        let root = std::env::temp_dir().join(format!("annulus-tidy-{}", std::process::id()));
-        let write = |name: &str, text: &str| {
-            let path = root.join(name);
+    /// What is found in a project of these files.
+    fn planted(name: &str, files: &[(&str, &str)], long: [&Exceptions; 2]) -> Vec<String> {
+        let root = std::env::temp_dir().join(format!("annulus-tidy-{name}-{}", std::process::id()));
+        for (file, text) in files {
+            let path = root.join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
-        };
-        write("core/src/lib.rs", "//! A.\nmod a;\nmod b;\n");
-        write("core/src/a.rs", "//! A.\nmod inner;\n");
-        write("core/src/a/inner.rs", "//! A.\n");
-        write("core/src/b/mod.rs", "//! A.\n#[cfg(test)]\nmod tests;\n");
-        write("core/src/b/tests.rs", "//! A.\n");
-        write("core/tests/any.rs", "//! A.\n");
-        write(
-            "README.md",
-            "[code](core/src/a.rs#L1) [web](https://example.org/x) [gone](docs/gone.md)\n",
-        );
-        write("shaders/wgsl/add.wgsl", "// add\n");
-        write("shaders/wgsl/add_in_place.wgsl", "// add\n");
-        write("shaders/wgsl/mul.wgsl", "// mul\n");
-        write("shaders/src/cpu/add.rs", "//! A.\n");
-        write("core/src/dead.rs", "//! A.\n");
-        write("core/target/x.rs", "no\n");
-        let mut problems = check(&root);
+        }
+        let mut problems = check_but(&root, long[0], long[1]).problems;
         problems.sort();
         fs::remove_dir_all(&root).unwrap();
+        problems
+    }
+
+    #[test]
+    fn dead_files_broken_links_lonely_kernels_and_circles_are_found() {
+        let page = "[code](core/src/a.rs#L1) [web](https://example.org/x) [gone](docs/gone.md)\n";
+        let files = [
+            ("core/src/lib.rs", "//! A.\nmod a;\nmod b;\n"),
+            ("core/src/a.rs", "//! A.\nmod inner;\nuse crate::b::B;\n"),
+            ("core/src/a/inner.rs", "//! A.\n"),
+            (
+                "core/src/b/mod.rs",
+                "//! A.\nuse crate::a::A;\n#[cfg(test)]\nmod tests;\n",
+            ),
+            ("core/src/b/tests.rs", "//! A.\n"),
+            ("core/tests/any.rs", "//! A.\n"),
+            ("README.md", page),
+            ("shaders/wgsl/add.wgsl", "// add\n"),
+            ("shaders/wgsl/add_in_place.wgsl", "// add\n"),
+            ("shaders/wgsl/mul.wgsl", "// mul\n"),
+            ("shaders/src/cpu/add.rs", "//! A.\n"),
+            ("core/src/dead.rs", "//! A.\n"),
+            ("core/target/x.rs", "no\n"),
+        ];
+        let expected = [
+            "README.md: links to docs/gone.md, which is not there",
+            "core/src/dead.rs: no module declares it",
+            "imports in a circle: core/src/a.rs, core/src/b/mod.rs\n    core/src/a.rs:3: crate::b::B\n    \
+             core/src/b/mod.rs:2: crate::a::A",
+            "shaders/src/cpu/add.rs: no module declares it",
+            "shaders/wgsl/mul: has no twin shaders/src/cpu/mul.rs",
+        ];
+        assert_eq!(planted("files", &files, [&[], &[]]), expected);
+    }
+
+    #[test]
+    fn what_is_long_is_found_unless_it_is_excused_or_a_test() {
+        let lines = |count: usize| "\n".repeat(count);
+        let whole = format!("//! A.\nmod tests;\n{}", lines(499));
+        let tested = format!(
+            "//! A.\n#[cfg(test)]\nmod tests {{{}}}\n#[cfg(test)]\nmod only;\n",
+            lines(501)
+        );
+        let only = format!("//! A.\nfn f() {{{}}}\n{}", lines(100), lines(500));
+        let functions = format!(
+            "//! A.\nfn short() {{{}}}\nfn f() {{{}}}\n",
+            lines(99),
+            lines(100)
+        );
+        let files = [
+            (
+                "node/src/lib.rs",
+                "//! A.\nmod whole;\nmod tested;\nmod functions;\n",
+            ),
+            ("node/src/whole.rs", &whole),
+            ("node/src/whole/tests.rs", "//! A.\n"),
+            ("node/src/tested.rs", &tested),
+            ("node/src/tested/only.rs", &only),
+            ("node/src/functions.rs", &functions),
+            ("node/tests/any.rs", &only),
+        ];
+        let expected = [
+            "node/src/functions.rs:102: `f` has 101 lines, more than 100",
+            "node/src/whole.rs: has 501 lines without its tests, more than 500",
+        ];
+        assert_eq!(planted("long", &files, [&[], &[]]), expected);
+        let excused: [&Exceptions; 2] = [
+            &[("node/src/whole.rs", "a table")],
+            &[("node/src/functions.rs f", "a table")],
+        ];
+        assert!(planted("excused", &files, excused).is_empty());
         assert_eq!(
-            problems,
-            [
-                "README.md: links to docs/gone.md, which is not there",
-                "core/src/dead.rs: no module declares it",
-                "shaders/src/cpu/add.rs: no module declares it",
-                "shaders/wgsl/mul: has no twin shaders/src/cpu/mul.rs",
-            ]
+            planted("needless", &files[..1], [&[], &[("node/src/lib.rs f", "it was")]]),
+            ["node/src/lib.rs f: is not long, so it needs no exception"]
         );
     }
 }
