@@ -122,12 +122,18 @@ fn committed(commit: &Commit) {
 struct Told<'a>(&'a Message);
 
 impl Told<'_> {
-    /// Whether a healthy round has any.
+    /// Whether every round may have some.
     fn is_frequent(&self) -> bool {
         use Message::*;
         matches!(
             self.0,
-            Piece { .. } | Committed { .. } | Followed { .. } | Fetch { .. } | Block { .. } | Relay { .. }
+            Piece { .. }
+                | Committed { .. }
+                | Status { .. }
+                | Followed { .. }
+                | Fetch { .. }
+                | Block { .. }
+                | Relay { .. }
         )
     }
 }
