@@ -3,13 +3,13 @@
 
 use crate::net::config::QuicConfig;
 use crate::net::hello::{
-    HEAD, MAX_HELLO, PATH, Purpose, Role, TabHello, TabWelcome, body_len, certificates, decode, encode,
-    peer_of_key, proof, signed, tab_session,
+    HEAD, MAX_HELLO, PATH, Purpose, Role, TabHello, TabWelcome, VERSION, body_len, certificates, decode,
+    encode, peer_of_key, proof, signed, tab_session,
 };
 use crate::net::identity::{Identity, Signer, verifies};
 use crate::net::link::{DownReason, FrameError, Lane, Link, LinkEvent, MAX_FRAME, Refusal, next_event};
 use crate::net::quic::QuicLink;
-use crate::net::quic::tests::{Cable, RUN, SECRET, config, down, event, frame, start, up};
+use crate::net::quic::tests::{Cable, RUN, SECRET, config, down, event, first_bytes, frame, start, up};
 use crate::net::ticket::Secret;
 use crate::net::transport::AnyKey;
 use annulus_core::{PeerId, RunId};
@@ -262,14 +262,14 @@ async fn a_tab_that_does_not_belong_is_refused_and_told_why() {
     let other = between(good.certificate, PeerId([7; 32]));
     assert_eq!(tab.refusal(&host, &other).await, Refusal::BadHandshake);
 
-    for (bytes, expected) in [
-        (&b"\x02\x00whatever"[..], Refusal::AnotherVersion),
-        (b"\x01\x00\xff\xff\xff\xff", Refusal::BadHandshake),
-        (b"\x01\x00\x08\x00\x00\x00garbage!", Refusal::BadHandshake),
+    for (version, rest, expected) in [
+        (VERSION + 1, &b"whatever"[..], Refusal::AnotherVersion),
+        (VERSION, b"\xff\xff\xff\xff", Refusal::BadHandshake),
+        (VERSION, b"\x08\x00\x00\x00garbage!", Refusal::BadHandshake),
     ] {
         let session = open(&host, host.local_addr(), PATH).await.unwrap();
         let (mut send, _recv) = session.open_bi().await.unwrap();
-        send.write_all(bytes).await.unwrap();
+        send.write_all(&first_bytes(version, rest)).await.unwrap();
         assert_eq!(closed(session.closed().await).0, expected.code());
     }
 }

@@ -5,7 +5,7 @@ use crate::data::fetch::fetch_manifest;
 use crate::net::config::MAX_HANDSHAKES;
 use crate::net::congestion::Congestion;
 use crate::net::handshake::{Caller, exported, propose, welcome};
-use crate::net::hello::{Purpose, certificates};
+use crate::net::hello::{Purpose, VERSION, certificates};
 use crate::net::link::{DialError, DownReason, FrameError, MAX_FRAME, Refusal};
 use crate::net::ticket::Secret;
 use crate::net::ticket::Ticket;
@@ -148,6 +148,11 @@ impl Drop for Cable {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// What a handshake of this version begins with.
+pub(crate) fn first_bytes(version: u16, rest: &[u8]) -> Vec<u8> {
+    [&version.to_le_bytes()[..], rest].concat()
 }
 
 #[tokio::test]
@@ -329,7 +334,9 @@ async fn another_version_is_told_whatever_follows_it() {
     let host = start(config());
     let (_endpoint, connection) = raw(&Identity::generate(), host.local_addr()).await;
     let (mut send, _recv) = connection.open_bi().await.unwrap();
-    send.write_all(b"\x02\x00whatever").await.unwrap();
+    send.write_all(&first_bytes(VERSION + 1, b"whatever"))
+        .await
+        .unwrap();
     assert_eq!(refusal(connection.closed().await), Some(Refusal::AnotherVersion));
 }
 
@@ -387,11 +394,15 @@ async fn garbage_harms_nobody() {
     // Garbage instead of a hello; and a hello of four thousand million bytes.
     let (_endpoint, connection) = raw(&Identity::generate(), to).await;
     let (mut send, _recv) = connection.open_bi().await.unwrap();
-    send.write_all(b"\x01\x00\x08\x00\x00\x00garbage!").await.unwrap();
+    send.write_all(&first_bytes(VERSION, b"\x08\x00\x00\x00garbage!"))
+        .await
+        .unwrap();
     assert_eq!(refusal(connection.closed().await), Some(Refusal::BadHandshake));
     let (_endpoint, connection) = raw(&Identity::generate(), to).await;
     let (mut send, _recv) = connection.open_bi().await.unwrap();
-    send.write_all(b"\x01\x00\xff\xff\xff\xff").await.unwrap();
+    send.write_all(&first_bytes(VERSION, b"\xff\xff\xff\xff"))
+        .await
+        .unwrap();
     assert_eq!(refusal(connection.closed().await), Some(Refusal::BadHandshake));
 
     // Garbage instead of frames, from a peer that knows the secret.
