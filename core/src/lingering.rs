@@ -80,15 +80,7 @@ impl Lingering {
         match message {
             Message::Probe { view, nonce } => self.on_probe(from, view, nonce, shared),
             Message::Flush { view, suspects } => answer_late(from, view, Some(suspects), shared),
-            Message::Repair { view, missing } => {
-                self.until = longer(shared);
-                if late::repair(from, view, &missing, shared) {
-                } else if self.sponsor.has(from) {
-                    self.sponsor.restart(from, None, shared);
-                } else {
-                    answer_late(from, view, None, shared);
-                }
-            }
+            Message::Repair { view, missing } => self.on_repair(from, view, &missing, shared),
             Message::Status {
                 standing,
                 member,
@@ -120,6 +112,18 @@ impl Lingering {
             }
             _ => {}
         }
+    }
+
+    /// Somebody lacks pieces of the last round, or has not heard that it is committed.
+    fn on_repair(&mut self, from: PeerId, view: ViewKey, missing: &[(u16, u32)], shared: &mut Shared) {
+        self.until = longer(shared);
+        if late::repair(from, view, missing, shared) {
+            return;
+        }
+        if self.sponsor.has(from) {
+            return self.sponsor.restart(from, None, shared);
+        }
+        answer_late(from, view, None, shared);
     }
 
     /// Somebody asks whether this peer is there.
