@@ -256,6 +256,10 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
                         "the loss is not finite on any member: the run's settings need a lower learning rate";
                     return Err(Failure::new(Kind::Internal, message));
                 }
+                (Exit::Lost, _) => {
+                    let message = "nobody that can be reached holds the run's state any more: it goes on once somebody resumes it";
+                    return Err(Failure::new(Kind::Unreachable, message));
+                }
                 (Exit::Left, Some(Going::Back)) => {}
                 (Exit::Left, Some(Going::Aside)) => {
                     self.page.state(State::Paused, "");

@@ -14,10 +14,12 @@
 //!
 //! How values are summed is not known here: an attempt ends, or it does not.
 
-use crate::check::RecordError;
+use crate::allot::Allotment;
+use crate::check::{Fault, RecordError};
+use crate::collective::Run;
 use crate::id::{PeerId, Round};
 use crate::interface::Event;
-use crate::ledger::{Allotment, Record};
+use crate::ledger::Record;
 use crate::lineage::Decided;
 use crate::next::Outcast;
 use crate::planted::Bug;
@@ -34,6 +36,10 @@ use std::time::Duration;
 const IDLE_PROBES: u32 = 3;
 /// Most that this is doubled.
 const DOUBLINGS: usize = 6;
+
+/// After so long without a piece from a member that owes some, its way here is mute. Below a link's slowest piece that
+/// anybody trains over, a guess; and never less than four times the usual wait, whatever that is.
+const MUTE: Duration = Duration::from_secs(10);
 
 /// What follows for the attempt.
 #[derive(Debug)]
@@ -74,9 +80,24 @@ pub(crate) struct Told {
     pub record: Record,
 }
 
+/// The attempt that is judged.
+#[derive(Clone, Copy)]
+pub(crate) struct Work<'a> {
+    pub view: &'a View,
+    /// Who works on what.
+    pub allotment: &'a Allotment,
+    pub reduce: &'a Run,
+}
+
 /// This member's part in the agreement about one attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Agreement {
+    /// When the round began here.
+    began: Time,
+    /// When this member's values were put into this attempt.
+    in_since: Option<Time>,
+    /// Who owes pieces by its own account, and since when none has come from it.
+    owed_since: BTreeMap<PeerId, Time>,
     /// When the wait for the next piece becomes long.
     quiet_at: Option<Time>,
     probing: Option<Probing>,
@@ -89,11 +110,19 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
+    /// About the first attempt at a round that begins now.
+    pub fn new(now: Time) -> Self {
+        Self {
+            began: now,
+            ..Self::default()
+        }
+    }
+
     /// About the next attempt at the same round.
     pub fn next_attempt(&mut self) {
         *self = Self {
             decided: std::mem::take(&mut self.decided),
-            ..Self::default()
+            ..Self::new(self.began)
         };
     }
 
@@ -112,6 +141,11 @@ impl Agreement {
 
     pub fn told(&self) -> Option<&Told> {
         self.told.as_ref()
+    }
+
+    /// When this member's values were put into this attempt: what others took in earlier ones is no usual wait.
+    pub fn in_since(&self) -> Option<Time> {
+        self.in_since
     }
 
     pub fn decided(&self) -> &[Decided] {
@@ -134,11 +168,13 @@ impl Agreement {
 
     /// The attempt's pieces are awaited from now on.
     pub fn watch(&mut self, shared: &Shared) {
+        self.in_since = Some(shared.now);
         self.quiet_at = Some(shared.now + shared.detector.quiet());
     }
 
     /// A piece came.
-    pub fn saw_piece(&mut self, shared: &Shared) {
+    pub fn saw_piece(&mut self, from: PeerId, shared: &Shared) {
+        self.owed_since.remove(&from);
         // While an answer was awaited there was no other deadline.
         let waits = self.quiet_at.is_some() || self.probing.is_some();
         self.quiet_at = waits.then(|| shared.now + shared.detector.quiet());
@@ -193,8 +229,7 @@ impl Agreement {
     /// Somebody answers a question.
     pub fn on_alive(
         &mut self,
-        view: &View,
-        allotment: &Allotment,
+        work: Work<'_>,
         from: PeerId,
         (nonce, round, doing): (u32, Round, Doing),
         shared: &mut Shared,
@@ -207,14 +242,15 @@ impl Agreement {
             return Verdict::Wait;
         };
         probing.answers.insert(from, (round, doing));
-        if view.others().all(|peer| probing.answers.contains_key(&peer)) {
-            return self.judge_answers(view, allotment, shared);
+        if work.view.others().all(|peer| probing.answers.contains_key(&peer)) {
+            return self.judge_answers(work, shared);
         }
         Verdict::Wait
     }
 
     /// All have answered, or the time for it is over.
-    fn judge_answers(&mut self, view: &View, allotment: &Allotment, shared: &mut Shared) -> Verdict {
+    fn judge_answers(&mut self, work: Work<'_>, shared: &mut Shared) -> Verdict {
+        let view = work.view;
         let Some(probing) = self.probing.take() else {
             return Verdict::Wait;
         };
@@ -226,14 +262,23 @@ impl Agreement {
             return self.suspect(view, silent, Reason::Silent, shared);
         }
         let here = |(_, (round, _)): &(_, &(Round, Doing))| *round == view.key.round;
-        let mut slow = BTreeSet::new();
+        let (mut slow, mut mute) = (BTreeSet::new(), BTreeSet::new());
         let mut at_work = false;
         for (peer, (_, doing)) in probing.answers.iter().filter(here) {
-            if let Doing::Computing { elapsed_us } = doing {
-                at_work = true;
-                if Duration::from_micros(*elapsed_us) > compute_deadline(*peer, allotment, shared) {
-                    slow.insert(*peer);
+            match doing {
+                Doing::Computing { elapsed_us } => {
+                    at_work = true;
+                    // All begin a round within what an answer takes, whatever one says of itself.
+                    let here = (shared.now - self.began).saturating_sub(shared.detector.answer());
+                    let elapsed = Duration::from_micros(*elapsed_us).max(here);
+                    if elapsed > compute_deadline(*peer, work.allotment, shared) {
+                        slow.insert(*peer);
+                    }
                 }
+                Doing::Waiting { sent } if self.is_mute(work, *peer, *sent, shared) => {
+                    mute.insert(*peer);
+                }
+                _ => {}
             }
         }
         let is_ahead = |(_, (round, _)): &(_, &(Round, Doing))| *round > view.key.round;
@@ -244,6 +289,8 @@ impl Agreement {
         let idle = self.idle_probes >= IDLE_PROBES << repeated.min(DOUBLINGS);
         if !slow.is_empty() {
             self.suspect(view, slow, Reason::TooSlow, shared)
+        } else if !mute.is_empty() {
+            self.suspect(view, mute, Reason::Mute, shared)
         } else if let Some(peer) = ahead.filter(|_| !idle) {
             ask_for_commit(peer, view.key, shared);
             Verdict::Wait
@@ -255,9 +302,25 @@ impl Agreement {
         }
     }
 
+    /// Whether a member that waits, and has sent so many pieces here as it says, has owed some of them for too long.
+    fn is_mute(&mut self, work: Work<'_>, peer: PeerId, sent: u32, shared: &Shared) -> bool {
+        let place = work.view.members.iter().position(|m| *m == peer);
+        if !place.is_some_and(|place| work.reduce.owes(place, sent)) {
+            self.owed_since.remove(&peer);
+            return false;
+        }
+        let patience = MUTE.max(4 * shared.detector.quiet());
+        let since = *self.owed_since.entry(peer).or_insert(shared.now);
+        shared.now - since > patience
+    }
+
     /// A record cannot be committed. All members see the same, so all try again without the author of what is wrong.
     pub fn refuse(&mut self, view: &View, error: RecordError, shared: &mut Shared) -> Verdict {
         match error {
+            RecordError::Header {
+                peer,
+                fault: Fault::Digest,
+            } => self.suspect(view, [peer].into(), Reason::Diverged, shared),
             RecordError::Header { peer, fault } => {
                 self.suspect(view, [peer].into(), Reason::Header(fault), shared)
             }
@@ -391,6 +454,7 @@ impl Agreement {
             shared.tell(Event::member(*peer, reason));
             shared.control(*peer, decided.message());
             shared.parted.insert(*peer, shared.head().samples);
+            shared.probation.excluded(*peer, shared.now);
         }
         self.decided.push(decided);
         Verdict::Retry(members)
@@ -446,8 +510,8 @@ impl Agreement {
     }
 
     /// What is due.
-    pub fn on_time(&mut self, view: &View, allotment: &Allotment, shared: &mut Shared) -> Verdict {
-        let now = shared.now;
+    pub fn on_time(&mut self, work: Work<'_>, shared: &mut Shared) -> Verdict {
+        let (view, now) = (work.view, shared.now);
         if let Some(flush) = &mut self.flush {
             let (again, over) = (flush.again_at <= now, flush.until <= now);
             if over && self.told.is_none() {
@@ -461,7 +525,7 @@ impl Agreement {
             }
         }
         if self.probing.as_ref().is_some_and(|p| p.until <= now) {
-            return self.judge_answers(view, allotment, shared);
+            return self.judge_answers(work, shared);
         }
         if self.quiet_at.is_some_and(|at| at <= now) {
             if let Some(told) = self.told.take() {

@@ -180,7 +180,10 @@ impl CatchUp {
         }
     }
 
-    /// A block of the state has come. False if it was not asked for.
+    /// A block of the state has come. Whether it is of use: asked for, and one of the lineage that is followed.
+    ///
+    /// One of another lineage says that its sender has gone elsewhere: asked again it would send the same, as fast as the
+    /// link allows, and for ever. So from then on only the sponsor is asked, and when that falls silent it is left.
     pub fn take_block(
         &mut self,
         block: u32,
@@ -214,8 +217,10 @@ impl CatchUp {
             }
             let (round, chain) = held;
             *slot = Block::Held { round, chain };
+            return true;
         }
-        true
+        self.sponsor_only = true;
+        false
     }
 
     /// Tells how much is here.

@@ -3,9 +3,10 @@
 //! Whoever takes a record checks it first: before a commit, from a member that told of it, as a follower, out of a file.
 //! All members hold the same headers, so all of them refuse the same, and know whose header it is.
 
+use crate::allot::Allotment;
 use crate::config::{MAX_PEERS, Manifest};
 use crate::id::{PeerId, Round};
-use crate::ledger::{Allotment, Head, Header, Hole, Member, REFUSALS, Record};
+use crate::ledger::{Head, Header, Hole, Member, Record, Trials};
 use std::collections::BTreeSet;
 
 /// Fastest speed that a header may tell, in samples per 1,000 seconds: a guess, far above any device.
@@ -70,6 +71,9 @@ pub enum Fault {
     /// Its computing took longer than [`MAX_COMPUTE_US`].
     #[error("has a computing time that cannot be")]
     Compute,
+    /// It was made from another state than most.
+    #[error("is of another state than the majority's")]
+    Digest,
     /// It names a contributor as a newcomer, one newcomer twice, or something else that a newcomer cannot be.
     #[error("names a newcomer that cannot be one")]
     Ready,
@@ -81,7 +85,7 @@ pub enum HeadError {
     /// There are too many members, or one of them twice.
     #[error("it has too many members, or one of them twice")]
     Members,
-    /// Its holes do not lie below its cursor, one after the other, or were refused too often.
+    /// Its holes do not lie below its cursor, one after the other.
     #[error("it has holes that do not lie below its cursor")]
     Holes,
     /// What is counted, given up and in holes is not what was handed out, or more than there is.
@@ -107,6 +111,7 @@ impl Head {
         }
         let allotment = self.allot(manifest);
         let trains = manifest.trains(record.headers.len());
+        let majority = record.majority();
         let mut next = 0;
         for header in &record.headers {
             let wrong = |fault| RecordError::Header {
@@ -126,7 +131,12 @@ impl Head {
         if record.attempt == 0 && record.headers.len() < self.members.len() {
             return Err(RecordError::Missing);
         }
-        Ok(())
+        // Last, so that who is refused for it is refused for nothing else.
+        let minority = record.headers.iter().find(|h| h.digest != majority);
+        minority.map_or(Ok(()), |header| {
+            let (peer, fault) = (header.peer, Fault::Digest);
+            Err(RecordError::Header { peer, fault })
+        })
     }
 
     /// Whether a ledger can stand here.
@@ -142,7 +152,7 @@ impl Head {
             HeadError::Members,
         )?;
         let ordered = self.holes.is_sorted_by(|a, b| a.end <= b.start);
-        let good = |hole: &Hole| hole.start < hole.end && hole.end <= self.cursor && hole.refused < REFUSALS;
+        let good = |hole: &Hole| hole.start < hole.end && hole.end <= self.cursor;
         need(ordered && self.holes.iter().all(good), HeadError::Holes)?;
         let returned: u64 = self.holes.iter().map(Hole::len).sum();
         let sum = self.samples.checked_add(self.skipped);
@@ -183,6 +193,7 @@ fn check_ready(header: &Header, record: &Record) -> Result<(), Fault> {
     let can_be = |member: &Member| {
         (1..=MAX_SPEED).contains(&member.speed)
             && member.contact.is_bounded()
+            && member.trials == Trials::default()
             && record.headers.iter().all(|h| h.peer != member.peer)
     };
     let sound = header.ready.len() <= MAX_PEERS
@@ -208,6 +219,17 @@ mod tests {
             peer: peer(n),
             speed: 1000,
             contact: Contact::default(),
+            trials: Trials {
+                delivered: true,
+                ..Trials::default()
+            },
+        }
+    }
+
+    fn newcomer(n: u8) -> Member {
+        Member {
+            trials: Trials::default(),
+            ..member(n)
         }
     }
 
@@ -249,10 +271,10 @@ mod tests {
             |_| {},
             |r| r.headers[1].leaving = true,
             |r| (r.headers[1].weight, r.headers[1].loss) = (0, 0.0),
-            |r| r.headers[2].ready = vec![member(4), member(5)],
+            |r| r.headers[2].ready = vec![newcomer(4), newcomer(5)],
             // Excluded, and already back as a newcomer.
             |r| {
-                (r.attempt, r.headers[0].ready) = (1, vec![member(3)]);
+                (r.attempt, r.headers[0].ready) = (1, vec![newcomer(3)]);
                 r.headers.pop();
             },
         ];
@@ -332,12 +354,11 @@ mod tests {
         head.apply(&partly, &manifest);
         assert_eq!(head.holes.len(), 1);
         assert_eq!(head.check_itself(&manifest), Ok(()));
-        let cases: [(Spoil<Head>, HeadError); 9] = [
+        let cases: [(Spoil<Head>, HeadError); 8] = [
             (|h| h.members[1] = h.members[0].clone(), HeadError::Members),
             (|h| h.members = (0..65).map(member).collect(), HeadError::Members),
             (|h| h.holes[0].end = h.holes[0].start, HeadError::Holes),
             (|h| h.holes[0].end = h.cursor + 1, HeadError::Holes),
-            (|h| h.holes[0].refused = REFUSALS, HeadError::Holes),
             (
                 |h| {
                     h.holes.insert(

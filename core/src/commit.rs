@@ -1,9 +1,10 @@
 //! What follows from a committed round: the ledger's head, what others lack of it, who came and went, what was observed.
 
+use crate::allot::Allotment;
 use crate::collective::Assembly;
 use crate::detector::Detector;
 use crate::interface::{Commit, Event, Exit};
-use crate::ledger::{Allotment, Member, Record};
+use crate::ledger::{Member, Record};
 use crate::lineage::{Committed, Decided};
 use crate::reason::{Change, Reason};
 use crate::shared::{Shared, Stage};
@@ -23,6 +24,8 @@ pub(crate) struct CommittedRound<'a> {
     pub began: Time,
     /// When this member's contribution was handed in.
     pub made_at: Option<Time>,
+    /// When it was put into the attempt that succeeded.
+    pub in_since: Option<Time>,
     pub complete_at: Time,
     /// Whether it only changed the membership.
     pub is_null: bool,
@@ -89,11 +92,12 @@ impl CommittedRound<'_> {
 
     /// Takes from a round what it tells of usual waits.
     fn observe(&self, detector: &mut Detector) {
-        if let Some(made_at) = self.made_at.filter(|_| self.healthy) {
-            detector.saw_reduce(self.complete_at - made_at);
+        if let Some(in_since) = self.in_since.filter(|_| self.healthy) {
+            detector.saw_reduce(self.complete_at - in_since);
         }
         for header in &self.record.headers {
-            let took = Duration::from_micros(header.compute_us);
+            // Nobody has computed for longer than the round has lasted here, whatever it says.
+            let took = Duration::from_micros(header.compute_us).min(self.complete_at - self.began);
             detector.saw_compute(header.peer, took, u64::from(header.weight));
         }
     }
@@ -104,11 +108,9 @@ fn tell_changes(before: &[Member], record: &Record, shared: &mut Shared) {
     let mut changes = Vec::new();
     let head = &shared.lineage.head;
     for member in before.iter().filter(|m| head.position(m.peer).is_none()) {
-        match record.headers.iter().find(|h| h.peer == member.peer) {
-            Some(header) if header.leaving => changes.push((member.peer, Reason::Goodbye)),
-            Some(_) => changes.push((member.peer, Reason::Diverged)),
-            // Told when it was decided.
-            None => {}
+        // Why the others are none any more was told when it was decided.
+        if record.headers.iter().any(|h| h.peer == member.peer) {
+            changes.push((member.peer, Reason::Goodbye));
         }
     }
     let is_new = |m: &&Member| before.iter().all(|b| b.peer != m.peer);

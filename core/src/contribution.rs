@@ -1,10 +1,11 @@
 //! A member's own values for a round: the device makes them, and they are kept for every attempt.
 
+use crate::allot::Allotment;
 use crate::check::MAX_SPEED;
-use crate::device::Device;
+use crate::codec::Codec;
+use crate::device::{Asked, Device};
 use crate::id::Round;
-use crate::interface::{Event, Output};
-use crate::ledger::Allotment;
+use crate::interface::Event;
 use crate::shared::Shared;
 use crate::time::Time;
 use std::time::Duration;
@@ -12,6 +13,15 @@ use std::time::Duration;
 /// How long a contribution is held back for a slow newcomer, if that is more than half of the time that it took: well
 /// below what the other members take for a failure.
 const HOLD: Duration = Duration::from_millis(300);
+
+/// A trial of the device is as long as this by what is known of its speed.
+const TRIAL: Duration = Duration::from_secs(2);
+
+/// A round that is longer by this than was promised is a nuisance to all.
+const NOTICEABLE: Duration = Duration::from_millis(250);
+
+/// The bit of a float's sign.
+const SIGN: u32 = 1 << 31;
 
 /// What the device gave, with its weight.
 #[derive(Debug)]
@@ -81,15 +91,29 @@ impl Contribution {
         if !wanted || positions.is_empty() || !shared.manifest.trains(shared.head().members.len()) {
             return;
         }
-        shared.device.asked = Some((shared.head().chain, shared.lineage.digest));
-        let mut buffer = std::mem::take(&mut shared.device.spare);
-        buffer.clear();
-        buffer.extend_from_slice(&shared.lineage.state.params);
-        shared.out.push_back(Output::Compute {
-            round: self.round,
-            positions,
-            buffer,
-        });
+        let lineage = &shared.lineage;
+        let asked = asked_now(shared);
+        let output = shared
+            .device
+            .ask(asked, self.round, positions, &lineage.state.params);
+        shared.out.push_back(output);
+    }
+
+    /// Tries the device out, if it was idle for long: the share that it does not get it might be able to do by now.
+    pub fn try_out(&self, shared: &mut Shared) {
+        let members = shared.head().members.len();
+        let equal = u64::from(shared.manifest.batch) / members as u64;
+        // Where there are fewer samples than members, it is no slowness to have none.
+        if equal == 0 || !shared.device.may_try(shared.now) || !shared.manifest.trains(members) {
+            return;
+        }
+        // As many as an equal share would have, since devices are faster with more; but no more than it can do soon.
+        let soon = shared.speed.unwrap_or(1) * TRIAL.as_secs() / 1000;
+        let count = equal.min(soon).max(1);
+        let params = &shared.lineage.state.params;
+        let positions = std::iter::once(0..count).collect();
+        let output = shared.device.ask(Asked::Trial, self.round, positions, params);
+        shared.out.push_back(output);
     }
 
     /// A member without a share adds nothing.
@@ -116,16 +140,18 @@ impl Contribution {
         allotment: &Allotment,
         shared: &mut Shared,
     ) -> Option<Made> {
-        let asked = shared.device.asked.take();
-        let current = asked == Some((shared.head().chain, shared.lineage.digest)) && self.round == round;
+        let asked = shared.device.done(shared.now, given.compute);
+        if asked == Some(Asked::Trial) && is_usable(&given, shared.manifest.layout.len) {
+            shared.speed = Some(speed_of(given.weight, given.compute) as u64);
+        }
+        let current = asked == Some(asked_now(shared)) && self.round == round;
         if !current || !matches!(self.values, Values::Computing) {
             shared.device.give_back(given.gradient);
             self.ask(allotment, shared);
             return None;
         }
         let elements = shared.manifest.layout.len;
-        let finite = given.weight > 0 && given.loss.is_finite() && all_finite(&given.gradient);
-        if !finite || given.gradient.len() != elements {
+        if !is_usable(&given, elements) {
             shared.tell(Event::NotFinite { round });
             let mut gradient = given.gradient;
             gradient.clear();
@@ -179,21 +205,43 @@ impl Contribution {
     }
 }
 
-fn measure_speed(speed: &mut Option<u64>, samples: u32, took: Duration) {
-    let seconds = took.as_secs_f64().max(1e-6);
-    let now = (f64::from(samples) * 1000.0 / seconds).min(MAX_SPEED as f64);
-    // A quarter of each new measurement: shares follow a change within a few rounds but not each hiccup.
-    let smooth = speed.map_or(now, |old| 0.75 * old as f64 + 0.25 * now);
-    *speed = Some((smooth as u64).max(1));
+/// What the device is asked for the round after the head.
+fn asked_now(shared: &Shared) -> Asked {
+    Asked::Share {
+        chain: shared.head().chain,
+        state: shared.lineage.digest,
+    }
 }
 
-/// Whether every element is finite. Without a branch per element, so that it goes as fast as memory does.
-fn all_finite(values: &[f32]) -> bool {
-    const EXPONENT: u32 = 0x7f80_0000;
+/// Whether what the device gave may enter a sum.
+fn is_usable(given: &Made, elements: usize) -> bool {
+    let summable = given.loss.is_finite() && are_summable(&given.gradient);
+    given.weight > 0 && given.gradient.len() == elements && summable
+}
+
+/// Samples per 1,000 seconds, at least 1.
+fn speed_of(samples: u32, took: Duration) -> f64 {
+    let seconds = took.as_secs_f64().max(1e-6);
+    (f64::from(samples) * 1000.0 / seconds).clamp(1.0, MAX_SPEED as f64)
+}
+
+fn measure_speed(speed: &mut Option<u64>, samples: u32, took: Duration) {
+    let now = speed_of(samples, took);
+    // A quarter of each new measurement: shares follow a change within a few rounds but not each hiccup.
+    let smooth = speed.map_or(now, |old| 0.75 * old as f64 + 0.25 * now);
+    // But others wait for who promises far more than it does.
+    let overstated = now < smooth / 2.0 && took > NOTICEABLE;
+    *speed = Some(if overstated { now } else { smooth } as u64);
+}
+
+/// Whether every element is finite, and so small that the sum of all members' is too ([`Codec::LARGEST`]). Without a branch
+/// per element, so that it goes as fast as memory does.
+fn are_summable(values: &[f32]) -> bool {
+    let largest = Codec::LARGEST.to_bits();
     let block = |values: &[f32]| {
         values
             .iter()
-            .fold(false, |bad, x| bad | (x.to_bits() & EXPONENT == EXPONENT))
+            .fold(false, |bad, x| bad | (x.to_bits() & !SIGN > largest))
     };
     !values.chunks(4096).any(block)
 }

@@ -1,17 +1,60 @@
 //! The device as the protocol sees it: a state to compute from, and a buffer.
 
-use crate::id::Digest;
+use crate::id::{Digest, Round};
+use crate::interface::Output;
+use crate::time::Time;
+use std::ops::Range;
+use std::time::Duration;
+
+/// A device without a share is tried out no more often than this, and is at work for a tenth of the time at most.
+const PAUSE: Duration = Duration::from_secs(10);
+const SHARE_OF_TIME: u32 = 10;
+
+/// What the device is at work for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// The round after this lineage, from the state with this digest.
+    Share { chain: Digest, state: Digest },
+    /// Nothing but to learn its speed.
+    Trial,
+}
 
 /// The device gets one thing at a time, so that a peer in trouble does not bury it.
 #[derive(Debug, Default)]
 pub(crate) struct Device {
-    /// The lineage for whose next round it is at work, and the digest of the state that it started from.
-    pub asked: Option<(Digest, Digest)>,
+    pub asked: Option<Asked>,
+    /// When it was last done, and how long it had worked.
+    worked: Option<(Time, Duration)>,
     /// A buffer as long as the parameters that nobody uses now.
     pub spare: Vec<f32>,
 }
 
 impl Device {
+    /// Puts it to work on these parameters.
+    pub fn ask(&mut self, asked: Asked, round: Round, positions: Vec<Range<u64>>, params: &[f32]) -> Output {
+        self.asked = Some(asked);
+        let mut buffer = std::mem::take(&mut self.spare);
+        buffer.clear();
+        buffer.extend_from_slice(params);
+        Output::Compute {
+            round,
+            positions,
+            buffer,
+        }
+    }
+
+    /// It is done with what it was asked for.
+    pub fn done(&mut self, now: Time, took: Duration) -> Option<Asked> {
+        self.worked = Some((now, took));
+        self.asked.take()
+    }
+
+    /// Whether it may be tried out.
+    pub fn may_try(&self, now: Time) -> bool {
+        let rested = |(at, took): (Time, Duration)| now - at >= PAUSE.max(SHARE_OF_TIME * took);
+        self.asked.is_none() && self.worked.is_none_or(rested)
+    }
+
     /// It has finished with what is no longer wanted.
     pub fn take_back(&mut self, buffer: Vec<f32>) {
         self.asked = None;

@@ -184,4 +184,7 @@ pub enum Exit {
     Left,
     /// In two rounds running no member had a finite contribution.
     NotFinite,
+    /// Nobody that can be reached holds the run's state, nor waits to get it from somebody who does. What is left of it is in
+    /// checkpoints.
+    Lost,
 }

@@ -64,6 +64,14 @@ pub(crate) fn tell_stranger(
     shared.send_status(from, stage);
 }
 
+/// Who cannot be followed, and has nothing to go on from.
+pub(crate) fn not_a_member() -> Message {
+    Message::NotMember {
+        standing: None,
+        follows: false,
+    }
+}
+
 /// Sends what somebody lacks of the last round, or says that it is committed. False if that is not what it asks about.
 pub(crate) fn repair(from: PeerId, view: ViewKey, missing: &[(u16, u32)], shared: &mut Shared) -> bool {
     let Some(last) = shared.lineage.last.as_ref().filter(|last| last.view == view) else {

@@ -1,13 +1,13 @@
 //! Committed rounds: who contributed what, the sample cursor and its holes. Everything here is a
 //! function of the records alone, so that all members derive the same without asking.
 
+use crate::allot::Allotment;
 use crate::config::{MAX_PEERS, Manifest, Settings};
 use crate::id::{Contact, Digest, PeerId, Round};
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// What one member says of itself in one attempt. Rides along with the chunks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +39,8 @@ pub struct Member {
     pub speed: u64,
     /// Where it can be dialled.
     pub contact: Contact,
+    /// What its last shares say of it. A newcomer has none.
+    pub trials: Trials,
 }
 
 impl Member {
@@ -48,6 +50,39 @@ impl Member {
             peer: settings.me,
             speed: speed.unwrap_or(1),
             contact: settings.contact.clone(),
+            trials: Trials::default(),
+        }
+    }
+}
+
+/// What a member's shares have shown of its device: a speed is only what it says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trials {
+    /// Whether its last share gave samples.
+    pub delivered: bool,
+    /// Shares in a row that gave none.
+    pub refused: u8,
+    /// Before this round it gets no share, if others can do the work.
+    pub rests_until: Round,
+}
+
+/// Doublings of a member's rest, at most: a thousand rounds.
+const LONGEST_REST: u8 = 10;
+
+impl Trials {
+    /// After a round in which it had a share.
+    fn after(self, round: Round, weight: u32) -> Self {
+        if weight > 0 {
+            return Self {
+                delivered: true,
+                ..Self::default()
+            };
+        }
+        let refused = self.refused.saturating_add(1);
+        Self {
+            delivered: false,
+            refused,
+            rests_until: round + 1 + (1 << refused.min(LONGEST_REST)),
         }
     }
 }
@@ -95,8 +130,8 @@ pub struct Hole {
     pub start: u64,
     /// One past the last.
     pub end: u64,
-    /// How many times a member gave these back because its result was not finite.
-    pub refused: u8,
+    /// The member whose result for these was not finite. They are given up when another's is not either.
+    pub refused_by: Option<PeerId>,
 }
 
 impl Hole {
@@ -114,7 +149,7 @@ pub struct Head {
     pub steps: u64,
     /// Samples counted.
     pub samples: u64,
-    /// Samples given up because they were not finite twice.
+    /// Samples given up because the results of two members were not finite.
     pub skipped: u64,
     /// Next position of the stream that nobody has been given.
     pub cursor: u64,
@@ -125,36 +160,6 @@ pub struct Head {
     /// Hash over all records: the lineage.
     pub chain: Digest,
 }
-
-/// Who works on which positions in the next round.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Allotment {
-    /// One share per member, in ring order.
-    pub shares: Vec<Vec<Hole>>,
-}
-
-impl Allotment {
-    /// Samples of one member's share.
-    pub fn len(&self, member: usize) -> u64 {
-        self.shares[member].iter().map(Hole::len).sum()
-    }
-
-    /// Positions of one member's share.
-    pub fn ranges(&self, member: usize) -> Vec<Range<u64>> {
-        self.shares[member]
-            .iter()
-            .map(|hole| hole.start..hole.end)
-            .collect()
-    }
-
-    /// Whether there is nothing left to do.
-    pub fn is_empty(&self) -> bool {
-        self.shares.iter().all(Vec::is_empty)
-    }
-}
-
-/// A sample is given up after this many refusals: once by its first owner, once by another.
-pub(crate) const REFUSALS: u8 = 2;
 
 impl Head {
     /// Before the first round.
@@ -194,114 +199,53 @@ impl Head {
         self.cursor >= manifest.target && self.holes.is_empty()
     }
 
-    /// The next round's samples: holes first, then fresh ones, split by speed.
-    pub fn allot(&self, manifest: &Manifest) -> Allotment {
-        let taken = self.take(u64::from(manifest.batch), manifest.target);
-        let total: u64 = taken.iter().map(Hole::len).sum();
-        let quotas = split(total, &self.members.iter().map(|m| m.speed).collect::<Vec<_>>());
-        let mut shares = vec![Vec::new(); self.members.len()];
-        let mut taken = taken.into_iter().peekable();
-        // The first range goes to another member each round, so that a refused one changes hands.
-        let first = (self.round % self.members.len().max(1) as u64) as usize;
-        for i in 0..shares.len() {
-            let member = (first + i) % shares.len();
-            let mut quota = quotas[member];
-            while let Some(range) = taken.peek_mut().filter(|_| quota > 0) {
-                let n = quota.min(range.len());
-                shares[member].push(Hole {
-                    end: range.start + n,
-                    ..range.clone()
-                });
-                range.start += n;
-                quota -= n;
-                if range.start == range.end {
-                    taken.next();
-                }
-            }
-        }
-        Allotment { shares }
-    }
-
-    fn take(&self, batch: u64, target: u64) -> Vec<Hole> {
-        let mut left = batch;
-        let mut taken = Vec::new();
-        for hole in &self.holes {
-            let n = left.min(hole.len());
-            if n == 0 {
-                break;
-            }
-            taken.push(Hole {
-                end: hole.start + n,
-                ..hole.clone()
-            });
-            left -= n;
-        }
-        let fresh = left.min(target.saturating_sub(self.cursor));
-        if fresh > 0 {
-            taken.push(Hole {
-                start: self.cursor,
-                end: self.cursor + fresh,
-                refused: 0,
-            });
-        }
-        taken
-    }
-
     /// Takes a record: counts its samples, returns what was not counted to the holes, and derives the next view.
     ///
     /// A round of too few contributors to train hands out nothing; it only changes the view. The record must follow
     /// ([`Head::check`]).
     pub fn apply(&mut self, record: &Record, manifest: &Manifest) {
         debug_assert_eq!(record.round, self.round + 1);
-        if manifest.trains(record.headers.len()) {
-            self.count(record, manifest);
+        let allotment = self.allot(manifest);
+        let trains = manifest.trains(record.headers.len());
+        let members = self.next_members(record, trains.then_some(&allotment));
+        if trains {
+            self.count(record, &allotment);
         }
+        self.members = members;
         self.round = record.round;
-        self.members = self.next_members(record);
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.chain.0);
         hasher.update(&postcard::to_allocvec(record).expect("a record has only plain data"));
         self.chain = Digest(*hasher.finalize().as_bytes());
     }
 
-    fn count(&mut self, record: &Record, manifest: &Manifest) {
-        let allotment = self.allot(manifest);
+    fn count(&mut self, record: &Record, allotment: &Allotment) {
         let mut uncounted = Vec::new();
         for (member, share) in self.members.iter().zip(&allotment.shares) {
             let header = record.headers.iter().find(|h| h.peer == member.peer);
+            let refuses = header.is_some_and(|h| h.weight == 0);
             let mut counted = header.map_or(0, |h| u64::from(h.weight));
             for range in share {
                 let n = counted.min(range.len());
                 counted -= n;
                 self.samples += n;
-                if n == range.len() {
-                    continue;
-                }
-                let refused = range.refused + u8::from(header.is_some());
                 let rest = Hole {
                     start: range.start + n,
                     end: range.end,
-                    refused,
+                    refused_by: range.refused_by.or(refuses.then_some(member.peer)),
                 };
-                if refused < REFUSALS {
-                    uncounted.push(rest);
-                } else {
+                if refuses && rest.refused_by != Some(member.peer) {
                     self.skipped += rest.len();
+                } else if rest.len() > 0 {
+                    uncounted.push(rest);
                 }
             }
         }
-        let mut left = allotment.shares.iter().flatten().map(Hole::len).sum::<u64>();
-        self.holes.retain_mut(|hole| {
-            let n = left.min(hole.len());
-            hole.start += n;
-            left -= n;
-            hole.start < hole.end
-        });
-        self.cursor += left;
+        self.take_out(allotment);
         self.holes.append(&mut uncounted);
         self.holes.sort_by_key(|hole| hole.start);
         self.holes.dedup_by(|next, hole| {
-            let adjacent = hole.end == next.start && hole.refused == next.refused;
+            let adjacent = hole.end == next.start && hole.refused_by == next.refused_by;
             if adjacent {
                 hole.end = next.end;
             }
@@ -310,21 +254,51 @@ impl Head {
         self.steps += u64::from(record.weight() > 0);
     }
 
-    fn next_members(&self, record: &Record) -> Vec<Member> {
-        let majority = record.majority();
+    /// What was handed out is open no more.
+    fn take_out(&mut self, allotment: &Allotment) {
+        let mut given: Vec<&Hole> = allotment.shares.iter().flatten().collect();
+        given.sort_by_key(|range| range.start);
+        let fresh = given.iter().filter(|range| range.start >= self.cursor);
+        let fresh: u64 = fresh.map(|range| range.len()).sum();
+        let mut given = given.into_iter().peekable();
+        let mut left = Vec::new();
+        for mut hole in std::mem::take(&mut self.holes) {
+            while let Some(range) = given.next_if(|range| range.start < hole.end) {
+                if hole.start < range.start {
+                    left.push(Hole {
+                        end: range.start,
+                        ..hole.clone()
+                    });
+                }
+                hole.start = range.end;
+            }
+            if hole.start < hole.end {
+                left.push(hole);
+            }
+        }
+        self.holes = left;
+        self.cursor += fresh;
+    }
+
+    /// The next round's, given what this round's had to do if it had samples.
+    fn next_members(&self, record: &Record, allotment: Option<&Allotment>) -> Vec<Member> {
         let mut next = Vec::new();
-        for header in record
-            .headers
-            .iter()
-            .filter(|h| !h.leaving && h.digest == majority)
-        {
-            let contact = self
-                .position(header.peer)
-                .map(|i| self.members[i].contact.clone());
+        for header in record.headers.iter().filter(|h| !h.leaving) {
+            // A record that follows has members' headers only.
+            let Some(place) = self.position(header.peer) else {
+                continue;
+            };
+            let member = &self.members[place];
+            let trials = match allotment {
+                Some(allotment) if allotment.len(place) > 0 => {
+                    member.trials.after(record.round, header.weight)
+                }
+                _ => member.trials,
+            };
             next.push(Member {
-                peer: header.peer,
                 speed: header.speed,
-                contact: contact.unwrap_or_default(),
+                trials,
+                ..member.clone()
             });
         }
         let mut ready: Vec<Member> = record
@@ -343,48 +317,101 @@ impl Head {
     }
 }
 
-/// Splits `total` by weight: largest remainders, ties to the earlier; at least one each where there are enough.
-fn split(total: u64, speeds: &[u64]) -> Vec<u64> {
-    let n = speeds.len() as u64;
-    if n == 0 {
-        return Vec::new();
-    }
-    let floor = u64::from(total >= n);
-    let spare = u128::from(total - floor * n);
-    let sum: u128 = speeds.iter().map(|s| u128::from((*s).max(1))).sum();
-    let mut quotas = Vec::with_capacity(speeds.len());
-    let mut remainders = Vec::with_capacity(speeds.len());
-    for (i, speed) in speeds.iter().enumerate() {
-        let scaled = spare * u128::from((*speed).max(1));
-        quotas.push(floor + (scaled / sum) as u64);
-        remainders.push((std::cmp::Reverse(scaled % sum), i));
-    }
-    remainders.sort_unstable();
-    let missing = total - quotas.iter().sum::<u64>();
-    for (_, i) in remainders.into_iter().take(missing as usize) {
-        quotas[i] += 1;
-    }
-    quotas
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use crate::config::Layout;
 
-    proptest! {
-        #[test]
-        fn split_hands_out_all(total in 0u64..10_000, speeds in prop::collection::vec(0u64..1_000_000, 1..12)) {
-            let quotas = split(total, &speeds);
-            prop_assert_eq!(quotas.iter().sum::<u64>(), total);
-            if total >= speeds.len() as u64 {
-                prop_assert!(quotas.iter().all(|q| *q >= 1));
+    fn peer(n: u8) -> PeerId {
+        PeerId([n; 32])
+    }
+
+    /// A run of two equal members that have both delivered.
+    fn two() -> (Head, Manifest) {
+        let manifest = Manifest {
+            target: 100,
+            batch: 8,
+            ..Manifest::new(Layout::flat(3))
+        };
+        let member = |n| Member {
+            peer: peer(n),
+            speed: 1000,
+            contact: Contact::default(),
+            trials: Trials::default(),
+        };
+        let mut head = Head::genesis(&manifest, member(1));
+        head.members.push(member(2));
+        (head, manifest)
+    }
+
+    /// The next round, in which these give nothing and the others all.
+    fn commit(head: &mut Head, manifest: &Manifest, refuse: &[u8]) {
+        let allotment = head.allot(manifest);
+        let header = |(place, member): (usize, &Member)| Header {
+            peer: member.peer,
+            weight: if refuse.iter().any(|n| peer(*n) == member.peer) {
+                0
+            } else {
+                allotment.len(place) as u32
+            },
+            loss: 0.0,
+            speed: member.speed,
+            compute_us: 1,
+            digest: Digest([0; 32]),
+            ready: Vec::new(),
+            leaving: false,
+        };
+        let record = Record {
+            round: head.round + 1,
+            attempt: 0,
+            headers: head.members.iter().enumerate().map(header).collect(),
+        };
+        assert_eq!(head.check(&record, manifest), Ok(()));
+        head.apply(&record, manifest);
+        assert_eq!(head.check_itself(manifest), Ok(()));
+    }
+
+    #[test]
+    fn what_one_member_alone_refuses_is_not_given_up() {
+        let (mut head, manifest) = two();
+        for _ in 0..200 {
+            if head.finished(&manifest) {
+                break;
             }
-            for (a, qa) in speeds.iter().zip(&quotas) {
-                for (b, qb) in speeds.iter().zip(&quotas) {
-                    prop_assert!(a <= b || *qa + 1 >= *qb);
-                }
-            }
+            commit(&mut head, &manifest, &[1]);
         }
+        assert!(head.finished(&manifest));
+        assert_eq!((head.samples, head.skipped), (100, 0));
+    }
+
+    #[test]
+    fn what_two_members_refuse_is_given_up() {
+        let (mut head, manifest) = two();
+        commit(&mut head, &manifest, &[1]);
+        let refused: Vec<Hole> = head.holes.clone();
+        assert_eq!(refused.iter().map(Hole::len).sum::<u64>(), 4);
+        assert!(refused.iter().all(|hole| hole.refused_by == Some(peer(1))));
+        commit(&mut head, &manifest, &[2]);
+        assert_eq!(head.skipped, 4);
+        // What the second was the first to refuse is still open.
+        assert!(head.holes.iter().all(|hole| hole.refused_by == Some(peer(2))));
+    }
+
+    #[test]
+    fn who_gives_shares_back_rests_ever_longer_and_then_gets_one_sample() {
+        let (mut head, manifest) = two();
+        let manifest = Manifest {
+            target: 100_000,
+            ..manifest
+        };
+        let mut given = Vec::new();
+        for _ in 0..60 {
+            let share = head.allot(&manifest).len(0);
+            if share > 0 {
+                given.push((head.round, share));
+            }
+            commit(&mut head, &manifest, &[1]);
+        }
+        assert_eq!(given, [(0, 4), (3, 1), (8, 1), (17, 1), (34, 1)]);
     }
 }

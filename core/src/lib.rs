@@ -7,7 +7,7 @@
 //! round. There is no master and, while all are healthy, no other message.
 //!
 //! Read in this order: [`interface`] and [`peer`] (all that a driver sees, and the phases of a peer), [`ledger`] (what a
-//! round records and what follows from it), [`check`] (what it must be), `member` (a member's way through a round) with `contribution`,
+//! round records and what follows from it) with [`allot`] (who works on what), [`check`] (what it must be), `member` (a member's way through a round) with `contribution`,
 //! [`collective`] (the all-reduce), `agreement` (what follows from a failure), `newcomer`, `catchup` and `sponsor` (how
 //! newcomers come in), `lingering` (who is done), [`wire`] (the messages).
 //!
@@ -23,6 +23,7 @@
 //! | hole | samples that were handed out and not counted: they are handed out again first |
 
 mod agreement;
+pub mod allot;
 mod apply;
 mod catchup;
 pub mod check;
@@ -47,6 +48,7 @@ mod next;
 pub mod optim;
 pub mod peer;
 pub mod planted;
+mod probation;
 pub mod random;
 pub mod reason;
 mod shared;

@@ -99,7 +99,7 @@ impl Lingering {
                 if shared.head().finished(&shared.manifest) {
                     self.sponsor.on_follow(from, (have, contact), None, shared);
                 } else {
-                    shared.control(from, Message::NotMember { standing: None });
+                    shared.control(from, late::not_a_member());
                 }
             }
             Message::Followed { round } => self.sponsor.on_followed(from, round, None, shared),
@@ -136,7 +136,7 @@ impl Lingering {
         let alive = Message::Alive {
             nonce,
             round: head + 1,
-            doing: Doing::Waiting,
+            doing: Doing::Waiting { sent: 0 },
         };
         shared.control(from, alive);
     }

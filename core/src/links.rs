@@ -146,6 +146,21 @@ impl Links {
         self.peers.get(&peer).is_some_and(|e| !e.contact.0.is_empty())
     }
 
+    /// Where each peer that has a link, or was wanted last, can be dialled: at most `most`.
+    pub fn acquaintances(&self, most: usize) -> Vec<(PeerId, Contact)> {
+        let mut known: Vec<_> = self
+            .peers
+            .iter()
+            .filter(|(_, e)| !e.contact.0.is_empty())
+            .collect();
+        known.sort_by_key(|(_, e)| (!e.up, std::cmp::Reverse(e.wanted)));
+        known
+            .into_iter()
+            .take(most)
+            .map(|(peer, e)| (*peer, e.contact.clone()))
+            .collect()
+    }
+
     /// All peers with a direct link.
     pub fn reachable(&self) -> impl Iterator<Item = PeerId> {
         self.peers.iter().filter(|(_, e)| e.up).map(|(p, _)| *p)

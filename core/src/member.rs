@@ -1,16 +1,17 @@
 //! A member's way through one round: contribute, reduce, commit. When another member fails, `agreement.rs` says what
 //! follows for the attempt; what newcomers need is in `sponsor.rs`.
 
-use crate::agreement::{Agreement, Verdict, ask_for_commit};
+use crate::agreement::{Agreement, Verdict, Work, ask_for_commit};
+use crate::allot::Allotment;
 use crate::apply::Applying;
-use crate::check::MAX_COMPUTE_US;
+use crate::check::{Fault, MAX_COMPUTE_US, RecordError};
 use crate::collective::{Plan, Run, Sends, Violation};
 use crate::commit::CommittedRound;
 use crate::contribution::{Contribution, Made};
 use crate::id::{PeerId, Round};
 use crate::interface::{Event, Exit, Input};
 use crate::late::{self, Here};
-use crate::ledger::{Allotment, Header, Record};
+use crate::ledger::{Header, Record};
 use crate::next::{Next, Outcast};
 use crate::planted::Bug;
 use crate::reason::{OutcastReason, Reason};
@@ -45,7 +46,7 @@ impl Member {
         };
         Ok(Self {
             reduce: new_reduce(&view, shared),
-            agreement: Agreement::default(),
+            agreement: Agreement::new(shared.now),
             allotment: head.allot(&shared.manifest),
             contribution: Contribution::new(view.key.round, shared.now),
             applying: None,
@@ -61,6 +62,7 @@ impl Member {
         } else if self.allotment.len(self.view.me) > 0 {
             self.contribution.ask(&self.allotment, shared);
         } else {
+            self.contribution.try_out(shared);
             self.contribution.make_empty(shared);
         }
         self.begin_attempt(shared)
@@ -175,9 +177,8 @@ impl Member {
             Message::Piece { view, .. } => return self.route_piece(from, view, message, shared),
             Message::Probe { view, nonce } => self.on_probe(from, view, nonce, shared),
             Message::Alive { nonce, round, doing } => {
-                let answer = (nonce, round, doing);
-                let agreement = &mut self.agreement;
-                let verdict = agreement.on_alive(&self.view, &self.allotment, from, answer, shared);
+                let (work, agreement) = self.judged();
+                let verdict = agreement.on_alive(work, from, (nonce, round, doing), shared);
                 return self.conclude(verdict, shared);
             }
             Message::Flush { view, suspects } => return self.on_flush(from, view, suspects, shared),
@@ -223,8 +224,19 @@ impl Member {
             Next::Stay => {}
             next => return next,
         }
-        let verdict = self.agreement.on_time(&self.view, &self.allotment, shared);
+        let (work, agreement) = self.judged();
+        let verdict = agreement.on_time(work, shared);
         self.conclude(verdict, shared)
+    }
+
+    /// The attempt, and who judges it.
+    fn judged(&mut self) -> (Work<'_>, &mut Agreement) {
+        let work = Work {
+            view: &self.view,
+            allotment: &self.allotment,
+            reduce: &self.reduce,
+        };
+        (work, &mut self.agreement)
     }
 
     /// This peer was stopped for longer than the others wait for an answer.
@@ -280,7 +292,7 @@ impl Member {
             speed: shared.speed.unwrap_or(1),
             compute_us: (compute.as_micros() as u64).min(MAX_COMPUTE_US),
             digest: shared.lineage.digest,
-            ready: self.sponsor.ready(&self.view),
+            ready: self.sponsor.ready(&self.view, shared),
             leaving: shared.leaving,
         };
         let mut sends = Sends::default();
@@ -339,7 +351,7 @@ impl Member {
         if let Err(Violation { by }) = result {
             return self.suspect(by, Reason::Violation, shared);
         }
-        self.agreement.saw_piece(shared);
+        self.agreement.saw_piece(from, shared);
         match self.carry_out(sends, shared) {
             Next::Stay if null => self.start_if_ready(shared),
             next => next,
@@ -386,6 +398,10 @@ impl Member {
             headers,
         };
         if let Err(error) = shared.check(&record) {
+            let (me, fault) = (shared.me(), Fault::Digest);
+            if error == (RecordError::Header { peer: me, fault }) {
+                return Next::Outcast(Outcast::damaged(OutcastReason::Diverged));
+            }
             let verdict = self.agreement.refuse(&self.view, error, shared);
             return self.conclude(verdict, shared);
         }
@@ -394,10 +410,6 @@ impl Member {
 
     /// Applies a round, if it changes the state.
     fn commit(&mut self, record: Record, shared: &mut Shared) -> Next {
-        let differs = record.majority() != shared.lineage.digest;
-        if differs && !shared.settings.planted(Bug::IgnoreDivergence) {
-            return Next::Outcast(Outcast::damaged(OutcastReason::Diverged));
-        }
         let steps = shared.head().steps;
         let Some(step) = plan(&shared.manifest, steps, &record, &self.reduce.gathered) else {
             return self.applied(record, shared.now, shared);
@@ -445,6 +457,7 @@ impl Member {
             allotment: &self.allotment,
             began: self.contribution.began,
             made_at,
+            in_since: self.agreement.in_since(),
             complete_at,
             is_null: self.is_null(shared),
             healthy,
@@ -467,7 +480,13 @@ impl Member {
             None if !null => Doing::Computing {
                 elapsed_us: (shared.now - self.contribution.began).as_micros() as u64,
             },
-            _ => Doing::Waiting,
+            _ => {
+                let place = self.view.members.iter().position(|m| *m == from);
+                let place = place.filter(|_| view == self.view.key);
+                Doing::Waiting {
+                    sent: place.map_or(0, |place| self.reduce.sent_to(place)),
+                }
+            }
         };
         let round = shared.head().round + 1;
         shared.control(from, Message::Alive { nonce, round, doing });

@@ -19,6 +19,9 @@ use std::collections::BTreeMap;
 /// Without any other peer for so many answer deadlines, a peer that holds a whole state goes on alone.
 const LONELY: u32 = 8;
 
+/// With nothing but peers that hold nothing either for so many answer deadlines, a newcomer gives up.
+const HOPELESS: u32 = 30;
+
 /// A newcomer's progress.
 #[derive(Debug)]
 pub(crate) struct Newcomer {
@@ -38,6 +41,8 @@ pub(crate) struct Newcomer {
     /// Who cannot be followed, and the standing of the whole state that it holds.
     refused: BTreeMap<PeerId, Option<Standing>>,
     lonely_since: Time,
+    /// When there last was a reason to believe that somebody holds the state.
+    hope_at: Time,
     catchup: CatchUp,
     synced: bool,
     /// The lineage at which the whole state last was what it should be.
@@ -65,6 +70,7 @@ impl Newcomer {
             asked_alive: false,
             refused: BTreeMap::new(),
             lonely_since: now,
+            hope_at: now,
             catchup: CatchUp::default(),
             synced: false,
             sound: None,
@@ -97,7 +103,10 @@ impl Newcomer {
             Input::LinkUp { peer, .. } => self.on_candidate(peer, None, shared),
             Input::LinkDown { peer } => self.on_lost(peer, shared),
             Input::Warm { .. } => self.say_ready(shared),
-            Input::Contribution { gradient, .. } => shared.device.take_back(gradient),
+            Input::Contribution { gradient, .. } => {
+                shared.device.take_back(gradient);
+                self.say_ready(shared);
+            }
             Input::Leave => return Next::Exit(Exit::Left),
             Input::Tick | Input::DialFailed { .. } => {}
         }
@@ -125,7 +134,12 @@ impl Newcomer {
             }
             Message::Repair { view, .. } => late::answer(from, view, None, None, Stage::Newcomer, shared),
             Message::Out { .. } => return self.on_refused(from, None, shared),
-            Message::NotMember { standing } => return self.on_refused(from, standing, shared),
+            Message::NotMember { standing, follows } => {
+                if follows || standing.is_some() {
+                    self.hope_at = shared.now;
+                }
+                return self.on_refused(from, standing, shared);
+            }
             Message::Status {
                 standing,
                 member: true,
@@ -139,7 +153,8 @@ impl Newcomer {
             } => return self.on_following(from, head, digest, resumes, member, shared),
             Message::Follow { .. } | Message::Fetch { .. } => {
                 let standing = self.whole_standing(shared);
-                shared.control(from, Message::NotMember { standing });
+                let follows = self.following;
+                shared.control(from, Message::NotMember { standing, follows });
             }
             Message::Block {
                 block,
@@ -237,6 +252,9 @@ impl Newcomer {
 
     /// A member is there, and perhaps it says where its lineage stands.
     fn on_candidate(&mut self, from: PeerId, standing: Option<Standing>, shared: &mut Shared) {
+        if standing.is_some() {
+            self.hope_at = shared.now;
+        }
         // Members of the lineage that is followed are a round or two ahead of a newcomer; who is not of them and
         // further ahead is of another. Lineages that take turns in leading do not make a newcomer go to and fro.
         let lead = 2 * u64::from(shared.manifest.batch);
@@ -302,6 +320,7 @@ impl Newcomer {
             shared.detector.saw_answer(now - self.asked_at);
         }
         self.following = true;
+        self.hope_at = now;
         self.heard(shared);
         self.refused.clear();
         self.ready = None;
@@ -327,6 +346,15 @@ impl Newcomer {
         }
         self.fetch(shared);
         self.catch_up(shared)
+    }
+
+    /// Whether all that can be reached hold as little as this peer, and have for long.
+    fn is_hopeless(&mut self, shared: &Shared) -> bool {
+        if self.whole || self.following || shared.links.reachable().next().is_none() {
+            // Nobody there is no reason to give up: whoever holds the state may be cut off for a while.
+            self.hope_at = shared.now;
+        }
+        shared.now - self.hope_at > HOPELESS * shared.detector.answer()
     }
 
     /// Whether a view may be one that this newcomer was admitted to without having heard of it yet.
@@ -436,7 +464,9 @@ impl Newcomer {
 
     /// Tells the sponsor, once both the state and the device's speed are known.
     fn say_ready(&mut self, shared: &mut Shared) {
-        let able = self.synced && self.following && !shared.leaving && self.ready.is_none();
+        // A device that still works for a round long given up would be waited for.
+        let free = shared.device.asked.is_none();
+        let able = free && self.synced && self.following && !shared.leaving && self.ready.is_none();
         let (Some(speed), true) = (shared.speed, able) else {
             return;
         };
@@ -468,6 +498,9 @@ impl Newcomer {
             return Next::Stay;
         }
         self.heard_at = shared.now;
+        if self.is_hopeless(shared) {
+            return Next::Exit(Exit::Lost);
+        }
         match self.sponsor {
             Some(sponsor) if self.following && !self.asked_alive => {
                 self.asked_alive = true;

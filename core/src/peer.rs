@@ -5,7 +5,7 @@
 //! file of its own: `newcomer.rs`, `member.rs`, `lingering.rs`. They only ask for what comes next; it is done here.
 
 use crate::check::MAX_SPEED;
-use crate::config::{Manifest, Settings};
+use crate::config::{MAX_PEERS, Manifest, Settings};
 use crate::id::{Contact, Digest, PeerId};
 pub use crate::interface::{Commit, Event, Exit, Input, Lane, Output};
 use crate::ledger::{self, Head};
@@ -78,6 +78,11 @@ impl Peer {
         self.shared.links.want(peer, contact, self.shared.now);
     }
 
+    /// Whom this peer knows, and where they can be dialled: what to [know](Self::know) after a restart.
+    pub fn acquaintances(&self) -> Vec<(PeerId, Contact)> {
+        self.shared.links.acquaintances(MAX_PEERS)
+    }
+
     fn new(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
         Self {
             shared: Shared::new(manifest, settings, state, head, now),
@@ -145,6 +150,13 @@ impl Peer {
         {
             shared.ended.insert(*from);
         }
+        if let Input::Message {
+            from,
+            message: Message::Goodbye { acquaintances },
+        } = input
+        {
+            return shared.meet(from, acquaintances);
+        }
         let next = match &mut self.phase {
             Phase::Newcomer(newcomer) => newcomer.handle(input, shared),
             Phase::Member(member) => member.handle(input, shared),
@@ -198,6 +210,9 @@ impl Peer {
                     self.linger(exit, sponsor)
                 }
                 Next::Exit(exit) => {
+                    if exit == Exit::Left {
+                        self.shared.say_goodbye();
+                    }
                     self.shared.out.push_back(Output::Exit(exit));
                     self.phase = Phase::Gone;
                     Next::Stay

@@ -27,6 +27,8 @@ pub enum Reason {
     Silent,
     /// It computes for longer than its own past says.
     TooSlow,
+    /// It is there, but what it sends does not come.
+    Mute,
     /// It said that it is no member any more.
     Out,
     /// It sent what the protocol does not allow.
@@ -49,6 +51,7 @@ impl Reason {
             Self::Goodbye => Change::Left,
             Self::TooSlow | Self::Diverged => Change::Evicted,
             Self::Silent
+            | Self::Mute
             | Self::Out
             | Self::Violation
             | Self::Header(_)
@@ -65,6 +68,7 @@ impl fmt::Display for Reason {
             Self::Goodbye => "said goodbye",
             Self::Silent => "silent",
             Self::TooSlow => "too slow",
+            Self::Mute => "what it sends does not come",
             Self::Out => "said that it is out",
             Self::Violation => "broke the protocol",
             Self::Header(fault) => return write!(f, "its header {fault}"),

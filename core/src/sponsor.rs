@@ -4,7 +4,8 @@
 use crate::check::MAX_SPEED;
 use crate::collective::Assembly;
 use crate::id::{Contact, PeerId, Round};
-use crate::ledger::{Head, Member};
+use crate::late;
+use crate::ledger::{Head, Member, Trials};
 use crate::shared::Shared;
 use crate::view::View;
 use crate::wire::{Message, Standing};
@@ -117,7 +118,7 @@ impl Sponsor {
     /// This peer can be followed no longer.
     pub fn dismiss(self, shared: &mut Shared) {
         for follower in self.followers.into_keys() {
-            shared.control(follower, Message::NotMember { standing: None });
+            shared.control(follower, late::not_a_member());
         }
     }
 
@@ -279,8 +280,12 @@ impl Sponsor {
 
     /// The followers to name in a header: only those to whom this round is forwarded, since who is not told of
     /// the round that admits it does not come. A member of the attempt may have said "ready" before it was one.
-    pub fn ready(&self, view: &View) -> Vec<Member> {
-        let named = |peer: PeerId, f: &Follower| f.live && !view.contains(peer);
+    ///
+    /// Who fails again and again has to wait, if the others can train without it.
+    pub fn ready(&self, view: &View, shared: &Shared) -> Vec<Member> {
+        let trains = shared.manifest.trains(view.members.len());
+        let may = |peer| !trains || shared.probation.is_over(peer, shared.now);
+        let named = |peer: PeerId, f: &Follower| f.live && !view.contains(peer) && may(peer);
         let live = self.followers.iter().filter(|(peer, f)| named(**peer, f));
         let ready = live.filter_map(|(peer, f)| Some((peer, f, f.ready?)));
         ready
@@ -288,6 +293,7 @@ impl Sponsor {
                 peer: *peer,
                 speed,
                 contact: f.contact.clone(),
+                trials: Trials::default(),
             })
             .collect()
     }

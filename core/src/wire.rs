@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the messages and of all that is in them. Peers of another version are refused by the first word of the
 /// handshake. Another field is another version.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
 pub const META_LIMIT: usize = 1 << 20;
@@ -48,7 +48,10 @@ pub enum Doing {
         elapsed_us: u64,
     },
     /// Waiting for pieces or for an agreement.
-    Waiting,
+    Waiting {
+        /// Pieces of the attempt asked about that it has sent to who asks.
+        sent: u32,
+    },
     /// It has no reason to do anything: the run waits for more peers.
     Idle,
     /// Not a member yet.
@@ -183,6 +186,8 @@ pub enum Message {
     NotMember {
         /// My old lineage, if I have a whole state of one.
         standing: Option<Standing>,
+        /// Whether I follow a member myself.
+        follows: bool,
     },
     /// A follower has applied this round.
     Followed {
@@ -212,6 +217,11 @@ pub enum Message {
         /// Parameters, then each optimizer slot, little-endian f32.
         #[serde(skip)]
         data: Bytes,
+    },
+    /// I leave. These may need each other.
+    Goodbye {
+        /// Whom I know, and where they can be dialled.
+        acquaintances: Vec<(PeerId, Contact)>,
     },
     /// Pass this frame on: the sender has no link to `to`.
     Relay {
@@ -307,6 +317,9 @@ impl Message {
                 head.members.len() <= MAX_PEERS && head.members.iter().all(|m| m.contact.is_bounded())
             }
             Self::Follow { contact, .. } => contact.is_bounded(),
+            Self::Goodbye { acquaintances } => {
+                acquaintances.len() <= MAX_PEERS && acquaintances.iter().all(|(_, c)| c.is_bounded())
+            }
             _ => true,
         }
     }

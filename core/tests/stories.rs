@@ -1,278 +1,13 @@
-//! Small worlds written by hand: what must happen when lineages, newcomers and links meet in one certain way.
-//! The seeded worlds of `sim.rs` meet such situations by chance, and seldom.
+//! What must happen when lineages, newcomers and links meet in one certain way. The seeded worlds of `sim.rs` meet such
+//! situations by chance, and seldom.
 
-use annulus_core::Change;
-use annulus_core::config::Topology;
-use annulus_core::ledger::{Header, Record};
-use annulus_core::wire::{Message, ViewKey};
-use annulus_core::{
-    Contact, Digest, Event, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
-};
+mod story;
+
+use annulus_core::ledger::Header;
+use annulus_core::wire::Message;
+use annulus_core::{Change, Digest, Event, Input, PeerId, Topology};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
-
-const SECOND: u64 = 1_000_000;
-const MILLI: u64 = 1_000;
-
-const ANN: PeerId = PeerId([1; 32]);
-const BEN: PeerId = PeerId([2; 32]);
-const CAT: PeerId = PeerId([3; 32]);
-
-/// Peers on links that the story opens and cuts. Nobody dials: who can reach whom is the story's to say.
-struct Story {
-    now: u64,
-    manifest: Arc<Manifest>,
-    peers: BTreeMap<PeerId, Peer>,
-    /// Time of a round's computing, in microseconds.
-    compute_us: BTreeMap<PeerId, u64>,
-    /// Open links, and how often each was opened: what was under way when it was cut is lost.
-    links: BTreeSet<(PeerId, PeerId)>,
-    opened: BTreeMap<(PeerId, PeerId), u32>,
-    latency_us: BTreeMap<(PeerId, PeerId), u64>,
-    /// What the bulk lane of one direction takes on top.
-    bulk_us: BTreeMap<(PeerId, PeerId), u64>,
-    /// What will happen, in order of time and of asking.
-    due: BTreeMap<(u64, u64), Due>,
-    asked: u64,
-    /// What the peers told of, in order.
-    events: Vec<(u64, PeerId, Event)>,
-    /// Who says something else than its code does, and what.
-    liar: Option<(PeerId, Lie)>,
-    /// The attempt of the last piece that each has sent.
-    at_work: BTreeMap<PeerId, ViewKey>,
-}
-
-/// Changes a message from a liar, given whom it is for.
-type Lie = fn(PeerId, &mut Message);
-
-enum Due {
-    Tick(PeerId),
-    Give(PeerId, Input),
-    Deliver {
-        from: PeerId,
-        to: PeerId,
-        opened: u32,
-        message: Message,
-    },
-}
-
-impl Story {
-    fn new(min_peers: u16) -> Self {
-        Self::over(Topology::Ring, min_peers)
-    }
-
-    fn over(topology: Topology, min_peers: u16) -> Self {
-        let manifest = Manifest {
-            samples: 100,
-            target: 1_000_000,
-            batch: 8,
-            topology,
-            piece: 4,
-            min_peers,
-            ..Manifest::new(Layout::flat(12))
-        };
-        Self {
-            now: 0,
-            manifest: Arc::new(manifest),
-            peers: BTreeMap::new(),
-            compute_us: BTreeMap::new(),
-            links: BTreeSet::new(),
-            opened: BTreeMap::new(),
-            latency_us: BTreeMap::new(),
-            bulk_us: BTreeMap::new(),
-            due: BTreeMap::new(),
-            asked: 0,
-            events: Vec::new(),
-            liar: None,
-            at_work: BTreeMap::new(),
-        }
-    }
-
-    /// Somebody founds the run, and needs so long for a round.
-    fn found(&mut self, who: PeerId, compute_us: u64) {
-        let state = State::new(vec![0.5; self.manifest.layout.len], &self.manifest);
-        let settings = Settings::new(who, Contact::default());
-        let peer = Peer::found(self.manifest.clone(), settings, state, Time(self.now));
-        self.begin(who, peer, compute_us);
-    }
-
-    /// Somebody joins over an open link, which comes with it.
-    fn join(&mut self, who: PeerId, via: PeerId, compute_us: u64) {
-        let settings = Settings::new(who, Contact::default());
-        let contact = Contact::default();
-        let peer = Peer::join(self.manifest.clone(), settings, via, &contact, Time(self.now));
-        self.begin(who, peer, compute_us);
-        self.open(who, via);
-    }
-
-    /// So many that all have links to each other, and need the same time for a round.
-    fn gather(&mut self, count: u8, compute_us: u64) -> Vec<PeerId> {
-        let all: Vec<PeerId> = (1..=count).map(|name| PeerId([name; 32])).collect();
-        self.found(all[0], compute_us);
-        for (i, who) in all.iter().enumerate().skip(1) {
-            self.join(*who, all[0], compute_us);
-            all[1..i].iter().for_each(|other| self.open(*who, *other));
-        }
-        all
-    }
-
-    fn begin(&mut self, who: PeerId, peer: Peer, compute_us: u64) {
-        self.peers.insert(who, peer);
-        self.compute_us.insert(who, compute_us);
-        self.react(who);
-        self.give(who, Input::Warm { speed: 1000 });
-    }
-
-    fn open(&mut self, a: PeerId, b: PeerId) {
-        let pair = (a.min(b), a.max(b));
-        self.links.insert(pair);
-        *self.opened.entry(pair).or_default() += 1;
-        for (end, peer) in [(a, b), (b, a)] {
-            let contact = Contact::default();
-            self.give(end, Input::LinkUp { peer, contact });
-        }
-    }
-
-    fn cut(&mut self, a: PeerId, b: PeerId) {
-        self.links.remove(&(a.min(b), a.max(b)));
-        for (end, peer) in [(a, b), (b, a)] {
-            self.give(end, Input::LinkDown { peer });
-        }
-    }
-
-    fn give(&mut self, who: PeerId, input: Input) {
-        let peer = self.peers.get_mut(&who).expect("it is in the story");
-        peer.handle(input, Time(self.now));
-        self.react(who);
-    }
-
-    /// Does what a peer asks for.
-    fn react(&mut self, who: PeerId) {
-        while let Some(output) = self.peers.get_mut(&who).and_then(Peer::poll) {
-            match output {
-                Output::Send { to, lane, message } => self.send(who, to, lane, message),
-                Output::Compute {
-                    round,
-                    positions,
-                    buffer,
-                } => {
-                    let weight = positions.iter().map(|r| r.end - r.start).sum::<u64>() as u32;
-                    // All say that they took as long as the slowest, so that all get the same share.
-                    let says = *self.compute_us.values().max().expect("of this one");
-                    let made = Input::Contribution {
-                        round,
-                        gradient: vec![0.25; buffer.len()],
-                        weight,
-                        loss: 1.0,
-                        compute: Duration::from_micros(says),
-                    };
-                    self.at(self.now + self.compute_us[&who], Due::Give(who, made));
-                }
-                Output::Event(event) => self.events.push((self.now, who, event)),
-                Output::Dial { .. } | Output::Exit(_) => {
-                    panic!("nobody can dial or is done in these stories")
-                }
-            }
-        }
-        if let Some(at) = self.peers[&who].wake_at() {
-            self.at(at.0.max(self.now + 1), Due::Tick(who));
-        }
-    }
-
-    fn send(&mut self, from: PeerId, to: PeerId, lane: Lane, mut message: Message) {
-        if let Message::Piece { view, .. } = &message {
-            self.at_work.insert(from, *view);
-        }
-        if let Some((_, lie)) = self.liar.filter(|(liar, _)| *liar == from) {
-            lie(to, &mut message);
-        }
-        let pair = (from.min(to), from.max(to));
-        assert!(self.links.contains(&pair), "a peer knows which links are open");
-        let bulk = if lane == Lane::Bulk {
-            self.bulk_us.get(&(from, to))
-        } else {
-            None
-        };
-        let latency = self.latency_us.get(&pair).copied().unwrap_or(5 * MILLI);
-        let at = self.now + latency + bulk.copied().unwrap_or(0);
-        let opened = self.opened[&pair];
-        self.at(
-            at,
-            Due::Deliver {
-                from,
-                to,
-                opened,
-                message,
-            },
-        );
-    }
-
-    fn at(&mut self, at: u64, due: Due) {
-        self.asked += 1;
-        self.due.insert((at, self.asked), due);
-    }
-
-    fn run(&mut self, for_us: u64) {
-        let end = self.now + for_us;
-        while let Some(next) = self.due.first_entry().filter(|next| next.key().0 <= end) {
-            let ((at, _), due) = next.remove_entry();
-            self.now = at;
-            match due {
-                Due::Tick(who) => {
-                    if self.peers[&who].wake_at().is_some_and(|at| at.0 <= self.now) {
-                        self.give(who, Input::Tick);
-                    }
-                }
-                Due::Give(who, input) => self.give(who, input),
-                Due::Deliver {
-                    from,
-                    to,
-                    opened,
-                    message,
-                } => {
-                    let pair = (from.min(to), from.max(to));
-                    if self.links.contains(&pair) && self.opened[&pair] == opened {
-                        self.give(to, Input::Message { from, message });
-                    }
-                }
-            }
-        }
-        self.now = end;
-    }
-
-    /// Whether these, and nobody else, are the members of one lineage.
-    fn are_together(&self, who: &[PeerId]) -> bool {
-        let chains: BTreeSet<u64> = who.iter().map(|p| self.peers[p].head().round).collect();
-        let close = chains.last().unwrap_or(&0) - chains.first().unwrap_or(&0) <= 1;
-        close
-            && who.iter().all(|peer| {
-                let peer = &self.peers[peer];
-                let members: BTreeSet<PeerId> = peer.head().members.iter().map(|m| m.peer).collect();
-                peer.is_member() && members == who.iter().copied().collect()
-            })
-    }
-
-    /// What a peer committed, in order.
-    fn records(&self, who: PeerId) -> impl Iterator<Item = &Record> {
-        let commits = self.events.iter().filter(move |(_, peer, _)| *peer == who);
-        commits.filter_map(|(_, _, event)| match event {
-            Event::Committed(commit) => Some(&commit.record),
-            _ => None,
-        })
-    }
-
-    /// When a peer committed its rounds.
-    fn commits(&self, who: PeerId) -> Vec<(u64, u64)> {
-        let commits = self.events.iter().filter(|(_, peer, _)| *peer == who);
-        commits
-            .filter_map(|(at, _, event)| match event {
-                Event::Committed(commit) => Some((commit.record.round, *at)),
-                _ => None,
-            })
-            .collect()
-    }
-}
+use story::{ANN, BEN, CAT, MILLI, SECOND, Story};
 
 #[test]
 fn two_who_wait_meet_though_their_first_link_broke_at_once() {
@@ -430,7 +165,8 @@ fn who_claims_more_samples_than_its_share_is_out_and_the_others_go_on() {
         );
     }
     story.liar = None;
-    story.run(10 * SECOND);
+    // Who was excluded so often waits before it comes back.
+    story.run(60 * SECOND);
     assert!(story.are_together(&[ANN, BEN, CAT]));
 }
 
@@ -492,7 +228,11 @@ fn a_newcomer_leaves_a_sponsor_that_tells_of_commits_that_cannot_be() {
 /// Mean time of a round beyond its computing, among so many on links of 5 ms.
 fn exchange_us(topology: Topology, count: u8) -> u64 {
     let compute_us = 100 * MILLI;
-    let mut story = Story::over(topology, 1);
+    // A sample for each.
+    let mut story = Story::with(topology, |manifest| manifest.batch = u32::from(count));
+    for name in 1..=count {
+        story.pace.insert(PeerId([name; 32]), 10.0);
+    }
     let all = story.gather(count, compute_us);
     story.run(30 * SECOND);
     assert!(story.are_together(&all));
@@ -504,10 +244,14 @@ fn exchange_us(topology: Topology, count: u8) -> u64 {
 
 #[test]
 fn a_round_of_a_ring_takes_two_ways_for_each_other_member_and_a_direct_one_takes_two() {
-    for count in [2, 4, 7] {
+    for count in [2, 4, 8] {
         let ways = u64::from(2 * (count - 1));
-        assert_eq!(exchange_us(Topology::Ring, count), ways * 5 * MILLI);
-        assert_eq!(exchange_us(Topology::Direct, count), 2 * 5 * MILLI);
+        // Members that are not quite in step at first save a little of it.
+        let takes = |topology, ways| exchange_us(topology, count).abs_diff(ways * 5 * MILLI) < MILLI / 10;
+        assert!(
+            takes(Topology::Ring, ways) && takes(Topology::Direct, 2),
+            "{count}"
+        );
     }
 }
 

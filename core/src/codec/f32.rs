@@ -27,3 +27,13 @@ pub(super) fn decode_add(bytes: &[u8], addend: &[f32], out: &mut [f32]) {
         *out = f32::from_le_bytes(*x) + own;
     }
 }
+
+/// Whether all magnitudes are at most 2^126. Without a branch per element.
+pub(super) fn is_summable(bytes: &[u8]) -> bool {
+    const LARGEST: u32 = (126 + 127) << 23;
+    let block = |bytes: &[u8]| {
+        let words = bytes.as_chunks().0.iter().map(|x| u32::from_le_bytes(*x));
+        words.fold(false, |bad, x| bad | (x & 0x7fff_ffff > LARGEST))
+    };
+    !bytes.chunks(1 << 14).any(block)
+}

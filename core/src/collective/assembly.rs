@@ -57,10 +57,10 @@ impl Assembly {
         &self.cut
     }
 
-    /// Takes a piece. `None` if it cannot be one of this vector, `Some(false)` if it is there already.
+    /// Takes a piece. `None` if it cannot be a sum of this vector's, `Some(false)` if it is there already.
     pub fn put(&mut self, chunk: u16, piece: u32, data: Bytes) -> Option<bool> {
         let range = self.cut.range(usize::from(chunk), piece as usize)?;
-        if data.len() != self.codec.encoded_len(range.len()) {
+        if data.len() != self.codec.encoded_len(range.len()) || !self.codec.is_summable(&data) {
             return None;
         }
         let slot = &mut self.pieces[usize::from(chunk)][piece as usize];

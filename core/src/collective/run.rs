@@ -52,6 +52,10 @@ pub struct Run {
     waiting: usize,
     waiting_bytes: usize,
     room: Room,
+    /// Pieces that went to each member.
+    sent: Vec<u32>,
+    /// Pieces that came from each member.
+    came: Vec<u32>,
     /// What is finished.
     pub gathered: Assembly,
     #[cfg(feature = "sim")]
@@ -77,6 +81,8 @@ impl Run {
             waiting: 0,
             waiting_bytes: 0,
             room: Room::default(),
+            sent: vec![0; plan.cut.members],
+            came: vec![0; plan.cut.members],
             gathered: Assembly::new(plan.cut, codec),
             #[cfg(feature = "sim")]
             bug: None,
@@ -105,6 +111,19 @@ impl Run {
     /// Whether another member has begun, and waits.
     pub fn waits(&self) -> bool {
         self.waiting > 0
+    }
+
+    /// Pieces that went to a member.
+    pub fn sent_to(&self, member: usize) -> u32 {
+        self.sent[member]
+    }
+
+    /// Whether a member, whose values are in and which has sent so many pieces to this one by its own account, still owes
+    /// some of them: they were lost on the way, or it keeps back what depends on nobody else.
+    pub fn owes(&self, member: usize, sent: u32) -> bool {
+        let here = |&(chunk, _): &(usize, usize)| self.plan.partial_to(chunk, member) == Some(self.me);
+        let begins = self.plan.begins(member).filter(here).count() as u32;
+        self.came[member] < sent.max(begins)
     }
 
     /// Bytes of partial sums that wait.
@@ -161,6 +180,7 @@ impl Run {
     ) -> Result<(), Violation> {
         let violation = Violation { by: from };
         let sender = self.members.iter().position(|m| *m == from).ok_or(violation)?;
+        self.came[sender] += 1;
         let Message::Piece {
             leg,
             chunk,
@@ -173,16 +193,16 @@ impl Run {
             return Err(violation);
         };
         let (c, p) = (usize::from(chunk), piece as usize);
-        if !self.fits(c, p, &data) {
-            return Err(violation);
-        }
         match leg {
             Leg::Finished if self.plan.finished_from(c, self.me) != Some(sender) => return Err(violation),
             Leg::Finished => {
                 self.take_headers(sender, headers)?;
-                self.finish(c, p, data, out);
+                self.finish(c, p, data, out).ok_or(violation)?;
             }
             Leg::Partial => {
+                if !self.fits(c, p, &data) {
+                    return Err(violation);
+                }
                 let place = self.plan.inputs(c, self.me).position(|input| input == sender);
                 self.hold(c, p, place.ok_or(violation)?, data).ok_or(violation)?;
                 self.take_headers(sender, headers)?;
@@ -210,18 +230,17 @@ impl Run {
         } = message
         {
             let (chunk, piece) = (usize::from(chunk), piece as usize);
-            if !self.fits(chunk, piece, &data) {
-                return Err(Violation { by: from });
-            }
-            self.finish(chunk, piece, data, out);
+            let finished = self.finish(chunk, piece, data, out);
+            return finished.ok_or(Violation { by: from });
         }
         Ok(())
     }
 
-    /// Whether there is such a piece, and it is so long.
+    /// Whether there is such a piece, it is so long, and can be a sum.
     fn fits(&self, chunk: usize, piece: usize, data: &Bytes) -> bool {
         let range = self.plan.cut.range(chunk, piece);
-        range.is_some_and(|range| data.len() == self.codec.encoded_len(range.len()))
+        let fits = range.is_some_and(|range| data.len() == self.codec.encoded_len(range.len()));
+        fits && self.codec.is_summable(data)
     }
 
     /// Keeps an input of a sum. `None` if it is there already.
@@ -270,21 +289,25 @@ impl Run {
         }
         match self.plan.partial_to(chunk, self.me) {
             Some(to) => self.send(to, Leg::Partial, chunk, piece, sum.into(), out),
-            None => self.finish(chunk, piece, sum.into(), out),
+            None => {
+                let finished = self.finish(chunk, piece, sum.into(), out);
+                debug_assert!(finished.is_some(), "what can be summed gives what can be a sum");
+            }
         }
         Ok(())
     }
 
-    /// Keeps a finished piece and forwards it verbatim to those who get it from here.
-    fn finish(&mut self, chunk: usize, piece: usize, data: Bytes, out: &mut Sends) {
+    /// Keeps a finished piece and forwards it verbatim to those who get it from here. `None` if there cannot be such a piece.
+    fn finish(&mut self, chunk: usize, piece: usize, data: Bytes, out: &mut Sends) -> Option<()> {
         let (c, p) = (chunk as u16, piece as u32);
-        if self.gathered.put(c, p, data.clone()) != Some(true) {
-            return;
+        if !self.gathered.put(c, p, data.clone())? {
+            return Some(());
         }
         for to in self.plan.finished_to(chunk, self.me) {
             self.send(to, Leg::Finished, chunk, piece, data.clone(), out);
         }
         out.finished.extend(self.gathered.message(self.view, c, p));
+        Some(())
     }
 
     fn send(&mut self, to: usize, leg: Leg, chunk: usize, piece: usize, data: Bytes, out: &mut Sends) {
@@ -296,6 +319,7 @@ impl Run {
             headers: self.headers.for_frame(to),
             data,
         };
+        self.sent[to] += 1;
         out.to.push((self.members[to], message));
     }
 

@@ -151,7 +151,7 @@ impl World {
                 .peer
                 .as_ref()
                 .filter(|p| p.digest() == commit.digest);
-            self.nodes[i].saved = peer.map(|p| (p.state().clone(), p.head().clone()));
+            self.nodes[i].saved = peer.map(|p| (p.state().clone(), p.head().clone(), p.acquaintances()));
         }
         self.nodes[i].last_commit_at = self.now;
     }
@@ -247,6 +247,11 @@ impl World {
             Exit::Left => (!node.leaving).then_some("left without being asked"),
             Exit::NotFinite => {
                 (!self.plan.faults.iter().any(|(k, _)| *k == Kind::Spoil)).then_some("saw nothing finite")
+            }
+            Exit::Lost => {
+                let long_healed = self.healed_at.is_some_and(|at| self.now > at + GRACE_US);
+                (long_healed && self.is_fair() && self.nodes.iter().any(Node::is_member))
+                    .then_some("gave up though others hold the state")
             }
         };
         let stands = (head.chain, peer.digest());

@@ -50,9 +50,13 @@ impl World {
         let (manifest, settings, now) = self.birth(i);
         let name = &self.nodes[i].name;
         let peer = match (saved, sponsor) {
-            (Some((state, head)), _) => {
+            (Some((state, head, acquaintances)), _) => {
                 tell!(self, "{name} begins again at round {}", head.round);
-                Peer::resume(manifest, settings, state, head, now)
+                let mut peer = Peer::resume(manifest, settings, state, head, now);
+                for (other, contact) in &acquaintances {
+                    peer.know(*other, contact);
+                }
+                peer
             }
             (None, Some(s)) => {
                 self.stats.joins += 1;

@@ -8,7 +8,7 @@ use super::node::Node;
 use crate::collective::{Cut, reference};
 use crate::config::{Manifest, Settings};
 use crate::id::{Digest, PeerId};
-use crate::ledger::{Head, Member, Record};
+use crate::ledger::{Head, Member, Record, Trials};
 use crate::optim::{clip_scale, norm_squared};
 use crate::peer::Peer;
 use crate::state::State;
@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// What has become of one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sample {
-    /// Not counted, and given back so many times because a result was not usable.
-    Open(u8),
+    /// Not counted, and perhaps given back by this member because its result was not usable.
+    Open(Option<PeerId>),
     /// Given up.
     Skipped,
     Counted,
@@ -90,7 +90,7 @@ impl Ledger {
             digest,
             state: state.clone(),
         }];
-        let samples = vec![Sample::Open(0); self.manifest.target as usize];
+        let samples = vec![Sample::Open(None); self.manifest.target as usize];
         self.points.insert(
             head.chain,
             Point {
@@ -122,7 +122,9 @@ impl Ledger {
             .head
             .position(node.id)
             .ok_or_else(|| format!("{} works without being a member", node.name))?;
-        if point.head.allot(&self.manifest).ranges(me) != positions {
+        let share = point.head.allot(&self.manifest).ranges(me);
+        // Without a share a device is only tried out.
+        if !share.is_empty() && share != positions {
             return Err(format!(
                 "{} works on another share than its own: {positions:?}",
                 node.name
@@ -309,6 +311,7 @@ impl Ledger {
             peer: me,
             speed: 1,
             contact,
+            trials: Trials::default(),
         };
         let mut heads = self
             .points
@@ -464,7 +467,8 @@ fn count(point: &Point, record: &Record, manifest: &Manifest) -> Result<Vec<Samp
                 .ok_or("a sample beyond the target was handed out")?;
             *sample = match *sample {
                 Sample::Open(_) if k < header.weight as usize => Sample::Counted,
-                Sample::Open(0) => Sample::Open(1),
+                Sample::Open(by) if header.weight > 0 => Sample::Open(by),
+                Sample::Open(by) if by.is_none_or(|by| by == member.peer) => Sample::Open(Some(member.peer)),
                 Sample::Open(_) => Sample::Skipped,
                 other => return Err(format!("sample {position} was handed out again: {other:?}")),
             };
@@ -486,16 +490,16 @@ fn check_head(head: &Head, samples: &[Sample]) -> Result<(), String> {
         ));
     }
     let mut open = vec![None; samples.len()];
-    open[(head.cursor as usize).min(samples.len())..].fill(Some(0));
+    open[(head.cursor as usize).min(samples.len())..].fill(Some(None));
     for hole in &head.holes {
         let range = open
             .get_mut(hole.start as usize..hole.end as usize)
             .ok_or("a hole beyond the target")?;
-        range.fill(Some(hole.refused));
+        range.fill(Some(hole.refused_by));
     }
     for (position, (open, sample)) in open.iter().zip(samples).enumerate() {
-        let said = open.map_or(!matches!(sample, Sample::Open(_)), |refused| {
-            *sample == Sample::Open(refused)
+        let said = open.map_or(!matches!(sample, Sample::Open(_)), |refused_by| {
+            *sample == Sample::Open(refused_by)
         });
         if !said {
             return Err(format!(

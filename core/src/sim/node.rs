@@ -1,7 +1,7 @@
 //! One peer of a world, and what its driver knows of it.
 
 use super::plan::PeerPlan;
-use crate::id::{Digest, PeerId};
+use crate::id::{Contact, Digest, PeerId};
 use crate::ledger::Head;
 use crate::peer::{Exit, Input, Peer, Phase};
 use crate::state::State;
@@ -22,6 +22,9 @@ pub(super) enum Spoil {
     NotFinite,
     Partial,
 }
+
+/// What a peer has on disk.
+pub(super) type Saved = (State, Head, Vec<(PeerId, Contact)>);
 
 /// One peer and what its driver knows.
 pub(super) struct Node {
@@ -47,8 +50,8 @@ pub(super) struct Node {
     pub clock: u64,
     /// How many times it has begun: what an earlier life asked for is of no use to a later one.
     pub life: u32,
-    /// Its last checkpoint.
-    pub saved: Option<(State, Head)>,
+    /// Its last checkpoint, and whom it knew then.
+    pub saved: Option<Saved>,
     pub freeze_version: u32,
     pub inbox: VecDeque<Input>,
     pub timer_at: Option<u64>,

@@ -231,8 +231,13 @@ pub(super) fn message(world: &World, message: &Message) -> String {
                 head(world, h)
             )
         }
-        Message::NotMember { standing: s } => {
-            format!("not member, {}", s.as_ref().map(standing).unwrap_or_default())
+        Message::NotMember { standing: s, follows } => {
+            let standing = s.as_ref().map(standing).unwrap_or_default();
+            format!("not member, {standing}, follows {follows}")
+        }
+        Message::Goodbye { acquaintances } => {
+            let known: Vec<PeerId> = acquaintances.iter().map(|(peer, _)| *peer).collect();
+            format!("GOODBYE, knows {}", peers(&known))
         }
         Message::Block {
             block, round, chain, ..
@@ -291,7 +296,14 @@ fn head(world: &World, head: &Head) -> String {
     let holes: Vec<String> = head
         .holes
         .iter()
-        .map(|h| format!("{}..{}/{}", h.start, h.end, h.refused))
+        .map(|h| {
+            format!(
+                "{}..{}{}",
+                h.start,
+                h.end,
+                if h.refused_by.is_some() { "!" } else { "" }
+            )
+        })
         .collect();
     format!(
         "round {}, {} samples, cursor {}, holes [{}], members [{}], chain {}",

@@ -110,6 +110,16 @@ pub enum Error {
     /// The run directory.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The run's state is gone.
+    #[error(
+        "nobody that can be reached holds the run's state any more. If there is a checkpoint in {dir}, \
+         `annulus train --resume {dir}` goes on from it; so does any other peer's",
+        dir = .dir.display()
+    )]
+    StateLost {
+        /// The run directory.
+        dir: PathBuf,
+    },
     /// No contribution was finite.
     #[error(
         "the training has diverged: after round {round} no member's contribution was finite{}. Nothing that was \

@@ -99,6 +99,10 @@ impl<'a> Participant<'a> {
                 why,
             });
         }
+        if exit == Exit::Lost {
+            let dir = self.host.local.out.clone();
+            self.host.failure.get_or_insert(Error::StateLost { dir });
+        }
         self.host.close(self.driver.peer()).await
     }
 }

@@ -175,6 +175,7 @@ impl Display for Told<'_> {
                 write!(f, "\"you follow from round {}\", member: {member}", head.round)
             }
             Message::NotMember { .. } => f.write_str("\"I am no member\""),
+            Message::Goodbye { acquaintances } => write!(f, "goodbye, with {} contacts", acquaintances.len()),
             Message::Followed { round } => write!(f, "\"I have applied round {round}\""),
             Message::Ready { speed, round } => write!(f, "\"ready after round {round}\", speed {speed:?}"),
             Message::Fetch { block } => write!(f, "wish for block {block}"),

@@ -1,0 +1,239 @@
+//! Who works on which positions of the sample stream in the next round: a function of the ledger's head alone.
+//!
+//! Shares are such that all are done as early as can be. That is what a round waits for; a member that cannot do one
+//! sample in that time gets none: it stands by, still a member and still summing.
+
+use crate::config::Manifest;
+use crate::id::{PeerId, Round};
+use crate::ledger::{Head, Hole, Member};
+use std::ops::Range;
+
+/// Who works on which positions in the next round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Allotment {
+    /// One share per member, in ring order.
+    pub shares: Vec<Vec<Hole>>,
+}
+
+impl Allotment {
+    /// Samples of one member's share.
+    pub fn len(&self, member: usize) -> u64 {
+        self.shares[member].iter().map(Hole::len).sum()
+    }
+
+    /// Positions of one member's share.
+    pub fn ranges(&self, member: usize) -> Vec<Range<u64>> {
+        self.shares[member]
+            .iter()
+            .map(|hole| hole.start..hole.end)
+            .collect()
+    }
+
+    /// Whether there is nothing left to do.
+    pub fn is_empty(&self) -> bool {
+        self.shares.iter().all(Vec::is_empty)
+    }
+}
+
+impl Head {
+    /// The next round's samples: holes first, then fresh ones, split by speed.
+    pub fn allot(&self, manifest: &Manifest) -> Allotment {
+        let taken = self.take(u64::from(manifest.batch), manifest.target);
+        let total: u64 = taken.iter().map(Hole::len).sum();
+        let quotas = split(total, &limits(&self.members, self.round + 1));
+        // The first range goes to another member each round.
+        let n = self.members.len();
+        let first = (self.round % n.max(1) as u64) as usize;
+        let order: Vec<usize> = (0..n).map(|i| (first + i) % n).collect();
+        let shares = hand_out(taken, quotas, &order, |member| self.members[member].peer);
+        Allotment { shares }
+    }
+
+    fn take(&self, batch: u64, target: u64) -> Vec<Hole> {
+        let mut left = batch;
+        let mut taken = Vec::new();
+        for hole in &self.holes {
+            let n = left.min(hole.len());
+            if n == 0 {
+                break;
+            }
+            taken.push(Hole {
+                end: hole.start + n,
+                ..hole.clone()
+            });
+            left -= n;
+        }
+        let fresh = left.min(target.saturating_sub(self.cursor));
+        if fresh > 0 {
+            taken.push(Hole {
+                start: self.cursor,
+                end: self.cursor + fresh,
+                refused_by: None,
+            });
+        }
+        taken
+    }
+}
+
+/// Gives each member ranges up to its quota, in this order. What a member has given back is not for it again, while
+/// others have room; if nobody has, it waits for another round. What is fresh always finds somebody.
+fn hand_out(
+    taken: Vec<Hole>,
+    mut quotas: Vec<u64>,
+    order: &[usize],
+    name: impl Fn(usize) -> PeerId,
+) -> Vec<Vec<Hole>> {
+    let mut shares = vec![Vec::new(); quotas.len()];
+    let lone = quotas.iter().filter(|quota| **quota > 0).count() == 1;
+    for mut range in taken {
+        for member in order.iter().copied() {
+            let n = quotas[member].min(range.len());
+            let again = range.refused_by == Some(name(member)) && !lone;
+            if n == 0 || again {
+                continue;
+            }
+            shares[member].push(Hole {
+                end: range.start + n,
+                ..range.clone()
+            });
+            range.start += n;
+            quotas[member] -= n;
+        }
+    }
+    shares
+}
+
+/// How fast a member is, and how many samples it may be given at most.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    speed: u64,
+    most: u64,
+}
+
+/// Who has not delivered yet gets one sample to show what it says of itself; who has given shares back rests. Neither
+/// matters where nobody else is there.
+fn limits(members: &[Member], round: Round) -> Vec<Limit> {
+    let rests = |member: &Member| member.trials.rests_until > round;
+    let proven = members.iter().any(|m| m.trials.delivered && !rests(m));
+    let awake = members.iter().any(|m| !rests(m));
+    let most = |member: &Member| match member.trials.delivered {
+        _ if rests(member) && awake => 0,
+        false if proven => 1,
+        _ => u64::MAX,
+    };
+    let limit = |member: &Member| Limit {
+        speed: member.speed.max(1),
+        most: most(member),
+    };
+    members.iter().map(limit).collect()
+}
+
+/// Splits `total` so that the last is done as early as can be: each sample goes to whom it finishes first at, ties to the
+/// earlier (list scheduling of equal jobs on uniform machines, which is optimal there).
+fn split(total: u64, limits: &[Limit]) -> Vec<u64> {
+    let free = |limit: &&Limit| limit.most == u64::MAX;
+    let sum: u128 = limits.iter().filter(free).map(|l| u128::from(l.speed)).sum();
+    let limited = limits.iter().filter(|l| !free(l)).map(|l| l.most).sum::<u64>();
+    // So many each of them surely gets; few are left to hand out one by one.
+    let sure = u128::from(total.saturating_sub(limited));
+    let floor = |limit: &Limit| match free(&limit) {
+        true => (sure * u128::from(limit.speed) / sum) as u64,
+        false => 0,
+    };
+    let mut quotas: Vec<u64> = limits.iter().map(floor).collect();
+    let left = total - quotas.iter().sum::<u64>();
+    for _ in 0..left {
+        let open = (0..limits.len()).filter(|i| quotas[*i] < limits[*i].most);
+        // At a speed s a share of q takes q / s.
+        let done = |i: usize, other: usize| u128::from(quotas[i] + 1) * u128::from(limits[other].speed);
+        let Some(first) = open.reduce(|best, i| if done(i, best) < done(best, i) { i } else { best }) else {
+            break;
+        };
+        quotas[first] += 1;
+    }
+    quotas
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn free(speed: u64) -> Limit {
+        Limit {
+            speed,
+            most: u64::MAX,
+        }
+    }
+
+    /// When the last is done, as a fraction.
+    fn makespan(quotas: &[u64], limits: &[Limit]) -> (u64, u64) {
+        let spans = quotas.iter().zip(limits).map(|(q, l)| (*q, l.speed));
+        spans
+            .reduce(|a, b| if a.0 * b.1 < b.0 * a.1 { b } else { a })
+            .unwrap()
+    }
+
+    /// The earliest that it can be, by trying all the times at which somebody may be done.
+    fn earliest(total: u64, limits: &[Limit]) -> (u64, u64) {
+        let ends = limits.iter().flat_map(|l| (0..=total).map(move |q| (q, l.speed)));
+        let enough = |&(q, s): &(u64, u64)| {
+            let done = |l: &Limit| (q * l.speed / s).min(l.most);
+            limits.iter().map(done).sum::<u64>() >= total
+        };
+        ends.filter(enough)
+            .reduce(|a, b| if b.0 * a.1 < a.0 * b.1 { b } else { a })
+            .unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn split_hands_out_all_and_is_done_as_early_as_can_be(
+            total in 0u64..200,
+            speeds in prop::collection::vec(1u64..2_000, 1..8),
+        ) {
+            let limits: Vec<Limit> = speeds.into_iter().map(free).collect();
+            let quotas = split(total, &limits);
+            prop_assert_eq!(quotas.iter().sum::<u64>(), total);
+            let (is, best) = (makespan(&quotas, &limits), earliest(total, &limits));
+            prop_assert_eq!(is.0 * best.1, best.0 * is.1, "{:?}", quotas);
+        }
+
+        #[test]
+        fn split_keeps_to_limits_while_somebody_has_none(
+            total in 0u64..10_000,
+            speeds in prop::collection::vec((1u64..1_000_000_000_000, 0u64..3), 1..12),
+        ) {
+            let mut limits: Vec<Limit> = speeds.into_iter().map(|(speed, most)| Limit { speed, most }).collect();
+            limits.push(free(1000));
+            let quotas = split(total, &limits);
+            prop_assert_eq!(quotas.iter().sum::<u64>(), total);
+            prop_assert!(quotas.iter().zip(&limits).all(|(q, l)| *q <= l.most));
+        }
+    }
+
+    #[test]
+    fn who_cannot_do_a_sample_in_a_round_gets_none() {
+        let four = |slow| split(48, &[free(464_000), free(464_000), free(464_000), free(slow)]);
+        assert_eq!(four(464_000), [12, 12, 12, 12]);
+        assert_eq!(four(46_400), [16, 16, 15, 1]);
+        assert_eq!(four(4_640), [16, 16, 16, 0]);
+        assert_eq!(four(464), [16, 16, 16, 0]);
+    }
+
+    #[test]
+    fn what_one_has_given_back_goes_to_another() {
+        let name = |member: usize| PeerId([member as u8; 32]);
+        let hole = |start, end, refused_by: Option<usize>| Hole {
+            start,
+            end,
+            refused_by: refused_by.map(name),
+        };
+        let taken = vec![hole(0, 4, Some(0)), hole(4, 8, None)];
+        let shares = hand_out(taken.clone(), vec![5, 3], &[0, 1], name);
+        // The fourth of the first four has to wait: only he who refused it has room.
+        assert_eq!(shares, [vec![hole(4, 8, None)], vec![hole(0, 3, Some(0))]]);
+        let alone = hand_out(taken.clone(), vec![8, 0], &[0, 1], name);
+        assert_eq!(alone, [taken, vec![]]);
+    }
+}

@@ -1,0 +1,73 @@
+//! How long a peer that was excluded, and was so before, waits until it may be a member again. Each of its returns may cost
+//! the others as much as its last failure did; so who fails again and again comes back ever more seldom.
+
+use crate::id::PeerId;
+use crate::time::Time;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The wait after a second exclusion; doubles with each further one.
+const FIRST_WAIT: Duration = Duration::from_secs(4);
+/// Doublings of it at most: nine minutes.
+const DOUBLINGS: u32 = 7;
+/// Who was not excluded for so long begins anew.
+const FORGIVEN: Duration = Duration::from_secs(1200);
+/// Peers that are remembered, the last excluded first.
+const REMEMBERED: usize = 256;
+
+#[derive(Clone, Copy, Debug)]
+struct Exclusions {
+    count: u32,
+    last: Time,
+}
+
+/// Who was excluded lately.
+#[derive(Debug, Default)]
+pub(crate) struct Probation(BTreeMap<PeerId, Exclusions>);
+
+impl Probation {
+    /// A peer was excluded.
+    pub fn excluded(&mut self, peer: PeerId, now: Time) {
+        self.0.retain(|_, e| now - e.last < FORGIVEN);
+        if self.0.len() >= REMEMBERED && !self.0.contains_key(&peer) {
+            let oldest = self.0.iter().min_by_key(|(_, e)| e.last).map(|(peer, _)| *peer);
+            oldest.and_then(|oldest| self.0.remove(&oldest));
+        }
+        let before = self.0.get(&peer).map_or(0, |e| e.count);
+        let (count, last) = (before + 1, now);
+        self.0.insert(peer, Exclusions { count, last });
+    }
+
+    /// Whether a peer may be a member by now.
+    pub fn is_over(&self, peer: PeerId, now: Time) -> bool {
+        self.0.get(&peer).is_none_or(|e| {
+            let wait = |again: u32| FIRST_WAIT * (1 << again.min(DOUBLINGS));
+            e.count < 2 || now - e.last >= wait(e.count - 2)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_fails_again_and_again_comes_back_ever_more_seldom() {
+        let (peer, second) = (PeerId([1; 32]), |s: u64| Time(s * 1_000_000));
+        let mut probation = Probation::default();
+        assert!(probation.is_over(peer, second(0)));
+        for (at, wait) in [(1, 0), (10, 4), (20, 8), (40, 16)] {
+            probation.excluded(peer, second(at));
+            assert!(probation.is_over(peer, second(at + wait)));
+            assert_eq!(probation.is_over(peer, Time(second(at + wait).0 - 1)), wait == 0);
+        }
+        (0..20).for_each(|_| probation.excluded(peer, second(100)));
+        assert!(!probation.is_over(peer, second(600)));
+        assert!(probation.is_over(peer, second(612)));
+        probation.excluded(peer, second(3000));
+        assert!(probation.is_over(peer, second(3000)), "that was long ago");
+        (0..=255).for_each(|name| probation.excluded(PeerId([name; 32]), second(3001)));
+        probation.excluded(PeerId([1; 32]), second(3002));
+        assert!(probation.0.len() <= REMEMBERED);
+    }
+}

@@ -1,0 +1,241 @@
+//! What one member's fault may cost the others: a device that yields nonsense or is slow, a path that is mute, a state
+//! that is damaged or gone. Nobody lies here on purpose.
+
+mod story;
+
+use annulus_core::wire::{Doing, Message};
+use annulus_core::{Digest, Event, Exit, Input, PeerId, Reason, Topology};
+use story::{ANN, BEN, CAT, MILLI, SECOND, Story};
+
+const DAN: PeerId = PeerId([4; 32]);
+
+/// Three members that count so many samples per second each, and a fourth one.
+fn three_and(pace: f64, dan: f64) -> Story {
+    let mut story = Story::with(Topology::Ring, |manifest| manifest.batch = 480);
+    story.usual_latency_us = MILLI / 2;
+    for who in [ANN, BEN, CAT] {
+        story.pace.insert(who, pace);
+    }
+    story.pace.insert(DAN, dan);
+    story.gather(3, SECOND);
+    story.run(20 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+    story
+}
+
+/// Samples that Ann counts in so long.
+fn counted(story: &mut Story, for_us: u64) -> f64 {
+    let before = story.peers[&ANN].head().samples;
+    story.run(for_us);
+    (story.peers[&ANN].head().samples - before) as f64
+}
+
+fn join_all(story: &mut Story, who: PeerId) {
+    story.join(who, ANN, SECOND);
+    story.open(who, BEN);
+    story.open(who, CAT);
+}
+
+#[test]
+fn a_straggler_costs_the_others_next_to_nothing() {
+    for slower in [20.0, 100.0, 1000.0] {
+        let mut story = three_and(464.0, 464.0 / slower);
+        let three = counted(&mut story, 60 * SECOND);
+        join_all(&mut story, DAN);
+        story.run(20 * SECOND);
+        let four = counted(&mut story, 60 * SECOND);
+        assert!(
+            story.are_together(&[ANN, BEN, CAT, DAN]),
+            "it stands by, {slower}"
+        );
+        assert!(
+            four >= 0.95 * three,
+            "{four} of {three} with one {slower} times slower"
+        );
+    }
+}
+
+#[test]
+fn who_stands_by_gets_a_share_again_once_it_is_fast() {
+    let mut story = three_and(464.0, 0.464);
+    let three = counted(&mut story, 60 * SECOND);
+    join_all(&mut story, DAN);
+    story.run(20 * SECOND);
+    story.pace.insert(DAN, 464.0);
+    story.run(60 * SECOND);
+    let four = counted(&mut story, 60 * SECOND);
+    assert!(four >= 1.1 * three, "{four} after {three}");
+}
+
+#[test]
+fn a_joiner_that_overstates_its_speed_costs_one_round() {
+    let mut story = three_and(464.0, 0.464);
+    let three = counted(&mut story, 60 * SECOND);
+    story.warm.insert(DAN, 1_000_000_000);
+    join_all(&mut story, DAN);
+    let four = counted(&mut story, 60 * SECOND);
+    assert!(four >= 0.9 * three, "{four} of {three}");
+}
+
+#[test]
+fn a_device_that_yields_nothing_finite_costs_no_sample_and_hardly_any_time() {
+    for faster in [1.0, 10.0, 1000.0] {
+        let mut story = three_and(464.0, 464.0 * faster);
+        let three = counted(&mut story, 60 * SECOND);
+        story.gradient.insert(DAN, f32::NAN);
+        story.warm.insert(DAN, (464_000.0 * faster) as u64);
+        join_all(&mut story, DAN);
+        story.run(2 * SECOND);
+        let four = counted(&mut story, 60 * SECOND);
+        assert!(story.are_together(&[ANN, BEN, CAT, DAN]));
+        assert_eq!(story.peers[&ANN].head().skipped, 0);
+        assert!(
+            four >= 0.9 * three,
+            "{four} of {three} with one {faster} times faster"
+        );
+    }
+}
+
+#[test]
+fn values_too_large_to_be_summed_never_enter_a_state() {
+    let mut story = three_and(464.0, 464.0);
+    for who in [ANN, BEN, CAT] {
+        story.gradient.insert(who, 2e38);
+    }
+    join_all(&mut story, DAN);
+    story.run(10 * SECOND);
+    for peer in story.peers.values() {
+        assert!(peer.state().params.iter().all(|x| x.is_finite()));
+    }
+    assert!(story.peers[&DAN].is_member());
+    assert!(counted(&mut story, 10 * SECOND) > 0.0);
+}
+
+#[test]
+fn a_path_that_became_mute_stops_the_run_ever_more_seldom() {
+    for topology in Topology::ALL {
+        let mut story = Story::over(topology, 1);
+        story.gather(4, 100 * MILLI);
+        story.run(10 * SECOND);
+        assert!(story.are_together(&[ANN, BEN, CAT, DAN]));
+        // Small frames pass, large ones are lost for ever.
+        story.bulk_us.insert((BEN, CAT), 1_000_000 * SECOND);
+        story.run(60 * SECOND);
+        let mute = |(_, _, event): &&(u64, PeerId, Event)| {
+            matches!(
+                event,
+                Event::Member {
+                    peer: BEN,
+                    reason: Reason::Mute,
+                    ..
+                }
+            )
+        };
+        assert!(story.events.iter().any(|event| mute(&event)), "{topology}");
+        let before = story.commits(ANN).len();
+        story.run(300 * SECOND);
+        // With none of it, about nine rounds a second.
+        assert!(story.commits(ANN).len() > before + 1300, "{topology}");
+    }
+}
+
+#[test]
+fn who_says_for_ever_that_it_has_just_begun_is_too_slow() {
+    let mut story = Story::new(1);
+    story.gather(3, 100 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+    story.compute_us.insert(BEN, 1_000_000 * SECOND);
+    story.liar = Some((BEN, |_, message| {
+        if let Message::Alive { doing, .. } = message {
+            *doing = Doing::Computing { elapsed_us: 0 };
+        }
+    }));
+    story.run(20 * SECOND);
+    let before = story.commits(ANN).len();
+    story.run(20 * SECOND);
+    assert!(story.commits(ANN).len() > before + 50);
+}
+
+#[test]
+fn the_round_that_shows_a_damaged_state_does_not_take_its_contribution() {
+    let mut story = Story::new(1);
+    story.gather(3, 100 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+    story.peers.get_mut(&CAT).unwrap().flip_bit(3, 20);
+    story.run(20 * SECOND);
+    for who in [ANN, BEN, CAT] {
+        for record in story.records(who) {
+            let digests: Vec<Digest> = record.headers.iter().map(|h| h.digest).collect();
+            assert!(digests.windows(2).all(|pair| pair[0] == pair[1]));
+        }
+    }
+    assert!(story.are_together(&[ANN, BEN, CAT]), "it has come back");
+}
+
+#[test]
+fn a_newcomer_does_not_spin_on_blocks_of_another_lineage() {
+    let mut story = Story::new(1);
+    story.gather(2, 100 * SECOND);
+    story.run(150 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    story.liar = Some((ANN, |_, message| {
+        if let Message::Block { chain, .. } = message {
+            *chain = Digest([7; 32]);
+        }
+    }));
+    story.join(CAT, BEN, 100 * SECOND);
+    story.open(CAT, ANN);
+    story.run(20 * SECOND);
+    let whole = |(_, peer, event): &(u64, PeerId, Event)| {
+        *peer == CAT && matches!(event, Event::Syncing { bytes, total, .. } if bytes == total)
+    };
+    assert!(story.events.iter().any(whole));
+    assert!(
+        story.sent[&(CAT, ANN)] < 50,
+        "{} messages",
+        story.sent[&(CAT, ANN)]
+    );
+}
+
+#[test]
+fn newcomers_among_themselves_say_that_the_state_is_gone() {
+    let mut story = Story::new(1);
+    story.join(BEN, DAN, SECOND);
+    story.join(CAT, DAN, SECOND);
+    story.open(BEN, CAT);
+    story.run(20 * SECOND);
+    assert!(story.exits.is_empty(), "somebody may come back");
+    story.run(60 * SECOND);
+    assert_eq!(story.exits[&BEN], Exit::Lost);
+    assert_eq!(story.exits.get(&CAT), Some(&Exit::Lost));
+}
+
+#[test]
+fn who_only_waits_for_one_that_is_being_let_in_does_not_give_up() {
+    let mut story = Story::new(1);
+    story.found(ANN, 300 * SECOND);
+    story.join(BEN, ANN, SECOND);
+    story.join(CAT, BEN, SECOND);
+    story.run(200 * SECOND);
+    assert!(story.exits.is_empty());
+    assert!(!story.peers[&CAT].is_member());
+}
+
+#[test]
+fn a_goodbye_passes_contacts_on() {
+    let mut story = Story::new(1);
+    story.dialable.extend([BEN, CAT]);
+    // Nobody of them has got in yet, and Ann is the only one that the others know.
+    story.join(ANN, DAN, SECOND);
+    story.join(BEN, ANN, SECOND);
+    story.join(CAT, ANN, SECOND);
+    story.run(SECOND);
+    assert!(!story.dialled.contains(&(BEN, CAT)));
+    story.give(ANN, Input::Leave);
+    story.run(SECOND);
+    assert_eq!(story.exits.get(&ANN), Some(&Exit::Left));
+    assert!(story.dialled.contains(&(BEN, CAT)));
+    assert!(story.dialled.contains(&(CAT, BEN)));
+}

@@ -1,0 +1,321 @@
+//! Small worlds written by hand: peers on links that a story opens and cuts, in virtual time.
+#![allow(dead_code, reason = "each file of stories uses its part of it")]
+
+use annulus_core::config::Topology;
+use annulus_core::ledger::Record;
+use annulus_core::wire::{Message, ViewKey};
+use annulus_core::{
+    Contact, Event, Exit, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const SECOND: u64 = 1_000_000;
+pub const MILLI: u64 = 1_000;
+
+pub const ANN: PeerId = PeerId([1; 32]);
+pub const BEN: PeerId = PeerId([2; 32]);
+pub const CAT: PeerId = PeerId([3; 32]);
+
+/// Peers on links that the story opens and cuts. Who dials gets nobody: who can reach whom is the story's to say.
+pub struct Story {
+    pub now: u64,
+    pub manifest: Arc<Manifest>,
+    pub peers: BTreeMap<PeerId, Peer>,
+    /// Time of a round's computing, in microseconds.
+    pub compute_us: BTreeMap<PeerId, u64>,
+    /// Samples per second of those whose time depends on their share.
+    pub pace: BTreeMap<PeerId, f64>,
+    /// What the device is said to do, in samples per 1,000 seconds; usually its pace, or 1000.
+    pub warm: BTreeMap<PeerId, u64>,
+    /// What a sample's gradient is made of, if it is not 0.25.
+    pub gradient: BTreeMap<PeerId, f32>,
+    /// Who can be dialled.
+    pub dialable: BTreeSet<PeerId>,
+    /// Who has dialled whom.
+    pub dialled: BTreeSet<(PeerId, PeerId)>,
+    /// Who is done, and why.
+    pub exits: BTreeMap<PeerId, Exit>,
+    /// Messages that went from one to another.
+    pub sent: BTreeMap<(PeerId, PeerId), u64>,
+    /// Open links, and how often each was opened: what was under way when it was cut is lost.
+    pub links: BTreeSet<(PeerId, PeerId)>,
+    opened: BTreeMap<(PeerId, PeerId), u32>,
+    pub latency_us: BTreeMap<(PeerId, PeerId), u64>,
+    /// Of all other links.
+    pub usual_latency_us: u64,
+    /// What the bulk lane of one direction takes on top.
+    pub bulk_us: BTreeMap<(PeerId, PeerId), u64>,
+    /// What will happen, in order of time and of asking.
+    due: BTreeMap<(u64, u64), Due>,
+    asked: u64,
+    /// What the peers told of, in order.
+    pub events: Vec<(u64, PeerId, Event)>,
+    /// Who says something else than its code does, and what.
+    pub liar: Option<(PeerId, Lie)>,
+    /// The attempt of the last piece that each has sent.
+    pub at_work: BTreeMap<PeerId, ViewKey>,
+}
+
+/// Changes a message from a liar, given whom it is for.
+pub type Lie = fn(PeerId, &mut Message);
+
+enum Due {
+    Tick(PeerId),
+    Give(PeerId, Input),
+    Deliver {
+        from: PeerId,
+        to: PeerId,
+        opened: u32,
+        message: Message,
+    },
+}
+
+impl Story {
+    pub fn new(min_peers: u16) -> Self {
+        Self::over(Topology::Ring, min_peers)
+    }
+
+    pub fn over(topology: Topology, min_peers: u16) -> Self {
+        Self::with(topology, |manifest| manifest.min_peers = min_peers)
+    }
+
+    /// With other settings of the run.
+    pub fn with(topology: Topology, change: impl FnOnce(&mut Manifest)) -> Self {
+        let mut manifest = Manifest {
+            samples: 100,
+            target: 1_000_000,
+            batch: 8,
+            topology,
+            piece: 4,
+            min_peers: 1,
+            ..Manifest::new(Layout::flat(12))
+        };
+        change(&mut manifest);
+        Self {
+            now: 0,
+            manifest: Arc::new(manifest),
+            peers: BTreeMap::new(),
+            compute_us: BTreeMap::new(),
+            pace: BTreeMap::new(),
+            warm: BTreeMap::new(),
+            gradient: BTreeMap::new(),
+            dialable: BTreeSet::new(),
+            dialled: BTreeSet::new(),
+            exits: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            links: BTreeSet::new(),
+            opened: BTreeMap::new(),
+            latency_us: BTreeMap::new(),
+            usual_latency_us: 5 * MILLI,
+            bulk_us: BTreeMap::new(),
+            due: BTreeMap::new(),
+            asked: 0,
+            events: Vec::new(),
+            liar: None,
+            at_work: BTreeMap::new(),
+        }
+    }
+
+    /// Somebody founds the run, and needs so long for a round.
+    pub fn found(&mut self, who: PeerId, compute_us: u64) {
+        let state = State::new(vec![0.5; self.manifest.layout.len], &self.manifest);
+        let settings = Settings::new(who, Contact::default());
+        let peer = Peer::found(self.manifest.clone(), settings, state, Time(self.now));
+        self.begin(who, peer, compute_us);
+    }
+
+    /// Somebody joins over an open link, which comes with it if there is anybody at its other end.
+    pub fn join(&mut self, who: PeerId, via: PeerId, compute_us: u64) {
+        let settings = Settings::new(who, self.contact(who));
+        let contact = self.contact(via);
+        let peer = Peer::join(self.manifest.clone(), settings, via, &contact, Time(self.now));
+        self.begin(who, peer, compute_us);
+        if self.peers.contains_key(&via) {
+            self.open(who, via);
+        }
+    }
+
+    /// So many that all have links to each other, and need the same time for a round.
+    pub fn gather(&mut self, count: u8, compute_us: u64) -> Vec<PeerId> {
+        let all: Vec<PeerId> = (1..=count).map(|name| PeerId([name; 32])).collect();
+        self.found(all[0], compute_us);
+        for (i, who) in all.iter().enumerate().skip(1) {
+            self.join(*who, all[0], compute_us);
+            all[1..i].iter().for_each(|other| self.open(*who, *other));
+        }
+        all
+    }
+
+    fn contact(&self, who: PeerId) -> Contact {
+        let address = self.dialable.contains(&who).then(|| who.to_hex());
+        Contact(address.into_iter().collect())
+    }
+
+    fn begin(&mut self, who: PeerId, peer: Peer, compute_us: u64) {
+        self.peers.insert(who, peer);
+        self.compute_us.insert(who, compute_us);
+        self.react(who);
+        let paced = self.pace.get(&who).map(|pace| (pace * 1000.0) as u64);
+        let speed = self.warm.get(&who).copied().or(paced).unwrap_or(1000);
+        self.give(who, Input::Warm { speed });
+    }
+
+    pub fn open(&mut self, a: PeerId, b: PeerId) {
+        let pair = (a.min(b), a.max(b));
+        self.links.insert(pair);
+        *self.opened.entry(pair).or_default() += 1;
+        for (end, peer) in [(a, b), (b, a)] {
+            let contact = self.contact(peer);
+            self.give(end, Input::LinkUp { peer, contact });
+        }
+    }
+
+    pub fn cut(&mut self, a: PeerId, b: PeerId) {
+        self.links.remove(&(a.min(b), a.max(b)));
+        for (end, peer) in [(a, b), (b, a)] {
+            self.give(end, Input::LinkDown { peer });
+        }
+    }
+
+    pub fn give(&mut self, who: PeerId, input: Input) {
+        let peer = self.peers.get_mut(&who).expect("it is in the story");
+        peer.handle(input, Time(self.now));
+        self.react(who);
+    }
+
+    /// Does what a peer asks for.
+    fn react(&mut self, who: PeerId) {
+        while let Some(output) = self.peers.get_mut(&who).and_then(Peer::poll) {
+            match output {
+                Output::Send { to, lane, message } => self.send(who, to, lane, message),
+                Output::Compute {
+                    round,
+                    positions,
+                    buffer,
+                } => {
+                    let weight = positions.iter().map(|r| r.end - r.start).sum::<u64>() as u32;
+                    // All say that they took as long as the slowest, so that all get the same share; but those that have a pace.
+                    let slowest = *self.compute_us.values().max().expect("of this one");
+                    let paced = |pace: &f64| (f64::from(weight) / pace * 1e6) as u64;
+                    let paced = self.pace.get(&who).map(paced);
+                    let value = self.gradient.get(&who).copied().unwrap_or(0.25);
+                    let made = Input::Contribution {
+                        round,
+                        gradient: vec![value; buffer.len()],
+                        weight,
+                        loss: 1.0,
+                        compute: Duration::from_micros(paced.unwrap_or(slowest)),
+                    };
+                    let takes = paced.unwrap_or(self.compute_us[&who]);
+                    self.at(self.now + takes, Due::Give(who, made));
+                }
+                Output::Event(event) => self.events.push((self.now, who, event)),
+                Output::Dial { peer, .. } => drop(self.dialled.insert((who, peer))),
+                Output::Exit(exit) => drop(self.exits.insert(who, exit)),
+            }
+        }
+        if let Some(at) = self.peers[&who].wake_at() {
+            self.at(at.0.max(self.now + 1), Due::Tick(who));
+        }
+    }
+
+    fn send(&mut self, from: PeerId, to: PeerId, lane: Lane, mut message: Message) {
+        if let Message::Piece { view, .. } = &message {
+            self.at_work.insert(from, *view);
+        }
+        if let Some((_, lie)) = self.liar.filter(|(liar, _)| *liar == from) {
+            lie(to, &mut message);
+        }
+        *self.sent.entry((from, to)).or_default() += 1;
+        let pair = (from.min(to), from.max(to));
+        assert!(self.links.contains(&pair), "a peer knows which links are open");
+        let bulk = if lane == Lane::Bulk {
+            self.bulk_us.get(&(from, to))
+        } else {
+            None
+        };
+        let latency = self
+            .latency_us
+            .get(&pair)
+            .copied()
+            .unwrap_or(self.usual_latency_us);
+        let at = self.now + latency + bulk.copied().unwrap_or(0);
+        let opened = self.opened[&pair];
+        self.at(
+            at,
+            Due::Deliver {
+                from,
+                to,
+                opened,
+                message,
+            },
+        );
+    }
+
+    fn at(&mut self, at: u64, due: Due) {
+        self.asked += 1;
+        self.due.insert((at, self.asked), due);
+    }
+
+    pub fn run(&mut self, for_us: u64) {
+        let end = self.now + for_us;
+        while let Some(next) = self.due.first_entry().filter(|next| next.key().0 <= end) {
+            let ((at, _), due) = next.remove_entry();
+            self.now = at;
+            match due {
+                Due::Tick(who) => {
+                    if self.peers[&who].wake_at().is_some_and(|at| at.0 <= self.now) {
+                        self.give(who, Input::Tick);
+                    }
+                }
+                Due::Give(who, input) => self.give(who, input),
+                Due::Deliver {
+                    from,
+                    to,
+                    opened,
+                    message,
+                } => {
+                    let pair = (from.min(to), from.max(to));
+                    if self.links.contains(&pair) && self.opened[&pair] == opened {
+                        self.give(to, Input::Message { from, message });
+                    }
+                }
+            }
+        }
+        self.now = end;
+    }
+
+    /// Whether these, and nobody else, are the members of one lineage.
+    pub fn are_together(&self, who: &[PeerId]) -> bool {
+        let chains: BTreeSet<u64> = who.iter().map(|p| self.peers[p].head().round).collect();
+        let close = chains.last().unwrap_or(&0) - chains.first().unwrap_or(&0) <= 1;
+        close
+            && who.iter().all(|peer| {
+                let peer = &self.peers[peer];
+                let members: BTreeSet<PeerId> = peer.head().members.iter().map(|m| m.peer).collect();
+                peer.is_member() && members == who.iter().copied().collect()
+            })
+    }
+
+    /// What a peer committed, in order.
+    pub fn records(&self, who: PeerId) -> impl Iterator<Item = &Record> {
+        let commits = self.events.iter().filter(move |(_, peer, _)| *peer == who);
+        commits.filter_map(|(_, _, event)| match event {
+            Event::Committed(commit) => Some(&commit.record),
+            _ => None,
+        })
+    }
+
+    /// When a peer committed its rounds.
+    pub fn commits(&self, who: PeerId) -> Vec<(u64, u64)> {
+        let commits = self.events.iter().filter(|(_, peer, _)| *peer == who);
+        commits
+            .filter_map(|(at, _, event)| match event {
+                Event::Committed(commit) => Some((commit.record.round, *at)),
+                _ => None,
+            })
+            .collect()
+    }
+}
