@@ -88,3 +88,11 @@ fn every_planted_bug_is_found_in_both_topologies() {
         assert!(!found.is_empty(), "{bug:?} is not found, {topology}");
     }
 }
+
+#[test]
+fn hostile_frames_neither_stop_a_peer_nor_fill_its_memory() {
+    for seed in 0..100 {
+        let fuzzed = sim::fuzz::fuzz(seed, sim::fuzz::FRAMES);
+        assert!(fuzzed.is_ok(), "seed {seed}: {fuzzed:?}");
+    }
+}

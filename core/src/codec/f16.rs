@@ -91,7 +91,7 @@ pub(super) fn is_summable(bytes: &[u8]) -> bool {
         let halves = bytes.as_chunks().0.iter().map(|x| u16::from_le_bytes(*x));
         halves.fold(false, |bad, x| bad | (x & EXPONENT == EXPONENT))
     };
-    i16::from_le_bytes(*k) <= LARGEST && !halves.chunks(1 << 14).any(block)
+    (*EXPONENTS.start()..=LARGEST).contains(&i16::from_le_bytes(*k)) && !halves.chunks(1 << 14).any(block)
 }
 
 /// Encodes values that are below 2^15 in magnitude once scaled.

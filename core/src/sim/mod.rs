@@ -13,12 +13,14 @@
 //! - `device`: contributions that show a wrong state or a sample counted twice.
 //! - `ledger`: all lineages as they should be, worked out apart from the code under test.
 //! - `check`: what must hold of the peers.
+//! - `fuzz`: hostile frames in real conversations, without any of the above.
 //! - `trace`: a seed's story as text.
 
 mod check;
 mod device;
 mod driver;
 mod faults;
+pub mod fuzz;
 mod kind;
 mod ledger;
 mod net;

@@ -59,6 +59,11 @@ impl Rng {
         -libm::log(1.0 - self.unit()) * mean
     }
 
+    /// One of them, where it lies.
+    pub fn pick_ref<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        (!from.is_empty()).then(|| &from[self.index(from.len())])
+    }
+
     /// One of them.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
         (!from.is_empty()).then(|| from[self.index(from.len())])

@@ -1,0 +1,560 @@
+//! Hostile frames in real conversations: nothing that a peer can be sent may make it panic or fill its memory.
+//!
+//! Three peers train, a fourth joins, and a fifth, Eve, has links to all of them. In half of the worlds she is a stranger,
+//! in the other half a member that also does what the protocol asks. Between any two frames of theirs she sends some that
+//! are made of what was said before: replayed, cut, spliced, with bytes changed, or read and changed field by field, which
+//! is what reaches behind the checks of lengths. Whether what the peers then hold is right is not judged here; worlds with
+//! liars are.
+
+use super::device;
+use super::rng::Rng;
+use crate::codec::Codec;
+use crate::config::{Layout, Manifest, Settings, Topology};
+use crate::id::{Contact, Digest, PeerId};
+use crate::ledger::{Header, Hole, Member, Record};
+use crate::peer::{Input, Output, Peer};
+use crate::state::State;
+use crate::time::Time;
+use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Peers with Eve, who is the last.
+const PEERS: usize = 5;
+const EVE: usize = PEERS - 1;
+/// Hostile frames of a world: after that many little of the run is left.
+pub const FRAMES: u64 = 4_000;
+/// Frames that Eve remembers.
+const MEMORY: usize = 512;
+/// What any peer may keep of what it was sent, beside a few vectors.
+const KEPT: usize = 4 << 20;
+
+/// What a world of hostile frames was like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fuzzed {
+    /// Hostile frames.
+    pub frames: u64,
+    /// Those of them that could be read, and so reached a peer.
+    pub read: u64,
+    /// Frames that the peers sent each other.
+    pub honest: u64,
+    /// Rounds that the first peer has committed.
+    pub rounds: u64,
+    /// Most bytes that a peer kept of what it was sent.
+    pub kept: usize,
+}
+
+/// Lets Eve speak so often in a world drawn from a seed. A panic is the caller's to catch.
+///
+/// # Errors
+///
+/// A peer kept more than it may.
+pub fn fuzz(seed: u64, frames: u64) -> Result<Fuzzed, String> {
+    let mut world = Conversation::new(seed);
+    while world.told.frames < frames && world.peers[..EVE].iter().any(Option::is_some) {
+        world.turn()?;
+    }
+    world.told.rounds = world.rounds;
+    Ok(world.told)
+}
+
+struct Conversation {
+    rng: Rng,
+    now: u64,
+    manifest: Arc<Manifest>,
+    peers: Vec<Option<Peer>>,
+    ids: Vec<PeerId>,
+    /// Whether Eve is a peer of her own too.
+    inside: bool,
+    /// What is under way between honest peers.
+    wire: VecDeque<(usize, usize, Message)>,
+    /// What the devices are at work on.
+    work: VecDeque<(usize, Input)>,
+    /// What Eve has heard.
+    heard: Vec<Bytes>,
+    told: Fuzzed,
+    rounds: u64,
+}
+
+impl Conversation {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let topology = Topology::ALL[rng.index(2)];
+        let manifest = Manifest {
+            samples: 100,
+            target: 100_000,
+            batch: 8,
+            topology,
+            codec: Codec::ALL[rng.index(2)],
+            piece: 1 + rng.below(8) as u32,
+            min_peers: 1 + rng.below(2) as u16,
+            clip: rng.chance(0.5).then_some(1.0),
+            ..Manifest::new(Layout::flat(1 + rng.index(40)))
+        };
+        let ids = (0..PEERS).map(|i| PeerId([i as u8 + 1; 32])).collect();
+        let inside = rng.chance(0.5);
+        let mut world = Self {
+            rng,
+            now: 0,
+            manifest: Arc::new(manifest),
+            peers: (0..PEERS).map(|_| None).collect(),
+            ids,
+            inside,
+            wire: VecDeque::new(),
+            work: VecDeque::new(),
+            heard: Vec::new(),
+            told: Fuzzed::default(),
+            rounds: 0,
+        };
+        world.begin();
+        world
+    }
+
+    fn begin(&mut self) {
+        let params = device::initial(self.manifest.layout.len, 7);
+        let state = State::new(params, &self.manifest);
+        let settings = |i: usize| Settings::new(self.ids[i], Contact::default());
+        let founder = Peer::found(self.manifest.clone(), settings(0), state, Time(0));
+        self.peers[0] = Some(founder);
+        for i in 1..PEERS - usize::from(!self.inside) {
+            let manifest = self.manifest.clone();
+            let peer = Peer::join(manifest, settings(i), self.ids[0], &Contact::default(), Time(0));
+            self.peers[i] = Some(peer);
+        }
+        for a in 0..PEERS {
+            self.give(a, Input::Warm { speed: 1000 });
+            for b in (0..PEERS).filter(|b| *b != a) {
+                self.link(a, b, true);
+            }
+        }
+    }
+
+    fn link(&mut self, end: usize, other: usize, up: bool) {
+        let peer = self.ids[other];
+        let contact = Contact::default();
+        let input = match up {
+            true => Input::LinkUp { peer, contact },
+            false => Input::LinkDown { peer },
+        };
+        self.give(end, input);
+    }
+
+    /// Something that the peers do by themselves, and something of Eve's.
+    fn turn(&mut self) -> Result<(), String> {
+        // At first they are let come together.
+        let settled = self.told.honest > 300;
+        match self.rng.below(1000) {
+            0 if settled => {
+                let (a, b) = (self.rng.index(PEERS), self.rng.index(PEERS));
+                if a != b {
+                    for up in [false, true] {
+                        self.link(a, b, up);
+                        self.link(b, a, up);
+                    }
+                }
+            }
+            _ => self.honest(),
+        }
+        for _ in 0..if settled { 8 } else { 0 } {
+            self.hostile()?;
+        }
+        Ok(())
+    }
+
+    fn honest(&mut self) {
+        if let Some((from, to, mut message)) = self.wire.pop_front() {
+            self.told.honest += 1;
+            self.remember(&message);
+            // What is due from Eve, at its place in the protocol, reaches deepest.
+            if from == EVE && self.rng.chance(0.1) {
+                self.twist(&mut message);
+            }
+            let from = self.ids[from];
+            self.give(to, Input::Message { from, message });
+        } else if let Some((who, input)) = self.work.pop_front() {
+            self.now += 20_000;
+            self.give(who, input);
+        } else {
+            let wakes = self.peers.iter().flatten().filter_map(Peer::wake_at);
+            let next = wakes.min().map_or(self.now, |at| at.0);
+            self.now = self.now.max(next) + 1;
+            for i in 0..PEERS {
+                self.give(i, Input::Tick);
+            }
+        }
+    }
+
+    fn remember(&mut self, message: &Message) {
+        let frame = message.to_frame();
+        if self.heard.len() < MEMORY {
+            self.heard.push(frame);
+        } else {
+            let old = self.rng.index(MEMORY);
+            self.heard[old] = frame;
+        }
+    }
+
+    fn give(&mut self, who: usize, input: Input) {
+        let now = Time(self.now);
+        let Some(peer) = &mut self.peers[who] else { return };
+        peer.handle(input, now);
+        while let Some(output) = self.peers[who].as_mut().and_then(Peer::poll) {
+            match output {
+                Output::Send { to, message, .. } => {
+                    let to = self.ids.iter().position(|id| *id == to);
+                    // What nobody is there to read is dropped, as a link does.
+                    if let Some(to) = to.filter(|to| self.peers[*to].is_some()) {
+                        self.wire.push_back((who, to, message));
+                    }
+                }
+                Output::Compute {
+                    round,
+                    positions,
+                    buffer,
+                } => self.compute(who, round, &positions, &buffer),
+                Output::Exit(_) => self.peers[who] = None,
+                Output::Dial { peer, .. } => self.give(who, Input::DialFailed { peer }),
+                Output::Event(crate::Event::Committed(_)) if who == 0 => self.rounds += 1,
+                Output::Event(_) => {}
+            }
+        }
+    }
+
+    fn compute(&mut self, who: usize, round: u64, positions: &[Range<u64>], params: &[f32]) {
+        let weight = positions.iter().map(|r| r.end - r.start).sum::<u64>();
+        let (gradient, loss) = device::contribution(params, positions, weight);
+        let made = Input::Contribution {
+            round,
+            gradient,
+            weight: weight as u32,
+            loss,
+            compute: Duration::from_millis(20),
+        };
+        self.work.push_back((who, made));
+    }
+
+    /// Eve says something to somebody.
+    fn hostile(&mut self) -> Result<(), String> {
+        let to = self.rng.index(EVE);
+        let Some(frame) = self.rng.pick_ref(&self.heard).cloned() else {
+            return Ok(());
+        };
+        let frame = self.spoil(frame);
+        self.told.frames += 1;
+        let Ok(message) = Message::decode(frame) else {
+            return Ok(());
+        };
+        self.told.read += 1;
+        let from = self.ids[EVE];
+        // What the other says to Eve in turn nobody reads, unless she is one of them.
+        self.give(to, Input::Message { from, message });
+        let kept = self.peers[to].as_ref().map_or(0, Peer::buffered_bytes);
+        self.told.kept = self.told.kept.max(kept);
+        let vector = self.manifest.codec.encoded_len(self.manifest.layout.len);
+        if kept > KEPT + 4 * vector {
+            return Err(format!("a peer keeps {kept} bytes of what it was sent"));
+        }
+        if self.wire.len() > 100_000 {
+            // They answer what they are asked; a real link would hold them back.
+            self.wire.clear();
+        }
+        Ok(())
+    }
+
+    fn spoil(&mut self, frame: Bytes) -> Bytes {
+        match self.rng.below(10) {
+            0 => frame,
+            1 => self.change_bytes(frame),
+            2 => self.splice(frame),
+            _ => {
+                let Ok(mut message) = Message::decode(frame) else {
+                    return Bytes::new();
+                };
+                for _ in 0..1 + self.rng.below(3) {
+                    self.twist(&mut message);
+                }
+                if self.rng.chance(0.1) {
+                    message = self.wrap(&message);
+                }
+                message.to_frame()
+            }
+        }
+    }
+
+    fn change_bytes(&mut self, frame: Bytes) -> Bytes {
+        let mut bytes = frame.to_vec();
+        for _ in 0..1 + self.rng.below(4) {
+            let at = self.rng.index(bytes.len());
+            bytes[at] = match self.rng.below(4) {
+                0 => 0,
+                1 => 0xff,
+                2 => bytes[at] ^ (1 << self.rng.below(8)),
+                _ => self.rng.next() as u8,
+            };
+        }
+        bytes.into()
+    }
+
+    /// The beginning of one frame and the end of another.
+    fn splice(&mut self, frame: Bytes) -> Bytes {
+        let other = self.rng.pick_ref(&self.heard).cloned().unwrap_or_default();
+        let (head, tail) = (self.rng.index(frame.len() + 1), self.rng.index(other.len() + 1));
+        [&frame[..head], &other[tail..]].concat().into()
+    }
+
+    /// As a frame to be passed on, or one that could not be.
+    fn wrap(&mut self, message: &Message) -> Message {
+        let (from, to, frame) = (self.anybody(), self.anybody(), message.to_frame());
+        match self.rng.chance(0.5) {
+            true => Message::Relay { from, to, frame },
+            false => Message::Unreachable { to, frame },
+        }
+    }
+
+    fn anybody(&mut self) -> PeerId {
+        match self.rng.below(8) {
+            0 => PeerId([self.rng.next() as u8; 32]),
+            _ => self.ids[self.rng.index(PEERS)],
+        }
+    }
+
+    /// Another number: near by, or at an end.
+    fn number(&mut self, n: u64) -> u64 {
+        match self.rng.below(8) {
+            0 => 0,
+            1 => u64::MAX,
+            2 => u64::from(u32::MAX),
+            3 => 1 << self.rng.below(64),
+            4 => n.wrapping_sub(1),
+            5 => n.wrapping_add(2),
+            _ => n.wrapping_add(1),
+        }
+    }
+
+    fn float(&mut self) -> f32 {
+        f32::from_bits(self.number(0) as u32)
+    }
+
+    fn digest(&mut self, digest: Digest) -> Digest {
+        match self.rng.chance(0.5) {
+            true => Digest([self.rng.next() as u8; 32]),
+            false => {
+                let peers: Vec<Digest> = self.peers.iter().flatten().map(|p| p.head().chain).collect();
+                self.rng.pick(&peers).unwrap_or(digest)
+            }
+        }
+    }
+
+    fn view(&mut self, view: &mut ViewKey) {
+        match self.rng.below(5) {
+            0 => view.round = self.number(view.round),
+            1 => view.attempt = self.number(view.attempt.into()) as u32,
+            2 => view.id = self.rng.next(),
+            _ => {
+                // One that is somebody's at this moment.
+                let who = self.rng.index(EVE);
+                if let Some((now, _)) = self.peers[who].as_ref().and_then(Peer::view) {
+                    *view = now;
+                }
+            }
+        }
+    }
+
+    fn standing(&mut self, standing: &mut Standing) {
+        match self.rng.below(3) {
+            0 => standing.samples = self.number(standing.samples),
+            1 => standing.round = self.number(standing.round),
+            _ => standing.chain = self.digest(standing.chain),
+        }
+    }
+
+    fn member(&mut self) -> Member {
+        Member {
+            peer: self.anybody(),
+            speed: self.number(1000),
+            contact: Contact(vec!["x".repeat(self.rng.index(200)); self.rng.index(10)]),
+            trials: Default::default(),
+        }
+    }
+
+    fn header(&mut self, header: &mut Header) {
+        match self.rng.below(9) {
+            0 => header.peer = self.anybody(),
+            1 => header.weight = self.number(header.weight.into()) as u32,
+            2 => header.loss = self.float(),
+            3 => header.speed = self.number(header.speed),
+            4 => header.compute_us = self.number(header.compute_us),
+            5 => header.digest = self.digest(header.digest),
+            6 => header.leaving ^= true,
+            _ => header.ready = (0..self.rng.below(80)).map(|_| self.member()).collect(),
+        }
+    }
+
+    fn headers(&mut self, headers: &mut Vec<Header>) {
+        let at = self.rng.index(headers.len().max(1));
+        match self.rng.below(5) {
+            0 if !headers.is_empty() => drop(headers.remove(at)),
+            1 if headers.len() < 64 => headers.extend_from_within(..),
+            _ => {
+                if let Some(header) = headers.get_mut(at) {
+                    self.header(header);
+                }
+            }
+        }
+    }
+
+    fn record(&mut self, record: &mut Record) {
+        match self.rng.below(4) {
+            0 => record.round = self.number(record.round),
+            1 => record.attempt = self.number(record.attempt.into()) as u32,
+            _ => self.headers(&mut record.headers),
+        }
+    }
+
+    fn peers(&mut self, peers: &mut Vec<PeerId>) {
+        *peers = (0..self.rng.below(8)).map(|_| self.anybody()).collect();
+        if self.rng.chance(0.9) {
+            peers.sort();
+            peers.dedup();
+        }
+    }
+
+    fn data(&mut self, data: &mut Bytes) {
+        let mut bytes = data.to_vec();
+        match self.rng.below(4) {
+            0 => bytes.truncate(self.rng.index(bytes.len() + 1)),
+            1 => bytes.extend(vec![0x7f; self.rng.index(64)]),
+            2 => bytes.fill(0xff),
+            _ => bytes.iter_mut().for_each(|b| *b = self.rng.next() as u8),
+        }
+        *data = bytes.into();
+    }
+
+    /// Changes a field of a message.
+    fn twist(&mut self, message: &mut Message) {
+        match message {
+            Message::Piece {
+                view,
+                leg,
+                chunk,
+                piece,
+                headers,
+                data,
+            } => match self.rng.below(6) {
+                0 => self.view(view),
+                1 => *leg = [Leg::Partial, Leg::Finished][self.rng.index(2)],
+                2 => *chunk = self.number((*chunk).into()) as u16,
+                3 => *piece = self.number((*piece).into()) as u32,
+                4 => self.headers(headers),
+                _ => self.data(data),
+            },
+            Message::Probe { view, nonce } => {
+                self.view(view);
+                *nonce = self.number((*nonce).into()) as u32;
+            }
+            Message::Alive { nonce, round, doing } => match self.rng.below(3) {
+                0 => *nonce = self.number((*nonce).into()) as u32,
+                1 => *round = self.number(*round),
+                _ => {
+                    let n = self.number(0);
+                    *doing = [
+                        Doing::Computing { elapsed_us: n },
+                        Doing::Waiting { sent: n as u32 },
+                        Doing::Idle,
+                        Doing::Syncing,
+                    ][self.rng.index(4)];
+                }
+            },
+            Message::Flush { view, suspects } | Message::Decision { view, suspects } => {
+                match self.rng.chance(0.5) {
+                    true => self.view(view),
+                    false => self.peers(suspects),
+                }
+            }
+            Message::Committed { view, record, digest } => match self.rng.below(4) {
+                0 => self.view(view),
+                1 => *digest = self.digest(*digest),
+                _ => self.record(record),
+            },
+            Message::Repair { view, missing } => {
+                self.view(view);
+                let some = self.number(1) as u32;
+                missing.extend((0..self.rng.below(2000) as u32).map(|p| (some as u16, p)));
+            }
+            Message::Out { view } => self.view(view),
+            Message::Status {
+                standing,
+                member,
+                finished,
+            } => match self.rng.below(4) {
+                0 => *member ^= true,
+                1 => *finished ^= true,
+                _ => self.standing(standing),
+            },
+            Message::Follow { have, contact } => {
+                if let Some(have) = have {
+                    self.standing(have);
+                }
+                *contact = self.member().contact;
+            }
+            Message::Following {
+                head,
+                digest,
+                resumes,
+                member,
+            } => match self.rng.below(9) {
+                0 => *digest = self.digest(*digest),
+                1 => *resumes = Some(self.digest(*digest)),
+                2 => *member ^= true,
+                3 => head.round = self.number(head.round),
+                4 => head.samples = self.number(head.samples),
+                5 => head.cursor = self.number(head.cursor),
+                6 => head.chain = self.digest(head.chain),
+                7 => {
+                    let (start, end) = (self.number(head.cursor), self.number(head.cursor));
+                    let refused_by = Some(self.anybody());
+                    head.holes.push(Hole {
+                        start,
+                        end,
+                        refused_by,
+                    });
+                }
+                _ => head.members.push(self.member()),
+            },
+            Message::NotMember { standing, follows } => {
+                *follows ^= true;
+                if let Some(standing) = standing {
+                    self.standing(standing);
+                }
+            }
+            Message::Followed { round } => *round = self.number(*round),
+            Message::Ready { speed, round } => {
+                *speed = self.rng.chance(0.8).then(|| self.number(1));
+                *round = self.number(*round);
+            }
+            Message::Fetch { block } => *block = self.number((*block).into()) as u32,
+            Message::Block {
+                block,
+                round,
+                chain,
+                data,
+            } => match self.rng.below(4) {
+                0 => *block = self.number((*block).into()) as u32,
+                1 => *round = self.number(*round),
+                2 => *chain = self.digest(*chain),
+                _ => self.data(data),
+            },
+            Message::Goodbye { acquaintances } => {
+                acquaintances.extend((0..self.rng.below(70)).map(|_| {
+                    let member = self.member();
+                    (member.peer, member.contact)
+                }));
+            }
+            Message::Relay { from, to, .. } => (*from, *to) = (self.anybody(), self.anybody()),
+            Message::Unreachable { to, .. } => *to = self.anybody(),
+        }
+    }
+}
