@@ -113,11 +113,16 @@ impl Node {
     /// One that is started in a folder.
     pub fn start_in(name: &'static str, dir: String, folder: &Path, args: &[&str]) -> Self {
         let mut command = annulus();
-        command.current_dir(folder);
-        command.args(args).args(["--out", &dir, "--log-format", "json"]);
+        command.current_dir(folder).args(args);
+        Self::spawn(name, dir, command)
+    }
+
+    /// One of any program that takes the binary's arguments.
+    pub fn spawn(name: &'static str, dir: String, mut command: Command) -> Self {
+        command.args(["--out", &dir, "--log-format", "json"]);
         // Each as if on a machine of its own.
         command.env("ANNULUS_CACHE", cache_of(&dir));
-        if !args.contains(&"--listen") {
+        if !command.get_args().any(|arg| arg == "--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
         command
