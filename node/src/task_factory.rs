@@ -6,6 +6,7 @@ use crate::trainer::{Trainer, TrainerOptions, Worker, WorkerError};
 use annulus_core::Digest;
 use annulus_shaders::needs::Layer;
 use serde_json::{Map, Value};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// Makes a worker; again for each thread that needs one.
@@ -31,7 +32,7 @@ pub struct LoadedTask {
     /// Its settings as JSON text, all keys included.
     pub config: String,
     /// Samples to train on.
-    pub samples: u64,
+    pub samples: NonZeroU64,
     /// Hash of the training data.
     pub data: Digest,
     /// The files that it was made from; none if the task makes its own data.
@@ -120,7 +121,7 @@ fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<LoadedTask, TaskEr
     let task = Arc::new(T::new(config, data)?);
     Ok(LoadedTask {
         config: text,
-        samples: task.dataset().len(),
+        samples: NonZeroU64::new(task.dataset().len()).ok_or("the data set has no sample")?,
         data: task.dataset().digest(),
         files: data.cloned(),
         layers: task.layers(),

@@ -72,12 +72,12 @@ pub(crate) fn manifest() -> Manifest {
         task: "test".into(),
         task_config: "{\"hidden\":4}".into(),
         seed: 7,
-        samples: 1000,
+        samples: 1000.try_into().unwrap(),
         data: Digest::of(b"data"),
-        target: 1000,
-        batch: 50,
+        target: 1000.try_into().unwrap(),
+        batch: 50.try_into().unwrap(),
         optimizer: Optimizer::parse("adam").unwrap(),
-        piece: 4,
+        piece: 4.try_into().unwrap(),
         ..Manifest::new(layout)
     }
 }
