@@ -100,7 +100,7 @@ pub async fn take_part(
         task: manifest.task.clone(),
         device: device.name.clone(),
         parameters: manifest.layout.len as u64,
-        target: manifest.target,
+        target: manifest.target.get(),
     }));
     let participant = Participant {
         me: &me,
@@ -203,7 +203,7 @@ async fn backend(
         return Err(Failure::new(Kind::Refused, message));
     }
     let mut twin = worker(OpenDevice::cpu())?;
-    compare(&mut *here, &mut *twin, manifest.samples).await?;
+    compare(&mut *here, &mut *twin, manifest.samples.get()).await?;
     Ok(ComputeBackend::Here(here))
 }
 
@@ -239,7 +239,7 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
         loop {
             self.page.state(State::Connecting, "looking for the ring");
             let mut driver = self.driver(&others);
-            let samples = self.manifest.samples;
+            let samples = self.manifest.samples.get();
             self.compute.jobs.push(Job::Warm { samples });
             let mut tab = Tab::new(&self.compute, &self.text_generator, self.commands, self.page);
             let exit = host::run(&mut tab, &mut driver).await;

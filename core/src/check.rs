@@ -158,7 +158,7 @@ impl Head {
         let sum = self.samples.checked_add(self.skipped);
         let sum = sum.and_then(|sum| sum.checked_add(returned));
         need(
-            sum == Some(self.cursor) && self.cursor <= manifest.target && self.steps <= self.round,
+            sum == Some(self.cursor) && self.cursor <= manifest.target.get() && self.steps <= self.round,
             HeadError::Sums,
         )
     }
@@ -236,9 +236,9 @@ mod tests {
     /// Three members that share twelve samples a round, at the first round's end.
     fn head() -> (Head, Manifest) {
         let manifest = Manifest {
-            batch: 12,
-            target: 100,
-            min_peers: 2,
+            batch: 12.try_into().unwrap(),
+            target: 100.try_into().unwrap(),
+            min_peers: 2.try_into().unwrap(),
             ..Manifest::new(Layout::flat(4))
         };
         let mut head = Head::genesis(&manifest, member(1));

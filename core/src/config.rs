@@ -6,6 +6,7 @@ use crate::optim::{Optimizer, Schedule};
 use crate::planted::Bug;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::str::FromStr;
 
 /// One parameter tensor's place in the flat vector.
@@ -120,15 +121,15 @@ pub struct Manifest {
     /// Seed of initial parameters and of the order of samples.
     pub seed: u64,
     /// Samples in the training set.
-    pub samples: u64,
+    pub samples: NonZeroU64,
     /// Hash of the training data.
     pub data: Digest,
     /// Where the training data comes from.
     pub data_source: DataSource,
     /// Samples after which the run ends (epochs times samples, or rounds times batch).
-    pub target: u64,
+    pub target: NonZeroU64,
     /// Samples per round, over all peers.
-    pub batch: u32,
+    pub batch: NonZeroU32,
     /// Samples a device works on at once (0: as many as its share).
     pub micro_batch: u32,
     /// The parameters' places.
@@ -146,9 +147,9 @@ pub struct Manifest {
     /// Who sends them to whom.
     pub topology: Topology,
     /// Elements in one piece of a chunk.
-    pub piece: u32,
+    pub piece: NonZeroU32,
     /// Below this many members the run waits.
-    pub min_peers: u16,
+    pub min_peers: NonZeroU16,
 }
 
 /// What is wrong with a manifest.
@@ -184,17 +185,17 @@ impl Manifest {
     pub const VERSION: u8 = 2;
 
     /// A run of one sample with these parameters, for whoever names only what matters to it:
-    /// `Manifest { batch: 8, ..Manifest::new(layout) }`.
+    /// `Manifest { lr: 0.1, ..Manifest::new(layout) }`.
     pub fn new(layout: Layout) -> Self {
         Self {
             task: String::new(),
             task_config: String::new(),
             seed: 0,
-            samples: 1,
+            samples: NonZeroU64::MIN,
             data: Digest([0; 32]),
             data_source: DataSource::Made,
-            target: 1,
-            batch: 1,
+            target: NonZeroU64::MIN,
+            batch: NonZeroU32::MIN,
             micro_batch: 0,
             layout,
             optimizer: Optimizer::Sgd { weight_decay: 0.0 },
@@ -204,24 +205,24 @@ impl Manifest {
             codec: Codec::F32,
             topology: Topology::Ring,
             piece: Self::PIECE,
-            min_peers: 1,
+            min_peers: NonZeroU16::MIN,
         }
     }
 
     /// Most bytes of an encoded manifest.
     pub const SIZE_LIMIT: usize = 1 << 20;
     /// Default elements per piece: 64 KiB of f32, 5 ms at 100 Mbit/s, so that a ring's pipeline fills early.
-    pub const PIECE: u32 = 16 * 1024;
+    pub const PIECE: NonZeroU32 = NonZeroU32::new(16 * 1024).unwrap();
 
     /// Elements of one block, the unit in which a state travels to a newcomer: four pieces, at most as many as
     /// with the default piece, so that a block with all optimizer slots stays below 1 MiB.
     pub fn block(&self) -> usize {
-        4 * self.piece.min(Self::PIECE) as usize
+        4 * self.piece.min(Self::PIECE).get() as usize
     }
 
     /// Whether a round of so many members trains, rather than only changing the membership.
     pub fn trains(&self, members: usize) -> bool {
-        members >= usize::from(self.min_peers)
+        members >= usize::from(self.min_peers.get())
     }
 
     /// Elements that a round of so many members reduces.
@@ -265,19 +266,13 @@ impl Manifest {
                 Err(ManifestError::Unusable(why))
             }
         };
-        need(self.samples > 0, "the data set is empty")?;
         need(
-            self.target > 0,
-            "it asks for no samples: set epochs or rounds to at least 1",
-        )?;
-        need(self.batch > 0, "batch must be at least 1")?;
-        need(
-            (1..=1 << 20).contains(&self.piece),
-            "piece must be 1 to 1048576 elements",
+            self.piece.get() <= 1 << 20,
+            "piece must be at most 1048576 elements",
         )?;
         need(
-            self.min_peers >= 1 && usize::from(self.min_peers) <= MAX_PEERS,
-            "min_peers must be 1 to 64",
+            usize::from(self.min_peers.get()) <= MAX_PEERS,
+            "min_peers must be at most 64",
         )?;
         need(
             self.lr.is_finite() && self.lr >= 0.0,
@@ -364,6 +359,32 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_0_is_not_read_as_0() {
+        let one = Manifest {
+            piece: NonZeroU32::MIN,
+            ..Manifest::new(Layout::flat(3))
+        };
+        let to_two: [fn(&mut Manifest); 5] = [
+            |m| m.samples = 2.try_into().unwrap(),
+            |m| m.target = 2.try_into().unwrap(),
+            |m| m.batch = 2.try_into().unwrap(),
+            |m| m.piece = 2.try_into().unwrap(),
+            |m| m.min_peers = 2.try_into().unwrap(),
+        ];
+        for change in to_two {
+            let mut two = one.clone();
+            change(&mut two);
+            let (one, mut bytes) = (one.encode(), two.encode());
+            assert_eq!(Manifest::decode(&bytes), Ok(two));
+            // It is this byte.
+            let at = (0..one.len()).find(|i| one[*i] != bytes[*i]).unwrap();
+            bytes[at] = 0;
+            let refused = ManifestError::Unusable("it cannot be decoded");
+            assert_eq!(Manifest::decode(&bytes), Err(refused));
+        }
+    }
 
     #[test]
     fn a_manifest_of_another_version_is_refused_by_name() {

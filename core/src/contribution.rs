@@ -102,7 +102,7 @@ impl Contribution {
     /// Tries the device out, if it was idle for long: the share that it does not get it might be able to do by now.
     pub fn try_out(&self, shared: &mut Shared) {
         let members = shared.head().members.len();
-        let equal = u64::from(shared.manifest.batch) / members as u64;
+        let equal = u64::from(shared.manifest.batch.get()) / members as u64;
         // Where there are fewer samples than members, it is no slowness to have none.
         if equal == 0 || !shared.device.may_try(shared.now) || !shared.manifest.trains(members) {
             return;

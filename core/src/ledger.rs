@@ -196,7 +196,7 @@ impl Head {
 
     /// Whether every sample has been counted or given up.
     pub fn finished(&self, manifest: &Manifest) -> bool {
-        self.cursor >= manifest.target && self.holes.is_empty()
+        self.cursor >= manifest.target.get() && self.holes.is_empty()
     }
 
     /// Takes a record: counts its samples, returns what was not counted to the holes, and derives the next view.
@@ -329,8 +329,8 @@ mod tests {
     /// A run of two equal members that have both delivered.
     fn two() -> (Head, Manifest) {
         let manifest = Manifest {
-            target: 100,
-            batch: 8,
+            target: 100.try_into().unwrap(),
+            batch: 8.try_into().unwrap(),
             ..Manifest::new(Layout::flat(3))
         };
         let member = |n| Member {
@@ -401,7 +401,7 @@ mod tests {
     fn who_gives_shares_back_rests_ever_longer_and_then_gets_one_sample() {
         let (mut head, manifest) = two();
         let manifest = Manifest {
-            target: 100_000,
+            target: 100_000.try_into().unwrap(),
             ..manifest
         };
         let mut given = Vec::new();

@@ -257,7 +257,7 @@ impl Newcomer {
         }
         // Members of the lineage that is followed are a round or two ahead of a newcomer; who is not of them and
         // further ahead is of another. Lineages that take turns in leading do not make a newcomer go to and fro.
-        let lead = 2 * u64::from(shared.manifest.batch);
+        let lead = 2 * u64::from(shared.manifest.batch.get());
         let (here, stranger) = (shared.head().samples, shared.head().position(from).is_none());
         let leads = standing.is_some_and(|s| s.samples > here + lead);
         let ahead = stranger && leads && shared.links.is_up(from);

@@ -38,15 +38,10 @@ const SMALL_BITS: u32 = 12;
 
 impl Shuffle {
     /// A run's.
-    ///
-    /// # Panics
-    ///
-    /// If the manifest has not been checked: there are samples in a checked one.
     pub fn of(manifest: &Manifest) -> Self {
-        let samples = NonZeroU64::new(manifest.samples).expect("a checked manifest");
         Self {
             seed: manifest.seed,
-            samples,
+            samples: manifest.samples,
         }
     }
 

@@ -11,11 +11,11 @@ const ELEMENTS: usize = (5 << 18) + 77;
 
 fn manifest() -> Manifest {
     Manifest {
-        samples: 100,
-        target: 1_000_000,
-        batch: 8,
+        samples: 100.try_into().unwrap(),
+        target: 1_000_000.try_into().unwrap(),
+        batch: 8.try_into().unwrap(),
         optimizer: "adam".parse().unwrap(),
-        piece: 1000,
+        piece: 1000.try_into().unwrap(),
         ..Manifest::new(Layout::flat(ELEMENTS))
     }
 }

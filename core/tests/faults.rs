@@ -11,7 +11,9 @@ const DAN: PeerId = PeerId([4; 32]);
 
 /// Three members that count so many samples per second each, and a fourth one.
 fn three_and(pace: f64, dan: f64) -> Story {
-    let mut story = Story::with(Topology::Ring, |manifest| manifest.batch = 480);
+    let mut story = Story::with(Topology::Ring, |manifest| {
+        manifest.batch = 480.try_into().unwrap()
+    });
     story.usual_latency_us = MILLI / 2;
     for who in [ANN, BEN, CAT] {
         story.pace.insert(who, pace);

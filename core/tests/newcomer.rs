@@ -32,10 +32,10 @@ impl Ring {
 
     fn with_lag(lag: Round) -> Self {
         let manifest = Arc::new(Manifest {
-            samples: 100,
-            target: 1_000_000,
-            batch: 8,
-            piece: 4,
+            samples: 100.try_into().unwrap(),
+            target: 1_000_000.try_into().unwrap(),
+            batch: 8.try_into().unwrap(),
+            piece: 4.try_into().unwrap(),
             ..Manifest::new(Layout::flat(12))
         });
         let settings = Settings {

@@ -229,7 +229,9 @@ fn a_newcomer_leaves_a_sponsor_that_tells_of_commits_that_cannot_be() {
 fn exchange_us(topology: Topology, count: u8) -> u64 {
     let compute_us = 100 * MILLI;
     // A sample for each.
-    let mut story = Story::with(topology, |manifest| manifest.batch = u32::from(count));
+    let mut story = Story::with(topology, |manifest| {
+        manifest.batch = u32::from(count).try_into().unwrap()
+    });
     for name in 1..=count {
         story.pace.insert(PeerId([name; 32]), 10.0);
     }

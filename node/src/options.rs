@@ -4,7 +4,9 @@
 //! module must not know the command line, files or devices.
 
 use annulus_core::Topology;
+use annulus_core::codec::Codec;
 use serde_json::{Map, Value};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 
 /// Start a run, or go on with one that has stopped.
@@ -44,7 +46,7 @@ pub struct NewRun {
     /// When it ends.
     pub length: Length,
     /// Samples per round, over all peers.
-    pub batch: u32,
+    pub batch: NonZeroU32,
     /// Samples that a device works on at once; 0: its whole share of a round.
     pub micro_batch: u32,
     /// Seed of the initial parameters and of the samples' order.
@@ -64,7 +66,7 @@ pub struct NewRun {
     /// Who sends them to whom.
     pub topology: Topology,
     /// With fewer members the run waits.
-    pub min_peers: u16,
+    pub min_peers: NonZeroU16,
 }
 
 impl Default for NewRun {
@@ -72,9 +74,9 @@ impl Default for NewRun {
         Self {
             task: "digits".into(),
             task_config: Map::new(),
-            length: Length::Epochs(5),
+            length: Length::Epochs(const { NonZeroU64::new(5).unwrap() }),
             // The batch and the rate are those of the usual first MNIST example with Adam.
-            batch: 64,
+            batch: const { NonZeroU32::new(64).unwrap() },
             micro_batch: 0,
             seed: 1,
             optimizer: "adam".into(),
@@ -84,8 +86,23 @@ impl Default for NewRun {
             clip: None,
             codec: Codec::F32,
             topology: Topology::Ring,
-            min_peers: 1,
+            min_peers: NonZeroU16::MIN,
         }
+    }
+}
+
+impl NewRun {
+    /// Samples after which it ends, with so many in the data set.
+    pub fn target(&self, samples: NonZeroU64) -> NonZeroU64 {
+        match self.length {
+            Length::Epochs(epochs) => epochs.saturating_mul(samples),
+            Length::Rounds(rounds) => rounds.saturating_mul(self.batch.into()),
+        }
+    }
+
+    /// Rounds until its end, if none is short of members.
+    pub fn rounds(&self, samples: NonZeroU64) -> u64 {
+        self.target(samples).get().div_ceil(u64::from(self.batch.get()))
     }
 }
 
@@ -93,9 +110,9 @@ impl Default for NewRun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     /// After so many passes over the data.
-    Epochs(u64),
+    Epochs(NonZeroU64),
     /// After the samples of so many full rounds.
-    Rounds(u64),
+    Rounds(NonZeroU64),
 }
 
 /// The learning rate over the rounds.
@@ -118,25 +135,6 @@ pub struct Page {
     pub tls: Option<(PathBuf, PathBuf)>,
 }
 
-/// How numbers travel between peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Codec {
-    /// 4 bytes each, as they are.
-    F32,
-    /// 2 bytes each, rounded.
-    F16,
-}
-
-impl Codec {
-    /// Bytes of one number.
-    pub fn bytes(self) -> u64 {
-        match self {
-            Self::F32 => 4,
-            Self::F16 => 2,
-        }
-    }
-}
-
 /// What concerns one peer alone; others may have chosen otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Local {
@@ -157,7 +155,7 @@ pub struct Local {
     /// Rounds from one checkpoint to the next; 0: only at the end.
     pub checkpoint_every: u64,
     /// Checkpoints to keep.
-    pub keep: u32,
+    pub keep: NonZeroU32,
     /// Rounds from one evaluation to the next; 0: only at the end.
     pub eval_every: u64,
 }

@@ -2,7 +2,7 @@
 
 use annulus_core::config::{Layout, Manifest, TensorSpec};
 use annulus_core::id::{Contact, Digest, PeerId};
-use annulus_core::ledger::{Head, Header, Member, Record};
+use annulus_core::ledger::{Head, Header, Member, Record, Trials};
 use annulus_core::optim::Optimizer;
 use annulus_core::state::State;
 use std::path::PathBuf;
@@ -47,6 +47,7 @@ pub(crate) fn member(n: u8) -> Member {
         peer: peer(n),
         speed: 1000 * u64::from(n),
         contact: Contact::default(),
+        trials: Trials::default(),
     }
 }
 
@@ -72,12 +73,12 @@ pub(crate) fn manifest() -> Manifest {
         task: "test".into(),
         task_config: "{\"hidden\":4}".into(),
         seed: 7,
-        samples: 1000,
+        samples: 1000.try_into().unwrap(),
         data: Digest::of(b"data"),
-        target: 1000,
-        batch: 50,
+        target: 1000.try_into().unwrap(),
+        batch: 50.try_into().unwrap(),
         optimizer: Optimizer::parse("adam").unwrap(),
-        piece: 4,
+        piece: 4.try_into().unwrap(),
         ..Manifest::new(layout)
     }
 }

@@ -118,7 +118,7 @@ fn assert_used(dir: &str, tabs: &[String]) {
         "what the tabs contributed made no difference"
     );
 
-    let samples: Vec<u64> = (0..manifest.samples.min(256)).collect();
+    let samples: Vec<u64> = (0..manifest.samples.get().min(256)).collect();
     let mut loss = |params: &[f32]| {
         let made = worker.contribute(params.to_vec(), &samples).expect("a loss");
         made.loss_sum / samples.len() as f32

@@ -20,7 +20,7 @@ impl Cut {
         Self {
             members,
             len: manifest.vector_len(members),
-            piece: manifest.piece as usize,
+            piece: manifest.piece.get() as usize,
         }
     }
 

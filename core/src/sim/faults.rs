@@ -296,7 +296,7 @@ impl World {
     pub(super) fn heal_in_time(&mut self, i: usize) {
         let counted = self.nodes[i].peer.as_ref().map_or(0, |p| p.head().samples);
         self.most_counted = self.most_counted.max(counted);
-        let share = self.most_counted as f64 / self.manifest.target as f64;
+        let share = self.most_counted as f64 / self.manifest.target.get() as f64;
         if self.healed_at.is_none() && share >= self.plan.heal_at_share {
             // Not at once: this peer's outputs are still being done.
             self.healed_at = Some(self.now);
@@ -364,7 +364,7 @@ impl World {
             }
         }
         let alive = self.nodes.iter().filter(|n| n.is_alive() && !n.leaving).count();
-        if self.healed_at.is_some() && alive < usize::from(self.manifest.min_peers) && alive > 0 {
+        if self.healed_at.is_some() && alive < usize::from(self.manifest.min_peers.get()) && alive > 0 {
             self.hopeless |= self.sponsor().is_none() || self.newcomer().is_none();
         }
         self.check_progress();

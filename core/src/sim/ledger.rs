@@ -90,7 +90,7 @@ impl Ledger {
             digest,
             state: state.clone(),
         }];
-        let samples = vec![Sample::Open(None); self.manifest.target as usize];
+        let samples = vec![Sample::Open(None); self.manifest.target.get() as usize];
         self.points.insert(
             head.chain,
             Point {
@@ -278,7 +278,7 @@ impl Ledger {
         let cut = Cut {
             members: values.len(),
             len: m.layout.len,
-            piece: m.piece as usize,
+            piece: m.piece.get() as usize,
         };
         Ok(Some(reference::sums(m.topology, cut, m.codec, &values)))
     }
@@ -402,7 +402,11 @@ fn same_bits(a: &[f32], b: &[f32]) -> bool {
 fn step(state: &mut State, manifest: &Manifest, steps: u64, record: &Record, sums: &[f32]) {
     let mut scale = 1.0 / record.weight() as f32;
     if let Some(max) = manifest.clip {
-        let (n, len, piece) = (record.headers.len(), manifest.layout.len, manifest.piece as usize);
+        let (n, len, piece) = (
+            record.headers.len(),
+            manifest.layout.len,
+            manifest.piece.get() as usize,
+        );
         let mut squared = 0.0f64;
         for owner in 0..n {
             let chunk = &sums[owner * len / n..(owner + 1) * len / n];
@@ -437,7 +441,7 @@ fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(),
         return Err("the contributors are not in ring order".into());
     }
     let allotment = head.allot(manifest);
-    let null = record.headers.len() < usize::from(manifest.min_peers);
+    let null = record.headers.len() < usize::from(manifest.min_peers.get());
     for (header, place) in record.headers.iter().zip(places) {
         let share = if null { 0 } else { allotment.len(place) };
         if u64::from(header.weight) > share {
@@ -453,7 +457,7 @@ fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(),
 /// Counts a record's samples one by one.
 fn count(point: &Point, record: &Record, manifest: &Manifest) -> Result<Vec<Sample>, String> {
     let mut samples = point.samples.clone();
-    if record.headers.len() < usize::from(manifest.min_peers) {
+    if record.headers.len() < usize::from(manifest.min_peers.get()) {
         return Ok(samples);
     }
     let allotment = point.head.allot(manifest);

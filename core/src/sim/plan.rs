@@ -7,6 +7,7 @@ use crate::codec::Codec;
 use crate::config::{Layout, Manifest, TensorSpec, Topology};
 use crate::optim::Optimizer;
 use crate::random::mix;
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
 /// Most peers that a world ever has, the dead ones counted.
 pub const MOST_PEERS: usize = 12;
@@ -140,7 +141,7 @@ impl Plan {
         if Rng::new(mix(seed ^ TOPOLOGY)).chance(0.5) {
             manifest.topology = Topology::Direct;
         }
-        let rounds = manifest.target as f64 / f64::from(manifest.batch);
+        let rounds = manifest.target.get() as f64 / f64::from(manifest.batch.get());
         Self {
             peers,
             round_us,
@@ -184,7 +185,7 @@ impl Plan {
 }
 
 fn draw_speed(rng: &mut Rng, manifest: &Manifest, count: usize, round_us: f64) -> f64 {
-    f64::from(manifest.batch) / count as f64 / (round_us / 1e6) * rng.octaves(0.5, 2.0)
+    f64::from(manifest.batch.get()) / count as f64 / (round_us / 1e6) * rng.octaves(0.5, 2.0)
 }
 
 fn draw_manifest(rng: &mut Rng, count: usize) -> Manifest {
@@ -209,15 +210,15 @@ fn draw_manifest(rng: &mut Rng, count: usize) -> Manifest {
     let least = (len / count / 5).max(1) as u64;
     Manifest {
         seed: rng.next(),
-        samples: rng.between(1, 1000),
-        target: (batch * rounds).saturating_sub(rng.below(batch)).max(1),
-        batch: batch as u32,
+        samples: NonZeroU64::new(rng.between(1, 1000)).expect("from 1 on"),
+        target: NonZeroU64::new(batch * rounds - rng.below(batch)).expect("many rounds"),
+        batch: NonZeroU32::new(batch as u32).expect("from 1 on"),
         optimizer: draw_optimizer(rng),
         clip: rng.chance(0.25).then_some(0.5),
         codec: if rng.chance(0.5) { Codec::F32 } else { Codec::F16 },
         topology: Topology::Ring,
-        piece: rng.between(least, least.max(64)) as u32,
-        min_peers: if rng.chance(0.85) { 1 } else { 2 },
+        piece: NonZeroU32::new(rng.between(least, least.max(64)) as u32).expect("from 1 on"),
+        min_peers: NonZeroU16::new(if rng.chance(0.85) { 1 } else { 2 }).expect("1 or 2"),
         ..Manifest::new(Layout { tensors, len })
     }
 }

@@ -78,18 +78,19 @@ impl Story {
     }
 
     pub fn over(topology: Topology, min_peers: u16) -> Self {
-        Self::with(topology, |manifest| manifest.min_peers = min_peers)
+        Self::with(topology, |manifest| {
+            manifest.min_peers = min_peers.try_into().unwrap()
+        })
     }
 
     /// With other settings of the run.
     pub fn with(topology: Topology, change: impl FnOnce(&mut Manifest)) -> Self {
         let mut manifest = Manifest {
-            samples: 100,
-            target: 1_000_000,
-            batch: 8,
+            samples: 100.try_into().unwrap(),
+            target: 1_000_000.try_into().unwrap(),
+            batch: 8.try_into().unwrap(),
             topology,
-            piece: 4,
-            min_peers: 1,
+            piece: 4.try_into().unwrap(),
             ..Manifest::new(Layout::flat(12))
         };
         change(&mut manifest);

@@ -8,6 +8,7 @@ use super::{Error, median, process};
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
 use serde::Serialize;
+use std::num::NonZeroU32;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// What is measured.
@@ -22,7 +23,7 @@ pub struct Options {
     /// Who sends it to whom.
     pub topology: Topology,
     /// Elements in one piece.
-    pub piece: u32,
+    pub piece: NonZeroU32,
     /// Rounds that count.
     pub rounds: u64,
     /// What each host can send, in bits per second, if that is the bound.
@@ -45,7 +46,7 @@ pub struct AllreduceReport {
     /// Who sends it to whom.
     pub topology: String,
     /// Elements in one piece.
-    pub piece: u32,
+    pub piece: NonZeroU32,
     /// Rounds that count.
     pub rounds: usize,
     /// Rounds in which not all members began at the same slot; they do not count.
@@ -124,7 +125,7 @@ impl Options {
 /// All members on this machine, each a process.
 pub fn on_this_machine(options: &Options) -> Result<AllreduceReport, Error> {
     let load = process::load();
-    let rates = Rates::measure(options.codec, options.piece as usize)?;
+    let rates = Rates::measure(options.codec, options.piece.get() as usize)?;
     let mut swarm = Swarm::found(&options.plan(), 1)?;
     for _ in 1..options.peers {
         swarm.join()?;
@@ -222,7 +223,7 @@ impl Log {
             |of: fn(&RoundTiming) -> f64| slotted.iter().map(|r| of(r)).sum::<f64>() / slotted.len() as f64;
         let vector_bytes = 4 * plan.elements as u64;
         let median = median(&seconds);
-        let piece = plan.piece as usize;
+        let piece = plan.piece.get() as usize;
         let pieces = (plan.elements / piece) as u64;
         let rest = plan.codec.encoded_len(plan.elements % piece) as u64;
         Ok(AllreduceReport {
@@ -316,7 +317,7 @@ mod tests {
             elements: 250,
             codec: Codec::F16,
             topology: Topology::Ring,
-            piece: 100,
+            piece: 100.try_into().unwrap(),
             adam: false,
             pace: Pace::Slots,
             rounds: None,

@@ -3,8 +3,8 @@
 use super::plan::{Pace, Plan, RoundTiming};
 use super::swarm::{News, Swarm};
 use super::{Error, median, process};
-use annulus_core::Topology;
 use annulus_core::codec::Codec;
+use annulus_core::{Manifest, Topology};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -15,10 +15,6 @@ pub struct Options {
     pub members: u16,
     /// Elements of the vector. The state is three times as long, as with Adam.
     pub elements: usize,
-    /// How it travels.
-    pub codec: Codec,
-    /// Elements in one piece.
-    pub piece: u32,
     /// How long a contribution takes, in milliseconds.
     pub compute_ms: u64,
     /// Rounds before the newcomer comes, and rounds after it is a member.
@@ -68,9 +64,9 @@ pub fn measure(options: &Options) -> Result<JoinReport, Error> {
     let plan = Plan {
         peers: options.members,
         elements: options.elements,
-        codec: options.codec,
+        codec: Codec::F32,
         topology: Topology::Ring,
-        piece: options.piece,
+        piece: Manifest::PIECE,
         adam: true,
         pace: Pace::After(options.compute_ms),
         rounds: None,

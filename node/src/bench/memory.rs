@@ -4,8 +4,8 @@ use super::plan::{Pace, Plan};
 use super::process::Memory;
 use super::swarm::{News, Swarm};
 use super::{Error, process};
-use annulus_core::Topology;
 use annulus_core::codec::Codec;
+use annulus_core::{Manifest, Topology};
 use serde::Serialize;
 
 /// What is measured.
@@ -15,10 +15,6 @@ pub struct Options {
     pub members: u16,
     /// Elements of the large vector.
     pub elements: usize,
-    /// How it travels.
-    pub codec: Codec,
-    /// Elements in one piece.
-    pub piece: u32,
     /// Rounds with a vector of [`SMALL`] elements.
     pub small_rounds: u64,
     /// Rounds with the large vector before a newcomer joins, and after.
@@ -69,9 +65,9 @@ pub fn measure(options: &Options) -> Result<MemoryReport, Error> {
     let small = Plan {
         peers: options.members,
         elements: SMALL,
-        codec: options.codec,
+        codec: Codec::F32,
         topology: Topology::Ring,
-        piece: options.piece,
+        piece: Manifest::PIECE,
         adam: true,
         pace: Pace::AtOnce,
         rounds: None,

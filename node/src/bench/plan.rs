@@ -5,6 +5,7 @@ use annulus_core::codec::Codec;
 use annulus_core::optim::Optimizer;
 use annulus_core::{Layout, Manifest, Round, Topology};
 use serde::{Deserialize, Serialize};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 /// The task in a benchmark's manifest.
@@ -48,7 +49,7 @@ pub struct Plan {
     /// Who sends it to whom.
     pub topology: Topology,
     /// Elements in one piece.
-    pub piece: u32,
+    pub piece: NonZeroU32,
     /// Whether the state holds Adam's two vectors beside the parameters.
     pub adam: bool,
     /// When contributions are made.
@@ -129,22 +130,24 @@ pub struct RoundTiming {
 impl Plan {
     /// Its manifest.
     pub(super) fn manifest(&self) -> Manifest {
+        let some = "a plan has peers and rounds";
         let batch = SHARE * u32::from(self.peers);
+        let target = self
+            .rounds
+            .map_or(u64::MAX / 4, |rounds| rounds.saturating_mul(batch.into()));
         let optimizer = if self.adam { "adam" } else { "sgd" };
         Manifest {
             task: TASK.into(),
             task_config: serde_json::to_string(self).expect("a plan is plain data"),
-            samples: u64::from(batch),
-            target: self
-                .rounds
-                .map_or(u64::MAX / 4, |rounds| rounds.saturating_mul(u64::from(batch))),
-            batch,
+            samples: NonZeroU64::new(batch.into()).expect(some),
+            target: NonZeroU64::new(target).expect(some),
+            batch: NonZeroU32::new(batch).expect(some),
             optimizer: Optimizer::parse(optimizer).expect("a name that is known"),
             lr: 0.0,
             codec: self.codec,
             topology: self.topology,
             piece: self.piece,
-            min_peers: self.peers,
+            min_peers: NonZeroU16::new(self.peers).expect(some),
             ..Manifest::new(Layout::flat(self.elements))
         }
     }
@@ -171,14 +174,14 @@ mod tests {
             elements: 1000,
             codec: Codec::F16,
             topology: Topology::Direct,
-            piece: 64,
+            piece: 64.try_into().unwrap(),
             adam: true,
             pace: Pace::After(5),
             rounds: Some(7),
         };
         let manifest = Manifest::decode(&plan.manifest().encode()).unwrap();
         assert_eq!(serde_json::from_str::<Plan>(&manifest.task_config).unwrap(), plan);
-        assert_eq!(manifest.target, 7 * u64::from(manifest.batch));
+        assert_eq!(manifest.target.get(), 7 * u64::from(manifest.batch.get()));
         assert_eq!(manifest.optimizer.slots(), 2);
     }
 }

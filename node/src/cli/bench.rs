@@ -10,8 +10,10 @@ use crate::tasks::gpt::GptConfig;
 use annulus_core::codec::Codec;
 use annulus_core::{Manifest, Topology};
 use clap::Subcommand;
+use clap::builder::TypedValueParser;
 use serde::Serialize;
 use std::io::{self, Read, Write as _};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::exit;
 use tables::{allreduce_table, join_table, kernels_table, memory_table, step_table};
@@ -81,11 +83,16 @@ pub struct Vector {
     #[arg(long, default_value = "f32")]
     pub codec: Codec,
     /// Elements in one piece.
-    #[arg(long, default_value_t = Manifest::PIECE, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    pub piece: u32,
+    #[arg(long, default_value_t = Manifest::PIECE, value_parser = pieces())]
+    pub piece: NonZeroU32,
     /// Write one JSON object as the last line.
     #[arg(long)]
     pub json: bool,
+}
+
+fn pieces() -> impl TypedValueParser<Value = NonZeroU32> {
+    let range = clap::value_parser!(u32).range(1..=1 << 20);
+    range.try_map(NonZeroU32::try_from)
 }
 
 impl Vector {
@@ -225,8 +232,6 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             let report = join::measure(&join::Options {
                 members: args.members,
                 elements: (args.mib << 18) as usize,
-                codec: Codec::F32,
-                piece: Manifest::PIECE,
                 compute_ms: args.compute_ms,
                 rounds: args.rounds as usize,
             });
@@ -236,8 +241,6 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             let report = memory::measure(&memory::Options {
                 members: args.members,
                 elements: (args.mib << 18) as usize,
-                codec: Codec::F32,
-                piece: Manifest::PIECE,
                 small_rounds: args.rounds,
                 large_rounds: args.large_rounds,
             });

@@ -2,10 +2,11 @@
 
 use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
-use crate::options::{Codec, Length, Local, NewRun, Schedule};
+use crate::options::{Length, NewRun, Schedule};
 use crate::task_factory::TaskFactory;
 use serde_json::{Map, Value};
 use std::fmt::{Display, Write as _};
+use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
 use std::str::FromStr;
 
 /// Settings taken together.
@@ -16,20 +17,11 @@ pub struct Settings {
     /// Of this peer: rounds from one checkpoint to the next.
     pub checkpoint_every: u64,
     /// Checkpoints to keep.
-    pub keep: u32,
+    pub keep: NonZeroU32,
     /// Rounds from one evaluation to the next.
     pub eval_every: u64,
     /// The first key that was given and is the run's own.
     pub of_run: Option<String>,
-}
-
-impl Settings {
-    /// Fills in what concerns this peer.
-    pub fn apply_to(&self, local: &mut Local) {
-        local.checkpoint_every = self.checkpoint_every;
-        local.keep = self.keep;
-        local.eval_every = self.eval_every;
-    }
 }
 
 /// Reads settings: the defaults, then the task's, then a TOML text, then `KEY=VALUE` words, the later winning.
@@ -72,7 +64,7 @@ pub fn read(
                 ..NewRun::default()
             },
             checkpoint_every: 1000,
-            keep: 3,
+            keep: const { NonZeroU32::new(3).unwrap() },
             eval_every: 0,
             of_run: None,
         },
@@ -175,9 +167,9 @@ impl Reader<'_> {
     fn assign_own(&mut self, layer: usize, key: &Key, text: &str) -> Result<(), Error> {
         let run = &mut self.settings.run;
         match key.name {
-            "epochs" => self.length(layer, Length::Epochs(at_least_1(key, text)?))?,
-            "rounds" => self.length(layer, Length::Rounds(at_least_1(key, text)?))?,
-            "batch" => run.batch = at_least_1(key, text)?,
+            "epochs" => self.length(layer, Length::Epochs(number(key, text)?))?,
+            "rounds" => self.length(layer, Length::Rounds(number(key, text)?))?,
+            "batch" => run.batch = number(key, text)?,
             "micro_batch" => run.micro_batch = number(key, text)?,
             "lr" => run.lr = real(key, text, |x| x >= 0.0, "at least 0")?,
             "schedule" => {
@@ -207,22 +199,20 @@ impl Reader<'_> {
             }
             "clip" => run.clip = Some(real(key, text, |x| x > 0.0, "greater than 0")?),
             "codec" => {
-                run.codec = match text {
-                    "f32" => Codec::F32,
-                    "f16" => Codec::F16,
-                    _ => return Err(bad(key, text, "that is none of its words")),
-                }
+                run.codec = text
+                    .parse()
+                    .map_err(|_| bad(key, text, "that is none of its words"))?;
             }
             "topology" => {
                 run.topology = text
                     .parse()
                     .map_err(|_| bad(key, text, "that is none of its words"))?;
             }
-            "min_peers" => run.min_peers = at_least_1(key, text)?,
+            "min_peers" => run.min_peers = number(key, text)?,
             "seed" => run.seed = number(key, text)?,
             "eval_every" => self.settings.eval_every = number(key, text)?,
             "checkpoint_every" => self.settings.checkpoint_every = number(key, text)?,
-            "keep" => self.settings.keep = at_least_1(key, text)?,
+            "keep" => self.settings.keep = number(key, text)?,
             name => unreachable!("key {name} is in the table and has no reader"),
         }
         Ok(())
@@ -351,17 +341,11 @@ fn bare(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn number<N: FromStr>(key: &Key, text: &str) -> Result<N, Error> {
-    text.parse()
-        .map_err(|_| bad(key, text, "that is not a whole number in its range"))
-}
-
-fn at_least_1<N: FromStr + PartialOrd + From<u8>>(key: &Key, text: &str) -> Result<N, Error> {
-    let n = number::<N>(key, text)?;
-    if n < N::from(1) {
-        return Err(bad(key, text, "it must be at least 1"));
-    }
-    Ok(n)
+fn number<N: FromStr<Err = ParseIntError>>(key: &Key, text: &str) -> Result<N, Error> {
+    text.parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::Zero => bad(key, text, "it must be at least 1"),
+        _ => bad(key, text, "that is not a whole number in its range"),
+    })
 }
 
 fn real(key: &Key, text: &str, fits: impl Fn(f32) -> bool, range: &str) -> Result<f32, Error> {

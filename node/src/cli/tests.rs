@@ -77,7 +77,7 @@ fn train_takes_all_that_scripts_use() {
     let Start::New(run) = options.start else {
         panic!("{options:?}")
     };
-    assert_eq!(run.length, Length::Epochs(5));
+    assert_eq!(run.length, Length::Epochs(5.try_into().unwrap()));
     assert_eq!(run.task_config["model"], "cnn");
     let local = options.local;
     assert_eq!(local.data.unwrap().to_str(), Some("D"));
@@ -89,7 +89,7 @@ fn train_takes_all_that_scripts_use() {
     );
     assert_eq!(local.advertise, ["192.0.2.1:1", "192.0.2.2:2"]);
     assert_eq!(
-        (local.checkpoint_every, local.keep, local.eval_every),
+        (local.checkpoint_every, local.keep.get(), local.eval_every),
         (1000, 3, 0)
     );
 }
@@ -118,7 +118,7 @@ fn settings_may_stand_anywhere() {
         let Start::New(run) = train(line).unwrap().start else {
             panic!("{line}")
         };
-        assert_eq!((run.lr, run.batch), (0.5, 8));
+        assert_eq!((run.lr, run.batch.get()), (0.5, 8));
     }
 }
 
@@ -131,7 +131,7 @@ fn a_configuration_file_is_read() {
     let Start::New(run) = options.unwrap().start else {
         panic!()
     };
-    assert_eq!((run.lr, run.batch), (0.25, 8));
+    assert_eq!((run.lr, run.batch.get()), (0.25, 8));
     assert_eq!(run.task_config["model"], "cnn");
     let error = train("annulus train --config /no/such/file.toml").unwrap_err();
     assert_eq!(error.code(), 1);
@@ -156,7 +156,7 @@ fn a_resumed_run_keeps_its_settings() {
 #[test]
 fn join_takes_a_ticket_and_settings_of_its_own() {
     let options = join("annulus join T --device cpu --out O --log-format json keep=7").unwrap();
-    assert_eq!((options.ticket.as_str(), options.local.keep), ("T", 7));
+    assert_eq!((options.ticket.as_str(), options.local.keep.get()), ("T", 7));
     assert!(
         join("annulus join T lr=1")
             .unwrap_err()

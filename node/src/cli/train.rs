@@ -7,10 +7,12 @@ use super::machine::block_on;
 use super::messages::Role;
 use super::output::{self, LogFormat};
 use super::settings::{self, Settings};
-use crate::options::{Length, Local, NewRun, Page, Start, TrainOptions};
+use crate::options::{Local, Page, Start, TrainOptions};
 use crate::participant::{run_setup, start};
 use crate::task_factory::TaskFactory;
+use annulus_core::codec::Codec;
 use serde_json::json;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 /// Start a run that others can join, or go on with one that has stopped.
@@ -83,7 +85,7 @@ pub struct LocalArgs {
 impl LocalArgs {
     /// As options, with a folder for the case that none was given.
     pub fn to_local(&self, out: PathBuf, settings: &Settings) -> Local {
-        let mut local = Local {
+        Local {
             data: self.data.clone(),
             keep_data: self.keep_data,
             out: self.out.clone().unwrap_or(out),
@@ -94,12 +96,10 @@ impl LocalArgs {
                 dir: self.page.clone(),
                 tls: self.tls_cert.clone().zip(self.tls_key.clone()),
             }),
-            checkpoint_every: 0,
-            keep: 0,
-            eval_every: 0,
-        };
-        settings.apply_to(&mut local);
-        local
+            checkpoint_every: settings.checkpoint_every,
+            keep: settings.keep,
+            eval_every: settings.eval_every,
+        }
     }
 }
 
@@ -188,7 +188,7 @@ struct Plan {
     /// Vectors that the optimizer keeps, each as long as the parameters.
     slots: u64,
     /// Samples in the training set.
-    samples: u64,
+    samples: NonZeroU64,
 }
 
 /// What a dry run prints.
@@ -201,9 +201,10 @@ fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
         Start::New(run) => Some(run.as_ref()),
         Start::Resume(_) => None,
     };
-    let number = run.map_or(4, |run| run.codec.bytes());
-    let sent = |peers: u64| 2 * (peers - 1) * parameters * number / peers;
-    let rounds = run.map(|run| rounds(run, plan.samples));
+    let codec = run.map_or(Codec::F32, |run| run.codec);
+    let vector = codec.encoded_len(parameters as usize) as u64;
+    let sent = |peers: u64| 2 * (peers - 1) * vector / peers;
+    let rounds = run.map(|run| run.rounds(plan.samples));
     if format == LogFormat::Json {
         let plan = json!({
             "task": run.map(|run| &run.task),
@@ -222,14 +223,14 @@ fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
     if let (Some(run), Some(rounds)) = (run, rounds) {
         lines.push((
             "task",
-            format!("{}, {} samples", run.task, human::grouped(plan.samples)),
+            format!("{}, {} samples", run.task, human::grouped(plan.samples.get())),
         ));
         lines.push((
             "rounds",
             format!(
                 "{} of {} samples",
                 human::grouped(rounds),
-                human::grouped(run.batch.into())
+                human::grouped(run.batch.get().into())
             ),
         ));
         lines.push(("optimizer", format!("{}, lr={}", run.optimizer, run.lr)));
@@ -270,16 +271,6 @@ fn size(bytes: u64) -> String {
     human::bytes(bytes as f64)
 }
 
-/// Rounds until the end, if none is short of members.
-fn rounds(run: &NewRun, samples: u64) -> u64 {
-    match run.length {
-        Length::Rounds(rounds) => rounds,
-        Length::Epochs(epochs) => epochs
-            .saturating_mul(samples)
-            .div_ceil(u64::from(run.batch).max(1)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,7 +282,7 @@ mod tests {
             parameters: 101_770,
             tensors: 4,
             slots: 2,
-            samples: 60_000,
+            samples: 60_000.try_into().unwrap(),
         };
         let local = LocalArgs {
             data: None,
@@ -331,7 +322,7 @@ mod tests {
         let json: serde_json::Value =
             serde_json::from_str(&tell_plan(&plan, &options, LogFormat::Json)).unwrap();
         assert_eq!(json["rounds"], 4688);
-        assert_eq!(json["round_bytes"]["2"], 203_540);
+        assert_eq!(json["round_bytes"]["2"], 203_542);
         assert_eq!(json["state_bytes"], 3 * 4 * 101_770);
     }
 }

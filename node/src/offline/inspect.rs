@@ -183,7 +183,7 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
         rounds: head.round,
         steps: head.steps,
         samples: head.samples,
-        target: manifest.target,
+        target: manifest.target.get(),
         skipped: head.skipped,
         returned: head.holes.iter().map(|hole| hole.end - hole.start).sum(),
         finished: head.finished(manifest),

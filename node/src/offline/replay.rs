@@ -137,7 +137,7 @@ mod tests {
     use annulus_core::collective::{Run, Sends};
     use annulus_core::config::Layout;
     use annulus_core::id::{Contact, PeerId};
-    use annulus_core::ledger::Header;
+    use annulus_core::ledger::{Header, Trials};
     use annulus_core::optim::Optimizer;
     use annulus_core::wire::ViewKey;
     use std::collections::VecDeque;
@@ -145,14 +145,14 @@ mod tests {
 
     fn manifest(len: usize, piece: u32, codec: Codec, topology: Topology) -> Manifest {
         Manifest {
-            samples: 100,
-            target: 300,
-            batch: 30,
+            samples: 100.try_into().unwrap(),
+            target: 300.try_into().unwrap(),
+            batch: 30.try_into().unwrap(),
             optimizer: Optimizer::parse("adam").expect("its name"),
             clip: Some(1.0),
             codec,
             topology,
-            piece,
+            piece: piece.try_into().unwrap(),
             ..Manifest::new(Layout::flat(len))
         }
     }
@@ -162,6 +162,7 @@ mod tests {
             peer: PeerId([n as u8 + 1; 32]),
             speed: 1000 + n as u64,
             contact: Contact::default(),
+            trials: Trials::default(),
         }
     }
 
@@ -294,7 +295,7 @@ mod tests {
     #[test]
     fn a_round_below_min_peers_changes_no_state() {
         let mut manifest = manifest(3, 2, Codec::F32, Topology::Ring);
-        manifest.min_peers = 2;
+        manifest.min_peers = 2.try_into().unwrap();
         let head = Head::genesis(&manifest, member(0));
         let state = State::new(vec![0.5; 3], &manifest);
         let mut record = Record {

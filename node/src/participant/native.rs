@@ -49,7 +49,7 @@ impl<'a> Participant<'a> {
         let (to_loop, results) = unbounded_channel();
         let (to_us, written) = unbounded_channel();
         let shuffle = Shuffle::of(&manifest);
-        let keep = local.keep as usize;
+        let keep = local.keep.get() as usize;
         let host = NativeHost {
             workers: Workers::start(setup.worker, setup.worker_factory, to_loop),
             results,
@@ -73,7 +73,9 @@ impl<'a> Participant<'a> {
 
     /// Tries the device out, so that its speed is known when the peer has caught up.
     pub fn warm(&self) {
-        self.host.workers.warm(self.driver.peer().manifest().samples);
+        self.host
+            .workers
+            .warm(self.driver.peer().manifest().samples.get());
     }
 
     /// This peer's ledger goes on from its present head.

@@ -5,12 +5,11 @@ use crate::data::Data;
 use crate::data::cache::{self, Place};
 use crate::data::provision::Trouble;
 use crate::device::{self, DeviceRequest, OpenDevice};
-use crate::options::{self, Length, Local, NewRun, Start, TrainOptions};
+use crate::options::{self, Local, NewRun, Start, TrainOptions};
 use crate::participant::error::Error;
 use crate::store::run_dir::RunDir;
 use crate::task_factory::{LoadedTask, TaskFactory, WorkerFactory, Writing};
 use crate::trainer::{TrainerOptions, Worker};
-use annulus_core::codec::Codec;
 use annulus_core::optim::{Optimizer, Schedule};
 use annulus_core::{DataSource, Digest, Manifest};
 use std::path::Path;
@@ -186,11 +185,6 @@ pub(crate) fn prepare(
     let data = data.map_err(|error| Error::Task(error.into()))?;
     let loaded = (factory.load)(&factory.config(&run.task_config), data.as_ref())?;
     let setup = RunSetup::new(&loaded, &local.device, run.seed, run.micro_batch)?;
-    let target = match run.length {
-        Length::Epochs(n) => n.saturating_mul(loaded.samples),
-        Length::Rounds(n) => n.saturating_mul(u64::from(run.batch)),
-    };
-    let steps = target.div_ceil(u64::from(run.batch.max(1)));
     let manifest = Manifest {
         task: run.task.clone(),
         task_config: loaded.config.clone(),
@@ -201,7 +195,7 @@ pub(crate) fn prepare(
             Some(_) => DataSource::Given,
             None => DataSource::Made,
         },
-        target,
+        target: run.target(loaded.samples),
         batch: run.batch,
         micro_batch: run.micro_batch,
         layout: setup.worker.layout().clone(),
@@ -212,15 +206,12 @@ pub(crate) fn prepare(
             options::Schedule::Warmup => Schedule::Warmup { steps: run.warmup },
             options::Schedule::Cosine => Schedule::Cosine {
                 warmup: run.warmup,
-                total: steps,
+                total: run.rounds(loaded.samples),
                 floor: 0.1,
             },
         },
         clip: run.clip,
-        codec: match run.codec {
-            options::Codec::F32 => Codec::F32,
-            options::Codec::F16 => Codec::F16,
-        },
+        codec: run.codec,
         topology: run.topology,
         piece: Manifest::PIECE,
         min_peers: run.min_peers,

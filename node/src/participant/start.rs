@@ -284,7 +284,7 @@ impl Home {
             task: manifest.task.clone(),
             device: setup.worker.device_name().to_owned(),
             parameters: manifest.layout.len as u64,
-            target: manifest.target,
+            target: manifest.target.get(),
         });
         let site = match (self.page, &local.page) {
             (Some(listener), Some(page)) => {

@@ -114,7 +114,7 @@ pub fn allreduce_table(report: &allreduce::AllreduceReport) -> String {
         report.codec,
         report.topology,
         human::plural(report.peers.into(), "peer"),
-        human::grouped(report.piece.into()),
+        human::grouped(report.piece.get().into()),
     ));
     table.row(
         "rounds (left out)",

@@ -2,6 +2,7 @@
 
 use super::*;
 use annulus_core::Topology;
+use annulus_core::codec::Codec;
 use serde_json::json;
 
 fn tasks() -> Vec<TaskFactory> {
@@ -46,11 +47,11 @@ fn every_key_is_read() {
     let expected = NewRun {
         optimizer: "adamw weight_decay=0.1 beta1=0.8 beta2=0.95 eps=1e-6".into(),
         lr: 3e-4,
-        batch: 32,
-        length: Length::Epochs(2),
+        batch: 32.try_into().unwrap(),
+        length: Length::Epochs(2.try_into().unwrap()),
         seed: 9,
         micro_batch: 8,
-        min_peers: 2,
+        min_peers: 2.try_into().unwrap(),
         clip: Some(1.0),
         schedule: Schedule::Cosine,
         warmup: 20,
@@ -60,14 +61,21 @@ fn every_key_is_read() {
     };
     assert_eq!(settings.run, expected);
     assert_eq!(
-        (settings.eval_every, settings.checkpoint_every, settings.keep),
+        (
+            settings.eval_every,
+            settings.checkpoint_every,
+            settings.keep.get()
+        ),
         (50, 0, 1)
     );
     assert_eq!(
         of("optimizer=rmsprop alpha=0.9").unwrap().run.optimizer,
         "rmsprop alpha=0.9"
     );
-    assert_eq!(of("rounds=100").unwrap().run.length, Length::Rounds(100));
+    assert_eq!(
+        of("rounds=100").unwrap().run.length,
+        Length::Rounds(100.try_into().unwrap())
+    );
     for key in KEYS {
         let message = of(&format!("{}=?", key.name)).unwrap_err().to_string();
         assert!(
@@ -84,8 +92,8 @@ fn a_task_may_advise_and_the_user_decides() {
     let settings = of(None, "");
     let run = settings.run;
     assert_eq!(
-        (run.length, run.batch, run.warmup),
-        (Length::Rounds(2000), 12, 100)
+        (run.length, run.batch.get(), run.warmup),
+        (Length::Rounds(2000.try_into().unwrap()), 12, 100)
     );
     assert_eq!(
         (run.optimizer.as_str(), run.schedule),
@@ -93,7 +101,10 @@ fn a_task_may_advise_and_the_user_decides() {
     );
     assert_eq!(settings.of_run, None);
     let run = of(Some("batch = 24"), "epochs=1 beta2=0.9 weight_decay=0").run;
-    assert_eq!((run.length, run.batch), (Length::Epochs(1), 24));
+    assert_eq!(
+        (run.length, run.batch.get()),
+        (Length::Epochs(1.try_into().unwrap()), 24)
+    );
     assert_eq!(run.optimizer, "adamw beta2=0.9 weight_decay=0");
     assert_eq!(
         of(None, "weight_decay=0.5 optimizer=sgd").run.optimizer,
@@ -211,9 +222,9 @@ fn the_file_gives_way_to_words() {
             hidden = 64
         "#;
     let settings = read(Some(file), &words("lr=0.5 rounds=10 hidden=32"), None, &tasks()).unwrap();
-    assert_eq!(settings.run.batch, 32);
+    assert_eq!(settings.run.batch.get(), 32);
     assert_eq!(settings.run.lr, 0.5);
-    assert_eq!(settings.run.length, Length::Rounds(10));
+    assert_eq!(settings.run.length, Length::Rounds(10.try_into().unwrap()));
     assert_eq!(settings.run.optimizer, "sgd");
     assert_eq!(
         Value::Object(settings.run.task_config),

@@ -4,6 +4,7 @@ use super::*;
 use crate::store::state_file::StateFileError;
 use crate::testing::{Run, Scratch, member};
 use std::io::{BufRead, BufReader};
+use std::num::NonZeroU64;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -268,7 +269,7 @@ fn a_process_killed_at_any_moment_loses_nothing_that_it_had_saved() {
 
 fn save_for_ever(path: &Path) -> ! {
     let mut run = Run::new();
-    run.manifest.target = u64::MAX;
+    run.manifest.target = NonZeroU64::MAX;
     let mut writer = if path.join("ledger").exists() {
         let (mut writer, loaded) = RunWriter::open(path).unwrap();
         run.state = loaded.state;
