@@ -30,6 +30,9 @@ pub enum Start {
 pub struct JoinOptions {
     /// What a member printed.
     pub ticket: String,
+    /// Whether, while another process trains in the folder, the first free one of those with a number behind its name is
+    /// taken.
+    pub numbered: bool,
     /// What concerns this peer alone.
     pub local: Local,
 }

@@ -5,7 +5,7 @@ use super::human;
 use super::keys;
 use super::machine::block_on;
 use super::messages::Role;
-use super::output::{self, LogFormat};
+use super::output::{self, Log, LogFormat};
 use super::settings::{self, Settings};
 use crate::options::{Length, Local, NewRun, Page, Start, TrainOptions};
 use crate::participant::{run_setup, start};
@@ -16,7 +16,8 @@ use std::path::PathBuf;
 /// Start a run that others can join, or go on with one that has stopped.
 ///
 /// The run goes on at once, with whoever is there; others join whenever they like, and it does not matter who leaves,
-/// this peer included. What it needs to join is printed as a ticket. Ctrl-C leaves the run after the current round.
+/// this peer included. What it needs to join is printed as a ticket. Ctrl-C leaves the run after the current round. The
+/// same command once more goes on with the run from its last checkpoint, as `annulus resume` does.
 #[derive(Debug, clap::Args)]
 #[command(after_help = after_help(), next_line_help = false)]
 pub struct Args {
@@ -27,7 +28,7 @@ pub struct Args {
     #[command(flatten)]
     pub local: LocalArgs,
     /// Go on with the run whose checkpoints are in DIR, with its settings.
-    #[arg(long, value_name = "DIR", conflicts_with = "task")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["task", "out"])]
     pub resume: Option<PathBuf>,
     /// Read settings from a TOML file; those on the command line win.
     #[arg(long, value_name = "FILE")]
@@ -78,9 +79,21 @@ pub struct LocalArgs {
     /// How to tell what happens.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
+    /// Write the ticket into the JSON log too: whoever reads the log can then take part. It also lies in the file `ticket`
+    /// of the run's folder, which only its owner can read.
+    #[arg(long)]
+    pub log_tickets: bool,
 }
 
 impl LocalArgs {
+    /// How to tell what happens, and how much of it.
+    pub fn log(&self) -> Log {
+        Log {
+            format: self.log_format,
+            tickets: self.log_tickets,
+        }
+    }
+
     /// As options, with a folder for the case that none was given.
     pub fn to_local(&self, out: PathBuf, settings: &Settings) -> Local {
         let mut local = Local {
@@ -141,7 +154,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         output::print(&tell_plan(&plan, &options, args.local.log_format));
         return Ok(());
     }
-    output::tell(args.local.log_format, Role::Founder, |sink| {
+    output::tell(args.local.log(), Role::Founder, |sink| {
         Ok(block_on(start::train(options, tasks, sink))??)
     })
 }
@@ -305,6 +318,7 @@ mod tests {
             tls_cert: None,
             tls_key: None,
             log_format: LogFormat::Text,
+            log_tickets: false,
         };
         let settings = settings::read(
             None,
