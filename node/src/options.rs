@@ -119,6 +119,8 @@ pub struct Page {
     pub dir: Option<PathBuf>,
     /// Certificate chain and private key, as PEM; none: made by the peer itself.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// Names under which it may be visited, beside the peer's addresses and localhost.
+    pub hosts: Vec<String>,
 }
 
 /// How numbers travel between peers.

@@ -67,8 +67,13 @@ pub struct LocalArgs {
     /// Folder of the page on which browsers take part; without it, where `cargo xtask browser` puts it.
     #[arg(long, value_name = "DIR")]
     pub page: Option<PathBuf>,
+    /// A name under which browsers may visit the page. May be given more than once. Addresses, localhost, names in
+    /// --advertise and what an authority's certificate (--tls-cert) proves are taken anyway; other names are not answered
+    /// to, as they may be another site's that leads here.
+    #[arg(long, value_name = "NAME")]
+    pub host: Vec<String>,
     /// Serve no page, and nothing else over HTTP.
-    #[arg(long, conflicts_with_all = ["page", "tls_cert", "tls_key"])]
+    #[arg(long, conflicts_with_all = ["page", "tls_cert", "tls_key", "host"])]
     pub no_page: bool,
     /// The page's certificate chain, PEM; without it this peer makes one, which browsers ask about.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -106,6 +111,7 @@ impl LocalArgs {
             page: (!self.no_page).then(|| Page {
                 dir: self.page.clone(),
                 tls: self.tls_cert.clone().zip(self.tls_key.clone()),
+                hosts: self.host.clone(),
             }),
             checkpoint_every: 0,
             keep: 0,
@@ -314,6 +320,7 @@ mod tests {
             listen: "0.0.0.0:0".into(),
             advertise: Vec::new(),
             page: None,
+            host: Vec::new(),
             no_page: true,
             tls_cert: None,
             tls_key: None,
