@@ -94,7 +94,8 @@ pub async fn take_part(
         peer: identity.peer.to_hex(),
         run: manifest.run_id().to_hex(),
         // The page has it already, and its log may be shown to others.
-        ticket: String::new(),
+        ticket: None,
+        ticket_file: String::new(),
         url: None,
         share_url: None,
         task: manifest.task.clone(),

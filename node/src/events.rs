@@ -66,6 +66,22 @@ pub enum Event {
     Done(Done),
 }
 
+impl Event {
+    /// The event without what would let its reader take part.
+    pub fn without_ticket(self) -> Self {
+        let bare = |url: String| url.split('#').next().unwrap_or_default().to_owned();
+        match self {
+            Self::Ready(ready) => Self::Ready(Ready {
+                ticket: None,
+                url: ready.url.map(bare),
+                share_url: ready.share_url.map(bare),
+                ..ready
+            }),
+            other => other,
+        }
+    }
+}
+
 /// See [`Event::Ready`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ready {
@@ -73,9 +89,12 @@ pub struct Ready {
     pub peer: String,
     /// The run's name, 64 hexadecimal digits.
     pub run: String,
-    /// What another peer needs to join (`annulus join TICKET`).
-    pub ticket: String,
-    /// Address of the page on which a browser on this machine can take part, ticket included, if one is served.
+    /// What another peer needs to join (`annulus join TICKET`), where it may be told.
+    pub ticket: Option<String>,
+    /// The file that holds it, for its owner's eyes; empty of a peer that has no files.
+    pub ticket_file: String,
+    /// Address of the page on which a browser on this machine can take part, if one is served; with the ticket behind `#`
+    /// where that may be told.
     pub url: Option<String>,
     /// The same for browsers on other machines, if they can reach it.
     pub share_url: Option<String>,
@@ -248,7 +267,8 @@ mod tests {
         let ready = Ready {
             peer: "ab".repeat(32),
             run: "ef".repeat(32),
-            ticket: "annulus1xyz".into(),
+            ticket: Some("annulus1xyz".into()),
+            ticket_file: "out/ticket".into(),
             url: Some("http://localhost:4433/#annulus1xyz".into()),
             share_url: Some("https://192.0.2.1:4433/#annulus1xyz".into()),
             task: "digits".into(),
@@ -306,6 +326,16 @@ mod tests {
             let json = line.to_json();
             assert!(!json.contains('\n'));
             assert_eq!(LogLine::from_json(&json).unwrap(), line, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_ticket_that_may_not_be_told_is_nowhere() {
+        let told = |event: &Event| LogLine::new(0, event.clone()).to_json().contains("annulus1");
+        for event in samples() {
+            let bare = event.clone().without_ticket();
+            assert!(!told(&bare), "{bare:?}");
+            assert_eq!(bare == event, !told(&event));
         }
     }
 

@@ -32,6 +32,9 @@ pub enum Start {
 pub struct JoinOptions {
     /// What a member printed.
     pub ticket: String,
+    /// Whether, while another process trains in the folder, the first free one of those with a number behind its name is
+    /// taken.
+    pub numbered: bool,
     /// What concerns this peer alone.
     pub local: Local,
 }
@@ -133,6 +136,8 @@ pub struct Page {
     pub dir: Option<PathBuf>,
     /// Certificate chain and private key, as PEM; none: made by the peer itself.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// Names under which it may be visited, beside the peer's addresses and localhost.
+    pub hosts: Vec<String>,
 }
 
 /// What concerns one peer alone; others may have chosen otherwise.

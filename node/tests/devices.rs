@@ -18,12 +18,20 @@ fn start(name: &'static str, folder: &Folder, sleep_us: u64, nan: bool, args: &[
     if nan {
         command.env("FAULTY_NAN", "1");
     }
-    command.args(args).args(["--device", "cpu"]);
-    Node::spawn(name, folder.join(name), command)
+    let dir = folder.join(name);
+    command.args(args).args(["--device", "cpu", "--out", &dir]);
+    Node::spawn(name, dir, command)
 }
 
 fn three(folder: &Folder) -> Vec<Node> {
-    let settings = ["train", "rounds=1000000", "batch=240", "optimizer=sgd", "lr=0.0001", "seed=1"];
+    let settings = [
+        "train",
+        "rounds=1000000",
+        "batch=240",
+        "optimizer=sgd",
+        "lr=0.0001",
+        "seed=1",
+    ];
     let mut nodes = vec![start("first", folder, USUAL, false, &settings)];
     let ticket = nodes[0].ticket();
     for name in ["second", "third"] {

@@ -91,6 +91,51 @@ fn a_ticket_that_does_not_fit() {
 }
 
 #[test]
+fn a_folder_that_is_not_free() {
+    let _alone = alone();
+    let folder = Folder::new("folder");
+    let dir = |name: &str| folder.join(name);
+    let args = |seed| {
+        [
+            "train",
+            "--device",
+            "cpu",
+            "rounds=1000000",
+            "train=500",
+            "test=100",
+            seed,
+        ]
+    };
+    let mut first = Node::start("first", dir("first"), &args("seed=1"));
+    let mut other = Node::start("other", dir("other"), &args("seed=2"));
+    let (ticket, other_ticket) = (first.ticket(), other.ticket());
+    let mut second = Node::start("second", dir("second"), &["join", &ticket, "--device", "cpu"]);
+    second.members(2);
+    let local = ["--device", "cpu", "--listen", "127.0.0.1:0", "--out"];
+    let into = |args: &[&str], name: &str| refusal(&[args, &local, &[dir(name).as_str()]].concat());
+    // Two at once.
+    let held = ["another process", "first"];
+    assert_tells(&into(&args("seed=1"), "first"), &held);
+    assert_tells(&into(&["join", &ticket], "first"), &held);
+    assert_tells(&refusal(&["resume", &dir("first"), "--device", "cpu"]), &held);
+    // Another run's.
+    assert!(second.leave().success(), "{}", second.errors());
+    let others = ["another run", "second", "--out"];
+    assert_tells(&into(&["join", &other_ticket], "second"), &others);
+    assert_tells(&into(&args("seed=2"), "second"), &others);
+    assert!(other.leave().success(), "{}", other.errors());
+    // The same settings, but somewhere else: it is not what was there before.
+    let mut again = Node::start("again", dir("again"), &args("seed=1"));
+    let again = again.ticket();
+    assert_tells(&into(&["join", &again], "second"), &others);
+    // None at all.
+    assert_tells(&refusal(&["resume", &dir("nowhere")]), &["nowhere", "no run"]);
+    std::fs::create_dir(dir("empty")).expect("a folder");
+    assert_tells(&refusal(&["resume", &dir("empty")]), &["empty", "no run"]);
+    first.rounds(1);
+}
+
+#[test]
 fn a_port_in_use_and_a_bad_address() {
     let _alone = alone();
     let folder = Folder::new("port");

@@ -18,6 +18,7 @@ use crate::time::Time;
 use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,13 +85,13 @@ impl Conversation {
         let mut rng = Rng::new(seed);
         let topology = Topology::ALL[rng.index(2)];
         let manifest = Manifest {
-            samples: 100,
-            target: 100_000,
-            batch: 8,
+            samples: NonZeroU64::new(100).expect("so many"),
+            target: NonZeroU64::new(100_000).expect("so many"),
+            batch: NonZeroU32::new(8).expect("so many"),
             topology,
             codec: Codec::ALL[rng.index(2)],
-            piece: 1 + rng.below(8) as u32,
-            min_peers: 1 + rng.below(2) as u16,
+            piece: NonZeroU32::new(rng.between(1, 8) as u32).expect("from 1 on"),
+            min_peers: NonZeroU16::new(rng.between(1, 2) as u16).expect("1 or 2"),
             clip: rng.chance(0.5).then_some(1.0),
             ..Manifest::new(Layout::flat(1 + rng.index(40)))
         };

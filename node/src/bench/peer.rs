@@ -14,6 +14,7 @@ use crate::participant::host::{self, Host};
 use annulus_core::peer::{Change, Commit, Event};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, Exit, Input, Manifest, Peer, Round, Settings, State, Time};
+use std::iter;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
@@ -59,7 +60,7 @@ pub async fn run(
         }
         Role::Join(text) => {
             let ticket: Ticket = text.parse()?;
-            let (sponsor, manifest) = fetch_manifest(&ticket, &identity).await?;
+            let (sponsor, manifest) = fetch_manifest(&ticket, iter::empty(), &identity).await?;
             let manifest = Arc::new(Manifest::decode(&manifest)?);
             if manifest.task != TASK {
                 return Err(Error::NoBench(manifest.task.clone()));
@@ -67,10 +68,9 @@ pub async fn run(
             let plan: Plan = serde_json::from_str(&manifest.task_config)
                 .map_err(|_| Error::NoBench("bench of another release".into()))?;
             let (link, settings, own) = open(&identity, listen, &manifest, ticket.secret)?;
-            let addresses = ticket.addrs.iter().take(Contact::LIMIT);
-            let contact = Contact(addresses.map(ToString::to_string).collect());
             say_ready(&mut say, &settings, &own);
-            let peer = Peer::join(manifest.clone(), settings, sponsor, &contact, Time(0));
+            let (via, contact) = (sponsor.peer, &sponsor.contact);
+            let peer = Peer::join(manifest.clone(), settings, via, contact, Time(0));
             BenchHost::start(peer, link, &manifest, plan, spec.every, &mut leave, &mut say)
         }
     };

@@ -119,7 +119,8 @@ pub struct Allreduce {
     /// Be one member of several hosts: listen here and, without --join, print a ticket and wait for the others.
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Be one member of several hosts: join with the ticket that the first has printed. All else is as said there.
+    /// Be one member of several hosts: join with the ticket that the first has printed, as `annulus join`
+    /// takes it. All else is as said there.
     #[arg(long, value_name = "TICKET")]
     pub join: Option<String>,
     /// What each host can send, in Mbit/s, to print how much of it was reached.
@@ -281,7 +282,7 @@ fn run_allreduce(args: &Allreduce) -> Result<(), Error> {
         (Some(ticket), listen) => {
             let any = || "[::]:0".to_owned();
             (
-                plan::Role::Join(ticket.clone()),
+                plan::Role::Join(super::ticket::read(ticket)?),
                 listen.clone().unwrap_or_else(any),
             )
         }

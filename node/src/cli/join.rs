@@ -6,6 +6,7 @@ use super::machine::block_on;
 use super::messages::Role;
 use super::output;
 use super::settings;
+use super::ticket;
 use super::train::LocalArgs;
 use crate::options::JoinOptions;
 use crate::participant::start;
@@ -16,11 +17,13 @@ use std::path::PathBuf;
 ///
 /// Any member's ticket will do. Data that the run learns from and that is not here is fetched from the members, and kept
 /// in the user's cache folder for the next time. The run goes on while this peer catches up; it enters at the end of a
-/// round. Ctrl-C leaves after the current round; the others go on.
+/// round. Ctrl-C leaves after the current round; the others go on. The same command once more goes on from what is in this
+/// peer's folder, as `annulus resume` does.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// What a member of the run printed.
+    /// What a member of the run printed; @FILE: it is in that file; -: it comes on standard input. Others on this machine can
+    /// read what a program was started with, but not those.
     pub ticket: String,
     /// What concerns this peer alone.
     #[command(flatten)]
@@ -34,14 +37,15 @@ const EXAMPLES: &str = "\
 Examples:
   annulus join TICKET
   annulus join TICKET --device gpu --data mnist/ --out run1
-  annulus join TICKET --keep-data
+  annulus join @run1/ticket --keep-data
+  annulus join - --out run1 < ticket
   annulus join TICKET --device cpu --listen 127.0.0.1:0 --log-format json checkpoint_every=100
 ";
 
 /// Does it.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let options = options(&args, tasks)?;
-    output::tell(args.local.log_format, Role::Newcomer, |sink| {
+    output::tell(args.local.log(), Role::Newcomer, |sink| {
         Ok(block_on(start::join(options, tasks, sink))??)
     })
 }
@@ -63,12 +67,12 @@ pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<JoinOptions, Error>
             "`{key}` is the same on all peers of a run and cannot be chosen when joining: leave it out"
         )));
     }
+    let ticket = ticket::read(&args.ticket)?;
+    // Named by the run, so that the same command finds it again.
+    let usual = PathBuf::from("runs").join(ticket::folder_name(&ticket));
     Ok(JoinOptions {
-        ticket: args.ticket.clone(),
-        // Several peers of one run may work in one folder.
-        local: args.local.to_local(
-            PathBuf::from("runs").join(format!("joined-{}", std::process::id())),
-            &settings,
-        ),
+        ticket,
+        numbered: args.local.out.is_none(),
+        local: args.local.to_local(usual, &settings),
     })
 }

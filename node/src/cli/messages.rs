@@ -113,7 +113,8 @@ fn introduction(ready: &Ready, role: Role, style: Style) -> Vec<String> {
     }
     if role == Role::Founder {
         lines.extend([String::new(), "Others take part with".into()]);
-        lines.extend(aside(&format!("{} join {}", program(), ready.ticket)));
+        let ticket = ready.ticket.as_deref().unwrap_or("TICKET");
+        lines.extend(aside(&format!("{} join {ticket}", program())));
     }
     lines
 }

@@ -24,9 +24,11 @@ pub mod plot;
 pub mod progress;
 mod qr;
 pub mod replay;
+pub mod resume;
 pub mod sample;
 pub mod settings;
 pub mod terminal;
+pub mod ticket;
 pub mod train;
 
 use crate::task_factory::TaskFactory;
@@ -59,6 +61,7 @@ Examples:
   annulus demo                          see it work, in less than a minute
   annulus train --task digits           start a run; it prints a ticket
   annulus join TICKET                   take part in it, on this machine or another
+  annulus resume runs/digits            go on with it after a power cut, or next week
 ";
 
 /// One variant per file.
@@ -71,6 +74,7 @@ pub enum Command {
     Demo(demo::Args),
     Train(train::Args),
     Join(join::Args),
+    Resume(resume::Args),
     Eval(eval::Args),
     Sample(sample::Args),
     Inspect(inspect::Args),
@@ -149,6 +153,7 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<(), Error> {
         Command::Demo(args) => demo::run(args, tasks),
         Command::Train(args) => train::run(args, tasks),
         Command::Join(args) => join::run(args, tasks),
+        Command::Resume(args) => resume::run(args, tasks),
         Command::Eval(args) => eval::run(&args, tasks),
         Command::Sample(args) => sample::run(&args, tasks),
         Command::Inspect(args) => inspect::run(&args),

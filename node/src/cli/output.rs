@@ -20,16 +20,27 @@ pub enum LogFormat {
     Json,
 }
 
+/// What a run writes to standard output.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Log {
+    /// How.
+    pub format: LogFormat,
+    /// Whether the ticket is in it where programs read.
+    pub tickets: bool,
+}
+
 /// Runs something that tells events, and writes them to standard output.
 ///
 /// If standard output goes away (its reader has ended), the process ends: nobody would learn what it does.
-pub fn tell(
-    format: LogFormat,
-    role: Role,
-    work: impl FnOnce(Sink<'_>) -> Result<(), Failure>,
-) -> Result<(), Error> {
-    match format {
+pub fn tell(log: Log, role: Role, work: impl FnOnce(Sink<'_>) -> Result<(), Failure>) -> Result<(), Error> {
+    match log.format {
         LogFormat::Json => work(&mut |event| {
+            // Logs are kept, and read by others than those whom the ticket is for.
+            let event = if log.tickets {
+                event
+            } else {
+                event.without_ticket()
+            };
             let line = LogLine::new(unix_ms(), event).to_json() + "\n";
             print(&line);
         })?,

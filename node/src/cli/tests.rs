@@ -50,13 +50,19 @@ fn every_example_in_the_help_can_be_typed() {
             command.get_name()
         );
         for line in help.lines().filter_map(|line| line.strip_prefix("  annulus ")) {
-            let line = line.split("  ").next().unwrap().split(['>', '|']).next().unwrap();
+            let line = line
+                .split("  ")
+                .next()
+                .unwrap()
+                .split(['>', '<', '|'])
+                .next()
+                .unwrap();
             let parsed = cli(&format!("annulus {line}")).unwrap_or_else(|e| panic!("{line}: {e}"));
             match parsed.command {
                 Command::Train(args) if args.config.is_none() => {
                     super::train::options(&args, &tasks()).unwrap_or_else(|e| panic!("{line}: {e}"));
                 }
-                Command::Join(args) => {
+                Command::Join(args) if args.ticket == "TICKET" => {
                     super::join::options(&args, &tasks()).unwrap_or_else(|e| panic!("{line}: {e}"));
                 }
                 _ => {}
@@ -102,9 +108,16 @@ fn a_page_is_served_unless_that_is_not_wanted() {
     let expected = Page {
         dir: Some("D".into()),
         tls: Some(("C".into(), "K".into())),
+        hosts: vec!["a.example".into(), "b".into()],
     };
-    assert_eq!(page("--page D --tls-cert C --tls-key K").unwrap(), Some(expected));
-    for bad in ["--tls-cert C", "--tls-key K", "--no-page --page D"] {
+    let options = "--page D --tls-cert C --tls-key K --host a.example --host b";
+    assert_eq!(page(options).unwrap(), Some(expected));
+    for bad in [
+        "--tls-cert C",
+        "--tls-key K",
+        "--no-page --page D",
+        "--no-page --host N",
+    ] {
         assert!(cli(&format!("annulus train {bad}")).is_err(), "{bad}");
     }
 }
@@ -154,9 +167,31 @@ fn a_resumed_run_keeps_its_settings() {
 }
 
 #[test]
+fn a_folder_is_enough_to_go_on() {
+    let options = match cli("annulus resume R --device cpu eval_every=5").unwrap().command {
+        Command::Resume(args) => super::resume::options(&args, &tasks()).unwrap(),
+        other => panic!("not resume: {other:?}"),
+    };
+    assert_eq!(options.start, Start::Resume("R".into()));
+    assert_eq!(
+        (options.local.out.to_str(), options.local.eval_every),
+        (Some("R"), 5)
+    );
+    assert!(train("annulus train --resume R --out S").is_err());
+    for (line, told) in [("R lr=1", "`lr` cannot change"), ("R --out S", "leave --out out")] {
+        let Command::Resume(args) = cli(&format!("annulus resume {line}")).unwrap().command else {
+            panic!("{line}")
+        };
+        let error = super::resume::options(&args, &tasks()).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[test]
 fn join_takes_a_ticket_and_settings_of_its_own() {
     let options = join("annulus join T --device cpu --out O --log-format json keep=7").unwrap();
     assert_eq!((options.ticket.as_str(), options.local.keep.get()), ("T", 7));
+    assert!(!options.numbered && join("annulus join T").unwrap().numbered);
     assert!(
         join("annulus join T lr=1")
             .unwrap_err()

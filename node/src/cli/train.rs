@@ -5,7 +5,7 @@ use super::human;
 use super::keys;
 use super::machine::block_on;
 use super::messages::Role;
-use super::output::{self, LogFormat};
+use super::output::{self, Log, LogFormat};
 use super::settings::{self, Settings};
 use crate::options::{Local, Page, Start, TrainOptions};
 use crate::participant::{run_setup, start};
@@ -18,7 +18,8 @@ use std::path::PathBuf;
 /// Start a run that others can join, or go on with one that has stopped.
 ///
 /// The run goes on at once, with whoever is there; others join whenever they like, and it does not matter who leaves,
-/// this peer included. What it needs to join is printed as a ticket. Ctrl-C leaves the run after the current round.
+/// this peer included. What it needs to join is printed as a ticket. Ctrl-C leaves the run after the current round. The
+/// same command once more goes on with the run from its last checkpoint, as `annulus resume` does.
 #[derive(Debug, clap::Args)]
 #[command(after_help = after_help(), next_line_help = false)]
 pub struct Args {
@@ -29,7 +30,7 @@ pub struct Args {
     #[command(flatten)]
     pub local: LocalArgs,
     /// Go on with the run whose checkpoints are in DIR, with its settings.
-    #[arg(long, value_name = "DIR", conflicts_with = "task")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["task", "out"])]
     pub resume: Option<PathBuf>,
     /// Read settings from a TOML file; those on the command line win.
     #[arg(long, value_name = "FILE")]
@@ -68,8 +69,13 @@ pub struct LocalArgs {
     /// Folder of the page on which browsers take part; without it, where `cargo xtask browser` puts it.
     #[arg(long, value_name = "DIR")]
     pub page: Option<PathBuf>,
+    /// A name under which browsers may visit the page. May be given more than once. Addresses, localhost, names in
+    /// --advertise and what an authority's certificate (--tls-cert) proves are taken anyway; other names are not answered
+    /// to, as they may be another site's that leads here.
+    #[arg(long, value_name = "NAME")]
+    pub host: Vec<String>,
     /// Serve no page, and nothing else over HTTP.
-    #[arg(long, conflicts_with_all = ["page", "tls_cert", "tls_key"])]
+    #[arg(long, conflicts_with_all = ["page", "tls_cert", "tls_key", "host"])]
     pub no_page: bool,
     /// The page's certificate chain, PEM; without it this peer makes one, which browsers ask about.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -80,9 +86,21 @@ pub struct LocalArgs {
     /// How to tell what happens.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
+    /// Write the ticket into the JSON log too: whoever reads the log can then take part. It also lies in the file `ticket`
+    /// of the run's folder, which only its owner can read.
+    #[arg(long)]
+    pub log_tickets: bool,
 }
 
 impl LocalArgs {
+    /// How to tell what happens, and how much of it.
+    pub fn log(&self) -> Log {
+        Log {
+            format: self.log_format,
+            tickets: self.log_tickets,
+        }
+    }
+
     /// As options, with a folder for the case that none was given.
     pub fn to_local(&self, out: PathBuf, settings: &Settings) -> Local {
         Local {
@@ -95,6 +113,7 @@ impl LocalArgs {
             page: (!self.no_page).then(|| Page {
                 dir: self.page.clone(),
                 tls: self.tls_cert.clone().zip(self.tls_key.clone()),
+                hosts: self.host.clone(),
             }),
             checkpoint_every: settings.checkpoint_every,
             keep: settings.keep,
@@ -141,7 +160,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         output::print(&tell_plan(&plan, &options, args.local.log_format));
         return Ok(());
     }
-    output::tell(args.local.log_format, Role::Founder, |sink| {
+    output::tell(args.local.log(), Role::Founder, |sink| {
         Ok(block_on(start::train(options, tasks, sink))??)
     })
 }
@@ -292,10 +311,12 @@ mod tests {
             listen: "0.0.0.0:0".into(),
             advertise: Vec::new(),
             page: None,
+            host: Vec::new(),
             no_page: true,
             tls_cert: None,
             tls_key: None,
             log_format: LogFormat::Text,
+            log_tickets: false,
         };
         let settings = settings::read(
             None,

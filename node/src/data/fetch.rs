@@ -13,12 +13,23 @@ use crate::net::identity::Identity;
 use crate::net::link::{DialError, Refusal};
 use crate::net::ticket::Ticket;
 use crate::net::transport::{self, Configs, WINDOW, peer_at};
-use annulus_core::PeerId;
+use annulus_core::{Contact, PeerId};
 use bytes::Bytes;
 use quinn::{Endpoint, VarInt};
-use std::{net::SocketAddr, sync::Mutex, time::Duration};
-use tokio::time::{sleep, timeout};
+use std::{
+    iter,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, timeout, timeout_at},
+};
 use web_transport_quinn::{RecvStream, SendStream, Session};
+
+/// Between two times of knocking where nobody has opened.
+const KNOCK_AGAIN: Duration = Duration::from_millis(300);
 
 /// Somebody who holds a ticket and is not yet a peer.
 pub struct Guest {
@@ -54,34 +65,71 @@ impl Guest {
     }
 
     /// Lets the last closes go out, so that nobody need wait for a timeout.
-    pub async fn leave(self) {
+    pub async fn leave(&self) {
         let _ = timeout(Duration::from_millis(200), self.endpoint.wait_idle()).await;
+    }
+
+    /// Asks whoever is at one of these addresses for the run's manifest; again, if it has no place for one who knocks.
+    async fn manifest(&self, contact: Contact) -> Result<(Source, Bytes), DialError> {
+        let until = Instant::now() + HANDSHAKE_TIMEOUT;
+        let mut told = no_answer();
+        loop {
+            match timeout_at(until, self.knock(&contact)).await {
+                Err(_) => return Err(told),
+                Ok(Err(error @ DialError::Unreachable(_))) => told = error,
+                Ok(Err(error)) => return Err(error),
+                Ok(Ok((peer, manifest))) => return Ok((Source { peer, contact }, manifest)),
+            }
+            sleep(KNOCK_AGAIN).await;
+        }
+    }
+
+    async fn knock(&self, contact: &Contact) -> Result<(PeerId, Bytes), DialError> {
+        let connection = connect(&self.endpoint, &self.configs, contact.0.clone(), None).await?;
+        let peer = peer_at(&connection).ok_or(DialError::Unproven)?;
+        let session = Session::raw(connection);
+        let fetched = propose(&self.me, Purpose::Manifest, &session, peer).await;
+        session.close(LEFT, b"");
+        let manifest = fetched?.0.manifest;
+        let manifest = manifest.ok_or(DialError::Refused(Refusal::AnotherVersion))?;
+        Ok((peer, Bytes::from(manifest)))
     }
 }
 
-/// Asks any address of a ticket for the run's manifest, before there is a node of our own.
+/// Asks where a ticket leads for the run's manifest, and beside that where else its peers were once, before there is a node
+/// of our own: whoever answers first has told.
 ///
 /// # Errors
 ///
-/// If nobody answers, or nobody who takes part in the run.
-pub async fn fetch_manifest(ticket: &Ticket, identity: &Identity) -> Result<(PeerId, Bytes), DialError> {
-    let guest = Guest::new(ticket, identity)?;
-    let addresses = ticket.addrs.iter().map(ToString::to_string).collect();
-    let fetch = async {
-        let connection = connect(&guest.endpoint, &guest.configs, addresses, None).await?;
-        let acceptor = peer_at(&connection).ok_or(DialError::Unproven)?;
-        let session = Session::raw(connection);
-        let fetched = propose(&guest.me, Purpose::Manifest, &session, acceptor).await;
-        session.close(LEFT, b"");
-        let manifest = fetched?
-            .0
-            .manifest
-            .ok_or(DialError::Refused(Refusal::AnotherVersion))?;
-        Ok((acceptor, Bytes::from(manifest)))
-    };
-    let fetched = timeout(HANDSHAKE_TIMEOUT, fetch).await;
+/// If nobody answers, or nobody who takes part in the run: what became of the ticket's own addresses, if it has any.
+pub async fn fetch_manifest(
+    ticket: &Ticket,
+    others: impl Iterator<Item = Contact>,
+    identity: &Identity,
+) -> Result<(Source, Bytes), DialError> {
+    let guest = Arc::new(Guest::new(ticket, identity)?);
+    let named = ticket.addrs.iter().take(Contact::LIMIT);
+    let named = Contact(named.map(ToString::to_string).collect());
+    let mut asked = JoinSet::new();
+    for (at, contact) in iter::once(named).chain(others).enumerate() {
+        let guest = guest.clone();
+        asked.spawn(async move { (at, guest.manifest(contact).await) });
+    }
+    let (mut fetched, mut first) = (Err(no_answer()), usize::MAX);
+    while let Some(answer) = asked.join_next().await {
+        // They neither panic nor are they aborted while this set lives.
+        let Ok((at, answer)) = answer else { continue };
+        let done = answer.is_ok();
+        if done || at < first {
+            (fetched, first) = (answer, at);
+        }
+        if done {
+            break;
+        }
+    }
+    drop(asked);
     guest.leave().await;
-    fetched.unwrap_or_else(|_| Err(no_answer()))
+    fetched
 }
 
 fn no_answer() -> DialError {
@@ -148,7 +196,6 @@ mod tests {
     use crate::net::quic::tests::{RUN, SECRET, config, start};
     use crate::net::ticket::Secret;
     use crate::testing::Scratch;
-    use annulus_core::Contact;
 
     /// Takes anything that comes to an end.
     #[derive(Default)]

@@ -13,6 +13,12 @@ use std::time::Duration;
 /// Connections that have not yet proved to belong to the run, at any time.
 pub const MAX_HANDSHAKES: usize = 64;
 
+/// Of those from one address, whoever is behind it.
+pub const HANDSHAKES_PER_ADDRESS: usize = 16;
+
+/// Of all, those that are kept for addresses at which a peer of the run is or was: strangers cannot keep them out.
+pub const HANDSHAKES_OF_KNOWN: usize = 16;
+
 /// How long such a connection may take. Longer than a dial, for which it may have to wait.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -4,13 +4,16 @@
 
 use crate::data::provision::{MAX_OTHERS, Source};
 use crate::data::serve::{Counter, LinkTraffic};
-use crate::net::config::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_HANDSHAKES, QuicConfig};
+use crate::net::config::{
+    DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, HANDSHAKES_OF_KNOWN, HANDSHAKES_PER_ADDRESS, MAX_HANDSHAKES, QuicConfig,
+};
 use crate::net::congestion::suit_tab;
 use crate::net::connection::{ConnectionEvent, H3_NO_ERROR, Inbox, LEFT, Streams, Wire};
 use crate::net::handshake::{Caller, LocalPeer, dial_error, listen, propose, refuse, seen_at, welcome};
 use crate::net::hello::{self, PATH, Purpose};
 use crate::net::identity::TLS_NAME;
 use crate::net::link::{DialError, Refusal};
+use crate::net::slots::{Slot, Slots};
 use crate::net::transport::{Configs, Path, peer_at, speaks_http3};
 use annulus_core::{Contact, PeerId};
 use quinn::{Connection, Endpoint, Incoming};
@@ -21,7 +24,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::watch,
     task::JoinSet,
     time::{Instant, sleep, timeout, timeout_at},
 };
@@ -46,6 +49,8 @@ pub(crate) struct Shared {
     contacts: Mutex<HashMap<PeerId, Contact>>,
     /// Hands out data.
     counter: Counter,
+    /// Places for those who come in, until they have shown who they are.
+    slots: Arc<Slots>,
     /// Our dials that run; each receiver sees its sender go when the dial is over.
     dials: Mutex<HashMap<PeerId, watch::Receiver<()>>>,
 }
@@ -87,6 +92,7 @@ impl Shared {
             links: Mutex::default(),
             contacts: Mutex::default(),
             counter: Counter::new(),
+            slots: Slots::new(MAX_HANDSHAKES, HANDSHAKES_PER_ADDRESS, HANDSHAKES_OF_KNOWN),
             dials: Mutex::default(),
         })
     }
@@ -107,18 +113,15 @@ impl Shared {
 
     /// Accepts connections until the endpoint fails or is closed.
     pub(crate) async fn accept(self: Arc<Self>) {
-        let slots = Arc::new(Semaphore::new(MAX_HANDSHAKES));
         while let Some(incoming) = self.endpoint.accept().await {
-            // Under pressure, make whoever knocks show first that its address is real.
-            if slots.available_permits() < MAX_HANDSHAKES / 2
-                && incoming.may_retry()
-                && !incoming.remote_address_validated()
-            {
+            let from = incoming.remote_address().ip();
+            // Under pressure, make whoever knocks show first that its address is real: nobody takes another's places.
+            if self.slots.is_scarce(from) && incoming.may_retry() && !incoming.remote_address_validated() {
                 // Cannot fail: it was just checked that it may.
                 let _ = incoming.retry();
                 continue;
             }
-            let Ok(slot) = slots.clone().try_acquire_owned() else {
+            let Some(slot) = self.slots.take(from) else {
                 incoming.refuse();
                 continue;
             };
@@ -130,7 +133,7 @@ impl Shared {
         self.inbox.tell(ConnectionEvent::Stopped);
     }
 
-    async fn receive(self: Arc<Self>, incoming: Incoming, slot: OwnedSemaphorePermit) {
+    async fn receive(self: Arc<Self>, incoming: Incoming, slot: Slot) {
         let until = Instant::now() + HANDSHAKE_TIMEOUT;
         let path = Path::between(incoming.local_ip(), incoming.remote_address().ip());
         let Some(config) = self.configs.server(path) else {
@@ -256,6 +259,11 @@ impl Shared {
             }
             dials.insert(peer, dial);
         }
+        // Whom we look for may find us first.
+        let known = addresses
+            .iter()
+            .filter_map(|address| address.parse::<SocketAddr>().ok());
+        known.for_each(|address| self.slots.know(address.ip()));
         tokio::spawn(async move {
             let dialled = timeout(DIAL_TIMEOUT, self.dial(peer, addresses)).await;
             let failure = match dialled {
@@ -325,6 +333,7 @@ impl Shared {
             }
             links.insert(wire.peer, wire.clone())
         };
+        self.slots.know(wire.connection().remote_address().ip());
         if !wire.is_tab() {
             let seen = wire.connection().remote_address();
             let seen = SocketAddr::new(seen.ip().to_canonical(), seen.port());

@@ -60,18 +60,27 @@ impl Identity {
     ///
     /// Never overwrites: a lost key is a lost identity.
     pub fn save(&self, path: &Path) -> Result<(), IdentityError> {
+        self.write(path)
+            .map_err(|error| IdentityError::Write(path.to_owned(), error))
+    }
+
+    fn write(&self, path: &Path) -> io::Result<()> {
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        if path.try_exists()? {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        // Under another name first: a power cut must not leave half a key, which nobody could go on with.
+        let mut name = path.as_os_str().to_owned();
+        name.push(".partial");
+        let partial = PathBuf::from(name);
         let mut options = fs::OpenOptions::new();
-        options.write(true).create_new(true);
+        options.write(true).create(true).truncate(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
-        folder
-            .and_then(|()| options.open(path))
-            .and_then(|mut file| {
-                file.write_all(self.key.serialized_der())?;
-                file.sync_all()
-            })
-            .map_err(|error| IdentityError::Write(path.to_owned(), error))
+        let mut file = options.open(&partial)?;
+        file.write_all(self.key.serialized_der())?;
+        file.sync_all()?;
+        fs::rename(&partial, path)
     }
 
     /// The identity saved at `path`, or a new one saved there if there is no such file.
@@ -175,7 +184,7 @@ pub(crate) fn verifies(public_key: &[u8], message: &[u8], signature: &[u8]) -> b
 }
 
 /// Why an identity could not be loaded or saved. Nothing was changed on disk, except that a failed write may
-/// leave a short file.
+/// leave a short file with `.partial` behind its name.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The file cannot be read.

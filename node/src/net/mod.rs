@@ -20,6 +20,8 @@ pub(crate) mod handshake;
 pub mod identity;
 #[cfg(feature = "native")]
 pub mod quic;
+#[cfg(feature = "native")]
+pub(crate) mod slots;
 #[cfg(all(test, feature = "native"))]
 mod tab_tests;
 #[cfg(feature = "native")]

@@ -19,7 +19,8 @@
 //! a lane that are not yet acknowledged. Receiving: the frames that the owner has not yet taken hold
 //! [`QuicConfig::inbox_bytes`] a lane over all peers; beyond that the streams are not read, and flow control (16 MiB a
 //! lane) stops the senders. Before a peer has proved that it belongs to the run it can make us hold 64 KiB; at
-//! most [`MAX_HANDSHAKES`] such connections exist at once, each for at most [`HANDSHAKE_TIMEOUT`].
+//! most [`MAX_HANDSHAKES`] such connections exist at once, each for at most [`HANDSHAKE_TIMEOUT`]; at most
+//! [`HANDSHAKES_PER_ADDRESS`] of them come from one address, and [`HANDSHAKES_OF_KNOWN`] are kept for addresses of peers.
 //!
 //! **Speed.** Within one machine datagrams grow to 64 KiB, and four processes that pass frames of 64 to 512 KiB around
 //! a ring move 1.2 to 1.35 GB of frames per second of processor time, both ends counted (two Xeon cores, release
@@ -34,7 +35,7 @@
 use crate::net::certificates::Certificates;
 use crate::net::config::QuicConfig;
 #[cfg(doc)]
-use crate::net::config::{HANDSHAKE_TIMEOUT, MAX_HANDSHAKES};
+use crate::net::config::{HANDSHAKE_TIMEOUT, HANDSHAKES_OF_KNOWN, HANDSHAKES_PER_ADDRESS, MAX_HANDSHAKES};
 #[cfg(doc)]
 use crate::net::congestion::Congestion;
 use crate::net::connection::{ConnectionEvent, Inbox, LEFT, Wire};

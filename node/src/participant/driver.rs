@@ -84,6 +84,12 @@ impl<L: Link> Driver<L> {
         self.peer.is_applying()
     }
 
+    /// Tells the peer where another of the run may be found.
+    pub fn know(&mut self, peer: PeerId, contact: &Contact, now: Time) {
+        self.peer.know(peer, contact);
+        self.handle(Input::Tick, now);
+    }
+
     /// Feeds the peer and carries out what it asks for.
     pub fn handle(&mut self, input: Input, now: Time) {
         self.peer.handle(input, now);

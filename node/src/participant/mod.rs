@@ -10,6 +10,10 @@ pub mod trace;
 #[cfg(feature = "native")]
 pub mod error;
 #[cfg(feature = "native")]
+pub(crate) mod folder;
+#[cfg(feature = "native")]
+pub(crate) mod home;
+#[cfg(feature = "native")]
 pub(crate) mod native;
 #[cfg(feature = "native")]
 pub mod run_setup;

@@ -1,7 +1,12 @@
 //! A native participant at work: what happens beside its link, and what its commits mean for disk, device and user.
 
+use crate::data::fetch::fetch_manifest;
+use crate::data::provision::Source;
 use crate::events::{self, Event, Sink};
+use crate::net::identity::Identity;
+use crate::net::link::{DialError, Refusal};
 use crate::net::quic::QuicLink;
+use crate::net::ticket::Ticket;
 use crate::options::Local;
 use crate::participant::compute::ComputeResult;
 use crate::participant::driver::Driver;
@@ -10,20 +15,24 @@ use crate::participant::event_translator::EventTranslator;
 use crate::participant::host::{self, Host};
 use crate::participant::run_setup::RunSetup;
 use crate::participant::workers::{WorkerResult, Workers};
-use crate::store::checkpoint::RunWriter;
-use crate::store::checkpoint_writer::{CheckpointWriter, Written};
+use crate::store::checkpoint_writer::{CheckpointWriter, Destination, Written};
 use crate::store::evals::Evaluated;
+use crate::store::known::Known;
 use crate::task::Eval;
 use crate::trainer::WorkerError;
 use annulus_core::ledger::Member;
 use annulus_core::peer::{Commit, Event as PeerEvent};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Digest, Exit, Input, Manifest, Peer, Round, Time};
+use std::iter;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Between two times of asking where a ticket leads.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// How long frames that were sent may still travel when a peer goes.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -42,19 +51,24 @@ impl<'a> Participant<'a> {
         manifest: Arc<Manifest>,
         setup: RunSetup,
         local: Local,
-        writer: Option<RunWriter>,
+        destination: Destination,
+        known: Known,
         start: Instant,
         sink: Sink<'a>,
     ) -> Self {
         let (to_loop, results) = unbounded_channel();
         let (to_us, written) = unbounded_channel();
+        let (found, answers) = unbounded_channel();
         let shuffle = Shuffle::of(&manifest);
         let keep = local.keep.get() as usize;
         let host = NativeHost {
             workers: Workers::start(setup.worker, setup.worker_factory, to_loop),
             results,
-            checkpoint_writer: CheckpointWriter::start(local.out.clone(), manifest, keep, writer, to_us),
+            checkpoint_writer: CheckpointWriter::start(manifest, keep, destination, to_us),
             written,
+            found,
+            answers,
+            known,
             interrupt: Box::pin(interrupted()),
             interrupts: 0,
             local,
@@ -76,6 +90,28 @@ impl<'a> Participant<'a> {
         self.host
             .workers
             .warm(self.driver.peer().manifest().samples.get());
+    }
+
+    /// Asks again and again where a ticket leads, until somebody answers: the others of the run that goes on here may be
+    /// somewhere else than they were.
+    pub fn look_for(&self, ticket: Ticket, identity: Arc<Identity>) {
+        if ticket.addrs.is_empty() {
+            return;
+        }
+        let found = self.host.found.clone();
+        tokio::spawn(async move {
+            loop {
+                match fetch_manifest(&ticket, iter::empty(), &identity).await {
+                    Ok((source, _)) => {
+                        // If nobody hears it, the peer is gone.
+                        let _ = found.send(source);
+                        return;
+                    }
+                    Err(DialError::Refused(Refusal::Ourselves)) => return,
+                    Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+                }
+            }
+        });
     }
 
     /// This peer's ledger goes on from its present head.
@@ -115,6 +151,11 @@ struct NativeHost<'a> {
     results: UnboundedReceiver<WorkerResult>,
     checkpoint_writer: CheckpointWriter,
     written: UnboundedReceiver<Written>,
+    /// Who answered where a ticket leads.
+    answers: UnboundedReceiver<Source>,
+    found: UnboundedSender<Source>,
+    /// Whom to look for after a restart.
+    known: Known,
     interrupt: Pin<Box<dyn Future<Output = ()>>>,
     interrupts: u32,
     local: Local,
@@ -133,6 +174,7 @@ struct NativeHost<'a> {
 enum Happening {
     Result(WorkerResult),
     Written(Written),
+    Found(Source),
     Interrupt,
 }
 
@@ -159,6 +201,7 @@ impl Host for NativeHost<'_> {
         tokio::select! {
             Some(result) = self.results.recv() => Happening::Result(result),
             Some(written) = self.written.recv() => Happening::Written(written),
+            Some(source) = self.answers.recv() => Happening::Found(source),
             () = &mut self.interrupt => Happening::Interrupt,
         }
     }
@@ -170,6 +213,7 @@ impl Host for NativeHost<'_> {
             Happening::Written(Written::Saved { .. }) => {}
             Happening::Written(Written::Warning(message)) => self.warn(message),
             Happening::Written(Written::Failed(error)) => self.fail(error.into(), driver),
+            Happening::Found(Source { peer, contact }) => driver.know(peer, &contact, self.now()),
             Happening::Interrupt => {
                 self.interrupts += 1;
                 if self.interrupts > 1 {
@@ -194,6 +238,7 @@ impl Host for NativeHost<'_> {
         for told in self.translator.tell(&event, driver) {
             (self.sink)(told);
         }
+        self.remember(&event, driver.peer());
         match event {
             PeerEvent::Committed(commit) => self.committed(*commit, driver.peer()),
             PeerEvent::Continued => {
@@ -250,6 +295,14 @@ impl NativeHost<'_> {
 
     fn warn(&mut self, message: String) {
         (self.sink)(Event::Warning { message });
+    }
+
+    /// Keeps who is a member, and where, for the next start.
+    fn remember(&mut self, event: &PeerEvent, peer: &Peer) {
+        let may_be_new = matches!(event, PeerEvent::Entered | PeerEvent::Member { .. });
+        if may_be_new && self.known.meet(peer.me(), peer.head().members.iter()) {
+            self.checkpoint_writer.know(self.known.clone());
+        }
     }
 
     /// The ledger begins at the peer's present head.

@@ -2,132 +2,255 @@
 
 use crate::data::cache::{self, Place};
 use crate::data::fetch::{Guest, fetch_manifest};
-use crate::data::provision::{Answer, FetchError, News, Source, fetch};
-use crate::data::serve::ServedData;
-use crate::events::{self, Event, Sink};
-use crate::net::config::QuicConfig;
-use crate::net::hello::addresses;
-use crate::net::identity::Identity;
-use crate::net::link::bulk_queue;
-use crate::net::quic::{QuicLink, own_addresses};
+use crate::data::provision::{FetchError, News, Source, fetch};
+use crate::events::{Event, Sink};
+use crate::net::link::DialError;
 use crate::net::ticket::{Secret, Ticket};
 use crate::options::{JoinOptions, Local, Start, TrainOptions};
 use crate::participant::error::Error;
+use crate::participant::folder::{Folder, ticket_to};
+use crate::participant::home::{listen, told_to};
 use crate::participant::native::Participant;
 use crate::participant::run_setup::{RunSetup, check_data, prepare};
 use crate::store::checkpoint::RunWriter;
-use crate::store::run_dir::RunDir;
+use crate::store::checkpoint_writer::Destination;
+use crate::store::known::Known;
+use crate::store::run_dir::CheckpointError;
 use crate::task_factory::TaskFactory;
-use crate::web::{self, About, Site};
 use annulus_core::config::ManifestError;
-use annulus_core::{Contact, DataSource, Manifest, Peer, Settings, State, Time};
-use std::net::{SocketAddr, ToSocketAddrs};
+use annulus_core::ledger::Head;
+use annulus_core::{Contact, DataSource, Manifest, Peer, State, Time};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::net::TcpListener;
 
-/// Starts or resumes a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C).
+/// Starts or resumes a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C). A new run whose
+/// folder holds just that run already is resumed.
 pub async fn train(options: TrainOptions, factories: &[TaskFactory], sink: Sink<'_>) -> Result<(), Error> {
-    let local = options.local;
-    let (manifest, setup, from) = match options.start {
+    let (local, dir) = match options.start {
         Start::New(run) => {
-            RunDir::check_free(&local.out)?;
-            let (setup, manifest) = prepare(&run, &local, factories)?;
-            (manifest, setup, None)
+            let starting = Starting::new(Folder::take(&options.local.out)?, options.local, factories, sink);
+            let (setup, manifest) = prepare(&run, &starting.local, factories)?;
+            return match starting.folder.holds(manifest.run_id())? {
+                true => starting.go_on(None, Some(setup)).await,
+                false => starting.found(setup, manifest).await,
+            };
         }
-        Start::Resume(dir) => {
-            let (writer, loaded) = RunWriter::open(&dir)?;
-            for message in &loaded.warnings {
-                sink(Event::Warning {
-                    message: message.clone(),
-                });
-            }
-            let setup = RunSetup::of(&loaded.manifest, &local, factories)?;
-            (loaded.manifest.clone(), setup, Some((writer, loaded)))
-        }
+        Start::Resume(dir) => (options.local, dir),
     };
-    let manifest = Arc::new(manifest);
-    let secret = Secret::generate();
-    let home = listen(&local, &manifest, secret, &setup)?;
-    let ticket = Ticket {
-        addrs: dialable(&home.settings.contact),
-        run: manifest.run_id(),
-        secret,
-    };
-    let (site, link, settings) = home.open(&local, &manifest, &ticket, &setup, sink)?;
-    let sink = &mut told_to(&site, sink);
-    let start = Instant::now();
-    let (peer, writer) = match from {
-        None => {
-            let state = State::new(setup.worker.init(), &manifest);
-            (Peer::found(manifest.clone(), settings, state, Time(0)), None)
-        }
-        Some((mut writer, loaded)) => {
-            let peer = Peer::resume(manifest.clone(), settings, loaded.state, loaded.head, Time(0));
-            writer.resume(peer.head().members[0].clone())?;
-            (peer, Some(writer))
-        }
-    };
-    let begin = writer.is_none();
-    let mut node = Participant::new(peer, link, manifest, setup, local, writer, start, sink);
-    if begin {
-        node.begin_record();
-    } else {
-        node.resume_record();
+    if !dir.is_dir() {
+        return Err(CheckpointError::NoRun(dir).into());
     }
-    node.run().await
+    let starting = Starting::new(Folder::take(&dir)?, local, factories, sink);
+    if starting.folder.has_run() {
+        return starting.go_on(None, None).await;
+    }
+    // One that came by a ticket and had not a whole state yet may still have it. A founder has nobody to ask.
+    match starting.folder.came_by() {
+        Some(ticket) => starting.enter(ticket).await,
+        None => Err(CheckpointError::NoRun(dir).into()),
+    }
 }
 
-/// Joins a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C).
+/// Joins a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C). If its folder holds that run
+/// already, it goes on from there.
 pub async fn join(options: JoinOptions, factories: &[TaskFactory], sink: Sink<'_>) -> Result<(), Error> {
-    let local = options.local;
     let ticket: Ticket = options.ticket.parse()?;
-    RunDir::check_free(&local.out)?;
-    let identity = own_identity(&local)?;
-    let (sponsor, manifest) = fetch_manifest(&ticket, &identity).await?;
-    let manifest = Arc::new(Manifest::decode(&manifest)?);
-    if manifest.run_id() != ticket.run {
-        return Err(ManifestError::Unusable("it is not the one that the ticket names").into());
+    let folder = match options.numbered {
+        true => Folder::take_free(&options.local.out)?,
+        false => Folder::take(&options.local.out)?,
+    };
+    let starting = Starting::new(folder, options.local, factories, sink);
+    match starting.folder.holds_run_of(&ticket)? {
+        true => starting.go_on(Some(ticket), None).await,
+        false => starting.enter(ticket).await,
     }
-    let contact = Contact(
-        ticket
-            .addrs
-            .iter()
-            .take(Contact::LIMIT)
-            .map(ToString::to_string)
-            .collect(),
-    );
-    let here = Source {
-        peer: sponsor,
-        contact,
-    };
-    let (setup, sponsor) = match RunSetup::of(&manifest, &local, factories) {
-        Err(Error::NoData | Error::OtherData { .. } | Error::Task(_))
-            if local.data.is_none() && manifest.data_source == DataSource::Given =>
-        {
-            let guest = Guest::new(&ticket, &identity)?;
-            fetch_data(guest, here, &manifest, &local, factories, sink).await?
+}
+
+/// A participant before it takes part.
+struct Starting<'a> {
+    folder: Folder,
+    local: Local,
+    factories: &'a [TaskFactory],
+    sink: Sink<'a>,
+}
+
+/// How it comes to take part.
+enum Way {
+    /// With a new run's first state.
+    Found(State),
+    /// From its own record of the run.
+    GoOn(Box<RunWriter>, State, Head),
+    /// Through a member.
+    Enter(Source),
+}
+
+impl<'a> Starting<'a> {
+    fn new(folder: Folder, local: Local, factories: &'a [TaskFactory], sink: Sink<'a>) -> Self {
+        let out = folder.path().to_path_buf();
+        Self {
+            folder,
+            local: Local { out, ..local },
+            factories,
+            sink,
         }
-        found => (found?, here),
-    };
-    let home = listen(&local, &manifest, ticket.secret, &setup)?;
-    let own = Ticket {
-        addrs: dialable(&home.settings.contact),
-        ..ticket.clone()
-    };
-    let (site, link, settings) = home.open(&local, &manifest, &own, &setup, sink)?;
-    let sink = &mut told_to(&site, sink);
-    let start = Instant::now();
-    let peer = Peer::join(
-        manifest.clone(),
-        settings,
-        sponsor.peer,
-        &sponsor.contact,
-        Time(0),
-    );
-    let node = Participant::new(peer, link, manifest, setup, local, None, start, sink);
-    node.warm();
-    node.run().await
+    }
+
+    /// A run that is new.
+    async fn found(self, setup: RunSetup, manifest: Manifest) -> Result<(), Error> {
+        let run = manifest.run_id();
+        // It may have begun here before, and come to nothing: then whoever was told of it may still come.
+        let kept = self.folder.ticket_of(run).map(|ticket| ticket.secret);
+        let (secret, known) = (kept.unwrap_or_else(Secret::generate), self.folder.known(run));
+        let way = Way::Found(State::new(setup.worker.init(), &manifest));
+        self.take_part(Arc::new(manifest), setup, secret, known, way)
+            .await
+    }
+
+    /// A run that has begun here, from its last checkpoint. Others go on too: whoever is behind follows.
+    async fn go_on(mut self, ticket: Option<Ticket>, setup: Option<RunSetup>) -> Result<(), Error> {
+        let (writer, loaded) = RunWriter::open_in(self.folder.lock.clone())?;
+        let manifest = Arc::new(loaded.manifest);
+        for message in loaded.warnings {
+            self.warn(message);
+        }
+        self.warn(format!(
+            "going on with the run in {} after round {}. For another run name another folder with --out",
+            self.local.out.display(),
+            loaded.head.round
+        ));
+        let run = manifest.run_id();
+        let mut known = self.folder.known(run);
+        known.meet(self.folder.identity.peer(), loaded.head.members.iter());
+        let kept = self.folder.ticket_of(run).map(|ticket| ticket.secret);
+        let secret = match ticket.as_ref().map(|ticket| ticket.secret).or(kept) {
+            Some(secret) => secret,
+            None => {
+                self.warn("its ticket is gone: it gets a new secret, and older tickets let nobody in".into());
+                Secret::generate()
+            }
+        };
+        if let Some(ticket) = ticket {
+            known.ticket_addresses = texts(&ticket);
+        }
+        let setup = match setup {
+            Some(setup) => setup,
+            None => {
+                let ticket = ticket_to(&known, run, secret);
+                self.set_up(&manifest, &ticket, &known, None).await?.0
+            }
+        };
+        let way = Way::GoOn(Box::new(writer), loaded.state, loaded.head);
+        self.take_part(manifest, setup, secret, known, way).await
+    }
+
+    /// A run of others.
+    async fn enter(mut self, ticket: Ticket) -> Result<(), Error> {
+        let mut known = self.folder.known(ticket.run);
+        known.ticket_addresses = texts(&ticket);
+        let (first, manifest) = self.ask(&ticket, &known).await?;
+        let manifest = Arc::new(Manifest::decode(&manifest)?);
+        if manifest.run_id() != ticket.run {
+            return Err(ManifestError::Unusable("it is not the one that the ticket names").into());
+        }
+        let (setup, sponsor) = self.set_up(&manifest, &ticket, &known, Some(&first)).await?;
+        let way = Way::Enter(sponsor.unwrap_or(first));
+        self.take_part(manifest, setup, ticket.secret, known, way).await
+    }
+
+    /// Opens link, page and record, and lets the peer run.
+    async fn take_part(
+        self,
+        manifest: Arc<Manifest>,
+        setup: RunSetup,
+        secret: Secret,
+        mut known: Known,
+        way: Way,
+    ) -> Result<(), Error> {
+        let Self {
+            folder, local, sink, ..
+        } = self;
+        let run = manifest.run_id();
+        let home = listen(&folder.identity, &local, &manifest, secret, &setup, known.port)?;
+        let own = home.ticket(run, secret);
+        known.port = home.port();
+        folder.keep(&own, &known)?;
+        let (site, link, settings) = home.open(&local, &manifest, &own, &setup, sink)?;
+        let sink = &mut told_to(&site, sink);
+        let start = Instant::now();
+        let new = || Destination::New(folder.lock.clone());
+        let begins = matches!(way, Way::Found(_));
+        let mut looks = None;
+        let (mut peer, record) = match way {
+            Way::Found(state) => (Peer::found(manifest.clone(), settings, state, Time(0)), new()),
+            Way::GoOn(mut writer, state, head) => {
+                let peer = Peer::resume(manifest.clone(), settings, state, head, Time(0));
+                writer.resume(peer.head().members[0].clone())?;
+                looks = Some(ticket_to(&known, run, secret));
+                (peer, Destination::Open(writer))
+            }
+            Way::Enter(Source { peer, contact }) => {
+                let peer = Peer::join(manifest.clone(), settings, peer, &contact, Time(0));
+                (peer, new())
+            }
+        };
+        for (other, contact) in known.contacts() {
+            peer.know(other, &contact);
+        }
+        let mut node = Participant::new(peer, link, manifest, setup, local, record, known, start, sink);
+        match begins {
+            true => node.begin_record(),
+            // Its speed is asked for when it enters, which who goes on may have to do as well.
+            false => node.warm(),
+        }
+        if let Some(ticket) = looks {
+            node.resume_record();
+            node.look_for(ticket, folder.identity.clone());
+        }
+        node.run().await
+    }
+
+    /// What computes. If the data is not here it is fetched, and then a peer that is still there is told too.
+    async fn set_up(
+        &mut self,
+        manifest: &Manifest,
+        ticket: &Ticket,
+        known: &Known,
+        first: Option<&Source>,
+    ) -> Result<(RunSetup, Option<Source>), Error> {
+        let missing = match RunSetup::of(manifest, &self.local, self.factories) {
+            Err(error @ (Error::NoData | Error::OtherData { .. } | Error::Task(_)))
+                if self.local.data.is_none() && manifest.data_source == DataSource::Given =>
+            {
+                error
+            }
+            found => return Ok((found?, None)),
+        };
+        let first = match first {
+            Some(first) => first.clone(),
+            None => self.ask(ticket, known).await.map_err(|_| missing)?.0,
+        };
+        let guest = Guest::new(ticket, &self.folder.identity)?;
+        let (setup, from) =
+            fetch_data(guest, first, manifest, &self.local, self.factories, self.sink).await?;
+        Ok((setup, Some(from)))
+    }
+
+    /// Whoever is there, and the run's manifest.
+    async fn ask(&self, ticket: &Ticket, known: &Known) -> Result<(Source, Bytes), DialError> {
+        let others = known.contacts().map(|(_, contact)| contact);
+        fetch_manifest(ticket, others, &self.folder.identity).await
+    }
+
+    fn warn(&mut self, message: String) {
+        (self.sink)(Event::Warning { message });
+    }
+}
+
+/// A ticket's addresses, to be kept.
+fn texts(ticket: &Ticket) -> Vec<String> {
+    let addresses = ticket.addrs.iter().take(Contact::LIMIT);
+    addresses.map(ToString::to_string).collect()
 }
 
 /// Most data that is fetched from other peers: more is better copied by hand.
@@ -187,173 +310,4 @@ async fn fetch_data(
     guest.leave().await;
     let (path, from) = fetched.map_err(failed)?;
     Ok((setup(path)?, from))
-}
-
-/// Where a peer can be reached.
-struct Home {
-    link: QuicLink,
-    served: ServedData,
-    settings: Settings,
-    /// For the page, if one is wanted and the port is free.
-    page: Option<TcpListener>,
-    /// Why there is none.
-    warning: Option<String>,
-}
-
-/// Other ports are tried so many times where any will do and one is taken for TCP.
-const OTHER_PORTS: usize = 8;
-
-/// Opens the sockets.
-fn listen(local: &Local, manifest: &Manifest, secret: Secret, setup: &RunSetup) -> Result<Home, Error> {
-    let identity = own_identity(local)?;
-    let listen = resolve(&local.listen)?;
-    for text in &local.advertise {
-        resolve(text)?;
-    }
-    if let (Some(path), Some(folder)) = (&local.data, cache::folder()) {
-        // For the next one on this machine who asks for it. If that fails, it is fetched or named again.
-        let _ = Place::new(folder, manifest.data).note(path);
-    }
-    let config = QuicConfig::new(manifest.run_id(), secret, manifest.encode().into());
-    let served = match &setup.files {
-        None => ServedData::Empty,
-        Some(_) if local.keep_data => ServedData::Kept,
-        Some(files) => ServedData::Files(files.clone()),
-    };
-    let config = QuicConfig {
-        listen,
-        served: served.clone(),
-        bulk_queue_bytes: bulk_queue(manifest.layout.len),
-        ..config
-    };
-    let (mut tries, mut warning) = (OTHER_PORTS, None);
-    let (link, page) = loop {
-        let link = QuicLink::start(&identity, config.clone())?;
-        if local.page.is_none() {
-            break (link, None);
-        }
-        match web::bind(link.local_addr()) {
-            Ok(listener) => break (link, Some(listener)),
-            Err(_) if listen.port() == 0 && tries > 0 => tries -= 1,
-            Err(error) => {
-                warning = Some(format!(
-                    "there is no page for browsers: TCP port {} cannot be had ({error}). Choose another port with \
-                     --listen, or say --no-page",
-                    link.local_addr().port()
-                ));
-                break (link, None);
-            }
-        }
-    };
-    let own = own_addresses(link.local_addr()).into_iter();
-    let mut addresses = local.advertise.clone();
-    addresses.extend(own.map(|address| address.to_string()));
-    link.advertise(addresses);
-    let settings = Settings::new(identity.peer(), link.contact());
-    Ok(Home {
-        link,
-        served,
-        settings,
-        page,
-        warning,
-    })
-}
-
-impl Home {
-    /// Serves the page and tells the first event.
-    fn open(
-        self,
-        local: &Local,
-        manifest: &Manifest,
-        ticket: &Ticket,
-        setup: &RunSetup,
-        sink: Sink<'_>,
-    ) -> Result<(Option<Site>, QuicLink, Settings), Error> {
-        let addresses: Vec<String> = addresses(&self.settings.contact.0).cloned().collect();
-        let at = self.link.local_addr();
-        let (url, share_url) = match self.page {
-            Some(_) => web::urls(at, &addresses, &ticket.to_string()),
-            None => (None, None),
-        };
-        let ready = Event::Ready(events::Ready {
-            peer: self.settings.me.to_hex(),
-            run: manifest.run_id().to_hex(),
-            ticket: ticket.to_string(),
-            url,
-            share_url,
-            task: manifest.task.clone(),
-            device: setup.worker.device_name().to_owned(),
-            parameters: manifest.layout.len as u64,
-            target: manifest.target.get(),
-        });
-        let site = match (self.page, &local.page) {
-            (Some(listener), Some(page)) => {
-                let certificates = self.link.certificates();
-                let tls = match &page.tls {
-                    Some((chain, key)) => web::tls_of(chain, key)?,
-                    None => web::tls_self_signed(certificates.clone()),
-                };
-                let about = About {
-                    peer: self.settings.me.to_hex(),
-                    run: manifest.run_id().to_hex(),
-                    certificates,
-                    port: at.port(),
-                    addresses,
-                    task: manifest.task.clone(),
-                    parameters: manifest.layout.len as u64,
-                    state_bytes: 4 * manifest.layout.len as u64 * (1 + manifest.optimizer.slots() as u64),
-                    data_bytes: match (&self.served, self.served.answer()) {
-                        (ServedData::Empty, _) => Some(0),
-                        (_, Answer::Files(listing)) => Some(listing.total()),
-                        _ => None,
-                    },
-                };
-                let dir = page.dir.clone().or_else(web::usual_folder);
-                Some(Site::start(listener, tls, dir, about))
-            }
-            _ => None,
-        };
-        let mut told = told_to(&site, sink);
-        told(ready);
-        let warnings = [setup.device.note.clone(), self.warning];
-        for message in warnings.into_iter().flatten() {
-            told(Event::Warning { message });
-        }
-        drop(told);
-        Ok((site, self.link, self.settings))
-    }
-}
-
-/// A sink that tells the page too.
-fn told_to<'a>(site: &'a Option<Site>, sink: Sink<'a>) -> impl FnMut(Event) + Send + 'a {
-    move |event| {
-        if let Some(site) = site {
-            site.view().take(&event, web::unix_ms());
-        }
-        sink(event);
-    }
-}
-
-/// The key of this peer, kept in the run directory so that it has the same name after a restart.
-fn own_identity(local: &Local) -> Result<Identity, Error> {
-    std::fs::create_dir_all(&local.out).map_err(|error| Error::Out(local.out.clone(), error))?;
-    Ok(Identity::load_or_create(&local.out.join("identity"))?)
-}
-
-fn resolve(text: &str) -> Result<SocketAddr, Error> {
-    let error = |why: String| Error::Address {
-        text: text.into(),
-        why,
-    };
-    let mut found = text.to_socket_addrs().map_err(|e| error(e.to_string()))?;
-    found
-        .next()
-        .ok_or_else(|| error("the name has no address".into()))
-}
-
-/// A contact's addresses as a ticket holds them.
-fn dialable(contact: &Contact) -> Vec<SocketAddr> {
-    addresses(&contact.0)
-        .filter_map(|text| text.to_socket_addrs().ok()?.next())
-        .collect()
 }

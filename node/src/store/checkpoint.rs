@@ -3,8 +3,9 @@
 //! [`RunWriter`] is the only one that writes; its [`Saver`] saves states from another thread. A checkpoint appears whole or
 //! not at all, and never before the ledger that leads to it. It must not know of peers, tasks or devices.
 
-use crate::store::files::{At, FileError, PARTIAL, remove_if_there, write_atomic};
+use crate::store::files::{At, PARTIAL, remove_if_there, write_atomic};
 use crate::store::ledger_file::{Entry, LedgerWriter, advance};
+use crate::store::lock::RunLock;
 use crate::store::run_dir::state_error;
 use crate::store::state_file::{self, Label};
 use annulus_core::config::Manifest;
@@ -12,7 +13,7 @@ use annulus_core::id::{Digest, Round};
 use annulus_core::ledger::{Head, Member, Record};
 use annulus_core::state::State;
 use serde_json::Value;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,17 +30,7 @@ pub struct RunWriter {
     ledger: LedgerWriter,
     head: Head,
     saver: Saver,
-    _lock: Lock,
-}
-
-/// Held until this is dropped.
-struct Lock(File);
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // Closing alone would not do where a child process was just being started and holds a copy.
-        let _ = self.0.unlock();
-    }
+    _lock: Arc<RunLock>,
 }
 
 impl RunWriter {
@@ -50,9 +41,19 @@ impl RunWriter {
         head: &Head,
         state: &State,
     ) -> Result<Self, CheckpointError> {
+        Self::create_in(Arc::new(RunLock::take(path)?), manifest, head, state)
+    }
+
+    /// The same in a directory that is held already.
+    pub fn create_in(
+        lock: Arc<RunLock>,
+        manifest: &Manifest,
+        head: &Head,
+        state: &State,
+    ) -> Result<Self, CheckpointError> {
+        let path = &lock.path().to_path_buf();
         let checkpoints = path.join("checkpoints");
         fs::create_dir_all(&checkpoints).at(&checkpoints)?;
-        let lock = lock(path)?;
         let dir = RunDir {
             path: path.to_path_buf(),
             manifest: manifest.clone(),
@@ -82,8 +83,14 @@ impl RunWriter {
     /// Opens a run's directory to go on from its newest good checkpoint.
     /// Follow with [`resume`](Self::resume) to go on alone, or [`rebase`](Self::rebase) having joined others.
     pub fn open(path: &Path) -> Result<(Self, LoadedRun), CheckpointError> {
+        RunDir::open(path)?;
+        Self::open_in(Arc::new(RunLock::take(path)?))
+    }
+
+    /// The same of a directory that is held already.
+    pub fn open_in(lock: Arc<RunLock>) -> Result<(Self, LoadedRun), CheckpointError> {
+        let path = &lock.path().to_path_buf();
         let dir = RunDir::open(path)?;
-        let lock = lock(path)?;
         remove_partials(path)?;
         let mut warnings = Vec::new();
         let points = dir.points(&mut warnings);
@@ -122,7 +129,7 @@ impl RunWriter {
         ledger: LedgerWriter,
         head: Head,
         base: Round,
-        lock: Lock,
+        lock: Arc<RunLock>,
     ) -> Result<Self, CheckpointError> {
         let saver = Saver {
             dir: dir.clone(),
@@ -285,16 +292,6 @@ fn save(dir: &RunDir, label: &Label, state: &State) -> Result<PathBuf, Checkpoin
         state_file::write_vectors(out, state)
     })?;
     Ok(path)
-}
-
-fn lock(path: &Path) -> Result<Lock, CheckpointError> {
-    let name = path.join("lock");
-    let file = File::create(&name).at(&name)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Lock(file)),
-        Err(TryLockError::WouldBlock) => Err(CheckpointError::Locked(path.to_path_buf())),
-        Err(TryLockError::Error(error)) => Err(FileError::new(&name, error).into()),
-    }
 }
 
 fn remove_partials(path: &Path) -> Result<(), CheckpointError> {

@@ -2,6 +2,8 @@
 
 use crate::store::checkpoint::RunWriter;
 use crate::store::evals::{self, Evaluated};
+use crate::store::known::Known;
+use crate::store::lock::RunLock;
 use crate::store::run_dir::CheckpointError;
 use annulus_core::ledger::{Head, Member, Record};
 use annulus_core::{Digest, Manifest, Round, State};
@@ -44,6 +46,15 @@ enum Job {
         digest: Digest,
     },
     Evaluated(Evaluated),
+    Known(Known),
+}
+
+/// The directory that is written to.
+pub enum Destination {
+    /// There is no run in it yet.
+    New(Arc<RunLock>),
+    /// Its run goes on.
+    Open(Box<RunWriter>),
 }
 
 /// A handle to the thread that writes.
@@ -54,12 +65,11 @@ pub struct CheckpointWriter {
 }
 
 impl CheckpointWriter {
-    /// Starts to write into `dir`: with the writer of an opened directory, or, with none, into a new one.
+    /// Starts to write.
     pub fn start(
-        dir: PathBuf,
         manifest: Arc<Manifest>,
         keep: usize,
-        writer: Option<RunWriter>,
+        destination: Destination,
         written: UnboundedSender<Written>,
     ) -> Self {
         let (jobs, queue) = mpsc::channel();
@@ -68,12 +78,7 @@ impl CheckpointWriter {
         let thread = thread::Builder::new()
             .name("annulus-disk".into())
             .spawn(move || {
-                let mut disk = Disk {
-                    dir,
-                    manifest,
-                    keep,
-                    writer,
-                };
+                let mut disk = Disk::new(manifest, keep, destination);
                 for job in queue {
                     let saves = matches!(job, Job::Save { .. });
                     let result = disk.write(job, &written);
@@ -128,6 +133,11 @@ impl CheckpointWriter {
         self.push(Job::Evaluated(evaluated));
     }
 
+    /// Whom this peer knows has changed.
+    pub fn know(&self, known: Known) {
+        self.push(Job::Known(known));
+    }
+
     /// Waits until all is written.
     pub fn finish(mut self) {
         self.jobs = None;
@@ -149,15 +159,35 @@ struct Disk {
     manifest: Arc<Manifest>,
     keep: usize,
     writer: Option<RunWriter>,
+    /// Until there is a writer.
+    lock: Option<Arc<RunLock>>,
 }
 
 impl Disk {
+    fn new(manifest: Arc<Manifest>, keep: usize, destination: Destination) -> Self {
+        let (dir, writer, lock) = match destination {
+            Destination::New(lock) => (lock.path().to_owned(), None, Some(lock)),
+            Destination::Open(writer) => (writer.dir().path().to_owned(), Some(*writer), None),
+        };
+        Self {
+            dir,
+            manifest,
+            keep,
+            writer,
+            lock,
+        }
+    }
+
     fn write(&mut self, job: Job, written: &UnboundedSender<Written>) -> Result<(), CheckpointError> {
         match job {
-            Job::Begin { head, state } => match &mut self.writer {
-                Some(writer) => writer.rebase(&head, &state)?,
-                None => self.writer = Some(RunWriter::create(&self.dir, &self.manifest, &head, &state)?),
-            },
+            Job::Begin { head, state } => {
+                if let Some(writer) = &mut self.writer {
+                    writer.rebase(&head, &state)?;
+                } else if let Some(lock) = self.lock.take() {
+                    let writer = RunWriter::create_in(lock, &self.manifest, &head, &state)?;
+                    self.writer = Some(writer);
+                }
+            }
             Job::Continue { founder } => {
                 if let Some(writer) = &mut self.writer {
                     writer.resume(founder)?;
@@ -177,6 +207,14 @@ impl Disk {
                 }
             }
             Job::Evaluated(evaluated) => evals::append(&self.dir, &evaluated)?,
+            Job::Known(known) => {
+                // The run goes on without it as well.
+                if let Err(error) = known.save(&self.dir) {
+                    let _ = written.send(Written::Warning(format!(
+                        "whom this peer knows is not kept: {error}"
+                    )));
+                }
+            }
         }
         Ok(())
     }

@@ -60,11 +60,27 @@ pub fn write_atomic(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) -> Result<(), FileError> {
+    write_by(path, OpenOptions::new(), write)
+}
+
+/// The same of bytes that only the owner may read, from the first of them on.
+pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    write_by(path, options, |out| out.write_all(bytes))
+}
+
+fn write_by(
+    path: &Path,
+    mut options: OpenOptions,
+    write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
+) -> Result<(), FileError> {
     let mut name = path.as_os_str().to_owned();
     name.push(PARTIAL);
     let partial = Partial(PathBuf::from(name));
     remove_if_there(&partial.0)?;
-    let file = OpenOptions::new()
+    let file = options
         .write(true)
         .create_new(true)
         .open(&partial.0)

@@ -1,9 +1,11 @@
-//! What a peer keeps on disk: the run directory with its ledger, checkpoints and evaluations.
+//! What a peer keeps on disk: the run directory with its ledger, checkpoints and evaluations, and whom it knows.
 
 pub mod checkpoint;
 pub mod checkpoint_writer;
 pub mod evals;
 pub(crate) mod files;
+pub mod known;
 pub mod ledger_file;
+pub mod lock;
 pub mod run_dir;
 pub(crate) mod state_file;

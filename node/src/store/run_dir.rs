@@ -4,7 +4,8 @@
 //! manifest.bin    the manifest, exactly as hashed       ledger        committed rounds, append-only
 //! manifest.json   the same for people                   ledger.cut    what was last cut off its end
 //! lock            held by the process that trains here  checkpoints/round-00000042.safetensors
-//! evals.jsonl     what evaluations found
+//! evals.jsonl     what evaluations found                identity        the peer's private key
+//! peers.json      whom it knows                         ticket          what lets others take part
 //! ```
 //! It only reads, also while a process trains there; `checkpoint.rs` writes. It must not know of peers, tasks or devices.
 
@@ -27,8 +28,12 @@ pub enum CheckpointError {
     /// There is no run in this directory.
     #[error("{dir} holds no run: name a run's directory", dir = .0.display())]
     NoRun(PathBuf),
-    /// There is a run in this directory already.
-    #[error("{dir} already holds a run: resume it or choose another directory", dir = .0.display())]
+    /// There is another run in this directory.
+    #[error(
+        "{dir} holds another run, or the same one with other settings or data: go on with it by `annulus resume {dir}`, \
+         or choose another directory with --out",
+        dir = .0.display()
+    )]
     Occupied(PathBuf),
     /// Another process trains in this directory.
     #[error("another process is training in {dir}: stop it or choose another directory", dir = .0.display())]
@@ -100,12 +105,9 @@ pub struct CheckpointFile {
 }
 
 impl RunDir {
-    /// Says early whether a new run may begin in a directory: not where another's ledger is.
-    pub fn check_free(path: &Path) -> Result<(), CheckpointError> {
-        match path.join("ledger").exists() {
-            true => Err(CheckpointError::Occupied(path.to_path_buf())),
-            false => Ok(()),
-        }
+    /// Whether a run has begun in a directory: what has no ledger yet has nothing to lose.
+    pub fn is_begun(path: &Path) -> bool {
+        path.join("ledger").exists()
     }
 
     /// Reads the manifest of the run in a directory.

@@ -4,11 +4,16 @@
 //! serves `http://localhost`, which browsers trust as it is, and `https://` for other machines, without which browsers
 //! give a page neither a GPU nor WebTransport.
 //!
-//! **Bounds.** [`CONNECTIONS`] at once, more are closed; a request's head of [`HEAD_BYTES`] within [`HEAD_TIME`]; and a
-//! connection lives for [`LIFE`], which is enough for a slow download.
+//! **Bounds.** [`CONNECTIONS`] at once and [`CONNECTIONS_PER_ADDRESS`] from one address, more are closed; a request's head
+//! of [`HEAD_BYTES`] within [`HEAD_TIME`]; who reads more slowly than [`HURRY`] is cut off; and a connection lives for
+//! [`LIFE`], which is enough for a slow download.
+//!
+//! It answers to addresses, to localhost, and to the names that it was given ([`hosts`]).
 //!
 //! It must know nothing of links and of the protocol: what it tells comes from events and from [`About`].
 
+pub mod hosts;
+mod hurried;
 pub mod metrics;
 mod page;
 pub mod status;
@@ -17,6 +22,7 @@ pub use page::usual_folder;
 
 use crate::data::provision::TAB_LIMIT;
 use crate::net::certificates::Certificates;
+use crate::net::slots::Slots;
 use crate::view::RunView;
 use axum::{
     Json, Router,
@@ -25,10 +31,13 @@ use axum::{
         HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
     },
+    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::get,
 };
 use data_encoding::HEXLOWER;
+use hosts::Hosts;
+use hurried::{Hurried, Hurry};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -52,7 +61,6 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     task::JoinHandle,
     time::{sleep, timeout},
 };
@@ -61,11 +69,20 @@ use tokio_rustls::TlsAcceptor;
 /// Connections at any time.
 pub const CONNECTIONS: usize = 128;
 
+/// Of those from one address: many tabs may share one, but nobody takes all.
+pub const CONNECTIONS_PER_ADDRESS: usize = 64;
+
 /// Longest head of a request.
 pub const HEAD_BYTES: usize = 16 << 10;
 
 /// How long a request's head may take, and how long a connection may lie idle.
 pub const HEAD_TIME: Duration = Duration::from_secs(15);
+
+/// How fast whoever asked must take the answer: far below any link that is of use.
+pub const HURRY: Hurry = Hurry {
+    bytes: 64 << 10,
+    time: Duration::from_secs(15),
+};
 
 /// How long a connection may live. A tab that still needs it makes another.
 pub const LIFE: Duration = Duration::from_secs(600);
@@ -108,8 +125,15 @@ pub struct TlsError {
     why: String,
 }
 
+/// With what a page is served over TLS.
+pub struct Tls {
+    config: ServerConfig,
+    /// Whether an authority stands for the names in it, so that a browser comes by no other.
+    proves_name: bool,
+}
+
 /// TLS with a certificate of an authority, from files.
-pub fn tls_of(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
+pub fn tls_of(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
     let bad = |file: &Path| {
         let file = file.to_owned();
         move |why: &dyn fmt::Display| TlsError {
@@ -124,14 +148,19 @@ pub fn tls_of(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsError> 
         return Err(bad(certificate)(&"it holds no certificate"));
     }
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| bad(key)(&error))?;
-    builder()
-        .with_single_cert(chain, secret)
-        .map_err(|error| bad(key)(&error))
+    let config = builder().with_single_cert(chain, secret);
+    Ok(Tls {
+        config: config.map_err(|error| bad(key)(&error))?,
+        proves_name: true,
+    })
 }
 
 /// TLS with certificates of our own making.
-pub fn tls_self_signed(certificates: Arc<Certificates>) -> ServerConfig {
-    builder().with_cert_resolver(certificates)
+pub fn tls_self_signed(certificates: Arc<Certificates>) -> Tls {
+    Tls {
+        config: builder().with_cert_resolver(certificates),
+        proves_name: false,
+    }
 }
 
 fn builder() -> rustls::ConfigBuilder<ServerConfig, rustls::server::WantsServerCert> {
@@ -190,7 +219,18 @@ struct Shared {
 
 impl Site {
     /// Begins to serve. Must be called within a tokio runtime.
-    pub fn start(listener: TcpListener, tls: ServerConfig, dir: Option<PathBuf>, about: About) -> Self {
+    pub fn start(listener: TcpListener, tls: Tls, hosts: Hosts, dir: Option<PathBuf>, about: About) -> Self {
+        Self::start_hurried(listener, tls, hosts, dir, about, HURRY)
+    }
+
+    fn start_hurried(
+        listener: TcpListener,
+        tls: Tls,
+        hosts: Hosts,
+        dir: Option<PathBuf>,
+        about: About,
+        hurry: Hurry,
+    ) -> Self {
         let view = Arc::new(Mutex::new(RunView::default()));
         let shared = Shared {
             about,
@@ -204,7 +244,16 @@ impl Site {
             .route("/metrics", get(metrics_page))
             .fallback(get(file))
             .with_state(Arc::new(shared));
-        let accepting = tokio::spawn(accept(listener, tls, router));
+        let checked = router
+            .clone()
+            .layer(middleware::from_fn_with_state(Arc::new(hosts), addressed));
+        let server = Server {
+            tls: TlsAcceptor::from(Arc::new(tls.config)),
+            hurry,
+            over_tls: if tls.proves_name { router } else { checked.clone() },
+            plain: checked,
+        };
+        let accepting = tokio::spawn(accept(listener, server));
         Self { view, accepting }
     }
 
@@ -230,38 +279,48 @@ pub fn unix_ms() -> u64 {
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
-async fn accept(listener: TcpListener, tls: ServerConfig, router: Router) {
-    let tls = TlsAcceptor::from(Arc::new(tls));
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+/// What every connection needs.
+#[derive(Clone)]
+struct Server {
+    tls: TlsAcceptor,
+    hurry: Hurry,
+    plain: Router,
+    over_tls: Router,
+}
+
+async fn accept(listener: TcpListener, server: Server) {
+    let slots = Slots::new(CONNECTIONS, CONNECTIONS_PER_ADDRESS, 0);
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, from)) = listener.accept().await else {
             // Out of file descriptors, most likely: some will be free in a while.
             sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let Ok(slot) = slots.clone().try_acquire_owned() else {
+        let Some(slot) = slots.take(from.ip()) else {
             continue;
         };
-        let (tls, router) = (tls.clone(), router.clone());
+        let server = server.clone();
         tokio::spawn(async move {
             let _slot = slot;
-            let _ = timeout(LIFE, serve(stream, tls, router)).await;
+            let _ = timeout(LIFE, server.serve(stream)).await;
         });
     }
 }
 
-/// One connection, to its end. Errors are the other side's affair.
-async fn serve(stream: TcpStream, tls: TlsAcceptor, router: Router) {
-    let _ = stream.set_nodelay(true);
-    let mut first = [0];
-    match timeout(HEAD_TIME, stream.peek(&mut first)).await {
-        Ok(Ok(1..)) if first[0] == TLS_HANDSHAKE => {
-            if let Ok(Ok(stream)) = timeout(HEAD_TIME, tls.accept(stream)).await {
-                speak(stream, router).await;
+impl Server {
+    /// One connection, to its end. Errors are the other side's affair.
+    async fn serve(self, stream: TcpStream) {
+        let _ = stream.set_nodelay(true);
+        let mut first = [0];
+        match timeout(HEAD_TIME, stream.peek(&mut first)).await {
+            Ok(Ok(1..)) if first[0] == TLS_HANDSHAKE => {
+                if let Ok(Ok(stream)) = timeout(HEAD_TIME, self.tls.accept(stream)).await {
+                    speak(Hurried::new(stream, self.hurry), self.over_tls).await;
+                }
             }
+            Ok(Ok(1..)) => speak(Hurried::new(stream, self.hurry), self.plain).await,
+            _ => {}
         }
-        Ok(Ok(1..)) => speak(stream, router).await,
-        _ => {}
     }
 }
 
@@ -273,6 +332,20 @@ async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
         .max_headers(64)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
         .await;
+}
+
+/// Answers only what is addressed to this node.
+async fn addressed(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
+    match hosts.check(request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(name) => {
+            let text = format!(
+                "This node does not answer to the name {name:?}, as it might be another's that leads here. Use its \
+                 address, or start it with --host NAME.\n"
+            );
+            fresh((StatusCode::MISDIRECTED_REQUEST, text))
+        }
+    }
 }
 
 async fn peer(State(shared): State<Arc<Shared>>) -> Response {

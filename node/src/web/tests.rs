@@ -23,10 +23,19 @@ fn about() -> About {
 }
 
 fn start(about: About) -> (Site, SocketAddr) {
+    start_in(None, HURRY, about)
+}
+
+fn start_in(dir: Option<PathBuf>, hurry: Hurry, about: About) -> (Site, SocketAddr) {
     let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = listener.local_addr().unwrap();
     let tls = tls_self_signed(about.certificates.clone());
-    (Site::start(listener, tls, None, about), address)
+    let names = ["host.example".to_owned()];
+    let hosts = Hosts::new(names.iter());
+    (
+        Site::start_hurried(listener, tls, hosts, dir, about, hurry),
+        address,
+    )
 }
 
 /// Sends bytes and reads until the end.
@@ -44,7 +53,7 @@ async fn plain(address: SocketAddr, request: &[u8]) -> String {
 }
 
 fn request(path: &str) -> Vec<u8> {
-    format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").into_bytes()
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").into_bytes()
 }
 
 fn body(answer: &str) -> (u16, &str) {
@@ -104,13 +113,16 @@ async fn one_port_speaks_plain_and_tls() {
 #[tokio::test]
 async fn what_is_no_request_is_turned_away() {
     let (_site, address) = start(about());
-    let post = b"POST /status HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let post = b"POST /status HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     assert_eq!(body(&plain(address, post).await).0, 405);
     assert_eq!(body(&plain(address, b"nonsense\r\n\r\n").await).0, 400);
     const TLS_ALERT: char = '\u{15}';
     let answer = plain(address, &[TLS_HANDSHAKE, 9, 9, 0, 0]).await;
     assert!(answer.is_empty() || answer.starts_with(TLS_ALERT), "{answer:?}");
-    let long = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "a".repeat(2 * HEAD_BYTES));
+    let long = format!(
+        "GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        "a".repeat(2 * HEAD_BYTES)
+    );
     let (code, _) = body(&plain(address, long.as_bytes()).await).to_owned();
     assert!([400, 414, 431].contains(&code), "{code}");
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(65));
@@ -118,10 +130,50 @@ async fn what_is_no_request_is_turned_away() {
 }
 
 #[tokio::test]
+async fn names_of_others_are_not_answered_to() {
+    let (_site, address) = start(about());
+    let ask = |host: &str| {
+        let request = format!("GET /status HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        async move { plain(address, request.as_bytes()).await }
+    };
+    for name in ["localhost:4433", "127.0.0.1", "host.example:1"] {
+        assert_eq!(body(&ask(name).await).0, 200, "{name}");
+    }
+    let answer = ask("evil.example:4433").await;
+    let (code, text) = body(&answer);
+    assert_eq!(code, 421);
+    assert!(text.contains("evil.example") && text.contains("--host"), "{text}");
+    assert!(!text.contains("peer"), "{text}");
+}
+
+#[tokio::test]
+async fn who_does_not_read_is_cut_off() {
+    let scratch = Scratch::new();
+    // More than any system buffers.
+    let size = 48 << 20;
+    std::fs::write(scratch.0.join("index.html"), vec![b'x'; size]).unwrap();
+    let hurry = Hurry {
+        time: Duration::from_millis(500),
+        ..HURRY
+    };
+    let (_site, address) = start_in(Some(scratch.0.clone()), hurry, about());
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(&request("/")).await.unwrap();
+    sleep(4 * hurry.time).await;
+    let mut answer = Vec::new();
+    let reading = timeout(Duration::from_secs(20), stream.read_to_end(&mut answer));
+    let _ = reading.await.expect("an end in time");
+    assert!(answer.len() < size, "all of it came");
+    // Who reads gets it.
+    let answer = plain(address, &request("/")).await;
+    assert_eq!(body(&answer).1.len(), size);
+}
+
+#[tokio::test]
 async fn too_many_connections_are_closed_and_keep_nobody_out_for_ever() {
     let (_site, address) = start(about());
     let mut idle = Vec::new();
-    for _ in 0..CONNECTIONS {
+    for _ in 0..CONNECTIONS_PER_ADDRESS {
         idle.push(TcpStream::connect(address).await.unwrap());
     }
     // The server takes them in order, so this one finds no place.
@@ -130,6 +182,14 @@ async fn too_many_connections_are_closed_and_keep_nobody_out_for_ever() {
         .await
         .unwrap();
     assert!(matches!(closed, Ok(0) | Err(_)));
+    // From elsewhere there is one.
+    #[cfg(target_os = "linux")]
+    {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
+        let stream = socket.connect(address).await.unwrap();
+        assert_eq!(body(&exchange(stream, &request("/status")).await).0, 200);
+    }
     drop(idle);
     for _ in 0..100 {
         if !plain_or_nothing(address).await.is_empty() {

@@ -100,6 +100,7 @@ pub fn cache_of(dir: &str) -> String {
 pub struct Node {
     pub name: &'static str,
     pub dir: String,
+    folder: PathBuf,
     child: Child,
     log: Arc<(Mutex<Vec<Seen>>, Condvar)>,
     errors: Arc<Mutex<String>>,
@@ -112,6 +113,12 @@ impl Node {
 
     /// One that is started in a folder.
     pub fn start_in(name: &'static str, dir: String, folder: &Path, args: &[&str]) -> Self {
+        let args = [args, &["--out", &dir]].concat();
+        Self::start_as(name, dir.clone(), folder, &args)
+    }
+
+    /// One whose arguments name its run directory themselves, if at all.
+    pub fn start_as(name: &'static str, dir: String, folder: &Path, args: &[&str]) -> Self {
         let mut command = annulus();
         command.current_dir(folder).args(args);
         Self::spawn(name, dir, command)
@@ -119,7 +126,7 @@ impl Node {
 
     /// One of any program that takes the binary's arguments.
     pub fn spawn(name: &'static str, dir: String, mut command: Command) -> Self {
-        command.args(["--out", &dir, "--log-format", "json"]);
+        command.args(["--log-format", "json"]);
         // Each as if on a machine of its own.
         command.env("ANNULUS_CACHE", cache_of(&dir));
         if !command.get_args().any(|arg| arg == "--listen") {
@@ -152,6 +159,7 @@ impl Node {
         Self {
             name,
             dir,
+            folder: folder.to_owned(),
             child,
             log,
             errors,
@@ -191,6 +199,10 @@ impl Node {
         }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn seen(&self) -> usize {
         self.log.0.lock().expect("log").len()
     }
@@ -207,16 +219,19 @@ impl Node {
         self.wait("ready", |s| s.is("ready"))
     }
 
+    /// What lets others take part; its log does not tell.
     pub fn ticket(&mut self) -> String {
-        self.ready().event["ticket"]
-            .as_str()
-            .expect("a ticket")
-            .to_owned()
+        let ready = self.ready().event;
+        let file = ready["ticket_file"].as_str().expect("a file");
+        let text = std::fs::read_to_string(self.folder.join(file)).expect("readable");
+        text.trim_end().to_owned()
     }
 
-    /// The address of its page.
+    /// The address of its page, with what it takes to take part.
     pub fn url(&mut self) -> String {
-        self.ready().event["url"].as_str().expect("a page").to_owned()
+        let ready = self.ready().event;
+        let url = ready["url"].as_str().expect("a page");
+        format!("{url}#{}", self.ticket())
     }
 
     pub fn peer(&mut self) -> String {

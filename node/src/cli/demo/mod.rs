@@ -161,7 +161,8 @@ impl Show {
     fn start_peer(&mut self) -> Result<(), Error> {
         let mut living = self.observed.logs.peers.iter().filter(|p| !p.killed);
         let mut args = match living.find_map(|p| p.view.ready.as_ref()) {
-            Some(ready) => vec!["join".into(), ready.ticket.clone()],
+            // Not the ticket itself: others on this machine can read what a process was started with.
+            Some(ready) => vec!["join".into(), format!("@{}", ready.ticket_file)],
             None => {
                 let rounds = format!("rounds={}", self.rounds);
                 let (train, settings) = (["train", "--task", &self.task], ["optimizer=adam", "lr=1e-3"]);

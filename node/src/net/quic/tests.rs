@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::data::fetch::fetch_manifest;
-use crate::net::config::MAX_HANDSHAKES;
+use crate::net::config::{HANDSHAKES_OF_KNOWN, HANDSHAKES_PER_ADDRESS, MAX_HANDSHAKES};
 use crate::net::congestion::Congestion;
 use crate::net::handshake::{Caller, exported, propose, welcome};
 use crate::net::hello::{Purpose, VERSION, certificates};
@@ -13,6 +13,7 @@ use crate::net::transport::peer_at;
 use annulus_core::RunId;
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, Endpoint};
+use std::iter;
 use tokio::{
     net::UdpSocket as AsyncUdpSocket,
     time::{sleep, timeout},
@@ -89,14 +90,19 @@ async fn pair() -> (QuicLink, QuicLink) {
 
 /// A connection on which TLS is done and the handshake is not.
 async fn raw(identity: &Identity, to: SocketAddr) -> (Endpoint, Connection) {
+    raw_from([127, 0, 0, 1], identity, to).await.unwrap()
+}
+
+/// Knocks from an address of this machine.
+async fn raw_from(
+    from: [u8; 4],
+    identity: &Identity,
+    to: SocketAddr,
+) -> Result<(Endpoint, Connection), ConnectionError> {
     let configs = Configs::new(identity, Duration::from_secs(10), Congestion::default(), None);
-    let endpoint = transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    let connection = endpoint
-        .connect_with(configs.client(Path::Local), to, "annulus")
-        .unwrap()
-        .await
-        .unwrap();
-    (endpoint, connection)
+    let endpoint = transport::endpoint(SocketAddr::from((from, 0))).unwrap();
+    let connecting = endpoint.connect_with(configs.client(Path::Local), to, "annulus");
+    Ok((endpoint, connecting.unwrap().await?))
 }
 
 fn me(identity: &Identity, secret: Secret) -> LocalPeer {
@@ -325,7 +331,9 @@ async fn two_nodes_with_one_identity_are_told() {
         run: RUN,
         secret: SECRET,
     };
-    let error = fetch_manifest(&ticket, &identity).await.unwrap_err();
+    let error = fetch_manifest(&ticket, iter::empty(), &identity)
+        .await
+        .unwrap_err();
     assert_eq!(error, DialError::Refused(Refusal::Ourselves));
 }
 
@@ -431,7 +439,7 @@ async fn garbage_harms_nobody() {
 async fn handshakes_that_never_end_keep_nobody_out() {
     let mut host = start(config());
     let mut idle = vec![];
-    for _ in 0..MAX_HANDSHAKES / 2 + 4 {
+    for _ in 0..HANDSHAKES_PER_ADDRESS - 1 {
         idle.push(raw(&Identity::generate(), host.local_addr()).await);
     }
     let mut honest = start(config());
@@ -441,6 +449,47 @@ async fn handshakes_that_never_end_keep_nobody_out() {
     for (_endpoint, connection) in idle {
         assert_eq!(refusal(connection.closed().await), Some(Refusal::TooSlow));
     }
+}
+
+/// All of 127.0.0.0/8 is this machine where this runs.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn one_address_cannot_keep_others_out_nor_all_strangers_those_who_are_known() {
+    let listen = SocketAddr::from(([0; 4], 0));
+    let mut host = start(QuicConfig { listen, ..config() });
+    let to = SocketAddr::from(([127, 0, 0, 1], host.local_addr().port()));
+    // As many as it can, from one address.
+    let mut idle = vec![];
+    for _ in 0..MAX_HANDSHAKES {
+        idle.extend(raw_from([127, 0, 0, 9], &Identity::generate(), to).await.ok());
+    }
+    assert_eq!(idle.len(), HANDSHAKES_PER_ADDRESS);
+    let known = Identity::generate();
+    let from = |address: [u8; 4]| QuicConfig {
+        listen: SocketAddr::from((address, 0)),
+        ..config()
+    };
+    let mut friend = QuicLink::start(&known, from([127, 0, 0, 2])).unwrap();
+    friend.dial(host.peer(), &at(to));
+    up(&mut friend).await;
+    up(&mut host).await;
+    drop(friend);
+    down(&mut host).await;
+    // Then from as many addresses as it takes.
+    for last in 10..40 {
+        for _ in 0..HANDSHAKES_PER_ADDRESS {
+            idle.extend(raw_from([127, 0, 0, last], &Identity::generate(), to).await.ok());
+        }
+        if idle.len() >= MAX_HANDSHAKES - HANDSHAKES_OF_KNOWN {
+            break;
+        }
+    }
+    assert_eq!(idle.len(), MAX_HANDSHAKES - HANDSHAKES_OF_KNOWN);
+    assert!(raw_from([127, 0, 0, 3], &Identity::generate(), to).await.is_err());
+    let mut friend = QuicLink::start(&known, from([127, 0, 0, 2])).unwrap();
+    friend.dial(host.peer(), &at(to));
+    up(&mut friend).await;
+    up(&mut host).await;
 }
 
 #[tokio::test]
@@ -563,17 +612,23 @@ async fn a_ticket_alone_fetches_the_manifest() {
         secret: SECRET,
     };
     let identity = Identity::generate();
-    assert_eq!(
-        fetch_manifest(&ticket, &identity).await,
-        Ok((host.peer(), manifest))
-    );
+    let (source, fetched) = fetch_manifest(&ticket, iter::empty(), &identity).await.unwrap();
+    assert_eq!((source.peer, fetched), (host.peer(), manifest));
+    // The ticket leads nowhere any more, but somebody is where it once was.
+    let old = Ticket {
+        addrs: vec![nobody],
+        ..ticket.clone()
+    };
+    let others = [nobody, host.local_addr()].map(|address| Contact(vec![address.to_string()]));
+    let found = fetch_manifest(&old, others.into_iter(), &identity).await.unwrap();
+    assert_eq!(found.0.peer, host.peer());
 
     let wrong = Ticket {
         secret: Secret([0; 16]),
         ..ticket
     };
     assert_eq!(
-        fetch_manifest(&wrong, &identity).await,
+        fetch_manifest(&wrong, iter::empty(), &identity).await,
         Err(DialError::Refused(Refusal::WrongSecret))
     );
     let too_long = QuicConfig {

@@ -1,6 +1,7 @@
 //! Run directories that are written, cut short, locked, full, and read again.
 
 use super::*;
+use crate::store::files::FileError;
 use crate::store::state_file::StateFileError;
 use crate::testing::{Run, Scratch, member};
 use std::io::{BufRead, BufReader};

@@ -1,0 +1,61 @@
+//! `annulus resume`: go on with a run from its folder.
+
+use super::error::Error;
+use super::machine::block_on;
+use super::messages::Role;
+use super::output;
+use super::settings;
+use super::train::LocalArgs;
+use crate::options::{Start, TrainOptions};
+use crate::participant::start;
+use crate::task_factory::TaskFactory;
+use std::path::PathBuf;
+
+/// Go on with a run that was started, or joined, in a folder.
+///
+/// This peer has the name that it had, listens where it did if that port is still free, and looks for the others where they
+/// were; tickets from before let people in. If none of them is there it goes on alone, and those who come later follow
+/// whoever is furthest. The same command as before, `annulus train` or `annulus join`, does the same.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The run's folder.
+    pub dir: PathBuf,
+    /// What concerns this peer alone.
+    #[command(flatten)]
+    pub local: LocalArgs,
+    /// Settings of this peer: eval_every, checkpoint_every and keep, as in `annulus train --help`.
+    #[arg(value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus resume run1
+  annulus resume run1 --device gpu checkpoint_every=100
+";
+
+/// Does it.
+pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+    let options = options(&args, tasks)?;
+    output::tell(args.local.log(), Role::Founder, |sink| {
+        Ok(block_on(start::train(options, tasks, sink))??)
+    })
+}
+
+/// The options that the arguments mean.
+pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<TrainOptions, Error> {
+    if args.local.out.is_some() {
+        return Err(Error::usage("a run goes on in its own folder: leave --out out"));
+    }
+    let settings = settings::read(None, &args.settings, None, tasks)?;
+    if let Some(key) = settings.of_run {
+        return Err(Error::usage(format!(
+            "`{key}` cannot change in a run that has begun: leave it out, or start a new run with `annulus train`"
+        )));
+    }
+    Ok(TrainOptions {
+        local: args.local.to_local(args.dir.clone(), &settings),
+        start: Start::Resume(args.dir.clone()),
+    })
+}

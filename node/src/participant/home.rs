@@ -1,0 +1,221 @@
+//! Where a peer can be reached: its socket, its page, and what it says of both.
+
+use crate::data::cache::{self, Place};
+use crate::data::provision::Answer;
+use crate::data::serve::ServedData;
+use crate::events::{self, Event, Sink};
+use crate::net::config::QuicConfig;
+use crate::net::hello::addresses;
+use crate::net::identity::Identity;
+use crate::net::link::bulk_queue;
+use crate::net::quic::{QuicLink, own_addresses};
+use crate::net::ticket::{Secret, Ticket};
+use crate::options::Local;
+use crate::participant::error::Error;
+use crate::participant::folder::Folder;
+use crate::participant::run_setup::RunSetup;
+use crate::web::hosts::Hosts;
+use crate::web::{self, About, Site};
+use annulus_core::{Contact, Manifest, RunId, Settings};
+use std::net::{SocketAddr, ToSocketAddrs};
+use tokio::net::TcpListener;
+
+/// Where a peer can be reached.
+pub(crate) struct Home {
+    link: QuicLink,
+    served: ServedData,
+    pub settings: Settings,
+    /// For the page, if one is wanted and the port is free.
+    page: Option<TcpListener>,
+    /// What is not as it was wanted.
+    warnings: Vec<String>,
+}
+
+/// Other ports are tried so many times where any will do and one is taken for TCP.
+const OTHER_PORTS: usize = 8;
+
+/// Opens the sockets: where any port will do at the one that others know this peer by, if it had one before.
+pub(crate) fn listen(
+    identity: &Identity,
+    local: &Local,
+    manifest: &Manifest,
+    secret: Secret,
+    setup: &RunSetup,
+    former: u16,
+) -> Result<Home, Error> {
+    let listen = resolve(&local.listen)?;
+    for text in &local.advertise {
+        resolve(text)?;
+    }
+    if let (Some(path), Some(folder)) = (&local.data, cache::folder()) {
+        // For the next one on this machine who asks for it. If that fails, it is fetched or named again.
+        let _ = Place::new(folder, manifest.data).note(path);
+    }
+    let config = QuicConfig::new(manifest.run_id(), secret, manifest.encode().into());
+    let served = match &setup.files {
+        None => ServedData::Empty,
+        Some(_) if local.keep_data => ServedData::Kept,
+        Some(files) => ServedData::Files(files.clone()),
+    };
+    let config = QuicConfig {
+        served: served.clone(),
+        bulk_queue_bytes: bulk_queue(manifest.layout.len),
+        ..config
+    };
+    let mut at = listen;
+    if listen.port() == 0 {
+        at.set_port(former);
+    }
+    let (mut tries, mut warnings) = (OTHER_PORTS, Vec::new());
+    let (link, page) = loop {
+        let link = match QuicLink::start(
+            identity,
+            QuicConfig {
+                listen: at,
+                ..config.clone()
+            },
+        ) {
+            Err(error) if at != listen => {
+                warnings.push(format!(
+                    "UDP port {former}, where this peer was before, is taken ({error}). It listens on another, and tickets \
+                     that name that port do not lead here"
+                ));
+                at = listen;
+                continue;
+            }
+            started => started?,
+        };
+        if local.page.is_none() {
+            break (link, None);
+        }
+        match web::bind(link.local_addr()) {
+            Ok(listener) => break (link, Some(listener)),
+            Err(_) if at.port() == 0 && tries > 0 => tries -= 1,
+            Err(error) => {
+                warnings.push(format!(
+                    "there is no page for browsers: TCP port {} cannot be had ({error}). Choose another port with \
+                     --listen, or say --no-page",
+                    link.local_addr().port()
+                ));
+                break (link, None);
+            }
+        }
+    };
+    let own = own_addresses(link.local_addr()).into_iter();
+    let mut addresses = local.advertise.clone();
+    addresses.extend(own.map(|address| address.to_string()));
+    link.advertise(addresses);
+    let settings = Settings::new(identity.peer(), link.contact());
+    Ok(Home {
+        link,
+        served,
+        settings,
+        page,
+        warnings,
+    })
+}
+
+impl Home {
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.link.local_addr().port()
+    }
+
+    /// What lets others take part through this peer.
+    pub fn ticket(&self, run: RunId, secret: Secret) -> Ticket {
+        let addrs = dialable(&self.settings.contact);
+        Ticket { addrs, run, secret }
+    }
+
+    /// Serves the page and tells the first event.
+    pub fn open(
+        self,
+        local: &Local,
+        manifest: &Manifest,
+        ticket: &Ticket,
+        setup: &RunSetup,
+        sink: Sink<'_>,
+    ) -> Result<(Option<Site>, QuicLink, Settings), Error> {
+        let addresses: Vec<String> = addresses(&self.settings.contact.0).cloned().collect();
+        let at = self.link.local_addr();
+        let (url, share_url) = match self.page {
+            Some(_) => web::urls(at, &addresses, &ticket.to_string()),
+            None => (None, None),
+        };
+        let ready = Event::Ready(events::Ready {
+            peer: self.settings.me.to_hex(),
+            run: manifest.run_id().to_hex(),
+            ticket: Some(ticket.to_string()),
+            ticket_file: Folder::ticket_file(&local.out).display().to_string(),
+            url,
+            share_url,
+            task: manifest.task.clone(),
+            device: setup.worker.device_name().to_owned(),
+            parameters: manifest.layout.len as u64,
+            target: manifest.target.get(),
+        });
+        let site = match (self.page, &local.page) {
+            (Some(listener), Some(page)) => {
+                let certificates = self.link.certificates();
+                let tls = match &page.tls {
+                    Some((chain, key)) => web::tls_of(chain, key)?,
+                    None => web::tls_self_signed(certificates.clone()),
+                };
+                let about = About {
+                    peer: self.settings.me.to_hex(),
+                    run: manifest.run_id().to_hex(),
+                    certificates,
+                    port: at.port(),
+                    addresses,
+                    task: manifest.task.clone(),
+                    parameters: manifest.layout.len as u64,
+                    state_bytes: 4 * manifest.layout.len as u64 * (1 + manifest.optimizer.slots() as u64),
+                    data_bytes: match (&self.served, self.served.answer()) {
+                        (ServedData::Empty, _) => Some(0),
+                        (_, Answer::Files(listing)) => Some(listing.total()),
+                        _ => None,
+                    },
+                };
+                let dir = page.dir.clone().or_else(web::usual_folder);
+                let hosts = Hosts::new(page.hosts.iter().chain(&local.advertise));
+                Some(Site::start(listener, tls, hosts, dir, about))
+            }
+            _ => None,
+        };
+        let mut told = told_to(&site, sink);
+        told(ready);
+        for message in setup.device.note.iter().cloned().chain(self.warnings) {
+            told(Event::Warning { message });
+        }
+        drop(told);
+        Ok((site, self.link, self.settings))
+    }
+}
+
+/// A sink that tells the page too.
+pub(crate) fn told_to<'a>(site: &'a Option<Site>, sink: Sink<'a>) -> impl FnMut(Event) + Send + 'a {
+    move |event| {
+        if let Some(site) = site {
+            site.view().take(&event, web::unix_ms());
+        }
+        sink(event);
+    }
+}
+
+fn resolve(text: &str) -> Result<SocketAddr, Error> {
+    let error = |why: String| Error::Address {
+        text: text.into(),
+        why,
+    };
+    let mut found = text.to_socket_addrs().map_err(|e| error(e.to_string()))?;
+    found
+        .next()
+        .ok_or_else(|| error("the name has no address".into()))
+}
+
+/// A contact's addresses as a ticket holds them.
+fn dialable(contact: &Contact) -> Vec<SocketAddr> {
+    addresses(&contact.0)
+        .filter_map(|text| text.to_socket_addrs().ok()?.next())
+        .collect()
+}
