@@ -5,7 +5,9 @@
 //! file of its own: `newcomer.rs`, `member.rs`, `lingering.rs`. They only ask for what comes next; it is done here.
 
 use crate::check::MAX_SPEED;
-use crate::config::{MAX_PEERS, Manifest, Settings};
+#[cfg(feature = "sim")]
+use crate::config::MAX_PEERS;
+use crate::config::{Manifest, Settings};
 use crate::id::{Contact, Digest, PeerId};
 pub use crate::interface::{Commit, Event, Exit, Input, Lane, Output};
 use crate::ledger::{self, Head};
@@ -78,8 +80,9 @@ impl Peer {
         self.shared.links.want(peer, contact, self.shared.now);
     }
 
-    /// Whom this peer knows, and where they can be dialled: what to [know](Self::know) after a restart.
-    pub fn acquaintances(&self) -> Vec<(PeerId, Contact)> {
+    /// Whom this peer knows, and where they can be dialled: a driver keeps that for a restart.
+    #[cfg(feature = "sim")]
+    pub(crate) fn acquaintances(&self) -> Vec<(PeerId, Contact)> {
         self.shared.links.acquaintances(MAX_PEERS)
     }
 

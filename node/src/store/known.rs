@@ -94,12 +94,14 @@ impl Known {
 mod tests {
     use super::*;
     use crate::testing::Scratch;
+    use annulus_core::ledger::Trials;
 
     fn member(name: u8, addresses: &[&str]) -> Member {
         Member {
             peer: PeerId([name; 32]),
             speed: 1,
             contact: Contact(addresses.iter().map(|address| (*address).to_owned()).collect()),
+            trials: Trials::default(),
         }
     }
 
