@@ -136,6 +136,7 @@ impl Node {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        let folder = command.get_current_dir().unwrap_or(Path::new(".")).to_owned();
         let mut child = command.spawn().expect("the binary runs");
         let log: Arc<(Mutex<Vec<Seen>>, Condvar)> = Arc::default();
         let errors: Arc<Mutex<String>> = Arc::default();
@@ -159,7 +160,7 @@ impl Node {
         Self {
             name,
             dir,
-            folder: folder.to_owned(),
+            folder,
             child,
             log,
             errors,
