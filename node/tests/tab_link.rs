@@ -9,6 +9,7 @@ use annulus::net::identity::Identity;
 use annulus::net::link::{Frame, Lane, Link, LinkEvent, next_event};
 use annulus::net::quic::QuicLink;
 use annulus::net::ticket::{Secret, Ticket};
+use annulus::web::hosts::Hosts;
 use annulus::web::{About, Site, bind, tls_self_signed};
 use annulus_core::{PeerId, RunId};
 use bytes::Bytes;
@@ -102,6 +103,7 @@ fn with_window(browser: &Path, page: &Path, window: usize, to_send: usize, to_ta
     let _site = Site::start(
         bind(at).expect("the same port"),
         tls,
+        Hosts::new([].iter()),
         Some(page.to_path_buf()),
         about,
     );
