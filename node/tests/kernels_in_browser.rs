@@ -42,7 +42,7 @@ fn every_kernel_agrees_with_its_twin_in_a_browser() {
 
     let compiled = tab.wait("all texts", |message| message["type"] == "compiled");
     assert!(compiled["failed"].is_null(), "{compiled}");
-    for part in ["layers", "vectors", "emulated", "gpu"] {
+    for part in ["products", "layers", "vectors", "emulated", "gpu"] {
         let ended = tab.wait(part, |message| {
             assert_ne!(message["type"], "failed", "{message}");
             message["type"] == "part" && message["name"] == part

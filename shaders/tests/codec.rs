@@ -4,11 +4,11 @@ mod common;
 
 use annulus_shaders::codec::{Encoded, decode_f16, decode_int8, encode_f16, encode_int8};
 use annulus_shaders::cpu::{f16, int8};
-use annulus_shaders::kernel::{F16_DECODE, F16_ENCODE, INT8_DECODE, INT8_ENCODE};
 use annulus_shaders::launch::{from_raw, raw};
 use burn::backend::wgpu::CubeTensor;
 use burn::tensor::Device;
-use common::{SENTINEL, gpu, numbers, run, tensor, values};
+use common::cases::vectors::{self as cases, INFINITY, bit_patterns, vectors};
+use common::{agree, gpu, numbers, tensor, values};
 
 fn upload(values: &[f32], device: &Device) -> CubeTensor {
     raw(tensor(values, [values.len()], device)).unwrap()
@@ -35,64 +35,6 @@ fn pairs(halves: &[u16]) -> Vec<u32> {
         .chunks(2)
         .map(|pair| u32::from(pair[0]) | u32::from(pair[1]) << 16)
         .collect()
-}
-
-/// All sorts of `f32`: every exponent, both signs, ties, subnormals.
-fn bit_patterns(count: u32, below: u32) -> Vec<f32> {
-    let pattern = |i: u32| {
-        let mixed = i.wrapping_mul(0x9e37_79b9) ^ (i >> 3).wrapping_mul(0x85eb_ca6b);
-        // Few bits below the last of a half, so that there are ties.
-        let mask = if i.is_multiple_of(3) { !0xfff } else { !0 };
-        f32::from_bits(((mixed & 0x7fff_ffff & mask) % below) | (mixed & 0x8000_0000))
-    };
-    (0..count).map(pattern).collect()
-}
-
-const INFINITY: u32 = 0x7f80_0000;
-
-/// Vectors of awkward lengths and contents.
-fn vectors() -> Vec<Vec<f32>> {
-    let subnormal = bit_patterns(1024, 0x0080_0000);
-    let mixed: Vec<f32> = numbers(20_020, 1)
-        .into_iter()
-        .enumerate()
-        .map(|(i, x)| x * 2f32.powi((i % 90) as i32 - 60))
-        .collect();
-    let mut broken = numbers(2052, 2);
-    (broken[5], broken[700], broken[1500], broken[2051]) = (
-        f32::NAN,
-        f32::INFINITY,
-        f32::NEG_INFINITY,
-        f32::from_bits(0xffc0_1234),
-    );
-    // Rounds up to 2^15 beside what is not finite, and at the largest exponent.
-    (broken[6], broken[701]) = (2.0 - f32::EPSILON, -1.999_99);
-    vec![
-        vec![0.0, -0.0, 0.0, 0.0],
-        vec![0.0; 260],
-        numbers(4, 3),
-        numbers(252, 4),
-        numbers(256, 5),
-        numbers(260, 6),
-        vec![f32::MAX, -f32::MAX, 1.0, f32::MIN_POSITIVE],
-        vec![
-            f32::from_bits(1),
-            -f32::from_bits(3),
-            0.0,
-            f32::from_bits(0x0040_0001),
-        ],
-        vec![
-            2.0 - f32::EPSILON,
-            1.0 + 2f32.powi(-11),
-            1.0 + 3.0 * 2f32.powi(-11),
-            1.5,
-        ],
-        mixed,
-        subnormal,
-        bit_patterns(8192, INFINITY),
-        bit_patterns(8192, 0x7fff_ffff),
-        broken,
-    ]
 }
 
 #[test]
@@ -204,80 +146,9 @@ fn bytes_agree_with_their_twin() {
 }
 
 #[test]
-fn codes_in_rows_of_workgroups_touch_nothing_else() {
-    let Some(device) = gpu() else { return };
-    // 250 vec4 in rows of 2 workgroups with one to spare; outputs that are longer.
-    let x = numbers(1200, 1);
-    let sentinel = SENTINEL.to_bits();
-    let found = run(
-        &device,
-        &F16_ENCODE,
-        &[&x],
-        &[600, 10],
-        [250u32, 50, 5, 2],
-        [2, 4, 1],
-    );
-    let runs: Vec<(i32, Vec<u16>)> = x[..1000].chunks(200).map(f16::encode).collect();
-    let mut expected = pairs(
-        &runs
-            .iter()
-            .flat_map(|(_, halves)| halves.clone())
-            .collect::<Vec<_>>(),
-    );
-    expected.resize(600, sentinel);
-    let mut exponents: Vec<u32> = runs.iter().map(|(k, _)| *k as u32).collect();
-    exponents.resize(10, sentinel);
-    assert_eq!(
-        [bits(&found[0]), bits(&found[1])],
-        [expected.clone(), exponents.clone()]
-    );
-    let found = run(
-        &device,
-        &F16_DECODE,
-        &[&found[0], &found[1]],
-        &[1200],
-        [250u32, 50, 2],
-        [2, 3, 1],
-    )
-    .remove(0);
-    let mut expected: Vec<f32> = runs
-        .iter()
-        .flat_map(|(k, halves)| f16::decode(*k, halves))
-        .collect();
-    expected.resize(1200, SENTINEL);
-    assert_eq!(found, expected);
-
-    let found = run(&device, &INT8_ENCODE, &[&x], &[300, 10], [250u32, 2], [2, 3, 1]);
-    let (bytes, scales) = int8::encode(&x[..1000]);
-    assert_eq!(bits(&found[0])[250..], [sentinel; 50]);
-    assert_eq!(found[1][4..], [SENTINEL; 6]);
-    let found_bytes: Vec<i8> = bits(&found[0])[..250]
-        .iter()
-        .flat_map(|word| word.to_le_bytes())
-        .map(|b| b as i8)
-        .collect();
-    assert!(
-        found_bytes
-            .iter()
-            .zip(&bytes)
-            .all(|(found, expected)| (found - expected).abs() <= 1)
-    );
-    assert!(
-        found[1]
-            .iter()
-            .zip(&scales)
-            .all(|(found, expected)| (found - expected).abs() <= 1e-6 * expected)
-    );
-    let decoded = run(
-        &device,
-        &INT8_DECODE,
-        &[&found[0], &found[1]],
-        &[1200],
-        [250u32, 2],
-        [2, 3, 1],
-    )
-    .remove(0);
-    let expected = int8::decode(&found_bytes, &found[1]);
-    common::assert_close("decoded", &expected[..1000], &decoded[..1000], 1e-6);
-    assert_eq!(decoded[1000..], [SENTINEL; 200]);
+fn kernels_agree_with_their_twins() {
+    agree(async |bench| {
+        cases::halves(bench).await;
+        cases::bytes(bench).await;
+    });
 }

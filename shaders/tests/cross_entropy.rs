@@ -3,13 +3,10 @@
 mod common;
 
 use annulus_shaders::cpu::cross_entropy::{UnknownClass, cross_entropy as twin, cross_entropy_backward};
-use annulus_shaders::kernel::{
-    CROSS_ENTROPY, CROSS_ENTROPY_BACKWARD, CROSS_ENTROPY_BACKWARD_SCALAR, CROSS_ENTROPY_MEAN,
-    CROSS_ENTROPY_SCALAR, fitting,
-};
 use annulus_shaders::ops::cross_entropy::cross_entropy;
 use burn::tensor::{Device, Int, Tensor, activation};
-use common::{SENTINEL, assert_close, gpu, numbers, run, slopes, spare, tensor, values, whole};
+use common::cases::layers;
+use common::{agree, assert_close, gpu, numbers, slopes, tensor, values, whole};
 
 /// Rows and classes: 1, around workgroups, odd, prime, multiples of 4 and not.
 const SIZES: [[usize; 2]; 9] = [
@@ -42,80 +39,9 @@ fn targets(rows: usize, classes: usize) -> Vec<i32> {
     numbers(rows, 2).into_iter().enumerate().map(class).collect()
 }
 
-/// Whole numbers as a buffer of floats holds them.
-fn bits(numbers: &[i32]) -> Vec<f32> {
-    numbers.iter().map(|x| f32::from_bits(*x as u32)).collect()
-}
-
 #[test]
-fn kernels_agree_with_their_twins_however_many_lanes_share_a_row() {
-    let Some(device) = gpu() else { return };
-    for [rows, classes] in SIZES {
-        let (logits, targets) = (logits(rows, classes), targets(rows, classes));
-        let expected = twin(&logits, classes, &targets, Some(IGNORED)).unwrap();
-        let (kernel, width) = fitting([&CROSS_ENTROPY, &CROSS_ENTROPY_SCALAR], classes);
-        let ignore = IGNORED as u32;
-        for lanes in [1, 8, 64] {
-            let what = format!("{rows} {classes} {lanes}");
-            let groups = rows.div_ceil(64 / lanes);
-            let params = [
-                rows as u32,
-                width as u32,
-                lanes as u32,
-                1,
-                groups as u32,
-                ignore,
-                f32::NAN.to_bits(),
-            ];
-            let outputs = [rows, 2 * groups, 1];
-            let found = run(
-                &device,
-                kernel,
-                &[&logits, &bits(&targets)],
-                &outputs,
-                params,
-                spare(groups),
-            );
-            assert_close(&what, &expected.norms, &found[0], 1e-5);
-            let (mut sums, mut mean) = (found[1].clone(), found[2][0]);
-            if groups > 1 {
-                assert_eq!(mean, SENTINEL);
-                let found = run(
-                    &device,
-                    &CROSS_ENTROPY_MEAN,
-                    &[&sums],
-                    &[2, 1],
-                    groups as u32,
-                    [1, 1, 1],
-                );
-                (sums, mean) = (found[0].clone(), found[1][0]);
-            }
-            assert_close(&what, &expected.sums, &sums, 1e-5);
-            assert_close(&what, &[expected.mean], &[mean], 1e-5);
-
-            let (kernel, _) = fitting([&CROSS_ENTROPY_BACKWARD, &CROSS_ENTROPY_BACKWARD_SCALAR], classes);
-            let upstream = 3.0;
-            let gradient = cross_entropy_backward(
-                &logits,
-                classes,
-                &targets,
-                Some(IGNORED),
-                (&expected.norms, expected.sums),
-                upstream,
-            );
-            let params = [
-                rows as u32,
-                width as u32,
-                lanes as u32,
-                1,
-                ignore,
-                f32::NAN.to_bits(),
-            ];
-            let inputs: [&[f32]; 5] = [&logits, &bits(&targets), &found[0], &sums, &[upstream]];
-            let found = run(&device, kernel, &inputs, &[rows * classes], params, spare(groups));
-            assert_close(&what, &gradient, &found[0], 1e-6);
-        }
-    }
+fn kernels_agree_with_their_twins() {
+    agree(layers::losses);
 }
 
 #[test]

@@ -3,21 +3,16 @@
 mod common;
 
 use annulus_shaders::cpu::activation::Activation;
-use annulus_shaders::cpu::dropout::{Mask, dropout as dropout_twin, philox};
+use annulus_shaders::cpu::dropout::{Mask, philox};
 use annulus_shaders::cpu::softmax::{softmax as softmax_twin, softmax_backward};
-use annulus_shaders::kernel::{
-    ACTIVATION, ACTIVATION_BACKWARD, ACTIVATION_BACKWARD_SCALAR, ACTIVATION_SCALAR, DROPOUT, SOFTMAX,
-    SOFTMAX_BACKWARD, SOFTMAX_BACKWARD_SCALAR, SOFTMAX_SCALAR, fitting,
-};
 use annulus_shaders::ops::activation::activation;
 use annulus_shaders::ops::dropout::dropout;
 use annulus_shaders::ops::softmax::softmax;
 use burn::tensor::{Device, Tensor, activation as burns};
-use common::{assert_close, gpu, numbers, run, slopes, spare, tensor, values};
+use common::cases::bench::scaled;
+use common::cases::layers;
+use common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
 
-/// 1, around workgroups, odd, prime, multiples of 4 and not; the last two take more than one row of
-/// workgroups.
-const COUNTS: [usize; 8] = [1, 4, 63, 256, 257, 1031, 5_000_011, 17_000_000];
 const KINDS: [Activation; 3] = [Activation::Relu, Activation::Gelu, Activation::Silu];
 /// Rows and widths.
 const SIZES: [[usize; 2]; 8] = [
@@ -35,36 +30,9 @@ fn devices() -> Vec<Device> {
     gpu().into_iter().chain([Device::flex()]).collect()
 }
 
-fn scaled(count: usize, seed: u64) -> Vec<f32> {
-    numbers(count, seed).iter().map(|x| 5.0 * x).collect()
-}
-
 #[test]
 fn activations_agree_with_their_twins() {
-    let Some(device) = gpu() else { return };
-    for (code, kind) in (1..).zip(KINDS) {
-        // The largest count only once: it takes long.
-        for count in COUNTS
-            .into_iter()
-            .filter(|count| *count < 10_000_000 || code == 1)
-        {
-            let (x, gradient) = (scaled(count, 1), numbers(count, 2));
-            let what = format!("{kind:?} {count}");
-            let (kernel, elements) = fitting([&ACTIVATION, &ACTIVATION_SCALAR], count);
-            let (params, groups) = ([elements as u32, code], spare(elements.div_ceil(64)));
-            let expected: Vec<f32> = x.iter().map(|x| kind.apply(*x)).collect();
-            assert_close(
-                &what,
-                &expected,
-                &run(&device, kernel, &[&x], &[count], params, groups)[0],
-                1e-6,
-            );
-            let (kernel, _) = fitting([&ACTIVATION_BACKWARD, &ACTIVATION_BACKWARD_SCALAR], count);
-            let expected: Vec<f32> = x.iter().zip(&gradient).map(|(x, g)| g * kind.slope(*x)).collect();
-            let found = run(&device, kernel, &[&x, &gradient], &[count], params, groups);
-            assert_close(&what, &expected, &found[0], 2e-6);
-        }
-    }
+    agree(layers::activations);
 }
 
 #[test]
@@ -112,35 +80,8 @@ fn a_part_of_a_tensor_is_taken_for_no_more_than_it_is() {
 }
 
 #[test]
-fn softmax_agrees_with_its_twin_however_many_lanes_share_a_row() {
-    let Some(device) = gpu() else { return };
-    for [rows, width] in SIZES {
-        let (x, gradient) = (scaled(rows * width, 1), numbers(rows * width, 2));
-        for lanes in [1, 8, 64] {
-            let what = format!("{rows} {width} {lanes}");
-            let (kernel, elements) = fitting([&SOFTMAX, &SOFTMAX_SCALAR], width);
-            let params = [rows as u32, elements as u32, lanes];
-            let groups = spare(rows.div_ceil((64 / lanes) as usize));
-            let expected = softmax_twin(&x, width);
-            let found = run(&device, kernel, &[&x], &[rows * width], params, groups);
-            assert_close(&what, &expected, &found[0], 1e-6);
-            let (kernel, _) = fitting([&SOFTMAX_BACKWARD, &SOFTMAX_BACKWARD_SCALAR], width);
-            let found = run(
-                &device,
-                kernel,
-                &[&expected, &gradient],
-                &[rows * width],
-                params,
-                groups,
-            );
-            assert_close(
-                &what,
-                &softmax_backward(&expected, &gradient, width),
-                &found[0],
-                1e-6,
-            );
-        }
-    }
+fn softmax_agrees_with_its_twin() {
+    agree(layers::softmaxes);
 }
 
 #[test]
@@ -214,39 +155,7 @@ fn the_generator_is_philox() {
 
 #[test]
 fn dropout_has_the_same_bits_as_its_twin() {
-    let Some(device) = gpu() else { return };
-    for (count, seed, offset) in [
-        (1, 0, 0),
-        (255, 7, u64::MAX),
-        (1031, u64::MAX, 1),
-        (5_000_011, 1 << 40, 1 << 33),
-    ] {
-        let mask = Mask {
-            rate: 0.3,
-            seed,
-            offset,
-        };
-        let x = numbers(count, 1);
-        let [seed, offset] = [seed, offset].map(|word| [word as u32, (word >> 32) as u32]);
-        let params = [
-            count as u32,
-            mask.threshold(),
-            mask.scale().to_bits(),
-            seed[0],
-            seed[1],
-            offset[0],
-            offset[1],
-        ];
-        let found = run(
-            &device,
-            &DROPOUT,
-            &[&x],
-            &[count],
-            params,
-            spare(count.div_ceil(256)),
-        );
-        assert!(found[0] == dropout_twin(&x, mask), "{count} {mask:?}");
-    }
+    agree(layers::dropouts);
 }
 
 #[test]

@@ -3,15 +3,12 @@
 mod common;
 
 use annulus_shaders::cpu::embedding::{
-    Sizes, UnknownId, embedding as twin, position_gradient, sorted, table_gradient,
-};
-use annulus_shaders::kernel::{
-    EMBEDDING, EMBEDDING_BACKWARD, EMBEDDING_BACKWARD_SCALAR, EMBEDDING_SCALAR, EMBEDDING_SORT,
-    EMBEDDING_SORT_SCALAR, fitting,
+    Sizes, UnknownId, embedding as twin, position_gradient, table_gradient,
 };
 use annulus_shaders::ops::embedding::embedding;
 use burn::tensor::{Device, Tensor, module};
-use common::{assert_close, gpu, numbers, run, slopes, spare, tensor, values, whole};
+use common::cases::layers;
+use common::{agree, assert_close, gpu, numbers, slopes, tensor, values, whole};
 
 /// Batch, tokens, vocabulary, width.
 const SIZES: [[usize; 4]; 7] = [
@@ -59,73 +56,8 @@ fn rows_agree_with_the_twin() {
 }
 
 #[test]
-fn ids_are_sorted_as_by_the_twin() {
-    let Some(device) = gpu() else { return };
-    for count in [1, 2, 63, 64, 65, 256, 1031] {
-        let mut ids = ids(count, 40);
-        // Also such as are no row of any table.
-        ids[count / 2] = i32::MIN;
-        ids[count / 3] = i32::MAX;
-        ids[count - 1] = i32::MAX;
-        let (kernel, elements) = fitting([&EMBEDDING_SORT, &EMBEDDING_SORT_SCALAR], count);
-        let bits: Vec<f32> = ids.iter().map(|id| f32::from_bits(*id as u32)).collect();
-        let found = run(
-            &device,
-            kernel,
-            &[&bits],
-            &[2 * count],
-            elements as u32,
-            spare(elements.div_ceil(64)),
-        );
-        let found: Vec<i32> = found[0].iter().map(|x| x.to_bits() as i32).collect();
-        assert_eq!(found, sorted(&ids).concat(), "{count}");
-    }
-}
-
-#[test]
-fn kernels_agree_with_their_twins_however_rows_are_cut() {
-    let Some(device) = gpu() else { return };
-    let bits = |ids: &[i32]| -> Vec<f32> { ids.iter().map(|id| f32::from_bits(*id as u32)).collect() };
-    for [batch, period, vocabulary, width] in SIZES {
-        let tokens = batch * period;
-        let ids = ids(tokens, vocabulary);
-        let rows = period + 3;
-        let (table, positions) = (numbers(vocabulary * width, 2), numbers(rows * width, 3));
-        let gradient = numbers(tokens * width, 4);
-        let sizes = Sizes { width, period };
-        let pairs = bits(&sorted(&ids).concat());
-        for (blocks, lanes) in [(1, 1), (3, 1), (1, 8), (2, 8), (1, 64), (3, 64)] {
-            let what = format!("{batch} {period} {vocabulary} {width}, {blocks} of {lanes}");
-            let (kernel, elements) = fitting([&EMBEDDING, &EMBEDDING_SCALAR], width);
-            let params = [tokens, elements, lanes, blocks, 1, vocabulary, period].map(|x| x as u32);
-            let params: Vec<u32> = params.into_iter().chain([f32::NAN.to_bits()]).collect();
-            let params: [u32; 8] = params.try_into().unwrap();
-            let found = run(
-                &device,
-                kernel,
-                &[&bits(&ids), &table, &positions],
-                &[tokens * width],
-                params,
-                spare((tokens * blocks).div_ceil(64 / lanes)),
-            );
-            let expected = twin(&ids, &table, Some(&positions), sizes).unwrap();
-            assert_eq!(found[0], expected, "{what}");
-
-            let (kernel, _) = fitting([&EMBEDDING_BACKWARD, &EMBEDDING_BACKWARD_SCALAR], width);
-            let params = [tokens, elements, lanes, blocks, vocabulary, rows, period].map(|x| x as u32);
-            let found = run(
-                &device,
-                kernel,
-                &[&pairs, &gradient],
-                &[vocabulary * width, rows * width],
-                params,
-                spare(((vocabulary + rows) * blocks).div_ceil(64 / lanes)),
-            );
-            let expected = table_gradient(&ids, &gradient, vocabulary, width);
-            assert_eq!(found[0], expected, "{what}");
-            assert_eq!(found[1], position_gradient(&gradient, rows, sizes), "{what}");
-        }
-    }
+fn kernels_agree_with_their_twins() {
+    agree(layers::embeddings);
 }
 
 #[test]

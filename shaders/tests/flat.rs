@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use annulus_shaders::cpu;
 use annulus_shaders::flat::{ALIGNMENT, FlatLayout, FlatVector};
-use annulus_shaders::kernel::{PACK, PACK_ANY};
 use annulus_shaders::split::{self, SplitLayout, SplitVector, TooLong};
 use burn::tensor::{Device, Tensor};
-use common::{SENTINEL, gpu, launches, numbers, run, tensor, values};
+use common::cases::bench::SENTINEL;
+use common::cases::vectors;
+use common::{agree, gpu, launches, numbers, tensor, values};
 
 /// More than two launches; lengths around the sizes of places and workgroups, odd, prime.
 const LENGTHS: [usize; 20] = [
@@ -72,34 +73,8 @@ fn packing_agrees_with_its_twin() {
 
 #[test]
 fn rows_of_workgroups_pack_one_place_after_the_other() {
-    let Some((device, _alone)) = gpu_alone() else {
-        return;
-    };
-    // Places of 1, 5 and 2 workgroups in rows of 3, with one to spare, in a vector that is longer.
-    for (kernel, first) in [(&PACK, 12), (&PACK_ANY, 10)] {
-        let lengths = [first, 4900, 2048];
-        let inputs: Vec<Vec<f32>> = lengths
-            .iter()
-            .zip(1..)
-            .map(|(len, seed)| numbers(*len, seed))
-            .collect();
-        let mut slices = vec![inputs[0].as_slice(); 7];
-        (slices[1], slices[6]) = (&inputs[1], &inputs[2]);
-        let mut params = [u32::MAX; 31];
-        // First workgroup, length, offset, padded length.
-        params[..4].copy_from_slice(&[0, first as u32, 16, 16]);
-        params[4..8].copy_from_slice(&[1, 4900, 48, 1232]);
-        // Four places of nothing, so that the last slot is used too.
-        params[8..24].copy_from_slice(&[6, 0, 0, 0].repeat(4));
-        params[24..28].copy_from_slice(&[6, 2048, 1280, 512]);
-        params[28..].copy_from_slice(&[2.0f32.to_bits(), 0, 3]);
-        let found = run(&device, kernel, &slices, &[4 * 2000], params, [3, 3, 1]).remove(0);
-        let mut expected = vec![SENTINEL; 8000];
-        cpu::pack::pack(&mut expected[64..128], &inputs[0], 2.0, false);
-        cpu::pack::pack(&mut expected[192..192 + 4928], &inputs[1], 2.0, false);
-        cpu::pack::pack(&mut expected[5120..5120 + 2048], &inputs[2], 2.0, false);
-        assert_eq!(found, expected, "{}", kernel.name);
-    }
+    let _alone = gpu_alone();
+    agree(vectors::packs);
 }
 
 #[test]

@@ -3,18 +3,14 @@
 mod common;
 
 use annulus_shaders::cpu::activation::Activation;
-use annulus_shaders::cpu::gemm::{Matrix, product};
 use annulus_shaders::cpu::halve::{pack, unpack};
 use annulus_shaders::halves;
-use annulus_shaders::kernel::{GEMM_NN_HALVES, GEMM_NT_HALVES, GEMM_TILED_HALVES, HALVE, Kernel};
+use annulus_shaders::kernel::HALVE;
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
 use burn::tensor::{Device, Tensor};
-use common::{assert_close, gpu, numbers, run, spare, tensor, values};
-
-/// Words as the numbers of the same bits, for buffers that hold either.
-fn as_floats(words: &[u32]) -> Vec<f32> {
-    words.iter().map(|word| f32::from_bits(*word)).collect()
-}
+use common::cases::bench::spare;
+use common::cases::products;
+use common::{agree, assert_close, gpu, numbers, run, tensor, values};
 
 fn rounded(x: &[f32]) -> Vec<f32> {
     unpack(&pack(x), x.len())
@@ -61,68 +57,7 @@ fn numbers_become_one_of_the_two_nearest_halves() {
 
 #[test]
 fn products_with_halves_agree_with_the_twin() {
-    let Some(device) = gpu() else { return };
-    for [m, n, k] in [
-        [1, 4, 4],
-        [7, 64, 12],
-        [65, 132, 20],
-        [33, 68, 100],
-        [13, 257, 101],
-    ] {
-        let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
-        let words = as_floats(&pack(&b));
-        let b = rounded(&b);
-        let size = |x: usize| x as u32;
-        for transposed in [false, true] {
-            let (matrix, strides) = match transposed {
-                false => (Matrix::row_major(&b, n), [size(n), 1]),
-                true => (Matrix::row_major(&b, k).transposed(), [1, size(k)]),
-            };
-            let expected = product([m, n, k], Matrix::row_major(&a, k), matrix);
-            let check = |kernel: &'static Kernel, found: &[f32]| {
-                assert_close(
-                    &format!("{} {m} {n} {k} {transposed}", kernel.name),
-                    &expected,
-                    found,
-                    1e-5,
-                );
-            };
-            let kernel = &GEMM_TILED_HALVES;
-            let params = [
-                size(m),
-                size(n),
-                size(k),
-                size(k),
-                1,
-                strides[0],
-                strides[1],
-                0,
-                0,
-                0,
-            ];
-            let groups = [size(n.div_ceil(64)), size(m.div_ceil(64)), 1];
-            let found = run(
-                &device,
-                kernel,
-                &[&a, &words, &b, &a],
-                &[m * n, 4],
-                params,
-                groups,
-            );
-            check(kernel, &found[0]);
-            if !n.is_multiple_of(4) || !k.is_multiple_of(4) {
-                continue;
-            }
-            let rows = size(if transposed { k } else { n } / 4);
-            let params = [size(m), size(n), size(k), size(k / 4), rows, 0, 0, 0];
-            let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 1];
-            let (kernel, inputs, lengths): (_, &[&[f32]], &[usize]) = match transposed {
-                false => (&GEMM_NN_HALVES, &[&a, &words, &a, &a], &[m * n, 4]),
-                true => (&GEMM_NT_HALVES, &[&a, &words, &a], &[m * n]),
-            };
-            check(kernel, &run(&device, kernel, inputs, lengths, params, groups)[0]);
-        }
-    }
+    agree(products::products_with_halves);
 }
 
 /// Outputs and gradients of our layers with halves are those of plain products with the weights that are left of

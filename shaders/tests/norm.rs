@@ -3,10 +3,10 @@
 mod common;
 
 use annulus_shaders::cpu::norm::{Norm, norm, norm_backward};
-use annulus_shaders::kernel::{NORM, NORM_BACKWARD, NORM_BACKWARD_SCALAR, NORM_SCALAR, fitting};
 use annulus_shaders::ops::norm::{layer_norm, rms_norm};
 use burn::tensor::{Device, Tensor};
-use common::{assert_close, gpu, numbers, run, slopes, spare, tensor, values};
+use common::cases::layers;
+use common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
 
 /// Rows and widths: 1, around workgroups, odd, prime, multiples of 4 and not.
 const SIZES: [[usize; 2]; 10] = [
@@ -23,63 +23,9 @@ const SIZES: [[usize; 2]; 10] = [
 ];
 const EPSILON: f32 = 1e-5;
 
-fn flags(kind: Norm, shifted: bool) -> u32 {
-    u32::from(kind == Norm::Layer) | if shifted { 2 } else { 0 }
-}
-
 #[test]
-fn kernels_agree_with_their_twins_however_many_lanes_share_a_row() {
-    let Some(device) = gpu() else { return };
-    for [rows, width] in SIZES {
-        let x: Vec<f32> = numbers(rows * width, 1).iter().map(|x| x + 3.0).collect();
-        let (gamma, beta) = (numbers(width, 2), numbers(width, 3));
-        let gradient = numbers(rows * width, 4);
-        for (kind, shift, lanes) in [
-            (Norm::Layer, Some(&beta), 1),
-            (Norm::Layer, Some(&beta), 8),
-            (Norm::Layer, None, 64),
-            (Norm::Rms, None, 1),
-            (Norm::Rms, None, 32),
-        ] {
-            let what = format!("{kind:?} {rows} {width} {lanes}");
-            let (kernel, elements) = fitting([&NORM, &NORM_SCALAR], width);
-            let expected = norm(&x, &gamma, shift.map(Vec::as_slice), kind, EPSILON);
-            let flags = flags(kind, shift.is_some());
-            let params = [rows as u32, elements as u32, lanes, flags, EPSILON.to_bits()];
-            // Some workgroups too many.
-            let groups = spare(rows.div_ceil((64 / lanes) as usize));
-            let found = run(
-                &device,
-                kernel,
-                &[&x, &gamma, shift.unwrap_or(&gamma)],
-                &[rows * width, 2 * rows],
-                params,
-                groups,
-            );
-            assert_close(&what, &expected.out, &found[0], 1e-5);
-            assert_close(&what, &expected.stats, &found[1], 1e-5);
-
-            let (kernel, _) = fitting([&NORM_BACKWARD, &NORM_BACKWARD_SCALAR], width);
-            let expected = norm_backward(&x, &expected.stats, &gamma, &gradient, kind);
-            let row_groups = rows.div_ceil((256 / lanes) as usize);
-            let params = [rows as u32, elements as u32, lanes, flags, row_groups as u32];
-            let stats = &found[1];
-            let found = run(
-                &device,
-                kernel,
-                &[&x, stats, &gamma, &gradient],
-                &[rows * width, width, width.max(4)],
-                params,
-                spare(row_groups + elements.div_ceil(8)),
-            );
-            assert_close(&what, &expected.x, &found[0], 2e-5);
-            assert_close(&what, &expected.gamma, &found[1], 2e-5);
-            match shift {
-                Some(_) => assert_close(&what, &expected.beta, &found[2][..width], 2e-5),
-                None => assert!(found[2].iter().all(|x| *x == common::SENTINEL), "{what}"),
-            }
-        }
-    }
+fn kernels_agree_with_their_twins() {
+    agree(layers::norms);
 }
 
 #[test]

@@ -8,10 +8,10 @@ use annulus_shaders::cpu::adamw::{AdamW, adamw};
 use annulus_shaders::cpu::momentum::{Momentum, momentum};
 use annulus_shaders::cpu::{sgd::sgd, squared_norm::squared_norm};
 use annulus_shaders::flat::{FlatLayout, FlatVector};
-use annulus_shaders::kernel::{ADAMW, MOMENTUM, SGD, SQUARED_NORM, SQUARED_NORM_TOTAL};
 use annulus_shaders::optim::{LocalOptimizer, Rule, Step, Totals, bias_corrected};
 use burn::tensor::Device;
-use common::{SENTINEL, assert_close, gpu, numbers, run, values};
+use common::cases::vectors;
+use common::{agree, assert_close, gpu, numbers, values};
 
 /// Odd, prime, around the sizes of blocks; every other one decays.
 const LENGTHS: [usize; 9] = [1, 63, 64, 65, 257, 10, 5003, 70_001, 128];
@@ -52,33 +52,12 @@ fn norms_agree_with_their_twin() {
 
 #[test]
 fn norms_take_what_they_are_given_and_no_more() {
-    let Some(device) = gpu() else { return };
-    // 70 invocations share 100 vec4 of 128, in groups of 64.
-    let x = numbers(512, 1);
-    let mut partial = run(&device, &SQUARED_NORM, &[&x], &[2 * 200], [100, 70], [3, 1, 1]).remove(0);
-    assert!(partial.split_off(140).iter().all(|x| *x == SENTINEL));
-    for (j, pair) in partial.chunks(2).enumerate() {
-        let own: Vec<f32> = [j, j + 70]
-            .iter()
-            .filter(|at| **at < 100)
-            .flat_map(|at| &x[4 * at..4 * at + 4])
-            .copied()
-            .collect();
-        assert_close("partial", &[squared_norm(&own).0, 0.0], pair, 1e-6);
-    }
-    for count in [1, 2, 63, 64, 65, 127, 129, 200] {
-        let pairs = numbers(2 * 200, 2);
-        let found = run(&device, &SQUARED_NORM_TOTAL, &[&pairs], &[4], [count], [1, 1, 1]).remove(0);
-        let sum = |which: usize| {
-            pairs
-                .chunks(2)
-                .take(count as usize)
-                .map(|pair| f64::from(pair[which]))
-                .sum::<f64>() as f32
-        };
-        assert_close("total", &[sum(0), sum(1)], &found[..2], 1e-5);
-        assert_eq!(found[2..], [SENTINEL; 2]);
-    }
+    agree(vectors::squared_norms);
+}
+
+#[test]
+fn workgroups_in_rows_touch_each_element_once() {
+    agree(vectors::steps);
 }
 
 /// One parameter tensor at a time by the twin.
@@ -248,88 +227,4 @@ fn a_gradient_that_is_not_finite_changes_nothing() {
                 .all(|state| values(state.tensor()).iter().all(|x| *x == 0.0))
         );
     }
-}
-
-#[test]
-fn workgroups_in_rows_touch_each_element_once() {
-    let Some(device) = gpu() else { return };
-    // 5 rows of 2 workgroups for 600 vec4 in vectors of 700, and more workgroups than that.
-    let (sums, decay) = (numbers(2800, 1), numbers(44, 2));
-    // The norm of twice these is 1e-6, as is what keeps the divisor from 0: clipped to half of that.
-    let (totals, clip) = ([0.25e-12, 0.0], 1e-6);
-    let (scale, lr, weight_decay) = (1.0, 0.5, 0.25);
-    let words = |rest: &[f32]| -> Vec<u32> {
-        let rest = [clip, 2.0 * scale]
-            .into_iter()
-            .chain(rest.iter().copied())
-            .map(f32::to_bits);
-        [600, 2, 1].into_iter().chain(rest).collect()
-    };
-    let untouched = || vec![SENTINEL; 2800];
-    let blocks = || (0..600 / 16).map(|block| (64 * block..64 * block + 64, decay[block]));
-    let last = 600 / 16 * 64;
-    let check = |expected: &[Vec<f32>], found: &[Vec<f32>]| {
-        for (expected, found) in expected.iter().zip(found) {
-            assert_close("front", &expected[..last], &found[..last], 1e-6);
-            assert_eq!(found[2400..], expected[2400..]);
-        }
-    };
-    let inputs = [sums.as_slice(), &decay, &totals];
-
-    let params: [u32; 7] = words(&[lr, weight_decay]).try_into().unwrap();
-    let found = run(&device, &SGD, &inputs, &[2800], params, [2, 6, 1]);
-    let mut p = untouched();
-    for (range, decays) in blocks() {
-        sgd(
-            &mut p[range.clone()],
-            &sums[range],
-            lr,
-            scale,
-            weight_decay * decays,
-        );
-    }
-    check(&[p], &found);
-
-    let mut params: [u32; 9] = words(&[lr, weight_decay, 0.5, 0.0]).try_into().unwrap();
-    params[8] = 1;
-    let found = run(&device, &MOMENTUM, &inputs, &[2800; 2], params, [2, 6, 1]);
-    let (mut p, mut v) = (untouched(), untouched());
-    for (range, decays) in blocks() {
-        let rule = Momentum {
-            lr,
-            scale,
-            weight_decay: weight_decay * decays,
-            momentum: 0.5,
-            nesterov: true,
-        };
-        momentum(&rule, &mut p[range.clone()], &mut v[range.clone()], &sums[range]);
-    }
-    check(&[p, v], &found);
-
-    // Without memory of the squares, as the sentinel has no square root.
-    let params: [u32; 12] = words(&[lr, 1.5, 0.125, 0.5, 0.0, weight_decay, 0.0])
-        .try_into()
-        .unwrap();
-    let found = run(&device, &ADAMW, &inputs, &[2800; 3], params, [2, 6, 1]);
-    let (mut p, mut m, mut v) = (untouched(), untouched(), untouched());
-    for (range, decays) in blocks() {
-        let rule = AdamW {
-            scale,
-            size: lr,
-            second: 1.5,
-            eps: 0.125,
-            beta1: 0.5,
-            beta2: 0.0,
-            l2: weight_decay * decays,
-            decoupled: 0.0,
-        };
-        adamw(
-            &rule,
-            &mut p[range.clone()],
-            &mut m[range.clone()],
-            &mut v[range.clone()],
-            &sums[range],
-        );
-    }
-    check(&[p, m, v], &found);
 }

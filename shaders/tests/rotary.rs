@@ -3,11 +3,11 @@
 mod common;
 
 use annulus_shaders::cpu;
-use annulus_shaders::kernel::ROTARY;
 use annulus_shaders::ops::rotary::{rotary, rotary_table};
 use burn::nn::RotaryEncodingConfig;
 use burn::tensor::{Device, Tensor};
-use common::{assert_close, gpu, numbers, run, slopes, spare, tensor, values};
+use common::cases::layers;
+use common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
 
 /// Batch, tokens, heads, head_dim.
 const SHAPES: [[usize; 4]; 5] = [
@@ -62,22 +62,7 @@ fn turning_agrees_with_burns_forward_and_backward() {
 
 #[test]
 fn the_kernel_agrees_with_its_twin() {
-    let Some(device) = gpu() else { return };
-    for [batch, tokens, heads, d] in SHAPES {
-        let count = batch * tokens * 3 * heads * d;
-        let (qkv, table) = (numbers(count, 3), numbers(tokens * d, 4));
-        for (back, turn) in [(false, 1.0f32), (true, -1.0)] {
-            let mut expected = qkv.clone();
-            cpu::rotary::rotate(&mut expected, &table, [tokens, heads, d], back);
-            let sizes = [count / 4, tokens, heads * d / 4, d / 4].map(|size| size as u32);
-            let [vectors, tokens, inner, width] = sizes;
-            let params = [vectors, tokens, inner, width, turn.to_bits()];
-            // Some workgroups too many.
-            let groups = spare(count.div_ceil(256));
-            let found = run(&device, &ROTARY, &[&qkv, &table], &[count], params, groups);
-            assert_close("turned", &expected, &found[0], 1e-6);
-        }
-    }
+    agree(layers::rotations);
 }
 
 #[test]

@@ -4,15 +4,12 @@
 //! browser compiles WGSL with a compiler of its own, and what it computes is worth a look of its own too.
 
 #[cfg(target_family = "wasm")]
-mod bench;
-#[cfg(target_family = "wasm")]
-mod layers;
+#[path = "../../../shaders/tests/cases/mod.rs"]
+mod cases;
 #[cfg(target_family = "wasm")]
 mod ops;
 #[cfg(target_family = "wasm")]
 mod planted;
-#[cfg(target_family = "wasm")]
-mod vectors;
 #[cfg(target_family = "wasm")]
 mod worker;
 

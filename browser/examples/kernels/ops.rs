@@ -1,6 +1,6 @@
 //! Differentiable operations on a GPU against the same on Burn's CPU backend: what they make, and all gradients.
 
-use crate::bench::{Bench, numbers, scaled, tensor, values};
+use crate::cases::bench::{Bench, numbers, scaled, tensor, values};
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::dropout::Mask;
 use annulus_shaders::ops::activation::activation;

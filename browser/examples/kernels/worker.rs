@@ -1,7 +1,8 @@
 //! What the page's worker calls: all checks, one after the other.
 
-use crate::bench::{Bench, Row};
-use crate::{layers, ops, planted, vectors};
+use crate::cases::bench::{Bench, Row};
+use crate::cases::{layers, products, vectors};
+use crate::{ops, planted};
 use annulus_browser::open_gpu;
 use annulus_shaders::{KERNELS, Kernel};
 use burn::tensor::DeviceKind;
@@ -58,6 +59,8 @@ pub async fn check(compiler: Function, post: Function) -> Result<(), JsValue> {
     // Which texts an operation takes depends on the kind of device that it is told.
     let emulated = open_gpu(DeviceKind::Cpu).await?;
     let mut bench = Bench::new(emulated.clone());
+    products::all(&mut bench).await;
+    say(json!({"type": "part", "name": "products", "seconds": seconds()}));
     layers::all(&mut bench).await;
     say(json!({"type": "part", "name": "layers", "seconds": seconds()}));
     vectors::all(&mut bench).await;

@@ -1,17 +1,18 @@
 //! Devices, numbers and comparisons for the kernels' tests.
 #![allow(dead_code)]
 
-use std::sync::OnceLock;
+#[path = "../cases/mod.rs"]
+pub mod cases;
 
 use annulus_shaders::kernel::{KERNELS, Kernel};
-use annulus_shaders::launch::{grid, launch};
-use burn::backend::wgpu::CubeTensor;
 use burn::tensor::wgpu::MemoryConfiguration;
 use burn::tensor::{Device, DeviceKind, Int, Tensor, TensorData};
 use bytemuck::Pod;
-
-/// What a kernel must overwrite and nothing else may touch.
-pub const SENTINEL: f32 = -12345.0;
+use cases::bench::Bench;
+#[allow(unused_imports, reason = "not each test takes both")]
+pub use cases::bench::{numbers, tensor};
+use std::sync::OnceLock;
+use std::task::{Context, Poll, Waker};
 
 /// A GPU, or a program that plays one; says so where there is none.
 pub fn gpu() -> Option<Device> {
@@ -43,23 +44,6 @@ pub fn launches() -> u64 {
     KERNELS.iter().map(|kernel| kernel.launches()).sum()
 }
 
-/// The same sequence of numbers in [-1, 1) each time.
-pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..count).map(|_| next()).collect()
-}
-
-/// A tensor on `device`.
-pub fn tensor<const D: usize>(values: &[f32], shape: [usize; D], device: &Device) -> Tensor<D> {
-    Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
-}
-
 /// A tensor of whole numbers on `device`.
 pub fn whole<const D: usize>(values: &[i32], shape: [usize; D], device: &Device) -> Tensor<D, Int> {
     Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
@@ -70,27 +54,7 @@ pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().try_to_vec::<f32>().unwrap()
 }
 
-/// The raw tensor of a device's.
-pub fn raw<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
-    match tensor.into_dispatch().kind {
-        burn::backend::DispatchTensorKind::Cube(tensor) => tensor.float(),
-        other => panic!("not on a GPU: {other:?}"),
-    }
-}
-
-/// What follows each buffer of [`run`]: as far as a kernel that overlooks its end would soon get.
-const BEHIND: usize = 1024;
-
-/// Enough workgroups for `count` of them, some more, and in several rows, as kernels must expect.
-pub fn spare(count: usize) -> [u32; 3] {
-    if count > 100_000 {
-        return grid(count + 3);
-    }
-    [count.div_ceil(2) as u32, 3, 1]
-}
-
-/// Runs a kernel on slices. Behind each input there are numbers that spoil whatever they touch; outputs
-/// are filled with [`SENTINEL`] before, and so is what follows them, which must stay.
+/// Runs a kernel on slices as [`Bench::run`] does.
 pub fn run<P: Pod>(
     device: &Device,
     kernel: &'static Kernel,
@@ -99,36 +63,36 @@ pub fn run<P: Pod>(
     params: P,
     groups: [u32; 3],
 ) -> Vec<Vec<f32>> {
-    let inputs: Vec<CubeTensor> = inputs
-        .iter()
-        .map(|values| {
-            let mut values = values.to_vec();
-            values.resize(values.len() + BEHIND, f32::NAN);
-            raw(tensor(&values, [values.len()], device))
-        })
-        .collect();
-    let lengths = outputs;
-    let outputs: Vec<Tensor<1>> = lengths
-        .iter()
-        .map(|count| count + BEHIND)
-        .map(|count| tensor(&vec![SENTINEL; count], [count], device))
-        .collect();
-    let raw_outputs: Vec<CubeTensor> = outputs.iter().cloned().map(raw).collect();
-    launch(
-        kernel,
-        &inputs.iter().collect::<Vec<_>>(),
-        &raw_outputs.iter().collect::<Vec<_>>(),
-        params,
-        groups,
-    );
-    let found = outputs.into_iter().zip(lengths).map(|(output, count)| {
-        let mut found = values(output);
-        let behind = found.split_off(*count);
-        let untouched = behind.iter().all(|x| *x == SENTINEL);
-        assert!(untouched, "{} writes behind the end of an output", kernel.name);
-        found
-    });
-    found.collect()
+    let mut bench = Bench::new(device.clone());
+    let found = block_on(bench.run(kernel, inputs, outputs, params, groups));
+    assert_no_problem(&bench);
+    found
+}
+
+/// Runs cases of kernels against their twins, where there is a device.
+pub fn agree(cases: impl AsyncFnOnce(&mut Bench)) {
+    let Some(device) = gpu() else { return };
+    let mut bench = Bench::new(device);
+    block_on(cases(&mut bench));
+    assert!(!bench.rows.is_empty());
+    assert_no_problem(&bench);
+}
+
+fn assert_no_problem(bench: &Bench) {
+    for (name, row) in &bench.rows {
+        assert_eq!(row.problem, None, "{name}");
+    }
+}
+
+/// What is waited for here needs nobody to wake it.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::yield_now(),
+        }
+    }
 }
 
 /// Fails at the first number that is further off than `tolerance` times the largest magnitude

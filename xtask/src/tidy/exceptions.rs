@@ -6,10 +6,6 @@ pub type Exceptions = [(&'static str, &'static str)];
 /// Files with more lines than [`super::FILE_LINES`], without tests.
 pub const FILES: &Exceptions = &[
     (
-        "browser/examples/kernels/layers.rs",
-        "tests, though they run in a browser",
-    ),
-    (
         "core/src/agreement.rs",
         "rules that are right only together, and their argument",
     ),
@@ -28,13 +24,4 @@ pub const FILES: &Exceptions = &[
 ];
 
 /// Functions with more lines than [`super::FUNCTION_LINES`].
-pub const FUNCTIONS: &Exceptions = &[
-    (
-        "browser/examples/kernels/layers.rs attentions",
-        "the cases of a test",
-    ),
-    (
-        "shaders/src/ops/linear/autodiff.rs mlp",
-        "an operation, its backward pass and what that keeps, which nothing else may see",
-    ),
-];
+pub const FUNCTIONS: &Exceptions = &[];

@@ -1,26 +1,34 @@
-//! The kernels of layers: products, attention, norms, activations, embeddings, losses.
+//! The kernels of layers but for their products: attention, norms, activations, embeddings, losses.
 
-use crate::bench::{Bench, SENTINEL, bits, numbers, scaled};
+use super::bench::{Bench, SENTINEL, bits, numbers, scaled, spare};
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::attention::{self, Sizes};
 use annulus_shaders::cpu::cross_entropy::{cross_entropy, cross_entropy_backward};
 use annulus_shaders::cpu::dropout::{Mask, dropout};
 use annulus_shaders::cpu::embedding::{self, embedding, position_gradient, sorted, table_gradient};
-use annulus_shaders::cpu::gemm::{Matrix, column_sums, product};
-use annulus_shaders::cpu::halve::{pack, unpack};
 use annulus_shaders::cpu::norm::{Norm, norm, norm_backward};
 use annulus_shaders::cpu::rotary::rotate;
 use annulus_shaders::cpu::softmax::{softmax, softmax_backward};
 use annulus_shaders::kernel::*;
-use annulus_shaders::launch::grid;
 
+/// Rows and widths: 1, around workgroups, odd, prime, multiples of 4 and not.
+const ROWS: [[usize; 2]; 10] = [
+    [1, 1],
+    [1, 4],
+    [7, 64],
+    [63, 12],
+    [65, 127],
+    [64, 128],
+    [257, 36],
+    [3, 768],
+    [5, 1031],
+    [300, 5],
+];
 const EPSILON: f32 = 1e-5;
 const IGNORED: i32 = -1;
 
 /// All of them.
 pub async fn all(bench: &mut Bench) {
-    products(bench).await;
-    products_with_halves(bench).await;
     attentions(bench).await;
     rotations(bench).await;
     norms(bench).await;
@@ -31,154 +39,25 @@ pub async fn all(bench: &mut Bench) {
     losses(bench).await;
 }
 
-/// All four ways to lie, a batch of two.
-async fn products(bench: &mut Bench) {
-    const SUMS: u32 = 128;
-    for [m, n, k] in [
-        [1, 1, 1],
-        [7, 63, 5],
-        [8, 64, 4],
-        [9, 68, 12],
-        [65, 31, 37],
-        [13, 132, 100],
-    ] {
-        let (a, b) = (numbers(2 * m * k, 1), numbers(2 * k * n, 2));
-        for (a_turned, b_turned) in [(false, false), (false, true), (true, false), (true, true)] {
-            let matrix = |data, rows, columns, turned| match turned {
-                false => Matrix::row_major(data, columns),
-                true => Matrix::row_major(data, rows).transposed(),
-            };
-            let (mut out, mut sums) = (Vec::new(), Vec::new());
-            for batch in 0..2 {
-                let a = matrix(&a[batch * m * k..][..m * k], m, k, a_turned);
-                let b = matrix(&b[batch * k * n..][..k * n], k, n, b_turned);
-                out.extend(product([m, n, k], a, b));
-                let rows: Vec<f32> = (0..k * n)
-                    .map(|i| b.data[i / n * b.row + i % n * b.column])
-                    .collect();
-                sums.extend(column_sums(&rows, n));
-            }
-            let what = format!("{m} {n} {k} {a_turned} {b_turned}");
-            let size = |x: usize| x as u32;
-            let strides = |rows, columns, turned| match turned {
-                false => [size(columns), 1],
-                true => [1, size(rows)],
-            };
-            let ([a_row, a_column], [b_row, b_column]) = (strides(m, k, a_turned), strides(k, n, b_turned));
-            let sizes = [size(m), size(n), size(k)];
-            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED, 64)] {
-                let [m_, n_, k_] = sizes;
-                let params = [
-                    m_,
-                    n_,
-                    k_,
-                    a_row,
-                    a_column,
-                    b_row,
-                    b_column,
-                    size(m * k),
-                    size(k * n),
-                    SUMS,
-                ];
-                let groups = [size(n.div_ceil(tile)), size(m.div_ceil(tile)), 2];
-                let expected = [out.as_slice(), &sums];
-                bench
-                    .case(kernel, &what, &[&a, &b, &b, &a], &expected, 1e-5, params, groups)
-                    .await;
-            }
-            if !b_turned && n.is_multiple_of(4) {
-                let [m_, n_, k_] = sizes;
-                let batch = [size(m * k), size(k * n / 4)];
-                let params = [m_, n_, k_, a_row, a_column, size(n / 4), batch[0], batch[1], SUMS];
-                let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 2];
-                let expected = [out.as_slice(), &sums];
-                for kernel in [&GEMM_WIDE, &GEMM_WIDE_PLAIN] {
-                    bench
-                        .case(kernel, &what, &[&a, &b, &b, &b], &expected, 1e-5, params, groups)
-                        .await;
-                }
-            }
-            let fours = |x: usize, y: usize| x.is_multiple_of(4) && y.is_multiple_of(4);
-            let params = [
-                sizes[0],
-                sizes[1],
-                sizes[2],
-                size(if a_turned { m } else { k } / 4),
-                size(if b_turned { k } else { n } / 4),
-                size(m * k / 4),
-                size(k * n / 4),
-                if a_turned { SUMS } else { 0 },
-            ];
-            let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 2];
-            let (kernel, inputs, expected): (_, &[&[f32]], &[&[f32]]) = match (a_turned, b_turned) {
-                (false, false) if fours(k, n) => (&GEMM_NN, &[&a, &b, &a, &a], &[&out, &[SENTINEL; 4]]),
-                (false, true) if fours(k, n) => (&GEMM_NT, &[&a, &b, &a], &[&out]),
-                (true, false) if fours(m, n) => (&GEMM_TN, &[&a, &b], &[&out, &sums]),
-                _ => continue,
-            };
-            bench
-                .case(kernel, &what, inputs, expected, 1e-5, params, groups)
-                .await;
-        }
-    }
-}
-
-/// As they lie and with the second operand turned; numbers that are halves already, so that no rounding tells.
-async fn products_with_halves(bench: &mut Bench) {
-    for [m, n, k] in [[1, 4, 4], [9, 68, 12], [65, 132, 20], [13, 66, 7]] {
-        let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
-        let b = unpack(&pack(&b), b.len());
-        let words: Vec<f32> = pack(&b).into_iter().map(f32::from_bits).collect();
-        let size = |x: usize| x as u32;
-        let groups = grid(words.len().div_ceil(64) + 3);
-        let what = format!("{}", b.len());
-        bench
-            .case(&HALVE, &what, &[&b], &[&words], 0.0, [size(b.len())], groups)
-            .await;
-        for turned in [false, true] {
-            let (matrix, [b_row, b_column]) = match turned {
-                false => (Matrix::row_major(&b, n), [size(n), 1]),
-                true => (Matrix::row_major(&b, k).transposed(), [1, size(k)]),
-            };
-            let out = product([m, n, k], Matrix::row_major(&a, k), matrix);
-            let what = format!("{m} {n} {k} {turned}");
-            let params = [size(m), size(n), size(k), size(k), 1, b_row, b_column, 0, 0, 0];
-            let groups = [size(n.div_ceil(64)), size(m.div_ceil(64)), 1];
-            let inputs: [&[f32]; 4] = [&a, &words, &a, &a];
-            let expected = [&out[..], &[SENTINEL; 4]];
-            let kernel = &GEMM_TILED_HALVES;
-            bench
-                .case(kernel, &what, &inputs, &expected, 1e-5, params, groups)
-                .await;
-            if !n.is_multiple_of(4) || !k.is_multiple_of(4) {
-                continue;
-            }
-            let rows = size(if turned { k } else { n } / 4);
-            let params = [size(m), size(n), size(k), size(k / 4), rows, 0, 0, 0];
-            let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 1];
-            let (kernel, inputs, expected) = match turned {
-                false => (&GEMM_NN_HALVES, &inputs[..], &expected[..]),
-                true => (&GEMM_NT_HALVES, &inputs[..3], &expected[..1]),
-            };
-            bench
-                .case(kernel, &what, inputs, expected, 1e-5, params, groups)
-                .await;
-        }
-    }
-}
-
-async fn attentions(bench: &mut Bench) {
+pub async fn attentions(bench: &mut Bench) {
     // Tokens and columns of a unit of work, and units in a workgroup.
     const SERIAL: [usize; 3] = [4, 32, 8];
     const SLIM: [usize; 3] = [4, 16, 8];
     const TILED: [usize; 3] = [32, 64, 1];
+    // Tokens 1, around tiles' edges and odd; heads' widths of every kind: within a chunk of 32, a whole one, more.
     for (batch, tokens, heads, head_dim, causal) in [
         (1, 1, 1, 4, true),
-        (1, 9, 2, 16, true),
-        (2, 7, 3, 12, false),
+        (2, 3, 2, 8, true),
+        (1, 5, 3, 12, false),
+        (1, 64, 2, 32, true),
+        (3, 63, 1, 16, true),
         (1, 65, 2, 28, true),
+        (2, 7, 5, 40, true),
         (1, 33, 2, 64, true),
-        (2, 13, 1, 100, true),
+        (1, 13, 1, 100, false),
+        (1, 66, 1, 128, true),
+        (5, 17, 7, 20, false),
+        (1, 130, 2, 24, true),
     ] {
         let sizes = Sizes {
             batch,
@@ -221,7 +100,7 @@ async fn attentions(bench: &mut Bench) {
                 (sizes.scale() as f32).to_bits(),
             ];
             // Some workgroups too many.
-            let surplus = grid(groups + 3);
+            let surplus = spare(groups);
             let expected = [out.as_slice(), &lse];
             bench
                 .case(forward, &what, &[&qkv], &expected, 1e-5, params, surplus)
@@ -230,7 +109,7 @@ async fn attentions(bench: &mut Bench) {
             if let Some(kernel) = backward {
                 let [a, b, c, d, e, f, g] = params;
                 let params = [a, b, c, d, e, f, g, groups as u32];
-                let groups = grid(2 * groups + 3);
+                let groups = spare(2 * groups);
                 bench
                     .case(kernel, &what, &inputs, &[&d_qkv], 1e-5, params, groups)
                     .await;
@@ -276,8 +155,14 @@ async fn attentions(bench: &mut Bench) {
     }
 }
 
-async fn rotations(bench: &mut Bench) {
-    for [batch, tokens, heads, width] in [[1, 1, 1, 4], [2, 3, 2, 8], [1, 65, 3, 12]] {
+pub async fn rotations(bench: &mut Bench) {
+    for [batch, tokens, heads, width] in [
+        [1, 1, 1, 4],
+        [2, 3, 2, 8],
+        [1, 65, 3, 12],
+        [3, 17, 1, 64],
+        [1, 128, 4, 32],
+    ] {
         let count = batch * tokens * 3 * heads * width;
         let (qkv, table) = (numbers(count, 3), numbers(tokens * width, 4));
         for (back, turn) in [(false, 1.0f32), (true, -1.0)] {
@@ -287,7 +172,7 @@ async fn rotations(bench: &mut Bench) {
                 [count / 4, tokens, heads * width / 4, width / 4].map(|size| size as u32);
             let params = [vectors, tokens, inner, width, turn.to_bits()];
             let what = format!("{count} back {back}");
-            let groups = grid(count.div_ceil(256) + 2);
+            let groups = spare(count.div_ceil(256));
             bench
                 .case(
                     &ROTARY,
@@ -303,8 +188,8 @@ async fn rotations(bench: &mut Bench) {
     }
 }
 
-async fn norms(bench: &mut Bench) {
-    for [rows, width] in [[1, 1], [1, 4], [65, 127], [64, 128], [257, 36], [3, 1031]] {
+pub async fn norms(bench: &mut Bench) {
+    for [rows, width] in ROWS {
         let x: Vec<f32> = numbers(rows * width, 1).iter().map(|x| x + 3.0).collect();
         let (gamma, beta) = (numbers(width, 2), numbers(width, 3));
         let gradient = numbers(rows * width, 4);
@@ -312,6 +197,7 @@ async fn norms(bench: &mut Bench) {
             (Norm::Layer, Some(&beta), 1),
             (Norm::Layer, Some(&beta), 8),
             (Norm::Layer, None, 64),
+            (Norm::Rms, None, 1),
             (Norm::Rms, None, 32),
         ] {
             let what = format!("{kind:?} {rows} {width} {lanes}");
@@ -321,7 +207,7 @@ async fn norms(bench: &mut Bench) {
             let head = [rows as u32, elements as u32, lanes, flags];
             let [a, b, c, d] = head;
             let params = [a, b, c, d, EPSILON.to_bits()];
-            let groups = grid(rows.div_ceil((64 / lanes) as usize) + 3);
+            let groups = spare(rows.div_ceil((64 / lanes) as usize));
             let inputs = [x.as_slice(), &gamma, shift.unwrap_or(&gamma)];
             let outputs = [expected.out.as_slice(), &expected.stats];
             bench
@@ -336,7 +222,7 @@ async fn norms(bench: &mut Bench) {
             let to_beta = shift.map_or(&untouched, |_| &slopes.beta);
             let inputs = [x.as_slice(), &expected.stats, &gamma, &gradient];
             let outputs = [slopes.x.as_slice(), &slopes.gamma, to_beta];
-            let groups = grid(row_groups + elements.div_ceil(8) + 3);
+            let groups = spare(row_groups + elements.div_ceil(8));
             bench
                 .case(kernel, &what, &inputs, &outputs, 2e-5, params, groups)
                 .await;
@@ -344,18 +230,18 @@ async fn norms(bench: &mut Bench) {
     }
 }
 
-async fn activations(bench: &mut Bench) {
+pub async fn activations(bench: &mut Bench) {
     let kinds = [Activation::Relu, Activation::Gelu, Activation::Silu];
     for (code, kind) in (1u32..).zip(kinds) {
         // The last takes more than one row of workgroups.
-        for count in [1, 4, 63, 256, 1031, 4_200_001] {
+        for count in [1, 4, 63, 256, 257, 1031, 4_200_001] {
             if count > 10_000 && kind != Activation::Relu {
                 continue;
             }
             let (x, gradient) = (scaled(count, 1), numbers(count, 2));
             let what = format!("{kind:?} {count}");
             let (kernel, elements) = fitting([&ACTIVATION, &ACTIVATION_SCALAR], count);
-            let (params, groups) = ([elements as u32, code], grid(elements.div_ceil(64) + 3));
+            let (params, groups) = ([elements as u32, code], spare(elements.div_ceil(64)));
             let expected: Vec<f32> = x.iter().map(|x| kind.apply(*x)).collect();
             bench
                 .case(kernel, &what, &[&x], &[&expected], 2e-6, params, groups)
@@ -370,8 +256,8 @@ async fn activations(bench: &mut Bench) {
     }
 }
 
-async fn softmaxes(bench: &mut Bench) {
-    for [rows, width] in [[1, 1], [7, 64], [65, 127], [257, 36], [3, 1031]] {
+pub async fn softmaxes(bench: &mut Bench) {
+    for [rows, width] in ROWS {
         let (x, gradient) = (scaled(rows * width, 1), numbers(rows * width, 2));
         let expected = softmax(&x, width);
         let slopes = softmax_backward(&expected, &gradient, width);
@@ -379,7 +265,7 @@ async fn softmaxes(bench: &mut Bench) {
             let what = format!("{rows} {width} {lanes}");
             let (kernel, elements) = fitting([&SOFTMAX, &SOFTMAX_SCALAR], width);
             let params = [rows as u32, elements as u32, lanes];
-            let groups = grid(rows.div_ceil((64 / lanes) as usize) + 3);
+            let groups = spare(rows.div_ceil((64 / lanes) as usize));
             bench
                 .case(kernel, &what, &[&x], &[&expected], 2e-6, params, groups)
                 .await;
@@ -393,7 +279,7 @@ async fn softmaxes(bench: &mut Bench) {
 }
 
 /// To the bit.
-async fn dropouts(bench: &mut Bench) {
+pub async fn dropouts(bench: &mut Bench) {
     for (count, seed, offset) in [
         (1, 0, 0),
         (255, 7, u64::MAX),
@@ -416,7 +302,7 @@ async fn dropouts(bench: &mut Bench) {
             offset[0],
             offset[1],
         ];
-        let groups = grid(count.div_ceil(256) + 3);
+        let groups = spare(count.div_ceil(256));
         let expected = dropout(&x, mask);
         bench
             .case(
@@ -433,76 +319,112 @@ async fn dropouts(bench: &mut Bench) {
 }
 
 /// Rows and gradients to the bit: the twins add in the same order.
-async fn embeddings(bench: &mut Bench) {
-    for [batch, tokens, vocabulary, width] in
-        [[1, 1, 1, 1], [1, 64, 65, 64], [5, 13, 11, 7], [4, 32, 997, 300]]
-    {
-        let what = format!("{batch} {tokens} {vocabulary} {width}");
-        let count = batch * tokens;
+pub async fn embeddings(bench: &mut Bench) {
+    for [batch, period, vocabulary, width] in [
+        [1, 1, 1, 1],
+        [1, 64, 65, 64],
+        [3, 21, 65, 64],
+        [5, 13, 11, 7],
+        [2, 64, 997, 300],
+        [12, 64, 65, 128],
+        [1, 3, 50_257, 12],
+    ] {
+        let tokens = batch * period;
+        // Many of one kind and some of none.
         let id = |x: f32| (x.max(0.0) * vocabulary as f32) as i32 % vocabulary as i32;
-        let ids: Vec<i32> = numbers(count, 1).into_iter().map(id).collect();
-        let rows = tokens + 3;
+        let ids: Vec<i32> = numbers(tokens, 1).into_iter().map(id).collect();
+        let rows = period + 3;
         let (table, positions) = (numbers(vocabulary * width, 2), numbers(rows * width, 3));
-        let sizes = embedding::Sizes {
-            width,
-            period: tokens,
-        };
-        let (kernel, elements) = fitting([&EMBEDDING, &EMBEDDING_SCALAR], width);
+        let gradient = numbers(tokens * width, 4);
+        let sizes = embedding::Sizes { width, period };
+        let to_table = table_gradient(&ids, &gradient, vocabulary, width);
+        let to_positions = position_gradient(&gradient, rows, sizes);
+        let order = bits(&sorted(&ids).concat());
         let id_words = bits(&ids);
-        for (lanes, positions) in [(1, None), (8, Some(&positions)), (64, Some(&positions))] {
-            let expected = embedding(&ids, &table, positions.map(Vec::as_slice), sizes).expect("ids of rows");
-            let blocks = elements.div_ceil(lanes);
+        for (blocks, lanes, placed) in [
+            (1, 1, false),
+            (3, 1, true),
+            (1, 8, true),
+            (2, 8, false),
+            (1, 64, true),
+            (3, 64, true),
+        ] {
+            let what = format!("{batch} {period} {vocabulary} {width}, {blocks} of {lanes}");
+            let (kernel, elements) = fitting([&EMBEDDING, &EMBEDDING_SCALAR], width);
+            let placed_by = placed.then_some(positions.as_slice());
+            let expected = embedding(&ids, &table, placed_by, sizes).expect("ids of rows");
+            let [count, elements, lanes_, blocks_, vocabulary_, period] =
+                [tokens, elements, lanes, blocks, vocabulary, period].map(|size| size as u32);
+            let invalid = f32::NAN.to_bits();
             let params = [
-                count as u32,
-                elements as u32,
-                lanes as u32,
-                blocks as u32,
-                u32::from(positions.is_some()),
-                vocabulary as u32,
-                tokens as u32,
-                f32::NAN.to_bits(),
+                count,
+                elements,
+                lanes_,
+                blocks_,
+                placed.into(),
+                vocabulary_,
+                period,
+                invalid,
             ];
-            let inputs = [&id_words, &table, positions.unwrap_or(&table)].map(Vec::as_slice);
-            let groups = grid((count * blocks).div_ceil(64 / lanes) + 3);
+            let inputs = [&id_words[..], &table, placed_by.unwrap_or(&table)];
+            let groups = spare((tokens * blocks).div_ceil(64 / lanes));
             bench
                 .case(kernel, &what, &inputs, &[&expected], 0.0, params, groups)
                 .await;
-        }
-
-        let order = bits(&sorted(&ids).concat());
-        let (kernel, fours) = fitting([&EMBEDDING_SORT, &EMBEDDING_SORT_SCALAR], count);
-        let groups = grid(fours.div_ceil(64) + 3);
-        bench
-            .case(kernel, &what, &[&id_words], &[&order], 0.0, fours as u32, groups)
-            .await;
-
-        let gradient = numbers(count * width, 4);
-        let to_table = table_gradient(&ids, &gradient, vocabulary, width);
-        let to_positions = position_gradient(&gradient, rows, sizes);
-        let (kernel, elements) = fitting([&EMBEDDING_BACKWARD, &EMBEDDING_BACKWARD_SCALAR], width);
-        for (lanes, positions) in [(1, 0), (8, rows), (64, rows)] {
-            let blocks = elements.div_ceil(lanes);
-            let params = [
-                count as u32,
-                elements as u32,
-                lanes as u32,
-                blocks as u32,
-                vocabulary as u32,
-                positions as u32,
-                tokens as u32,
-            ];
-            let second = &to_positions[..positions * width];
-            let groups = grid(((vocabulary + positions) * blocks).div_ceil(64 / lanes) + 3);
-            let inputs = [order.as_slice(), &gradient];
+            let (kernel, _) = fitting([&EMBEDDING_BACKWARD, &EMBEDDING_BACKWARD_SCALAR], width);
+            let rows = if placed { rows } else { 0 };
+            let params = [count, elements, lanes_, blocks_, vocabulary_, rows as u32, period];
+            let expected = [&to_table[..], &to_positions[..rows * width]];
+            let groups = spare(((vocabulary + rows) * blocks).div_ceil(64 / lanes));
             bench
-                .case(kernel, &what, &inputs, &[&to_table, second], 0.0, params, groups)
+                .case(
+                    kernel,
+                    &what,
+                    &[&order, &gradient],
+                    &expected,
+                    0.0,
+                    params,
+                    groups,
+                )
                 .await;
         }
     }
+    for count in [1, 2, 63, 64, 65, 256, 1031] {
+        let id = |x: f32| (x.max(0.0) * 40.0) as i32;
+        let mut ids: Vec<i32> = numbers(count, 1).into_iter().map(id).collect();
+        // Also such as are no row of any table.
+        ids[count / 2] = i32::MIN;
+        ids[count / 3] = i32::MAX;
+        ids[count - 1] = i32::MAX;
+        let (kernel, elements) = fitting([&EMBEDDING_SORT, &EMBEDDING_SORT_SCALAR], count);
+        let (what, groups) = (format!("{count}"), spare(elements.div_ceil(64)));
+        let order = bits(&sorted(&ids).concat());
+        bench
+            .case(
+                kernel,
+                &what,
+                &[&bits(&ids)],
+                &[&order],
+                0.0,
+                elements as u32,
+                groups,
+            )
+            .await;
+    }
 }
 
-async fn losses(bench: &mut Bench) {
-    for [rows, classes] in [[1, 1], [64, 10], [63, 65], [65, 256], [3, 1031]] {
+pub async fn losses(bench: &mut Bench) {
+    for [rows, classes] in [
+        [1, 1],
+        [1, 4],
+        [64, 10],
+        [63, 65],
+        [65, 256],
+        [129, 7],
+        [3, 1031],
+        [2, 50_257],
+        [257, 12],
+    ] {
         let logits: Vec<f32> = numbers(rows * classes, 1).iter().map(|x| 8.0 * x).collect();
         let target = |(row, x): (usize, f32)| match row % 5 {
             3 => IGNORED,
@@ -524,7 +446,7 @@ async fn losses(bench: &mut Bench) {
             let inputs = [logits.clone(), bits(&targets)];
             let inputs = [inputs[0].as_slice(), &inputs[1]];
             let found = bench
-                .run(kernel, &inputs, &[rows, 2 * groups, 1], params, grid(groups + 3))
+                .run(kernel, &inputs, &[rows, 2 * groups, 1], params, spare(groups))
                 .await;
             bench.close(name, &what, &expected.norms, &found[0], 1e-5);
             if groups == 1 {
@@ -544,15 +466,7 @@ async fn losses(bench: &mut Bench) {
             let params = [row_count, width, lanes, 1, ignore, invalid];
             let inputs = [inputs[0], inputs[1], &expected.norms, &expected.sums, &[3.0]];
             bench
-                .case(
-                    kernel,
-                    &what,
-                    &inputs,
-                    &[&gradient],
-                    1e-6,
-                    params,
-                    grid(groups + 3),
-                )
+                .case(kernel, &what, &inputs, &[&gradient], 1e-6, params, spare(groups))
                 .await;
         }
     }
