@@ -1,9 +1,6 @@
 //! Activation functions on their own, where no matrix product has them as its epilogue.
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::wgpu::{CubeBackend, CubeTensor};
@@ -11,7 +8,7 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_e
 use burn::tensor::Tensor;
 use bytemuck::{Pod, Zeroable};
 
-use super::gradients::give;
+use super::gradients::differentiable;
 use super::host;
 use crate::cpu::activation::Activation;
 use crate::kernel::{
@@ -62,34 +59,13 @@ plain!(Flex);
 
 impl<B: ActivationOps + Activations, C: CheckpointStrategy> ActivationOps for Autodiff<B, C> {
     fn activate(x: FloatTensor<Self>, kind: Activation) -> FloatTensor<Self> {
-        #[derive(Debug)]
-        struct ActivationBackward {
-            kind: Activation,
-        }
-
-        impl<B: Activations> Backward<B, 1> for ActivationBackward {
-            type State = FloatTensor<B>;
-
-            fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-                let [on_x] = ops.parents.map(|parent| parent.map(|node| node.id));
-                let gradient = gradients.consume::<B>(&ops.node);
-                give::<B>(gradients, on_x, || {
-                    B::activation_gradient(&ops.state, gradient, self.kind)
-                });
-            }
-        }
-
-        let nodes = [x.node()];
+        let node = x.node();
         let x = x.into_primitive();
-        let out = B::activated(&x, kind);
-        match (ActivationBackward { kind })
-            .prepare::<C>(nodes)
-            .compute_bound()
-            .stateful()
-        {
-            OpsKind::Tracked(prepared) => prepared.finish(x, out),
-            OpsKind::UnTracked(prepared) => prepared.finish(out),
-        }
+        differentiable::<B, C, _, 1>(
+            [node],
+            |_| (B::activated(&x, kind), (x, kind)),
+            |(x, kind), gradient, _| [Some(B::activation_gradient(&x, gradient, kind))],
+        )
     }
 }
 

@@ -1,10 +1,7 @@
 //! Attention over packed queries, keys and values, without a matrix of all scores (Dao et al.,
 //! 2022, "FlashAttention"; Dao, 2023, "FlashAttention-2").
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::wgpu::{CubeBackend, CubeTensor};
@@ -12,7 +9,7 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_e
 use burn::tensor::{Shape, Tensor};
 use bytemuck::{Pod, Zeroable};
 
-use super::gradients::give;
+use super::gradients::differentiable;
 use super::host;
 use crate::cpu;
 use crate::cpu::attention::Sizes;
@@ -103,42 +100,21 @@ impl AttentionOps for Flex {
 
 impl<B: AttentionOps + Attention, C: CheckpointStrategy> AttentionOps for Autodiff<B, C> {
     fn packed_attention(qkv: FloatTensor<Self>, heads: usize, causal: bool) -> FloatTensor<Self> {
-        #[derive(Debug)]
-        struct AttentionBackward {
-            sizes: Sizes,
-        }
-
-        impl<B: Attention> Backward<B, 1> for AttentionBackward {
-            type State = Saved<B>;
-
-            fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-                let [on_qkv] = ops.parents.map(|parent| parent.map(|node| node.id));
-                let gradient = gradients.consume::<B>(&ops.node);
-                give::<B>(gradients, on_qkv, || {
-                    B::attention_backward(&ops.state, gradient, self.sizes)
-                });
-            }
-        }
-
         let node = qkv.node();
         let qkv = qkv.into_primitive();
         let sizes = sizes(&qkv.shape(), heads, causal);
-        let (out, lse) = B::attention_forward(&qkv, sizes);
-        match (AttentionBackward { sizes })
-            .prepare::<C>([node])
-            .compute_bound()
-            .stateful()
-        {
-            OpsKind::Tracked(prepared) => {
-                let saved = Saved {
-                    qkv,
-                    out: out.clone(),
-                    lse,
-                };
-                prepared.finish(saved, out)
-            }
-            OpsKind::UnTracked(prepared) => prepared.finish(out),
-        }
+        let forward = |_| {
+            let (out, lse) = B::attention_forward(&qkv, sizes);
+            let saved = Saved {
+                qkv,
+                out: out.clone(),
+                lse,
+            };
+            (out, (saved, sizes))
+        };
+        differentiable::<B, C, _, 1>([node], forward, |(saved, sizes), gradient, _| {
+            [Some(B::attention_backward(&saved, gradient, sizes))]
+        })
     }
 }
 

@@ -1,9 +1,6 @@
 //! Softmax and cross-entropy in one.
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::wgpu::{CubeBackend, CubeTensor};
@@ -11,7 +8,7 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_e
 use burn::tensor::{Int, Tensor};
 use bytemuck::{Pod, Zeroable};
 
-use super::gradients::give;
+use super::gradients::differentiable;
 use super::host;
 use super::rows::Rows;
 use crate::cpu;
@@ -99,29 +96,11 @@ impl<B: CrossEntropyOps + Losses, C: CheckpointStrategy> CrossEntropyOps for Aut
         targets: IntTensor<Self>,
         ignore: Option<i32>,
     ) -> FloatTensor<Self> {
-        #[derive(Debug)]
-        struct CrossEntropyBackward;
-
-        impl<B: Losses> Backward<B, 1> for CrossEntropyBackward {
-            type State = Saved<B>;
-
-            fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-                let [on_logits] = ops.parents.map(|parent| parent.map(|node| node.id));
-                let upstream = gradients.consume::<B>(&ops.node);
-                give::<B>(gradients, on_logits, || B::logits_gradient(&ops.state, &upstream));
-            }
-        }
-
-        let nodes = [logits.node()];
-        let (loss, saved) = B::mean_loss(logits.into_primitive(), targets, ignore);
-        match CrossEntropyBackward
-            .prepare::<C>(nodes)
-            .compute_bound()
-            .stateful()
-        {
-            OpsKind::Tracked(prepared) => prepared.finish(saved, loss),
-            OpsKind::UnTracked(prepared) => prepared.finish(loss),
-        }
+        differentiable::<B, C, _, 1>(
+            [logits.node()],
+            |_| B::mean_loss(logits.into_primitive(), targets, ignore),
+            |saved, upstream, _| [Some(B::logits_gradient(&saved, &upstream))],
+        )
     }
 }
 

@@ -1,9 +1,6 @@
 //! Dropout with a mask that nobody stores.
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::wgpu::{CubeBackend, CubeTensor};
@@ -11,7 +8,7 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_e
 use burn::tensor::Tensor;
 use bytemuck::{Pod, Zeroable};
 
-use super::gradients::give;
+use super::gradients::differentiable;
 use super::host;
 use crate::cpu;
 use crate::cpu::dropout::Mask;
@@ -45,25 +42,11 @@ pub trait DropoutOps: Backend {
 
 impl<B: DropoutOps, C: CheckpointStrategy> DropoutOps for Autodiff<B, C> {
     fn drop_out(x: FloatTensor<Self>, mask: Mask) -> FloatTensor<Self> {
-        #[derive(Debug)]
-        struct DropoutBackward;
-
-        impl<B: DropoutOps> Backward<B, 1> for DropoutBackward {
-            type State = Mask;
-
-            fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-                let [on_x] = ops.parents.map(|parent| parent.map(|node| node.id));
-                let gradient = gradients.consume::<B>(&ops.node);
-                give::<B>(gradients, on_x, || B::drop_out(gradient, ops.state));
-            }
-        }
-
-        let nodes = [x.node()];
-        let out = B::drop_out(x.into_primitive(), mask);
-        match DropoutBackward.prepare::<C>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish(mask, out),
-            OpsKind::UnTracked(prepared) => prepared.finish(out),
-        }
+        differentiable::<B, C, _, 1>(
+            [x.node()],
+            |_| (B::drop_out(x.into_primitive(), mask), mask),
+            |mask, gradient, _| [Some(B::drop_out(gradient, mask))],
+        )
     }
 }
 

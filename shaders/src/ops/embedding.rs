@@ -1,9 +1,6 @@
 //! Embeddings of tokens and of their positions.
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::wgpu::{CubeBackend, CubeTensor};
@@ -11,9 +8,9 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_e
 use burn::tensor::{Int, Tensor};
 use bytemuck::{Pod, Zeroable};
 
-use super::gradients::give;
+use super::gradients::differentiable;
 use super::host;
-use super::optional::{Optional, Parent, optional, wanted};
+use super::optional::{Optional, Parent, optional};
 use crate::cpu;
 use crate::kernel::{
     EMBEDDING, EMBEDDING_BACKWARD, EMBEDDING_BACKWARD_SCALAR, EMBEDDING_SCALAR, EMBEDDING_SORT,
@@ -84,40 +81,23 @@ plain!(Flex);
 
 impl<B: EmbeddingOps + Embeddings, C: CheckpointStrategy> EmbeddingOps for Autodiff<B, C> {
     fn embed(table: FloatTensor<Self>, ids: IntTensor<Self>, positions: Optional<Self>) -> FloatTensor<Self> {
-        #[derive(Debug)]
-        struct EmbeddingBackward {
-            vocabulary: usize,
-            positions: Option<usize>,
-        }
-
-        impl<B: Embeddings> Backward<B, 2> for EmbeddingBackward {
-            type State = IntTensor<B>;
-
-            fn backward(self, ops: Ops<Self::State, 2>, gradients: &mut Gradients, _: &mut Checkpointer) {
-                let [on_table, on_positions] = ops.parents.map(|parent| parent.map(|node| node.id));
-                let on_positions = wanted(on_positions, self.positions.is_some());
-                let gradient = gradients.consume::<B>(&ops.node);
-                let positions = self.positions.filter(|_| on_positions.is_some());
-                let (to_table, to_positions) =
-                    B::embedding_gradients(&ops.state, &gradient, self.vocabulary, positions);
-                give::<B>(gradients, on_table, || to_table);
-                if let Some(to_positions) = to_positions {
-                    give::<B>(gradients, on_positions, || to_positions);
-                }
-            }
-        }
-
         let positions = Parent::new(positions, &table);
-        let step = EmbeddingBackward {
-            vocabulary: table.primitive().shape()[0],
-            positions: positions.inner.as_ref().map(|positions| positions.shape()[0]),
-        };
         let nodes = [table.node(), positions.node];
-        let out = B::embedded(&table.into_primitive(), &ids, positions.inner.as_ref());
-        match step.prepare::<C>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish(ids, out),
-            OpsKind::UnTracked(prepared) => prepared.finish(out),
-        }
+        let table = table.into_primitive();
+        let forward = |_| {
+            let rows = positions.inner.as_ref().map(|positions| positions.shape()[0]);
+            let out = B::embedded(&table, &ids, positions.inner.as_ref());
+            (out, (ids, table.shape()[0], rows))
+        };
+        differentiable::<B, C, _, 2>(
+            nodes,
+            forward,
+            |(ids, vocabulary, rows), gradient, [_, on_positions]| {
+                let rows = rows.filter(|_| on_positions);
+                let (to_table, to_positions) = B::embedding_gradients(&ids, &gradient, vocabulary, rows);
+                [Some(to_table), to_positions]
+            },
+        )
     }
 }
 

@@ -1,9 +1,6 @@
 //! Layer norm and RMS norm.
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
@@ -12,9 +9,9 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_e
 use burn::tensor::{FloatDType, Tensor};
 use bytemuck::{Pod, Zeroable};
 
-use super::gradients::give;
+use super::gradients::differentiable;
 use super::host;
-use super::optional::{Optional, Parent, optional, wanted};
+use super::optional::{Optional, Parent, optional};
 use super::rows::Rows;
 use crate::cpu;
 use crate::cpu::norm::Norm;
@@ -125,41 +122,22 @@ impl<B: NormOps + Norms, C: CheckpointStrategy> NormOps for Autodiff<B, C> {
         kind: Norm,
         epsilon: f32,
     ) -> FloatTensor<Self> {
-        #[derive(Debug)]
-        struct NormBackward {
-            kind: Norm,
-            shifted: bool,
-        }
-
-        impl<B: Norms> Backward<B, 3> for NormBackward {
-            type State = Saved<B>;
-
-            fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
-                let [on_x, on_gamma, on_beta] = ops.parents.map(|parent| parent.map(|node| node.id));
-                let on_beta = wanted(on_beta, self.shifted);
-                let gradient = gradients.consume::<B>(&ops.node);
-                let (to_x, to_gamma, to_beta) =
-                    B::norm_gradients(&ops.state, &gradient, self.kind, on_beta.is_some());
-                give::<B>(gradients, on_x, || to_x);
-                give::<B>(gradients, on_gamma, || to_gamma);
-                if let Some(to_beta) = to_beta {
-                    give::<B>(gradients, on_beta, || to_beta);
-                }
-            }
-        }
-
         let beta = Parent::new(beta, &x);
-        let step = NormBackward {
-            kind,
-            shifted: beta.is_given(),
-        };
         let nodes = [x.node(), gamma.node(), beta.node];
         let (x, gamma) = (x.into_primitive(), gamma.into_primitive());
-        let (out, stats) = B::normed(&x, &gamma, beta.inner.as_ref(), kind, epsilon);
-        match step.prepare::<C>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish(Saved { x, stats, gamma }, out),
-            OpsKind::UnTracked(prepared) => prepared.finish(out),
-        }
+        let forward = |_| {
+            let (out, stats) = B::normed(&x, &gamma, beta.inner.as_ref(), kind, epsilon);
+            (out, (Saved { x, stats, gamma }, kind, beta.inner.is_some()))
+        };
+        differentiable::<B, C, _, 3>(
+            nodes,
+            forward,
+            |(saved, kind, shifted), gradient, [_, _, on_beta]| {
+                let (to_x, to_gamma, to_beta) =
+                    B::norm_gradients(&saved, &gradient, kind, shifted && on_beta);
+                [Some(to_x), Some(to_gamma), to_beta]
+            },
+        )
     }
 }
 

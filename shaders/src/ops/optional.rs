@@ -1,7 +1,7 @@
 //! A tensor that may be missing, as an argument of an operation.
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::{NodeId, ops::NodeGuard};
+use burn::backend::autodiff::ops::NodeGuard;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, ExtensionType};
 use burn::tensor::Tensor;
@@ -63,14 +63,4 @@ impl<B: Backend> Parent<B> {
             },
         }
     }
-
-    /// Whether it is there.
-    pub fn is_given(&self) -> bool {
-        self.inner.is_some()
-    }
-}
-
-/// The parent's identity, if it is there and wants a gradient.
-pub fn wanted(parent: Option<NodeId>, given: bool) -> Option<NodeId> {
-    parent.filter(|_| given)
 }

@@ -1,9 +1,6 @@
 //! Rotary positions for packed queries and keys (Su et al., 2021, "RoFormer").
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::wgpu::{CubeBackend, CubeTensor};
@@ -12,7 +9,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use bytemuck::{Pod, Zeroable};
 
 use super::attention::head_dim;
-use super::gradients::give;
+use super::gradients::differentiable;
 use super::host;
 use crate::cpu;
 use crate::kernel::ROTARY;
@@ -77,34 +74,14 @@ impl RotaryOps for Flex {
 
 impl<B: RotaryOps + Rotary, C: CheckpointStrategy> RotaryOps for Autodiff<B, C> {
     fn packed_rotary(qkv: FloatTensor<Self>, table: FloatTensor<Self>, heads: usize) -> FloatTensor<Self> {
-        #[derive(Debug)]
-        struct RotaryBackward {
-            heads: usize,
-        }
-
-        impl<B: Rotary> Backward<B, 1> for RotaryBackward {
-            type State = FloatTensor<B>;
-
-            fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-                let [on_qkv] = ops.parents.map(|parent| parent.map(|node| node.id));
-                let gradient = gradients.consume::<B>(&ops.node);
-                give::<B>(gradients, on_qkv, || {
-                    B::rotate(gradient, ops.state, self.heads, true)
-                });
-            }
-        }
-
-        let node = qkv.node();
-        let table = table.into_primitive();
-        let out = B::rotate(qkv.into_primitive(), table.clone(), heads, false);
-        match (RotaryBackward { heads })
-            .prepare::<C>([node])
-            .compute_bound()
-            .stateful()
-        {
-            OpsKind::Tracked(prepared) => prepared.finish(table, out),
-            OpsKind::UnTracked(prepared) => prepared.finish(out),
-        }
+        let (node, table) = (qkv.node(), table.into_primitive());
+        let forward = |_| {
+            let out = B::rotate(qkv.into_primitive(), table.clone(), heads, false);
+            (out, (table, heads))
+        };
+        differentiable::<B, C, _, 1>([node], forward, |(table, heads), gradient, _| {
+            [Some(B::rotate(gradient, table, heads, true))]
+        })
     }
 }
 

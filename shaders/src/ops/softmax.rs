@@ -1,9 +1,6 @@
 //! Softmax over the last axis.
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::wgpu::{CubeBackend, CubeTensor};
@@ -11,7 +8,7 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_e
 use burn::tensor::Tensor;
 use bytemuck::{Pod, Zeroable};
 
-use super::gradients::give;
+use super::gradients::differentiable;
 use super::host;
 use super::rows::Rows;
 use crate::cpu;
@@ -54,25 +51,14 @@ plain!(Flex);
 
 impl<B: SoftmaxOps + Softmaxes, C: CheckpointStrategy> SoftmaxOps for Autodiff<B, C> {
     fn soften(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        #[derive(Debug)]
-        struct SoftmaxBackward;
-
-        impl<B: Softmaxes> Backward<B, 1> for SoftmaxBackward {
-            type State = FloatTensor<B>;
-
-            fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-                let [on_x] = ops.parents.map(|parent| parent.map(|node| node.id));
-                let gradient = gradients.consume::<B>(&ops.node);
-                give::<B>(gradients, on_x, || B::softmax_gradient(&ops.state, gradient));
-            }
-        }
-
-        let nodes = [x.node()];
-        let y = B::softmax_of(&x.into_primitive());
-        match SoftmaxBackward.prepare::<C>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish(y.clone(), y),
-            OpsKind::UnTracked(prepared) => prepared.finish(y),
-        }
+        let node = x.node();
+        let forward = |_| {
+            let y = B::softmax_of(&x.into_primitive());
+            (y.clone(), y)
+        };
+        differentiable::<B, C, _, 1>([node], forward, |y, gradient, _| {
+            [Some(B::softmax_gradient(&y, gradient))]
+        })
     }
 }
 

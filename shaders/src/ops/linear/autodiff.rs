@@ -1,17 +1,14 @@
 //! The differentiable operations, on top of any backend's products.
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::wgpu::CubeBackend;
 use burn::backend::{Autodiff, Backend, Flex};
 
 use super::{LinearOps, Products, Rest, Weight, WeightLayout};
 use crate::cpu::activation::Activation;
-use crate::ops::gradients::give;
-use crate::ops::optional::{Optional, Parent, wanted};
+use crate::ops::gradients::differentiable;
+use crate::ops::optional::{Optional, Parent};
 
 macro_rules! plain {
     ($backend:ty) => {
@@ -90,51 +87,28 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
         residual: Optional<Self>,
         layout: WeightLayout,
     ) -> FloatTensor<Self> {
-        #[derive(Debug)]
-        struct LinearBackward {
-            layout: WeightLayout,
-            bias: bool,
-            residual: bool,
-        }
-
-        impl<B: Products> Backward<B, 4> for LinearBackward {
-            type State = (FloatTensor<B>, Weight<B>);
-
-            fn backward(self, ops: Ops<Self::State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
-                let [on_x, on_weight, on_bias, on_residual] =
-                    ops.parents.map(|parent| parent.map(|node| node.id));
-                let (on_bias, on_residual) = (wanted(on_bias, self.bias), wanted(on_residual, self.residual));
-                let (x, weight) = ops.state;
-                let gradient = gradients.consume::<B>(&ops.node);
-                give::<B>(gradients, on_x, || {
-                    B::affine_input_gradient(&gradient, &weight, self.layout, None)
-                });
-                if on_weight.is_some() || on_bias.is_some() {
-                    let (to_weight, to_bias) =
-                        B::affine_weight_gradient(&x, &gradient, self.layout, on_bias.is_some());
-                    give::<B>(gradients, on_weight, || to_weight);
-                    if let Some(to_bias) = to_bias {
-                        give::<B>(gradients, on_bias, || to_bias);
-                    }
-                }
-                give::<B>(gradients, on_residual, || gradient);
-            }
-        }
-
         let (bias, residual) = (Parent::new(bias, &x), Parent::new(residual, &x));
-        let step = LinearBackward {
-            layout,
-            bias: bias.is_given(),
-            residual: residual.is_given(),
-        };
+        let given = [bias.inner.is_some(), residual.inner.is_some()];
         let nodes = [x.node(), weight.node(), bias.node, residual.node];
-        let (x, weight) = (x.into_primitive(), B::weight(weight.into_primitive()));
-        let rest = Rest::adding(bias.inner, residual.inner);
-        let (out, _) = B::affine(&x, &weight, layout, rest);
-        match step.prepare::<C>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish((x, weight), out),
-            OpsKind::UnTracked(prepared) => prepared.finish(out),
-        }
+        let forward = |_| {
+            let (x, weight) = (x.into_primitive(), B::weight(weight.into_primitive()));
+            let rest = Rest::adding(bias.inner, residual.inner);
+            let (out, _) = B::affine(&x, &weight, layout, rest);
+            (out, (x, weight, layout, given))
+        };
+        differentiable::<B, C, _, 4>(nodes, forward, |(x, weight, layout, given), gradient, wanted| {
+            let [bias, residual] = given;
+            let [on_x, on_weight, on_bias, on_residual] = wanted;
+            let to_x = on_x.then(|| B::affine_input_gradient(&gradient, &weight, layout, None));
+            let (to_weight, to_bias) =
+                weight_gradients::<B>(&x, &gradient, layout, [on_weight, bias && on_bias]);
+            [
+                to_x,
+                to_weight,
+                to_bias,
+                (residual && on_residual).then_some(gradient),
+            ]
+        })
     }
 
     fn mlp(
@@ -146,68 +120,20 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
         residual: Optional<Self>,
         activation: Activation,
     ) -> FloatTensor<Self> {
-        #[derive(Debug)]
-        struct MlpBackward {
-            activation: Activation,
-            up_bias: bool,
-            down_bias: bool,
-            residual: bool,
-        }
-
         #[derive(Clone, Debug)]
         struct Saved<B: Backend> {
             x: FloatTensor<B>,
             up: Weight<B>,
             down: Weight<B>,
-            sums: FloatTensor<B>,
+            sums: Option<FloatTensor<B>>,
             hidden: FloatTensor<B>,
-        }
-
-        impl<B: Products> Backward<B, 6> for MlpBackward {
-            type State = Saved<B>;
-
-            fn backward(self, ops: Ops<Self::State, 6>, gradients: &mut Gradients, _: &mut Checkpointer) {
-                let layout = WeightLayout::InputsFirst;
-                let [on_x, on_up, on_up_bias, on_down, on_down_bias, on_residual] =
-                    ops.parents.map(|parent| parent.map(|node| node.id));
-                let on_up_bias = wanted(on_up_bias, self.up_bias);
-                let on_down_bias = wanted(on_down_bias, self.down_bias);
-                let on_residual = wanted(on_residual, self.residual);
-                let saved = ops.state;
-                let gradient = gradients.consume::<B>(&ops.node);
-                if on_down.is_some() || on_down_bias.is_some() {
-                    let (to_down, to_bias) =
-                        B::affine_weight_gradient(&saved.hidden, &gradient, layout, on_down_bias.is_some());
-                    give::<B>(gradients, on_down, || to_down);
-                    if let Some(to_bias) = to_bias {
-                        give::<B>(gradients, on_down_bias, || to_bias);
-                    }
-                }
-                let slope = Some((self.activation, &saved.sums));
-                let inner = B::affine_input_gradient(&gradient, &saved.down, layout, slope);
-                if on_up.is_some() || on_up_bias.is_some() {
-                    let (to_up, to_bias) =
-                        B::affine_weight_gradient(&saved.x, &inner, layout, on_up_bias.is_some());
-                    give::<B>(gradients, on_up, || to_up);
-                    if let Some(to_bias) = to_bias {
-                        give::<B>(gradients, on_up_bias, || to_bias);
-                    }
-                }
-                give::<B>(gradients, on_x, || {
-                    B::affine_input_gradient(&inner, &saved.up, layout, None)
-                });
-                give::<B>(gradients, on_residual, || gradient);
-            }
+            activation: Activation,
+            /// Bias up, bias down, residual.
+            given: [bool; 3],
         }
 
         let up_bias = Parent::new(up_bias, &x);
         let (down_bias, residual) = (Parent::new(down_bias, &x), Parent::new(residual, &x));
-        let step = MlpBackward {
-            activation,
-            up_bias: up_bias.is_given(),
-            down_bias: down_bias.is_given(),
-            residual: residual.is_given(),
-        };
         let nodes = [
             x.node(),
             up.node(),
@@ -216,11 +142,13 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
             down_bias.node,
             residual.node,
         ];
-        let x = x.into_primitive();
-        let (up, down) = (B::weight(up.into_primitive()), B::weight(down.into_primitive()));
-        let (up_bias, down_bias, residual) = (up_bias.inner, down_bias.inner, residual.inner);
         let forward = |keep| {
-            mlp_forward::<B>(
+            let x = x.into_primitive();
+            let (up, down) = (B::weight(up.into_primitive()), B::weight(down.into_primitive()));
+            let rest = [up_bias.inner, down_bias.inner, residual.inner];
+            let given = rest.each_ref().map(Option::is_some);
+            let [up_bias, down_bias, residual] = rest;
+            let (out, sums, hidden) = mlp_forward::<B>(
                 x.clone(),
                 &up,
                 up_bias,
@@ -229,22 +157,46 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
                 residual,
                 activation,
                 keep,
-            )
+            );
+            let saved = Saved {
+                x,
+                up,
+                down,
+                sums,
+                hidden,
+                activation,
+                given,
+            };
+            (out, saved)
         };
-        match step.prepare::<C>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => {
-                let (out, sums, hidden) = forward(true);
-                let sums = sums.expect("asked for");
-                let saved = Saved {
-                    x: x.clone(),
-                    up: up.clone(),
-                    down: down.clone(),
-                    sums,
-                    hidden,
-                };
-                prepared.finish(saved, out)
-            }
-            OpsKind::UnTracked(prepared) => prepared.finish(forward(false).0),
-        }
+        differentiable::<B, C, Saved<B>, 6>(nodes, forward, |saved, gradient, wanted| {
+            let layout = WeightLayout::InputsFirst;
+            let [up_bias, down_bias, residual] = saved.given;
+            let [on_x, on_up, on_up_bias, on_down, on_down_bias, on_residual] = wanted;
+            let wanted = [on_down, down_bias && on_down_bias];
+            let (to_down, to_down_bias) = weight_gradients::<B>(&saved.hidden, &gradient, layout, wanted);
+            let sums = saved.sums.expect("kept for this");
+            let inner =
+                B::affine_input_gradient(&gradient, &saved.down, layout, Some((saved.activation, &sums)));
+            let wanted = [on_up, up_bias && on_up_bias];
+            let (to_up, to_up_bias) = weight_gradients::<B>(&saved.x, &inner, layout, wanted);
+            let to_x = on_x.then(|| B::affine_input_gradient(&inner, &saved.up, layout, None));
+            let to_residual = (residual && on_residual).then_some(gradient);
+            [to_x, to_up, to_up_bias, to_down, to_down_bias, to_residual]
+        })
     }
+}
+
+/// The gradients for a layer's weights and bias, of those that are wanted.
+fn weight_gradients<B: Products>(
+    x: &FloatTensor<B>,
+    gradient: &FloatTensor<B>,
+    layout: WeightLayout,
+    [on_weight, on_bias]: [bool; 2],
+) -> (Option<FloatTensor<B>>, Option<FloatTensor<B>>) {
+    if !on_weight && !on_bias {
+        return (None, None);
+    }
+    let (to_weight, to_bias) = B::affine_weight_gradient(x, gradient, layout, on_bias);
+    (Some(to_weight), to_bias)
 }
