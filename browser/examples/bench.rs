@@ -7,7 +7,7 @@
 #[cfg(target_family = "wasm")]
 mod bench {
     use annulus::device::OpenDevice;
-    use annulus::task::{Dataset, Task, config_from_json};
+    use annulus::task::{Dataset, Task};
     use annulus::tasks::digits::Digits;
     use annulus::tasks::gpt::Gpt;
     use annulus::trainer::{Trainer, TrainerOptions, Worker};
@@ -43,7 +43,7 @@ mod bench {
 
         /// The digits' perceptron 784-128-10.
         pub fn mlp(&self, lr: f32) -> Result<Bench, JsValue> {
-            let config = config_from_json(&json!({"train": BATCHES * IMAGES, "test": 1}).to_string());
+            let config = serde_json::from_value(json!({"train": BATCHES * IMAGES, "test": 1}));
             let task = Arc::new(Digits::new(config.map_err(problem)?, None).map_err(problem)?);
             let mut batches = Vec::new();
             for batch in 0..BATCHES {
@@ -61,7 +61,7 @@ mod bench {
         /// A transformer of 2 layers, 4 heads and width 64, on 4 windows of 64 bytes and the byte after each.
         pub fn gpt(&self, lr: f32) -> Result<Bench, JsValue> {
             let config = json!({"layers": 2, "heads": 4, "width": 64, "context": CONTEXT, "bias": false});
-            let config = config_from_json(&config.to_string()).map_err(problem)?;
+            let config = serde_json::from_value(config).map_err(problem)?;
             let task = Arc::new(Gpt::new(config, None).map_err(problem)?);
             let mut batches = Vec::new();
             for batch in 0..BATCHES {

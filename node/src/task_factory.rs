@@ -1,10 +1,11 @@
 //! A task whose type is forgotten: what a program that knows several tasks by name keeps of each.
 
 use crate::device::OpenDevice;
-use crate::task::{Data, Dataset, Task, TaskError, config_from_json, config_to_json};
+use crate::task::{Data, Dataset, Task, TaskError};
 use crate::trainer::{Trainer, TrainerOptions, Worker, WorkerError};
 use annulus_core::Digest;
 use annulus_shaders::needs::Layer;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -69,7 +70,7 @@ impl TaskFactory {
             name: T::NAME,
             about: T::ABOUT,
             run_settings: T::SETTINGS,
-            defaults: || serde_json::from_str(&config_to_json(&T::Config::default())).unwrap_or_default(),
+            defaults: || json(&T::Config::default()),
             load: load::<T>,
         }
     }
@@ -115,9 +116,15 @@ impl TaskFactory {
     }
 }
 
+fn json(config: &impl Serialize) -> Value {
+    // Only a map with keys that are not text, or a type that refuses, cannot be written.
+    serde_json::to_value(config).expect("a task's settings can be written as JSON")
+}
+
 fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<LoadedTask, TaskError> {
-    let config: T::Config = config_from_json(config)?;
-    let text = config_to_json(&config);
+    let config: T::Config =
+        serde_json::from_str(config).map_err(|error| format!("bad task setting: {error}"))?;
+    let text = json(&config).to_string();
     let task = Arc::new(T::new(config, data)?);
     Ok(LoadedTask {
         config: text,

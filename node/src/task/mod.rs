@@ -4,7 +4,6 @@
 //! A task knows its data, its model and its loss. It knows nothing of peers, rounds, gradients or
 //! optimizers, nor which device it runs on.
 
-mod config;
 mod dataset;
 mod error;
 mod generate;
@@ -17,7 +16,6 @@ use serde::de::DeserializeOwned;
 pub use crate::data::{Data, DataFile};
 pub use annulus_core::Digest;
 pub use annulus_shaders::needs::Layer;
-pub use config::{ConfigError, config_from_json, config_from_pairs, config_to_json};
 pub use dataset::{Dataset, InMemory};
 pub use error::TaskError;
 pub use generate::{Emit, Generate, Generating, Prompt};
