@@ -48,14 +48,6 @@ pub struct Files {
     kept: Mutex<HashMap<PathBuf, (String, Bytes)>>,
 }
 
-/// How a file was compressed when the page was built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Coding {
-    Brotli,
-    Gzip,
-    Plain,
-}
-
 impl Files {
     /// The files in a folder.
     pub fn new(dir: Option<PathBuf>) -> Arc<Self> {
@@ -76,18 +68,16 @@ impl Files {
             return StatusCode::NOT_FOUND.into_response();
         };
         let accepted = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
-        let found = self
-            .dir
-            .as_deref()
-            .and_then(|dir| find(dir, name, accepted.unwrap_or("")));
-        let Some((file, metadata, coding)) = found else {
+        let packed = accepts_gzip(accepted.unwrap_or(""));
+        let found = self.dir.as_deref().and_then(|dir| find(dir, name, packed));
+        let Some((file, metadata, packed)) = found else {
             return if name == "index.html" {
                 stand_in()
             } else {
                 StatusCode::NOT_FOUND.into_response()
             };
         };
-        let tag = tag(&metadata, coding);
+        let tag = tag(&metadata, packed);
         let mut answer = if headers.get(IF_NONE_MATCH).is_some_and(|known| names(known, &tag)) {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
@@ -98,8 +88,8 @@ impl Files {
         };
         let to = answer.headers_mut();
         to.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        if let Some(name) = coding.name() {
-            to.insert(CONTENT_ENCODING, HeaderValue::from_static(name));
+        if packed {
+            to.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
         to.insert(VARY, HeaderValue::from_static("accept-encoding"));
         to.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -185,49 +175,28 @@ fn content_type(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The file to send for a name: compressed, if there is such a sibling that is no older and the browser takes it.
-fn find(dir: &Path, name: &str, accepted: &str) -> Option<(PathBuf, Metadata, Coding)> {
+/// The file to send for a name, and whether it is packed: where the build has made that, if it is no older and the browser
+/// takes it.
+fn find(dir: &Path, name: &str, may_be_packed: bool) -> Option<(PathBuf, Metadata, bool)> {
     let look = |path: PathBuf| {
         let metadata = fs::metadata(&path).ok()?;
         (metadata.is_file() && metadata.len() <= MAX_FILE).then_some((path, metadata))
     };
     let (path, metadata) = look(dir.join(name))?;
-    for coding in [Coding::Brotli, Coding::Gzip] {
-        if coding.name().is_some_and(|name| accepts(accepted, name))
-            && let Some((path, small)) = look(dir.join(format!("{name}.{}", coding.ending())))
-            && small.modified().ok() >= metadata.modified().ok()
-        {
-            return Some((path, small, coding));
-        }
+    if may_be_packed
+        && let Some((path, packed)) = look(dir.join(format!("{name}.gz")))
+        && packed.modified().ok() >= metadata.modified().ok()
+    {
+        return Some((path, packed, true));
     }
-    Some((path, metadata, Coding::Plain))
+    Some((path, metadata, false))
 }
 
-impl Coding {
-    /// In HTTP.
-    fn name(self) -> Option<&'static str> {
-        match self {
-            Self::Brotli => Some("br"),
-            Self::Gzip => Some("gzip"),
-            Self::Plain => None,
-        }
-    }
-
-    /// Of a file.
-    fn ending(self) -> &'static str {
-        match self {
-            Self::Brotli => "br",
-            Self::Gzip => "gz",
-            Self::Plain => "",
-        }
-    }
-}
-
-/// Whether an `Accept-Encoding` header names a coding, and not with a quality of zero.
-fn accepts(header: &str, coding: &str) -> bool {
+/// Whether an `Accept-Encoding` header names gzip, and not with a quality of zero.
+fn accepts_gzip(header: &str) -> bool {
     header.split(',').any(|entry| {
         let mut parts = entry.split(';').map(str::trim);
-        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(coding));
+        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
         let refused = parts
             .filter_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q=")))
             .any(|quality| quality.trim().parse::<f32>().is_ok_and(|quality| quality <= 0.0));
@@ -236,13 +205,14 @@ fn accepts(header: &str, coding: &str) -> bool {
 }
 
 /// Changes whenever the file does.
-fn tag(metadata: &Metadata, coding: Coding) -> String {
+fn tag(metadata: &Metadata, packed: bool) -> String {
     let changed = metadata
         .modified()
         .ok()
         .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     let changed = changed.map_or(0, |at| at.as_nanos());
-    format!("\"{changed:x}-{:x}{}\"", metadata.len(), coding.ending())
+    let kind = if packed { "gz" } else { "" };
+    format!("\"{changed:x}-{:x}{kind}\"", metadata.len())
 }
 
 /// Whether an `If-None-Match` header names a tag.
@@ -266,7 +236,6 @@ mod tests {
             ("../secret.txt", "secret"),
             ("index.html", "<p>page"),
             ("annulus_bg.wasm", "wasm"),
-            ("annulus_bg.wasm.br", "br"),
             ("annulus_bg.wasm.gz", "gz"),
             (".hidden.txt", "hidden"),
             ("notes.md", "notes"),
@@ -289,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn files_come_with_their_type_and_in_the_best_coding_that_the_browser_takes() {
+    fn files_come_with_their_type_and_packed_if_the_browser_takes_that() {
         let (_scratch, files) = page();
         let (status, headers, body) = get(&files, "/", &[]);
         assert_eq!((status, &body[..]), (StatusCode::OK, &b"<p>page"[..]));
@@ -304,8 +273,9 @@ mod tests {
                 .contains("'wasm-unsafe-eval'")
         );
         for (accepted, coding, content) in [
-            ("gzip, deflate, br, zstd", Some("br"), "br"),
-            ("br;q=0, gzip;q=0.5", Some("gzip"), "gz"),
+            ("gzip, deflate, br, zstd", Some("gzip"), "gz"),
+            ("br, gzip;q=0.5", Some("gzip"), "gz"),
+            ("gzip;q=0", None, "wasm"),
             ("identity", None, "wasm"),
             ("", None, "wasm"),
         ] {
@@ -326,7 +296,7 @@ mod tests {
     #[test]
     fn a_browser_that_has_the_file_is_told_so_until_it_changes() {
         let (scratch, files) = page();
-        let (_, headers, _) = get(&files, "/annulus_bg.wasm", &[("accept-encoding", "br")]);
+        let (_, headers, _) = get(&files, "/annulus_bg.wasm", &[("accept-encoding", "gzip")]);
         let tag = headers[ETAG].to_str().unwrap();
         let again = |coding| {
             get(
@@ -335,12 +305,12 @@ mod tests {
                 &[("accept-encoding", coding), ("if-none-match", tag)],
             )
         };
-        let (status, _, body) = again("br");
+        let (status, _, body) = again("gzip");
         assert_eq!((status, body.len()), (StatusCode::NOT_MODIFIED, 0));
-        assert_eq!(again("gzip").0, StatusCode::OK, "another coding is another file");
+        assert_eq!(again("").0, StatusCode::OK, "another coding is another file");
         std::thread::sleep(std::time::Duration::from_millis(20));
         fs::write(scratch.0.join("browser/annulus_bg.wasm"), "newer").unwrap();
-        let (status, headers, body) = again("br");
+        let (status, headers, body) = again("gzip");
         assert_eq!(
             (status, &body[..]),
             (StatusCode::OK, &b"newer"[..]),
@@ -359,7 +329,7 @@ mod tests {
             "//etc/passwd",
             "/.hidden.txt",
             "/notes.md",
-            "/annulus_bg.wasm.br",
+            "/annulus_bg.wasm.gz",
             "/none.js",
             "/a/index.html",
             "/\\..\\secret.txt",
