@@ -20,95 +20,75 @@ pub const WINDOW_MS: u64 = 2000;
 /// Where a part of the picture is, in cells: its upper left corner, width and height.
 type Area = (i64, i64, i64, i64);
 
-/// What moves by itself.
-#[derive(Debug, Default)]
-pub struct Picture {
-    /// Where each peer is on the ring, in turns.
-    angles: Vec<Option<f64>>,
+/// Draws the state of things at a time, for a terminal of that size. Never smaller than [`SMALLEST`].
+pub fn draw(demo: &Observed, now_ms: u64, size: (usize, usize)) -> Canvas {
+    let width = size.0.clamp(SMALLEST.0, LARGEST.0);
+    let height = size.1.clamp(SMALLEST.1, LARGEST.1);
+    let mut canvas = Canvas::new(width, height);
+    let peers = demo.logs.peers.len().max(4);
+    let news = (height - SMALLEST.1) / 3 + 4;
+    let top = (height - peers - news - 5) as i64;
+    let (width, half) = (width as i64, width as i64 * 9 / 20);
+    head(&mut canvas, demo, now_ms, width);
+    ring(&mut canvas, demo, now_ms, (0, 2, half, top));
+    curve(&mut canvas, demo, (half + 2, 2, width - half - 3, top));
+    table(&mut canvas, demo, top + 3);
+    latest(&mut canvas, demo, top + 5 + peers as i64, news);
+    canvas
 }
 
-impl Picture {
-    /// Draws the state of things at a time, for a terminal of that size. Never smaller than [`SMALLEST`].
-    pub fn draw(&mut self, demo: &Observed, now_ms: u64, size: (usize, usize)) -> Canvas {
-        let width = size.0.clamp(SMALLEST.0, LARGEST.0);
-        let height = size.1.clamp(SMALLEST.1, LARGEST.1);
-        let mut canvas = Canvas::new(width, height);
-        let peers = demo.logs.peers.len().max(4);
-        let news = (height - SMALLEST.1) / 3 + 4;
-        let top = (height - peers - news - 5) as i64;
-        let (width, half) = (width as i64, width as i64 * 9 / 20);
-        head(&mut canvas, demo, now_ms, width);
-        self.ring(&mut canvas, demo, now_ms, (0, 2, half, top));
-        curve(&mut canvas, demo, (half + 2, 2, width - half - 3, top));
-        table(&mut canvas, demo, top + 3);
-        latest(&mut canvas, demo, top + 5 + peers as i64, news);
-        canvas
-    }
-
-    /// The members on a circle in ring order, what they exchange running around it, the others in the middle.
-    fn ring(&mut self, canvas: &mut Canvas, demo: &Observed, now_ms: u64, (x, y, w, h): Area) {
-        let center = ((x + w / 2) * 2, y * 4 + h * 2);
-        let radius = ((w - 16).min(h * 2 - 2)) as f64;
-        let on = |turn: f64| {
-            let (sin, cos) = ((turn - 0.25) * TAU).sin_cos();
-            (center.0 as f64 + cos * radius, center.1 as f64 + sin * radius)
-        };
-        let ring = demo.ring();
-        self.glide(&ring, demo.logs.peers.len());
-        if ring.len() > 1 {
-            let over = demo.logs.run.phase == Phase::Done;
-            let dots = (radius * TAU) as i64;
-            for i in 0..dots {
-                let turn = i as f64 / dots as f64;
-                let (dx, dy) = on(turn);
-                // As many bright stretches as members, one chunk each.
-                let moved = turn - now_ms as f64 / 1000.0 * TURNS_PER_SECOND;
-                let bright = (moved.rem_euclid(1.0) * ring.len() as f64).fract() > 0.6 && !over;
-                if bright || i % 3 == 0 {
-                    let color = if bright { Color::Cyan } else { Color::Dim };
-                    canvas.dot(dx.round() as i64, dy.round() as i64, color);
-                }
+/// The members on a circle in ring order, what they exchange running around it, the others in the middle.
+fn ring(canvas: &mut Canvas, demo: &Observed, now_ms: u64, (x, y, w, h): Area) {
+    let center = ((x + w / 2) * 2, y * 4 + h * 2);
+    let radius = ((w - 16).min(h * 2 - 2)) as f64;
+    let on = |turn: f64| {
+        let (sin, cos) = ((turn - 0.25) * TAU).sin_cos();
+        (center.0 as f64 + cos * radius, center.1 as f64 + sin * radius)
+    };
+    let ring = demo.ring();
+    if ring.len() > 1 {
+        let over = demo.logs.run.phase == Phase::Done;
+        let dots = (radius * TAU) as i64;
+        for i in 0..dots {
+            let turn = i as f64 / dots as f64;
+            let (dx, dy) = on(turn);
+            // As many bright stretches as members, one chunk each.
+            let moved = turn - now_ms as f64 / 1000.0 * TURNS_PER_SECOND;
+            let bright = (moved.rem_euclid(1.0) * ring.len() as f64).fract() > 0.6 && !over;
+            if bright || i % 3 == 0 {
+                let color = if bright { Color::Cyan } else { Color::Dim };
+                canvas.dot(dx.round() as i64, dy.round() as i64, color);
             }
         }
-        for (i, share) in &ring {
-            let name = letter(*i);
-            let turn = self.angles[*i].unwrap_or(0.0);
-            let (dx, dy) = on(turn);
-            let (cx, cy) = ((dx / 2.0).round() as i64, (dy / 4.0).round() as i64);
-            let share = human::percent(*share, 0).replace(' ', "");
-            let (x, text) = if (0.55..0.95).contains(&turn.rem_euclid(1.0)) {
-                let text = format!("{share} {name} ●");
-                (cx + 1 - text.chars().count() as i64, text)
-            } else {
-                (cx, format!("● {name} {share}"))
-            };
-            canvas.text(x, cy, &text, demo.doing(*i).1);
-        }
-        let others: Vec<_> = (0..demo.logs.peers.len())
-            .filter(|i| ring.iter().all(|(p, _)| p != i))
-            .collect();
-        let (mx, my) = (center.0 / 2, center.1 / 4 - others.len() as i64 / 2);
-        if demo.logs.run.last_round() > 0 {
-            canvas.centered(mx, my - 1, &human::plural(ring.len() as u64, "peer"), Color::Bold);
-        }
-        for (i, y) in others.into_iter().zip(my..) {
-            let (doing, color) = match demo.doing(i) {
-                (_, Color::Green) => ("between rounds".into(), Color::Green),
-                doing => doing,
-            };
-            let cross = if color == Color::Red { "✗ " } else { "" };
-            canvas.centered(mx, y, &format!("{cross}{} {doing}", letter(i)), color);
-        }
     }
-
-    /// Moves members to their places on the ring step by step, instead of letting them jump there.
-    fn glide(&mut self, ring: &[(usize, f64)], peers: usize) {
-        self.angles.resize(peers, None);
-        for (i, angle) in self.angles.iter_mut().enumerate() {
-            let place = ring.iter().position(|(p, _)| *p == i);
-            let place = place.map(|place| place as f64 / ring.len() as f64);
-            *angle = place.map(|to| angle.map_or(to, |from| from + (to - from) * 0.2));
-        }
+    for (place, (peer, share)) in ring.iter().enumerate() {
+        let name = letter(*peer);
+        let turn = place as f64 / ring.len() as f64;
+        let (dx, dy) = on(turn);
+        let (cx, cy) = ((dx / 2.0).round() as i64, (dy / 4.0).round() as i64);
+        let share = human::percent(*share, 0).replace(' ', "");
+        let (x, text) = if (0.55..0.95).contains(&turn) {
+            let text = format!("{share} {name} ●");
+            (cx + 1 - text.chars().count() as i64, text)
+        } else {
+            (cx, format!("● {name} {share}"))
+        };
+        canvas.text(x, cy, &text, demo.doing(*peer).1);
+    }
+    let others: Vec<_> = (0..demo.logs.peers.len())
+        .filter(|i| ring.iter().all(|(p, _)| p != i))
+        .collect();
+    let (mx, my) = (center.0 / 2, center.1 / 4 - others.len() as i64 / 2);
+    if demo.logs.run.last_round() > 0 {
+        canvas.centered(mx, my - 1, &human::plural(ring.len() as u64, "peer"), Color::Bold);
+    }
+    for (i, y) in others.into_iter().zip(my..) {
+        let (doing, color) = match demo.doing(i) {
+            (_, Color::Green) => ("between rounds".into(), Color::Green),
+            doing => doing,
+        };
+        let cross = if color == Color::Red { "✗ " } else { "" };
+        canvas.centered(mx, y, &format!("{cross}{} {doing}", letter(i)), color);
     }
 }
 
@@ -236,7 +216,7 @@ mod tests {
             live: false,
             color: false,
         };
-        Picture::default().draw(demo, 3000, size).rows(style).join("\n")
+        draw(demo, 3000, size).rows(style).join("\n")
     }
 
     #[test]

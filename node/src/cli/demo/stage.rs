@@ -4,7 +4,7 @@ use super::super::human;
 use super::super::progress;
 use super::super::terminal::{self, Style};
 use super::observed::Observed;
-use super::picture::{self, Picture};
+use super::picture;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct Stage {
 
 enum Kind {
     /// Drawn in place.
-    Picture(Picture, Screen),
+    Picture(Screen),
     /// Told as lines: so many of the news were, and the next line of progress comes at this time.
     Lines(usize, u64),
 }
@@ -34,7 +34,7 @@ impl Stage {
         let (width, height) = terminal::size();
         let fits = width >= picture::SMALLEST.0 && height >= picture::SMALLEST.1;
         let kind = match style.live && fits && !lines {
-            true => Kind::Picture(Picture::default(), Screen::enter()),
+            true => Kind::Picture(Screen::enter()),
             false => Kind::Lines(0, 0),
         };
         let due_ms = 0;
@@ -54,8 +54,8 @@ impl Stage {
         self.due_ms = now_ms + FRAME_MS;
         let (style, size) = (self.style, terminal::size());
         match &mut self.kind {
-            Kind::Picture(picture, _) => {
-                let mut rows = picture.draw(demo, now_ms, size).rows(style);
+            Kind::Picture(_) => {
+                let mut rows = picture::draw(demo, now_ms, size).rows(style);
                 rows.truncate(size.1);
                 // Synchronised output, where the terminal knows it, and no clearing: nothing flickers.
                 let frame = rows.join("\x1b[K\r\n");
@@ -84,10 +84,10 @@ impl Stage {
     pub fn leave(mut self, demo: &Observed) {
         let (_, last_ms) = demo.span_ms.unwrap_or_default();
         match self.kind {
-            Kind::Picture(mut picture, screen) => {
+            Kind::Picture(screen) => {
                 drop(screen);
                 let size = (terminal::size().0, picture::SMALLEST.1);
-                let rows = picture.draw(demo, last_ms, size).rows(self.style);
+                let rows = picture::draw(demo, last_ms, size).rows(self.style);
                 out(&format!("{}\n\n", rows.join("\n").trim_end()));
             }
             Kind::Lines(..) => {
