@@ -4,6 +4,7 @@
 //! module must not know the command line, files or devices.
 
 use annulus_core::Topology;
+use annulus_core::codec::Codec;
 use serde_json::{Map, Value};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
@@ -132,25 +133,6 @@ pub struct Page {
     pub dir: Option<PathBuf>,
     /// Certificate chain and private key, as PEM; none: made by the peer itself.
     pub tls: Option<(PathBuf, PathBuf)>,
-}
-
-/// How numbers travel between peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Codec {
-    /// 4 bytes each, as they are.
-    F32,
-    /// 2 bytes each, rounded.
-    F16,
-}
-
-impl Codec {
-    /// Bytes of one number.
-    pub fn bytes(self) -> u64 {
-        match self {
-            Self::F32 => 4,
-            Self::F16 => 2,
-        }
-    }
 }
 
 /// What concerns one peer alone; others may have chosen otherwise.

@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
-use crate::options::{Codec, Length, NewRun, Schedule};
+use crate::options::{Length, NewRun, Schedule};
 use crate::task_factory::TaskFactory;
 use serde_json::{Map, Value};
 use std::fmt::{Display, Write as _};
@@ -199,11 +199,9 @@ impl Reader<'_> {
             }
             "clip" => run.clip = Some(real(key, text, |x| x > 0.0, "greater than 0")?),
             "codec" => {
-                run.codec = match text {
-                    "f32" => Codec::F32,
-                    "f16" => Codec::F16,
-                    _ => return Err(bad(key, text, "that is none of its words")),
-                }
+                run.codec = text
+                    .parse()
+                    .map_err(|_| bad(key, text, "that is none of its words"))?;
             }
             "topology" => {
                 run.topology = text

@@ -10,6 +10,7 @@ use super::settings::{self, Settings};
 use crate::options::{Local, Page, Start, TrainOptions};
 use crate::participant::{run_setup, start};
 use crate::task_factory::TaskFactory;
+use annulus_core::codec::Codec;
 use serde_json::json;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -200,8 +201,9 @@ fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
         Start::New(run) => Some(run.as_ref()),
         Start::Resume(_) => None,
     };
-    let number = run.map_or(4, |run| run.codec.bytes());
-    let sent = |peers: u64| 2 * (peers - 1) * parameters * number / peers;
+    let codec = run.map_or(Codec::F32, |run| run.codec);
+    let vector = codec.encoded_len(parameters as usize) as u64;
+    let sent = |peers: u64| 2 * (peers - 1) * vector / peers;
     let rounds = run.map(|run| run.rounds(plan.samples));
     if format == LogFormat::Json {
         let plan = json!({
@@ -320,7 +322,7 @@ mod tests {
         let json: serde_json::Value =
             serde_json::from_str(&tell_plan(&plan, &options, LogFormat::Json)).unwrap();
         assert_eq!(json["rounds"], 4688);
-        assert_eq!(json["round_bytes"]["2"], 203_540);
+        assert_eq!(json["round_bytes"]["2"], 203_542);
         assert_eq!(json["state_bytes"], 3 * 4 * 101_770);
     }
 }

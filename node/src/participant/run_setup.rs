@@ -10,7 +10,6 @@ use crate::participant::error::Error;
 use crate::store::run_dir::RunDir;
 use crate::task_factory::{LoadedTask, TaskFactory, WorkerFactory, Writing};
 use crate::trainer::{TrainerOptions, Worker};
-use annulus_core::codec::Codec;
 use annulus_core::optim::{Optimizer, Schedule};
 use annulus_core::{DataSource, Digest, Manifest};
 use std::path::Path;
@@ -212,10 +211,7 @@ pub(crate) fn prepare(
             },
         },
         clip: run.clip,
-        codec: match run.codec {
-            options::Codec::F32 => Codec::F32,
-            options::Codec::F16 => Codec::F16,
-        },
+        codec: run.codec,
         topology: run.topology,
         piece: Manifest::PIECE,
         min_peers: run.min_peers,

@@ -2,6 +2,7 @@
 
 use super::*;
 use annulus_core::Topology;
+use annulus_core::codec::Codec;
 use serde_json::json;
 
 fn tasks() -> Vec<TaskFactory> {
