@@ -2,7 +2,7 @@
 
 use annulus_core::config::{Layout, Manifest, TensorSpec};
 use annulus_core::id::{Contact, Digest, PeerId};
-use annulus_core::ledger::{Head, Header, Member, Record};
+use annulus_core::ledger::{Head, Header, Member, Record, Trials};
 use annulus_core::optim::Optimizer;
 use annulus_core::state::State;
 use std::path::PathBuf;
@@ -47,6 +47,7 @@ pub(crate) fn member(n: u8) -> Member {
         peer: peer(n),
         speed: 1000 * u64::from(n),
         contact: Contact::default(),
+        trials: Trials::default(),
     }
 }
 

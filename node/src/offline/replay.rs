@@ -137,7 +137,7 @@ mod tests {
     use annulus_core::collective::{Run, Sends};
     use annulus_core::config::Layout;
     use annulus_core::id::{Contact, PeerId};
-    use annulus_core::ledger::Header;
+    use annulus_core::ledger::{Header, Trials};
     use annulus_core::optim::Optimizer;
     use annulus_core::wire::ViewKey;
     use std::collections::VecDeque;
@@ -162,6 +162,7 @@ mod tests {
             peer: PeerId([n as u8 + 1; 32]),
             speed: 1000 + n as u64,
             contact: Contact::default(),
+            trials: Trials::default(),
         }
     }
 
