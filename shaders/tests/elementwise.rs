@@ -9,8 +9,9 @@ use annulus_shaders::ops::activation::activation;
 use annulus_shaders::ops::dropout::dropout;
 use annulus_shaders::ops::softmax::softmax;
 use burn::tensor::{Device, Tensor, activation as burns};
+use common::cases::bench::scaled;
 use common::cases::layers;
-use common::{agree, assert_close, gpu, numbers, scaled, slopes, tensor, values};
+use common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
 
 const KINDS: [Activation; 3] = [Activation::Relu, Activation::Gelu, Activation::Silu];
 /// Rows and widths.

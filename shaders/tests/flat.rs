@@ -8,8 +8,9 @@ use annulus_shaders::cpu;
 use annulus_shaders::flat::{ALIGNMENT, FlatLayout, FlatVector};
 use annulus_shaders::split::{self, SplitLayout, SplitVector, TooLong};
 use burn::tensor::{Device, Tensor};
+use common::cases::bench::SENTINEL;
 use common::cases::vectors;
-use common::{SENTINEL, agree, gpu, launches, numbers, tensor, values};
+use common::{agree, gpu, launches, numbers, tensor, values};
 
 /// More than two launches; lengths around the sizes of places and workgroups, odd, prime.
 const LENGTHS: [usize; 20] = [

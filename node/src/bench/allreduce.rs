@@ -1,34 +1,13 @@
 //! The time of an all-reduce, from the moment at which all members begin to the last one's last piece.
 
 use super::peer;
-use super::plan::{Pace, PeerMessage, Plan, Role, RoundTiming, Spec, WARM_UP};
+use super::plan::{PeerMessage, Plan, Role, RoundTiming, Spec};
 use super::rates::Rates;
 use super::swarm::{News, Swarm};
 use super::{Error, median, process};
-use annulus_core::Topology;
-use annulus_core::codec::Codec;
 use serde::Serialize;
 use std::num::NonZeroU32;
 use tokio::sync::mpsc::UnboundedReceiver;
-
-/// What is measured.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Members.
-    pub peers: u16,
-    /// Elements of the vector.
-    pub elements: usize,
-    /// How it travels.
-    pub codec: Codec,
-    /// Who sends it to whom.
-    pub topology: Topology,
-    /// Elements in one piece.
-    pub piece: NonZeroU32,
-    /// Rounds that count.
-    pub rounds: u64,
-    /// What each host can send, in bits per second, if that is the bound.
-    pub rate_bits_per_s: Option<f64>,
-}
 
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
@@ -106,28 +85,12 @@ pub enum BoundOf {
     },
 }
 
-impl Options {
-    fn plan(&self) -> Plan {
-        Plan {
-            peers: self.peers,
-            elements: self.elements,
-            codec: self.codec,
-            topology: self.topology,
-            piece: self.piece,
-            adam: false,
-            pace: Pace::Slots,
-            // The last round tells of the one before.
-            rounds: Some(WARM_UP + self.rounds + 1),
-        }
-    }
-}
-
 /// All members on this machine, each a process.
-pub fn on_this_machine(options: &Options) -> Result<AllreduceReport, Error> {
+pub fn on_this_machine(plan: &Plan) -> Result<AllreduceReport, Error> {
     let load = process::load();
-    let rates = Rates::measure(options.codec, options.piece.get() as usize)?;
-    let mut swarm = Swarm::found(&options.plan(), 1)?;
-    for _ in 1..options.peers {
+    let rates = Rates::measure(plan.codec, plan.piece.get() as usize)?;
+    let mut swarm = Swarm::found(plan, 1)?;
+    for _ in 1..plan.peers {
         swarm.join()?;
     }
     let mut log = Log::default();
@@ -140,7 +103,7 @@ pub fn on_this_machine(options: &Options) -> Result<AllreduceReport, Error> {
             News::End => break,
         }
     }
-    let mut report = log.report(&options.plan(), load)?;
+    let mut report = log.report(plan, load)?;
     let all: Vec<&RoundTiming> = log
         .rounds
         .iter()
@@ -184,11 +147,6 @@ pub async fn on_this_host(
     let mut report = log.report(&plan, load)?;
     report.bound = rate_bits_per_s.map(|rate| network_bound(&report, rate));
     Ok(report)
-}
-
-/// The role of the host that begins.
-pub fn founder(options: &Options) -> Role {
-    Role::Found(options.plan())
 }
 
 /// One member's view of all rounds.
@@ -284,7 +242,10 @@ fn processor_bound(report: &AllreduceReport, rates: Rates) -> Bound {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::Pace;
     use super::*;
+    use annulus_core::Topology;
+    use annulus_core::codec::Codec;
 
     fn told(step: u64, period: f64, took_before: &[f64]) -> RoundTiming {
         RoundTiming {

@@ -4,7 +4,8 @@ mod tables;
 
 use super::error::Error;
 use super::machine;
-use crate::bench::{allreduce, join, kernels, memory, peer, plan, step};
+use crate::bench::plan::{Pace, Plan, Role, WARM_UP};
+use crate::bench::{allreduce, join, kernels, memory, peer, step};
 use crate::task_factory::TaskFactory;
 use crate::tasks::gpt::GptConfig;
 use annulus_core::codec::Codec;
@@ -264,33 +265,33 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
 }
 
 fn run_allreduce(args: &Allreduce) -> Result<(), Error> {
-    let options = allreduce::Options {
+    let plan = Plan {
         peers: args.peers,
         elements: args.vector.elements(),
         codec: args.vector.codec,
         topology: args.topology,
         piece: args.vector.piece,
-        rounds: args.rounds,
-        rate_bits_per_s: args.rate_mbit.map(|mbit| mbit * 1e6),
+        adam: false,
+        pace: Pace::Slots,
+        // The last round tells of the one before.
+        rounds: Some(WARM_UP + args.rounds + 1),
     };
     let (role, listen) = match (&args.join, &args.listen) {
         (None, None) => {
-            let report = allreduce::on_this_machine(&options).map_err(Error::of)?;
+            let report = allreduce::on_this_machine(&plan).map_err(Error::of)?;
             return print(&report, allreduce_table, args.vector.json);
         }
-        (None, Some(listen)) => (allreduce::founder(&options), listen.clone()),
+        (None, Some(listen)) => (Role::Found(plan), listen.clone()),
         (Some(ticket), listen) => {
             let any = || "[::]:0".to_owned();
-            (
-                plan::Role::Join(super::ticket::read(ticket)?),
-                listen.clone().unwrap_or_else(any),
-            )
+            let ticket = super::ticket::read(ticket)?;
+            (Role::Join(ticket), listen.clone().unwrap_or_else(any))
         }
     };
     let founds = args.join.is_none();
     // Nobody tells this one to leave: it stays until all rounds are done.
     let (_stay, leave) = unbounded_channel();
-    let rate = options.rate_bits_per_s;
+    let rate = args.rate_mbit.map(|mbit| mbit * 1e6);
     let report = block_on(allreduce::on_this_host(role, listen, rate, leave, |ticket| {
         if founds {
             say(&format!("ticket {ticket}"));

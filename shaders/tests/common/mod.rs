@@ -9,7 +9,8 @@ use burn::tensor::wgpu::MemoryConfiguration;
 use burn::tensor::{Device, DeviceKind, Int, Tensor, TensorData};
 use bytemuck::Pod;
 use cases::bench::Bench;
-pub use cases::bench::{SENTINEL, numbers, scaled, tensor};
+#[allow(unused_imports, reason = "not each test takes both")]
+pub use cases::bench::{numbers, tensor};
 use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
 
