@@ -4,6 +4,7 @@
 mod common;
 
 use common::*;
+use std::path::Path;
 
 /// Starts a run of three that begins when all are there, and waits for its end.
 fn run_of_three(folder: &Folder, second: &str, settings: &[&str]) -> Vec<Node> {
@@ -127,7 +128,7 @@ fn a_stopped_run_goes_on_with_the_same_bits() {
     bytes[middle] ^= 1;
     std::fs::write(newest, bytes).expect("writable");
     let resume = ["train", "--resume", &folder.join("run"), "--device", "cpu"];
-    let mut second = Node::start("second", folder.join("run"), &resume);
+    let mut second = Node::start_as("second", folder.join("run"), Path::new("."), &resume);
     let warning = second.wait("a warning", |s| s.is("warning"));
     println!("{}", warning.event["message"]);
     let resumed = done(&mut second);

@@ -111,17 +111,18 @@ fn a_folder_that_is_not_free() {
     let (ticket, other_ticket) = (first.ticket(), other.ticket());
     let mut second = Node::start("second", dir("second"), &["join", &ticket, "--device", "cpu"]);
     second.members(2);
-    let local = ["--device", "cpu", "--listen", "127.0.0.1:0", "--out"];
+    let local = ["--listen", "127.0.0.1:0", "--out"];
     let into = |args: &[&str], name: &str| refusal(&[args, &local, &[dir(name).as_str()]].concat());
     // Two at once.
     let held = ["another process", "first"];
     assert_tells(&into(&args("seed=1"), "first"), &held);
-    assert_tells(&into(&["join", &ticket], "first"), &held);
+    let join = |ticket, name| into(&["join", ticket, "--device", "cpu"], name);
+    assert_tells(&join(&ticket, "first"), &held);
     assert_tells(&refusal(&["resume", &dir("first"), "--device", "cpu"]), &held);
     // Another run's.
     assert!(second.leave().success(), "{}", second.errors());
     let others = ["another run", "second", "--out"];
-    assert_tells(&into(&["join", &other_ticket], "second"), &others);
+    assert_tells(&join(&other_ticket, "second"), &others);
     assert_tells(&into(&args("seed=2"), "second"), &others);
     assert!(other.leave().success(), "{}", other.errors());
     // The same settings, but somewhere else: it is not what was there before.

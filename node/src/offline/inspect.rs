@@ -73,8 +73,6 @@ pub enum How {
     Left,
     /// It did not answer.
     Failed,
-    /// Its state differed from the majority's.
-    Diverged,
     /// It went on alone.
     Continued,
 }
@@ -241,11 +239,9 @@ fn change(round: Round, peer: PeerId, how: How) -> Change {
 fn changes_of(before: &Head, after: &Head, record: &Record) -> Vec<Change> {
     let mut changes = Vec::new();
     for member in before.members.iter().filter(|m| after.position(m.peer).is_none()) {
-        let how = match record.headers.iter().find(|h| h.peer == member.peer) {
-            None => How::Failed,
-            Some(header) if header.leaving => How::Left,
-            Some(_) => How::Diverged,
-        };
+        // Who contributes stays, unless it says that it leaves.
+        let contributed = record.headers.iter().any(|h| h.peer == member.peer);
+        let how = if contributed { How::Left } else { How::Failed };
         changes.push(change(record.round, member.peer, how));
     }
     for member in after.members.iter().filter(|m| before.position(m.peer).is_none()) {
@@ -399,7 +395,7 @@ mod tests {
                 1 => record.headers[0].ready = vec![member(2), member(3), member(4)],
                 2 => record.headers[1].leaving = true,
                 3 => (record.attempt, _) = (1, record.headers.remove(2)),
-                4 => record.headers[1].digest = Digest::of(b"astray"),
+                4 => (record.attempt, _) = (1, record.headers.remove(1)),
                 5 => record.headers[0].weight -= 7,
                 _ => {}
             });
@@ -428,7 +424,7 @@ mod tests {
                 (1, &*name(4), How::Joined),
                 (2, &*name(2), How::Left),
                 (3, &*name(4), How::Failed),
-                (4, &*name(3), How::Diverged),
+                (4, &*name(3), How::Failed),
                 (5, &*name(9), How::Continued),
             ]
         );

@@ -418,7 +418,7 @@ mod tests {
         fs::write(&path, bytes).unwrap();
         let error = LedgerReader::open(&path, id).err().unwrap().to_string();
         assert!(
-            error.contains("version 9") && error.contains("reads version 1"),
+            error.contains("version 9") && error.contains(&format!("reads version {VERSION}")),
             "{error}"
         );
     }

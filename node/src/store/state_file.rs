@@ -409,7 +409,7 @@ mod tests {
         fs::write(&path, bytes).unwrap();
         let error = read(&path, &run.manifest).unwrap_err().to_string();
         assert!(
-            error.contains("version 7") && error.contains("reads version 1"),
+            error.contains("version 7") && error.contains(&format!("reads version {VERSION}")),
             "{error}"
         );
     }

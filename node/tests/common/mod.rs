@@ -1,6 +1,7 @@
 //! Real processes of the real binary, driven through the command line and watched through their JSON log.
 #![allow(dead_code, missing_docs, reason = "each test file uses its own part")]
 
+use annulus_core::OutcastReason;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -316,18 +317,20 @@ impl Drop for Node {
     }
 }
 
-/// Digest of each round that a peer committed. A peer that rejoined may have committed a round twice: the last counts.
+/// Digest of each round that a peer committed on the lineage that it is on. A peer that rejoined may have committed a round
+/// twice: the last counts.
 pub fn digests(node: &Node) -> BTreeMap<u64, String> {
-    let log = node.log();
-    let rounds = log.iter().filter(|s| s.is("round"));
-    rounds
-        .map(|s| {
-            (
-                s.round(),
-                s.event["digest"].as_str().expect("a digest").to_owned(),
-            )
-        })
-        .collect()
+    let mut digests = BTreeMap::new();
+    for seen in node.log() {
+        if seen.is("round") {
+            let digest = seen.event["digest"].as_str().expect("a digest").to_owned();
+            digests.insert(seen.round(), digest);
+        } else if seen.is("member") && seen.event["reason"] == OutcastReason::OtherLineage.to_string() {
+            // What it had before is no longer the run's; from where on, its log does not say.
+            digests.clear();
+        }
+    }
+    digests
 }
 
 /// Asserts that all rounds that two peers committed have equal digests; returns how many there are.
