@@ -241,7 +241,9 @@ impl Agreement {
         let Some(probing) = self.probing.as_mut().filter(|p| p.nonce == nonce) else {
             return Verdict::Wait;
         };
-        probing.answers.insert(from, (round, doing));
+        if work.view.contains(from) {
+            probing.answers.insert(from, (round, doing));
+        }
         if work.view.others().all(|peer| probing.answers.contains_key(&peer)) {
             return self.judge_answers(work, shared);
         }

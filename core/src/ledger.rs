@@ -30,6 +30,13 @@ pub struct Header {
     pub leaving: bool,
 }
 
+impl Header {
+    /// Bytes that it holds in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.ready.iter().map(Member::bytes).sum::<usize>()
+    }
+}
+
 /// A member as the others know it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Member {
@@ -44,6 +51,11 @@ pub struct Member {
 }
 
 impl Member {
+    /// Bytes that it holds in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.contact.bytes()
+    }
+
     /// A peer as it knows itself.
     pub(crate) fn new(settings: &Settings, speed: Option<u64>) -> Self {
         Self {

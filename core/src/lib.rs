@@ -9,7 +9,8 @@
 //! Read in this order: [`interface`] and [`peer`] (all that a driver sees, and the phases of a peer), [`ledger`] (what a
 //! round records and what follows from it) with [`allot`] (who works on what), [`check`] (what it must be), `member` (a member's way through a round) with `contribution`,
 //! [`collective`] (the all-reduce), `agreement` (what follows from a failure), `newcomer`, `catchup` and `sponsor` (how
-//! newcomers come in), `lingering` (who is done), [`wire`] (the messages).
+//! newcomers come in), `lingering` (who is done), [`wire`] (the messages),
+//! [`rights`] (who may say which of them when).
 //!
 //! | word | meaning |
 //! |---|---|
@@ -51,6 +52,7 @@ pub mod planted;
 mod probation;
 pub mod random;
 pub mod reason;
+pub mod rights;
 mod shared;
 pub mod shuffle;
 #[cfg(feature = "sim")]

@@ -17,7 +17,7 @@ pub(crate) struct Lingering {
     until: Time,
     /// Who may still lack a piece of the last round.
     waits_for: BTreeSet<PeerId>,
-    sponsor: Sponsor,
+    pub sponsor: Sponsor,
 }
 
 impl Lingering {

@@ -178,6 +178,11 @@ impl Newcomer {
         self.catch_up(shared)
     }
 
+    /// Whether a peer was asked to be the sponsor, and may still answer.
+    pub fn has_asked(&self, peer: PeerId) -> bool {
+        self.sponsor == Some(peer) || self.late.is_some_and(|(late, _)| late == peer)
+    }
+
     fn follows(&self, peer: PeerId) -> bool {
         self.sponsor == Some(peer) && self.following
     }
@@ -401,9 +406,10 @@ impl Newcomer {
             if self.catchup.take_piece(view, &piece) {
                 return self.apply_told(shared);
             }
-            shared.early.keep(from, piece);
+            shared.early.keep(from, true, piece);
         } else if self.may_become(view) {
-            shared.early.keep(from, piece);
+            let known = shared.lineage.knows(from);
+            shared.early.keep(from, known, piece);
         } else if is_first {
             say_out(from, view, shared);
         }

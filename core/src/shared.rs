@@ -12,6 +12,7 @@ use crate::lineage::Lineage;
 use crate::links::Links;
 use crate::planted::Bug;
 use crate::probation::Probation;
+use crate::rights::Refused;
 use crate::state::State;
 use crate::time::Time;
 use crate::wire::{Message, Standing};
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub probed: Option<(u32, Time)>,
     /// When a peer that is not in the view was last told the standing.
     told: BTreeMap<PeerId, (Time, Standing)>,
+    /// What was dropped because its sender had no right to say it.
+    pub refused: Refused,
 }
 
 impl Shared {
@@ -76,6 +79,7 @@ impl Shared {
             probation: Probation::default(),
             probed: None,
             told: BTreeMap::new(),
+            refused: Refused::default(),
         }
     }
 
@@ -103,9 +107,11 @@ impl Shared {
 
     /// Keeps links to the head's members up.
     pub fn want_members(&mut self) {
-        for member in &self.lineage.head.members {
+        let members = &self.lineage.head.members;
+        for member in members {
             self.links.want(member.peer, &member.contact, self.now);
         }
+        self.links.bearers = members.iter().map(|member| member.peer).collect();
     }
 
     /// This peer leaves: those who only know each other through it would lose each other.

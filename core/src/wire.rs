@@ -285,7 +285,12 @@ impl Message {
             return Err(WireError::Length);
         }
         let payload = frame.split_off(4 + len);
-        let mut message: Self = postcard::from_bytes(&frame[4..]).map_err(|_| WireError::Meaning)?;
+        let (mut message, rest): (Self, _) =
+            postcard::take_from_bytes(&frame[4..]).map_err(|_| WireError::Meaning)?;
+        if !rest.is_empty() {
+            // Padding, which would be held as long as the payload is.
+            return Err(WireError::Length);
+        }
         match &mut message {
             Self::Piece { data, .. } | Self::Block { data, .. } => *data = payload,
             Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => *frame = payload,
