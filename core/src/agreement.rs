@@ -12,6 +12,10 @@
 //! - who is out says so to those who still take it for a member, which counts as a suspicion;
 //! - a decision or a commit is taken only from a peer that is not suspected.
 //!
+//! One member's word excludes others, so it must not exclude everybody: who would go on with fewer than half of the head's
+//! members is itself the one that is cut off. Those whom it names stay and suspect it; those who see the same as it
+//! does, a partition's smaller side, go on with it.
+//!
 //! How values are summed is not known here: an attempt ends, or it does not.
 
 use crate::allot::Allotment;
@@ -385,6 +389,9 @@ impl Agreement {
             return Verdict::Wait;
         }
         if suspects.contains(&shared.me()) && !shared.settings.planted(Bug::IgnoreExclusion) {
+            if is_cut_off(view, &suspects, shared) {
+                return self.suspect(view, [from].into(), Reason::CutOff, shared);
+            }
             return Verdict::Outcast(Outcast::new(OutcastReason::Suspected, Some(from)));
         }
         if theirs == view.key {
@@ -476,8 +483,13 @@ impl Agreement {
         }
         let mine = view.key;
         let excludes_me = suspects.contains(&shared.me()) && !shared.settings.planted(Bug::IgnoreExclusion);
-        if excludes_me && (theirs.round == mine.round || theirs.round + 1 == mine.round) {
-            Verdict::Outcast(Outcast::new(OutcastReason::Decided, Some(from)))
+        let recent = theirs.round == mine.round || theirs.round.checked_add(1) == Some(mine.round);
+        if excludes_me && recent {
+            match is_cut_off(view, &suspects, shared) {
+                false => Verdict::Outcast(Outcast::new(OutcastReason::Decided, Some(from))),
+                true if view.contains(from) => self.suspect(view, [from].into(), Reason::CutOff, shared),
+                true => Verdict::Wait,
+            }
         } else if theirs == mine && view.contains(from) {
             self.abort(view, suspects.into_iter().collect(), shared)
         } else {
@@ -581,6 +593,13 @@ impl Flush {
             suspects: self.suspects.iter().copied().collect(),
         }
     }
+}
+
+/// Whether who goes on without these is the one that is cut off: with fewer than half of the head's members, whatever
+/// attempt it is.
+pub(crate) fn is_cut_off(view: &View, suspects: &[PeerId], shared: &Shared) -> bool {
+    let rest = view.members.iter().filter(|m| !suspects.contains(m)).count();
+    2 * rest < shared.head().members.len()
 }
 
 /// How long a member may take for its share.

@@ -4,6 +4,7 @@ use super::kind::Kind;
 use super::ledger::Fate;
 use super::node::Node;
 use super::world::World;
+use crate::agreement::is_cut_off;
 use crate::id::{Digest, PeerId};
 use crate::peer::{Change, Commit, Event, Exit, Input, Output, Peer, Phase, Reason};
 use crate::wire::{Message, ViewKey};
@@ -43,6 +44,7 @@ impl Duty {
             }
             (Phase::Member(w), Message::Flush { view, suspects } | Message::Decision { view, suspects }) => {
                 let excluded = *view == w.view.key && suspects.contains(&peer.me());
+                let excluded = excluded && !is_cut_off(&w.view, suspects, &peer.shared);
                 if excluded && w.view.contains(*from) && !w.agreement.suspects(*from) {
                     Self::Yield
                 } else {
