@@ -25,6 +25,7 @@
 
 mod agreement;
 pub mod allot;
+mod allowance;
 mod apply;
 mod catchup;
 pub mod check;

@@ -525,10 +525,11 @@ impl Member {
 
     /// Somebody lacks pieces of a committed round, or has not heard that it is committed.
     fn on_repair(&mut self, from: PeerId, view: ViewKey, missing: &[(u16, u32)], shared: &mut Shared) {
-        if late::repair(from, view, missing, shared) {
+        let follows = self.sponsor.has(from);
+        if late::repair(from, follows, view, missing, shared) {
             return;
         }
-        if self.sponsor.has(from) {
+        if follows {
             let work = in_work(&self.view, &self.reduce);
             return self.sponsor.restart(from, work, shared);
         }

@@ -1,5 +1,6 @@
 //! What every phase of a peer needs: the run, the time, the ways to others, and what it holds. It knows no phase.
 
+use crate::allowance::Allowance;
 use crate::check::{Fault, RecordError};
 use crate::config::{MAX_PEERS, Manifest, Settings};
 use crate::detector::Detector;
@@ -12,7 +13,7 @@ use crate::lineage::Lineage;
 use crate::links::Links;
 use crate::planted::Bug;
 use crate::probation::Probation;
-use crate::rights::Refused;
+use crate::rights::{Kind, Refused};
 use crate::state::State;
 use crate::time::Time;
 use crate::wire::{Message, Standing};
@@ -54,6 +55,9 @@ pub(crate) struct Shared {
     pub probed: Option<(u32, Time)>,
     /// When a peer that is not in the view was last told the standing.
     told: BTreeMap<PeerId, (Time, Standing)>,
+    pub allowance: Allowance,
+    /// When the state was last compared with its digest because a newcomer could make nothing of it.
+    pub examined_at: Option<Time>,
     /// What was dropped because its sender had no right to say it.
     pub refused: Refused,
 }
@@ -64,6 +68,7 @@ impl Shared {
             lineage: Lineage::new(head, state),
             links: Links::new(settings.me),
             early: EarlyPieces::new(manifest.codec.encoded_len(manifest.layout.len)),
+            allowance: Allowance::new(&manifest),
             manifest,
             settings,
             now,
@@ -79,6 +84,7 @@ impl Shared {
             probation: Probation::default(),
             probed: None,
             told: BTreeMap::new(),
+            examined_at: None,
             refused: Refused::default(),
         }
     }
@@ -99,6 +105,16 @@ impl Shared {
     /// Sends on the lane of pieces and blocks. False if there is no way.
     pub fn bulk(&mut self, to: PeerId, message: Message) -> bool {
         self.links.send(&mut self.out, to, Lane::Bulk, message)
+    }
+
+    /// Whether a peer may be given so many bytes more of what it asks for. If not, its question is refused.
+    pub fn allow(&mut self, peer: PeerId, bytes: usize, question: Kind) -> bool {
+        let answer = self.detector.answer();
+        let may = self.allowance.take(peer, bytes, self.now, answer);
+        if !may {
+            self.refused.count(question);
+        }
+        may
     }
 
     pub fn tell(&mut self, event: Event) {

@@ -3,9 +3,11 @@
 
 use crate::check::MAX_SPEED;
 use crate::collective::Assembly;
+use crate::config::MAX_PEERS;
 use crate::id::{Contact, PeerId, Round};
 use crate::late;
 use crate::ledger::{Head, Member, Trials};
+use crate::rights::Kind;
 use crate::shared::Shared;
 use crate::view::View;
 use crate::wire::{Message, Standing};
@@ -19,6 +21,12 @@ const LAG_BYTES: usize = 32 << 20;
 
 /// A newcomer may be so many rounds behind, however large their vectors.
 const LEAST_LAG: Round = 2;
+
+/// What a head may take on its way to a newcomer: a guess, for one with few contacts.
+const HEAD_BYTES: usize = 4 << 10;
+
+/// The state is hashed for newcomers not more often than once in so many answers' time.
+const EXAMINE_TIMES: u32 = 4;
 
 /// A newcomer that had to begin again so often is slower than the ring: its sponsor waits for it.
 const SLOW: u32 = 2;
@@ -100,7 +108,7 @@ impl Follower {
     }
 }
 
-/// The newcomers that follow this peer.
+/// The newcomers that follow this peer: no more than a view has room for.
 #[derive(Debug, Default)]
 pub(crate) struct Sponsor {
     followers: BTreeMap<PeerId, Follower>,
@@ -136,6 +144,14 @@ impl Sponsor {
         work: Option<InWork<'_>>,
         shared: &mut Shared,
     ) -> Asked {
+        if !self.has(from) && self.followers.len() >= MAX_PEERS {
+            shared.control(from, late::not_a_member());
+            return Asked::Well;
+        }
+        let so_far = work.map_or(0, |work| work.finished.bytes());
+        if !shared.allow(from, so_far + HEAD_BYTES, Kind::Follow) {
+            return Asked::Well;
+        }
         // If it begins again, perhaps what it was given did not fit together.
         if self.has(from) && !examine_state(work, shared) {
             return Asked::Damaged;
@@ -308,6 +324,10 @@ fn lag(shared: &Shared) -> Round {
 
 /// A newcomer fetches a block of the state.
 pub(crate) fn hand_out(to: PeerId, block: u32, shared: &mut Shared) {
+    let bytes = shared.lineage.state.block_len(&shared.manifest, block);
+    if bytes.is_none_or(|bytes| !shared.allow(to, bytes, Kind::Fetch)) {
+        return;
+    }
     let Some(data) = shared.lineage.state.read_block(&shared.manifest, block) else {
         return;
     };
@@ -325,6 +345,11 @@ pub(crate) fn hand_out(to: PeerId, block: u32, shared: &mut Shared) {
 /// Compares the state with its digest, and says whether it may stay: damaged, a member among others is none any more; a
 /// lone one has nothing else to go on from.
 fn examine_state(work: Option<InWork<'_>>, shared: &mut Shared) -> bool {
+    let pause = EXAMINE_TIMES * shared.detector.answer();
+    if shared.examined_at.is_some_and(|at| shared.now - at < pause) {
+        return true;
+    }
+    shared.examined_at = Some(shared.now);
     let actual = shared.lineage.state.digest();
     let Some(work) = work.filter(|_| actual != shared.lineage.digest) else {
         return true;

@@ -269,6 +269,15 @@ impl Message {
         (meta.into(), payload)
     }
 
+    /// Bytes of the second part.
+    pub(crate) fn payload_len(&self) -> usize {
+        match self {
+            Self::Piece { data, .. } | Self::Block { data, .. } => data.len(),
+            Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => frame.len(),
+            _ => 0,
+        }
+    }
+
     /// As one contiguous frame.
     pub fn to_frame(&self) -> Bytes {
         let (meta, payload) = self.encode();
@@ -317,6 +326,8 @@ impl Message {
             Self::Flush { suspects, .. } | Self::Decision { suspects, .. } => {
                 suspects.len() <= MAX_PEERS && suspects.is_sorted()
             }
+            // Each once, and so no more than there are.
+            Self::Repair { missing, .. } => missing.is_sorted_by(|a, b| a < b),
             Self::Committed { record, .. } => !record.headers.is_empty() && headers_ok(&record.headers),
             Self::Following { head, .. } => {
                 head.members.len() <= MAX_PEERS && head.members.iter().all(|m| m.contact.is_bounded())
