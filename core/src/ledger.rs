@@ -1,6 +1,7 @@
 //! Committed rounds: who contributed what, the sample cursor and its holes. Everything here is a
 //! function of the records alone, so that all members derive the same without asking.
 
+use crate::admission::Admissions;
 use crate::allot::Allotment;
 use crate::config::{MAX_PEERS, Manifest, Settings};
 use crate::id::{Contact, Digest, PeerId, Round};
@@ -169,6 +170,8 @@ pub struct Head {
     pub holes: Vec<Hole>,
     /// Members of the next round in ring order.
     pub members: Vec<Member>,
+    /// What became of the newcomers that they named.
+    pub admissions: Admissions,
     /// Hash over all records: the lineage.
     pub chain: Digest,
 }
@@ -184,6 +187,7 @@ impl Head {
             cursor: 0,
             holes: Vec::new(),
             members: vec![founder],
+            admissions: Admissions::default(),
             chain: Digest(manifest.run_id().0),
         }
     }
@@ -198,6 +202,7 @@ impl Head {
             .update(&founder.peer.0);
         self.chain = Digest(*hasher.finalize().as_bytes());
         self.members = vec![founder];
+        self.admissions = Admissions::default();
         self
     }
 
@@ -224,6 +229,7 @@ impl Head {
             self.count(record, &allotment);
         }
         self.members = members;
+        self.admissions.apply(record, &self.members);
         self.round = record.round;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.chain.0);

@@ -318,7 +318,7 @@ impl Peer {
     fn join_again(&mut self, outcast: Outcast, sponsor: Sponsor) -> Next {
         let shared = &mut self.shared;
         let parted = outcast.via.and_then(|via| shared.parted.get(&via));
-        let lost = parted.map_or(0, |then| shared.head().samples - then);
+        let lost = parted.map_or(0, |then| shared.head().samples.saturating_sub(*then));
         let reason = outcast.reason;
         shared.tell(Event::Outcast { reason, lost });
         sponsor.dismiss(shared);

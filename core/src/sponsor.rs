@@ -1,6 +1,7 @@
 //! What a member does for newcomers: it forwards each finished piece and each commit to those who follow
 //! it, hands out blocks of its state, and names those who have caught up in its next header.
 
+use crate::admission::MAX_NAMED;
 use crate::check::MAX_SPEED;
 use crate::collective::Assembly;
 use crate::config::MAX_PEERS;
@@ -297,14 +298,20 @@ impl Sponsor {
     /// The followers to name in a header: only those to whom this round is forwarded, since who is not told of
     /// the round that admits it does not come. A member of the attempt may have said "ready" before it was one.
     ///
-    /// Who fails again and again has to wait, if the others can train without it.
+    /// Who fails again and again has to wait, if the others can train without it; and all, if one that was named before
+    /// did not come.
     pub fn ready(&self, view: &View, shared: &Shared) -> Vec<Member> {
+        let admissions = &shared.head().admissions;
         let trains = shared.manifest.trains(view.members.len());
+        if trains && !admissions.may_name(shared.me(), view.key.round) {
+            return Vec::new();
+        }
         let may = |peer| !trains || shared.probation.is_over(peer, shared.now);
         let named = |peer: PeerId, f: &Follower| f.live && !view.contains(peer) && may(peer);
         let live = self.followers.iter().filter(|(peer, f)| named(**peer, f));
         let ready = live.filter_map(|(peer, f)| Some((peer, f, f.ready?)));
         ready
+            .take(MAX_NAMED)
             .map(|(peer, f, speed)| Member {
                 peer: *peer,
                 speed,

@@ -3,6 +3,7 @@
 //!
 //! Hostile input is an error: every length is checked before anything of that length is allocated.
 
+use crate::admission::MAX_NAMED;
 use crate::config::MAX_PEERS;
 use crate::id::{Contact, Digest, PeerId, Round};
 use crate::ledger::{Head, Header, Record};
@@ -319,7 +320,7 @@ impl Message {
             headers.len() <= MAX_PEERS
                 && headers
                     .iter()
-                    .all(|h| h.ready.len() <= MAX_PEERS && h.ready.iter().all(|m| m.contact.is_bounded()))
+                    .all(|h| h.ready.len() <= MAX_NAMED && h.ready.iter().all(|m| m.contact.is_bounded()))
         };
         match self {
             Self::Piece { headers, .. } => headers_ok(headers),
