@@ -23,7 +23,7 @@ use crate::check::{Fault, RecordError};
 use crate::collective::Run;
 use crate::id::{PeerId, Round};
 use crate::interface::Event;
-use crate::ledger::Record;
+use crate::ledger::{Header, Record};
 use crate::lineage::Decided;
 use crate::next::Outcast;
 use crate::planted::Bug;
@@ -44,6 +44,9 @@ const DOUBLINGS: usize = 6;
 /// After so long without a piece from a member that owes some, its way here is mute. Below a link's slowest piece that
 /// anybody trains over, a guess; and never less than four times the usual wait, whatever that is.
 const MUTE: Duration = Duration::from_secs(10);
+
+/// Aborted attempts of a round that are remembered: who is further behind hears where this lineage stands.
+const DECIDED: usize = 64;
 
 /// What follows for the attempt.
 #[derive(Debug)]
@@ -154,6 +157,15 @@ impl Agreement {
 
     pub fn decided(&self) -> &[Decided] {
         &self.decided
+    }
+
+    /// Bytes that others have had it hold.
+    pub fn bytes(&self) -> usize {
+        let names = |set: &BTreeSet<PeerId>| set.len() * size_of::<PeerId>();
+        let heard = self.flush.iter().flat_map(|flush| flush.heard.values()).map(names);
+        let told = self.told.iter().flat_map(|told| &told.record.headers).map(Header::bytes);
+        let decided = self.decided.iter().map(|decided| names(&decided.suspects));
+        heard.chain(told).chain(decided).sum()
     }
 
     pub fn take_decided(&mut self) -> Vec<Decided> {
@@ -462,8 +474,11 @@ impl Agreement {
             let reason = reasons.get(peer).copied().unwrap_or(Reason::Suspected);
             shared.tell(Event::member(*peer, reason));
             shared.control(*peer, decided.message());
-            shared.parted.insert(*peer, shared.head().samples);
+            shared.part_from(*peer);
             shared.probation.excluded(*peer, shared.now);
+        }
+        if self.decided.len() >= DECIDED {
+            self.decided.remove(0);
         }
         self.decided.push(decided);
         Verdict::Retry(members)

@@ -156,6 +156,15 @@ impl Links {
         says
     }
 
+    /// Bytes that others have had it hold.
+    pub fn bytes(&self) -> usize {
+        let entry = |entry: &Entry| {
+            size_of::<Entry>() + entry.contact.bytes() + entry.no_relay.len() * size_of::<(PeerId, Time)>()
+        };
+        let peers: usize = self.peers.values().map(entry).sum();
+        peers + self.relayed.len() * size_of::<Relayed>()
+    }
+
     /// Whether there is a direct link.
     pub fn is_up(&self, peer: PeerId) -> bool {
         self.peers.get(&peer).is_some_and(|e| e.up)

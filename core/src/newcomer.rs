@@ -9,7 +9,7 @@ use crate::late;
 use crate::ledger::{Head, Member};
 use crate::next::Next;
 use crate::planted::Bug;
-use crate::shared::{Shared, Stage};
+use crate::shared::{MAX_REMEMBERED, Shared, Stage};
 use crate::sponsor::Sponsor;
 use crate::state::State;
 use crate::time::Time;
@@ -183,6 +183,11 @@ impl Newcomer {
         self.sponsor == Some(peer) || self.late.is_some_and(|(late, _)| late == peer)
     }
 
+    /// Bytes that others have had it hold, beside the state.
+    pub fn bytes(&self) -> usize {
+        self.catchup.bytes() + self.refused.len() * size_of::<(PeerId, Option<Standing>)>()
+    }
+
     fn follows(&self, peer: PeerId) -> bool {
         self.sponsor == Some(peer) && self.following
     }
@@ -245,7 +250,9 @@ impl Newcomer {
     /// A peer cannot be followed.
     fn on_refused(&mut self, from: PeerId, standing: Option<Standing>, shared: &mut Shared) -> Next {
         self.no_longer_late(from);
-        self.refused.insert(from, standing);
+        if self.refused.len() < MAX_REMEMBERED || self.refused.contains_key(&from) {
+            self.refused.insert(from, standing);
+        }
         self.catchup.lost(from);
         if self.sponsor == Some(from) {
             self.seek(None, shared);

@@ -153,7 +153,7 @@ impl Peer {
             message: Message::Status { finished: true, .. },
         } = &input
         {
-            shared.ended.insert(*from);
+            shared.has_ended(*from);
         }
         if let Input::Message {
             from,
@@ -413,13 +413,16 @@ impl Peer {
         &self.shared.refused
     }
 
-    /// Bytes of pieces that wait for something: bounded by a few vectors.
+    /// Bytes that others have had this peer hold, beside the state: pieces that wait for something, what is finished of a
+    /// round, what is remembered of them. Whatever they say, it is a few vectors and a few hundred KiB (see `wire.rs`).
     pub fn buffered_bytes(&self) -> usize {
-        let waiting = match &self.phase {
-            Phase::Member(member) => member.reduce.waiting_bytes(),
-            _ => 0,
+        let here = match &self.phase {
+            Phase::Member(m) => m.reduce.bytes() + m.agreement.bytes() + m.sponsor.bytes(),
+            Phase::Newcomer(newcomer) => newcomer.bytes(),
+            Phase::Lingering(lingering) => lingering.sponsor.bytes(),
+            Phase::Gone => 0,
         };
-        self.shared.early.bytes() + waiting
+        self.shared.bytes() + here
     }
 
     /// Whether a newcomer still holds the whole state of an older lineage.

@@ -20,6 +20,9 @@ use crate::wire::{Message, Standing};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+/// Most peers of which anything is remembered beside what the head says of its members.
+pub(crate) const MAX_REMEMBERED: usize = 4 * MAX_PEERS;
+
 /// How far a peer is in the run, as others are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -121,6 +124,28 @@ impl Shared {
         self.out.push_back(Output::Event(event));
     }
 
+    /// Somebody says that it has finished.
+    pub fn has_ended(&mut self, peer: PeerId) {
+        if self.ended.len() < MAX_REMEMBERED {
+            self.ended.insert(peer);
+        }
+    }
+
+    /// A peer ceases to be in this peer's view.
+    pub fn part_from(&mut self, peer: PeerId) {
+        let samples = self.head().samples;
+        if self.parted.len() < MAX_REMEMBERED {
+            self.parted.insert(peer, samples);
+        }
+    }
+
+    /// Bytes that others have had it hold.
+    pub fn bytes(&self) -> usize {
+        let peers = self.ended.len() + self.parted.len() + self.told.len() + self.allowance.len();
+        let last = self.lineage.last.as_ref().map_or(0, |last| last.sums.bytes());
+        self.early.bytes() + self.links.bytes() + last + peers * size_of::<(PeerId, (Time, Standing))>()
+    }
+
     /// Keeps links to the head's members up.
     pub fn want_members(&mut self) {
         let members = &self.lineage.head.members;
@@ -185,7 +210,9 @@ impl Shared {
             return;
         }
         self.told.retain(|_, (at, _)| now - *at < patience);
-        self.told.insert(peer, (now, standing));
+        if self.told.len() < MAX_REMEMBERED {
+            self.told.insert(peer, (now, standing));
+        }
         let status = Message::Status {
             standing,
             member: stage != Stage::Newcomer,

@@ -120,6 +120,12 @@ impl Sponsor {
         self.followers.contains_key(&peer)
     }
 
+    /// Bytes that the followers have had it hold.
+    pub fn bytes(&self) -> usize {
+        let followers = self.followers.values();
+        followers.map(|f| size_of::<Follower>() + f.contact.bytes()).sum()
+    }
+
     pub fn forget(&mut self, peer: PeerId) -> bool {
         self.followers.remove(&peer).is_some()
     }

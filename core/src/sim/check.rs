@@ -12,6 +12,8 @@ use crate::wire::{Message, ViewKey};
 /// Most vectors that a peer may hold in queues and early pieces, beside its state: its own round, one
 /// that is early, one to repair others, and a window for each of its followers.
 const MOST_VECTORS: usize = 16;
+/// What it may hold beside them: of each frame that it had relayed, and of each peer that it knows, a little.
+const MOST_BOOKS: usize = 192 << 10;
 /// So long after the faults lineages may still not have met: dials that just failed, links not yet known to be
 /// dead, a slow peer's round. Who finishes before that may finish apart from others.
 const GRACE_US: u64 = 60_000_000;
@@ -200,7 +202,7 @@ impl World {
         let Some(peer) = &node.peer else { return };
         let vector = 4 * self.plan.manifest.layout.len + 4096;
         let buffered = peer.buffered_bytes();
-        if buffered > MOST_VECTORS * vector {
+        if buffered > MOST_VECTORS * vector + MOST_BOOKS {
             return self.fail(format!("{} has buffered {buffered} bytes", node.name));
         }
         let here = match &peer.phase {
