@@ -8,7 +8,6 @@
 
 use crate::config::MAX_PEERS;
 use crate::id::{PeerId, Round};
-use crate::ledger::{Member, Record};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -38,32 +37,34 @@ pub struct Admissions {
 }
 
 impl Admissions {
-    /// Whether a member may name newcomers in a round.
-    pub(crate) fn may_name(&self, peer: PeerId, round: Round) -> bool {
+    /// Whether a member may name newcomers in an attempt at a round, given who takes part in it.
+    pub(crate) fn may_name(&self, peer: PeerId, round: Round, takes_part: impl Fn(PeerId) -> bool) -> bool {
         let namer = self.namers.iter().find(|namer| namer.peer == peer);
+        let mut its_own = self.fresh.iter().filter(|(_, by)| *by == peer);
         namer.is_none_or(|namer| namer.barred_until <= round)
+            && its_own.all(|(newcomer, _)| takes_part(*newcomer))
     }
 
-    /// Takes a record, and the members that it leads to.
-    pub(crate) fn apply(&mut self, record: &Record, next: &[Member]) {
-        let took_part = |peer: PeerId| record.headers.iter().any(|h| h.peer == peer);
+    /// Takes a round: who took part in it, the members of the next, and who has named those of them that are new.
+    pub(crate) fn apply(
+        &mut self,
+        round: Round,
+        took_part: impl Fn(PeerId) -> bool,
+        next: &[PeerId],
+        named_by: impl Fn(PeerId) -> Option<PeerId>,
+    ) {
         // By who named them: whether all came.
         let mut came: BTreeMap<PeerId, bool> = BTreeMap::new();
         for (newcomer, by) in self.fresh.drain(..) {
             *came.entry(by).or_insert(true) &= took_part(newcomer);
         }
         for (peer, came) in came {
-            self.judge(peer, came, record.round);
+            self.judge(peer, came, round);
         }
-        let here = |namer: &Namer| next.iter().any(|m| m.peer == namer.peer);
         self.namers
-            .retain(|namer| namer.barred_until > record.round || (namer.missed > 0 && here(namer)));
-        let new = next.iter().filter(|member| !took_part(member.peer));
-        let by = |newcomer: &Member| {
-            let names = |h: &&crate::ledger::Header| h.ready.iter().any(|m| m.peer == newcomer.peer);
-            record.headers.iter().find(|h| names(h)).map(|h| h.peer)
-        };
-        self.fresh = new.filter_map(|newcomer| Some((newcomer.peer, by(newcomer)?))).collect();
+            .retain(|n| n.barred_until > round || (n.missed > 0 && next.contains(&n.peer)));
+        let new = next.iter().copied().filter(|peer| !took_part(*peer));
+        self.fresh = new.filter_map(|peer| Some((peer, named_by(peer)?))).collect();
     }
 
     fn judge(&mut self, peer: PeerId, came: bool, round: Round) {
@@ -88,12 +89,109 @@ impl Admissions {
     }
 
     /// Whether records can lead to it.
-    pub(crate) fn is_sound(&self, members: &[Member]) -> bool {
-        let is_member = |peer: PeerId| members.iter().any(|m| m.peer == peer);
+    pub(crate) fn is_sound(&self, is_member: impl Fn(PeerId) -> bool) -> bool {
         self.fresh.len() <= MAX_PEERS
             && self.fresh.iter().all(|(newcomer, _)| is_member(*newcomer))
             && self.namers.len() <= MAX_PEERS
             && self.namers.is_sorted_by(|a, b| a.peer < b.peer)
             && self.namers.iter().all(|namer| namer.missed <= MAX_MISSED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Layout, Manifest, Settings};
+    use crate::id::{Contact, Digest};
+    use crate::ledger::{Head, Header, Member, Record};
+
+    fn member(name: u8) -> Member {
+        Member::new(&Settings::new(PeerId([name; 32]), Contact::default()), Some(1000))
+    }
+
+    /// A head of two members, and the record in which the first names a newcomer.
+    fn head() -> (Head, Manifest) {
+        let manifest = Manifest {
+            samples: 100.try_into().unwrap(),
+            target: 10_000.try_into().unwrap(),
+            batch: 8.try_into().unwrap(),
+            ..Manifest::new(Layout::flat(3))
+        };
+        let mut head = Head::genesis(&manifest, member(1));
+        head.members.push(member(2));
+        (head, manifest)
+    }
+
+    /// The next round among these, in which the first names somebody.
+    fn next(head: &Head, who: &[u8], named: Option<u8>) -> Record {
+        let header = |name: &u8| Header {
+            peer: PeerId([*name; 32]),
+            weight: 0,
+            loss: 0.0,
+            speed: 1000,
+            compute_us: 1,
+            digest: Digest([7; 32]),
+            ready: named.filter(|_| *name == 1).map(member).into_iter().collect(),
+            leaving: false,
+        };
+        Record {
+            round: head.round + 1,
+            attempt: u32::from(who.len() < head.members.len()),
+            headers: who.iter().map(header).collect(),
+        }
+    }
+
+    /// How many rounds without a newcomer it takes until the first member may name one.
+    fn barred_for(head: &mut Head, manifest: &Manifest) -> u32 {
+        for rounds in 0.. {
+            let naming = next(head, &[1, 2], Some(9));
+            if head.check(&naming, manifest).is_ok() {
+                return rounds;
+            }
+            let plain = next(head, &[1, 2], None);
+            assert_eq!(head.check(&plain, manifest), Ok(()));
+            head.apply(&plain, manifest);
+        }
+        unreachable!("it is barred for ever");
+    }
+
+    #[test]
+    fn who_names_such_as_do_not_come_names_nobody_for_longer_and_longer() {
+        let (mut head, manifest) = head();
+        for rounds in [2, 4, 8, 16, 32, 64, 64] {
+            head.apply(&next(&head, &[1, 2], Some(9)), &manifest);
+            assert_eq!(head.members.len(), 3);
+            // It does not come; its sponsor names no other in the attempt that goes on without it.
+            let again = next(&head, &[1, 2], Some(8));
+            assert!(head.check(&again, &manifest).is_err());
+            head.apply(&next(&head, &[1, 2], None), &manifest);
+            assert!(head.admissions.is_sound(|peer| head.position(peer).is_some()));
+            assert_eq!(barred_for(&mut head, &manifest), rounds);
+        }
+    }
+
+    #[test]
+    fn who_names_such_as_come_may_name_others_at_once() {
+        let (mut head, manifest) = head();
+        head.apply(&next(&head, &[1, 2], Some(9)), &manifest);
+        let three = next(&head, &[1, 2, 9], Some(8));
+        assert_eq!(head.check(&three, &manifest), Ok(()));
+        head.apply(&three, &manifest);
+        assert_eq!(head.members.len(), 4);
+        assert_eq!(
+            head.check(&next(&head, &[1, 2, 9, 8], Some(7)), &manifest),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn a_run_that_waits_for_members_takes_any() {
+        let (mut head, mut manifest) = head();
+        manifest.min_peers = 3.try_into().unwrap();
+        for _ in 0..5 {
+            let naming = next(&head, &[1, 2], Some(9));
+            assert_eq!(head.check(&naming, &manifest), Ok(()));
+            head.apply(&naming, &manifest);
+        }
     }
 }

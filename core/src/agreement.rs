@@ -162,8 +162,16 @@ impl Agreement {
     /// Bytes that others have had it hold.
     pub fn bytes(&self) -> usize {
         let names = |set: &BTreeSet<PeerId>| set.len() * size_of::<PeerId>();
-        let heard = self.flush.iter().flat_map(|flush| flush.heard.values()).map(names);
-        let told = self.told.iter().flat_map(|told| &told.record.headers).map(Header::bytes);
+        let heard = self
+            .flush
+            .iter()
+            .flat_map(|flush| flush.heard.values())
+            .map(names);
+        let told = self
+            .told
+            .iter()
+            .flat_map(|told| &told.record.headers)
+            .map(Header::bytes);
         let decided = self.decided.iter().map(|decided| names(&decided.suspects));
         heard.chain(told).chain(decided).sum()
     }

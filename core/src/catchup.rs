@@ -143,7 +143,8 @@ impl CatchUp {
     /// Bytes of the rounds that it holds.
     pub fn bytes(&self) -> usize {
         let told = self.told.iter().map(|told| told.sums.bytes());
-        told.chain(self.log.iter().map(|logged| logged.sums.bytes())).sum()
+        told.chain(self.log.iter().map(|logged| logged.sums.bytes()))
+            .sum()
     }
 
     /// Asks for blocks, from all members that can be reached and are `usable`, within the window of each; from the

@@ -125,6 +125,7 @@ impl Head {
         let allotment = self.allot(manifest);
         let trains = manifest.trains(record.headers.len());
         let majority = record.majority();
+        let takes_part = |peer| record.headers.iter().any(|h| h.peer == peer);
         let mut next = 0;
         for header in &record.headers {
             let wrong = |fault| RecordError::Header {
@@ -136,14 +137,12 @@ impl Head {
                 return Err(wrong(Fault::Order));
             }
             next = place + 1;
-            let may_name = !trains || self.admissions.may_name(header.peer, record.round);
+            let names_nobody = header.ready.is_empty() || !trains;
+            let may_name = names_nobody || self.admissions.may_name(header.peer, record.round, takes_part);
             check_samples(header, trains, &allotment, place)
                 .and_then(|()| check_claims(header))
                 .and_then(|()| check_ready(header, record))
-                .and_then(|()| match may_name || header.ready.is_empty() {
-                    true => Ok(()),
-                    false => Err(Fault::Barred),
-                })
+                .and(if may_name { Ok(()) } else { Err(Fault::Barred) })
                 .map_err(wrong)?;
         }
         if record.attempt == 0 && record.headers.len() < self.members.len() {
@@ -170,7 +169,8 @@ impl Head {
             HeadError::Members,
         )?;
         need(self.round <= MAX_ROUND, HeadError::Round)?;
-        need(self.admissions.is_sound(&self.members), HeadError::Admissions)?;
+        let is_member = |peer| names.contains(&peer);
+        need(self.admissions.is_sound(is_member), HeadError::Admissions)?;
         let ordered = self.holes.is_sorted_by(|a, b| a.end <= b.start);
         let good = |hole: &Hole| hole.start < hole.end && hole.end <= self.cursor;
         need(ordered && self.holes.iter().all(good), HeadError::Holes)?;
@@ -374,7 +374,8 @@ mod tests {
         head.apply(&partly, &manifest);
         assert_eq!(head.holes.len(), 1);
         assert_eq!(head.check_itself(&manifest), Ok(()));
-        let cases: [(Spoil<Head>, HeadError); 8] = [
+        let cases: [(Spoil<Head>, HeadError); 9] = [
+            (|h| h.round = MAX_ROUND + 1, HeadError::Round),
             (|h| h.members[1] = h.members[0].clone(), HeadError::Members),
             (|h| h.members = (0..65).map(member).collect(), HeadError::Members),
             (|h| h.holes[0].end = h.holes[0].start, HeadError::Holes),

@@ -155,6 +155,21 @@ mod tests {
     }
 
     #[test]
+    fn no_number_that_anybody_tells_is_too_large() {
+        let mut d = Detector::default();
+        let peer = PeerId([1; 32]);
+        assert!(d.compute(peer, u64::MAX, 1) >= FIRST);
+        for _ in 0..3 {
+            d.saw_compute(peer, Duration::MAX, 1);
+            d.saw_answer(Duration::MAX);
+            d.saw_reduce(Duration::MAX);
+        }
+        assert!(d.compute(peer, u64::MAX, 0) >= d.compute(peer, 1, u64::MAX));
+        assert_eq!(d.quiet(), CAP);
+        assert!(d.answer() <= CAP);
+    }
+
+    #[test]
     fn a_steady_member_that_turns_ten_times_slower_is_too_slow() {
         let mut d = Detector::default();
         let peer = PeerId([1; 32]);

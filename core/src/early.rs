@@ -168,7 +168,11 @@ mod tests {
         let taken = early.take(KEY);
         assert_eq!(authors(&taken)[0], 1, "the first that came is still there");
         assert!(taken.iter().all(|(peer, _)| *peer != stranger));
-        assert!(taken.len() > 200, "there is room for two vectors: {}", taken.len());
+        assert!(
+            taken.len() > 200,
+            "there is room for two vectors: {}",
+            taken.len()
+        );
         assert_eq!((early.bytes(), early.authors.len()), (0, 0));
     }
 

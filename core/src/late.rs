@@ -94,7 +94,9 @@ pub(crate) fn repair(
         committed.map(|committed| shared.control(from, committed));
     }
     for lacking in missing {
-        let Some(message) = of_last(shared, *lacking) else { continue };
+        let Some(message) = of_last(shared, *lacking) else {
+            continue;
+        };
         if !shared.allow(from, message.payload_len(), Kind::Repair) {
             break;
         }

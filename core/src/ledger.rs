@@ -229,12 +229,24 @@ impl Head {
             self.count(record, &allotment);
         }
         self.members = members;
-        self.admissions.apply(record, &self.members);
+        self.admit(record);
         self.round = record.round;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.chain.0);
         hasher.update(&postcard::to_allocvec(record).expect("a record has only plain data"));
         self.chain = Digest(*hasher.finalize().as_bytes());
+    }
+
+    /// Notes which of the new members were named by whom, and which of the last came.
+    fn admit(&mut self, record: &Record) {
+        let took_part = |peer| record.headers.iter().any(|h| h.peer == peer);
+        let named_by = |peer| {
+            let mut headers = record.headers.iter();
+            let names = |h: &&Header| h.ready.iter().any(|m| m.peer == peer);
+            headers.find(names).map(|h| h.peer)
+        };
+        let next: Vec<PeerId> = self.members.iter().map(|m| m.peer).collect();
+        self.admissions.apply(record.round, took_part, &next, named_by);
     }
 
     fn count(&mut self, record: &Record, allotment: &Allotment) {

@@ -150,7 +150,7 @@ impl Newcomer {
                 digest,
                 resumes,
                 member,
-            } => return self.on_following(from, head, digest, resumes, member, shared),
+            } => return self.on_following(from, *head, digest, resumes, member, shared),
             Message::Follow { .. } | Message::Fetch { .. } => {
                 let standing = self.whole_standing(shared);
                 let follows = self.following;

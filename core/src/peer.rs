@@ -207,7 +207,9 @@ impl Peer {
         let me = self.me();
         let is_relay = matches!(message, Message::Relay { .. });
         let is_bearer = is_relay && self.roles(from, true).meets(Roles::BEARER);
-        let Shared { links, out, detector, .. } = &mut self.shared;
+        let Shared {
+            links, out, detector, ..
+        } = &mut self.shared;
         match message {
             Message::Relay {
                 from: author,
@@ -272,7 +274,7 @@ impl Peer {
     }
 
     /// Changes the phase, as often as one asks for another.
-    fn go(&mut self, mut next: Next) {
+    pub(crate) fn go(&mut self, mut next: Next) {
         loop {
             next = match next {
                 Next::Stay => return,

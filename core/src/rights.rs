@@ -267,3 +267,6 @@ impl Refused {
         self.0.values().sum()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -175,7 +175,7 @@ impl Sponsor {
         let member = in_view && fresh && missed.is_some();
         let resumes = have == Some(head.chain) || missed.is_some();
         let following = Message::Following {
-            head: head.clone(),
+            head: Box::new(head.clone()),
             digest: shared.lineage.digest,
             resumes: have.filter(|_| resumes),
             member,
@@ -202,7 +202,7 @@ impl Sponsor {
     /// The follower has fallen too far behind: it begins again from here.
     pub fn restart(&mut self, peer: PeerId, work: Option<InWork<'_>>, shared: &mut Shared) {
         let following = Message::Following {
-            head: shared.head().clone(),
+            head: Box::new(shared.head().clone()),
             digest: shared.lineage.digest,
             resumes: None,
             member: false,
@@ -309,7 +309,7 @@ impl Sponsor {
     pub fn ready(&self, view: &View, shared: &Shared) -> Vec<Member> {
         let admissions = &shared.head().admissions;
         let trains = shared.manifest.trains(view.members.len());
-        if trains && !admissions.may_name(shared.me(), view.key.round) {
+        if trains && !admissions.may_name(shared.me(), view.key.round, |peer| view.contains(peer)) {
             return Vec::new();
         }
         let may = |peer| !trains || shared.probation.is_over(peer, shared.now);

@@ -20,6 +20,12 @@ pub const META_LIMIT: usize = 1 << 20;
 /// Most bytes of a frame's payload.
 pub const PAYLOAD_LIMIT: usize = 8 << 20;
 
+// What else others can make grow, and how far: early pieces, two vectors and 128 KiB from all together, strangers' first
+// to go (`early.rs`); followers, 64 (`sponsor.rs`); newcomers in a header, 8 (`admission.rs`); what is given on request,
+// four states and vectors and 1 MiB to each within the time of an answer (`allowance.rs`); peers of which anything is
+// remembered, 128 contacts (`links.rs`) and 256 of all else (`shared.rs`); frames that wait for a relay's word, 1,024
+// hashes (`links.rs`); aborted attempts of a round, 64 (`agreement.rs`). `Peer::buffered_bytes` counts all of it.
+
 /// Which try at which round, in which view of which lineage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ViewKey {
@@ -175,7 +181,7 @@ pub enum Message {
     /// You follow me from this head on.
     Following {
         /// The sponsor's ledger.
-        head: Head,
+        head: Box<Head>,
         /// The state's digest at that head.
         digest: Digest,
         /// The lineage of what the follower holds already, if that goes on from here.
@@ -339,5 +345,48 @@ impl Message {
             }
             _ => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VIEW: ViewKey = ViewKey {
+        round: 1,
+        attempt: 0,
+        id: 7,
+    };
+
+    #[test]
+    fn a_frame_holds_its_message_and_nothing_beside_it() {
+        let message = Message::Block {
+            block: 1,
+            round: 2,
+            chain: Digest([3; 32]),
+            data: Bytes::from_static(&[1, 2, 3]),
+        };
+        let (meta, payload) = message.encode();
+        let padded = |padding: usize| {
+            let len = (meta.len() - 4 + padding) as u32;
+            let parts = [&len.to_le_bytes(), &meta[4..], &vec![0; padding], &payload[..]];
+            Message::decode(Bytes::from(parts.concat()))
+        };
+        assert_eq!(padded(0), Ok(message.clone()));
+        assert_eq!(padded(1), Err(WireError::Length));
+        assert_eq!(padded(1000), Err(WireError::Length));
+    }
+
+    #[test]
+    fn a_question_names_each_piece_once() {
+        let ask = |missing: &[(u16, u32)]| {
+            let missing = missing.to_vec();
+            let frame = Message::Repair { view: VIEW, missing }.to_frame();
+            Message::decode(frame).map(|_| ())
+        };
+        assert_eq!(ask(&[]), Ok(()));
+        assert_eq!(ask(&[(0, 0), (0, 1), (1, 0)]), Ok(()));
+        assert_eq!(ask(&[(0, 0), (0, 0)]), Err(WireError::Length));
+        assert_eq!(ask(&[(1, 0), (0, 1)]), Err(WireError::Length));
     }
 }
