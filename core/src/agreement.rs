@@ -12,6 +12,10 @@
 //! - who is out says so to those who still take it for a member, which counts as a suspicion;
 //! - a decision or a commit is taken only from a peer that is not suspected.
 //!
+//! One member's word excludes others, so it must not exclude everybody: who would go on with fewer than half of the head's
+//! members is itself the one that is cut off. Those whom it names stay and suspect it; those who see the same as it
+//! does, a partition's smaller side, go on with it.
+//!
 //! How values are summed is not known here: an attempt ends, or it does not.
 
 use crate::allot::Allotment;
@@ -19,7 +23,7 @@ use crate::check::{Fault, RecordError};
 use crate::collective::Run;
 use crate::id::{PeerId, Round};
 use crate::interface::Event;
-use crate::ledger::Record;
+use crate::ledger::{Header, Record};
 use crate::lineage::Decided;
 use crate::next::Outcast;
 use crate::planted::Bug;
@@ -40,6 +44,9 @@ const DOUBLINGS: usize = 6;
 /// After so long without a piece from a member that owes some, its way here is mute. Below a link's slowest piece that
 /// anybody trains over, a guess; and never less than four times the usual wait, whatever that is.
 const MUTE: Duration = Duration::from_secs(10);
+
+/// Aborted attempts of a round that are remembered: who is further behind hears where this lineage stands.
+const DECIDED: usize = 64;
 
 /// What follows for the attempt.
 #[derive(Debug)]
@@ -152,6 +159,23 @@ impl Agreement {
         &self.decided
     }
 
+    /// Bytes that others have had it hold.
+    pub fn bytes(&self) -> usize {
+        let names = |set: &BTreeSet<PeerId>| set.len() * size_of::<PeerId>();
+        let heard = self
+            .flush
+            .iter()
+            .flat_map(|flush| flush.heard.values())
+            .map(names);
+        let told = self
+            .told
+            .iter()
+            .flat_map(|told| &told.record.headers)
+            .map(Header::bytes);
+        let decided = self.decided.iter().map(|decided| names(&decided.suspects));
+        heard.chain(told).chain(decided).sum()
+    }
+
     pub fn take_decided(&mut self) -> Vec<Decided> {
         std::mem::take(&mut self.decided)
     }
@@ -241,7 +265,9 @@ impl Agreement {
         let Some(probing) = self.probing.as_mut().filter(|p| p.nonce == nonce) else {
             return Verdict::Wait;
         };
-        probing.answers.insert(from, (round, doing));
+        if work.view.contains(from) {
+            probing.answers.insert(from, (round, doing));
+        }
         if work.view.others().all(|peer| probing.answers.contains_key(&peer)) {
             return self.judge_answers(work, shared);
         }
@@ -383,6 +409,9 @@ impl Agreement {
             return Verdict::Wait;
         }
         if suspects.contains(&shared.me()) && !shared.settings.planted(Bug::IgnoreExclusion) {
+            if is_cut_off(view, &suspects, shared) {
+                return self.suspect(view, [from].into(), Reason::CutOff, shared);
+            }
             return Verdict::Outcast(Outcast::new(OutcastReason::Suspected, Some(from)));
         }
         if theirs == view.key {
@@ -453,8 +482,11 @@ impl Agreement {
             let reason = reasons.get(peer).copied().unwrap_or(Reason::Suspected);
             shared.tell(Event::member(*peer, reason));
             shared.control(*peer, decided.message());
-            shared.parted.insert(*peer, shared.head().samples);
+            shared.part_from(*peer);
             shared.probation.excluded(*peer, shared.now);
+        }
+        if self.decided.len() >= DECIDED {
+            self.decided.remove(0);
         }
         self.decided.push(decided);
         Verdict::Retry(members)
@@ -474,8 +506,13 @@ impl Agreement {
         }
         let mine = view.key;
         let excludes_me = suspects.contains(&shared.me()) && !shared.settings.planted(Bug::IgnoreExclusion);
-        if excludes_me && (theirs.round == mine.round || theirs.round + 1 == mine.round) {
-            Verdict::Outcast(Outcast::new(OutcastReason::Decided, Some(from)))
+        let recent = theirs.round == mine.round || theirs.round.checked_add(1) == Some(mine.round);
+        if excludes_me && recent {
+            match is_cut_off(view, &suspects, shared) {
+                false => Verdict::Outcast(Outcast::new(OutcastReason::Decided, Some(from))),
+                true if view.contains(from) => self.suspect(view, [from].into(), Reason::CutOff, shared),
+                true => Verdict::Wait,
+            }
         } else if theirs == mine && view.contains(from) {
             self.abort(view, suspects.into_iter().collect(), shared)
         } else {
@@ -579,6 +616,13 @@ impl Flush {
             suspects: self.suspects.iter().copied().collect(),
         }
     }
+}
+
+/// Whether who goes on without these is the one that is cut off: with fewer than half of the head's members, whatever
+/// attempt it is.
+pub(crate) fn is_cut_off(view: &View, suspects: &[PeerId], shared: &Shared) -> bool {
+    let rest = view.members.iter().filter(|m| !suspects.contains(m)).count();
+    2 * rest < shared.head().members.len()
 }
 
 /// How long a member may take for its share.

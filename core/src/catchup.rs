@@ -140,6 +140,13 @@ impl CatchUp {
         self.expected == Some(digest)
     }
 
+    /// Bytes of the rounds that it holds.
+    pub fn bytes(&self) -> usize {
+        let told = self.told.iter().map(|told| told.sums.bytes());
+        told.chain(self.log.iter().map(|logged| logged.sums.bytes()))
+            .sum()
+    }
+
     /// Asks for blocks, from all members that can be reached and are `usable`, within the window of each; from the
     /// sponsor even if only a relay reaches it.
     pub fn fetch(&mut self, sponsor: Option<PeerId>, usable: impl Fn(PeerId) -> bool, shared: &mut Shared) {

@@ -3,6 +3,7 @@
 //! Whoever takes a record checks it first: before a commit, from a member that told of it, as a follower, out of a file.
 //! All members hold the same headers, so all of them refuse the same, and know whose header it is.
 
+use crate::admission::MAX_NAMED;
 use crate::allot::Allotment;
 use crate::config::{MAX_PEERS, Manifest};
 use crate::id::{PeerId, Round};
@@ -14,6 +15,9 @@ pub const MAX_SPEED: u64 = 1_000_000_000_000_000;
 
 /// Longest computing that a header may tell, in microseconds: twelve days. Keeps the arithmetic of deadlines from overflow.
 pub const MAX_COMPUTE_US: u64 = 1 << 40;
+
+/// Most rounds of a run: a guess, far above any. Keeps the arithmetic of rounds from overflow.
+pub const MAX_ROUND: Round = 1 << 48;
 
 /// Why a record cannot follow a head. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,6 +81,9 @@ pub enum Fault {
     /// It names a contributor as a newcomer, one newcomer twice, or something else that a newcomer cannot be.
     #[error("names a newcomer that cannot be one")]
     Ready,
+    /// It names a newcomer too soon after one that did not come.
+    #[error("names a newcomer too soon after one that did not come")]
+    Barred,
 }
 
 /// Why a head cannot be a ledger's. Nothing was changed.
@@ -85,6 +92,12 @@ pub enum HeadError {
     /// There are too many members, or one of them twice.
     #[error("it has too many members, or one of them twice")]
     Members,
+    /// It has more rounds than [`MAX_ROUND`].
+    #[error("it has more rounds than can be")]
+    Round,
+    /// What it says of newcomers cannot be.
+    #[error("what it says of newcomers cannot be")]
+    Admissions,
     /// Its holes do not lie below its cursor, one after the other.
     #[error("it has holes that do not lie below its cursor")]
     Holes,
@@ -112,6 +125,7 @@ impl Head {
         let allotment = self.allot(manifest);
         let trains = manifest.trains(record.headers.len());
         let majority = record.majority();
+        let takes_part = |peer| record.headers.iter().any(|h| h.peer == peer);
         let mut next = 0;
         for header in &record.headers {
             let wrong = |fault| RecordError::Header {
@@ -123,9 +137,12 @@ impl Head {
                 return Err(wrong(Fault::Order));
             }
             next = place + 1;
+            let names_nobody = header.ready.is_empty() || !trains;
+            let may_name = names_nobody || self.admissions.may_name(header.peer, record.round, takes_part);
             check_samples(header, trains, &allotment, place)
                 .and_then(|()| check_claims(header))
                 .and_then(|()| check_ready(header, record))
+                .and(if may_name { Ok(()) } else { Err(Fault::Barred) })
                 .map_err(wrong)?;
         }
         if record.attempt == 0 && record.headers.len() < self.members.len() {
@@ -151,6 +168,9 @@ impl Head {
             names.len() == self.members.len() && names.len() <= MAX_PEERS,
             HeadError::Members,
         )?;
+        need(self.round <= MAX_ROUND, HeadError::Round)?;
+        let is_member = |peer| names.contains(&peer);
+        need(self.admissions.is_sound(is_member), HeadError::Admissions)?;
         let ordered = self.holes.is_sorted_by(|a, b| a.end <= b.start);
         let good = |hole: &Hole| hole.start < hole.end && hole.end <= self.cursor;
         need(ordered && self.holes.iter().all(good), HeadError::Holes)?;
@@ -196,7 +216,7 @@ fn check_ready(header: &Header, record: &Record) -> Result<(), Fault> {
             && member.trials == Trials::default()
             && record.headers.iter().all(|h| h.peer != member.peer)
     };
-    let sound = header.ready.len() <= MAX_PEERS
+    let sound = header.ready.len() <= MAX_NAMED
         && header.ready.is_sorted_by(|a, b| a.peer < b.peer)
         && header.ready.iter().all(can_be);
     if sound { Ok(()) } else { Err(Fault::Ready) }
@@ -354,7 +374,8 @@ mod tests {
         head.apply(&partly, &manifest);
         assert_eq!(head.holes.len(), 1);
         assert_eq!(head.check_itself(&manifest), Ok(()));
-        let cases: [(Spoil<Head>, HeadError); 8] = [
+        let cases: [(Spoil<Head>, HeadError); 9] = [
+            (|h| h.round = MAX_ROUND + 1, HeadError::Round),
             (|h| h.members[1] = h.members[0].clone(), HeadError::Members),
             (|h| h.members = (0..65).map(member).collect(), HeadError::Members),
             (|h| h.holes[0].end = h.holes[0].start, HeadError::Holes),

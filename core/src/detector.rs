@@ -24,7 +24,8 @@ pub struct Estimator {
 impl Estimator {
     /// Takes an observation.
     pub fn observe(&mut self, sample: Duration) {
-        let sample = sample.as_micros() as f64;
+        // Any more is for ever, and would make the sums below lose what they have.
+        let sample = sample.as_micros().min(1 << 62) as f64;
         if self.seen {
             self.deviation_us += 0.25 * ((self.mean_us - sample).abs() - self.deviation_us);
             self.mean_us += 0.125 * (sample - self.mean_us);
@@ -86,7 +87,7 @@ impl Detector {
             self.sample
                 .entry(peer)
                 .or_default()
-                .observe(Duration::from_secs_f64(per_sample * SCALE));
+                .observe(seconds(per_sample * SCALE));
         }
     }
 
@@ -114,13 +115,18 @@ impl Detector {
     /// least a round; so it is worth waiting for a round.
     pub fn compute(&self, peer: PeerId, samples: u64, speed: u64) -> Duration {
         let seen = self.sample.get(&peer);
-        let seen = seen.and_then(|e| Some(e.deadline()?.max(2 * e.mean()?)));
+        let seen = seen.and_then(|e| Some(e.deadline()?.max(e.mean()?.saturating_mul(2))));
         let per_sample = seen.map_or(3.0 * 1000.0 / speed.max(1) as f64, |seen| {
             seen.as_secs_f64() / SCALE
         });
         let least = if seen.is_some() { FLOOR } else { FIRST };
-        Duration::from_secs_f64(per_sample * samples.max(1) as f64).max(least)
+        seconds(per_sample * samples.max(1) as f64).max(least)
     }
+}
+
+/// So many seconds, or the longest time that there is: what others say of themselves may lead to any number.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
 /// A member's first contribution may take this long: it builds kernels for the sizes that it has not seen.
@@ -146,6 +152,21 @@ mod tests {
         e.observe(ms(180));
         // deviation 0.75 * 37.5 + 0.25 * 80 = 48.125; mean 0.875 * 100 + 0.125 * 180 = 110
         assert_eq!(e.deadline(), Some(Duration::from_micros(110_000 + 192_500)));
+    }
+
+    #[test]
+    fn no_number_that_anybody_tells_is_too_large() {
+        let mut d = Detector::default();
+        let peer = PeerId([1; 32]);
+        assert!(d.compute(peer, u64::MAX, 1) >= FIRST);
+        for _ in 0..3 {
+            d.saw_compute(peer, Duration::MAX, 1);
+            d.saw_answer(Duration::MAX);
+            d.saw_reduce(Duration::MAX);
+        }
+        assert!(d.compute(peer, u64::MAX, 0) >= d.compute(peer, 1, u64::MAX));
+        assert_eq!(d.quiet(), CAP);
+        assert!(d.answer() <= CAP);
     }
 
     #[test]

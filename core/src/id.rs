@@ -72,6 +72,11 @@ impl Contact {
     /// Longest address in bytes.
     pub const ADDRESS_LIMIT: usize = 128;
 
+    /// Bytes that its addresses hold in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.iter().map(|a| size_of::<String>() + a.len()).sum()
+    }
+
     /// Whether both bounds hold.
     pub fn is_bounded(&self) -> bool {
         self.0.len() <= Self::LIMIT && self.0.iter().all(|a| a.len() <= Self::ADDRESS_LIMIT)

@@ -1,9 +1,9 @@
 //! What a peer is told that is behind: about an attempt or a round that is over here, or that it is in no view.
 
 use crate::id::PeerId;
-use crate::interface::Lane;
 use crate::lineage::Decided;
 use crate::planted::Bug;
+use crate::rights::Kind;
 use crate::shared::{Shared, Stage};
 use crate::view::View;
 use crate::wire::{Message, ViewKey};
@@ -72,19 +72,35 @@ pub(crate) fn not_a_member() -> Message {
     }
 }
 
-/// Sends what somebody lacks of the last round, or says that it is committed. False if that is not what it asks about.
-pub(crate) fn repair(from: PeerId, view: ViewKey, missing: &[(u16, u32)], shared: &mut Shared) -> bool {
-    let Some(last) = shared.lineage.last.as_ref().filter(|last| last.view == view) else {
+/// Sends what somebody lacks of the last round, or says that it is committed. False if that is not what it asks about,
+/// or if it had nothing to do with it and is no follower either.
+pub(crate) fn repair(
+    from: PeerId,
+    follows: bool,
+    view: ViewKey,
+    missing: &[(u16, u32)],
+    shared: &mut Shared,
+) -> bool {
+    let is_last = shared.lineage.last.as_ref().is_some_and(|last| last.view == view);
+    if !is_last || !(follows || shared.lineage.knows(from)) {
         return false;
-    };
-    let mut send = |lane, message| shared.links.send(&mut shared.out, from, lane, message);
-    if missing.is_empty() {
-        send(Lane::Control, last.message());
     }
-    for (chunk, piece) in missing {
-        if let Some(message) = last.sums.message(last.view, *chunk, *piece) {
-            send(Lane::Bulk, message);
+    let of_last = |shared: &Shared, (chunk, piece): (u16, u32)| {
+        let last = shared.lineage.last.as_ref()?;
+        last.sums.message(last.view, chunk, piece)
+    };
+    if missing.is_empty() {
+        let committed = shared.lineage.last.as_ref().map(|last| last.message());
+        committed.map(|committed| shared.control(from, committed));
+    }
+    for lacking in missing {
+        let Some(message) = of_last(shared, *lacking) else {
+            continue;
+        };
+        if !shared.allow(from, message.payload_len(), Kind::Repair) {
+            break;
         }
+        shared.bulk(from, message);
     }
     true
 }

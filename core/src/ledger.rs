@@ -1,6 +1,7 @@
 //! Committed rounds: who contributed what, the sample cursor and its holes. Everything here is a
 //! function of the records alone, so that all members derive the same without asking.
 
+use crate::admission::Admissions;
 use crate::allot::Allotment;
 use crate::config::{MAX_PEERS, Manifest, Settings};
 use crate::id::{Contact, Digest, PeerId, Round};
@@ -30,6 +31,13 @@ pub struct Header {
     pub leaving: bool,
 }
 
+impl Header {
+    /// Bytes that it holds in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.ready.iter().map(Member::bytes).sum::<usize>()
+    }
+}
+
 /// A member as the others know it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Member {
@@ -44,6 +52,11 @@ pub struct Member {
 }
 
 impl Member {
+    /// Bytes that it holds in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.contact.bytes()
+    }
+
     /// A peer as it knows itself.
     pub(crate) fn new(settings: &Settings, speed: Option<u64>) -> Self {
         Self {
@@ -157,6 +170,8 @@ pub struct Head {
     pub holes: Vec<Hole>,
     /// Members of the next round in ring order.
     pub members: Vec<Member>,
+    /// What became of the newcomers that they named.
+    pub admissions: Admissions,
     /// Hash over all records: the lineage.
     pub chain: Digest,
 }
@@ -172,6 +187,7 @@ impl Head {
             cursor: 0,
             holes: Vec::new(),
             members: vec![founder],
+            admissions: Admissions::default(),
             chain: Digest(manifest.run_id().0),
         }
     }
@@ -186,6 +202,7 @@ impl Head {
             .update(&founder.peer.0);
         self.chain = Digest(*hasher.finalize().as_bytes());
         self.members = vec![founder];
+        self.admissions = Admissions::default();
         self
     }
 
@@ -212,11 +229,24 @@ impl Head {
             self.count(record, &allotment);
         }
         self.members = members;
+        self.admit(record);
         self.round = record.round;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.chain.0);
         hasher.update(&postcard::to_allocvec(record).expect("a record has only plain data"));
         self.chain = Digest(*hasher.finalize().as_bytes());
+    }
+
+    /// Notes which of the new members were named by whom, and which of the last came.
+    fn admit(&mut self, record: &Record) {
+        let took_part = |peer| record.headers.iter().any(|h| h.peer == peer);
+        let named_by = |peer| {
+            let mut headers = record.headers.iter();
+            let names = |h: &&Header| h.ready.iter().any(|m| m.peer == peer);
+            headers.find(names).map(|h| h.peer)
+        };
+        let next: Vec<PeerId> = self.members.iter().map(|m| m.peer).collect();
+        self.admissions.apply(record.round, took_part, &next, named_by);
     }
 
     fn count(&mut self, record: &Record, allotment: &Allotment) {

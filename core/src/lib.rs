@@ -7,9 +7,10 @@
 //! round. There is no master and, while all are healthy, no other message.
 //!
 //! Read in this order: [`interface`] and [`peer`] (all that a driver sees, and the phases of a peer), [`ledger`] (what a
-//! round records and what follows from it) with [`allot`] (who works on what), [`check`] (what it must be), `member` (a member's way through a round) with `contribution`,
+//! round records and what follows from it) with [`allot`] (who works on what), [`check`] (what it must be), [`admission`] (who may name newcomers), `member` (a member's way through a round) with `contribution`,
 //! [`collective`] (the all-reduce), `agreement` (what follows from a failure), `newcomer`, `catchup` and `sponsor` (how
-//! newcomers come in), `lingering` (who is done), [`wire`] (the messages).
+//! newcomers come in), `lingering` (who is done), [`wire`] (the messages),
+//! [`rights`] (who may say which of them when).
 //!
 //! | word | meaning |
 //! |---|---|
@@ -22,8 +23,10 @@
 //! | sponsor | the member that a newcomer follows |
 //! | hole | samples that were handed out and not counted: they are handed out again first |
 
+pub mod admission;
 mod agreement;
 pub mod allot;
+mod allowance;
 mod apply;
 mod catchup;
 pub mod check;
@@ -51,6 +54,7 @@ pub mod planted;
 mod probation;
 pub mod random;
 pub mod reason;
+pub mod rights;
 mod shared;
 pub mod shuffle;
 #[cfg(feature = "sim")]

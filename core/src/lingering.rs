@@ -17,7 +17,7 @@ pub(crate) struct Lingering {
     until: Time,
     /// Who may still lack a piece of the last round.
     waits_for: BTreeSet<PeerId>,
-    sponsor: Sponsor,
+    pub sponsor: Sponsor,
 }
 
 impl Lingering {
@@ -117,10 +117,11 @@ impl Lingering {
     /// Somebody lacks pieces of the last round, or has not heard that it is committed.
     fn on_repair(&mut self, from: PeerId, view: ViewKey, missing: &[(u16, u32)], shared: &mut Shared) {
         self.until = longer(shared);
-        if late::repair(from, view, missing, shared) {
+        let follows = self.sponsor.has(from);
+        if late::repair(from, follows, view, missing, shared) {
             return;
         }
-        if self.sponsor.has(from) {
+        if follows {
             return self.sponsor.restart(from, None, shared);
         }
         answer_late(from, view, None, shared);

@@ -1,6 +1,6 @@
 //! Who can be reached and how: open links, redialling with backoff, and relays where there is no link.
 
-use crate::id::{Contact, PeerId};
+use crate::id::{Contact, Digest, PeerId};
 use crate::interface::{Lane, Output};
 use crate::time::Time;
 use crate::wire::Message;
@@ -21,6 +21,8 @@ const ACQUAINTANCES: usize = 128;
 struct Entry {
     contact: Contact,
     up: bool,
+    /// When it last came up.
+    up_at: Time,
     dialling: bool,
     fails: u32,
     dial_at: Option<Time>,
@@ -30,14 +32,30 @@ struct Entry {
     wanted: u64,
 }
 
+/// Frames given to relays that are remembered, to know them again if a relay cannot pass them on. A guess: many more
+/// than are on their way there and back at once.
+const RELAYED: usize = 1024;
+
+/// A frame that was given to a relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Relayed {
+    relay: PeerId,
+    to: PeerId,
+    frame: Digest,
+}
+
 /// All peers that this one knows.
 #[derive(Debug)]
 pub struct Links {
     /// Set with every input.
     pub now: Time,
+    /// The head's members: their word is taken for what they relay, so they go before others.
+    pub bearers: Vec<PeerId>,
     me: PeerId,
     peers: BTreeMap<PeerId, Entry>,
     clock: u64,
+    /// The oldest first.
+    relayed: VecDeque<Relayed>,
 }
 
 impl Links {
@@ -45,9 +63,11 @@ impl Links {
     pub fn new(me: PeerId) -> Self {
         Self {
             now: Time::default(),
+            bearers: Vec::new(),
             me,
             peers: BTreeMap::new(),
             clock: 0,
+            relayed: VecDeque::new(),
         }
     }
 
@@ -94,6 +114,7 @@ impl Links {
         }
         let entry = self.peers.entry(peer).or_default();
         entry.up = true;
+        entry.up_at = now;
         entry.dialling = false;
         entry.fails = 0;
         entry.dial_at = None;
@@ -135,9 +156,24 @@ impl Links {
         says
     }
 
+    /// Bytes that others have had it hold.
+    pub fn bytes(&self) -> usize {
+        let entry = |entry: &Entry| {
+            size_of::<Entry>() + entry.contact.bytes() + entry.no_relay.len() * size_of::<(PeerId, Time)>()
+        };
+        let peers: usize = self.peers.values().map(entry).sum();
+        peers + self.relayed.len() * size_of::<Relayed>()
+    }
+
     /// Whether there is a direct link.
     pub fn is_up(&self, peer: PeerId) -> bool {
         self.peers.get(&peer).is_some_and(|e| e.up)
+    }
+
+    /// Whether there has been a direct link for so long: what its other end had relayed before is here.
+    pub fn is_up_for(&self, peer: PeerId, time: Duration) -> bool {
+        let since = self.peers.get(&peer).filter(|e| e.up).map(|e| e.up_at);
+        since.is_some_and(|up_at| self.now - up_at > time)
     }
 
     /// Whether it is known where to dial a peer.
@@ -176,23 +212,30 @@ impl Links {
 
     /// Sends over the direct link, else over a peer that may have one. False if there is no way:
     /// what must arrive is said again by whoever waits for it, since a frame may be lost under way just as well.
-    pub fn send(&self, out: &mut VecDeque<Output>, to: PeerId, lane: Lane, message: Message) -> bool {
+    pub fn send(&mut self, out: &mut VecDeque<Output>, to: PeerId, lane: Lane, message: Message) -> bool {
         if self.is_up(to) {
             out.push_back(Output::Send { to, lane, message });
             return true;
         }
-        let refused = |relay: &PeerId| {
+        let usable = |relay: &PeerId| {
             let said = self.peers.get(&to).and_then(|e| e.no_relay.get(relay));
-            said.is_some_and(|at| self.now - *at < RELAY_PAUSE)
+            *relay != to && said.is_none_or(|at| self.now - *at >= RELAY_PAUSE)
         };
-        let Some(relay) = self.reachable().find(|r| *r != to && !refused(r)) else {
+        let mut bearers = self.bearers.iter().copied().filter(|b| self.is_up(*b));
+        let relay = bearers.find(usable).or_else(|| self.reachable().find(usable));
+        let Some(relay) = relay else {
             return false;
         };
-        let message = Message::Relay {
-            from: self.me,
+        let (from, frame) = (self.me, message.to_frame());
+        if self.relayed.len() >= RELAYED {
+            self.relayed.pop_front();
+        }
+        self.relayed.push_back(Relayed {
+            relay,
             to,
-            frame: message.to_frame(),
-        };
+            frame: Digest::of(&frame),
+        });
+        let message = Message::Relay { from, to, frame };
         out.push_back(Output::Send {
             to: relay,
             lane,
@@ -201,38 +244,41 @@ impl Links {
         true
     }
 
-    /// Passes a frame on for its author. Gives it back if it is for this peer.
-    pub fn relay(
-        &mut self,
-        out: &mut VecDeque<Output>,
-        from: PeerId,
-        (author, to): (PeerId, PeerId),
-        frame: Bytes,
-    ) -> Option<Message> {
-        if to == self.me {
-            return unwrap(frame);
-        }
-        if from != author {
-            return None;
-        }
+    /// Passes a frame on for its author, who has a link to this peer.
+    pub fn relay(&mut self, out: &mut VecDeque<Output>, from: PeerId, to: PeerId, frame: Bytes) {
         if self.is_up(to) {
             let lane = Lane::Bulk;
-            let from = author;
             let message = Message::Relay { from, to, frame };
             out.push_back(Output::Send { to, lane, message });
         } else {
             self.send(out, from, Lane::Bulk, Message::Unreachable { to, frame });
         }
-        None
     }
 
-    /// A relay has no link either: the frame goes another way, if there is one.
-    pub fn on_unreachable(&mut self, out: &mut VecDeque<Output>, relay: PeerId, to: PeerId, frame: Bytes) {
+    /// A relay has no link either: the frame goes another way, if there is one. False if that relay was given no such
+    /// frame: else anybody could have this peer say what it likes.
+    pub fn on_unreachable(
+        &mut self,
+        out: &mut VecDeque<Output>,
+        relay: PeerId,
+        to: PeerId,
+        frame: Bytes,
+    ) -> bool {
+        let returned = Relayed {
+            relay,
+            to,
+            frame: Digest::of(&frame),
+        };
+        let Some(place) = self.relayed.iter().position(|given| *given == returned) else {
+            return false;
+        };
+        self.relayed.remove(place);
         if self.no_relay(relay, to)
             && let Some(message) = unwrap(frame)
         {
             self.send(out, to, Lane::Bulk, message);
         }
+        true
     }
 
     /// Dials that are due.
@@ -258,7 +304,7 @@ impl Links {
 }
 
 /// What a relayed frame says. What would have to be relayed again is not taken: it could go in circles.
-fn unwrap(frame: Bytes) -> Option<Message> {
+pub(crate) fn unwrap(frame: Bytes) -> Option<Message> {
     match Message::decode(frame) {
         Ok(Message::Relay { .. } | Message::Unreachable { .. }) | Err(_) => None,
         Ok(message) => Some(message),

@@ -15,6 +15,7 @@ use crate::ledger::{Header, Record};
 use crate::next::{Next, Outcast};
 use crate::planted::Bug;
 use crate::reason::{OutcastReason, Reason};
+use crate::rights::Kind;
 use crate::shared::{Shared, Stage};
 use crate::sponsor::{Asked, InWork, Sponsor, hand_out};
 use crate::state::plan;
@@ -310,7 +311,8 @@ impl Member {
             return self.on_piece(from, piece, shared);
         }
         if self.view.is_before(&view) {
-            shared.early.keep(from, piece);
+            let known = self.view.contains(from) || shared.lineage.knows(from);
+            shared.early.keep(from, known, piece);
         } else if !self.view.contains(from) {
             self.answer_late(from, view, None, shared);
         }
@@ -334,6 +336,11 @@ impl Member {
 
     /// A piece of the current attempt.
     fn on_piece(&mut self, from: PeerId, piece: Message, shared: &mut Shared) -> Next {
+        if !self.view.contains(from) {
+            // It came before the attempt, when nobody could tell whose right it is.
+            shared.refused.count(Kind::Piece);
+            return Next::Stay;
+        }
         let told = self.agreement.told().is_some();
         if !told && self.agreement.is_frozen(shared) {
             return Next::Stay;
@@ -518,10 +525,11 @@ impl Member {
 
     /// Somebody lacks pieces of a committed round, or has not heard that it is committed.
     fn on_repair(&mut self, from: PeerId, view: ViewKey, missing: &[(u16, u32)], shared: &mut Shared) {
-        if late::repair(from, view, missing, shared) {
+        let follows = self.sponsor.has(from);
+        if late::repair(from, follows, view, missing, shared) {
             return;
         }
-        if self.sponsor.has(from) {
+        if follows {
             let work = in_work(&self.view, &self.reduce);
             return self.sponsor.restart(from, work, shared);
         }

@@ -9,7 +9,7 @@ use crate::late;
 use crate::ledger::{Head, Member};
 use crate::next::Next;
 use crate::planted::Bug;
-use crate::shared::{Shared, Stage};
+use crate::shared::{MAX_REMEMBERED, Shared, Stage};
 use crate::sponsor::Sponsor;
 use crate::state::State;
 use crate::time::Time;
@@ -150,7 +150,7 @@ impl Newcomer {
                 digest,
                 resumes,
                 member,
-            } => return self.on_following(from, head, digest, resumes, member, shared),
+            } => return self.on_following(from, *head, digest, resumes, member, shared),
             Message::Follow { .. } | Message::Fetch { .. } => {
                 let standing = self.whole_standing(shared);
                 let follows = self.following;
@@ -176,6 +176,16 @@ impl Newcomer {
         self.catchup.tell_progress(shared);
         self.fetch(shared);
         self.catch_up(shared)
+    }
+
+    /// Whether a peer was asked to be the sponsor, and may still answer.
+    pub fn has_asked(&self, peer: PeerId) -> bool {
+        self.sponsor == Some(peer) || self.late.is_some_and(|(late, _)| late == peer)
+    }
+
+    /// Bytes that others have had it hold, beside the state.
+    pub fn bytes(&self) -> usize {
+        self.catchup.bytes() + self.refused.len() * size_of::<(PeerId, Option<Standing>)>()
     }
 
     fn follows(&self, peer: PeerId) -> bool {
@@ -240,7 +250,9 @@ impl Newcomer {
     /// A peer cannot be followed.
     fn on_refused(&mut self, from: PeerId, standing: Option<Standing>, shared: &mut Shared) -> Next {
         self.no_longer_late(from);
-        self.refused.insert(from, standing);
+        if self.refused.len() < MAX_REMEMBERED || self.refused.contains_key(&from) {
+            self.refused.insert(from, standing);
+        }
         self.catchup.lost(from);
         if self.sponsor == Some(from) {
             self.seek(None, shared);
@@ -401,9 +413,10 @@ impl Newcomer {
             if self.catchup.take_piece(view, &piece) {
                 return self.apply_told(shared);
             }
-            shared.early.keep(from, piece);
+            shared.early.keep(from, true, piece);
         } else if self.may_become(view) {
-            shared.early.keep(from, piece);
+            let known = shared.lineage.knows(from);
+            shared.early.keep(from, known, piece);
         } else if is_first {
             say_out(from, view, shared);
         }

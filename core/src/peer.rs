@@ -12,10 +12,12 @@ use crate::id::{Contact, Digest, PeerId};
 pub use crate::interface::{Commit, Event, Exit, Input, Lane, Output};
 use crate::ledger::{self, Head};
 use crate::lingering::Lingering;
+use crate::links;
 use crate::member::Member;
 use crate::newcomer::Newcomer;
 use crate::next::{Next, Outcast};
 pub use crate::reason::{Change, OutcastReason, Reason};
+use crate::rights::{self, Column, Kind, Refused, Roles, When};
 use crate::shared::Shared;
 use crate::sponsor::Sponsor;
 use crate::state::State;
@@ -139,7 +141,7 @@ impl Peer {
             Input::Tick | Input::Message { .. } | Input::Contribution { .. } => {}
         }
         let input = match input {
-            Input::Message { from, message } => match self.unwrap(from, message) {
+            Input::Message { from, message } => match self.admit(from, message) {
                 Some((from, message)) => Input::Message { from, message },
                 None => return,
             },
@@ -151,7 +153,7 @@ impl Peer {
             message: Message::Status { finished: true, .. },
         } = &input
         {
-            shared.ended.insert(*from);
+            shared.has_ended(*from);
         }
         if let Input::Message {
             from,
@@ -172,21 +174,91 @@ impl Peer {
         self.go(next);
     }
 
-    /// The message that is for this peer, and its author: relayed ones are passed on or unwrapped.
+    /// The message that is for this peer, and its author, if that has the right to say it now.
+    fn admit(&mut self, from: PeerId, message: Message) -> Option<(PeerId, Message)> {
+        if !self.may_say(from, true, &message) {
+            return None;
+        }
+        let (author, message) = self.unwrap(from, message)?;
+        let relayed = author != from;
+        (!relayed || self.may_say(author, false, &message)).then_some((author, message))
+    }
+
+    /// Whether a peer has the right to say this now, over a link of its own or not.
+    fn may_say(&mut self, peer: PeerId, linked: bool, message: &Message) -> bool {
+        let column = match &self.phase {
+            Phase::Newcomer(_) => Column::Newcomer,
+            Phase::Member(_) => Column::Member,
+            Phase::Lingering(_) => Column::Lingering,
+            Phase::Gone => return false,
+        };
+        let (kind, view) = Kind::of(message);
+        let able = rights::who(kind, self.when(view), column);
+        // What a role costs to find out is paid only where it matters.
+        let may = able.meets(Roles::ANYBODY) || able.meets(self.roles(peer, linked));
+        if !may {
+            self.shared.refused.count(kind);
+        }
+        may
+    }
+
+    /// A relayed frame is passed on, or read if it is for this peer.
     fn unwrap(&mut self, from: PeerId, message: Message) -> Option<(PeerId, Message)> {
-        let (links, out) = (&mut self.shared.links, &mut self.shared.out);
+        let me = self.me();
+        let is_relay = matches!(message, Message::Relay { .. });
+        let is_bearer = is_relay && self.roles(from, true).meets(Roles::BEARER);
+        let Shared {
+            links, out, detector, ..
+        } = &mut self.shared;
         match message {
             Message::Relay {
                 from: author,
                 to,
                 frame,
-            } => Some((author, links.relay(out, from, (author, to), frame)?)),
-            Message::Unreachable { to, frame } => {
-                links.on_unreachable(out, from, to, frame);
-                None
+            } => {
+                // Whoever has a link of its own speaks over that; nobody else speaks in its name.
+                let silent = || !links.is_up_for(author, detector.answer());
+                if to == me && author != me && is_bearer && silent() {
+                    return links::unwrap(frame).map(|message| (author, message));
+                }
+                if to != me && author == from {
+                    links.relay(out, author, to, frame);
+                    return None;
+                }
+                self.shared.refused.count(Kind::Relay);
             }
-            message => Some((from, message)),
+            Message::Unreachable { to, frame } => {
+                if !links.on_unreachable(out, from, to, frame) {
+                    self.shared.refused.count(Kind::Unreachable);
+                }
+            }
+            message => return Some((from, message)),
         }
+        None
+    }
+
+    /// How an attempt stands to where this peer is.
+    fn when(&self, view: Option<ViewKey>) -> When {
+        match (view, &self.phase) {
+            (None, _) => When::Always,
+            (Some(view), Phase::Member(member)) => When::in_attempt(view, member.view.key),
+            (Some(view), _) => When::in_round(view, self.head().round.saturating_add(1)),
+        }
+    }
+
+    /// What another peer is to this one.
+    fn roles(&self, peer: PeerId, linked: bool) -> Roles {
+        let here = match &self.phase {
+            Phase::Newcomer(newcomer) => Roles::SPONSOR.when(newcomer.has_asked(peer)),
+            Phase::Member(member) => {
+                let follower = Roles::FOLLOWER.when(member.sponsor.has(peer));
+                Roles::MEMBER.when(member.view.contains(peer)).or(follower)
+            }
+            Phase::Lingering(lingering) => Roles::FOLLOWER.when(lingering.sponsor.has(peer)),
+            Phase::Gone => Roles::NOBODY,
+        };
+        let known = Roles::KNOWN.when(self.shared.lineage.knows(peer));
+        Roles::ANYBODY.or(Roles::LINKED.when(linked)).or(known).or(here)
     }
 
     fn on_time(&mut self) {
@@ -202,7 +274,7 @@ impl Peer {
     }
 
     /// Changes the phase, as often as one asks for another.
-    fn go(&mut self, mut next: Next) {
+    pub(crate) fn go(&mut self, mut next: Next) {
         loop {
             next = match next {
                 Next::Stay => return,
@@ -248,7 +320,7 @@ impl Peer {
     fn join_again(&mut self, outcast: Outcast, sponsor: Sponsor) -> Next {
         let shared = &mut self.shared;
         let parted = outcast.via.and_then(|via| shared.parted.get(&via));
-        let lost = parted.map_or(0, |then| shared.head().samples - then);
+        let lost = parted.map_or(0, |then| shared.head().samples.saturating_sub(*then));
         let reason = outcast.reason;
         shared.tell(Event::Outcast { reason, lost });
         sponsor.dismiss(shared);
@@ -337,13 +409,22 @@ impl Peer {
         }
     }
 
-    /// Bytes of pieces that wait for something: bounded by a few vectors.
+    /// What was dropped because its sender had no right to say it, then and there. Honest peers too say things too
+    /// late: a few are no sign of anything.
+    pub fn refused(&self) -> &Refused {
+        &self.shared.refused
+    }
+
+    /// Bytes that others have had this peer hold, beside the state: pieces that wait for something, what is finished of a
+    /// round, what is remembered of them. Whatever they say, it is a few vectors and a few hundred KiB (see `wire.rs`).
     pub fn buffered_bytes(&self) -> usize {
-        let waiting = match &self.phase {
-            Phase::Member(member) => member.reduce.waiting_bytes(),
-            _ => 0,
+        let here = match &self.phase {
+            Phase::Member(m) => m.reduce.bytes() + m.agreement.bytes() + m.sponsor.bytes(),
+            Phase::Newcomer(newcomer) => newcomer.bytes(),
+            Phase::Lingering(lingering) => lingering.sponsor.bytes(),
+            Phase::Gone => 0,
         };
-        self.shared.early.bytes() + waiting
+        self.shared.bytes() + here
     }
 
     /// Whether a newcomer still holds the whole state of an older lineage.

@@ -39,6 +39,8 @@ pub enum Reason {
     FalseCommit,
     /// Another member suspects it.
     Suspected,
+    /// It suspects so many that it is itself the one that is cut off.
+    CutOff,
     /// The state that it started from is not the majority's.
     Diverged,
 }
@@ -56,7 +58,8 @@ impl Reason {
             | Self::Violation
             | Self::Header(_)
             | Self::FalseCommit
-            | Self::Suspected => Change::Failed,
+            | Self::Suspected
+            | Self::CutOff => Change::Failed,
         }
     }
 }
@@ -74,6 +77,7 @@ impl fmt::Display for Reason {
             Self::Header(fault) => return write!(f, "its header {fault}"),
             Self::FalseCommit => "told of a commit that cannot be",
             Self::Suspected => "suspected by another member",
+            Self::CutOff => "cut off: it suspects most of the others",
             Self::Diverged => "its state differs from the majority's",
         })
     }

@@ -1,5 +1,6 @@
 //! What every phase of a peer needs: the run, the time, the ways to others, and what it holds. It knows no phase.
 
+use crate::allowance::Allowance;
 use crate::check::{Fault, RecordError};
 use crate::config::{MAX_PEERS, Manifest, Settings};
 use crate::detector::Detector;
@@ -12,11 +13,15 @@ use crate::lineage::Lineage;
 use crate::links::Links;
 use crate::planted::Bug;
 use crate::probation::Probation;
+use crate::rights::{Kind, Refused};
 use crate::state::State;
 use crate::time::Time;
 use crate::wire::{Message, Standing};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// Most peers of which anything is remembered beside what the head says of its members.
+pub(crate) const MAX_REMEMBERED: usize = 4 * MAX_PEERS;
 
 /// How far a peer is in the run, as others are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +58,11 @@ pub(crate) struct Shared {
     pub probed: Option<(u32, Time)>,
     /// When a peer that is not in the view was last told the standing.
     told: BTreeMap<PeerId, (Time, Standing)>,
+    pub allowance: Allowance,
+    /// When the state was last compared with its digest because a newcomer could make nothing of it.
+    pub examined_at: Option<Time>,
+    /// What was dropped because its sender had no right to say it.
+    pub refused: Refused,
 }
 
 impl Shared {
@@ -61,6 +71,7 @@ impl Shared {
             lineage: Lineage::new(head, state),
             links: Links::new(settings.me),
             early: EarlyPieces::new(manifest.codec.encoded_len(manifest.layout.len)),
+            allowance: Allowance::new(&manifest),
             manifest,
             settings,
             now,
@@ -76,6 +87,8 @@ impl Shared {
             probation: Probation::default(),
             probed: None,
             told: BTreeMap::new(),
+            examined_at: None,
+            refused: Refused::default(),
         }
     }
 
@@ -97,15 +110,49 @@ impl Shared {
         self.links.send(&mut self.out, to, Lane::Bulk, message)
     }
 
+    /// Whether a peer may be given so many bytes more of what it asks for. If not, its question is refused.
+    pub fn allow(&mut self, peer: PeerId, bytes: usize, question: Kind) -> bool {
+        let answer = self.detector.answer();
+        let may = self.allowance.take(peer, bytes, self.now, answer);
+        if !may {
+            self.refused.count(question);
+        }
+        may
+    }
+
     pub fn tell(&mut self, event: Event) {
         self.out.push_back(Output::Event(event));
     }
 
+    /// Somebody says that it has finished.
+    pub fn has_ended(&mut self, peer: PeerId) {
+        if self.ended.len() < MAX_REMEMBERED {
+            self.ended.insert(peer);
+        }
+    }
+
+    /// A peer ceases to be in this peer's view.
+    pub fn part_from(&mut self, peer: PeerId) {
+        let samples = self.head().samples;
+        if self.parted.len() < MAX_REMEMBERED {
+            self.parted.insert(peer, samples);
+        }
+    }
+
+    /// Bytes that others have had it hold.
+    pub fn bytes(&self) -> usize {
+        let peers = self.ended.len() + self.parted.len() + self.told.len() + self.allowance.len();
+        let last = self.lineage.last.as_ref().map_or(0, |last| last.sums.bytes());
+        self.early.bytes() + self.links.bytes() + last + peers * size_of::<(PeerId, (Time, Standing))>()
+    }
+
     /// Keeps links to the head's members up.
     pub fn want_members(&mut self) {
-        for member in &self.lineage.head.members {
+        let members = &self.lineage.head.members;
+        for member in members {
             self.links.want(member.peer, &member.contact, self.now);
         }
+        self.links.bearers = members.iter().map(|member| member.peer).collect();
     }
 
     /// This peer leaves: those who only know each other through it would lose each other.
@@ -163,7 +210,9 @@ impl Shared {
             return;
         }
         self.told.retain(|_, (at, _)| now - *at < patience);
-        self.told.insert(peer, (now, standing));
+        if self.told.len() < MAX_REMEMBERED {
+            self.told.insert(peer, (now, standing));
+        }
         let status = Message::Status {
             standing,
             member: stage != Stage::Newcomer,

@@ -1,11 +1,14 @@
 //! What a member does for newcomers: it forwards each finished piece and each commit to those who follow
 //! it, hands out blocks of its state, and names those who have caught up in its next header.
 
+use crate::admission::MAX_NAMED;
 use crate::check::MAX_SPEED;
 use crate::collective::Assembly;
+use crate::config::MAX_PEERS;
 use crate::id::{Contact, PeerId, Round};
 use crate::late;
 use crate::ledger::{Head, Member, Trials};
+use crate::rights::Kind;
 use crate::shared::Shared;
 use crate::view::View;
 use crate::wire::{Message, Standing};
@@ -19,6 +22,12 @@ const LAG_BYTES: usize = 32 << 20;
 
 /// A newcomer may be so many rounds behind, however large their vectors.
 const LEAST_LAG: Round = 2;
+
+/// What a head may take on its way to a newcomer: a guess, for one with few contacts.
+const HEAD_BYTES: usize = 4 << 10;
+
+/// The state is hashed for newcomers not more often than once in so many answers' time.
+const EXAMINE_TIMES: u32 = 4;
 
 /// A newcomer that had to begin again so often is slower than the ring: its sponsor waits for it.
 const SLOW: u32 = 2;
@@ -100,7 +109,7 @@ impl Follower {
     }
 }
 
-/// The newcomers that follow this peer.
+/// The newcomers that follow this peer: no more than a view has room for.
 #[derive(Debug, Default)]
 pub(crate) struct Sponsor {
     followers: BTreeMap<PeerId, Follower>,
@@ -109,6 +118,12 @@ pub(crate) struct Sponsor {
 impl Sponsor {
     pub fn has(&self, peer: PeerId) -> bool {
         self.followers.contains_key(&peer)
+    }
+
+    /// Bytes that the followers have had it hold.
+    pub fn bytes(&self) -> usize {
+        let followers = self.followers.values();
+        followers.map(|f| size_of::<Follower>() + f.contact.bytes()).sum()
     }
 
     pub fn forget(&mut self, peer: PeerId) -> bool {
@@ -136,6 +151,14 @@ impl Sponsor {
         work: Option<InWork<'_>>,
         shared: &mut Shared,
     ) -> Asked {
+        if !self.has(from) && self.followers.len() >= MAX_PEERS {
+            shared.control(from, late::not_a_member());
+            return Asked::Well;
+        }
+        let so_far = work.map_or(0, |work| work.finished.bytes());
+        if !shared.allow(from, so_far + HEAD_BYTES, Kind::Follow) {
+            return Asked::Well;
+        }
         // If it begins again, perhaps what it was given did not fit together.
         if self.has(from) && !examine_state(work, shared) {
             return Asked::Damaged;
@@ -152,7 +175,7 @@ impl Sponsor {
         let member = in_view && fresh && missed.is_some();
         let resumes = have == Some(head.chain) || missed.is_some();
         let following = Message::Following {
-            head: head.clone(),
+            head: Box::new(head.clone()),
             digest: shared.lineage.digest,
             resumes: have.filter(|_| resumes),
             member,
@@ -179,7 +202,7 @@ impl Sponsor {
     /// The follower has fallen too far behind: it begins again from here.
     pub fn restart(&mut self, peer: PeerId, work: Option<InWork<'_>>, shared: &mut Shared) {
         let following = Message::Following {
-            head: shared.head().clone(),
+            head: Box::new(shared.head().clone()),
             digest: shared.lineage.digest,
             resumes: None,
             member: false,
@@ -281,14 +304,20 @@ impl Sponsor {
     /// The followers to name in a header: only those to whom this round is forwarded, since who is not told of
     /// the round that admits it does not come. A member of the attempt may have said "ready" before it was one.
     ///
-    /// Who fails again and again has to wait, if the others can train without it.
+    /// Who fails again and again has to wait, if the others can train without it; and all, if one that was named before
+    /// did not come.
     pub fn ready(&self, view: &View, shared: &Shared) -> Vec<Member> {
+        let admissions = &shared.head().admissions;
         let trains = shared.manifest.trains(view.members.len());
+        if trains && !admissions.may_name(shared.me(), view.key.round, |peer| view.contains(peer)) {
+            return Vec::new();
+        }
         let may = |peer| !trains || shared.probation.is_over(peer, shared.now);
         let named = |peer: PeerId, f: &Follower| f.live && !view.contains(peer) && may(peer);
         let live = self.followers.iter().filter(|(peer, f)| named(**peer, f));
         let ready = live.filter_map(|(peer, f)| Some((peer, f, f.ready?)));
         ready
+            .take(MAX_NAMED)
             .map(|(peer, f, speed)| Member {
                 peer: *peer,
                 speed,
@@ -308,6 +337,10 @@ fn lag(shared: &Shared) -> Round {
 
 /// A newcomer fetches a block of the state.
 pub(crate) fn hand_out(to: PeerId, block: u32, shared: &mut Shared) {
+    let bytes = shared.lineage.state.block_len(&shared.manifest, block);
+    if bytes.is_none_or(|bytes| !shared.allow(to, bytes, Kind::Fetch)) {
+        return;
+    }
     let Some(data) = shared.lineage.state.read_block(&shared.manifest, block) else {
         return;
     };
@@ -325,6 +358,11 @@ pub(crate) fn hand_out(to: PeerId, block: u32, shared: &mut Shared) {
 /// Compares the state with its digest, and says whether it may stay: damaged, a member among others is none any more; a
 /// lone one has nothing else to go on from.
 fn examine_state(work: Option<InWork<'_>>, shared: &mut Shared) -> bool {
+    let pause = EXAMINE_TIMES * shared.detector.answer();
+    if shared.examined_at.is_some_and(|at| shared.now - at < pause) {
+        return true;
+    }
+    shared.examined_at = Some(shared.now);
     let actual = shared.lineage.state.digest();
     let Some(work) = work.filter(|_| actual != shared.lineage.digest) else {
         return true;

@@ -59,6 +59,12 @@ impl State {
         (start < self.params.len()).then(|| start..self.params.len().min(start + manifest.block()))
     }
 
+    /// How long a block is, if there is such a block.
+    pub(crate) fn block_len(&self, manifest: &Manifest, block: u32) -> Option<usize> {
+        let elements = self.block_range(manifest, block)?.len();
+        Some(4 * elements * (1 + self.slots.len()))
+    }
+
     /// A block's bytes: parameters, then each slot.
     pub fn read_block(&self, manifest: &Manifest, block: u32) -> Option<Vec<u8>> {
         let range = self.block_range(manifest, block)?;

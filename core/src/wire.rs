@@ -3,6 +3,7 @@
 //!
 //! Hostile input is an error: every length is checked before anything of that length is allocated.
 
+use crate::admission::MAX_NAMED;
 use crate::config::MAX_PEERS;
 use crate::id::{Contact, Digest, PeerId, Round};
 use crate::ledger::{Head, Header, Record};
@@ -18,6 +19,12 @@ pub const META_LIMIT: usize = 1 << 20;
 
 /// Most bytes of a frame's payload.
 pub const PAYLOAD_LIMIT: usize = 8 << 20;
+
+// What else others can make grow, and how far: early pieces, two vectors and 128 KiB from all together, strangers' first
+// to go (`early.rs`); followers, 64 (`sponsor.rs`); newcomers in a header, 8 (`admission.rs`); what is given on request,
+// four states and vectors and 1 MiB to each within the time of an answer (`allowance.rs`); peers of which anything is
+// remembered, 128 contacts (`links.rs`) and 256 of all else (`shared.rs`); frames that wait for a relay's word, 1,024
+// hashes (`links.rs`); aborted attempts of a round, 64 (`agreement.rs`). `Peer::buffered_bytes` counts all of it.
 
 /// Which try at which round, in which view of which lineage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -174,7 +181,7 @@ pub enum Message {
     /// You follow me from this head on.
     Following {
         /// The sponsor's ledger.
-        head: Head,
+        head: Box<Head>,
         /// The state's digest at that head.
         digest: Digest,
         /// The lineage of what the follower holds already, if that goes on from here.
@@ -269,6 +276,15 @@ impl Message {
         (meta.into(), payload)
     }
 
+    /// Bytes of the second part.
+    pub(crate) fn payload_len(&self) -> usize {
+        match self {
+            Self::Piece { data, .. } | Self::Block { data, .. } => data.len(),
+            Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => frame.len(),
+            _ => 0,
+        }
+    }
+
     /// As one contiguous frame.
     pub fn to_frame(&self) -> Bytes {
         let (meta, payload) = self.encode();
@@ -285,7 +301,12 @@ impl Message {
             return Err(WireError::Length);
         }
         let payload = frame.split_off(4 + len);
-        let mut message: Self = postcard::from_bytes(&frame[4..]).map_err(|_| WireError::Meaning)?;
+        let (mut message, rest): (Self, _) =
+            postcard::take_from_bytes(&frame[4..]).map_err(|_| WireError::Meaning)?;
+        if !rest.is_empty() {
+            // Padding, which would be held as long as the payload is.
+            return Err(WireError::Length);
+        }
         match &mut message {
             Self::Piece { data, .. } | Self::Block { data, .. } => *data = payload,
             Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => *frame = payload,
@@ -305,13 +326,15 @@ impl Message {
             headers.len() <= MAX_PEERS
                 && headers
                     .iter()
-                    .all(|h| h.ready.len() <= MAX_PEERS && h.ready.iter().all(|m| m.contact.is_bounded()))
+                    .all(|h| h.ready.len() <= MAX_NAMED && h.ready.iter().all(|m| m.contact.is_bounded()))
         };
         match self {
             Self::Piece { headers, .. } => headers_ok(headers),
             Self::Flush { suspects, .. } | Self::Decision { suspects, .. } => {
                 suspects.len() <= MAX_PEERS && suspects.is_sorted()
             }
+            // Each once, and so no more than there are.
+            Self::Repair { missing, .. } => missing.is_sorted_by(|a, b| a < b),
             Self::Committed { record, .. } => !record.headers.is_empty() && headers_ok(&record.headers),
             Self::Following { head, .. } => {
                 head.members.len() <= MAX_PEERS && head.members.iter().all(|m| m.contact.is_bounded())
@@ -322,5 +345,48 @@ impl Message {
             }
             _ => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VIEW: ViewKey = ViewKey {
+        round: 1,
+        attempt: 0,
+        id: 7,
+    };
+
+    #[test]
+    fn a_frame_holds_its_message_and_nothing_beside_it() {
+        let message = Message::Block {
+            block: 1,
+            round: 2,
+            chain: Digest([3; 32]),
+            data: Bytes::from_static(&[1, 2, 3]),
+        };
+        let (meta, payload) = message.encode();
+        let padded = |padding: usize| {
+            let len = (meta.len() - 4 + padding) as u32;
+            let parts = [&len.to_le_bytes(), &meta[4..], &vec![0; padding], &payload[..]];
+            Message::decode(Bytes::from(parts.concat()))
+        };
+        assert_eq!(padded(0), Ok(message.clone()));
+        assert_eq!(padded(1), Err(WireError::Length));
+        assert_eq!(padded(1000), Err(WireError::Length));
+    }
+
+    #[test]
+    fn a_question_names_each_piece_once() {
+        let ask = |missing: &[(u16, u32)]| {
+            let missing = missing.to_vec();
+            let frame = Message::Repair { view: VIEW, missing }.to_frame();
+            Message::decode(frame).map(|_| ())
+        };
+        assert_eq!(ask(&[]), Ok(()));
+        assert_eq!(ask(&[(0, 0), (0, 1), (1, 0)]), Ok(()));
+        assert_eq!(ask(&[(0, 0), (0, 0)]), Err(WireError::Length));
+        assert_eq!(ask(&[(1, 0), (0, 1)]), Err(WireError::Length));
     }
 }

@@ -77,6 +77,11 @@ impl Assembly {
         self.pieces.get(usize::from(chunk))?.get(piece as usize)?.as_ref()
     }
 
+    /// Bytes of the pieces that are there.
+    pub fn bytes(&self) -> usize {
+        self.pieces.iter().flatten().flatten().map(Bytes::len).sum()
+    }
+
     /// Whether all pieces are there.
     pub fn is_complete(&self) -> bool {
         self.lacking == 0

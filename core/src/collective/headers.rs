@@ -59,6 +59,11 @@ impl Headers {
         self.known.iter().cloned().collect()
     }
 
+    /// Bytes of the headers that are known.
+    pub fn bytes(&self) -> usize {
+        self.known.iter().flatten().map(Header::bytes).sum()
+    }
+
     pub fn are_complete(&self) -> bool {
         self.known.iter().all(Option::is_some)
     }

@@ -131,6 +131,11 @@ impl Run {
         self.waiting_bytes
     }
 
+    /// Bytes of partial sums that wait, of what is finished and of headers.
+    pub fn bytes(&self) -> usize {
+        self.waiting_bytes + self.gathered.bytes() + self.headers.bytes()
+    }
+
     /// What is finished, once it is no longer needed here.
     pub fn take_gathered(&mut self) -> Assembly {
         let nothing = Cut {

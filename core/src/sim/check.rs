@@ -4,6 +4,7 @@ use super::kind::Kind;
 use super::ledger::Fate;
 use super::node::Node;
 use super::world::World;
+use crate::agreement::is_cut_off;
 use crate::id::{Digest, PeerId};
 use crate::peer::{Change, Commit, Event, Exit, Input, Output, Peer, Phase, Reason};
 use crate::wire::{Message, ViewKey};
@@ -11,6 +12,8 @@ use crate::wire::{Message, ViewKey};
 /// Most vectors that a peer may hold in queues and early pieces, beside its state: its own round, one
 /// that is early, one to repair others, and a window for each of its followers.
 const MOST_VECTORS: usize = 16;
+/// What it may hold beside them: of each frame that it had relayed, and of each peer that it knows, a little.
+const MOST_BOOKS: usize = 192 << 10;
 /// So long after the faults lineages may still not have met: dials that just failed, links not yet known to be
 /// dead, a slow peer's round. Who finishes before that may finish apart from others.
 const GRACE_US: u64 = 60_000_000;
@@ -43,6 +46,7 @@ impl Duty {
             }
             (Phase::Member(w), Message::Flush { view, suspects } | Message::Decision { view, suspects }) => {
                 let excluded = *view == w.view.key && suspects.contains(&peer.me());
+                let excluded = excluded && !is_cut_off(&w.view, suspects, &peer.shared);
                 if excluded && w.view.contains(*from) && !w.agreement.suspects(*from) {
                     Self::Yield
                 } else {
@@ -198,7 +202,7 @@ impl World {
         let Some(peer) = &node.peer else { return };
         let vector = 4 * self.plan.manifest.layout.len + 4096;
         let buffered = peer.buffered_bytes();
-        if buffered > MOST_VECTORS * vector {
+        if buffered > MOST_VECTORS * vector + MOST_BOOKS {
             return self.fail(format!("{} has buffered {buffered} bytes", node.name));
         }
         let here = match &peer.phase {

@@ -50,6 +50,8 @@ pub struct Story {
     /// What will happen, in order of time and of asking.
     due: BTreeMap<(u64, u64), Due>,
     asked: u64,
+    /// What came to those that only the story speaks for.
+    pub heard: Vec<(PeerId, Message)>,
     /// What the peers told of, in order.
     pub events: Vec<(u64, PeerId, Event)>,
     /// Who says something else than its code does, and what.
@@ -113,6 +115,7 @@ impl Story {
             bulk_us: BTreeMap::new(),
             due: BTreeMap::new(),
             asked: 0,
+            heard: Vec::new(),
             events: Vec::new(),
             liar: None,
             at_work: BTreeMap::new(),
@@ -169,8 +172,15 @@ impl Story {
         *self.opened.entry(pair).or_default() += 1;
         for (end, peer) in [(a, b), (b, a)] {
             let contact = self.contact(peer);
-            self.give(end, Input::LinkUp { peer, contact });
+            if self.peers.contains_key(&end) {
+                self.give(end, Input::LinkUp { peer, contact });
+            }
         }
+    }
+
+    /// Somebody says something now, whether or not it is a peer of the story.
+    pub fn say(&mut self, from: PeerId, to: PeerId, message: Message) {
+        self.give(to, Input::Message { from, message });
     }
 
     pub fn cut(&mut self, a: PeerId, b: PeerId) {
@@ -279,8 +289,12 @@ impl Story {
                     message,
                 } => {
                     let pair = (from.min(to), from.max(to));
-                    if self.links.contains(&pair) && self.opened[&pair] == opened {
-                        self.give(to, Input::Message { from, message });
+                    if !self.links.contains(&pair) || self.opened[&pair] != opened {
+                        continue;
+                    }
+                    match self.peers.contains_key(&to) {
+                        true => self.say(from, to, message),
+                        false => self.heard.push((to, message)),
                     }
                 }
             }

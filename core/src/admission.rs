@@ -1,0 +1,197 @@
+//! Who names newcomers that come, and who names such as do not: a function of the records alone, so that all members know
+//! the same.
+//!
+//! A round waits for a newcomer that was let in and is not there as long as for a member that has died. Whoever holds a
+//! ticket could name invented ones round by round, and hardly a round would be done. So each time that one does not come,
+//! who named it names nobody for some rounds, twice as many as the time before; one who comes makes that half again. A
+//! member that has bad luck with its newcomers has them wait, or go to another sponsor; the others' rounds go on.
+
+use crate::config::MAX_PEERS;
+use crate::id::{PeerId, Round};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Most newcomers that one header names. A guess: a single sponsor fills a view of 64 in eight rounds.
+pub const MAX_NAMED: usize = 8;
+
+/// Most doublings of how long a member names nobody: 64 rounds.
+const MAX_MISSED: u8 = 6;
+
+/// A member whose newcomers did not come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Namer {
+    peer: PeerId,
+    /// Rounds in which one did not come, less those in which all did.
+    missed: u8,
+    /// The first round in which it may name somebody again.
+    barred_until: Round,
+}
+
+/// What became of the newcomers that members have named.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admissions {
+    /// Newcomers that the last round let in, each with who named it.
+    fresh: Vec<(PeerId, PeerId)>,
+    /// Who has named such as did not come, in order of their names.
+    namers: Vec<Namer>,
+}
+
+impl Admissions {
+    /// Whether a member may name newcomers in an attempt at a round, given who takes part in it.
+    pub(crate) fn may_name(&self, peer: PeerId, round: Round, takes_part: impl Fn(PeerId) -> bool) -> bool {
+        let namer = self.namers.iter().find(|namer| namer.peer == peer);
+        let mut its_own = self.fresh.iter().filter(|(_, by)| *by == peer);
+        namer.is_none_or(|namer| namer.barred_until <= round)
+            && its_own.all(|(newcomer, _)| takes_part(*newcomer))
+    }
+
+    /// Takes a round: who took part in it, the members of the next, and who has named those of them that are new.
+    pub(crate) fn apply(
+        &mut self,
+        round: Round,
+        took_part: impl Fn(PeerId) -> bool,
+        next: &[PeerId],
+        named_by: impl Fn(PeerId) -> Option<PeerId>,
+    ) {
+        // By who named them: whether all came.
+        let mut came: BTreeMap<PeerId, bool> = BTreeMap::new();
+        for (newcomer, by) in self.fresh.drain(..) {
+            *came.entry(by).or_insert(true) &= took_part(newcomer);
+        }
+        for (peer, came) in came {
+            self.judge(peer, came, round);
+        }
+        self.namers
+            .retain(|n| n.barred_until > round || (n.missed > 0 && next.contains(&n.peer)));
+        let new = next.iter().copied().filter(|peer| !took_part(*peer));
+        self.fresh = new.filter_map(|peer| Some((peer, named_by(peer)?))).collect();
+    }
+
+    fn judge(&mut self, peer: PeerId, came: bool, round: Round) {
+        let place = self.namers.binary_search_by_key(&peer, |namer| namer.peer);
+        match place {
+            Ok(place) if came => self.namers[place].missed = self.namers[place].missed.saturating_sub(1),
+            Err(_) if came || self.namers.len() >= MAX_PEERS => {}
+            Ok(place) | Err(place) => {
+                if place == self.namers.len() || self.namers[place].peer != peer {
+                    let namer = Namer {
+                        peer,
+                        missed: 0,
+                        barred_until: 0,
+                    };
+                    self.namers.insert(place, namer);
+                }
+                let namer = &mut self.namers[place];
+                namer.missed = (namer.missed + 1).min(MAX_MISSED);
+                namer.barred_until = round + 1 + (1 << namer.missed);
+            }
+        }
+    }
+
+    /// Whether records can lead to it.
+    pub(crate) fn is_sound(&self, is_member: impl Fn(PeerId) -> bool) -> bool {
+        self.fresh.len() <= MAX_PEERS
+            && self.fresh.iter().all(|(newcomer, _)| is_member(*newcomer))
+            && self.namers.len() <= MAX_PEERS
+            && self.namers.is_sorted_by(|a, b| a.peer < b.peer)
+            && self.namers.iter().all(|namer| namer.missed <= MAX_MISSED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Layout, Manifest, Settings};
+    use crate::id::{Contact, Digest};
+    use crate::ledger::{Head, Header, Member, Record};
+
+    fn member(name: u8) -> Member {
+        Member::new(&Settings::new(PeerId([name; 32]), Contact::default()), Some(1000))
+    }
+
+    /// A head of two members, and the record in which the first names a newcomer.
+    fn head() -> (Head, Manifest) {
+        let manifest = Manifest {
+            samples: 100.try_into().unwrap(),
+            target: 10_000.try_into().unwrap(),
+            batch: 8.try_into().unwrap(),
+            ..Manifest::new(Layout::flat(3))
+        };
+        let mut head = Head::genesis(&manifest, member(1));
+        head.members.push(member(2));
+        (head, manifest)
+    }
+
+    /// The next round among these, in which the first names somebody.
+    fn next(head: &Head, who: &[u8], named: Option<u8>) -> Record {
+        let header = |name: &u8| Header {
+            peer: PeerId([*name; 32]),
+            weight: 0,
+            loss: 0.0,
+            speed: 1000,
+            compute_us: 1,
+            digest: Digest([7; 32]),
+            ready: named.filter(|_| *name == 1).map(member).into_iter().collect(),
+            leaving: false,
+        };
+        Record {
+            round: head.round + 1,
+            attempt: u32::from(who.len() < head.members.len()),
+            headers: who.iter().map(header).collect(),
+        }
+    }
+
+    /// How many rounds without a newcomer it takes until the first member may name one.
+    fn barred_for(head: &mut Head, manifest: &Manifest) -> u32 {
+        for rounds in 0.. {
+            let naming = next(head, &[1, 2], Some(9));
+            if head.check(&naming, manifest).is_ok() {
+                return rounds;
+            }
+            let plain = next(head, &[1, 2], None);
+            assert_eq!(head.check(&plain, manifest), Ok(()));
+            head.apply(&plain, manifest);
+        }
+        unreachable!("it is barred for ever");
+    }
+
+    #[test]
+    fn who_names_such_as_do_not_come_names_nobody_for_longer_and_longer() {
+        let (mut head, manifest) = head();
+        for rounds in [2, 4, 8, 16, 32, 64, 64] {
+            head.apply(&next(&head, &[1, 2], Some(9)), &manifest);
+            assert_eq!(head.members.len(), 3);
+            // It does not come; its sponsor names no other in the attempt that goes on without it.
+            let again = next(&head, &[1, 2], Some(8));
+            assert!(head.check(&again, &manifest).is_err());
+            head.apply(&next(&head, &[1, 2], None), &manifest);
+            assert!(head.admissions.is_sound(|peer| head.position(peer).is_some()));
+            assert_eq!(barred_for(&mut head, &manifest), rounds);
+        }
+    }
+
+    #[test]
+    fn who_names_such_as_come_may_name_others_at_once() {
+        let (mut head, manifest) = head();
+        head.apply(&next(&head, &[1, 2], Some(9)), &manifest);
+        let three = next(&head, &[1, 2, 9], Some(8));
+        assert_eq!(head.check(&three, &manifest), Ok(()));
+        head.apply(&three, &manifest);
+        assert_eq!(head.members.len(), 4);
+        assert_eq!(
+            head.check(&next(&head, &[1, 2, 9, 8], Some(7)), &manifest),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn a_run_that_waits_for_members_takes_any() {
+        let (mut head, mut manifest) = head();
+        manifest.min_peers = 3.try_into().unwrap();
+        for _ in 0..5 {
+            let naming = next(&head, &[1, 2], Some(9));
+            assert_eq!(head.check(&naming, &manifest), Ok(()));
+            head.apply(&naming, &manifest);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Who may say what when: the one table of what is taken from whom. What it does not allow is dropped before any phase
+//! sees it, and counted; nobody is suspected for it, since honest peers too say things too late or to the wrong one.
+//!
+//! A right is a pure function of four things: what kind of message it is, the phase that its receiver is in, how the
+//! round that it belongs to stands to the receiver's, and what its sender is to the receiver. What a message may do once
+//! it is taken is not known here.
+
+use crate::wire::{Message, ViewKey};
+use std::collections::BTreeMap;
+
+/// What a message is, without what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names of the messages")]
+pub enum Kind {
+    Piece,
+    Probe,
+    Alive,
+    Flush,
+    Decision,
+    Committed,
+    Repair,
+    Out,
+    Status,
+    Follow,
+    Following,
+    NotMember,
+    Followed,
+    Ready,
+    Fetch,
+    Block,
+    Goodbye,
+    Relay,
+    Unreachable,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 19] = [
+        Self::Piece,
+        Self::Probe,
+        Self::Alive,
+        Self::Flush,
+        Self::Decision,
+        Self::Committed,
+        Self::Repair,
+        Self::Out,
+        Self::Status,
+        Self::Follow,
+        Self::Following,
+        Self::NotMember,
+        Self::Followed,
+        Self::Ready,
+        Self::Fetch,
+        Self::Block,
+        Self::Goodbye,
+        Self::Relay,
+        Self::Unreachable,
+    ];
+
+    /// What a message is, and the attempt that it belongs to, if it belongs to one.
+    pub(crate) fn of(message: &Message) -> (Self, Option<ViewKey>) {
+        match message {
+            Message::Piece { view, .. } => (Self::Piece, Some(*view)),
+            Message::Probe { view, .. } => (Self::Probe, Some(*view)),
+            Message::Flush { view, .. } => (Self::Flush, Some(*view)),
+            Message::Decision { view, .. } => (Self::Decision, Some(*view)),
+            Message::Committed { view, .. } => (Self::Committed, Some(*view)),
+            Message::Repair { view, .. } => (Self::Repair, Some(*view)),
+            Message::Out { view } => (Self::Out, Some(*view)),
+            Message::Alive { .. } => (Self::Alive, None),
+            Message::Status { .. } => (Self::Status, None),
+            Message::Follow { .. } => (Self::Follow, None),
+            Message::Following { .. } => (Self::Following, None),
+            Message::NotMember { .. } => (Self::NotMember, None),
+            Message::Followed { .. } => (Self::Followed, None),
+            Message::Ready { .. } => (Self::Ready, None),
+            Message::Fetch { .. } => (Self::Fetch, None),
+            Message::Block { .. } => (Self::Block, None),
+            Message::Goodbye { .. } => (Self::Goodbye, None),
+            Message::Relay { .. } => (Self::Relay, None),
+            Message::Unreachable { .. } => (Self::Unreachable, None),
+        }
+    }
+}
+
+/// How the attempt that a message belongs to stands to the receiver's. Whoever is in no attempt is in the round after its
+/// head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// It belongs to none.
+    Always,
+    /// That attempt is over here, or another than the one in work.
+    Past,
+    /// It is the one in work.
+    Now,
+    /// It is a later attempt at the round, or of the next round: the sender has heard of something sooner.
+    Soon,
+    /// No member can be so far ahead of another.
+    Far,
+}
+
+impl When {
+    #[cfg(test)]
+    pub const ALL: [Self; 5] = [Self::Always, Self::Past, Self::Now, Self::Soon, Self::Far];
+
+    /// As a member in an attempt sees another.
+    pub fn in_attempt(of: ViewKey, here: ViewKey) -> Self {
+        match (of.round, of.attempt) {
+            _ if of == here => Self::Now,
+            (round, _) if round > here.round.saturating_add(1) => Self::Far,
+            later if later > (here.round, here.attempt) => Self::Soon,
+            _ => Self::Past,
+        }
+    }
+
+    /// As a peer without an attempt sees one, from the round after its head.
+    pub fn in_round(of: ViewKey, next: u64) -> Self {
+        match of.round {
+            round if round < next => Self::Past,
+            round if round == next => Self::Now,
+            round if round == next.saturating_add(1) => Self::Soon,
+            _ => Self::Far,
+        }
+    }
+}
+
+/// The phases as columns of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Column {
+    Newcomer,
+    Member,
+    Lingering,
+}
+
+/// What a peer is to another, perhaps several things at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Roles(u8);
+
+impl Roles {
+    /// Nobody has this right.
+    pub const NOBODY: Self = Self(0);
+    /// Whoever holds a link to somebody that passes its frames on.
+    pub const ANYBODY: Self = Self(1);
+    /// It speaks over a link of its own.
+    pub const LINKED: Self = Self(1 << 1);
+    /// It follows this peer.
+    pub const FOLLOWER: Self = Self(1 << 2);
+    /// It was asked to be this peer's sponsor.
+    pub const SPONSOR: Self = Self(1 << 3);
+    /// It is one of the head's members, or had to do with the last round.
+    pub const KNOWN: Self = Self(1 << 4);
+    /// It is in the attempt in work.
+    pub const MEMBER: Self = Self(1 << 5);
+
+    /// Who is taken at its word that somebody else wrote what it brings.
+    pub const BEARER: Self = Self::KNOWN.or(Self::MEMBER).or(Self::SPONSOR);
+
+    #[cfg(test)]
+    pub const EACH: [Self; 6] = [
+        Self::ANYBODY,
+        Self::LINKED,
+        Self::FOLLOWER,
+        Self::SPONSOR,
+        Self::KNOWN,
+        Self::MEMBER,
+    ];
+
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// These, if a condition holds.
+    pub fn when(self, holds: bool) -> Self {
+        if holds { self } else { Self::NOBODY }
+    }
+
+    /// Whether there is a role in both.
+    pub fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// Who may say this to a peer in that phase.
+pub(crate) fn who(kind: Kind, when: When, column: Column) -> Roles {
+    row(kind, when)[column as usize]
+}
+
+/// The table. `Always` stands for messages that belong to no attempt; those that belong to one have no row for it.
+#[rustfmt::skip] // a table
+fn row(kind: Kind, when: When) -> [Roles; 3] {
+    use Kind::*;
+    use When::*;
+    const NOBODY: Roles = Roles::NOBODY;
+    const ANYBODY: Roles = Roles::ANYBODY;
+    const LINKED: Roles = Roles::LINKED;
+    const FOLLOWER: Roles = Roles::FOLLOWER;
+    const SPONSOR: Roles = Roles::SPONSOR;
+    const KNOWN: Roles = Roles::KNOWN.or(Roles::MEMBER);
+    const MEMBER: Roles = Roles::MEMBER;
+    const GUEST: Roles = LINKED.or(FOLLOWER);
+    const GIVER: Roles = KNOWN.or(SPONSOR);
+    match (kind, when) {
+        //                            newcomer  member    lingering
+        // Of an attempt. A newcomer may be in one that it has not heard of, with others that it does not know; who is in
+        // one that is over is told so; what is early waits for its attempt, and is then taken from its members alone.
+        (Piece,       Past)        => [ANYBODY, ANYBODY,  NOBODY],
+        (Piece,       Now)         => [ANYBODY, MEMBER,   NOBODY],
+        (Piece,       Soon)        => [ANYBODY, ANYBODY,  NOBODY],
+        (Piece,       Far)         => [ANYBODY, NOBODY,   NOBODY],
+        (Probe,       _)           => [ANYBODY, ANYBODY,  ANYBODY],
+        (Flush,       Past)        => [ANYBODY, ANYBODY,  ANYBODY],
+        (Flush,       Now | Soon)  => [ANYBODY, MEMBER,   ANYBODY],
+        (Flush,       _)           => [ANYBODY, NOBODY,   ANYBODY],
+        // From those too that were excluded from this round, or are no longer members since the last.
+        (Decision,    Far)         => [NOBODY,  NOBODY,   NOBODY],
+        (Decision,    _)           => [NOBODY,  KNOWN,    NOBODY],
+        (Committed,   Now)         => [SPONSOR, MEMBER,   NOBODY],
+        (Committed,   _)           => [SPONSOR, NOBODY,   NOBODY],
+        // Whoever is not entitled to pieces is told where this lineage stands.
+        (Repair,      _)           => [ANYBODY, ANYBODY,  ANYBODY],
+        (Out,         Far)         => [ANYBODY, NOBODY,   NOBODY],
+        (Out,         _)           => [ANYBODY, MEMBER,   NOBODY],
+        // An answer comes from who was asked, perhaps late.
+        (Alive,       _)           => [SPONSOR, KNOWN,    NOBODY],
+        // Where lineages meet.
+        (Status,      _)           => [ANYBODY, ANYBODY,  ANYBODY],
+        // How newcomers come in.
+        (Follow,      _)           => [LINKED,  LINKED,   LINKED],
+        (Following,   _)           => [SPONSOR, NOBODY,   NOBODY],
+        (NotMember,   _)           => [ANYBODY, NOBODY,   NOBODY],
+        (Followed,    _)           => [NOBODY,  FOLLOWER, FOLLOWER],
+        (Ready,       _)           => [NOBODY,  FOLLOWER, FOLLOWER],
+        (Fetch,       _)           => [GUEST,   GUEST,    GUEST],
+        (Block,       _)           => [GIVER,   NOBODY,   NOBODY],
+        // Who is told whom another knew: see `shared.rs`.
+        (Goodbye,     _)           => [LINKED,  LINKED,   LINKED],
+        // Frames for others are passed on for whoever brings its own. Who brings one to this peer is a
+        // BEARER of it.
+        (Relay,       _)           => [LINKED,  LINKED,   LINKED],
+        (Unreachable, _)           => [LINKED,  LINKED,   LINKED],
+        // Belongs to an attempt, always.
+        (Piece, Always)            => [NOBODY,  NOBODY,   NOBODY],
+    }
+}
+
+/// How many messages were dropped because their sender had no right to say them, by what they were.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused(BTreeMap<Kind, u64>);
+
+impl Refused {
+    pub(crate) fn count(&mut self, kind: Kind) {
+        *self.0.entry(kind).or_default() += 1;
+    }
+
+    /// How many of one kind.
+    pub fn of(&self, kind: Kind) -> u64 {
+        self.0.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// All kinds of which there were any.
+    pub fn iter(&self) -> impl Iterator<Item = (Kind, u64)> {
+        self.0.iter().map(|(kind, count)| (*kind, *count))
+    }
+
+    /// How many in all.
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;
