@@ -465,7 +465,7 @@ mod tests {
         let text = summary.to_string();
         for part in [
             "not finished",
-            "03030303  diverged",
+            "03030303  failed",
             "09090909  continued",
             "damaged",
             "01010101:50",
