@@ -200,15 +200,9 @@ fn try_all(folder: &Path, kernels: &[String], tests: &[PathBuf], place: &Path) -
     }
     let (mut tried, mut survivors) = (0, 0);
     for kernel in kernels {
-        let file = folder.join(kernel).with_extension("wgsl");
         let copy = place.join(kernel).with_extension("wgsl");
         let write = |text: &str| fs::write(&copy, text).map_err(|error| failed("a mutant", error));
-        let text = fs::read_to_string(&file).map_err(|error| failed(kernel, error))?;
-        let shared = |name: &str| {
-            let file = folder.join("shared").join(name).with_extension("wgsl");
-            fs::read_to_string(file).ok().map(Cow::Owned)
-        };
-        let text = include::expand(&text, &shared).map_err(|problem| format!("{kernel}: {problem}"))?;
+        let text = whole_text(folder, kernel)?;
         // Whose tests fail without the kernel run it.
         write("not a kernel")?;
         let own: Vec<&PathBuf> = tests.iter().filter(|test| !passes(test, place)).collect();
@@ -250,6 +244,17 @@ fn try_all(folder: &Path, kernels: &[String], tests: &[PathBuf], place: &Path) -
     }
     println!("{tried} mutants, {survivors} unnoticed");
     Ok(survivors == 0)
+}
+
+/// A kernel's text with what it includes.
+fn whole_text(folder: &Path, kernel: &str) -> Result<String, String> {
+    let file = folder.join(kernel).with_extension("wgsl");
+    let text = fs::read_to_string(file).map_err(|error| format!("{kernel}: {error}"))?;
+    let shared = |name: &str| {
+        let file = folder.join("shared").join(name).with_extension("wgsl");
+        fs::read_to_string(file).ok().map(Cow::Owned)
+    };
+    include::expand(&text, &shared).map_err(|problem| format!("{kernel}: {problem}"))
 }
 
 /// All mutants of a text. Comments, declarations and constants are left alone.
@@ -395,6 +400,19 @@ mod tests {
         );
         assert_eq!(found[1].text, TEXT.replace("i >= n", "false"));
         assert_eq!(found[2].text, TEXT.replace(") + 4u", ") - 4u"));
+    }
+
+    #[test]
+    fn each_that_is_said_to_compute_the_same_can_be_tried() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shaders/wgsl");
+        let is_mutant = |(kernel, line, what, _): &(&str, &str, &str, &str)| {
+            let text = whole_text(&folder, kernel).unwrap();
+            let lines: Vec<&str> = text.lines().map(str::trim).collect();
+            let mut all = mutants(&text).into_iter();
+            all.any(|mutant| mutant.what == *what && lines[mutant.line - 1] == *line)
+        };
+        let stale: Vec<_> = EQUIVALENT.iter().filter(|named| !is_mutant(named)).collect();
+        assert!(stale.is_empty(), "{stale:#?}");
     }
 
     #[test]
