@@ -2,14 +2,14 @@
 //!
 //! It must know nothing of links and frames.
 
-use crate::identity::Identity;
 use crate::js::{self, BidirectionalStream, WebTransport, bytes, field, object, words};
 use annulus::net::hello::{
     HEAD, MAX_HELLO, MAX_MANIFEST, PATH, Purpose, Role, TabHello, TabWelcome, Unread, Welcome, addresses,
-    body_len, bounded, certificates, decode, encode, peer_of_key, proof, proves, signed, tab_session,
+    body_len, bounded, certificates, decode, encode, proof, proves, signed, tab_session,
 };
 use annulus::net::link::{DialError, Refusal};
 use annulus::net::ticket::Secret;
+use annulus_core::signature::{Key, Scheme};
 use annulus_core::{PeerId, RunId};
 use js_sys::{Array, Uint8Array};
 use wasm_bindgen::prelude::*;
@@ -22,7 +22,7 @@ const TIMEOUT_MS: f64 = 6000.0;
 /// What a tab says of itself in every handshake.
 pub struct LocalPeer {
     /// Its key.
-    pub identity: Identity,
+    pub key: Key,
     /// The run.
     pub run: RunId,
     /// The ticket's secret.
@@ -138,7 +138,7 @@ async fn shake_hands(
     transport: &WebTransport,
 ) -> Result<(Welcome, Stream), DialError> {
     let broken = |error: JsValue| DialError::Broken(words(&error));
-    let dialler = me.identity.peer;
+    let dialler = me.key.peer();
     let mut nonce = [0; 32];
     getrandom::fill(&mut nonce).expect("browsers give random bytes");
     let session = tab_session(certificate, &nonce);
@@ -150,9 +150,9 @@ async fn shake_hands(
         acceptor: acceptor.0,
         certificate: *certificate,
         nonce,
-        key: me.identity.key.clone(),
+        peer: dialler.0,
         proof: proof(&me.secret, &session, Role::Dialler, dialler, acceptor, me.run),
-        signature: me.identity.sign(&message).await.map_err(broken)?,
+        signature: me.key.sign_bytes(&message),
     };
     let mut stream = open(transport).await.map_err(broken)?;
     JsFuture::from(stream.writer.write_with_chunk(&bytes(&encode(&hello))))
@@ -169,16 +169,12 @@ async fn shake_hands(
         Err(Unread::Garbled) => return Err(DialError::Broken("the answer makes no sense".to_owned())),
         Err(Unread::Lost) => return Err(why_closed(transport).await),
     };
-    if peer_of_key(&answer.key) != acceptor {
-        return Err(DialError::AnotherPeer(peer_of_key(&answer.key)));
+    if PeerId(answer.peer) != acceptor {
+        return Err(DialError::AnotherPeer(PeerId(answer.peer)));
     }
     let expected = proof(&me.secret, &session, Role::Acceptor, dialler, acceptor, me.run);
     let message = signed(&session, Role::Acceptor, dialler, acceptor, me.run);
-    let good = me
-        .identity
-        .verify(&answer.key, &message, &answer.signature)
-        .await
-        .map_err(broken)?;
+    let good = Scheme::Ed25519.verifies(acceptor, &message, &answer.signature);
     if !good || !proves(expected, answer.welcome.proof) {
         return Err(DialError::Unproven);
     }

@@ -48,7 +48,7 @@ pub use worker::register;
 #[cfg(target_family = "wasm")]
 pub mod links {
     pub use crate::dial::LocalPeer;
-    pub use crate::identity::Identity;
+    pub use crate::identity::generate;
     pub use crate::js::{next_task, now};
     pub use crate::link::TabLink;
     pub use crate::page_server::PageServer;

@@ -4,7 +4,7 @@ use crate::compute::{Compute, ComputeBackend, Job};
 use crate::device::{self, Backend, Gpu};
 use crate::dial::{LocalPeer, dial};
 use crate::fetch::fetch_data;
-use crate::identity::Identity;
+use crate::identity;
 use crate::inner_worker::InnerWorkerHandle;
 use crate::js;
 use crate::link::TabLink;
@@ -63,11 +63,9 @@ pub async fn take_part(
         let message = format!("the node that serves this page does not answer: {why}");
         Failure::new(Kind::Unreachable, message)
     })?;
-    let identity = Identity::generate()
-        .await
-        .map_err(|why| Failure::new(Kind::Internal, why))?;
+    let key = identity::generate();
     let me = || LocalPeer {
-        identity: identity.clone(),
+        key: key.clone(),
         run: ticket.run,
         secret: ticket.secret,
         instance: getrandom::u64().expect("browsers give random bytes"),
@@ -91,7 +89,7 @@ pub async fn take_part(
         page.generates();
     }
     page.event(&Event::Ready(events::Ready {
-        peer: identity.peer.to_hex(),
+        peer: key.peer().to_hex(),
         run: manifest.run_id().to_hex(),
         // The page has it already, and its log may be shown to others.
         ticket: None,
@@ -276,7 +274,10 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
     /// A newcomer, on its way to whoever is there.
     fn driver(&self, others: &[Member]) -> Driver<TabLink> {
         let (manifest, me) = (&self.manifest, (self.me)());
-        let settings = Settings::new(me.identity.peer, Contact::default());
+        let settings = Settings {
+            started: js::now(),
+            ..Settings::new(me.key.clone(), Contact::default())
+        };
         let Source { peer, contact } = &self.sponsor;
         let mut newcomer = Peer::join(manifest.clone(), settings, *peer, contact, Time(js::now()));
         for other in others.iter().filter(|other| other.peer != *peer) {

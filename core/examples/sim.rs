@@ -2,22 +2,26 @@
 //!
 //! `cargo run --release -p annulus-core --features sim --example sim -- --seeds 10000`
 //! `... -- --seeds 1 --from 4711 --trace` tells one seed's story.
+//! `... -- --real-keys --seeds 1000` signs with Ed25519 keys instead of a quick stand-in.
 //! `... -- --bug all --seeds 1000` plants each bug and says which seed finds it first.
 
 use annulus_core::planted::Bug;
+use annulus_core::signature::Scheme;
 use annulus_core::sim::{self, Outcome, Stats};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all] [--trace] [--keep-going]";
+const USAGE: &str =
+    "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all] [--real-keys] [--trace] [--keep-going]";
 
 struct Options {
     seeds: u64,
     from: u64,
     jobs: usize,
     bugs: Vec<Bug>,
+    scheme: Scheme,
     trace: bool,
     keep_going: bool,
 }
@@ -113,7 +117,8 @@ fn run_all(options: &Options, bug: Option<Bug>, stop: bool) -> (Vec<(u64, String
                     if seed >= options.from + options.seeds {
                         break;
                     }
-                    let Outcome { failure, stats } = sim::run(seed, bug, options.trace);
+                    let Outcome { failure, stats } =
+                        sim::run_signed(seed, bug, options.scheme, options.trace);
                     let mut results = results.lock().expect("no thread panics with the lock");
                     results.1.add(&stats);
                     results.2 += 1;
@@ -137,6 +142,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         from: 0,
         jobs,
         bugs: Vec::new(),
+        scheme: Scheme::StandIn,
         trace: false,
         keep_going: false,
     };
@@ -147,6 +153,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--seeds" => options.seeds = number(value()?)?,
             "--from" => options.from = number(value()?)?,
             "--jobs" => options.jobs = number(value()?)?.clamp(1, 1024) as usize,
+            "--real-keys" => options.scheme = Scheme::Ed25519,
             "--trace" => options.trace = true,
             "--keep-going" => options.keep_going = true,
             "--bug" => options.bugs = bugs(&value()?)?,

@@ -101,25 +101,43 @@ impl Admissions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::RecordError;
     use crate::config::{Layout, Manifest, Settings};
     use crate::id::{Contact, Digest};
-    use crate::ledger::{Head, Header, Member, Record};
+    use crate::ledger::{Head, Header, Member, Newcomer, Ready, Record};
+    use crate::signature::{Key, Scheme};
 
     fn member(name: u8) -> Member {
-        Member::new(&Settings::new(PeerId([name; 32]), Contact::default()), Some(1000))
+        Member::new(
+            &Settings::new(Key::stand_in(PeerId([name; 32])), Contact::default()),
+            Some(1000),
+        )
     }
 
-    /// A head of two members, and the record in which the first names a newcomer.
-    fn head() -> (Head, Manifest) {
-        let manifest = Manifest {
+    fn manifest() -> Manifest {
+        Manifest {
             samples: 100.try_into().unwrap(),
             target: 10_000.try_into().unwrap(),
             batch: 8.try_into().unwrap(),
             ..Manifest::new(Layout::flat(3))
-        };
+        }
+    }
+
+    /// A head of two members, and the record in which the first names a newcomer.
+    fn head() -> (Head, Manifest) {
+        let manifest = manifest();
         let mut head = Head::genesis(&manifest, member(1));
         head.members.push(member(2));
         (head, manifest)
+    }
+
+    fn newcomer(name: u8, round: Round) -> Newcomer {
+        let (peer, speed) = (PeerId([name; 32]), 1000);
+        let ready = Ready { peer, speed, round };
+        Newcomer {
+            ready: Key::stand_in(peer).signed(&manifest().run_id(), ready),
+            contact: Contact::default(),
+        }
     }
 
     /// The next round among these, in which the first names somebody.
@@ -131,25 +149,32 @@ mod tests {
             speed: 1000,
             compute_us: 1,
             digest: Digest([7; 32]),
-            ready: named.filter(|_| *name == 1).map(member).into_iter().collect(),
+            ready: named
+                .filter(|_| *name == 1)
+                .map(|name| newcomer(name, head.round))
+                .into_iter()
+                .collect(),
             leaving: false,
         };
-        Record {
-            round: head.round + 1,
-            attempt: u32::from(who.len() < head.members.len()),
-            headers: who.iter().map(header).collect(),
-        }
+        let mut record = Record::signed_by_stand_ins(head, who.iter().map(header).collect());
+        record.attempt = u32::from(who.len() < head.members.len());
+        record.sign_by_stand_ins(head);
+        record
+    }
+
+    fn check(head: &Head, record: &Record, manifest: &Manifest) -> Result<(), RecordError> {
+        head.check(record, manifest, Scheme::StandIn)
     }
 
     /// How many rounds without a newcomer it takes until the first member may name one.
     fn barred_for(head: &mut Head, manifest: &Manifest) -> u32 {
         for rounds in 0.. {
             let naming = next(head, &[1, 2], Some(9));
-            if head.check(&naming, manifest).is_ok() {
+            if check(head, &naming, manifest).is_ok() {
                 return rounds;
             }
             let plain = next(head, &[1, 2], None);
-            assert_eq!(head.check(&plain, manifest), Ok(()));
+            assert_eq!(check(head, &plain, manifest), Ok(()));
             head.apply(&plain, manifest);
         }
         unreachable!("it is barred for ever");
@@ -163,7 +188,7 @@ mod tests {
             assert_eq!(head.members.len(), 3);
             // It does not come; its sponsor names no other in the attempt that goes on without it.
             let again = next(&head, &[1, 2], Some(8));
-            assert!(head.check(&again, &manifest).is_err());
+            assert!(check(&head, &again, &manifest).is_err());
             head.apply(&next(&head, &[1, 2], None), &manifest);
             assert!(head.admissions.is_sound(|peer| head.position(peer).is_some()));
             assert_eq!(barred_for(&mut head, &manifest), rounds);
@@ -175,11 +200,11 @@ mod tests {
         let (mut head, manifest) = head();
         head.apply(&next(&head, &[1, 2], Some(9)), &manifest);
         let three = next(&head, &[1, 2, 9], Some(8));
-        assert_eq!(head.check(&three, &manifest), Ok(()));
+        assert_eq!(check(&head, &three, &manifest), Ok(()));
         head.apply(&three, &manifest);
         assert_eq!(head.members.len(), 4);
         assert_eq!(
-            head.check(&next(&head, &[1, 2, 9, 8], Some(7)), &manifest),
+            check(&head, &next(&head, &[1, 2, 9, 8], Some(7)), &manifest),
             Ok(())
         );
     }
@@ -188,9 +213,13 @@ mod tests {
     fn a_run_that_waits_for_members_takes_any() {
         let (mut head, mut manifest) = head();
         manifest.min_peers = 3.try_into().unwrap();
+        let run = manifest.run_id();
         for _ in 0..5 {
-            let naming = next(&head, &[1, 2], Some(9));
-            assert_eq!(head.check(&naming, &manifest), Ok(()));
+            let mut naming = next(&head, &[1, 2], Some(9));
+            let newcomer = &mut naming.headers[0].content.ready[0].ready;
+            newcomer.signature = Key::stand_in(newcomer.peer).sign(&run, &newcomer.content);
+            naming.sign_by_stand_ins(&head);
+            assert_eq!(check(&head, &naming, &manifest), Ok(()));
             head.apply(&naming, &manifest);
         }
     }

@@ -21,14 +21,15 @@
 use crate::allot::Allotment;
 use crate::check::{Fault, RecordError};
 use crate::collective::Run;
+use crate::decision::{Decided, Known, Suspicion, flush as flush_message};
 use crate::id::{PeerId, Round};
 use crate::interface::Event;
-use crate::ledger::{Header, Record};
-use crate::lineage::Decided;
+use crate::ledger::Record;
 use crate::next::Outcast;
 use crate::planted::Bug;
 use crate::reason::{OutcastReason, Reason};
 use crate::shared::Shared;
+use crate::signature::Signature;
 use crate::time::Time;
 use crate::view::View;
 use crate::wire::{Doing, Message, ViewKey};
@@ -63,8 +64,8 @@ pub(crate) enum Verdict {
 #[derive(Debug)]
 pub(crate) struct Flush {
     pub suspects: BTreeSet<PeerId>,
-    /// What the others last said.
-    heard: BTreeMap<PeerId, BTreeSet<PeerId>>,
+    /// What the others last said, and signed.
+    heard: BTreeMap<PeerId, (BTreeSet<PeerId>, Signature)>,
     reasons: BTreeMap<PeerId, Reason>,
     /// When to say it again: a flush may be lost with its link.
     again_at: Time,
@@ -166,13 +167,13 @@ impl Agreement {
             .flush
             .iter()
             .flat_map(|flush| flush.heard.values())
-            .map(names);
+            .map(|(set, _)| names(set));
         let told = self
             .told
             .iter()
             .flat_map(|told| &told.record.headers)
-            .map(Header::bytes);
-        let decided = self.decided.iter().map(|decided| names(&decided.suspects));
+            .map(|h| h.bytes());
+        let decided = self.decided.iter().map(Decided::bytes);
         heard.chain(told).chain(decided).sum()
     }
 
@@ -390,7 +391,7 @@ impl Agreement {
     fn flood(&mut self, view: &View, shared: &mut Shared) {
         let Some(flush) = &mut self.flush else { return };
         flush.again_at = shared.now + shared.detector.answer() / 4;
-        let message = flush.message(view.key);
+        let message = flush.message(view, shared);
         for peer in view.others() {
             shared.control(peer, message.clone());
         }
@@ -402,11 +403,19 @@ impl Agreement {
         view: &View,
         from: PeerId,
         theirs: ViewKey,
-        suspects: Vec<PeerId>,
+        (suspects, signature): (Vec<PeerId>, Signature),
         shared: &mut Shared,
     ) -> Verdict {
         if !view.contains(from) || !self.trusts(from, shared) {
             return Verdict::Wait;
+        }
+        if theirs == view.key {
+            let attempt = view.attempt(shared.head());
+            let said = Suspicion(&suspects);
+            if !shared.scheme().holds(from, &attempt, &said, &signature) {
+                shared.outlaw(from, None);
+                return self.suspect(view, [from].into(), Reason::Forged, shared);
+            }
         }
         if suspects.contains(&shared.me()) && !shared.settings.planted(Bug::IgnoreExclusion) {
             if is_cut_off(view, &suspects, shared) {
@@ -415,7 +424,7 @@ impl Agreement {
             return Verdict::Outcast(Outcast::new(OutcastReason::Suspected, Some(from)));
         }
         if theirs == view.key {
-            return self.merge_flush(view, from, suspects.into_iter().collect(), shared);
+            return self.merge_flush(view, from, (suspects.into_iter().collect(), signature), shared);
         }
         if theirs.round == view.key.round {
             // It has decided about this attempt; a flush of one's own brings the decision.
@@ -434,7 +443,7 @@ impl Agreement {
         &mut self,
         view: &View,
         from: PeerId,
-        theirs: BTreeSet<PeerId>,
+        (theirs, signature): (BTreeSet<PeerId>, Signature),
         shared: &mut Shared,
     ) -> Verdict {
         let merge = !shared.settings.planted(Bug::KeepSuspectsApart);
@@ -444,9 +453,9 @@ impl Agreement {
             return verdict;
         };
         let differs = flush.suspects != theirs;
-        flush.heard.insert(from, theirs);
+        flush.heard.insert(from, (theirs, signature));
         if differs {
-            let message = flush.message(view.key);
+            let message = flush.message(view, shared);
             shared.control(from, message);
         }
         self.decide_if_agreed(view, shared)
@@ -457,26 +466,34 @@ impl Agreement {
             return Verdict::Wait;
         };
         let apart = shared.settings.planted(Bug::KeepSuspectsApart);
-        let same = |heard: &BTreeSet<PeerId>| apart || *heard == flush.suspects;
+        let same = |(heard, _): &(BTreeSet<PeerId>, Signature)| apart || *heard == flush.suspects;
         let agreed = view
             .others()
             .filter(|peer| !flush.suspects.contains(peer))
             .all(|peer| flush.heard.get(&peer).is_some_and(same));
         if agreed && self.told.is_none() {
-            let suspects = flush.suspects.clone();
-            return self.abort(view, suspects, shared);
+            let (suspects, proof) = (flush.suspects.clone(), flush.proof(view, shared));
+            return self.abort(view, suspects, proof, shared);
         }
         Verdict::Wait
     }
 
     /// The attempt is over: the next is without the suspects.
-    fn abort(&mut self, view: &View, suspects: BTreeSet<PeerId>, shared: &mut Shared) -> Verdict {
+    fn abort(
+        &mut self,
+        view: &View,
+        suspects: BTreeSet<PeerId>,
+        proof: Vec<(PeerId, Signature)>,
+        shared: &mut Shared,
+    ) -> Verdict {
         let reasons = self.flush.take().map(|f| f.reasons).unwrap_or_default();
         let members = view.members.iter().copied();
         let members = members.filter(|m| !suspects.contains(m)).collect();
         let decided = Decided {
             view: view.key,
+            members: view.members.clone(),
             suspects,
+            proof,
         };
         for peer in &decided.suspects {
             let reason = reasons.get(peer).copied().unwrap_or(Reason::Suspected);
@@ -492,32 +509,60 @@ impl Agreement {
         Verdict::Retry(members)
     }
 
-    /// Another member has decided.
+    /// Others have decided, and somebody says so.
     pub fn on_decision(
         &mut self,
         view: &View,
         from: PeerId,
         theirs: ViewKey,
-        suspects: Vec<PeerId>,
+        (suspects, proof): (Vec<PeerId>, Vec<(PeerId, Signature)>),
         shared: &mut Shared,
     ) -> Verdict {
         if !self.trusts(from, shared) {
             return Verdict::Wait;
         }
-        let mine = view.key;
-        let excludes_me = suspects.contains(&shared.me()) && !shared.settings.planted(Bug::IgnoreExclusion);
-        let recent = theirs.round == mine.round || theirs.round.checked_add(1) == Some(mine.round);
-        if excludes_me && recent {
+        let Some(known) = self.known(view, theirs, shared) else {
+            // A member has decided about an attempt that comes after this one: a flush brings the decision about this.
+            let later = theirs.round == view.key.round && view.is_before(&theirs);
+            return match later && view.contains(from) {
+                true => self.stop(view, shared),
+                false => Verdict::Wait,
+            };
+        };
+        // Who agrees about suspects that it has not named cannot prove it.
+        let proven = shared.settings.planted(Bug::KeepSuspectsApart)
+            || known.proves(&suspects, &proof, shared.scheme());
+        if !proven {
+            return match theirs == view.key && view.contains(from) {
+                true => self.suspect(view, [from].into(), Reason::FalseDecision, shared),
+                false => Verdict::Wait,
+            };
+        }
+        if suspects.contains(&shared.me()) && !shared.settings.planted(Bug::IgnoreExclusion) {
             match is_cut_off(view, &suspects, shared) {
                 false => Verdict::Outcast(Outcast::new(OutcastReason::Decided, Some(from))),
                 true if view.contains(from) => self.suspect(view, [from].into(), Reason::CutOff, shared),
                 true => Verdict::Wait,
             }
-        } else if theirs == mine && view.contains(from) {
-            self.abort(view, suspects.into_iter().collect(), shared)
+        } else if theirs == view.key {
+            self.abort(view, suspects.into_iter().collect(), proof, shared)
         } else {
             Verdict::Wait
         }
+    }
+
+    /// An attempt that this peer has been in: this one, or one before it in this round or the last.
+    fn known(&self, view: &View, key: ViewKey, shared: &Shared) -> Option<Known> {
+        let chain = shared.head().chain;
+        if key == view.key {
+            return Some(Known {
+                attempt: view.attempt(shared.head()),
+                members: view.members.clone(),
+            });
+        }
+        let decided = self.decided.iter().find(|d| d.view == key);
+        let of_last = || shared.lineage.last.as_ref()?.attempt(key);
+        decided.map(|d| d.known(chain)).or_else(of_last)
     }
 
     /// Another member has committed the round. If it is believed, the pieces that are missing come from it.
@@ -553,13 +598,21 @@ impl Agreement {
             let (again, over) = (flush.again_at <= now, flush.until <= now);
             if over && self.told.is_none() {
                 let mut silent: BTreeSet<PeerId> = view.others().collect();
-                silent.retain(|p| !flush.suspects.contains(p) && flush.heard.get(p) != Some(&flush.suspects));
+                silent.retain(|p| !flush.suspects.contains(p) && !flush.agrees(*p));
                 flush.until = now + shared.detector.answer();
                 return self.suspect(view, silent, Reason::Silent, shared);
             }
             if again {
                 self.flood(view, shared);
             }
+        }
+        let over: BTreeSet<PeerId> = view
+            .others()
+            .filter(|peer| shared.differs_for_long(*peer))
+            .collect();
+        if !over.is_empty() {
+            shared.differing.retain(|peer, _| !over.contains(peer));
+            return self.suspect(view, over, Reason::Violation, shared);
         }
         if self.probing.as_ref().is_some_and(|p| p.until <= now) {
             return self.judge_answers(work, shared);
@@ -610,11 +663,29 @@ impl Agreement {
 }
 
 impl Flush {
-    fn message(&self, view: ViewKey) -> Message {
-        Message::Flush {
-            view,
-            suspects: self.suspects.iter().copied().collect(),
-        }
+    fn message(&self, view: &View, shared: &Shared) -> Message {
+        let suspects = self.suspects.iter().copied().collect();
+        flush_message(&view.attempt(shared.head()), suspects, &shared.settings.key)
+    }
+
+    /// Whether a member has last said the same.
+    fn agrees(&self, peer: PeerId) -> bool {
+        self.heard
+            .get(&peer)
+            .is_some_and(|(heard, _)| *heard == self.suspects)
+    }
+
+    /// What all whom it leaves in have signed.
+    fn proof(&self, view: &View, shared: &Shared) -> Vec<(PeerId, Signature)> {
+        let suspects: Vec<PeerId> = self.suspects.iter().copied().collect();
+        let (attempt, key) = (view.attempt(shared.head()), &shared.settings.key);
+        let own = (shared.me(), key.sign(&attempt, &Suspicion(&suspects)));
+        let rest = view.members.iter().filter(|m| !self.suspects.contains(m));
+        let signature = |peer: &PeerId| match self.heard.get(peer) {
+            Some((_, signature)) => Some((*peer, *signature)),
+            None => Some(own).filter(|(me, _)| me == peer),
+        };
+        rest.filter_map(signature).collect()
     }
 }
 

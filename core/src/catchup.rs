@@ -14,7 +14,6 @@ use crate::optim::Step;
 use crate::shared::Shared;
 use crate::state::plan;
 use crate::time::Time;
-use crate::view::view_id;
 use crate::wire::{Leg, Message, Standing, ViewKey};
 use std::collections::VecDeque;
 
@@ -249,15 +248,15 @@ impl CatchUp {
         shared: &mut Shared,
     ) -> Fit {
         let next = shared.head().round + 1;
-        let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
-        let fits = view.id == view_id(shared.head(), record.attempt, &members);
-        if record.round != next || view.round != next || !fits {
+        let members = record.headers.len();
+        let fits = view == shared.head().attempt_of(&record).view;
+        if record.round != next || !fits {
             return if record.round >= next { Fit::Gap } else { Fit::Old };
         }
         if shared.check(&record).is_err() {
             return Fit::False;
         }
-        let cut = Cut::of(&shared.manifest, members.len());
+        let cut = Cut::of(&shared.manifest, members);
         let mut sums = Assembly::new(cut, shared.manifest.codec);
         for (sender, piece) in shared.early.take(view) {
             if sender == sponsor {

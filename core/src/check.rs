@@ -5,13 +5,19 @@
 
 use crate::admission::MAX_NAMED;
 use crate::allot::Allotment;
-use crate::config::{MAX_PEERS, Manifest};
-use crate::id::{PeerId, Round};
-use crate::ledger::{Head, Header, Hole, Member, Record, Trials};
+use crate::config::{MAX_PEERS, Manifest, Settings};
+use crate::id::{PeerId, Round, RunId};
+use crate::ledger::{Head, Header, Hole, Newcomer, Ready, Record};
+use crate::signature::{Attempt, Scheme, Signed};
+use crate::view::view_key;
 use std::collections::BTreeSet;
 
 /// Fastest speed that a header may tell, in samples per 1,000 seconds: a guess, far above any device.
 pub const MAX_SPEED: u64 = 1_000_000_000_000_000;
+
+/// Rounds for which "ready" holds: a few times what a newcomer may be behind. Who is gone since then is not named again
+/// by whoever has kept what it said.
+pub const READY_ROUNDS: Round = 4 * Settings::LAG;
 
 /// Longest computing that a header may tell, in microseconds: twelve days. Keeps the arithmetic of deadlines from overflow.
 pub const MAX_COMPUTE_US: u64 = 1 << 40;
@@ -55,6 +61,9 @@ pub enum Fault {
     /// It stands at another place than its author in the ring, or for the second time.
     #[error("is not in ring order")]
     Order,
+    /// Its author has not signed it, or not for this attempt.
+    #[error("is not signed by its author")]
+    Signature,
     /// It counts more samples than its author was given.
     #[error("counts {counted} samples of a share of {share}")]
     Samples {
@@ -78,7 +87,8 @@ pub enum Fault {
     /// It was made from another state than most.
     #[error("is of another state than the majority's")]
     Digest,
-    /// It names a contributor as a newcomer, one newcomer twice, or something else that a newcomer cannot be.
+    /// It names a contributor as a newcomer, one newcomer twice, one that has not signed that it is ready, or something
+    /// else that a newcomer cannot be.
     #[error("names a newcomer that cannot be one")]
     Ready,
     /// It names a newcomer too soon after one that did not come.
@@ -107,12 +117,45 @@ pub enum HeadError {
 }
 
 impl Head {
-    /// Whether members that stand at this head can have agreed on a record.
+    /// Whether members that stand at this head can have agreed on a record, and have signed for it.
     ///
     /// # Errors
     ///
     /// The first thing that they cannot have agreed on.
-    pub fn check(&self, record: &Record, manifest: &Manifest) -> Result<(), RecordError> {
+    pub fn check(&self, record: &Record, manifest: &Manifest, scheme: Scheme) -> Result<(), RecordError> {
+        self.check_said(record, manifest, scheme)?;
+        let attempt = self.attempt_of(record);
+        for header in &record.headers {
+            if !header.is_by(header.peer, &attempt, scheme) {
+                return Err(RecordError::Header {
+                    peer: header.peer,
+                    fault: Fault::Signature,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the headers of a record that follows are signed for.
+    pub fn attempt_of(&self, record: &Record) -> Attempt {
+        let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
+        Attempt {
+            chain: self.chain,
+            view: view_key(self, record.attempt, &members),
+        }
+    }
+
+    /// The same without the headers' signatures, for a record whose headers were checked when they came.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that they cannot have agreed on.
+    pub fn check_said(
+        &self,
+        record: &Record,
+        manifest: &Manifest,
+        scheme: Scheme,
+    ) -> Result<(), RecordError> {
         if record.round != self.round + 1 {
             return Err(RecordError::Round {
                 head: self.round,
@@ -141,7 +184,7 @@ impl Head {
             let may_name = names_nobody || self.admissions.may_name(header.peer, record.round, takes_part);
             check_samples(header, trains, &allotment, place)
                 .and_then(|()| check_claims(header))
-                .and_then(|()| check_ready(header, record))
+                .and_then(|()| self.check_ready(header, record, manifest, scheme))
                 .and(if may_name { Ok(()) } else { Err(Fault::Barred) })
                 .map_err(wrong)?;
         }
@@ -154,6 +197,29 @@ impl Head {
             let (peer, fault) = (header.peer, Fault::Digest);
             Err(RecordError::Header { peer, fault })
         })
+    }
+
+    /// A member that was excluded from this round may be a newcomer again; a contributor is none.
+    fn check_ready(
+        &self,
+        header: &Header,
+        record: &Record,
+        manifest: &Manifest,
+        scheme: Scheme,
+    ) -> Result<(), Fault> {
+        if header.ready.is_empty() {
+            return Ok(());
+        }
+        let run = manifest.run_id();
+        let can_be = |newcomer: &Newcomer| {
+            newcomer.contact.is_bounded()
+                && record.headers.iter().all(|h| h.peer != newcomer.peer())
+                && newcomer.ready.is_good(self.round, run, scheme)
+        };
+        let sound = header.ready.len() <= MAX_NAMED
+            && header.ready.is_sorted_by(|a, b| a.peer() < b.peer())
+            && header.ready.iter().all(can_be);
+        if sound { Ok(()) } else { Err(Fault::Ready) }
     }
 
     /// Whether a ledger can stand here.
@@ -208,18 +274,18 @@ fn check_claims(header: &Header) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A member that was excluded from this round may be a newcomer again; a contributor is none.
-fn check_ready(header: &Header, record: &Record) -> Result<(), Fault> {
-    let can_be = |member: &Member| {
-        (1..=MAX_SPEED).contains(&member.speed)
-            && member.contact.is_bounded()
-            && member.trials == Trials::default()
-            && record.headers.iter().all(|h| h.peer != member.peer)
-    };
-    let sound = header.ready.len() <= MAX_NAMED
-        && header.ready.is_sorted_by(|a, b| a.peer < b.peer)
-        && header.ready.iter().all(can_be);
-    if sound { Ok(()) } else { Err(Fault::Ready) }
+impl Signed<Ready> {
+    /// Whether who is named here may become a member after a round: it has said so itself, and not too long ago.
+    pub fn is_good(&self, after: Round, run: RunId, scheme: Scheme) -> bool {
+        (1..=MAX_SPEED).contains(&self.speed)
+            && is_fresh(self.round, after)
+            && self.is_by(self.peer, &run, scheme)
+    }
+}
+
+/// Whether "ready", said after one round, still holds after another.
+pub(crate) fn is_fresh(said: Round, after: Round) -> bool {
+    said <= after && after - said <= READY_ROUNDS
 }
 
 #[cfg(test)]
@@ -227,6 +293,9 @@ mod tests {
     use super::*;
     use crate::config::Layout;
     use crate::id::{Contact, Digest};
+    use crate::ledger::{Member, Trials};
+    use crate::signature::Key;
+    use crate::wire::ViewKey;
 
     type Spoil<T> = fn(&mut T);
 
@@ -246,10 +315,15 @@ mod tests {
         }
     }
 
-    fn newcomer(n: u8) -> Member {
-        Member {
-            trials: Trials::default(),
-            ..member(n)
+    fn newcomer(n: u8) -> Newcomer {
+        ready(peer(n), 1000, 0)
+    }
+
+    fn ready(peer: PeerId, speed: u64, round: Round) -> Newcomer {
+        let said = Ready { peer, speed, round };
+        Newcomer {
+            ready: Key::stand_in(peer).signed(&head().1.run_id(), said),
+            contact: Contact::default(),
         }
     }
 
@@ -277,11 +351,12 @@ mod tests {
             ready: Vec::new(),
             leaving: false,
         };
-        Record {
-            round: head.round + 1,
-            attempt: 0,
-            headers: head.members.iter().map(header).collect(),
-        }
+        Record::signed_by_stand_ins(head, head.members.iter().map(header).collect())
+    }
+
+    fn check(head: &Head, mut record: Record, manifest: &Manifest) -> Result<(), RecordError> {
+        record.sign_by_stand_ins(head);
+        head.check(&record, manifest, Scheme::StandIn)
     }
 
     #[test]
@@ -289,19 +364,19 @@ mod tests {
         let (head, manifest) = head();
         let changes: [Spoil<Record>; 5] = [
             |_| {},
-            |r| r.headers[1].leaving = true,
-            |r| (r.headers[1].weight, r.headers[1].loss) = (0, 0.0),
-            |r| r.headers[2].ready = vec![newcomer(4), newcomer(5)],
+            |r| r.headers[1].content.leaving = true,
+            |r| (r.headers[1].content.weight, r.headers[1].content.loss) = (0, 0.0),
+            |r| r.headers[2].content.ready = vec![newcomer(4), newcomer(5)],
             // Excluded, and already back as a newcomer.
             |r| {
-                (r.attempt, r.headers[0].ready) = (1, vec![newcomer(3)]);
+                (r.attempt, r.headers[0].content.ready) = (1, vec![newcomer(3)]);
                 r.headers.pop();
             },
         ];
         for change in changes {
             let (mut head, mut record) = (head.clone(), record(&head));
             change(&mut record);
-            assert_eq!(head.check(&record, &manifest), Ok(()));
+            assert_eq!(check(&head, record.clone(), &manifest), Ok(()));
             head.apply(&record, &manifest);
             assert_eq!(head.check_itself(&manifest), Ok(()));
         }
@@ -315,16 +390,16 @@ mod tests {
             (|r| r.round = 3, RecordError::Round { head: 0, record: 3 }),
             (|r| r.headers.clear(), RecordError::Empty),
             (|r| drop(r.headers.pop()), RecordError::Missing),
-            (|r| r.headers[1].peer = peer(9), of(9, NotAMember)),
+            (|r| r.headers[1].content.peer = peer(9), of(9, NotAMember)),
             (|r| r.headers.swap(0, 1), of(1, Order)),
             (|r| r.headers[1] = r.headers[0].clone(), of(1, Order)),
         ];
         for (change, error) in cases {
             let mut record = record(&head);
             change(&mut record);
-            assert_eq!(head.check(&record, &manifest), Err(error));
+            assert_eq!(check(&head, record, &manifest), Err(error));
         }
-        let cases: [(Spoil<Header>, Fault); 12] = [
+        let cases: [(Spoil<Header>, Fault); 15] = [
             (|h| h.weight = 5, Samples { counted: 5, share: 4 }),
             (|h| h.loss = f32::NAN, Loss),
             (|h| h.loss = f32::INFINITY, Loss),
@@ -332,34 +407,84 @@ mod tests {
             (|h| h.speed = 0, Speed),
             (|h| h.speed = MAX_SPEED + 1, Speed),
             (|h| h.compute_us = MAX_COMPUTE_US + 1, Compute),
-            (|h| h.ready = vec![member(3)], Ready),
-            (|h| h.ready = vec![member(4), member(4)], Ready),
-            (|h| h.ready = (10..80).map(member).collect(), Ready),
+            (|h| h.ready = vec![newcomer(3)], Ready),
+            (|h| h.ready = vec![newcomer(4), newcomer(4)], Ready),
+            (|h| h.ready = (10..80).map(newcomer).collect(), Ready),
+            (|h| h.ready = vec![ready(peer(4), 0, 0)], Ready),
+            (|h| h.ready = vec![ready(peer(4), MAX_SPEED + 1, 0)], Ready),
+            (|h| h.ready = vec![ready(peer(4), 1, 1)], Ready),
             (
                 |h| {
-                    h.ready = vec![Member {
-                        speed: 0,
-                        ..member(4)
-                    }]
+                    h.ready = vec![newcomer(4)];
+                    h.ready[0].ready.content.speed += 1;
                 },
                 Ready,
             ),
             (
                 |h| {
                     let contact = Contact(vec!["x".repeat(Contact::ADDRESS_LIMIT + 1)]);
-                    h.ready = vec![Member { contact, ..member(4) }];
+                    h.ready = vec![Newcomer {
+                        contact,
+                        ..newcomer(4)
+                    }];
                 },
                 Ready,
             ),
         ];
         for (change, fault) in cases {
             let mut record = record(&head);
-            change(&mut record.headers[1]);
-            assert_eq!(head.check(&record, &manifest), Err(of(2, fault)));
+            change(&mut record.headers[1].content);
+            assert_eq!(check(&head, record, &manifest), Err(of(2, fault)));
         }
         let mut alone = record(&head);
         (alone.attempt, _) = (1, alone.headers.drain(1..));
-        assert_eq!(head.check(&alone, &manifest), Err(of(1, TooFew)));
+        assert_eq!(check(&head, alone, &manifest), Err(of(1, TooFew)));
+    }
+
+    #[test]
+    fn ready_holds_for_a_while() {
+        for (round, holds) in [(READY_ROUNDS, true), (READY_ROUNDS + 1, false)] {
+            let (mut head, manifest) = head();
+            head.round = round;
+            let mut record = record(&head);
+            record.headers[0].content.ready = vec![newcomer(4)];
+            assert_eq!(check(&head, record, &manifest).is_ok(), holds);
+        }
+    }
+
+    #[test]
+    fn what_an_author_has_not_signed_for_this_attempt_is_not_its() {
+        let (head, manifest) = head();
+        let good = record(&head);
+        let cases: [Spoil<Record>; 4] = [
+            |r| r.headers[1].content.loss = 2.5,
+            |r| r.headers[1].content.leaving = true,
+            |r| r.headers[1].signature = r.headers[0].signature,
+            |r| {
+                let other = Attempt {
+                    chain: Digest([9; 32]),
+                    view: ViewKey {
+                        round: 1,
+                        attempt: 0,
+                        id: 0,
+                    },
+                };
+                let header = &mut r.headers[1];
+                header.signature = Key::stand_in(header.peer).sign(&other, &header.content);
+            },
+        ];
+        for change in cases {
+            let mut record = good.clone();
+            change(&mut record);
+            let found = head.check(&record, &manifest, Scheme::StandIn);
+            assert_eq!(found, Err(of(2, Fault::Signature)));
+        }
+        // What was signed for the first attempt of all does not hold for a later one of fewer.
+        let mut later = good;
+        later.attempt = 1;
+        later.headers.pop();
+        let found = head.check(&later, &manifest, Scheme::StandIn);
+        assert_eq!(found, Err(of(1, Fault::Signature)));
     }
 
     fn of(n: u8, fault: Fault) -> RecordError {
@@ -370,7 +495,7 @@ mod tests {
     fn a_head_that_no_records_lead_to_is_named() {
         let (mut head, manifest) = head();
         let mut partly = record(&head);
-        partly.headers[0].weight = 1;
+        partly.headers[0].content.weight = 1;
         head.apply(&partly, &manifest);
         assert_eq!(head.holes.len(), 1);
         assert_eq!(head.check_itself(&manifest), Ok(()));

@@ -2,10 +2,11 @@
 
 use crate::allot::Allotment;
 use crate::collective::Assembly;
+use crate::decision::Decided;
 use crate::detector::Detector;
 use crate::interface::{Commit, Event, Exit};
 use crate::ledger::{Member, Record};
-use crate::lineage::{Committed, Decided};
+use crate::lineage::Committed;
 use crate::reason::{Change, Reason};
 use crate::shared::{Shared, Stage};
 use crate::sponsor::Sponsor;

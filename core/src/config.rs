@@ -4,6 +4,7 @@ use crate::codec::Codec;
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::optim::{Optimizer, Schedule};
 use crate::planted::Bug;
+use crate::signature::Key;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
@@ -318,8 +319,13 @@ pub const MAX_ELEMENTS: u64 = 1 << 34;
 pub struct Settings {
     /// This peer.
     pub me: PeerId,
+    /// What signs in its name.
+    pub key: Key,
     /// Where others can dial it.
     pub contact: Contact,
+    /// When this peer was started, in microseconds since some fixed moment: what others pass on for it is numbered from
+    /// here on, so that nobody can pass on what it wrote in an earlier life.
+    pub started: u64,
     /// Most rounds that a newcomer which follows this peer may be behind, at least 2.
     pub lag: Round,
     /// A bug switched on to prove that the simulation finds it.
@@ -332,10 +338,12 @@ impl Settings {
     pub const LAG: Round = 128;
 
     /// A peer without bugs.
-    pub fn new(me: PeerId, contact: Contact) -> Self {
+    pub fn new(key: Key, contact: Contact) -> Self {
         Self {
-            me,
+            me: key.peer(),
+            key,
             contact,
+            started: 0,
             lag: Self::LAG,
             #[cfg(feature = "sim")]
             bug: None,

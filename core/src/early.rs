@@ -6,7 +6,6 @@
 
 use crate::config::MAX_PEERS;
 use crate::id::PeerId;
-use crate::ledger::Header;
 use crate::wire::{Message, ViewKey};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -121,7 +120,7 @@ impl EarlyPieces {
 fn weight(message: &Message) -> usize {
     match message {
         Message::Piece { headers, data, .. } => {
-            data.len() + 2 * headers.iter().map(Header::bytes).sum::<usize>()
+            data.len() + 2 * headers.iter().map(|h| h.bytes()).sum::<usize>()
         }
         _ => 0,
     }
@@ -146,6 +145,7 @@ mod tests {
             chunk: 0,
             piece: number,
             headers: Vec::new(),
+            all: None,
             data: Bytes::from(vec![0; bytes]),
         }
     }

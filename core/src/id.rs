@@ -39,7 +39,7 @@ macro_rules! digest_type {
 }
 
 digest_type! {
-    /// A participant: the hash of its public key.
+    /// A participant: its public key.
     PeerId
 }
 digest_type! {
@@ -60,6 +60,17 @@ impl Digest {
 
 /// How many rounds are committed; the round in work is one more.
 pub type Round = u64;
+
+/// Which try at which round, in which view of which lineage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ViewKey {
+    /// The round in work.
+    pub round: Round,
+    /// The attempt, from 0.
+    pub attempt: u32,
+    /// Hash of lineage, members and attempt.
+    pub id: u64,
+}
 
 /// Where a peer can be dialled, as the transport writes it (`"192.0.2.7:4433"`).
 /// Empty for a peer that can only dial out. Opaque to the protocol, bounded by [`Contact::LIMIT`].

@@ -77,6 +77,11 @@ pub enum Output {
         /// Where.
         contact: Contact,
     },
+    /// Close the link to a peer, and each that it opens again.
+    HangUp {
+        /// The other end.
+        peer: PeerId,
+    },
     /// Make a contribution: replace the parameters in this buffer by the sum of gradients over the
     /// samples at these stream positions and give it back as [`Input::Contribution`]. One is asked for at a
     /// time, the next only after this one has been given.
@@ -116,6 +121,13 @@ pub enum Event {
         change: Change,
         /// Why.
         reason: Reason,
+    },
+    /// Somebody is cut off for good: it has said two things at once, or said something in another's name.
+    Outlawed {
+        /// Who.
+        peer: PeerId,
+        /// Whether there is a proof for others.
+        proven: bool,
     },
     /// The state is on its way.
     Syncing {

@@ -1,10 +1,13 @@
 //! What a peer is told that is behind: about an attempt or a round that is over here, or that it is in no view.
 
+use crate::conviction::Conviction;
+use crate::decision::{Decided, flush as flush_message};
 use crate::id::PeerId;
-use crate::lineage::Decided;
+use crate::ledger::Header;
 use crate::planted::Bug;
 use crate::rights::Kind;
 use crate::shared::{Shared, Stage};
+use crate::signature::{Attempt, Signed};
 use crate::view::View;
 use crate::wire::{Message, ViewKey};
 
@@ -33,9 +36,11 @@ pub(crate) fn answer(
         shared.control(from, message);
     } else if let Some(last) = last.filter(|last| last.view == view) {
         let Some(suspects) = flush else { return };
-        let message = match shared.settings.planted(Bug::CommittedFlushes) {
-            true => Message::Flush { view, suspects },
-            false => last.message(),
+        let message = match last.attempt(view) {
+            Some(known) if shared.settings.planted(Bug::CommittedFlushes) => {
+                flush_message(&known.attempt, suspects, &shared.settings.key)
+            }
+            _ => last.message(),
         };
         shared.control(from, message);
     } else {
@@ -55,9 +60,15 @@ pub(crate) fn tell_stranger(
         if here.view.contains(from) {
             return;
         }
-        let excluded = here.decided.iter().rev().find(|d| d.suspects.contains(&from));
-        if let Some(decided) = excluded.filter(|decided| view.round >= decided.view.round) {
-            shared.control(from, decided.message());
+        let excluded = here.decided.iter().rposition(|d| d.suspects.contains(&from));
+        if let Some(last) = excluded.filter(|i| view.round >= here.decided[*i].view.round) {
+            // It believes what was decided of the attempts that it has been in, so it needs all from its own on.
+            for decided in here.decided[..=last]
+                .iter()
+                .filter(|d| d.view.attempt >= view.attempt)
+            {
+                shared.control(from, decided.message());
+            }
             return;
         }
     }
@@ -70,6 +81,17 @@ pub(crate) fn not_a_member() -> Message {
         standing: None,
         follows: false,
     }
+}
+
+/// What in the headers of the last round that somebody holds contradicts those that were committed.
+pub(crate) fn contradiction(
+    view: ViewKey,
+    headers: &[Signed<Header>],
+    shared: &Shared,
+) -> Option<Conviction> {
+    let last = shared.lineage.last.as_ref().filter(|last| last.view == view)?;
+    let chain = last.before.chain;
+    Conviction::find(Attempt { chain, view }, &last.record.headers, headers)
 }
 
 /// Sends what somebody lacks of the last round, or says that it is committed. False if that is not what it asks about,

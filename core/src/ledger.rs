@@ -4,13 +4,16 @@
 use crate::admission::Admissions;
 use crate::allot::Allotment;
 use crate::config::{MAX_PEERS, Manifest, Settings};
-use crate::id::{Contact, Digest, PeerId, Round};
+use crate::id::{Contact, Digest, PeerId, Round, RunId};
+#[cfg(test)]
+use crate::signature::Key;
+use crate::signature::{Attempt, Signed, Statement};
 use serde::{Deserialize, Serialize};
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
 pub const VERSION: u8 = 2;
 
-/// What one member says of itself in one attempt. Rides along with the chunks.
+/// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// Who says it.
@@ -25,8 +28,8 @@ pub struct Header {
     pub compute_us: u64,
     /// The state that the contribution was computed from.
     pub digest: Digest,
-    /// Newcomers that it sponsors and that have caught up.
-    pub ready: Vec<Member>,
+    /// Newcomers that it sponsors and that have caught up, in the order of their names.
+    pub ready: Vec<Newcomer>,
     /// It leaves after this round.
     pub leaving: bool,
 }
@@ -34,7 +37,55 @@ pub struct Header {
 impl Header {
     /// Bytes that it holds in memory.
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.ready.iter().map(Member::bytes).sum::<usize>()
+        let contacts = self.ready.iter().map(|newcomer| newcomer.contact.bytes());
+        size_of::<Signed<Self>>() + size_of_val(&self.ready[..]) + contacts.sum::<usize>()
+    }
+}
+
+impl Statement for Header {
+    const KIND: &'static str = "header";
+    type Bound = Attempt;
+}
+
+/// What a newcomer signs that has caught up and may become a member.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Its name.
+    pub peer: PeerId,
+    /// Its speed in samples per 1,000 seconds.
+    pub speed: u64,
+    /// The round that it holds.
+    pub round: Round,
+}
+
+impl Statement for Ready {
+    const KIND: &'static str = "ready";
+    type Bound = RunId;
+}
+
+/// A newcomer as its sponsor names it: by what it has signed itself, so that nobody can invent one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Newcomer {
+    /// What it has signed.
+    pub ready: Signed<Ready>,
+    /// Where it can be dialled: what it says itself, and what its sponsor has seen.
+    pub contact: Contact,
+}
+
+impl Newcomer {
+    /// Its name.
+    pub fn peer(&self) -> PeerId {
+        self.ready.peer
+    }
+
+    /// As the others will know it.
+    fn member(&self) -> Member {
+        Member {
+            peer: self.ready.peer,
+            speed: self.ready.speed,
+            contact: self.contact.clone(),
+            trials: Trials::default(),
+        }
     }
 }
 
@@ -52,11 +103,6 @@ pub struct Member {
 }
 
 impl Member {
-    /// Bytes that it holds in memory.
-    pub(crate) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.contact.bytes()
-    }
-
     /// A peer as it knows itself.
     pub(crate) fn new(settings: &Settings, speed: Option<u64>) -> Self {
         Self {
@@ -108,7 +154,7 @@ pub struct Record {
     /// Which attempt succeeded, from 0.
     pub attempt: u32,
     /// The contributors in ring order.
-    pub headers: Vec<Header>,
+    pub headers: Vec<Signed<Header>>,
 }
 
 impl Record {
@@ -231,10 +277,18 @@ impl Head {
         self.members = members;
         self.admit(record);
         self.round = record.round;
+        self.chain = self.chain_after(record);
+    }
+
+    /// The lineage after a record: what was said, not how it was signed. An author can sign the same more than once, each
+    /// time in other bytes.
+    fn chain_after(&self, record: &Record) -> Digest {
+        let headers: Vec<&Header> = record.headers.iter().map(|h| &h.content).collect();
+        let said = (record.round, record.attempt, headers);
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.chain.0);
-        hasher.update(&postcard::to_allocvec(record).expect("a record has only plain data"));
-        self.chain = Digest(*hasher.finalize().as_bytes());
+        hasher.update(&postcard::to_allocvec(&said).expect("a record has only plain data"));
+        Digest(*hasher.finalize().as_bytes())
     }
 
     /// Notes which of the new members were named by whom, and which of the last came.
@@ -242,7 +296,7 @@ impl Head {
         let took_part = |peer| record.headers.iter().any(|h| h.peer == peer);
         let named_by = |peer| {
             let mut headers = record.headers.iter();
-            let names = |h: &&Header| h.ready.iter().any(|m| m.peer == peer);
+            let names = |h: &&Signed<Header>| h.ready.iter().any(|n| n.peer() == peer);
             headers.find(names).map(|h| h.peer)
         };
         let next: Vec<PeerId> = self.members.iter().map(|m| m.peer).collect();
@@ -334,7 +388,7 @@ impl Head {
         let mut ready: Vec<Member> = record
             .headers
             .iter()
-            .flat_map(|h| h.ready.iter().cloned())
+            .flat_map(|h| h.ready.iter().map(Newcomer::member))
             .collect();
         ready.sort_by_key(|m| m.peer);
         ready.dedup_by_key(|m| m.peer);
@@ -348,9 +402,36 @@ impl Head {
 }
 
 #[cfg(test)]
+impl Record {
+    /// A first attempt of these after a head.
+    pub(crate) fn signed_by_stand_ins(head: &Head, headers: Vec<Header>) -> Self {
+        let unsigned = |content: Header| Signed {
+            signature: Key::stand_in(content.peer).sign_bytes(b""),
+            content,
+        };
+        let mut record = Self {
+            round: head.round + 1,
+            attempt: 0,
+            headers: headers.into_iter().map(unsigned).collect(),
+        };
+        record.sign_by_stand_ins(head);
+        record
+    }
+
+    /// All authors sign what it says of them.
+    pub(crate) fn sign_by_stand_ins(&mut self, head: &Head) {
+        let attempt = head.attempt_of(self);
+        for header in &mut self.headers {
+            header.signature = Key::stand_in(header.peer).sign(&attempt, &header.content);
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Layout;
+    use crate::signature::Scheme;
 
     fn peer(n: u8) -> PeerId {
         PeerId([n; 32])
@@ -391,12 +472,9 @@ mod tests {
             ready: Vec::new(),
             leaving: false,
         };
-        let record = Record {
-            round: head.round + 1,
-            attempt: 0,
-            headers: head.members.iter().enumerate().map(header).collect(),
-        };
-        assert_eq!(head.check(&record, manifest), Ok(()));
+        let headers = head.members.iter().enumerate().map(header).collect();
+        let record = Record::signed_by_stand_ins(head, headers);
+        assert_eq!(head.check(&record, manifest, Scheme::StandIn), Ok(()));
         head.apply(&record, manifest);
         assert_eq!(head.check_itself(manifest), Ok(()));
     }

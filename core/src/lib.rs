@@ -9,8 +9,8 @@
 //! Read in this order: [`interface`] and [`peer`] (all that a driver sees, and the phases of a peer), [`ledger`] (what a
 //! round records and what follows from it) with [`allot`] (who works on what), [`check`] (what it must be), [`admission`] (who may name newcomers), `member` (a member's way through a round) with `contribution`,
 //! [`collective`] (the all-reduce), `agreement` (what follows from a failure), `newcomer`, `catchup` and `sponsor` (how
-//! newcomers come in), `lingering` (who is done), [`wire`] (the messages),
-//! [`rights`] (who may say which of them when).
+//! newcomers come in), `lingering` (who is done), [`wire`] (the messages), [`rights`] (who may say which of them when),
+//! [`signature`] and [`conviction`] (who said what).
 //!
 //! | word | meaning |
 //! |---|---|
@@ -35,6 +35,8 @@ pub mod collective;
 mod commit;
 pub mod config;
 mod contribution;
+pub mod conviction;
+pub mod decision;
 pub mod detector;
 mod device;
 mod early;
@@ -54,9 +56,11 @@ pub mod planted;
 mod probation;
 pub mod random;
 pub mod reason;
+mod relayed;
 pub mod rights;
 mod shared;
 pub mod shuffle;
+pub mod signature;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod sponsor;

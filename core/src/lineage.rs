@@ -2,29 +2,13 @@
 
 use crate::collective::Assembly;
 use crate::config::{Manifest, Settings};
+use crate::decision::{Decided, Known};
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Head, Header, Record};
 use crate::planted::Bug;
+use crate::signature::Attempt;
 use crate::state::State;
 use crate::wire::{Message, Standing, ViewKey};
-use std::collections::BTreeSet;
-
-/// An aborted attempt.
-#[derive(Clone, Debug)]
-pub(crate) struct Decided {
-    pub view: ViewKey,
-    /// Who is not in the next attempt.
-    pub suspects: BTreeSet<PeerId>,
-}
-
-impl Decided {
-    pub fn message(&self) -> Message {
-        Message::Decision {
-            view: self.view,
-            suspects: self.suspects.iter().copied().collect(),
-        }
-    }
-}
 
 /// The last committed round, kept to repair those who miss some of it.
 #[derive(Debug)]
@@ -40,6 +24,18 @@ pub(crate) struct Committed {
 }
 
 impl Committed {
+    /// The attempt that made it, or one on the way to it.
+    pub fn attempt(&self, key: ViewKey) -> Option<Known> {
+        let chain = self.before.chain;
+        if key != self.view {
+            let decided = self.decided.iter().find(|d| d.view == key);
+            return decided.map(|d| d.known(chain));
+        }
+        let members = self.record.headers.iter().map(|h| h.peer).collect();
+        let attempt = Attempt { chain, view: key };
+        Some(Known { attempt, members })
+    }
+
     pub fn message(&self) -> Message {
         Message::Committed {
             view: self.view,
@@ -90,11 +86,12 @@ impl Lineage {
         let allotment = self.head.allot(manifest);
         for (i, member) in self.head.members.iter().enumerate() {
             if padded.headers.iter().all(|h| h.peer != member.peer) {
-                let dead = Header {
+                let mut dead = padded.headers[0].clone();
+                dead.content = Header {
                     peer: member.peer,
                     weight: allotment.len(i) as u32,
                     leaving: true,
-                    ..padded.headers[0].clone()
+                    ..dead.content
                 };
                 padded.headers.push(dead);
             }

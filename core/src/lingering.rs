@@ -79,7 +79,7 @@ impl Lingering {
     fn on_message(&mut self, from: PeerId, message: Message, shared: &mut Shared) {
         match message {
             Message::Probe { view, nonce } => self.on_probe(from, view, nonce, shared),
-            Message::Flush { view, suspects } => answer_late(from, view, Some(suspects), shared),
+            Message::Flush { view, suspects, .. } => answer_late(from, view, Some(suspects), shared),
             Message::Repair { view, missing } => self.on_repair(from, view, &missing, shared),
             Message::Status {
                 standing,
@@ -103,8 +103,14 @@ impl Lingering {
                 }
             }
             Message::Followed { round } => self.sponsor.on_followed(from, round, None, shared),
-            Message::Ready { speed, round } => {
-                self.sponsor.on_ready(from, (speed, round), None, shared);
+            Message::Ready { ready } => {
+                self.sponsor.on_ready(from, ready, None, shared);
+            }
+            Message::Convicted(proof) => drop(shared.convict(*proof)),
+            Message::Headers { view, headers } => {
+                if let Some(proof) = late::contradiction(view, &headers, shared) {
+                    shared.convict(proof);
+                }
             }
             Message::Fetch { block } => {
                 self.until = longer(shared);

@@ -1,9 +1,11 @@
 //! Who can be reached and how: open links, redialling with backoff, and relays where there is no link.
 
-use crate::id::{Contact, Digest, PeerId};
+use crate::config::Settings;
+use crate::id::{Contact, Digest, PeerId, RunId};
 use crate::interface::{Lane, Output};
+use crate::relayed::Relayed;
 use crate::time::Time;
-use crate::wire::Message;
+use crate::wire::{Envelope, Message};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -21,8 +23,6 @@ const ACQUAINTANCES: usize = 128;
 struct Entry {
     contact: Contact,
     up: bool,
-    /// When it last came up.
-    up_at: Time,
     dialling: bool,
     fails: u32,
     dial_at: Option<Time>,
@@ -38,7 +38,7 @@ const RELAYED: usize = 1024;
 
 /// A frame that was given to a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Relayed {
+struct Given {
     relay: PeerId,
     to: PeerId,
     frame: Digest,
@@ -54,20 +54,22 @@ pub struct Links {
     me: PeerId,
     peers: BTreeMap<PeerId, Entry>,
     clock: u64,
-    /// The oldest first.
-    relayed: VecDeque<Relayed>,
+    /// What relays were given: the oldest first.
+    given: VecDeque<Given>,
+    relayed: Relayed,
 }
 
 impl Links {
     /// Knows nobody yet.
-    pub fn new(me: PeerId) -> Self {
+    pub fn new(settings: &Settings, run: RunId) -> Self {
         Self {
             now: Time::default(),
             bearers: Vec::new(),
-            me,
+            me: settings.me,
             peers: BTreeMap::new(),
             clock: 0,
-            relayed: VecDeque::new(),
+            given: VecDeque::new(),
+            relayed: Relayed::new(settings, run),
         }
     }
 
@@ -106,6 +108,11 @@ impl Links {
         }
     }
 
+    /// Has nothing more to do with a peer.
+    pub fn drop(&mut self, peer: PeerId) {
+        self.peers.remove(&peer);
+    }
+
     /// A link is open.
     pub fn up(&mut self, peer: PeerId, contact: Contact, now: Time) {
         self.want(peer, &contact, now);
@@ -114,7 +121,6 @@ impl Links {
         }
         let entry = self.peers.entry(peer).or_default();
         entry.up = true;
-        entry.up_at = now;
         entry.dialling = false;
         entry.fails = 0;
         entry.dial_at = None;
@@ -162,7 +168,7 @@ impl Links {
             size_of::<Entry>() + entry.contact.bytes() + entry.no_relay.len() * size_of::<(PeerId, Time)>()
         };
         let peers: usize = self.peers.values().map(entry).sum();
-        peers + self.relayed.len() * size_of::<Relayed>()
+        peers + self.given.len() * size_of::<Given>() + self.relayed.bytes()
     }
 
     /// Whether there is a direct link.
@@ -170,10 +176,9 @@ impl Links {
         self.peers.get(&peer).is_some_and(|e| e.up)
     }
 
-    /// Whether there has been a direct link for so long: what its other end had relayed before is here.
-    pub fn is_up_for(&self, peer: PeerId, time: Duration) -> bool {
-        let since = self.peers.get(&peer).filter(|e| e.up).map(|e| e.up_at);
-        since.is_some_and(|up_at| self.now - up_at > time)
+    /// Whether a peer is one of those that this one keeps in touch with.
+    pub fn knows(&self, peer: PeerId) -> bool {
+        self.peers.contains_key(&peer)
     }
 
     /// Whether it is known where to dial a peer.
@@ -210,6 +215,28 @@ impl Links {
             .is_some()
     }
 
+    /// A peer that may have a link to another one.
+    fn way(&self, to: PeerId) -> Option<PeerId> {
+        let usable = |relay: &PeerId| {
+            let said = self.peers.get(&to).and_then(|e| e.no_relay.get(relay));
+            *relay != to && said.is_none_or(|at| self.now - *at >= RELAY_PAUSE)
+        };
+        let mut bearers = self.bearers.iter().copied().filter(|b| self.is_up(*b));
+        bearers.find(usable).or_else(|| self.reachable().find(usable))
+    }
+
+    /// Gives a frame to a relay, and remembers that.
+    fn give(&mut self, relay: PeerId, envelope: &Envelope, frame: &Bytes) {
+        if self.given.len() >= RELAYED {
+            self.given.pop_front();
+        }
+        self.given.push_back(Given {
+            relay,
+            to: envelope.to,
+            frame: Digest::of(frame),
+        });
+    }
+
     /// Sends over the direct link, else over a peer that may have one. False if there is no way:
     /// what must arrive is said again by whoever waits for it, since a frame may be lost under way just as well.
     pub fn send(&mut self, out: &mut VecDeque<Output>, to: PeerId, lane: Lane, message: Message) -> bool {
@@ -217,66 +244,73 @@ impl Links {
             out.push_back(Output::Send { to, lane, message });
             return true;
         }
-        let usable = |relay: &PeerId| {
-            let said = self.peers.get(&to).and_then(|e| e.no_relay.get(relay));
-            *relay != to && said.is_none_or(|at| self.now - *at >= RELAY_PAUSE)
-        };
-        let mut bearers = self.bearers.iter().copied().filter(|b| self.is_up(*b));
-        let relay = bearers.find(usable).or_else(|| self.reachable().find(usable));
-        let Some(relay) = relay else {
+        let Some(relay) = self.way(to) else {
             return false;
         };
-        let (from, frame) = (self.me, message.to_frame());
-        if self.relayed.len() >= RELAYED {
-            self.relayed.pop_front();
-        }
-        self.relayed.push_back(Relayed {
-            relay,
-            to,
-            frame: Digest::of(&frame),
-        });
-        let message = Message::Relay { from, to, frame };
+        let frame = message.to_frame();
+        let envelope = self.relayed.seal(to, &frame);
+        self.give(relay, &envelope, &frame);
         out.push_back(Output::Send {
             to: relay,
             lane,
-            message,
+            message: Message::Relay { envelope, frame },
         });
         true
     }
 
+    /// What a frame for this peer says, if its author has really written it and it has not come before.
+    pub fn open(&mut self, envelope: &Envelope, frame: Bytes) -> Option<Message> {
+        self.relayed.open(envelope, frame)
+    }
+
     /// Passes a frame on for its author, who has a link to this peer.
-    pub fn relay(&mut self, out: &mut VecDeque<Output>, from: PeerId, to: PeerId, frame: Bytes) {
+    pub fn relay(&mut self, out: &mut VecDeque<Output>, envelope: Envelope, frame: Bytes) {
+        let (from, to) = (envelope.from, envelope.to);
         if self.is_up(to) {
             let lane = Lane::Bulk;
-            let message = Message::Relay { from, to, frame };
+            let message = Message::Relay { envelope, frame };
             out.push_back(Output::Send { to, lane, message });
         } else {
-            self.send(out, from, Lane::Bulk, Message::Unreachable { to, frame });
+            self.send(out, from, Lane::Bulk, Message::Unreachable { envelope, frame });
         }
     }
 
-    /// A relay has no link either: the frame goes another way, if there is one. False if that relay was given no such
-    /// frame: else anybody could have this peer say what it likes.
+    /// A relay has no link either: the frame goes another way, if there is one; in the same envelope, so that it is taken
+    /// once, even if the relay has passed it on after all. False if that relay was given no such frame: else anybody
+    /// could have this peer say what it likes.
     pub fn on_unreachable(
         &mut self,
         out: &mut VecDeque<Output>,
         relay: PeerId,
-        to: PeerId,
+        envelope: Envelope,
         frame: Bytes,
     ) -> bool {
-        let returned = Relayed {
+        let to = envelope.to;
+        let returned = Given {
             relay,
             to,
             frame: Digest::of(&frame),
         };
-        let Some(place) = self.relayed.iter().position(|given| *given == returned) else {
+        let Some(place) = self.given.iter().position(|given| *given == returned) else {
             return false;
         };
-        self.relayed.remove(place);
-        if self.no_relay(relay, to)
-            && let Some(message) = unwrap(frame)
-        {
-            self.send(out, to, Lane::Bulk, message);
+        self.given.remove(place);
+        if !self.no_relay(relay, to) {
+            return true;
+        }
+        let way = match self.is_up(to) {
+            true => Some(to),
+            false => self.way(to),
+        };
+        if let Some(way) = way {
+            self.give(way, &envelope, &frame);
+            let message = Message::Relay { envelope, frame };
+            let lane = Lane::Bulk;
+            out.push_back(Output::Send {
+                to: way,
+                lane,
+                message,
+            });
         }
         true
     }
@@ -300,13 +334,5 @@ impl Links {
     /// When [`Links::on_time`] has something to do.
     pub fn wake_at(&self) -> Option<Time> {
         self.peers.values().filter_map(|e| e.dial_at).min()
-    }
-}
-
-/// What a relayed frame says. What would have to be relayed again is not taken: it could go in circles.
-pub(crate) fn unwrap(frame: Bytes) -> Option<Message> {
-    match Message::decode(frame) {
-        Ok(Message::Relay { .. } | Message::Unreachable { .. }) | Err(_) => None,
-        Ok(message) => Some(message),
     }
 }

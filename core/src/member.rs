@@ -5,9 +5,10 @@ use crate::agreement::{Agreement, Verdict, Work, ask_for_commit};
 use crate::allot::Allotment;
 use crate::apply::Applying;
 use crate::check::{Fault, MAX_COMPUTE_US, RecordError};
-use crate::collective::{Plan, Run, Sends, Violation};
+use crate::collective::{Plan, Run, Sends, Violation, Wrong};
 use crate::commit::CommittedRound;
 use crate::contribution::{Contribution, Made};
+use crate::conviction::Conviction;
 use crate::id::{PeerId, Round};
 use crate::interface::{Event, Exit, Input};
 use crate::late::{self, Here};
@@ -17,11 +18,13 @@ use crate::planted::Bug;
 use crate::reason::{OutcastReason, Reason};
 use crate::rights::Kind;
 use crate::shared::{Shared, Stage};
+use crate::signature::{Signature, Signed};
 use crate::sponsor::{Asked, InWork, Sponsor, hand_out};
 use crate::state::plan;
 use crate::time::Time;
 use crate::view::View;
 use crate::wire::{Doing, Message, Standing, ViewKey};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A member in the round after the head.
@@ -72,6 +75,17 @@ impl Member {
     /// What an attempt begins with, the first and any other.
     fn begin_attempt(&mut self, shared: &mut Shared) -> Next {
         self.tell_strangers(shared);
+        shared.differing.retain(|peer, _| self.view.contains(*peer));
+        let outlaws = self.view.others().filter(|m| shared.outlaws.contains(*m));
+        let outlaws: BTreeSet<PeerId> = outlaws.collect();
+        if !outlaws.is_empty() {
+            // Whoever let them in has not heard of it.
+            self.view.others().for_each(|other| shared.tell_proofs(other));
+            let verdict = self
+                .agreement
+                .suspect(&self.view, outlaws, Reason::Convicted, shared);
+            return self.conclude(verdict, shared);
+        }
         match self.start_if_ready(shared) {
             Next::Stay => self.take_early(shared),
             next => next,
@@ -127,11 +141,16 @@ impl Member {
     }
 
     /// When [`Input::Tick`] is due.
-    pub fn wake_at(&self) -> Option<Time> {
-        [self.agreement.wake_at(), self.contribution.held_until()]
-            .into_iter()
-            .flatten()
-            .min()
+    pub fn wake_at(&self, shared: &Shared) -> Option<Time> {
+        let differing = self.view.others().filter_map(|peer| shared.differing.get(&peer));
+        [
+            self.agreement.wake_at(),
+            self.contribution.held_until(),
+            differing.min().copied(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Takes an input.
@@ -182,13 +201,23 @@ impl Member {
                 let verdict = agreement.on_alive(work, from, (nonce, round, doing), shared);
                 return self.conclude(verdict, shared);
             }
-            Message::Flush { view, suspects } => return self.on_flush(from, view, suspects, shared),
-            Message::Decision { view, suspects } => {
+            Message::Flush {
+                view,
+                suspects,
+                signature,
+            } => return self.on_flush(from, view, (suspects, signature), shared),
+            Message::Decision {
+                view,
+                suspects,
+                proof,
+            } => {
                 let agreement = &mut self.agreement;
-                let verdict = agreement.on_decision(&self.view, from, view, suspects, shared);
+                let verdict = agreement.on_decision(&self.view, from, view, (suspects, proof), shared);
                 return self.conclude(verdict, shared);
             }
             Message::Committed { view, record, .. } => return self.on_committed(from, view, record, shared),
+            Message::Headers { view, headers } => return self.on_headers(view, &headers, shared),
+            Message::Convicted(proof) => return self.on_proof(*proof, shared),
             Message::Repair { view, missing } => self.on_repair(from, view, &missing, shared),
             Message::Out { view } if self.view.key.round == view.round && self.view.contains(from) => {
                 return self.suspect(from, Reason::Out, shared);
@@ -208,9 +237,9 @@ impl Member {
                 self.sponsor.on_followed(from, round, work, shared);
                 return self.release(shared);
             }
-            Message::Ready { speed, round } => {
+            Message::Ready { ready } => {
                 let work = in_work(&self.view, &self.reduce);
-                let asked = self.sponsor.on_ready(from, (speed, round), work, shared);
+                let asked = self.sponsor.on_ready(from, ready, work, shared);
                 return self.after_asked(from, asked, shared);
             }
             Message::Fetch { block } => hand_out(from, block, shared),
@@ -286,7 +315,7 @@ impl Member {
             Some(made) if !null => (&made.gradient, made.weight, made.loss, made.compute),
             _ => return Next::Stay,
         };
-        let header = Header {
+        let said = Header {
             peer: shared.me(),
             weight,
             loss,
@@ -296,11 +325,15 @@ impl Member {
             ready: self.sponsor.ready(&self.view, shared),
             leaving: shared.leaving,
         };
+        let header = shared
+            .settings
+            .key
+            .signed(&self.view.attempt(shared.head()), said);
         let mut sends = Sends::default();
         let result = self.reduce.start(own, header, &mut sends);
         self.agreement.watch(shared);
-        if let Err(Violation { by }) = result {
-            return self.suspect(by, Reason::Violation, shared);
+        if let Err(violation) = result {
+            return self.on_violation(violation, shared);
         }
         self.carry_out(sends, shared)
     }
@@ -355,8 +388,8 @@ impl Member {
             true => self.reduce.accept_repair(from, piece, &mut sends),
             false => self.reduce.accept(from, own, piece, &mut sends),
         };
-        if let Err(Violation { by }) = result {
-            return self.suspect(by, Reason::Violation, shared);
+        if let Err(violation) = result {
+            return self.on_violation(violation, shared);
         }
         self.agreement.saw_piece(from, shared);
         match self.carry_out(sends, shared) {
@@ -373,12 +406,46 @@ impl Member {
         for piece in sends.finished {
             self.sponsor.forward_piece(&self.view, &piece, shared);
         }
+        for other in sends.differing {
+            shared.differs(other, self.view.key, self.reduce.known_headers());
+        }
         self.try_commit(shared)
     }
 
     fn suspect(&mut self, peer: PeerId, reason: Reason, shared: &mut Shared) -> Next {
         let verdict = self.agreement.suspect(&self.view, [peer].into(), reason, shared);
         self.conclude(verdict, shared)
+    }
+
+    /// A member has done what none may do.
+    fn on_violation(&mut self, Violation { by, what }: Violation, shared: &mut Shared) -> Next {
+        match what {
+            Wrong::Plan => self.suspect(by, Reason::Violation, shared),
+            Wrong::Forged => {
+                shared.outlaw(by, None);
+                self.suspect(by, Reason::Forged, shared)
+            }
+            Wrong::Contradiction(proof) => self.on_proof(*proof, shared),
+        }
+    }
+
+    /// Somebody has said two things at once.
+    fn on_proof(&mut self, proof: Conviction, shared: &mut Shared) -> Next {
+        match shared.convict(proof) {
+            Some(peer) if self.view.contains(peer) => self.suspect(peer, Reason::Convicted, shared),
+            _ => Next::Stay,
+        }
+    }
+
+    /// A member has other headers than this one.
+    fn on_headers(&mut self, view: ViewKey, headers: &[Signed<Header>], shared: &mut Shared) -> Next {
+        let proof = if view == self.view.key {
+            let attempt = self.view.attempt(shared.head());
+            Conviction::find(attempt, &self.reduce.known_headers(), headers)
+        } else {
+            late::contradiction(view, headers, shared)
+        };
+        proof.map_or(Next::Stay, |proof| self.on_proof(proof, shared))
     }
 
     /// Commits if all is there: from the headers that rode along, or as another member told.
@@ -404,7 +471,7 @@ impl Member {
             attempt: self.view.key.attempt,
             headers,
         };
-        if let Err(error) = shared.check(&record) {
+        if let Err(error) = shared.check_said(&record) {
             let (me, fault) = (shared.me(), Fault::Digest);
             if error == (RecordError::Header { peer: me, fault }) {
                 return Next::Outcast(Outcast::damaged(OutcastReason::Diverged));
@@ -500,13 +567,19 @@ impl Member {
     }
 
     /// Another member has stopped an attempt.
-    fn on_flush(&mut self, from: PeerId, view: ViewKey, suspects: Vec<PeerId>, shared: &mut Shared) -> Next {
+    fn on_flush(
+        &mut self,
+        from: PeerId,
+        view: ViewKey,
+        said: (Vec<PeerId>, Signature),
+        shared: &mut Shared,
+    ) -> Next {
         if view != self.view.key && !self.view.is_before(&view) {
-            self.answer_late(from, view, Some(suspects), shared);
+            self.answer_late(from, view, Some(said.0), shared);
             return Next::Stay;
         }
         let agreement = &mut self.agreement;
-        let verdict = agreement.on_flush(&self.view, from, view, suspects, shared);
+        let verdict = agreement.on_flush(&self.view, from, view, said, shared);
         self.conclude(verdict, shared)
     }
 
@@ -515,6 +588,10 @@ impl Member {
         if view != self.view.key {
             return Next::Stay;
         }
+        // Others may have committed what an author has said to them. It is cut off all the same, once the round is over.
+        let attempt = self.view.attempt(shared.head());
+        let proof = Conviction::find(attempt, &self.reduce.known_headers(), &record.headers);
+        proof.map(|proof| shared.convict(proof));
         let missing = self.reduce.gathered.missing();
         let agreement = &mut self.agreement;
         match agreement.on_committed(&self.view, from, record, missing, shared) {
@@ -605,11 +682,12 @@ fn in_work<'a>(view: &'a View, reduce: &'a Run) -> Option<InWork<'a>> {
 fn new_reduce(view: &View, shared: &Shared) -> Run {
     let plan = Plan::of(&shared.manifest, view.members.len());
     let run = Run::new(
-        view.key,
+        view.attempt(shared.head()),
         view.members.clone(),
         view.me,
         plan,
         shared.manifest.codec,
+        shared.scheme(),
     );
     #[cfg(feature = "sim")]
     let run = run.with_bug(shared.settings.bug);

@@ -3,10 +3,11 @@
 //! follows and when it goes on; a member that was excluded is a newcomer too.
 
 use crate::catchup::{CatchUp, Fit};
+use crate::check::READY_ROUNDS;
 use crate::id::{Digest, PeerId, Round};
 use crate::interface::{Event, Exit, Input};
 use crate::late;
-use crate::ledger::{Head, Member};
+use crate::ledger::{Head, Member, Ready};
 use crate::next::Next;
 use crate::planted::Bug;
 use crate::shared::{MAX_REMEMBERED, Shared, Stage};
@@ -52,8 +53,10 @@ pub(crate) struct Newcomer {
     excluded_after: Option<Digest>,
     /// The sponsor's round when it accepted this peer: what was held before that leads to no round in work.
     since: Round,
-    /// The round held when the sponsor was told "ready".
+    /// The round held when the sponsor was told "ready" ...
     ready: Option<Round>,
+    /// ... and when it was told so last.
+    said: Round,
 }
 
 impl Newcomer {
@@ -77,6 +80,7 @@ impl Newcomer {
             excluded_after: None,
             since: 0,
             ready: None,
+            said: 0,
         }
     }
 
@@ -121,7 +125,7 @@ impl Newcomer {
             }
             Message::Probe { view, nonce } => self.on_probe(from, view, nonce, shared),
             Message::Alive { .. } if self.sponsor == Some(from) => self.heard(shared),
-            Message::Flush { view, suspects } => self.on_flush(from, view, &suspects, shared),
+            Message::Flush { view, suspects, .. } => self.on_flush(from, view, &suspects, shared),
             Message::Committed { view, record, digest } if self.follows(from) => {
                 self.heard(shared);
                 match self.catchup.on_commit(from, (view, record, digest), shared) {
@@ -134,6 +138,11 @@ impl Newcomer {
             }
             Message::Repair { view, .. } => late::answer(from, view, None, None, Stage::Newcomer, shared),
             Message::Out { .. } => return self.on_refused(from, None, shared),
+            Message::Convicted(proof) => {
+                if let Some(peer) = shared.convict(*proof) {
+                    return self.on_refused(peer, None, shared);
+                }
+            }
             Message::NotMember { standing, follows } => {
                 if follows || standing.is_some() {
                     self.hope_at = shared.now;
@@ -231,8 +240,7 @@ impl Newcomer {
         self.heard(shared);
         if let Some(former) = former {
             // Else it would be admitted there, and waited for.
-            let round = shared.head().round;
-            shared.control(former, Message::Ready { speed: None, round });
+            shared.control(former, Message::Ready { ready: None });
         }
         if let Some(sponsor) = next {
             let contact = shared.settings.contact.clone();
@@ -338,7 +346,7 @@ impl Newcomer {
         self.ready = None;
         self.excluded_after = (!member).then_some(head.chain);
         self.since = head.round;
-        for member in &head.members {
+        for member in head.members.iter().filter(|m| !shared.outlaws.contains(m.peer)) {
             shared.links.want(member.peer, &member.contact, now);
         }
         if resumes.is_some() {
@@ -477,17 +485,22 @@ impl Newcomer {
 
     /// Tells the sponsor, once both the state and the device's speed are known.
     fn say_ready(&mut self, shared: &mut Shared) {
+        let round = shared.head().round;
+        // It holds for a while only.
+        let again = self.ready.is_none() || round >= self.said + READY_ROUNDS / 4;
         // A device that still works for a round long given up would be waited for.
         let free = shared.device.asked.is_none();
-        let able = free && self.synced && self.following && !shared.leaving && self.ready.is_none();
+        let able = free && self.synced && self.following && !shared.leaving && again;
         let (Some(speed), true) = (shared.speed, able) else {
             return;
         };
-        let round = shared.head().round;
-        self.ready = Some(round);
+        self.ready.get_or_insert(round);
+        self.said = round;
         if let Some(sponsor) = self.sponsor {
-            let speed = Some(speed);
-            shared.control(sponsor, Message::Ready { speed, round });
+            let peer = shared.me();
+            let ready = Ready { peer, speed, round };
+            let ready = Some(shared.settings.key.signed(&shared.run, ready));
+            shared.control(sponsor, Message::Ready { ready });
         }
     }
 

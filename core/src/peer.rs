@@ -12,7 +12,6 @@ use crate::id::{Contact, Digest, PeerId};
 pub use crate::interface::{Commit, Event, Exit, Input, Lane, Output};
 use crate::ledger::{self, Head};
 use crate::lingering::Lingering;
-use crate::links;
 use crate::member::Member;
 use crate::newcomer::Newcomer;
 use crate::next::{Next, Outcast};
@@ -128,6 +127,13 @@ impl Peer {
     fn take(&mut self, input: Input) {
         let shared = &mut self.shared;
         match &input {
+            Input::LinkUp { peer, .. } if shared.outlaws.contains(*peer) => {
+                return shared.out.push_back(Output::HangUp { peer: *peer });
+            }
+            Input::Message { from, .. } if shared.outlaws.contains(*from) => return,
+            _ => {}
+        }
+        match &input {
             Input::LinkUp { peer, contact } => {
                 shared.links.up(*peer, contact.clone(), shared.now);
                 shared.forget_told(*peer);
@@ -142,8 +148,10 @@ impl Peer {
         }
         let input = match input {
             Input::Message { from, message } => match self.admit(from, message) {
-                Some((from, message)) => Input::Message { from, message },
-                None => return,
+                Some((from, message)) if !self.shared.outlaws.contains(from) => {
+                    Input::Message { from, message }
+                }
+                _ => return,
             },
             other => other,
         };
@@ -179,9 +187,9 @@ impl Peer {
         if !self.may_say(from, true, &message) {
             return None;
         }
+        let wrapped = matches!(message, Message::Relay { .. });
         let (author, message) = self.unwrap(from, message)?;
-        let relayed = author != from;
-        (!relayed || self.may_say(author, false, &message)).then_some((author, message))
+        (!wrapped || self.may_say(author, author == from, &message)).then_some((author, message))
     }
 
     /// Whether a peer has the right to say this now, over a link of its own or not.
@@ -207,28 +215,22 @@ impl Peer {
         let me = self.me();
         let is_relay = matches!(message, Message::Relay { .. });
         let is_bearer = is_relay && self.roles(from, true).meets(Roles::BEARER);
-        let Shared {
-            links, out, detector, ..
-        } = &mut self.shared;
+        let Shared { links, out, .. } = &mut self.shared;
         match message {
-            Message::Relay {
-                from: author,
-                to,
-                frame,
-            } => {
-                // Whoever has a link of its own speaks over that; nobody else speaks in its name.
-                let silent = || !links.is_up_for(author, detector.answer());
-                if to == me && author != me && is_bearer && silent() {
-                    return links::unwrap(frame).map(|message| (author, message));
-                }
-                if to != me && author == from {
-                    links.relay(out, author, to, frame);
+            Message::Relay { envelope, frame } => {
+                let own = envelope.from == from;
+                if envelope.to == me && (is_bearer || own) {
+                    if let Some(message) = links.open(&envelope, frame) {
+                        return Some((envelope.from, message));
+                    }
+                } else if envelope.to != me && own {
+                    links.relay(out, envelope, frame);
                     return None;
                 }
                 self.shared.refused.count(Kind::Relay);
             }
-            Message::Unreachable { to, frame } => {
-                if !links.on_unreachable(out, from, to, frame) {
+            Message::Unreachable { envelope, frame } => {
+                if !links.on_unreachable(out, from, envelope, frame) {
                     self.shared.refused.count(Kind::Unreachable);
                 }
             }
@@ -359,7 +361,7 @@ impl Peer {
         let own = match &self.phase {
             Phase::Newcomer(newcomer) => Some(newcomer.wake_at(&self.shared)),
             Phase::Member(member) if member.is_applying() => return Some(self.shared.now),
-            Phase::Member(member) => member.wake_at(),
+            Phase::Member(member) => member.wake_at(&self.shared),
             Phase::Lingering(lingering) => Some(lingering.wake_at()),
             Phase::Gone => return None,
         };

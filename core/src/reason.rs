@@ -37,6 +37,12 @@ pub enum Reason {
     Header(Fault),
     /// It told of a commit that cannot be.
     FalseCommit,
+    /// It told of a decision that others have not signed.
+    FalseDecision,
+    /// It sent what somebody else should have signed, and has not.
+    Forged,
+    /// It has said two things at once, and signed both.
+    Convicted,
     /// Another member suspects it.
     Suspected,
     /// It suspects so many that it is itself the one that is cut off.
@@ -58,6 +64,9 @@ impl Reason {
             | Self::Violation
             | Self::Header(_)
             | Self::FalseCommit
+            | Self::FalseDecision
+            | Self::Forged
+            | Self::Convicted
             | Self::Suspected
             | Self::CutOff => Change::Failed,
         }
@@ -76,6 +85,9 @@ impl fmt::Display for Reason {
             Self::Violation => "broke the protocol",
             Self::Header(fault) => return write!(f, "its header {fault}"),
             Self::FalseCommit => "told of a commit that cannot be",
+            Self::Forged => "sent what is falsely signed",
+            Self::Convicted => "has signed two things that contradict each other",
+            Self::FalseDecision => "told of a decision that there was not",
             Self::Suspected => "suspected by another member",
             Self::CutOff => "cut off: it suspects most of the others",
             Self::Diverged => "its state differs from the majority's",

@@ -31,11 +31,13 @@ pub enum Kind {
     Goodbye,
     Relay,
     Unreachable,
+    Headers,
+    Convicted,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Piece,
         Self::Probe,
         Self::Alive,
@@ -55,6 +57,8 @@ impl Kind {
         Self::Goodbye,
         Self::Relay,
         Self::Unreachable,
+        Self::Headers,
+        Self::Convicted,
     ];
 
     /// What a message is, and the attempt that it belongs to, if it belongs to one.
@@ -66,6 +70,8 @@ impl Kind {
             Message::Decision { view, .. } => (Self::Decision, Some(*view)),
             Message::Committed { view, .. } => (Self::Committed, Some(*view)),
             Message::Repair { view, .. } => (Self::Repair, Some(*view)),
+            Message::Headers { view, .. } => (Self::Headers, Some(*view)),
+            Message::Convicted(_) => (Self::Convicted, None),
             Message::Out { view } => (Self::Out, Some(*view)),
             Message::Alive { .. } => (Self::Alive, None),
             Message::Status { .. } => (Self::Status, None),
@@ -216,6 +222,12 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         (Decision,    _)           => [NOBODY,  KNOWN,    NOBODY],
         (Committed,   Now)         => [SPONSOR, MEMBER,   NOBODY],
         (Committed,   _)           => [SPONSOR, NOBODY,   NOBODY],
+        // Who compares its headers with this peer's, in this attempt or in the last round's.
+        (Headers,     Now)         => [NOBODY,  MEMBER,   NOBODY],
+        (Headers,     Past)        => [NOBODY,  KNOWN,    KNOWN],
+        (Headers,     _)           => [NOBODY,  NOBODY,   NOBODY],
+        // It proves itself.
+        (Convicted,   _)           => [ANYBODY, ANYBODY,  ANYBODY],
         // Whoever is not entitled to pieces is told where this lineage stands.
         (Repair,      _)           => [ANYBODY, ANYBODY,  ANYBODY],
         (Out,         Far)         => [ANYBODY, NOBODY,   NOBODY],

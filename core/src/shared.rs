@@ -3,20 +3,22 @@
 use crate::allowance::Allowance;
 use crate::check::{Fault, RecordError};
 use crate::config::{MAX_PEERS, Manifest, Settings};
+use crate::conviction::{Conviction, Outlaws};
 use crate::detector::Detector;
 use crate::device::Device;
 use crate::early::EarlyPieces;
-use crate::id::{Contact, PeerId};
+use crate::id::{Contact, PeerId, RunId};
 use crate::interface::{Event, Lane, Output};
-use crate::ledger::{Head, Record};
+use crate::ledger::{Head, Header, Record};
 use crate::lineage::Lineage;
 use crate::links::Links;
 use crate::planted::Bug;
 use crate::probation::Probation;
 use crate::rights::{Kind, Refused};
+use crate::signature::{Scheme, Signed};
 use crate::state::State;
 use crate::time::Time;
-use crate::wire::{Message, Standing};
+use crate::wire::{Message, Standing, ViewKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -34,6 +36,7 @@ pub(crate) enum Stage {
 /// What every phase needs.
 pub(crate) struct Shared {
     pub manifest: Arc<Manifest>,
+    pub run: RunId,
     pub settings: Settings,
     pub now: Time,
     pub out: VecDeque<Output>,
@@ -42,6 +45,10 @@ pub(crate) struct Shared {
     pub lineage: Lineage,
     pub device: Device,
     pub early: EarlyPieces,
+    pub outlaws: Outlaws,
+    /// Members that have said to have other headers than this one, which has sent them its own: until when they may show
+    /// who has said two things.
+    pub differing: BTreeMap<PeerId, Time>,
     /// Measured speed in samples per 1,000 seconds.
     pub speed: Option<u64>,
     pub leaving: bool,
@@ -67,11 +74,15 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub fn new(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
+        let run = manifest.run_id();
         Self {
             lineage: Lineage::new(head, state),
-            links: Links::new(settings.me),
+            links: Links::new(&settings, run),
+            run,
             early: EarlyPieces::new(manifest.codec.encoded_len(manifest.layout.len)),
             allowance: Allowance::new(&manifest),
+            outlaws: Outlaws::default(),
+            differing: BTreeMap::new(),
             manifest,
             settings,
             now,
@@ -102,11 +113,18 @@ impl Shared {
 
     /// Sends on the lane for what is small and urgent. False if there is no way.
     pub fn control(&mut self, to: PeerId, message: Message) -> bool {
+        // Nobody passes anything on to one that is cut off either.
+        if self.outlaws.contains(to) {
+            return false;
+        }
         self.links.send(&mut self.out, to, Lane::Control, message)
     }
 
     /// Sends on the lane of pieces and blocks. False if there is no way.
     pub fn bulk(&mut self, to: PeerId, message: Message) -> bool {
+        if self.outlaws.contains(to) {
+            return false;
+        }
         self.links.send(&mut self.out, to, Lane::Bulk, message)
     }
 
@@ -143,16 +161,20 @@ impl Shared {
     pub fn bytes(&self) -> usize {
         let peers = self.ended.len() + self.parted.len() + self.told.len() + self.allowance.len();
         let last = self.lineage.last.as_ref().map_or(0, |last| last.sums.bytes());
-        self.early.bytes() + self.links.bytes() + last + peers * size_of::<(PeerId, (Time, Standing))>()
+        self.early.bytes()
+            + self.links.bytes()
+            + self.outlaws.bytes()
+            + last
+            + peers * size_of::<(PeerId, (Time, Standing))>()
     }
 
     /// Keeps links to the head's members up.
     pub fn want_members(&mut self) {
-        let members = &self.lineage.head.members;
-        for member in members {
+        let members = self.lineage.head.members.iter();
+        for member in members.clone().filter(|m| !self.outlaws.contains(m.peer)) {
             self.links.want(member.peer, &member.contact, self.now);
         }
-        self.links.bearers = members.iter().map(|member| member.peer).collect();
+        self.links.bearers = members.map(|member| member.peer).collect();
     }
 
     /// This peer leaves: those who only know each other through it would lose each other.
@@ -181,9 +203,24 @@ impl Shared {
         }
     }
 
-    /// Whether a record follows the head.
+    /// How names sign.
+    pub fn scheme(&self) -> Scheme {
+        self.settings.key.scheme()
+    }
+
+    /// Whether a record that somebody tells of follows the head.
     pub fn check(&self, record: &Record) -> Result<(), RecordError> {
-        let checked = self.lineage.head.check(record, &self.manifest);
+        let head = &self.lineage.head;
+        self.allowed(head.check(record, &self.manifest, self.scheme()))
+    }
+
+    /// Whether a record follows the head, if its headers' signatures were checked when they came.
+    pub fn check_said(&self, record: &Record) -> Result<(), RecordError> {
+        let head = &self.lineage.head;
+        self.allowed(head.check_said(record, &self.manifest, self.scheme()))
+    }
+
+    fn allowed(&self, checked: Result<(), RecordError>) -> Result<(), RecordError> {
         let ignored = self.settings.planted(Bug::IgnoreDivergence);
         checked.or_else(|error| match error {
             RecordError::Header { fault, .. } if ignored && fault == Fault::Digest => Ok(()),
@@ -193,6 +230,65 @@ impl Shared {
 
     pub fn apply_record(&mut self, record: &Record) {
         self.lineage.apply_record(record, &self.manifest, &self.settings);
+    }
+
+    /// Somebody has said two things at once. Who, if it is news: then all hear of it.
+    pub fn convict(&mut self, proof: Conviction) -> Option<PeerId> {
+        let peer = proof.headers[0].peer;
+        let known = self.outlaws.proof(peer).is_some() || peer == self.me();
+        if known || proof.of(self.scheme()).is_none() {
+            return None;
+        }
+        let matters = self.matters(peer);
+        if !self.outlaw(peer, Some(proof.clone())) {
+            return None;
+        }
+        let others: Vec<PeerId> = self.links.reachable().filter(|_| matters).collect();
+        for other in others {
+            self.control(other, Message::Convicted(Box::new(proof.clone())));
+        }
+        self.differing.clear();
+        Some(peer)
+    }
+
+    /// A member has other headers than this one: it gets these, and can show then who has said two things.
+    pub fn differs(&mut self, peer: PeerId, view: ViewKey, headers: Vec<Signed<Header>>) {
+        let until = self.now + self.detector.answer();
+        self.differing.entry(peer).or_insert(until);
+        self.control(peer, Message::Headers { view, headers });
+    }
+
+    /// Whether a member has had its time for that: its headers do not differ, or it does not want to show them.
+    pub fn differs_for_long(&self, peer: PeerId) -> bool {
+        self.differing.get(&peer).is_some_and(|until| *until <= self.now)
+    }
+
+    /// Nothing is taken from a peer any more. False if that is no news.
+    pub fn outlaw(&mut self, peer: PeerId, proof: Option<Conviction>) -> bool {
+        let proven = proof.is_some();
+        let (links, head) = (&self.links, &self.lineage.head);
+        let matters = |peer| links.knows(peer) || head.position(peer).is_some();
+        if !self.outlaws.add(peer, proof, matters) {
+            return false;
+        }
+        if self.links.is_up(peer) {
+            self.out.push_back(Output::HangUp { peer });
+        }
+        self.links.drop(peer);
+        self.tell(Event::Outlawed { peer, proven });
+        true
+    }
+
+    fn matters(&self, peer: PeerId) -> bool {
+        self.links.knows(peer) || self.head().position(peer).is_some()
+    }
+
+    /// Tells a peer what is known of those who are cut off.
+    pub fn tell_proofs(&mut self, to: PeerId) {
+        for proof in self.outlaws.proofs() {
+            let message = Message::Convicted(Box::new(proof.clone()));
+            self.links.send(&mut self.out, to, Lane::Control, message);
+        }
     }
 
     /// What this peer was told may have been lost with an older link.

@@ -2,14 +2,15 @@
 //! it, hands out blocks of its state, and names those who have caught up in its next header.
 
 use crate::admission::MAX_NAMED;
-use crate::check::MAX_SPEED;
+use crate::check::is_fresh;
 use crate::collective::Assembly;
 use crate::config::MAX_PEERS;
 use crate::id::{Contact, PeerId, Round};
 use crate::late;
-use crate::ledger::{Head, Member, Trials};
+use crate::ledger::{Head, Newcomer, Ready};
 use crate::rights::Kind;
 use crate::shared::Shared;
+use crate::signature::Signed;
 use crate::view::View;
 use crate::wire::{Message, Standing};
 use std::collections::BTreeMap;
@@ -57,8 +58,8 @@ pub(crate) enum Asked {
 #[derive(Debug)]
 struct Follower {
     contact: Contact,
-    /// Its speed, once it has caught up.
-    ready: Option<u64>,
+    /// What it has said once it had caught up.
+    ready: Option<Signed<Ready>>,
     /// The round that it began from: what it said at an earlier one counts no more.
     since: Round,
     sent: Round,
@@ -192,6 +193,7 @@ impl Sponsor {
             shared.bulk(from, committed);
         }
         forward_so_far(from, work, shared);
+        shared.tell_proofs(from);
         if in_view && !member {
             Asked::IsOut
         } else {
@@ -225,7 +227,7 @@ impl Sponsor {
 
     /// A round is committed here: tells the followers, and lets go of those who are members now.
     pub fn forward_commit(&mut self, shared: &mut Shared) {
-        let lag = lag(shared);
+        let (lag, here) = (lag(shared), shared.head().round);
         let Some(last) = &shared.lineage.last else { return };
         let (round, committed) = (last.view.round, last.message());
         for (peer, f) in &mut self.followers {
@@ -236,6 +238,7 @@ impl Sponsor {
                 f.gap = true;
                 f.ready = None;
             }
+            f.ready.take_if(|ready| !is_fresh(ready.round, here));
             f.begin_attempt(lag);
         }
         let head = shared.head();
@@ -274,16 +277,23 @@ impl Sponsor {
         slow.for_each(|f| f.waited += time);
     }
 
-    /// A follower has caught up to a round, or (without a speed) follows somebody else.
+    /// A follower has caught up to a round, or (`None`) follows somebody else.
     pub fn on_ready(
         &mut self,
         from: PeerId,
-        (speed, round): (Option<u64>, Round),
+        ready: Option<Signed<Ready>>,
         work: Option<InWork<'_>>,
         shared: &mut Shared,
     ) -> Asked {
-        match (self.followers.get_mut(&from), speed) {
-            (Some(f), Some(speed)) if round >= f.since => f.ready = Some(speed.clamp(1, MAX_SPEED)),
+        match (self.followers.get_mut(&from), ready) {
+            (Some(f), Some(ready)) => {
+                // What its sponsor names, all members check: the sponsor would be taken for the liar.
+                let good =
+                    ready.peer == from && ready.is_good(shared.head().round, shared.run, shared.scheme());
+                if good && ready.round >= f.since {
+                    f.ready = Some(ready);
+                }
+            }
             (Some(_), None) => {
                 self.forget(from);
                 // Perhaps what it was given did not fit together.
@@ -306,7 +316,7 @@ impl Sponsor {
     ///
     /// Who fails again and again has to wait, if the others can train without it; and all, if one that was named before
     /// did not come.
-    pub fn ready(&self, view: &View, shared: &Shared) -> Vec<Member> {
+    pub fn ready(&self, view: &View, shared: &Shared) -> Vec<Newcomer> {
         let admissions = &shared.head().admissions;
         let trains = shared.manifest.trains(view.members.len());
         if trains && !admissions.may_name(shared.me(), view.key.round, |peer| view.contains(peer)) {
@@ -315,16 +325,13 @@ impl Sponsor {
         let may = |peer| !trains || shared.probation.is_over(peer, shared.now);
         let named = |peer: PeerId, f: &Follower| f.live && !view.contains(peer) && may(peer);
         let live = self.followers.iter().filter(|(peer, f)| named(**peer, f));
-        let ready = live.filter_map(|(peer, f)| Some((peer, f, f.ready?)));
-        ready
-            .take(MAX_NAMED)
-            .map(|(peer, f, speed)| Member {
-                peer: *peer,
-                speed,
+        let newcomer = |(_, f): (_, &Follower)| {
+            Some(Newcomer {
+                ready: f.ready.clone()?,
                 contact: f.contact.clone(),
-                trials: Trials::default(),
             })
-            .collect()
+        };
+        live.filter_map(newcomer).take(MAX_NAMED).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::id::PeerId;
 use crate::ledger::Head;
+use crate::signature::Attempt;
 use crate::wire::ViewKey;
 
 /// The members of one attempt.
@@ -18,12 +19,16 @@ impl View {
     /// `None` if this peer is not among the members.
     pub fn new(head: &Head, attempt: u32, members: Vec<PeerId>, me: PeerId) -> Option<Self> {
         let me = members.iter().position(|m| *m == me)?;
-        let key = ViewKey {
-            round: head.round + 1,
-            attempt,
-            id: view_id(head, attempt, &members),
-        };
+        let key = view_key(head, attempt, &members);
         Some(Self { key, members, me })
+    }
+
+    /// What its members sign, at the head that it goes on from.
+    pub fn attempt(&self, head: &Head) -> Attempt {
+        Attempt {
+            chain: head.chain,
+            view: self.key,
+        }
     }
 
     pub fn contains(&self, peer: PeerId) -> bool {
@@ -42,12 +47,17 @@ impl View {
     }
 }
 
-/// Hash of lineage, attempt and members.
-pub(crate) fn view_id(head: &Head, attempt: u32, members: &[PeerId]) -> u64 {
+/// An attempt at the round after a head.
+pub(crate) fn view_key(head: &Head, attempt: u32, members: &[PeerId]) -> ViewKey {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&head.chain.0).update(&attempt.to_le_bytes());
     for member in members {
         hasher.update(&member.0);
     }
-    u64::from_le_bytes(hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes"))
+    let id = hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes");
+    ViewKey {
+        round: head.round + 1,
+        attempt,
+        id: u64::from_le_bytes(id),
+    }
 }

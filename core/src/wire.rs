@@ -5,8 +5,11 @@
 
 use crate::admission::MAX_NAMED;
 use crate::config::MAX_PEERS;
+use crate::conviction::Conviction;
+pub use crate::id::ViewKey;
 use crate::id::{Contact, Digest, PeerId, Round};
-use crate::ledger::{Head, Header, Record};
+use crate::ledger::{Head, Header, Ready, Record};
+use crate::signature::{Signature, Signed};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -23,19 +26,9 @@ pub const PAYLOAD_LIMIT: usize = 8 << 20;
 // What else others can make grow, and how far: early pieces, two vectors and 128 KiB from all together, strangers' first
 // to go (`early.rs`); followers, 64 (`sponsor.rs`); newcomers in a header, 8 (`admission.rs`); what is given on request,
 // four states and vectors and 1 MiB to each within the time of an answer (`allowance.rs`); peers of which anything is
-// remembered, 128 contacts (`links.rs`) and 256 of all else (`shared.rs`); frames that wait for a relay's word, 1,024
+// remembered, 128 contacts (`links.rs`) and 256 of all else (`shared.rs`, `conviction.rs`); numbers of relayed frames,
+// 4,096 of each of 128 authors (`relayed.rs`); frames that wait for a relay's word, 1,024
 // hashes (`links.rs`); aborted attempts of a round, 64 (`agreement.rs`). `Peer::buffered_bytes` counts all of it.
-
-/// Which try at which round, in which view of which lineage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ViewKey {
-    /// The round in work.
-    pub round: Round,
-    /// The attempt, from 0.
-    pub attempt: u32,
-    /// Hash of lineage, members and attempt.
-    pub id: u64,
-}
 
 /// Which of a piece's two ways this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -92,6 +85,19 @@ impl Standing {
     }
 }
 
+/// Around a frame that somebody passes on for its author.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope {
+    /// Who wrote the frame.
+    pub from: PeerId,
+    /// Who it is for.
+    pub to: PeerId,
+    /// The author's number of it. No two frames of an author have the same, in all its lives.
+    pub number: u64,
+    /// Of the author, under all this and the frame.
+    pub signature: Signature,
+}
+
 /// Everything that peers say to each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
@@ -106,7 +112,9 @@ pub enum Message {
         /// Which piece of it.
         piece: u32,
         /// Headers: the sender's own, or others' that it passes on.
-        headers: Vec<Header>,
+        headers: Vec<Signed<Header>>,
+        /// Hash of what all members' headers say, with the first piece for this receiver after the sender had them all.
+        all: Option<Digest>,
         /// Encoded values.
         #[serde(skip)]
         data: Bytes,
@@ -133,6 +141,8 @@ pub enum Message {
         view: ViewKey,
         /// Sorted.
         suspects: Vec<PeerId>,
+        /// Of the sender.
+        signature: Signature,
     },
     /// The attempt was aborted; the next one is without these.
     Decision {
@@ -140,6 +150,8 @@ pub enum Message {
         view: ViewKey,
         /// Sorted.
         suspects: Vec<PeerId>,
+        /// All other members' signatures under that, in ring order.
+        proof: Vec<(PeerId, Signature)>,
     },
     /// I have committed this round. To followers after the round's pieces; to others as an answer.
     Committed {
@@ -150,6 +162,15 @@ pub enum Message {
         /// The state's digest after the round.
         digest: Digest,
     },
+    /// You have other headers than I, which are these: somebody has said two things.
+    Headers {
+        /// The attempt.
+        view: ViewKey,
+        /// All of them.
+        headers: Vec<Signed<Header>>,
+    },
+    /// Somebody has.
+    Convicted(Box<Conviction>),
     /// Send me what I lack of a committed round.
     Repair {
         /// The attempt that succeeded.
@@ -203,10 +224,8 @@ pub enum Message {
     },
     /// A follower has caught up and may become a member (or, `None`: it follows somebody else now).
     Ready {
-        /// Its speed in samples per 1,000 seconds.
-        speed: Option<u64>,
-        /// The round that it holds.
-        round: Round,
+        /// What its sponsor may pass on.
+        ready: Option<Signed<Ready>>,
     },
     /// Send me a block of the state.
     Fetch {
@@ -232,18 +251,16 @@ pub enum Message {
     },
     /// Pass this frame on: the sender has no link to `to`.
     Relay {
-        /// Who wrote it.
-        from: PeerId,
-        /// Who it is for.
-        to: PeerId,
+        /// Who wrote it, and for whom.
+        envelope: Envelope,
         /// The frame.
         #[serde(skip)]
         frame: Bytes,
     },
     /// I have no link to that peer either.
     Unreachable {
-        /// Which peer.
-        to: PeerId,
+        /// As it came.
+        envelope: Envelope,
         /// The frame that was to be passed on, for another way.
         #[serde(skip)]
         frame: Bytes,
@@ -322,17 +339,17 @@ impl Message {
 
     /// Whether every list is within its limit.
     fn is_bounded(&self) -> bool {
-        let headers_ok = |headers: &[Header]| {
+        let headers_ok = |headers: &[Signed<Header>]| {
             headers.len() <= MAX_PEERS
                 && headers
                     .iter()
-                    .all(|h| h.ready.len() <= MAX_NAMED && h.ready.iter().all(|m| m.contact.is_bounded()))
+                    .all(|h| h.ready.len() <= MAX_NAMED && h.ready.iter().all(|n| n.contact.is_bounded()))
         };
         match self {
-            Self::Piece { headers, .. } => headers_ok(headers),
-            Self::Flush { suspects, .. } | Self::Decision { suspects, .. } => {
-                suspects.len() <= MAX_PEERS && suspects.is_sorted()
-            }
+            Self::Piece { headers, .. } | Self::Headers { headers, .. } => headers_ok(headers),
+            Self::Convicted(proof) => headers_ok(&proof.headers),
+            Self::Flush { suspects, .. } => are_bounded(suspects),
+            Self::Decision { suspects, proof, .. } => are_bounded(suspects) && proof.len() <= MAX_PEERS,
             // Each once, and so no more than there are.
             Self::Repair { missing, .. } => missing.is_sorted_by(|a, b| a < b),
             Self::Committed { record, .. } => !record.headers.is_empty() && headers_ok(&record.headers),
@@ -346,6 +363,11 @@ impl Message {
             _ => true,
         }
     }
+}
+
+/// Whether suspects are such as members name.
+fn are_bounded(suspects: &[PeerId]) -> bool {
+    suspects.len() <= MAX_PEERS && suspects.is_sorted_by(|a, b| a < b)
 }
 
 #[cfg(test)]

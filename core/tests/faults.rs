@@ -148,7 +148,7 @@ fn who_says_for_ever_that_it_has_just_begun_is_too_slow() {
     story.run(10 * SECOND);
     assert!(story.are_together(&[ANN, BEN, CAT]));
     story.compute_us.insert(BEN, 1_000_000 * SECOND);
-    story.liar = Some((BEN, |_, message| {
+    story.liar = Some((BEN, |_, _, message| {
         if let Message::Alive { doing, .. } = message {
             *doing = Doing::Computing { elapsed_us: 0 };
         }
@@ -182,7 +182,7 @@ fn a_newcomer_does_not_spin_on_blocks_of_another_lineage() {
     story.gather(2, 100 * SECOND);
     story.run(150 * SECOND);
     assert!(story.are_together(&[ANN, BEN]));
-    story.liar = Some((ANN, |_, message| {
+    story.liar = Some((ANN, |_, _, message| {
         if let Message::Block { chain, .. } = message {
             *chain = Digest([7; 32]);
         }

@@ -3,9 +3,11 @@
 
 mod story;
 
-use annulus_core::ledger::Record;
+use annulus_core::decision::Suspicion;
+use annulus_core::ledger::{Ready, Record};
 use annulus_core::rights::Kind;
-use annulus_core::wire::{Leg, Message, ViewKey};
+use annulus_core::signature::{Attempt, Key};
+use annulus_core::wire::{Envelope, Leg, Message, ViewKey};
 use annulus_core::{Change, Contact, Digest, Event, Layout, PeerId, Topology};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -28,6 +30,43 @@ fn three() -> Story {
 /// The attempt that a peer is in.
 fn view(story: &Story, who: PeerId) -> ViewKey {
     story.peers[&who].view().expect("it is a member").0
+}
+
+/// An envelope in an author's name that somebody else has sealed.
+fn envelope(from: PeerId, to: PeerId, by: PeerId) -> Envelope {
+    Envelope {
+        from,
+        to,
+        number: 1,
+        signature: Key::stand_in(by).sign_bytes(b""),
+    }
+}
+
+/// A decision that somebody else has signed than those who could.
+fn decision(view: ViewKey, suspects: &[PeerId], by: &[PeerId]) -> Message {
+    let sign = |peer: &PeerId| (*peer, Key::stand_in(*peer).sign_bytes(b""));
+    Message::Decision {
+        view,
+        suspects: suspects.to_vec(),
+        proof: by.iter().map(sign).collect(),
+    }
+}
+
+/// A flush as its author signs it.
+fn flush(story: &Story, who: PeerId, view: ViewKey, suspects: &[PeerId]) -> Message {
+    let chain = story.peers[&ANN].head().chain;
+    Message::Flush {
+        view,
+        suspects: suspects.to_vec(),
+        signature: Key::stand_in(who).sign(&Attempt { chain, view }, &Suspicion(suspects)),
+    }
+}
+
+/// "Ready", as a newcomer signs it.
+fn ready(story: &Story, peer: PeerId, speed: u64, round: u64) -> Message {
+    let ready = Ready { peer, speed, round };
+    let ready = Key::stand_in(peer).signed(&story.manifest.run_id(), ready);
+    Message::Ready { ready: Some(ready) }
 }
 
 /// Whoever was cast out or suspected since then, and by whom.
@@ -62,8 +101,7 @@ fn nobody_speaks_for_another_through_a_relay() {
     let view = view(&story, ANN);
     for (bearer, author) in [(MAL, BEN), (MAL, CAT), (CAT, BEN), (MAL, ANN)] {
         let message = Message::Relay {
-            from: author,
-            to: ANN,
+            envelope: envelope(author, ANN, bearer),
             frame: Message::Out { view }.to_frame(),
         };
         story.say(bearer, ANN, message);
@@ -79,9 +117,10 @@ fn a_peer_says_nothing_that_only_comes_back_to_it() {
     let flush = Message::Flush {
         view: view(&story, ANN),
         suspects: vec![CAT],
+        signature: Key::stand_in(MAL).sign_bytes(b""),
     };
     let message = Message::Unreachable {
-        to: BEN,
+        envelope: envelope(ANN, BEN, MAL),
         frame: flush.to_frame(),
     };
     story.say(MAL, ANN, message.clone());
@@ -96,10 +135,8 @@ fn an_outsider_decides_nothing() {
     let since = story.events.len();
     for who in [ANN, BEN, CAT] {
         let view = view(&story, who);
-        let suspects = vec![ANN, BEN, CAT];
-        story.say(MAL, who, Message::Decision { view, suspects });
-        let suspects = vec![ANN, BEN, CAT];
-        story.say(MAL, who, Message::Flush { view, suspects });
+        story.say(MAL, who, decision(view, &[ANN, BEN, CAT], &[MAL]));
+        story.say(MAL, who, flush(&story, MAL, view, &[ANN, BEN, CAT]));
         story.say(MAL, who, Message::Out { view });
     }
     nothing_follows(&mut story, since);
@@ -115,8 +152,8 @@ fn who_names_all_others_is_itself_the_one_that_is_left_behind() {
     let (liar, others) = all.split_last().unwrap();
     for who in others {
         let view = view(&story, *who);
-        let suspects = others.to_vec();
-        story.say(*liar, *who, Message::Flush { view, suspects });
+        let flush = flush(&story, *liar, view, others);
+        story.say(*liar, *who, flush);
     }
     let before = story.commits(ANN).len();
     story.run(5 * SECOND);
@@ -140,8 +177,25 @@ fn a_decision_of_one_that_excludes_all_others_excludes_none() {
     let (liar, others) = all.split_last().unwrap();
     for who in others {
         let view = view(&story, *who);
-        let suspects = others.to_vec();
-        story.say(*liar, *who, Message::Decision { view, suspects });
+        // What it signs is what it suspects.
+        let Message::Flush {
+            view,
+            suspects,
+            signature,
+        } = flush(&story, *liar, view, others)
+        else {
+            unreachable!("it is one")
+        };
+        let proof = vec![(*liar, signature)];
+        story.say(
+            *liar,
+            *who,
+            Message::Decision {
+                view,
+                suspects,
+                proof,
+            },
+        );
     }
     story.run(5 * SECOND);
     let cast_out = |(_, who, event): &&(u64, PeerId, Event)| {
@@ -176,6 +230,7 @@ fn forged(story: &Story, view: ViewKey, chunk: u16, elements: usize) -> Message 
         chunk,
         piece: 0,
         headers: Vec::new(),
+        all: None,
         data: data.into(),
     }
 }
@@ -257,8 +312,9 @@ fn newcomers_that_never_come_do_not_stop_the_rounds() {
             story.open(ANN, name(next));
             let (have, contact) = (None, Contact::default());
             story.say(name(next), ANN, Message::Follow { have, contact });
-            let (speed, round) = (Some(1_000_000_000), u64::MAX);
-            story.say(name(next), ANN, Message::Ready { speed, round });
+            let (peer, speed) = (name(next), 1_000_000_000);
+            let round = story.peers[&ANN].head().round;
+            story.say(peer, ANN, ready(&story, peer, speed, round));
             next += 1;
         }
         story.run(100 * MILLI);
@@ -311,6 +367,7 @@ fn what_comes_too_early_is_held_within_bounds_whoever_sends_it() {
             chunk: 0,
             piece: number,
             headers: vec![header.clone(); 60],
+            all: None,
             data: Bytes::from_static(&[0; 8]),
         };
         story.say(from, ANN, message);
@@ -432,20 +489,14 @@ fn numbers_at_their_limits_do_no_harm() {
                     round,
                     doing,
                 },
-                Message::Decision {
-                    view: most,
-                    suspects: names.to_vec(),
-                },
+                decision(most, &names, &[]),
                 Message::Repair {
                     view: most,
                     missing: vec![(u16::MAX, u32::MAX)],
                 },
                 Message::Out { view: most },
                 Message::Followed { round },
-                Message::Ready {
-                    speed: Some(u64::MAX),
-                    round,
-                },
+                ready(&story, from, u64::MAX, round),
                 Message::Fetch { block: u32::MAX },
             ];
             all.into_iter().for_each(|message| story.say(from, who, message));

@@ -1,9 +1,11 @@
 //! What a member does for a newcomer that follows more slowly than rounds go by. The newcomer is played by hand; time
 //! stands still, so that no deadline has a part in it.
 
+use annulus_core::ledger::Ready;
+use annulus_core::signature::Key;
 use annulus_core::wire::{Leg, Message, ViewKey};
 use annulus_core::{
-    Contact, Event, Input, Layout, Manifest, Output, Peer, PeerId, Round, Settings, State, Time,
+    Contact, Event, Input, Layout, Manifest, Output, Peer, PeerId, Round, RunId, Settings, State, Time,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -40,7 +42,7 @@ impl Ring {
         });
         let settings = Settings {
             lag,
-            ..Settings::new(ANN, Contact::default())
+            ..Settings::new(Key::stand_in(ANN), Contact::default())
         };
         let state = State::new(vec![0.5; manifest.layout.len], &manifest);
         let ann = Peer::found(manifest.clone(), settings, state, Time(0));
@@ -57,7 +59,7 @@ impl Ring {
     }
 
     fn with_ben(mut self) -> Self {
-        let settings = Settings::new(BEN, Contact::default());
+        let settings = Settings::new(Key::stand_in(BEN), Contact::default());
         let ben = Peer::join(self.manifest.clone(), settings, ANN, &Contact::default(), Time(0));
         self.peers.insert(BEN, ben);
         self.link(ANN, BEN);
@@ -112,7 +114,7 @@ impl Ring {
                     self.asked.insert(who, contribution);
                 }
                 Output::Event(Event::Committed(commit)) => self.committed.push((who, commit.view)),
-                Output::Event(_) | Output::Dial { .. } | Output::Exit(_) => {}
+                Output::Event(_) | Output::Dial { .. } | Output::HangUp { .. } | Output::Exit(_) => {}
             }
         }
     }
@@ -203,6 +205,13 @@ fn who_catches_up_in_the_middle_of_a_round_gets_all_of_it() {
     assert_eq!(pieces, [(0, 0), (0, 1), (1, 0), (1, 1)]);
 }
 
+/// Cat has caught up to a round.
+fn ready(run: RunId, round: Round) -> Message {
+    let (peer, speed) = (CAT, 1000);
+    let ready = Key::stand_in(CAT).signed(&run, Ready { peer, speed, round });
+    Message::Ready { ready: Some(ready) }
+}
+
 #[test]
 fn ready_said_before_a_new_beginning_admits_nobody() {
     let mut ring = Ring::new();
@@ -213,10 +222,8 @@ fn ready_said_before_a_new_beginning_admits_nobody() {
     }
     let held = ring.last_told();
     assert!(held < ring.at());
-    let ready = |round| Message::Ready {
-        speed: Some(1000),
-        round,
-    };
+    let run = ring.manifest.run_id();
+    let ready = |round| ready(run, round);
     ring.say(Message::Followed { round: held });
     assert!(
         matches!(ring.told.last(), Some(Message::Following { head, .. }) if head.round == ring.at()),
@@ -242,10 +249,7 @@ fn who_is_behind_because_the_way_is_long_is_let_in() {
     }
     assert_eq!(ring.last_told(), begun + 20, "it is told of every round");
     ring.say(Message::Followed { round: begun + 3 });
-    ring.say(Message::Ready {
-        speed: Some(1000),
-        round: begun + 3,
-    });
+    ring.say(ready(ring.manifest.run_id(), begun + 3));
     ring.round();
     assert_eq!(ring.peers[&ANN].head().members.len(), 2);
 }

@@ -2,10 +2,12 @@
 
 use annulus_core::config::{Layout, Manifest, TensorSpec};
 use annulus_core::id::{Contact, Digest, PeerId};
-use annulus_core::ledger::{Head, Header, Member, Record, Trials};
+use annulus_core::ledger::{Head, Header, Member, Newcomer, Ready, Record, Trials};
 use annulus_core::optim::Optimizer;
+use annulus_core::signature::{Key, Scheme, Signed};
 use annulus_core::state::State;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory that is removed in the end.
@@ -38,8 +40,44 @@ impl Drop for Scratch {
     }
 }
 
+/// All peers' keys, in the order of their names.
+fn keys() -> &'static [Key] {
+    static KEYS: OnceLock<Vec<Key>> = OnceLock::new();
+    KEYS.get_or_init(|| {
+        let mut keys: Vec<Key> = (0..64).map(|n| Key::from_seed(&[n; 32])).collect();
+        keys.sort_by_key(Key::peer);
+        keys
+    })
+}
+
 pub(crate) fn peer(n: u8) -> PeerId {
-    PeerId([n; 32])
+    keys()[usize::from(n)].peer()
+}
+
+/// A record that follows a head, signed by all whom it names.
+pub(crate) fn record(head: &Head, attempt: u32, headers: Vec<Header>) -> Record {
+    let unsigned = keys()[0].sign_bytes(&[]);
+    let headers = headers.into_iter().map(|content| Signed {
+        content,
+        signature: unsigned,
+    });
+    let mut record = Record {
+        round: head.round + 1,
+        attempt,
+        headers: headers.collect(),
+    };
+    sign(head, &mut record);
+    record
+}
+
+/// All whom a record names sign what it says.
+fn sign(head: &Head, record: &mut Record) {
+    let attempt = head.attempt_of(record);
+    for header in &mut record.headers {
+        let key = keys().iter().find(|key| key.peer() == header.peer);
+        let key = key.expect("one of ours");
+        header.signature = key.sign(&attempt, &header.content);
+    }
 }
 
 pub(crate) fn member(n: u8) -> Member {
@@ -49,6 +87,24 @@ pub(crate) fn member(n: u8) -> Member {
         contact: Contact::default(),
         trials: Trials::default(),
     }
+}
+
+/// Newcomers as a sponsor names them in the run's first rounds.
+pub(crate) fn newcomers<const N: usize>(names: [u8; N]) -> Vec<Newcomer> {
+    let run = manifest().run_id();
+    let newcomer = |n| {
+        let Member {
+            peer, speed, contact, ..
+        } = member(n);
+        let ready = Ready {
+            peer,
+            speed,
+            round: 0,
+        };
+        let ready = keys()[usize::from(n)].signed(&run, ready);
+        Newcomer { ready, contact }
+    };
+    names.map(newcomer).to_vec()
 }
 
 pub(crate) fn manifest() -> Manifest {
@@ -121,13 +177,10 @@ impl Run {
             ready: Vec::new(),
             leaving: false,
         });
-        let mut record = Record {
-            round: self.head.round + 1,
-            attempt: 0,
-            headers: headers.collect(),
-        };
+        let mut record = record(&self.head, 0, headers.collect());
         change(&mut record);
-        assert_eq!(self.head.check(&record, &self.manifest), Ok(()));
+        sign(&self.head, &mut record);
+        assert_eq!(self.head.check(&record, &self.manifest, Scheme::Ed25519), Ok(()));
         self.head.apply(&record, &self.manifest);
         for vector in std::iter::once(&mut self.state.params).chain(&mut self.state.slots) {
             vector

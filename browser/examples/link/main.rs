@@ -5,7 +5,7 @@
 mod link {
     use annulus::net::link::{Link, LinkEvent, next_event};
     use annulus::net::ticket::Ticket;
-    use annulus_browser::links::{Identity, LocalPeer, PageServer, TabLink, next_task, now};
+    use annulus_browser::links::{LocalPeer, PageServer, TabLink, generate, next_task, now};
     use annulus_core::Lane;
     use bytes::Bytes;
     use serde::Deserialize;
@@ -34,7 +34,7 @@ mod link {
             .map_err(|error: annulus::net::ticket::TicketError| wrong(error.to_string()))?;
         let host = PageServer::ask().await.map_err(wrong)?;
         let me = LocalPeer {
-            identity: Identity::generate().await.map_err(wrong)?,
+            key: generate(),
             run: ticket.run,
             secret: ticket.secret,
             instance: getrandom::u64().map_err(|error| wrong(error.to_string()))?,

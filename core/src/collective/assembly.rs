@@ -95,6 +95,7 @@ impl Assembly {
             chunk,
             piece,
             headers: Vec::new(),
+            all: None,
             data: self.get(chunk, piece)?.clone(),
         })
     }

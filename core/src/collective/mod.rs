@@ -21,7 +21,7 @@ mod sum;
 pub use assembly::Assembly;
 pub use cut::Cut;
 pub use plan::Plan;
-pub use run::{Run, Sends, Violation};
+pub use run::{Run, Sends, Violation, Wrong};
 
 #[cfg(test)]
 mod tests;

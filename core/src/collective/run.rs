@@ -5,11 +5,14 @@ use super::headers::Headers;
 use super::sum::{Room, sum_encode};
 use super::{Assembly, Cut, Plan};
 use crate::codec::Codec;
-use crate::id::PeerId;
+use crate::conviction::Conviction;
+use crate::id::{Digest, PeerId};
 use crate::ledger::Header;
 use crate::planted::Bug;
-use crate::wire::{Leg, Message, ViewKey};
+use crate::signature::{Attempt, Scheme, Signed};
+use crate::wire::{Leg, Message};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 
 /// What one step of a member's part gives.
 #[derive(Debug, Default)]
@@ -18,13 +21,28 @@ pub struct Sends {
     pub to: Vec<(PeerId, Message)>,
     /// Pieces that are finished and that this member did not hold before.
     pub finished: Vec<Message>,
+    /// Members that have other headers than this one: one of their authors has said two things.
+    pub differing: Vec<PeerId>,
 }
 
-/// Something came that contradicts the plan: who sent it is not what it says it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Something came that no honest member sends.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Violation {
-    /// The sender.
+    /// Whose fault it is.
     pub by: PeerId,
+    /// What it is.
+    pub what: Wrong,
+}
+
+/// What a member has done that none may do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wrong {
+    /// It has sent what contradicts the plan.
+    Plan,
+    /// It has sent a header that its author has not signed.
+    Forged,
+    /// It has signed two headers.
+    Contradiction(Box<Conviction>),
 }
 
 /// A piece's sum at this member.
@@ -39,13 +57,16 @@ enum Sum {
 /// One member's part in one attempt.
 #[derive(Debug)]
 pub struct Run {
-    view: ViewKey,
+    attempt: Attempt,
+    scheme: Scheme,
     plan: Plan,
     codec: Codec,
     members: Vec<PeerId>,
     me: usize,
     started: bool,
     headers: Headers,
+    /// The hash of all headers that others have, by member.
+    others_have: BTreeMap<usize, Digest>,
     /// By chunk and piece.
     sums: Vec<Vec<Sum>>,
     /// Partial sums that wait for this member's values or for others that are added before: at most one vector.
@@ -64,17 +85,26 @@ pub struct Run {
 
 impl Run {
     /// Before anything has come or gone. `me` is this member's place among the members.
-    pub fn new(view: ViewKey, members: Vec<PeerId>, me: usize, plan: Plan, codec: Codec) -> Self {
+    pub fn new(
+        attempt: Attempt,
+        members: Vec<PeerId>,
+        me: usize,
+        plan: Plan,
+        codec: Codec,
+        scheme: Scheme,
+    ) -> Self {
         debug_assert_eq!(members.len(), plan.cut.members);
         let chunks = 0..plan.cut.members;
         Self {
-            view,
+            attempt,
+            scheme,
             plan,
             codec,
             members,
             me,
             started: false,
             headers: Headers::new(plan, me),
+            others_have: BTreeMap::new(),
             sums: chunks
                 .map(|c| vec![Sum::Open(Vec::new()); plan.cut.pieces(c)])
                 .collect(),
@@ -147,21 +177,31 @@ impl Run {
     }
 
     /// The headers of all members, once this member has them all.
-    pub fn headers(&self) -> Option<Vec<Header>> {
+    pub fn headers(&self) -> Option<Vec<Signed<Header>>> {
         self.headers.all()
     }
 
-    /// Whether everything is there to commit: this member's values are in, all pieces are finished and all headers are
-    /// known.
+    /// The headers that are known.
+    pub fn known_headers(&self) -> Vec<Signed<Header>> {
+        self.headers.known().cloned().collect()
+    }
+
+    /// Whether everything is there to commit: this member's values are in, all pieces are finished, all headers are
+    /// known, and nobody is known to have others.
     pub fn is_complete(&self) -> bool {
-        self.started && self.gathered.is_complete() && self.headers.are_complete()
+        let same = || {
+            self.others_have
+                .values()
+                .all(|other| Some(*other) == self.headers.digest())
+        };
+        self.started && self.gathered.is_complete() && self.headers.are_complete() && same()
     }
 
     /// Puts this member's values in: sends the sums that begin here and adds to all that waited.
-    pub fn start(&mut self, own: &[f32], header: Header, out: &mut Sends) -> Result<(), Violation> {
+    pub fn start(&mut self, own: &[f32], header: Signed<Header>, out: &mut Sends) -> Result<(), Violation> {
         debug_assert_eq!(own.len(), self.plan.cut.len);
         self.started = true;
-        self.headers.take(self.me, header);
+        self.take_header(self.me, header, out);
         for (chunk, piece) in self.plan.begins(self.me) {
             self.add_up(own, chunk, piece, out)?;
         }
@@ -183,34 +223,44 @@ impl Run {
         message: Message,
         out: &mut Sends,
     ) -> Result<(), Violation> {
-        let violation = Violation { by: from };
-        let sender = self.members.iter().position(|m| *m == from).ok_or(violation)?;
+        let violation = || Violation::of_plan(from);
+        let sender = self
+            .members
+            .iter()
+            .position(|m| *m == from)
+            .ok_or_else(violation)?;
         self.came[sender] += 1;
         let Message::Piece {
             leg,
             chunk,
             piece,
             headers,
+            all,
             data,
             ..
         } = message
         else {
-            return Err(violation);
+            return Err(violation());
         };
         let (c, p) = (usize::from(chunk), piece as usize);
         match leg {
-            Leg::Finished if self.plan.finished_from(c, self.me) != Some(sender) => return Err(violation),
+            Leg::Finished if self.plan.finished_from(c, self.me) != Some(sender) => {
+                return Err(violation());
+            }
             Leg::Finished => {
-                self.take_headers(sender, headers)?;
-                self.finish(c, p, data, out).ok_or(violation)?;
+                self.take_headers(sender, headers, out)?;
+                self.compare(sender, all, out);
+                self.finish(c, p, data, out).ok_or_else(violation)?;
             }
             Leg::Partial => {
                 if !self.fits(c, p, &data) {
-                    return Err(violation);
+                    return Err(violation());
                 }
                 let place = self.plan.inputs(c, self.me).position(|input| input == sender);
-                self.hold(c, p, place.ok_or(violation)?, data).ok_or(violation)?;
-                self.take_headers(sender, headers)?;
+                let place = place.ok_or_else(violation)?;
+                self.hold(c, p, place, data).ok_or_else(violation)?;
+                self.take_headers(sender, headers, out)?;
+                self.compare(sender, all, out);
                 if let Some(own) = own.filter(|_| self.started) {
                     self.add_up(own, c, p, out)?;
                 }
@@ -236,7 +286,7 @@ impl Run {
         {
             let (chunk, piece) = (usize::from(chunk), piece as usize);
             let finished = self.finish(chunk, piece, data, out);
-            return finished.ok_or(Violation { by: from });
+            return finished.ok_or(Violation::of_plan(from));
         }
         Ok(())
     }
@@ -285,7 +335,7 @@ impl Run {
         let mut sum = Vec::with_capacity(self.codec.encoded_len(own.len()));
         if let Err(input) = sum_encode(self.codec, &inputs, own, &mut self.room, &mut sum) {
             let by = self.plan.inputs(chunk, self.me).nth(input).expect("an input");
-            return Err(Violation { by: self.members[by] });
+            return Err(Violation::of_plan(self.members[by]));
         }
         #[cfg(feature = "sim")]
         if self.planted(Bug::OwnerSkipsDecoding) && chunk == self.me {
@@ -311,36 +361,82 @@ impl Run {
         for to in self.plan.finished_to(chunk, self.me) {
             self.send(to, Leg::Finished, chunk, piece, data.clone(), out);
         }
-        out.finished.extend(self.gathered.message(self.view, c, p));
+        out.finished
+            .extend(self.gathered.message(self.attempt.view, c, p));
         Some(())
     }
 
     fn send(&mut self, to: usize, leg: Leg, chunk: usize, piece: usize, data: Bytes, out: &mut Sends) {
+        let (headers, all) = self.headers.for_frame(to);
         let message = Message::Piece {
-            view: self.view,
+            view: self.attempt.view,
             leg,
             chunk: chunk as u16,
             piece: piece as u32,
-            headers: self.headers.for_frame(to),
+            headers,
+            all,
             data,
         };
         self.sent[to] += 1;
         out.to.push((self.members[to], message));
     }
 
-    /// Checks that the headers are such as the sender may bring and contradict none that is known, and keeps them.
-    fn take_headers(&mut self, sender: usize, headers: Vec<Header>) -> Result<(), Violation> {
+    /// Checks that the headers are such as the sender may bring, that their authors have signed them and that they
+    /// contradict none that is known, and keeps them. Who passes one on has checked it too.
+    fn take_headers(
+        &mut self,
+        sender: usize,
+        headers: Vec<Signed<Header>>,
+        out: &mut Sends,
+    ) -> Result<(), Violation> {
         for header in headers {
+            let by = self.members[sender];
             let author = self.members.iter().position(|m| *m == header.peer);
-            let taken = author
-                .filter(|author| self.headers.may_come(*author, sender))
-                .is_some_and(|author| self.headers.take(author, header));
-            if !taken {
+            let author = author.filter(|author| self.headers.may_come(*author, sender));
+            let author = author.ok_or(Violation::of_plan(by))?;
+            let known = self.headers.of(author);
+            if known.is_some_and(|known| known.content == header.content) {
+                continue;
+            }
+            if !header.is_by(header.peer, &self.attempt, self.scheme) {
+                let what = Wrong::Forged;
+                return Err(Violation { by, what });
+            }
+            if let Some(known) = known {
+                let (attempt, headers) = (self.attempt, [known.clone(), header.clone()]);
+                let what = Wrong::Contradiction(Box::new(Conviction { attempt, headers }));
                 return Err(Violation {
-                    by: self.members[sender],
+                    by: header.peer,
+                    what,
                 });
             }
+            self.take_header(author, header, out);
         }
         Ok(())
+    }
+
+    fn take_header(&mut self, author: usize, header: Signed<Header>, out: &mut Sends) {
+        self.headers.take(author, header);
+        if let Some(digest) = self.headers.digest() {
+            let others = self.others_have.iter().filter(|(_, other)| **other != digest);
+            out.differing
+                .extend(others.map(|(member, _)| self.members[*member]));
+        }
+    }
+
+    /// Compares the hash of all headers that a member has with that of this one's.
+    fn compare(&mut self, sender: usize, all: Option<Digest>, out: &mut Sends) {
+        let Some(all) = all else { return };
+        let new = self.others_have.insert(sender, all).is_none();
+        if new && self.headers.digest().is_some_and(|own| own != all) {
+            out.differing.push(self.members[sender]);
+        }
+    }
+}
+
+impl Violation {
+    fn of_plan(by: PeerId) -> Self {
+        let what = Wrong::Plan;
+        Self { by, what }
     }
 }

@@ -5,14 +5,18 @@ use crate::codec::Codec;
 use crate::config::Topology;
 use crate::id::{Digest, PeerId};
 use crate::ledger::Header;
+use crate::signature::{Key, Scheme, Signed};
 use crate::wire::{Leg, Message, ViewKey};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 
-const VIEW: ViewKey = ViewKey {
-    round: 1,
-    attempt: 0,
-    id: 7,
+const ATTEMPT: crate::signature::Attempt = crate::signature::Attempt {
+    chain: Digest([0; 32]),
+    view: ViewKey {
+        round: 1,
+        attempt: 0,
+        id: 7,
+    },
 };
 
 fn peer(member: usize) -> PeerId {
@@ -23,7 +27,15 @@ fn place(peer: PeerId) -> usize {
     usize::from(peer.0[0])
 }
 
-fn header(member: usize) -> Header {
+fn header(member: usize) -> Signed<Header> {
+    signed(said(member))
+}
+
+fn signed(header: Header) -> Signed<Header> {
+    Key::stand_in(header.peer).signed(&ATTEMPT, header)
+}
+
+fn said(member: usize) -> Header {
     Header {
         peer: peer(member),
         weight: member as u32,
@@ -79,7 +91,7 @@ struct Attempt {
 impl Attempt {
     fn new(plan: Plan, codec: Codec, own: Vec<Vec<f32>>) -> Self {
         let members: Vec<PeerId> = (0..plan.cut.members).map(peer).collect();
-        let run = |me| Run::new(VIEW, members.clone(), me, plan, codec);
+        let run = |me| Run::new(ATTEMPT, members.clone(), me, plan, codec, Scheme::StandIn);
         Self {
             runs: (0..plan.cut.members).map(run).collect(),
             own,
@@ -324,10 +336,10 @@ fn who_breaks_the_plan_is_named() {
             if result.is_ok() {
                 result = run.start(&own, header(2), &mut out);
             }
-            result
+            result.map_err(|violation| violation.by)
         };
         assert_eq!(accept(1, |_| {}), Ok(()));
-        let by = |member| Err(Violation { by: peer(member) });
+        let by = |member| Err(peer(member));
         // Another member sends it, or one that is none.
         assert_eq!(accept(3, |_| {}), by(3));
         assert_eq!(accept(9, |_| {}), by(9));
@@ -340,10 +352,10 @@ fn who_breaks_the_plan_is_named() {
             |m| edit(m, |_, _, _, headers, _| headers.push(header(9))),
             |m| {
                 edit(m, |_, _, _, headers, _| {
-                    headers.push(Header {
+                    headers.push(signed(Header {
                         weight: 99,
-                        ..header(1)
-                    })
+                        ..said(1)
+                    }))
                 })
             },
             |m| edit(m, |_, _, _, _, data| *data = data.slice(1..)),
@@ -368,7 +380,10 @@ fn who_sends_what_can_be_no_sum_is_named_at_once() {
                     edit(&mut frame, |_, _, _, _, data| {
                         *data = vec![0x7f; data.len()].into()
                     });
-                    expected = Err(Violation { by: peer(1) });
+                    expected = Err(Violation {
+                        by: peer(1),
+                        what: Wrong::Plan,
+                    });
                 }
                 let accepted = attempt.runs[2].accept(peer(*from), None, frame, &mut Sends::default());
                 assert_eq!(accepted, expected);
@@ -381,13 +396,13 @@ type Fields<'a> = (
     &'a mut Leg,
     &'a mut u16,
     &'a mut u32,
-    &'a mut Vec<Header>,
+    &'a mut Vec<Signed<Header>>,
     &'a mut bytes::Bytes,
 );
 
 fn edit(
     message: &mut Message,
-    change: fn(&mut Leg, &mut u16, &mut u32, &mut Vec<Header>, &mut bytes::Bytes),
+    change: fn(&mut Leg, &mut u16, &mut u32, &mut Vec<Signed<Header>>, &mut bytes::Bytes),
 ) {
     let Message::Piece {
         leg,
@@ -410,7 +425,10 @@ fn an_input_that_comes_twice_is_a_violation_and_a_finished_piece_is_not() {
         let (mut run, own, frame) = first_frame(topology, 1, 2);
         let mut out = Sends::default();
         assert_eq!(run.accept(peer(1), None, frame.clone(), &mut out), Ok(()));
-        let twice = Err(Violation { by: peer(1) });
+        let twice = Err(Violation {
+            by: peer(1),
+            what: Wrong::Plan,
+        });
         assert_eq!(run.accept(peer(1), None, frame.clone(), &mut out), twice);
         run.start(&own, header(2), &mut out).unwrap();
         assert_eq!(run.accept(peer(1), Some(&own), frame, &mut out), twice);

@@ -44,7 +44,10 @@ impl Duty {
             {
                 Self::Distrust(*view, *from)
             }
-            (Phase::Member(w), Message::Flush { view, suspects } | Message::Decision { view, suspects }) => {
+            (
+                Phase::Member(w),
+                Message::Flush { view, suspects, .. } | Message::Decision { view, suspects, .. },
+            ) => {
                 let excluded = *view == w.view.key && suspects.contains(&peer.me());
                 let excluded = excluded && !is_cut_off(&w.view, suspects, &peer.shared);
                 if excluded && w.view.contains(*from) && !w.agreement.suspects(*from) {
@@ -98,9 +101,13 @@ impl World {
                     ));
                 }
             }
+            Event::Outlawed { peer, .. } => {
+                let (me, it) = (&self.nodes[i].name, self.name(peer));
+                self.fail(format!("{me} cuts {it} off, though nobody lies"));
+            }
             Event::Member {
                 peer,
-                reason: reason @ (Reason::Header(_) | Reason::FalseCommit),
+                reason: reason @ (Reason::Header(_) | Reason::FalseCommit | Reason::FalseDecision),
                 ..
             } => {
                 let (me, it) = (&self.nodes[i].name, self.name(peer));

@@ -10,6 +10,7 @@ use super::world::{What, World, tell};
 use crate::config::{Manifest, Settings};
 use crate::id::{PeerId, Round};
 use crate::peer::{Event, Exit, Input, Output, Peer};
+use crate::signature::{Key, Scheme};
 use crate::state::State;
 use crate::time::Time;
 use std::ops::Range;
@@ -25,9 +26,13 @@ impl World {
         for part in bytes.chunks_exact_mut(8) {
             part.copy_from_slice(&self.work.next().to_le_bytes());
         }
-        let id = PeerId(bytes);
+        let key = match self.scheme {
+            Scheme::Ed25519 => Key::from_seed(&bytes),
+            Scheme::StandIn => Key::stand_in(PeerId(bytes)),
+        };
+        let id = key.peer();
         self.by_id.insert(id, i);
-        self.nodes.push(Node::new(id, i, &plan, self.now));
+        self.nodes.push(Node::new(key, i, &plan, self.now));
         if i > 0 {
             return self.revive(i, false);
         }
@@ -79,8 +84,6 @@ impl World {
     fn birth(&mut self, i: usize) -> (Arc<Manifest>, Settings, Time) {
         self.nodes[i].clock = self.work.below(1 << 40);
         let settings = Settings {
-            me: self.nodes[i].id,
-            contact: self.contact(i),
             // Worlds differ in whether newcomers are ever told to begin again.
             lag: if self.manifest.seed.is_multiple_of(2) {
                 2
@@ -88,6 +91,8 @@ impl World {
                 Settings::LAG
             },
             bug: self.bug,
+            started: self.now,
+            ..Settings::new(self.nodes[i].key.clone(), self.contact(i))
         };
         (
             self.manifest.clone(),
@@ -239,6 +244,12 @@ impl World {
                 _ if cut.is_some_and(|cut| k >= cut) => {}
                 Output::Send { to, lane, message } => self.send(i, to, lane, message),
                 Output::Dial { peer, contact } => self.dial(i, peer, &contact),
+                Output::HangUp { peer } => {
+                    if let Some(&other) = self.by_id.get(&peer) {
+                        self.take_down(i, other);
+                        self.take_down(other, i);
+                    }
+                }
                 Output::Compute {
                     round,
                     positions,

@@ -6,16 +6,20 @@
 //! is what reaches behind the checks of lengths. Whether what the peers then hold is right is not judged here; worlds with
 //! liars are.
 
+mod twist;
+
 use super::device;
+use super::resign::resign;
 use super::rng::Rng;
 use crate::codec::Codec;
 use crate::config::{Layout, Manifest, Settings, Topology};
-use crate::id::{Contact, Digest, PeerId};
-use crate::ledger::{Header, Hole, Member, Record};
+use crate::id::{Contact, PeerId};
 use crate::peer::{Input, Output, Peer};
+use crate::relayed::Relayed;
+use crate::signature::Key;
 use crate::state::State;
 use crate::time::Time;
-use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
+use crate::wire::Message;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
@@ -70,6 +74,9 @@ struct Conversation {
     ids: Vec<PeerId>,
     /// Whether Eve is a peer of her own too.
     inside: bool,
+    /// Whether somebody wants no more of her, and how many names she has had.
+    cut_off: bool,
+    names: u8,
     /// What is under way between honest peers.
     wire: VecDeque<(usize, usize, Message)>,
     /// What the devices are at work on.
@@ -104,6 +111,8 @@ impl Conversation {
             peers: (0..PEERS).map(|_| None).collect(),
             ids,
             inside,
+            cut_off: false,
+            names: PEERS as u8,
             wire: VecDeque::new(),
             work: VecDeque::new(),
             heard: Vec::new(),
@@ -117,7 +126,7 @@ impl Conversation {
     fn begin(&mut self) {
         let params = device::initial(self.manifest.layout.len, 7);
         let state = State::new(params, &self.manifest);
-        let settings = |i: usize| Settings::new(self.ids[i], Contact::default());
+        let settings = |i: usize| Settings::new(Key::stand_in(self.ids[i]), Contact::default());
         let founder = Peer::found(self.manifest.clone(), settings(0), state, Time(0));
         self.peers[0] = Some(founder);
         for i in 1..PEERS - usize::from(!self.inside) {
@@ -143,8 +152,32 @@ impl Conversation {
         self.give(end, input);
     }
 
+    /// Eve comes back under another name.
+    fn rename(&mut self) {
+        self.cut_off = false;
+        self.names = self.names.wrapping_add(1).max(PEERS as u8);
+        (0..EVE).for_each(|other| self.link(other, EVE, false));
+        self.ids[EVE] = PeerId([self.names; 32]);
+        self.wire.retain(|(from, to, _)| *from != EVE && *to != EVE);
+        self.work.retain(|(who, _)| *who != EVE);
+        if self.inside {
+            let settings = Settings::new(Key::stand_in(self.ids[EVE]), Contact::default());
+            let (manifest, now) = (self.manifest.clone(), Time(self.now));
+            let peer = Peer::join(manifest, settings, self.ids[0], &Contact::default(), now);
+            self.peers[EVE] = Some(peer);
+            self.give(EVE, Input::Warm { speed: 1000 });
+        }
+        for other in 0..EVE {
+            self.link(other, EVE, true);
+            self.link(EVE, other, true);
+        }
+    }
+
     /// Something that the peers do by themselves, and something of Eve's.
     fn turn(&mut self) -> Result<(), String> {
+        if self.cut_off {
+            self.rename();
+        }
         // At first they are let come together.
         let settled = self.told.honest > 300;
         match self.rng.below(1000) {
@@ -172,6 +205,7 @@ impl Conversation {
             // What is due from Eve, at its place in the protocol, reaches deepest.
             if from == EVE && self.rng.chance(0.1) {
                 self.twist(&mut message);
+                self.sign(&mut message);
             }
             let from = self.ids[from];
             self.give(to, Input::Message { from, message });
@@ -217,6 +251,7 @@ impl Conversation {
                     buffer,
                 } => self.compute(who, round, &positions, &buffer),
                 Output::Exit(_) => self.peers[who] = None,
+                Output::HangUp { peer } => self.cut_off |= peer == self.ids[EVE],
                 Output::Dial { peer, .. } => self.give(who, Input::DialFailed { peer }),
                 Output::Event(crate::Event::Committed(_)) if who == 0 => self.rounds += 1,
                 Output::Event(_) => {}
@@ -277,11 +312,20 @@ impl Conversation {
                 for _ in 0..1 + self.rng.below(3) {
                     self.twist(&mut message);
                 }
+                self.sign(&mut message);
                 if self.rng.chance(0.1) {
                     message = self.wrap(&message);
                 }
                 message.to_frame()
             }
+        }
+    }
+
+    /// What Eve says in her own name she signs.
+    fn sign(&mut self, message: &mut Message) {
+        if let Some(peer) = self.peers[self.rng.index(EVE)].as_ref() {
+            let eve = Key::stand_in(self.ids[EVE]);
+            resign(message, &eve, peer.head().chain, self.manifest.run_id());
         }
     }
 
@@ -308,10 +352,15 @@ impl Conversation {
 
     /// As a frame to be passed on, or one that could not be.
     fn wrap(&mut self, message: &Message) -> Message {
-        let (from, to, frame) = (self.anybody(), self.anybody(), message.to_frame());
+        let (to, frame) = (self.anybody(), message.to_frame());
+        let eve = Settings {
+            started: self.number(7),
+            ..Settings::new(Key::stand_in(self.ids[EVE]), Contact::default())
+        };
+        let envelope = Relayed::new(&eve, self.manifest.run_id()).seal(to, &frame);
         match self.rng.chance(0.5) {
-            true => Message::Relay { from, to, frame },
-            false => Message::Unreachable { to, frame },
+            true => Message::Relay { envelope, frame },
+            false => Message::Unreachable { envelope, frame },
         }
     }
 
@@ -319,243 +368,6 @@ impl Conversation {
         match self.rng.below(8) {
             0 => PeerId([self.rng.next() as u8; 32]),
             _ => self.ids[self.rng.index(PEERS)],
-        }
-    }
-
-    /// Another number: near by, or at an end.
-    fn number(&mut self, n: u64) -> u64 {
-        match self.rng.below(8) {
-            0 => 0,
-            1 => u64::MAX,
-            2 => u64::from(u32::MAX),
-            3 => 1 << self.rng.below(64),
-            4 => n.wrapping_sub(1),
-            5 => n.wrapping_add(2),
-            _ => n.wrapping_add(1),
-        }
-    }
-
-    fn float(&mut self) -> f32 {
-        f32::from_bits(self.number(0) as u32)
-    }
-
-    fn digest(&mut self, digest: Digest) -> Digest {
-        match self.rng.chance(0.5) {
-            true => Digest([self.rng.next() as u8; 32]),
-            false => {
-                let peers: Vec<Digest> = self.peers.iter().flatten().map(|p| p.head().chain).collect();
-                self.rng.pick(&peers).unwrap_or(digest)
-            }
-        }
-    }
-
-    fn view(&mut self, view: &mut ViewKey) {
-        match self.rng.below(5) {
-            0 => view.round = self.number(view.round),
-            1 => view.attempt = self.number(view.attempt.into()) as u32,
-            2 => view.id = self.rng.next(),
-            _ => {
-                // One that is somebody's at this moment.
-                let who = self.rng.index(EVE);
-                if let Some((now, _)) = self.peers[who].as_ref().and_then(Peer::view) {
-                    *view = now;
-                }
-            }
-        }
-    }
-
-    fn standing(&mut self, standing: &mut Standing) {
-        match self.rng.below(3) {
-            0 => standing.samples = self.number(standing.samples),
-            1 => standing.round = self.number(standing.round),
-            _ => standing.chain = self.digest(standing.chain),
-        }
-    }
-
-    fn member(&mut self) -> Member {
-        Member {
-            peer: self.anybody(),
-            speed: self.number(1000),
-            contact: Contact(vec!["x".repeat(self.rng.index(200)); self.rng.index(10)]),
-            trials: Default::default(),
-        }
-    }
-
-    fn header(&mut self, header: &mut Header) {
-        match self.rng.below(9) {
-            0 => header.peer = self.anybody(),
-            1 => header.weight = self.number(header.weight.into()) as u32,
-            2 => header.loss = self.float(),
-            3 => header.speed = self.number(header.speed),
-            4 => header.compute_us = self.number(header.compute_us),
-            5 => header.digest = self.digest(header.digest),
-            6 => header.leaving ^= true,
-            _ => header.ready = (0..self.rng.below(80)).map(|_| self.member()).collect(),
-        }
-    }
-
-    fn headers(&mut self, headers: &mut Vec<Header>) {
-        let at = self.rng.index(headers.len().max(1));
-        match self.rng.below(5) {
-            0 if !headers.is_empty() => drop(headers.remove(at)),
-            1 if headers.len() < 64 => headers.extend_from_within(..),
-            _ => {
-                if let Some(header) = headers.get_mut(at) {
-                    self.header(header);
-                }
-            }
-        }
-    }
-
-    fn record(&mut self, record: &mut Record) {
-        match self.rng.below(4) {
-            0 => record.round = self.number(record.round),
-            1 => record.attempt = self.number(record.attempt.into()) as u32,
-            _ => self.headers(&mut record.headers),
-        }
-    }
-
-    fn peers(&mut self, peers: &mut Vec<PeerId>) {
-        *peers = (0..self.rng.below(8)).map(|_| self.anybody()).collect();
-        if self.rng.chance(0.9) {
-            peers.sort();
-            peers.dedup();
-        }
-    }
-
-    fn data(&mut self, data: &mut Bytes) {
-        let mut bytes = data.to_vec();
-        match self.rng.below(4) {
-            0 => bytes.truncate(self.rng.index(bytes.len() + 1)),
-            1 => bytes.extend(vec![0x7f; self.rng.index(64)]),
-            2 => bytes.fill(0xff),
-            _ => bytes.iter_mut().for_each(|b| *b = self.rng.next() as u8),
-        }
-        *data = bytes.into();
-    }
-
-    /// Changes a field of a message.
-    fn twist(&mut self, message: &mut Message) {
-        match message {
-            Message::Piece {
-                view,
-                leg,
-                chunk,
-                piece,
-                headers,
-                data,
-            } => match self.rng.below(6) {
-                0 => self.view(view),
-                1 => *leg = [Leg::Partial, Leg::Finished][self.rng.index(2)],
-                2 => *chunk = self.number((*chunk).into()) as u16,
-                3 => *piece = self.number((*piece).into()) as u32,
-                4 => self.headers(headers),
-                _ => self.data(data),
-            },
-            Message::Probe { view, nonce } => {
-                self.view(view);
-                *nonce = self.number((*nonce).into()) as u32;
-            }
-            Message::Alive { nonce, round, doing } => match self.rng.below(3) {
-                0 => *nonce = self.number((*nonce).into()) as u32,
-                1 => *round = self.number(*round),
-                _ => {
-                    let n = self.number(0);
-                    *doing = [
-                        Doing::Computing { elapsed_us: n },
-                        Doing::Waiting { sent: n as u32 },
-                        Doing::Idle,
-                        Doing::Syncing,
-                    ][self.rng.index(4)];
-                }
-            },
-            Message::Flush { view, suspects } | Message::Decision { view, suspects } => {
-                match self.rng.chance(0.5) {
-                    true => self.view(view),
-                    false => self.peers(suspects),
-                }
-            }
-            Message::Committed { view, record, digest } => match self.rng.below(4) {
-                0 => self.view(view),
-                1 => *digest = self.digest(*digest),
-                _ => self.record(record),
-            },
-            Message::Repair { view, missing } => {
-                self.view(view);
-                let some = self.number(1) as u32;
-                missing.extend((0..self.rng.below(2000) as u32).map(|p| (some as u16, p)));
-            }
-            Message::Out { view } => self.view(view),
-            Message::Status {
-                standing,
-                member,
-                finished,
-            } => match self.rng.below(4) {
-                0 => *member ^= true,
-                1 => *finished ^= true,
-                _ => self.standing(standing),
-            },
-            Message::Follow { have, contact } => {
-                if let Some(have) = have {
-                    self.standing(have);
-                }
-                *contact = self.member().contact;
-            }
-            Message::Following {
-                head,
-                digest,
-                resumes,
-                member,
-            } => match self.rng.below(9) {
-                0 => *digest = self.digest(*digest),
-                1 => *resumes = Some(self.digest(*digest)),
-                2 => *member ^= true,
-                3 => head.round = self.number(head.round),
-                4 => head.samples = self.number(head.samples),
-                5 => head.cursor = self.number(head.cursor),
-                6 => head.chain = self.digest(head.chain),
-                7 => {
-                    let (start, end) = (self.number(head.cursor), self.number(head.cursor));
-                    let refused_by = Some(self.anybody());
-                    head.holes.push(Hole {
-                        start,
-                        end,
-                        refused_by,
-                    });
-                }
-                _ => head.members.push(self.member()),
-            },
-            Message::NotMember { standing, follows } => {
-                *follows ^= true;
-                if let Some(standing) = standing {
-                    self.standing(standing);
-                }
-            }
-            Message::Followed { round } => *round = self.number(*round),
-            Message::Ready { speed, round } => {
-                *speed = self.rng.chance(0.8).then(|| self.number(1));
-                *round = self.number(*round);
-            }
-            Message::Fetch { block } => *block = self.number((*block).into()) as u32,
-            Message::Block {
-                block,
-                round,
-                chain,
-                data,
-            } => match self.rng.below(4) {
-                0 => *block = self.number((*block).into()) as u32,
-                1 => *round = self.number(*round),
-                2 => *chain = self.digest(*chain),
-                _ => self.data(data),
-            },
-            Message::Goodbye { acquaintances } => {
-                acquaintances.extend((0..self.rng.below(70)).map(|_| {
-                    let member = self.member();
-                    (member.peer, member.contact)
-                }));
-            }
-            Message::Relay { from, to, .. } => (*from, *to) = (self.anybody(), self.anybody()),
-            Message::Unreachable { to, .. } => *to = self.anybody(),
         }
     }
 }

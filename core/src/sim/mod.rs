@@ -26,6 +26,7 @@ mod ledger;
 mod net;
 mod node;
 mod plan;
+mod resign;
 mod rng;
 mod run;
 mod trace;
@@ -34,6 +35,7 @@ mod world;
 
 use crate::config::Topology;
 use crate::planted::Bug;
+use crate::signature::Scheme;
 pub use kind::Kind;
 use std::collections::BTreeMap;
 
@@ -95,7 +97,12 @@ pub fn topology(seed: u64) -> Topology {
 ///
 /// A panic inside a peer is a failure like any other; the caller's panic hook still prints it.
 pub fn run(seed: u64, bug: Option<Bug>, trace: bool) -> Outcome {
-    let caught = std::panic::catch_unwind(|| world::World::new(seed, bug, trace).run(seed));
+    run_signed(seed, bug, Scheme::StandIn, trace)
+}
+
+/// The same with signatures of this kind. Names are others then, so that the seed tells another story.
+pub fn run_signed(seed: u64, bug: Option<Bug>, scheme: Scheme, trace: bool) -> Outcome {
+    let caught = std::panic::catch_unwind(|| world::World::new(seed, bug, scheme, trace).run(seed));
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text

@@ -4,6 +4,7 @@ use super::plan::PeerPlan;
 use crate::id::{Contact, Digest, PeerId};
 use crate::ledger::Head;
 use crate::peer::{Exit, Input, Peer, Phase};
+use crate::signature::Key;
 use crate::state::State;
 use std::collections::VecDeque;
 
@@ -29,6 +30,7 @@ pub(super) type Saved = (State, Head, Vec<(PeerId, Contact)>);
 /// One peer and what its driver knows.
 pub(super) struct Node {
     pub id: PeerId,
+    pub key: Key,
     pub name: String,
     pub peer: Option<Box<Peer>>,
     pub exit: Option<Exit>,
@@ -61,9 +63,10 @@ pub(super) struct Node {
 
 impl Node {
     /// A peer that has not begun yet, the world's `i`th.
-    pub fn new(id: PeerId, i: usize, plan: &PeerPlan, now: u64) -> Self {
+    pub fn new(key: Key, i: usize, plan: &PeerPlan, now: u64) -> Self {
         Self {
-            id,
+            id: key.peer(),
+            key,
             name: format!("p{i}"),
             peer: None,
             exit: None,

@@ -5,6 +5,7 @@ use super::world::{World, tell};
 use crate::id::PeerId;
 use crate::ledger::{Head, Header, Record};
 use crate::peer::{Event, Input, Lane, Output, Peer, Phase};
+use crate::signature::Signed;
 use crate::wire::{Leg, Message, Standing, ViewKey};
 use std::ops::Range;
 
@@ -137,6 +138,7 @@ pub(super) fn output(world: &World, i: usize, output: &Output, dead: bool) {
             let lane = if *lane == Lane::Control { "" } else { "~" };
             format!("->{lane} {}: {}", world.name(*to), message(world, m))
         }
+        Output::HangUp { peer } => format!("hangs up on {}", world.name(*peer)),
         Output::Dial { peer, .. } => format!("dials {}", world.name(*peer)),
         Output::Compute { round, positions, .. } => format!("computes round {round}: {}", ranges(positions)),
         Output::Event(event) => return self::event(world, i, event),
@@ -167,6 +169,7 @@ fn event(world: &World, i: usize, event: &Event) {
         }
         Event::Member { peer, change, reason } => format!("sees {} {change:?}: {reason}", world.name(*peer)),
         Event::Syncing { bytes, total, round } => format!("syncing {bytes} of {total} bytes, round {round}"),
+        Event::Outlawed { peer, proven } => format!("cuts {} off, proven: {proven}", world.name(*peer)),
         Event::Entered => "ENTERS".into(),
         Event::Continued => "GOES ON ALONE".into(),
         Event::Outcast { reason, lost } => format!("OUTCAST: {reason}; {lost} samples lost"),
@@ -197,8 +200,12 @@ pub(super) fn message(world: &World, message: &Message) -> String {
         }
         Message::Probe { view: v, nonce } => format!("probe {} #{nonce}", view(v)),
         Message::Alive { nonce, round, doing } => format!("alive #{nonce} round {round} {doing:?}"),
-        Message::Flush { view: v, suspects } => format!("FLUSH {} suspects [{}]", view(v), peers(suspects)),
-        Message::Decision { view: v, suspects } => {
+        Message::Flush {
+            view: v, suspects, ..
+        } => format!("FLUSH {} suspects [{}]", view(v), peers(suspects)),
+        Message::Decision {
+            view: v, suspects, ..
+        } => {
             format!("DECISION {} without [{}]", view(v), peers(suspects))
         }
         Message::Committed {
@@ -242,16 +249,16 @@ pub(super) fn message(world: &World, message: &Message) -> String {
         Message::Block {
             block, round, chain, ..
         } => format!("block {block} of round {round} on {chain}"),
-        Message::Relay { from, to, frame } => {
+        Message::Relay { envelope, frame } => {
             let inner = Message::decode(frame.clone()).map(|m| self::message(world, &m));
             format!(
                 "relay {} to {}: {}",
-                world.name(*from),
-                world.name(*to),
+                world.name(envelope.from),
+                world.name(envelope.to),
                 inner.unwrap_or_else(|e| e.to_string())
             )
         }
-        Message::Unreachable { to, .. } => format!("unreachable {}", world.name(*to)),
+        Message::Unreachable { envelope, .. } => format!("unreachable {}", world.name(envelope.to)),
         other => format!("{other:?}"),
     }
 }
@@ -268,8 +275,8 @@ fn standing(standing: &Standing) -> String {
 }
 
 fn record(world: &World, record: &Record) -> String {
-    let header = |h: &Header| {
-        let ready: Vec<String> = h.ready.iter().map(|m| world.name(m.peer)).collect();
+    let header = |h: &Signed<Header>| {
+        let ready: Vec<String> = h.ready.iter().map(|n| world.name(n.peer())).collect();
         let ready = if ready.is_empty() {
             String::new()
         } else {

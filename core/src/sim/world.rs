@@ -9,6 +9,7 @@ use super::rng::Rng;
 use crate::config::Manifest;
 use crate::id::{PeerId, Round};
 use crate::planted::Bug;
+use crate::signature::Scheme;
 use crate::wire::Message;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
@@ -142,6 +143,7 @@ pub struct World {
     pub(super) delays: Rng,
     pub(super) work: Rng,
     pub(super) bug: Option<Bug>,
+    pub(super) scheme: Scheme,
     pub(super) manifest: Arc<Manifest>,
     pub(super) by_id: BTreeMap<PeerId, usize>,
     queue: BinaryHeap<Due>,
@@ -153,7 +155,7 @@ pub struct World {
 
 impl World {
     /// Draws the world of a seed. With `trace`, its story is told on standard output.
-    pub fn new(seed: u64, bug: Option<Bug>, trace: bool) -> Self {
+    pub fn new(seed: u64, bug: Option<Bug>, scheme: Scheme, trace: bool) -> Self {
         let plan = Plan::draw(seed);
         let mut rng = Rng::new(!seed);
         let manifest = Arc::new(plan.manifest.clone());
@@ -176,6 +178,7 @@ impl World {
             delays: rng.fork(),
             work: rng.fork(),
             bug,
+            scheme,
             manifest,
             by_id: BTreeMap::new(),
             queue: BinaryHeap::new(),

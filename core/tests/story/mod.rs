@@ -3,6 +3,7 @@
 
 use annulus_core::config::Topology;
 use annulus_core::ledger::Record;
+use annulus_core::signature::Key;
 use annulus_core::wire::{Message, ViewKey};
 use annulus_core::{
     Contact, Event, Exit, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
@@ -60,8 +61,8 @@ pub struct Story {
     pub at_work: BTreeMap<PeerId, ViewKey>,
 }
 
-/// Changes a message from a liar, given whom it is for.
-pub type Lie = fn(PeerId, &mut Message);
+/// Changes a message from a liar, given the liar and whom it is for.
+pub type Lie = fn(&Peer, PeerId, &mut Message);
 
 enum Due {
     Tick(PeerId),
@@ -125,14 +126,14 @@ impl Story {
     /// Somebody founds the run, and needs so long for a round.
     pub fn found(&mut self, who: PeerId, compute_us: u64) {
         let state = State::new(vec![0.5; self.manifest.layout.len], &self.manifest);
-        let settings = Settings::new(who, Contact::default());
+        let settings = Settings::new(Key::stand_in(who), Contact::default());
         let peer = Peer::found(self.manifest.clone(), settings, state, Time(self.now));
         self.begin(who, peer, compute_us);
     }
 
     /// Somebody joins over an open link, which comes with it if there is anybody at its other end.
     pub fn join(&mut self, who: PeerId, via: PeerId, compute_us: u64) {
-        let settings = Settings::new(who, self.contact(who));
+        let settings = Settings::new(Key::stand_in(who), self.contact(who));
         let contact = self.contact(via);
         let peer = Peer::join(self.manifest.clone(), settings, via, &contact, Time(self.now));
         self.begin(who, peer, compute_us);
@@ -223,6 +224,7 @@ impl Story {
                     self.at(self.now + takes, Due::Give(who, made));
                 }
                 Output::Event(event) => self.events.push((self.now, who, event)),
+                Output::HangUp { peer } => self.cut(who, peer),
                 Output::Dial { peer, .. } => drop(self.dialled.insert((who, peer))),
                 Output::Exit(exit) => drop(self.exits.insert(who, exit)),
             }
@@ -237,7 +239,7 @@ impl Story {
             self.at_work.insert(from, *view);
         }
         if let Some((_, lie)) = self.liar.filter(|(liar, _)| *liar == from) {
-            lie(to, &mut message);
+            lie(&self.peers[&from], to, &mut message);
         }
         *self.sent.entry((from, to)).or_default() += 1;
         let pair = (from.min(to), from.max(to));

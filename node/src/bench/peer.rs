@@ -104,7 +104,7 @@ fn open(
     link.advertise(contact.clone());
     let run = manifest.run_id();
     let ticket = Ticket { addrs, run, secret };
-    Ok((link, Settings::new(identity.peer(), Contact(contact)), ticket))
+    Ok((link, Settings::new(identity.key(), Contact(contact)), ticket))
 }
 
 /// What a synthetic peer runs on.
@@ -331,6 +331,7 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
             Event::Outcast { reason, .. } => {
                 say(PeerMessage::Trouble(format!("this peer was cast out: {reason}")))
             }
+            Event::Outlawed { peer, .. } => say(PeerMessage::Trouble(format!("{peer} was cut off"))),
             Event::NotFinite { .. } => say(PeerMessage::Trouble("a contribution was not finite".into())),
             Event::Continued => say(PeerMessage::Trouble("no member can be reached".into())),
             Event::Member { .. } | Event::Syncing { .. } | Event::Waiting { .. } => {}

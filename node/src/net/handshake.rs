@@ -8,12 +8,12 @@ use crate::net::certificates::{Certificates, Fingerprint};
 use crate::net::connection::{close, is_tab};
 use crate::net::hello::{
     CERTIFICATE, HEAD, Hello, MAX_HELLO, MAX_MANIFEST, Purpose, Role, TabHello, TabWelcome, Unread, Welcome,
-    body_len, bounded, decode, encode, peer_of_key, proof, proves, signed, tab_session,
+    body_len, bounded, decode, encode, proof, proves, signed, tab_session,
 };
-use crate::net::identity::{Signer, verifies};
 use crate::net::link::{DialError, Refusal};
 use crate::net::ticket::Secret;
 use crate::net::transport::peer_at;
+use annulus_core::signature::{Key, Scheme};
 use annulus_core::{Contact, Digest, PeerId, RunId};
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError};
@@ -35,7 +35,7 @@ pub(crate) struct LocalPeer {
 
 /// What it takes to answer tabs.
 pub(crate) struct TabHost {
-    pub signer: Signer,
+    pub key: Key,
     pub certificates: Arc<Certificates>,
 }
 
@@ -156,13 +156,13 @@ pub(crate) async fn listen(me: &LocalPeer, session: &Session) -> Result<Caller, 
         None => {
             let hello: TabHello = read_hello(&mut recv).await?;
             let host = me.host.as_ref().ok_or(Refusal::BadHandshake)?;
-            let peer = peer_of_key(&hello.key);
+            let peer = PeerId(hello.peer);
             let binding = tab_session(&hello.certificate, &hello.nonce);
             belongs(me, peer, hello.run, &binding, hello.proof)?;
             let ours =
                 hello.acceptor == me.peer.0 && host.certificates.fingerprints().contains(&hello.certificate);
             let said = signed(&binding, Role::Dialler, peer, me.peer, me.run);
-            if !ours || !verifies(&hello.key, &said, &hello.signature) {
+            if !ours || !Scheme::Ed25519.verifies(peer, &said, &hello.signature) {
                 return Err(Refusal::BadHandshake);
             }
             Ok(Caller {
@@ -226,8 +226,8 @@ pub(crate) async fn welcome(
             let said = signed(&caller.binding, Role::Acceptor, caller.peer, me.peer, me.run);
             encode(&TabWelcome {
                 welcome,
-                key: host.signer.public_key().to_vec(),
-                signature: host.signer.sign(&said).ok_or(Refusal::BadHandshake)?,
+                peer: me.peer.0,
+                signature: host.key.sign_bytes(&said),
             })
         }
         _ => encode(&welcome),

@@ -6,12 +6,13 @@
 //!
 //! Between native peers TLS names both ends, and its exporter makes the session. A browser shows a page neither a
 //! certificate's key nor the exporter, so there a [`TabHello`] names the certificate that the tab pinned and a random
-//! number of its own, and both sign that with the key that their [`PeerId`] is the hash of: whoever reads or alters it
-//! would need the private key of that certificate or of that peer.
+//! number of its own, and both sign that with the key that their [`PeerId`] is: whoever reads or alters it would need the
+//! private key of that certificate or of that peer.
 //!
 //! It must know no transport.
 
 use crate::net::ticket::Secret;
+use annulus_core::signature::Signature;
 use annulus_core::{Contact, Digest, PeerId, RunId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -81,12 +82,12 @@ pub struct TabHello {
     pub certificate: [u8; 32],
     /// Random per session.
     pub nonce: [u8; 32],
-    /// Its public key: SubjectPublicKeyInfo in DER, ECDSA P-256.
-    pub key: Vec<u8>,
+    /// Who it is.
+    pub peer: [u8; 32],
     /// That it knows the secret.
     pub proof: [u8; 32],
-    /// Of [`signed`] by the dialler: 64 bytes, r and s.
-    pub signature: Vec<u8>,
+    /// Of [`signed`] by the dialler.
+    pub signature: Signature,
 }
 
 /// What a tab is answered.
@@ -94,10 +95,10 @@ pub struct TabHello {
 pub struct TabWelcome {
     /// The words that native peers get.
     pub welcome: Welcome,
-    /// The acceptor's public key, like [`TabHello::key`].
-    pub key: Vec<u8>,
-    /// Of [`signed`] by the acceptor: 64 bytes, r and s.
-    pub signature: Vec<u8>,
+    /// Who the acceptor is.
+    pub peer: [u8; 32],
+    /// Of [`signed`] by the acceptor.
+    pub signature: Signature,
 }
 
 /// Which end of a connection speaks.
@@ -152,11 +153,6 @@ pub fn signed(session: &[u8; 32], role: Role, dialler: PeerId, acceptor: PeerId,
         Role::Acceptor => b"annulus 1 host",
     };
     [context, session, &dialler.0, &acceptor.0, &run.0].concat()
-}
-
-/// The id that belongs to a public key (SubjectPublicKeyInfo in DER).
-pub fn peer_of_key(key: &[u8]) -> PeerId {
-    PeerId(blake3::hash(key).into())
 }
 
 /// What of a contact is within its bounds and safe to print.

@@ -1,15 +1,11 @@
 //! Who a peer is: a key pair, and the certificate that carries its public half into TLS.
 //!
-//! A [`PeerId`] is the BLAKE3 hash of the public key's SubjectPublicKeyInfo, so it needs no authority and
-//! cannot be claimed without the key. It must know nothing of runs, tickets or connections.
+//! A [`PeerId`] is an Ed25519 public key, so it needs no authority and cannot be claimed without the key. It must know
+//! nothing of runs, tickets or connections.
 
-use crate::net::hello::peer_of_key;
 use annulus_core::PeerId;
-use aws_lc_rs::{
-    rand::SystemRandom,
-    signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, UnparsedPublicKey},
-};
-use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
+use annulus_core::signature::Key;
+use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
 use rustls::{
     pki_types::{CertificateDer, PrivatePkcs8KeyDer},
     server::ParsedCertificate,
@@ -23,36 +19,40 @@ use std::{
 /// Name in every certificate and in every TLS greeting; nobody checks it, but TLS wants one.
 pub(crate) const TLS_NAME: &str = "annulus";
 
-/// Longest key file that is read; ours have about 140 bytes.
-const MAX_KEY_FILE: u64 = 4096;
+/// What stands before the seed in every key file: PKCS #8 of an Ed25519 key (RFC 8410), without the public half.
+const PKCS8: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
+
+/// What stands before the key in the SubjectPublicKeyInfo of every Ed25519 key.
+const PUBLIC_INFO: [u8; 12] = [
+    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
+];
 
 /// A peer's key pair, its certificate and its id.
-///
-/// The keys are ECDSA P-256: the one kind that browsers accept for a self-signed WebTransport certificate too.
 pub struct Identity {
-    key: KeyPair,
+    key: Key,
+    seed: [u8; 32],
     certificate: CertificateDer<'static>,
-    peer: PeerId,
 }
 
 impl Identity {
     /// A new identity from the operating system's random numbers.
     pub fn generate() -> Self {
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).expect("P-256 keys can be generated");
-        Self::from_key(key)
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).expect("the operating system gives random bytes");
+        Self::from_seed(seed)
     }
 
     /// The identity saved at `path`.
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
         let unreadable = |error| IdentityError::Read(path.to_owned(), error);
-        if fs::metadata(path).map_err(unreadable)?.len() > MAX_KEY_FILE {
-            return Err(IdentityError::NoKey(path.to_owned()));
-        }
-        let der = fs::read(path).map_err(unreadable)?;
-        let key =
-            KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(der), &PKCS_ECDSA_P256_SHA256)
-                .map_err(|_| IdentityError::NoKey(path.to_owned()))?;
-        Ok(Self::from_key(key))
+        let mut file = [0; PKCS8.len() + 32 + 1];
+        let read = fs::File::open(path).and_then(|mut input| read_all(&mut input, &mut file));
+        let seed = file[..read.map_err(unreadable)?].strip_prefix(&PKCS8);
+        let seed = seed.and_then(|seed| <[u8; 32]>::try_from(seed).ok());
+        seed.map(Self::from_seed)
+            .ok_or_else(|| IdentityError::NoKey(path.to_owned()))
     }
 
     /// Writes the private key (PKCS #8, DER) to a new file that only its owner may read, and makes its folder if
@@ -78,7 +78,7 @@ impl Identity {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(&partial)?;
-        file.write_all(self.key.serialized_der())?;
+        file.write_all(&self.private())?;
         file.sync_all()?;
         fs::rename(&partial, path)
     }
@@ -97,7 +97,12 @@ impl Identity {
 
     /// The id by which others know this identity.
     pub fn peer(&self) -> PeerId {
-        self.peer
+        self.key.peer()
+    }
+
+    /// What signs in its name.
+    pub fn key(&self) -> Key {
+        self.key.clone()
     }
 
     pub(crate) fn certificate(&self) -> CertificateDer<'static> {
@@ -105,82 +110,54 @@ impl Identity {
     }
 
     pub(crate) fn private_key(&self) -> PrivatePkcs8KeyDer<'static> {
-        PrivatePkcs8KeyDer::from(self.key.serialized_der().to_vec())
+        PrivatePkcs8KeyDer::from(self.private())
     }
 
-    /// What signs in this identity's name outside of TLS.
-    pub(crate) fn signer(&self) -> Signer {
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, self.key.serialized_der())
-            .expect("an identity's key is a P-256 key");
-        Signer {
-            key,
-            public_key: self.key.subject_public_key_info(),
-        }
+    /// PKCS #8 in DER.
+    fn private(&self) -> Vec<u8> {
+        [&PKCS8[..], &self.seed].concat()
     }
 
-    fn from_key(key: KeyPair) -> Self {
-        let certificate: CertificateDer<'static> = CertificateParams::new(vec![TLS_NAME.to_owned()])
-            .and_then(|params| params.self_signed(&key))
-            .expect("a certificate can be made from constants and a P-256 key")
-            .into();
-        let peer = peer_of(&certificate).expect("a certificate just made can be read");
+    fn from_seed(seed: [u8; 32]) -> Self {
+        let private = PrivatePkcs8KeyDer::from([&PKCS8[..], &seed].concat());
+        let pair = KeyPair::from_pkcs8_der_and_sign_algo(&private, &PKCS_ED25519)
+            .expect("any 32 bytes are the seed of a key");
+        let certificate = CertificateParams::new(vec![TLS_NAME.to_owned()])
+            .and_then(|params| params.self_signed(&pair))
+            .expect("a certificate can be made from constants and an Ed25519 key");
         Self {
-            key,
-            certificate,
-            peer,
+            key: Key::from_seed(&seed),
+            seed,
+            certificate: certificate.into(),
         }
     }
+}
+
+/// Fills as much of a buffer as there is to read.
+fn read_all(input: &mut impl io::Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match input.read(&mut buffer[len..])? {
+            0 => break,
+            read => len += read,
+        }
+    }
+    Ok(len)
 }
 
 impl fmt::Debug for Identity {
     /// Without the private key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Identity({})", self.peer)
+        write!(f, "Identity({})", self.peer())
     }
 }
 
-/// The id that belongs to a certificate's public key; `None` if it cannot be read.
+/// The id that belongs to a certificate: its key. `None` if it cannot be read or is of another kind.
 pub(crate) fn peer_of(certificate: &CertificateDer<'_>) -> Option<PeerId> {
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
-    Some(peer_of_key(&parsed.subject_public_key_info()))
-}
-
-/// Signs as ECDSA P-256 with SHA-256 does, r and s as 32 bytes each: the form that browsers' WebCrypto uses.
-pub(crate) struct Signer {
-    key: EcdsaKeyPair,
-    public_key: Vec<u8>,
-}
-
-impl Signer {
-    /// SubjectPublicKeyInfo in DER.
-    pub(crate) fn public_key(&self) -> &[u8] {
-        &self.public_key
-    }
-
-    /// The signature of a message; `None` if the operating system gives no random bytes.
-    pub(crate) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
-        let signature = self.key.sign(&SystemRandom::new(), message).ok()?;
-        Some(signature.as_ref().to_vec())
-    }
-}
-
-/// What stands before the point in the SubjectPublicKeyInfo of every P-256 key that is not compressed.
-const P256_INFO: [u8; 26] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
-    0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
-];
-
-/// Whether a public key, as [`Signer::public_key`] writes it, made this signature. A key has one form only, so that it
-/// has one [`PeerId`] only.
-pub(crate) fn verifies(public_key: &[u8], message: &[u8], signature: &[u8]) -> bool {
-    const UNCOMPRESSED: u8 = 4;
-    public_key.strip_prefix(&P256_INFO).is_some_and(|point| {
-        point.len() == 65
-            && point[0] == UNCOMPRESSED
-            && UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point)
-                .verify(message, signature)
-                .is_ok()
-    })
+    let info = parsed.subject_public_key_info();
+    let key = info.strip_prefix(&PUBLIC_INFO)?;
+    Some(PeerId(key.try_into().ok()?))
 }
 
 /// Why an identity could not be loaded or saved. Nothing was changed on disk, except that a failed write may
@@ -192,7 +169,7 @@ pub enum IdentityError {
     Read(PathBuf, io::Error),
     /// The file does not hold one of our keys.
     #[error(
-        "{path} holds no annulus identity (a P-256 key as PKCS #8 DER): name another file, or move it away \
+        "{path} holds no annulus identity (an Ed25519 key as PKCS #8 DER): name another file, or move it away \
          and a new identity is made",
         path = .0.display()
     )]
@@ -235,27 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_holds_for_its_message_and_key_alone() {
-        let (me, other) = (Identity::generate().signer(), Identity::generate().signer());
-        let signature = me.sign(b"message").unwrap();
-        assert_eq!(signature.len(), 64);
-        assert!(verifies(me.public_key(), b"message", &signature));
-        assert!(!verifies(me.public_key(), b"massage", &signature));
-        assert!(!verifies(other.public_key(), b"message", &signature));
-        assert!(!verifies(me.public_key(), b"message", &signature[..63]));
-        assert!(!verifies(&me.public_key()[1..], b"message", &signature));
-        assert!(!verifies(&[], b"message", &signature));
-        let mut compressed = me.public_key().to_vec();
-        for sign in [2, 3] {
-            compressed[26] = sign;
-            assert!(!verifies(&compressed[..26 + 33], b"message", &signature));
-        }
-    }
-
-    #[test]
-    fn the_id_of_a_certificate_is_that_of_its_key() {
+    fn the_id_of_a_certificate_is_its_key() {
         let identity = Identity::generate();
-        assert_eq!(peer_of_key(identity.signer().public_key()), identity.peer());
+        assert_eq!(peer_of(&identity.certificate()), Some(identity.peer()));
+        assert_eq!(identity.key().peer(), identity.peer());
+        let other = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        let params = CertificateParams::new(vec![TLS_NAME.to_owned()]).unwrap();
+        assert_eq!(peer_of(params.self_signed(&other).unwrap().der()), None);
     }
 
     #[test]
@@ -265,6 +228,7 @@ mod tests {
             ("empty", vec![]),
             ("text", b"hello".to_vec()),
             ("long", vec![0x30; 10_000]),
+            ("longer", [&PKCS8[..], &[7; 33]].concat()),
         ] {
             fs::write(dir.join(name), content).unwrap();
             assert!(

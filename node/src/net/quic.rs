@@ -121,7 +121,7 @@ impl QuicLink {
             instance: getrandom::u64().expect("the operating system gives random bytes"),
             addresses: Mutex::default(),
             host: Some(TabHost {
-                signer: identity.signer(),
+                key: identity.key(),
                 certificates: certificates.clone(),
             }),
         };

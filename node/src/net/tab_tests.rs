@@ -4,14 +4,15 @@
 use crate::net::config::QuicConfig;
 use crate::net::hello::{
     HEAD, MAX_HELLO, PATH, Purpose, Role, TabHello, TabWelcome, VERSION, body_len, certificates, decode,
-    encode, peer_of_key, proof, signed, tab_session,
+    encode, proof, signed, tab_session,
 };
-use crate::net::identity::{Identity, Signer, verifies};
+use crate::net::identity::Identity;
 use crate::net::link::{DownReason, FrameError, Lane, Link, LinkEvent, MAX_FRAME, Refusal, next_event};
 use crate::net::quic::QuicLink;
 use crate::net::quic::tests::{Cable, RUN, SECRET, config, down, event, first_bytes, frame, start, up};
 use crate::net::ticket::Secret;
 use crate::net::transport::AnyKey;
+use annulus_core::signature::{Key, Scheme};
 use annulus_core::{PeerId, RunId};
 use bytes::Bytes;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -23,7 +24,7 @@ use web_transport_quinn::{
 
 /// A browser's tab, as far as a node can tell.
 struct Tab {
-    signer: Signer,
+    key: Key,
     secret: Secret,
     run: RunId,
     instance: u64,
@@ -39,7 +40,7 @@ struct Held {
 impl Tab {
     fn new() -> Self {
         Self {
-            signer: Identity::generate().signer(),
+            key: Identity::generate().key(),
             secret: SECRET,
             run: RUN,
             instance: 1,
@@ -47,7 +48,7 @@ impl Tab {
     }
 
     fn peer(&self) -> PeerId {
-        peer_of_key(self.signer.public_key())
+        self.key.peer()
     }
 
     fn hello(&self, host: &QuicLink, purpose: Purpose) -> TabHello {
@@ -63,12 +64,11 @@ impl Tab {
             acceptor: acceptor.0,
             certificate,
             nonce,
-            key: self.signer.public_key().to_vec(),
+            peer: me.0,
             proof: proof(&self.secret, &binding, Role::Dialler, me, acceptor, self.run),
             signature: self
-                .signer
-                .sign(&signed(&binding, Role::Dialler, me, acceptor, self.run))
-                .unwrap(),
+                .key
+                .sign_bytes(&signed(&binding, Role::Dialler, me, acceptor, self.run)),
         }
     }
 
@@ -90,10 +90,10 @@ impl Tab {
         recv.read_exact(&mut body).await.unwrap();
         let welcome: TabWelcome = decode(&body).unwrap();
         let (me, acceptor) = (self.peer(), host.peer());
-        assert_eq!(peer_of_key(&welcome.key), acceptor);
+        assert_eq!(PeerId(welcome.peer), acceptor);
         let binding = tab_session(&hello.certificate, &hello.nonce);
         let said = signed(&binding, Role::Acceptor, me, acceptor, self.run);
-        assert!(verifies(&welcome.key, &said, &welcome.signature));
+        assert!(Scheme::Ed25519.verifies(acceptor, &said, &welcome.signature));
         assert_eq!(
             welcome.welcome.proof,
             proof(&self.secret, &binding, Role::Acceptor, me, acceptor, self.run)
@@ -228,16 +228,14 @@ async fn a_tab_that_does_not_belong_is_refused_and_told_why() {
     assert_eq!(elsewhere.refusal(&host, &hello).await, Refusal::AnotherRun);
 
     let good = tab.hello(&host, Purpose::Link);
-    let mut signature = good.signature.clone();
-    signature[5] ^= 1;
     let mut forged = TabHello {
-        signature,
+        signature: tab.key.sign_bytes(b"something else"),
         ..good.clone()
     };
     assert_eq!(tab.refusal(&host, &forged).await, Refusal::BadHandshake);
-    // Somebody else's key under the same signature changes who proves what.
+    // Somebody else's name under the same signature changes who proves what.
     forged = TabHello {
-        key: Tab::new().signer.public_key().to_vec(),
+        peer: Tab::new().peer().0,
         ..good.clone()
     };
     assert_eq!(tab.refusal(&host, &forged).await, Refusal::WrongSecret);
@@ -251,9 +249,8 @@ async fn a_tab_that_does_not_belong_is_refused_and_told_why() {
             acceptor: acceptor.0,
             proof: proof(&SECRET, &binding, Role::Dialler, me, host.peer(), RUN),
             signature: tab
-                .signer
-                .sign(&signed(&binding, Role::Dialler, me, host.peer(), RUN))
-                .unwrap(),
+                .key
+                .sign_bytes(&signed(&binding, Role::Dialler, me, host.peer(), RUN)),
             ..good.clone()
         }
     };

@@ -3,11 +3,12 @@
 //! Samples are counted here a second time, as sets of positions and without the ledger's own sums.
 
 use crate::offline::replay::front;
-use crate::store::ledger_file::{Entry, advance};
+use crate::store::ledger_file::{Entry, LedgerError, advance};
 use crate::store::run_dir::{CheckpointError, RunDir};
 use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, Round};
 use annulus_core::ledger::{Head, Record};
+use annulus_core::signature::Scheme;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -42,13 +43,14 @@ pub fn audit(dir: &RunDir) -> Result<Audit, CheckpointError> {
     let mut state = Digest::of(&[]);
     let mut reader = dir.entries()?;
     while let Some(entry) = reader.next().transpose()? {
-        let next = match advance(head.clone(), &entry, manifest) {
-            Ok(next) => next,
-            Err(error) => {
-                audit.problems.push(error.to_string());
-                break;
-            }
-        };
+        let next =
+            match signed(&head, &entry, manifest).and_then(|()| advance(head.clone(), &entry, manifest)) {
+                Ok(next) => next,
+                Err(error) => {
+                    audit.problems.push(error.to_string());
+                    break;
+                }
+            };
         match (&entry, &head) {
             (Entry::Base { head, digest }, _) => {
                 counted = Positions::before(head);
@@ -89,6 +91,16 @@ pub fn audit(dir: &RunDir) -> Result<Audit, CheckpointError> {
         }
     }
     Ok(audit)
+}
+
+/// Whether all whom an entry names have signed for it.
+fn signed(head: &Option<Head>, entry: &Entry, manifest: &Manifest) -> Result<(), LedgerError> {
+    let (Some(head), Entry::Round { record, .. }) = (head, entry) else {
+        return Ok(());
+    };
+    let round = record.round;
+    head.check(record, manifest, Scheme::Ed25519)
+        .map_err(|why| LedgerError::Record { round, why })
 }
 
 fn count(
@@ -197,7 +209,7 @@ impl Positions {
 mod tests {
     use super::*;
     use crate::store::checkpoint::RunWriter;
-    use crate::testing::{Run, Scratch, member};
+    use crate::testing::{Run, Scratch, member, newcomers};
     use std::path::PathBuf;
 
     /// Joins, a failure, a leave, a refused share, and a restart.
@@ -208,10 +220,10 @@ mod tests {
         let mut writer = RunWriter::create(&path, &run.manifest, &run.head, &run.state).unwrap();
         for round in 1..=12 {
             let (record, digest) = run.round_with(|record| match round {
-                1 => record.headers[0].ready = vec![member(2), member(3), member(4)],
+                1 => record.headers[0].content.ready = newcomers([2, 3, 4]),
                 3 => (record.attempt, _) = (1, record.headers.remove(1)),
-                5 => record.headers[1].leaving = true,
-                7 => record.headers[0].weight /= 2,
+                5 => record.headers[1].content.leaving = true,
+                7 => record.headers[0].content.weight /= 2,
                 _ => {}
             });
             writer.append(&record, digest).unwrap();

@@ -7,6 +7,7 @@ use crate::store::ledger_file::{Entry, advance};
 use crate::store::run_dir::{CheckpointError, CheckpointFile, RunDir};
 use annulus_core::id::{Digest, PeerId, Round};
 use annulus_core::ledger::{Head, Header, Record};
+use annulus_core::signature::Signed;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -252,7 +253,7 @@ fn changes_of(before: &Head, after: &Head, record: &Record) -> Vec<Change> {
 
 fn row(record: &Record, digest: Digest, names: &mut BTreeMap<PeerId, String>) -> Row {
     let mut name = |peer: PeerId| names.entry(peer).or_insert_with(|| peer.to_hex()).clone();
-    let contributor = |h: &Header| Contributor {
+    let contributor = |h: &Signed<Header>| Contributor {
         peer: name(h.peer),
         weight: h.weight,
     };
@@ -382,7 +383,7 @@ fn short(hex: &str) -> &str {
 mod tests {
     use super::*;
     use crate::store::checkpoint::RunWriter;
-    use crate::testing::{Run, Scratch, member, peer};
+    use crate::testing::{Run, Scratch, member, newcomers, peer};
 
     #[test]
     fn a_run_is_told_as_it_went() {
@@ -392,11 +393,11 @@ mod tests {
         let mut writer = RunWriter::create(&path, &run.manifest, &run.head, &run.state).unwrap();
         for round in 1..=5 {
             let (record, digest) = run.round_with(|record| match round {
-                1 => record.headers[0].ready = vec![member(2), member(3), member(4)],
-                2 => record.headers[1].leaving = true,
+                1 => record.headers[0].content.ready = newcomers([2, 3, 4]),
+                2 => record.headers[1].content.leaving = true,
                 3 => (record.attempt, _) = (1, record.headers.remove(2)),
                 4 => (record.attempt, _) = (1, record.headers.remove(1)),
-                5 => record.headers[0].weight -= 7,
+                5 => record.headers[0].content.weight -= 7,
                 _ => {}
             });
             writer.append(&record, digest).unwrap();

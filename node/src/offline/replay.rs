@@ -8,6 +8,7 @@ use annulus_core::collective::{Assembly, Plan};
 use annulus_core::config::Manifest;
 use annulus_core::id::Digest;
 use annulus_core::ledger::{Head, Member, Record};
+use annulus_core::signature::Scheme;
 use annulus_core::state::{self, State};
 use std::ops::Range;
 
@@ -72,7 +73,7 @@ impl Replay {
         mut contribute: impl FnMut(&[f32], &[Range<u64>]) -> Result<Vec<f32>, E>,
     ) -> Result<Digest, ReplayError<E>> {
         self.head
-            .check(record, &self.manifest)
+            .check(record, &self.manifest, Scheme::Ed25519)
             .map_err(ReplayError::Record)?;
         if record.weight() > 0 {
             let contributions = self.contributions(record, &mut contribute)?;
@@ -132,6 +133,7 @@ pub fn front(ranges: Vec<Range<u64>>, weight: u64) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{self, record};
     use annulus_core::Topology;
     use annulus_core::codec::Codec;
     use annulus_core::collective::{Run, Sends};
@@ -139,7 +141,7 @@ mod tests {
     use annulus_core::id::{Contact, PeerId};
     use annulus_core::ledger::{Header, Trials};
     use annulus_core::optim::Optimizer;
-    use annulus_core::wire::ViewKey;
+    use annulus_core::signature::Attempt;
     use std::collections::VecDeque;
     use std::convert::Infallible;
 
@@ -159,7 +161,7 @@ mod tests {
 
     fn member(n: usize) -> Member {
         Member {
-            peer: PeerId([n as u8 + 1; 32]),
+            peer: testing::peer(n as u8 + 1),
             speed: 1000 + n as u64,
             contact: Contact::default(),
             trials: Trials::default(),
@@ -196,16 +198,25 @@ mod tests {
     }
 
     /// The protocol's own reduce, one object per member, messages delivered in order.
-    fn reduced(manifest: &Manifest, record: &Record, contributions: &[Vec<f32>]) -> Vec<Assembly> {
+    fn reduced(
+        manifest: &Manifest,
+        attempt: Attempt,
+        record: &Record,
+        contributions: &[Vec<f32>],
+    ) -> Vec<Assembly> {
         let n = contributions.len();
-        let view = ViewKey {
-            round: record.round,
-            attempt: 0,
-            id: 0,
-        };
         let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
         let plan = Plan::of(manifest, n);
-        let new = |me| Run::new(view, members.clone(), me, plan, manifest.codec);
+        let new = |me| {
+            Run::new(
+                attempt,
+                members.clone(),
+                me,
+                plan,
+                manifest.codec,
+                Scheme::Ed25519,
+            )
+        };
         let mut all: Vec<Run> = (0..n).map(new).collect();
         let mut queue = VecDeque::new();
         for me in 0..n {
@@ -239,15 +250,16 @@ mod tests {
                     let params = (0..len).map(|i| i as f32 * 0.01 - 0.2).collect();
                     let mut state = State::new(params, &manifest);
                     let mut replay = Replay::new(manifest.clone(), head.clone(), state.clone());
-                    for round in 1..=4 {
-                        let record = Record {
-                            round,
-                            attempt: 0,
-                            headers: headers(&head, &manifest, state.digest()),
-                        };
+                    for _ in 0..4 {
+                        let record = record(&head, 0, headers(&head, &manifest, state.digest()));
                         let allotment = head.allot(&manifest);
                         let made = (0..n).map(|i| contribute(&state.params, &allotment.ranges(i)).unwrap());
-                        let sums = reduced(&manifest, &record, &made.collect::<Vec<_>>());
+                        let sums = reduced(
+                            &manifest,
+                            head.attempt_of(&record),
+                            &record,
+                            &made.collect::<Vec<_>>(),
+                        );
                         for sums in sums {
                             let mut next = state.clone();
                             let step = state::plan(&manifest, head.steps, &record, &sums).unwrap();
@@ -272,14 +284,11 @@ mod tests {
         let mut head = Head::genesis(&manifest, member(0));
         head.members = (0..3).map(member).collect();
         let state = State::new(vec![0.0; 3], &manifest);
-        let mut record = Record {
-            round: 1,
-            attempt: 1,
-            headers: headers(&head, &manifest, state.digest()),
-        };
-        record.headers[0].weight = 4;
-        (record.headers[1].weight, record.headers[1].loss) = (0, 0.0);
-        record.headers.pop();
+        let mut headers = headers(&head, &manifest, state.digest());
+        headers[0].weight = 4;
+        (headers[1].weight, headers[1].loss) = (0, 0.0);
+        headers.pop();
+        let record = record(&head, 1, headers);
         let first = head.allot(&manifest).ranges(0)[0].start;
         let mut asked = Vec::new();
         let mut replay = Replay::new(manifest, head, state);
@@ -298,12 +307,9 @@ mod tests {
         manifest.min_peers = 2.try_into().unwrap();
         let head = Head::genesis(&manifest, member(0));
         let state = State::new(vec![0.5; 3], &manifest);
-        let mut record = Record {
-            round: 1,
-            attempt: 0,
-            headers: headers(&head, &manifest, state.digest()),
-        };
-        (record.headers[0].weight, record.headers[0].loss) = (0, 0.0);
+        let mut headers = headers(&head, &manifest, state.digest());
+        (headers[0].weight, headers[0].loss) = (0, 0.0);
+        let record = record(&head, 0, headers);
         let mut replay = Replay::new(manifest, head, state.clone());
         assert_eq!(replay.round(&record, contribute).unwrap(), state.digest());
         assert_eq!((replay.head().round, replay.head().samples), (1, 0));
@@ -314,11 +320,7 @@ mod tests {
         let manifest = manifest(3, 2, Codec::F32, Topology::Ring);
         let head = Head::genesis(&manifest, member(0));
         let state = State::new(vec![0.5; 3], &manifest);
-        let record = Record {
-            round: 1,
-            attempt: 0,
-            headers: headers(&head, &manifest, state.digest()),
-        };
+        let record = record(&head, 0, headers(&head, &manifest, state.digest()));
         let mut replay = Replay::new(manifest, head.clone(), state.clone());
         let short = |_: &[f32], _: &[Range<u64>]| Ok::<_, Infallible>(vec![0.0; 2]);
         assert!(matches!(
@@ -338,9 +340,15 @@ mod tests {
             Err(ReplayError::Record(_))
         ));
         let mut stranger = record.clone();
-        stranger.headers[0].peer = member(9).peer;
+        stranger.headers[0].content.peer = member(9).peer;
         assert!(matches!(
             replay.round(&stranger, contribute),
+            Err(ReplayError::Record(_))
+        ));
+        let mut changed = record.clone();
+        changed.headers[0].content.loss = 3.0;
+        assert!(matches!(
+            replay.round(&changed, contribute),
             Err(ReplayError::Record(_))
         ));
         assert_eq!((replay.head(), replay.state()), (&head, &state));

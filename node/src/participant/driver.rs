@@ -131,6 +131,7 @@ impl<L: Link> Driver<L> {
             match output {
                 Output::Send { to, lane, message } => self.send(to, lane, &message),
                 Output::Dial { peer, contact } => self.link.dial(peer, &contact.0),
+                Output::HangUp { peer } => self.link.hang_up(peer),
                 Output::Compute {
                     round,
                     positions,

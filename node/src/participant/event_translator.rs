@@ -61,6 +61,13 @@ impl EventTranslator {
                 }
                 told
             }
+            PeerEvent::Outlawed { peer, proven } => {
+                let why = match proven {
+                    true => "it has signed two things that contradict each other",
+                    false => "it has sent what is falsely signed",
+                };
+                vec![warning(format!("{} is cut off: {why}", peer.to_hex()))]
+            }
             PeerEvent::NotFinite { .. } => Vec::new(),
             PeerEvent::Waiting { members } => {
                 let need = peer.manifest().min_peers;

@@ -18,6 +18,7 @@ use crate::web::hosts::Hosts;
 use crate::web::{self, About, Site};
 use annulus_core::{Contact, Manifest, RunId, Settings};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
 
 /// Where a peer can be reached.
@@ -105,7 +106,12 @@ pub(crate) fn listen(
     let mut addresses = local.advertise.clone();
     addresses.extend(own.map(|address| address.to_string()));
     link.advertise(addresses);
-    let settings = Settings::new(identity.peer(), link.contact());
+    // A clock before 1970 only makes that a peer may be deaf for a while to what others pass on for this one.
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let settings = Settings {
+        started: started.as_micros() as u64,
+        ..Settings::new(identity.key(), link.contact())
+    };
     Ok(Home {
         link,
         served,

@@ -91,6 +91,7 @@ impl Trace {
     pub fn output(&self, output: &Output) {
         self.within(|| match output {
             Output::Send { .. } => {}
+            Output::HangUp { peer } => debug!(%peer, "hangs up"),
             Output::Dial { peer, contact } => debug!(%peer, addresses = ?contact.0, "dials"),
             Output::Compute { round, positions, .. } => {
                 let samples: u64 = positions.iter().map(|range| range.end - range.start).sum();
@@ -152,11 +153,23 @@ impl Display for Told<'_> {
             Message::Alive { nonce, round, doing } => {
                 write!(f, "answer to probe {nonce}: in round {round}, {doing:?}")
             }
-            Message::Flush { view, suspects } => write!(f, "flush of {}, suspects {suspects:?}", Named(view)),
-            Message::Decision { view, suspects } => {
+            Message::Flush { view, suspects, .. } => {
+                write!(f, "flush of {}, suspects {suspects:?}", Named(view))
+            }
+            Message::Decision { view, suspects, .. } => {
                 write!(f, "decision: {} again without {suspects:?}", Named(view))
             }
             Message::Committed { view, digest, .. } => write!(f, "commit of {}, state {digest}", Named(view)),
+            Message::Headers { view, .. } => write!(f, "headers of {}, which differ", Named(view)),
+            Message::Convicted(proof) => {
+                let [header, _] = &proof.headers;
+                write!(
+                    f,
+                    "proof against {}, of {}",
+                    header.peer,
+                    Named(&proof.attempt.view)
+                )
+            }
             Message::Repair { view, missing } => {
                 write!(f, "wish for {} missing pieces of {}", missing.len(), Named(view))
             }
@@ -177,11 +190,16 @@ impl Display for Told<'_> {
             Message::NotMember { .. } => f.write_str("\"I am no member\""),
             Message::Goodbye { acquaintances } => write!(f, "goodbye, with {} contacts", acquaintances.len()),
             Message::Followed { round } => write!(f, "\"I have applied round {round}\""),
-            Message::Ready { speed, round } => write!(f, "\"ready after round {round}\", speed {speed:?}"),
+            Message::Ready { ready: Some(ready) } => {
+                write!(f, "\"ready after round {}\", speed {}", ready.round, ready.speed)
+            }
+            Message::Ready { ready: None } => f.write_str("\"I follow somebody else\""),
             Message::Fetch { block } => write!(f, "wish for block {block}"),
             Message::Block { block, round, .. } => write!(f, "block {block} as after round {round}"),
-            Message::Relay { from, to, .. } => write!(f, "frame to relay from {from} to {to}"),
-            Message::Unreachable { to, .. } => write!(f, "\"I cannot reach {to}\""),
+            Message::Relay { envelope, .. } => {
+                write!(f, "frame to relay from {} to {}", envelope.from, envelope.to)
+            }
+            Message::Unreachable { envelope, .. } => write!(f, "\"I cannot reach {}\"", envelope.to),
         }
     }
 }

@@ -11,6 +11,7 @@ use annulus_core::check::{HeadError, RecordError};
 use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, Round, RunId};
 use annulus_core::ledger::{Head, Member, Record, VERSION};
+use annulus_core::signature::Scheme;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -100,7 +101,8 @@ const FRAME_HEAD: u64 = 4 + 8;
 /// Largest payload. 64 contributors with 64 newcomers of 1 KiB of addresses each come to 4 MiB.
 const FRAME_LIMIT: usize = 8 << 20;
 
-/// The head after an entry, given the one before it. Refuses what members cannot have agreed on.
+/// The head after an entry, given the one before it. Refuses what members cannot have agreed on. Whether they have signed
+/// it was checked before it came into a ledger, and is again by an audit.
 pub fn advance(head: Option<Head>, entry: &Entry, manifest: &Manifest) -> Result<Head, LedgerError> {
     match (entry, head) {
         (Entry::Base { head, .. }, _) => {
@@ -112,7 +114,7 @@ pub fn advance(head: Option<Head>, entry: &Entry, manifest: &Manifest) -> Result
         (_, None) => Err(LedgerError::NoBase),
         (Entry::Round { record, .. }, Some(mut head)) => {
             let round = record.round;
-            head.check(record, manifest)
+            head.check_said(record, manifest, Scheme::Ed25519)
                 .map_err(|why| LedgerError::Record { round, why })?;
             head.apply(record, manifest);
             Ok(head)
@@ -447,8 +449,8 @@ mod tests {
         assert!(!refused(&|_| {}));
         assert!(refused(&|r| r.round = 2));
         assert!(refused(&|r| r.headers.clear()));
-        assert!(refused(&|r| r.headers[0].peer = member(8).peer));
-        assert!(refused(&|r| r.headers[0].weight += 1));
+        assert!(refused(&|r| r.headers[0].content.peer = member(8).peer));
+        assert!(refused(&|r| r.headers[0].content.weight += 1));
         assert!(refused(&|r| r.headers.extend_from_within(..)));
         let entry = Entry::Round {
             record: record.clone(),

@@ -329,7 +329,8 @@ fn a_full_or_read_only_disk_loses_nothing() {
     let before = rounds(writer.dir());
     let mut appended = 0;
     let error = loop {
-        let (record, digest) = run.round_with(|r| (r.headers[0].weight, r.headers[0].loss) = (0, 0.0));
+        let (record, digest) =
+            run.round_with(|r| (r.headers[0].content.weight, r.headers[0].content.loss) = (0, 0.0));
         match writer.append(&record, digest) {
             Ok(()) => appended += 1,
             Err(error) => break error,

@@ -1,0 +1,162 @@
+//! Who has said two things at once: what proves it, and who is cut off for it.
+//!
+//! An honest peer signs one header in an attempt. Two different ones convict their author, whoever brings them, and are
+//! passed on. A peer that brings what is falsely signed is cut off too, by the one who has seen it: nobody else can know
+//! that it came from there.
+
+use crate::config::MAX_PEERS;
+use crate::id::PeerId;
+use crate::ledger::Header;
+use crate::signature::{Attempt, Scheme, Signed};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Peers that are remembered as cut off.
+const OUTLAWS: usize = 4 * MAX_PEERS;
+
+/// Two headers of one author for one attempt that say different things.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Conviction {
+    /// What both were signed for.
+    pub attempt: Attempt,
+    /// The one, and the other.
+    pub headers: [Signed<Header>; 2],
+}
+
+impl Conviction {
+    /// Whom it convicts, if it does.
+    pub fn of(&self, scheme: Scheme) -> Option<PeerId> {
+        let [one, other] = &self.headers;
+        let contradict = one.peer == other.peer && one.content != other.content;
+        let signed = || {
+            self.headers
+                .iter()
+                .all(|h| h.is_by(h.peer, &self.attempt, scheme))
+        };
+        (contradict && signed()).then_some(one.peer)
+    }
+
+    /// The first header of some that contradicts a known one of its author.
+    pub fn find(attempt: Attempt, known: &[Signed<Header>], others: &[Signed<Header>]) -> Option<Self> {
+        others.iter().find_map(|other| {
+            let differs =
+                |known: &&Signed<Header>| known.peer == other.peer && known.content != other.content;
+            let one = known.iter().find(differs)?;
+            let headers = [one.clone(), other.clone()];
+            Some(Self { attempt, headers })
+        })
+    }
+}
+
+/// Peers that nothing is taken from any more.
+#[derive(Debug, Default)]
+pub(crate) struct Outlaws(BTreeMap<PeerId, Option<Box<Conviction>>>);
+
+impl Outlaws {
+    pub fn contains(&self, peer: PeerId) -> bool {
+        self.0.contains_key(&peer)
+    }
+
+    /// Remembers a peer, with what proves its guilt to others if there is such a thing. False if it was known, or there
+    /// is no room for one that does not `matter`.
+    pub fn add(&mut self, peer: PeerId, proof: Option<Conviction>, matters: impl Fn(PeerId) -> bool) -> bool {
+        let known = self.0.get(&peer);
+        if known.is_some_and(|known| known.is_some() || proof.is_none()) {
+            return false;
+        }
+        if known.is_none() && self.0.len() >= OUTLAWS {
+            let idle = self.0.keys().find(|outlaw| !matters(**outlaw)).copied();
+            let Some(idle) = idle.filter(|_| matters(peer)) else {
+                return false;
+            };
+            self.0.remove(&idle);
+        }
+        self.0.insert(peer, proof.map(Box::new));
+        true
+    }
+
+    /// Bytes that they hold.
+    pub fn bytes(&self) -> usize {
+        let proofs = self.proofs().flat_map(|proof| &proof.headers);
+        self.0.len() * size_of::<(PeerId, usize)>() + proofs.map(|h| h.bytes()).sum::<usize>()
+    }
+
+    /// What proves the guilt of some.
+    pub fn proofs(&self) -> impl Iterator<Item = &Conviction> {
+        self.0.values().flatten().map(|proof| &**proof)
+    }
+
+    /// What proves the guilt of one.
+    pub fn proof(&self, peer: PeerId) -> Option<&Conviction> {
+        self.0.get(&peer)?.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Digest;
+    use crate::signature::Key;
+    use crate::wire::ViewKey;
+
+    fn attempt(round: u64) -> Attempt {
+        Attempt {
+            chain: Digest([1; 32]),
+            view: ViewKey {
+                round,
+                attempt: 0,
+                id: 4,
+            },
+        }
+    }
+
+    fn header(name: u8, weight: u32, round: u64) -> Signed<Header> {
+        let peer = PeerId([name; 32]);
+        let header = Header {
+            peer,
+            weight,
+            loss: 1.0,
+            speed: 1,
+            compute_us: 1,
+            digest: Digest([0; 32]),
+            ready: Vec::new(),
+            leaving: false,
+        };
+        Key::stand_in(peer).signed(&attempt(round), header)
+    }
+
+    fn convicts(one: Signed<Header>, other: Signed<Header>) -> Option<PeerId> {
+        let headers = [one, other];
+        let attempt = attempt(1);
+        Conviction { attempt, headers }.of(Scheme::StandIn)
+    }
+
+    #[test]
+    fn two_headers_of_one_author_in_one_attempt_convict_it_and_nothing_else_does() {
+        let ann = PeerId([1; 32]);
+        assert_eq!(convicts(header(1, 3, 1), header(1, 4, 1)), Some(ann));
+        assert_eq!(convicts(header(1, 3, 1), header(1, 3, 1)), None);
+        assert_eq!(convicts(header(1, 3, 1), header(2, 4, 1)), None);
+        assert_eq!(convicts(header(1, 3, 1), header(1, 4, 2)), None);
+        let mut forged = header(1, 3, 1);
+        forged.content.weight = 9;
+        assert_eq!(convicts(header(1, 3, 1), forged), None);
+    }
+
+    #[test]
+    fn outlaws_are_bounded_and_those_that_matter_are_kept() {
+        let mut outlaws = Outlaws::default();
+        let peer = |n: usize| {
+            let mut name = [0; 32];
+            name[..8].copy_from_slice(&n.to_le_bytes());
+            PeerId(name)
+        };
+        let matters = |p: PeerId| p == peer(7) || p == peer(OUTLAWS);
+        assert!((0..OUTLAWS).all(|n| outlaws.add(peer(n), None, matters)));
+        assert!(!outlaws.add(peer(3), None, matters), "it is known");
+        assert!(!outlaws.add(peer(OUTLAWS + 1), None, matters), "there is no room");
+        assert!(outlaws.add(peer(OUTLAWS), None, matters));
+        assert!(outlaws.contains(peer(7)) && outlaws.contains(peer(OUTLAWS)));
+        assert_eq!(outlaws.0.len(), OUTLAWS);
+    }
+}

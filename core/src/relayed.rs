@@ -1,0 +1,211 @@
+//! Frames that others pass on: written in their author's hand, and taken once.
+//!
+//! A relay cannot change such a frame, nor say that somebody has written it, nor hand it over a second time. It can drop
+//! it, as a link that breaks does.
+
+use crate::config::Settings;
+use crate::id::{Digest, PeerId, RunId};
+use crate::signature::{Key, Statement};
+use crate::wire::{Envelope, Message};
+use bytes::Bytes;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Numbers of one author that are remembered. What control messages overtake, and what takes another way, comes out of
+/// order by less.
+const NUMBERS: usize = 4096;
+
+/// Authors whose numbers are remembered. Whoever was silent for longest is forgotten first.
+const AUTHORS: usize = 128;
+
+/// What an author signs.
+#[derive(Serialize)]
+struct Sealed {
+    to: PeerId,
+    number: u64,
+    frame: Digest,
+}
+
+impl Statement for Sealed {
+    const KIND: &'static str = "frame";
+    type Bound = RunId;
+}
+
+/// Numbers of frames that came.
+#[derive(Debug, Default)]
+struct Seen {
+    /// This and all below came, or come too late.
+    floor: u64,
+    numbers: BTreeSet<u64>,
+    /// When the last one came, in frames.
+    at: u64,
+}
+
+/// This peer's part in what others pass on for it, and to it.
+#[derive(Debug)]
+pub(crate) struct Relayed {
+    run: RunId,
+    key: Key,
+    /// Of the last frame that was given to a relay.
+    number: u64,
+    seen: BTreeMap<PeerId, Seen>,
+    taken: u64,
+}
+
+impl Relayed {
+    pub fn new(settings: &Settings, run: RunId) -> Self {
+        Self {
+            run,
+            key: settings.key.clone(),
+            number: settings.started,
+            seen: BTreeMap::new(),
+            taken: 0,
+        }
+    }
+
+    /// The envelope of a frame that this peer has written.
+    pub fn seal(&mut self, to: PeerId, frame: &[u8]) -> Envelope {
+        self.number += 1;
+        let sealed = Sealed {
+            to,
+            number: self.number,
+            frame: Digest::of(frame),
+        };
+        Envelope {
+            from: self.key.peer(),
+            to,
+            number: self.number,
+            signature: self.key.sign(&self.run, &sealed),
+        }
+    }
+
+    /// What a frame for this peer says, the first time that it comes. What would have to be relayed again is not taken:
+    /// it could go in circles.
+    pub fn open(&mut self, envelope: &Envelope, frame: Bytes) -> Option<Message> {
+        let (author, number) = (envelope.from, envelope.number);
+        let new = self.seen.get(&author).is_none_or(|seen| seen.is_new(number));
+        if author == self.key.peer() || !new || !self.is_written(envelope, &frame) {
+            return None;
+        }
+        self.remember(author, number);
+        match Message::decode(frame) {
+            Ok(Message::Relay { .. } | Message::Unreachable { .. }) | Err(_) => None,
+            Ok(message) => Some(message),
+        }
+    }
+
+    /// Bytes of what it remembers.
+    pub fn bytes(&self) -> usize {
+        let numbers = self
+            .seen
+            .values()
+            .map(|seen| size_of::<Seen>() + seen.numbers.len() * size_of::<u64>());
+        numbers.sum()
+    }
+
+    fn is_written(&self, envelope: &Envelope, frame: &[u8]) -> bool {
+        let Envelope {
+            from,
+            to,
+            number,
+            signature,
+        } = envelope;
+        let sealed = Sealed {
+            to: *to,
+            number: *number,
+            frame: Digest::of(frame),
+        };
+        self.key.scheme().holds(*from, &self.run, &sealed, signature)
+    }
+
+    fn remember(&mut self, author: PeerId, number: u64) {
+        self.taken += 1;
+        let seen = self.seen.entry(author).or_default();
+        seen.at = self.taken;
+        seen.numbers.insert(number);
+        if seen.numbers.len() > NUMBERS {
+            seen.floor = seen.numbers.pop_first().unwrap_or(seen.floor);
+        }
+        if self.seen.len() > AUTHORS {
+            let silent = self.seen.iter().min_by_key(|(_, seen)| seen.at);
+            if let Some(silent) = silent.map(|(author, _)| *author) {
+                self.seen.remove(&silent);
+            }
+        }
+    }
+}
+
+impl Seen {
+    fn is_new(&self, number: u64) -> bool {
+        number > self.floor && !self.numbers.contains(&number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Contact;
+
+    const ANN: PeerId = PeerId([1; 32]);
+    const BEN: PeerId = PeerId([2; 32]);
+
+    fn of(peer: PeerId, started: u64) -> Relayed {
+        let settings = Settings {
+            started,
+            ..Settings::new(Key::stand_in(peer), Contact::default())
+        };
+        Relayed::new(&settings, RunId([9; 32]))
+    }
+
+    fn frame(nonce: u32) -> Bytes {
+        let (round, doing) = (1, crate::wire::Doing::Idle);
+        Message::Alive { nonce, round, doing }.to_frame()
+    }
+
+    #[test]
+    fn a_frame_is_taken_once_and_as_it_was_written() {
+        let (mut ann, mut ben) = (of(ANN, 0), of(BEN, 0));
+        let first = ann.seal(BEN, &frame(1));
+        let second = ann.seal(BEN, &frame(2));
+        assert_eq!(ben.open(&first, frame(2)), None, "another frame");
+        let other = Envelope {
+            from: PeerId([3; 32]),
+            ..first
+        };
+        assert_eq!(ben.open(&other, frame(1)), None, "another author");
+        let other = Envelope { number: 7, ..first };
+        assert_eq!(ben.open(&other, frame(1)), None, "another number");
+        // In any order, and once.
+        assert!(ben.open(&second, frame(2)).is_some());
+        assert!(ben.open(&first, frame(1)).is_some());
+        assert_eq!(ben.open(&first, frame(1)), None);
+        assert_eq!(ben.open(&second, frame(2)), None);
+        // In another run it was not said.
+        let mut elsewhere = of(BEN, 0);
+        elsewhere.run = RunId([8; 32]);
+        assert_eq!(elsewhere.open(&first, frame(1)), None);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_what_was_forgotten_is_too_late() {
+        let (mut ann, mut ben) = (of(ANN, 0), of(BEN, 0));
+        let envelopes: Vec<Envelope> = (0..2 * NUMBERS).map(|_| ann.seal(BEN, &frame(1))).collect();
+        for envelope in &envelopes {
+            assert!(ben.open(envelope, frame(1)).is_some());
+        }
+        assert_eq!(ben.seen[&ANN].numbers.len(), NUMBERS);
+        assert!(
+            envelopes
+                .iter()
+                .all(|envelope| ben.open(envelope, frame(1)).is_none())
+        );
+        // The same peer, begun again later.
+        let mut ann = of(ANN, 1_000_000);
+        assert!(ben.open(&ann.seal(BEN, &frame(1)), frame(1)).is_some());
+        for name in 3..=255 {
+            let mut other = of(PeerId([name; 32]), 0);
+            assert!(ben.open(&other.seal(BEN, &frame(1)), frame(1)).is_some());
+        }
+        assert_eq!(ben.seen.len(), AUTHORS);
+    }
+}
