@@ -2,7 +2,6 @@
 //! function of the records alone, so that all members derive the same without asking.
 
 use crate::admission::Admissions;
-use crate::allot::Allotment;
 use crate::config::{MAX_PEERS, Manifest, Settings};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 #[cfg(test)]
@@ -268,11 +267,11 @@ impl Head {
     /// ([`Head::check`]).
     pub fn apply(&mut self, record: &Record, manifest: &Manifest) {
         debug_assert_eq!(record.round, self.round + 1);
-        let allotment = self.allot(manifest);
+        let shares = self.allot(manifest).shares;
         let trains = manifest.trains(record.headers.len());
-        let members = self.next_members(record, trains.then_some(&allotment));
+        let members = self.next_members(record, trains.then_some(&shares[..]));
         if trains {
-            self.count(record, &allotment);
+            self.count(record, &shares);
         }
         self.members = members;
         self.admit(record);
@@ -303,9 +302,9 @@ impl Head {
         self.admissions.apply(record.round, took_part, &next, named_by);
     }
 
-    fn count(&mut self, record: &Record, allotment: &Allotment) {
+    fn count(&mut self, record: &Record, shares: &[Vec<Hole>]) {
         let mut uncounted = Vec::new();
-        for (member, share) in self.members.iter().zip(&allotment.shares) {
+        for (member, share) in self.members.iter().zip(shares) {
             let header = record.headers.iter().find(|h| h.peer == member.peer);
             let refuses = header.is_some_and(|h| h.weight == 0);
             let mut counted = header.map_or(0, |h| u64::from(h.weight));
@@ -325,7 +324,7 @@ impl Head {
                 }
             }
         }
-        self.take_out(allotment);
+        self.take_out(shares);
         self.holes.append(&mut uncounted);
         self.holes.sort_by_key(|hole| hole.start);
         self.holes.dedup_by(|next, hole| {
@@ -339,8 +338,8 @@ impl Head {
     }
 
     /// What was handed out is open no more.
-    fn take_out(&mut self, allotment: &Allotment) {
-        let mut given: Vec<&Hole> = allotment.shares.iter().flatten().collect();
+    fn take_out(&mut self, shares: &[Vec<Hole>]) {
+        let mut given: Vec<&Hole> = shares.iter().flatten().collect();
         given.sort_by_key(|range| range.start);
         let fresh = given.iter().filter(|range| range.start >= self.cursor);
         let fresh: u64 = fresh.map(|range| range.len()).sum();
@@ -365,7 +364,7 @@ impl Head {
     }
 
     /// The next round's, given what this round's had to do if it had samples.
-    fn next_members(&self, record: &Record, allotment: Option<&Allotment>) -> Vec<Member> {
+    fn next_members(&self, record: &Record, shares: Option<&[Vec<Hole>]>) -> Vec<Member> {
         let mut next = Vec::new();
         for header in record.headers.iter().filter(|h| !h.leaving) {
             // A record that follows has members' headers only.
@@ -373,8 +372,8 @@ impl Head {
                 continue;
             };
             let member = &self.members[place];
-            let trials = match allotment {
-                Some(allotment) if allotment.len(place) > 0 => {
+            let trials = match shares {
+                Some(shares) if shares[place].iter().any(|part| part.len() > 0) => {
                     member.trials.after(record.round, header.weight)
                 }
                 _ => member.trials,
