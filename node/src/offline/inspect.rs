@@ -465,13 +465,13 @@ mod tests {
 
         let text = summary.to_string();
         for part in [
-            "not finished",
-            "03030303  failed",
-            "09090909  continued",
-            "damaged",
-            "01010101:50",
+            "not finished".to_owned(),
+            format!("{}  failed", peer(3)),
+            format!("{}  continued", peer(9)),
+            "damaged".to_owned(),
+            format!("{}:50", peer(1)),
         ] {
-            assert!(text.contains(part), "{part} is missing in:\n{text}");
+            assert!(text.contains(&part), "{part} is missing in:\n{text}");
         }
         let json = serde_json::to_value(&summary).unwrap();
         assert_eq!(json["changes"][4]["how"], "left");
