@@ -26,7 +26,7 @@ const FOUND: [&str; 8] = [
 const NAMES: [&str; 3] = ["first", "second", "third"];
 
 /// The commands of a run of three, whose founder has printed this ticket.
-fn command<'a>(at: usize, ticket: &'a str) -> Vec<&'a str> {
+fn command(at: usize, ticket: &str) -> Vec<&str> {
     match at {
         0 => FOUND.to_vec(),
         _ => vec!["join", ticket, "--device", "cpu", "checkpoint_every=50"],
