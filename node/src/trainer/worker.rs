@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 
+#[cfg(not(target_family = "wasm"))]
 use burn::tensor::read_sync;
 
 use crate::task::{Emit, Eval, Prompt};
