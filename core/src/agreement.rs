@@ -331,7 +331,7 @@ impl Agreement {
 
     /// Whether a member that waits, and has sent so many pieces here as it says, has owed some of them for too long.
     fn is_mute(&mut self, work: Work<'_>, peer: PeerId, sent: u32, shared: &Shared) -> bool {
-        let place = work.view.members.iter().position(|m| *m == peer);
+        let place = work.view.position(peer);
         if !place.is_some_and(|place| work.reduce.owes(place, sent)) {
             self.owed_since.remove(&peer);
             return false;

@@ -555,8 +555,7 @@ impl Member {
                 elapsed_us: (shared.now - self.contribution.began).as_micros() as u64,
             },
             _ => {
-                let place = self.view.members.iter().position(|m| *m == from);
-                let place = place.filter(|_| view == self.view.key);
+                let place = self.view.position(from).filter(|_| view == self.view.key);
                 Doing::Waiting {
                     sent: place.map_or(0, |place| self.reduce.sent_to(place)),
                 }

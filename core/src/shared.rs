@@ -113,19 +113,17 @@ impl Shared {
 
     /// Sends on the lane for what is small and urgent. False if there is no way.
     pub fn control(&mut self, to: PeerId, message: Message) -> bool {
-        // Nobody passes anything on to one that is cut off either.
-        if self.outlaws.contains(to) {
-            return false;
-        }
-        self.links.send(&mut self.out, to, Lane::Control, message)
+        self.send(to, Lane::Control, message)
     }
 
     /// Sends on the lane of pieces and blocks. False if there is no way.
     pub fn bulk(&mut self, to: PeerId, message: Message) -> bool {
-        if self.outlaws.contains(to) {
-            return false;
-        }
-        self.links.send(&mut self.out, to, Lane::Bulk, message)
+        self.send(to, Lane::Bulk, message)
+    }
+
+    fn send(&mut self, to: PeerId, lane: Lane, message: Message) -> bool {
+        // Nobody passes anything on to one that is cut off either.
+        !self.outlaws.contains(to) && self.links.send(&mut self.out, to, lane, message)
     }
 
     /// Whether a peer may be given so many bytes more of what it asks for. If not, its question is refused.
@@ -239,7 +237,7 @@ impl Shared {
         if known || proof.of(self.scheme()).is_none() {
             return None;
         }
-        let matters = self.matters(peer);
+        let matters = matters(&self.links, self.head(), peer);
         if !self.outlaw(peer, Some(proof.clone())) {
             return None;
         }
@@ -267,8 +265,7 @@ impl Shared {
     pub fn outlaw(&mut self, peer: PeerId, proof: Option<Conviction>) -> bool {
         let proven = proof.is_some();
         let (links, head) = (&self.links, &self.lineage.head);
-        let matters = |peer| links.knows(peer) || head.position(peer).is_some();
-        if !self.outlaws.add(peer, proof, matters) {
+        if !self.outlaws.add(peer, proof, |peer| matters(links, head, peer)) {
             return false;
         }
         if self.links.is_up(peer) {
@@ -277,10 +274,6 @@ impl Shared {
         self.links.drop(peer);
         self.tell(Event::Outlawed { peer, proven });
         true
-    }
-
-    fn matters(&self, peer: PeerId) -> bool {
-        self.links.knows(peer) || self.head().position(peer).is_some()
     }
 
     /// Tells a peer what is known of those who are cut off.
@@ -316,4 +309,9 @@ impl Shared {
         };
         self.control(peer, status);
     }
+}
+
+/// Whether a peer is one that this one has to do with, now or in the next round.
+fn matters(links: &Links, head: &Head, peer: PeerId) -> bool {
+    links.knows(peer) || head.position(peer).is_some()
 }

@@ -31,6 +31,11 @@ impl View {
         }
     }
 
+    /// A member's position.
+    pub fn position(&self, peer: PeerId) -> Option<usize> {
+        self.members.iter().position(|m| *m == peer)
+    }
+
     pub fn contains(&self, peer: PeerId) -> bool {
         self.members.contains(&peer)
     }
