@@ -5,21 +5,9 @@ mod common;
 use annulus_shaders::cpu::cross_entropy::{UnknownClass, cross_entropy as twin, cross_entropy_backward};
 use annulus_shaders::ops::cross_entropy::cross_entropy;
 use burn::tensor::{Device, Int, Tensor, activation};
-use common::cases::layers;
+use common::cases::layers::{self, CLASSES};
 use common::{agree, assert_close, gpu, numbers, slopes, tensor, values, whole};
 
-/// Rows and classes: 1, around workgroups, odd, prime, multiples of 4 and not.
-const SIZES: [[usize; 2]; 9] = [
-    [1, 1],
-    [1, 4],
-    [64, 10],
-    [63, 65],
-    [65, 256],
-    [129, 7],
-    [3, 1031],
-    [2, 50_257],
-    [257, 12],
-];
 const IGNORED: i32 = -1;
 
 fn devices() -> Vec<Device> {
@@ -69,7 +57,7 @@ fn gradients_of_the_twin_are_slopes() {
 fn loss_and_gradients_agree_with_burns() {
     for device in devices() {
         let device = device.autodiff();
-        for [rows, classes] in SIZES {
+        for [rows, classes] in CLASSES {
             let what = format!("{rows} {classes}");
             let leaf = tensor(&logits(rows, classes), [rows, classes], &device).require_grad();
             let all = targets(rows, classes);

@@ -7,19 +7,8 @@ use annulus_shaders::cpu::embedding::{
 };
 use annulus_shaders::ops::embedding::embedding;
 use burn::tensor::{Device, Tensor, module};
-use common::cases::layers;
+use common::cases::layers::{self, TOKENS};
 use common::{agree, assert_close, gpu, numbers, slopes, tensor, values, whole};
-
-/// Batch, tokens, vocabulary, width.
-const SIZES: [[usize; 4]; 7] = [
-    [1, 1, 1, 1],
-    [1, 64, 65, 64],
-    [3, 21, 65, 64],
-    [5, 13, 11, 7],
-    [2, 64, 997, 300],
-    [12, 64, 65, 128],
-    [1, 3, 50_257, 12],
-];
 
 fn devices() -> Vec<Device> {
     gpu().into_iter().chain([Device::flex()]).collect()
@@ -34,7 +23,7 @@ fn ids(count: usize, vocabulary: usize) -> Vec<i32> {
 #[test]
 fn rows_agree_with_the_twin() {
     for device in devices() {
-        for [batch, tokens, vocabulary, width] in SIZES {
+        for [batch, tokens, vocabulary, width] in TOKENS {
             let ids = ids(batch * tokens, vocabulary);
             let (table, positions) = (numbers(vocabulary * width, 2), numbers((tokens + 3) * width, 3));
             for positions in [None, Some(&positions)] {
@@ -64,7 +53,7 @@ fn kernels_agree_with_their_twins() {
 fn gradients_agree_with_the_twin_and_burns() {
     for device in devices() {
         let device = device.autodiff();
-        for [batch, tokens, vocabulary, width] in SIZES {
+        for [batch, tokens, vocabulary, width] in TOKENS {
             let what = format!("{batch} {tokens} {vocabulary} {width}");
             let ids = ids(batch * tokens, vocabulary);
             let table = tensor(&numbers(vocabulary * width, 2), [vocabulary, width], &device).require_grad();

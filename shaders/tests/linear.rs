@@ -6,21 +6,8 @@ use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::gemm::{Matrix, add_bias, column_sums, product};
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
 use burn::tensor::{Device, Tensor, activation};
-use common::cases::products;
+use common::cases::products::{self, SHAPES};
 use common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
-
-/// Sizes 1, around the tiles' edges, odd, prime, multiples of 4 and not.
-const SHAPES: [[usize; 3]; 9] = [
-    [1, 1, 1],
-    [7, 63, 5],
-    [8, 64, 4],
-    [9, 68, 12],
-    [33, 31, 37],
-    [64, 10, 128],
-    [65, 132, 20],
-    [128, 4, 8],
-    [13, 257, 101],
-];
 
 fn devices() -> Vec<Device> {
     gpu().into_iter().chain([Device::flex()]).collect()

@@ -5,22 +5,9 @@ mod common;
 use annulus_shaders::cpu::norm::{Norm, norm, norm_backward};
 use annulus_shaders::ops::norm::{layer_norm, rms_norm};
 use burn::tensor::{Device, Tensor};
-use common::cases::layers;
+use common::cases::layers::{self, ROWS};
 use common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
 
-/// Rows and widths: 1, around workgroups, odd, prime, multiples of 4 and not.
-const SIZES: [[usize; 2]; 10] = [
-    [1, 1],
-    [1, 4],
-    [7, 64],
-    [63, 12],
-    [65, 127],
-    [64, 128],
-    [257, 36],
-    [3, 768],
-    [5, 1031],
-    [300, 5],
-];
 const EPSILON: f32 = 1e-5;
 
 #[test]
@@ -79,7 +66,7 @@ fn gradients_of_the_twin_are_slopes() {
 fn gradients_agree_with_burns() {
     for device in devices() {
         let device = device.autodiff();
-        for [rows, width] in SIZES.into_iter().filter(|[_, width]| *width > 1) {
+        for [rows, width] in ROWS.into_iter().filter(|[_, width]| *width > 1) {
             // Two row axes, and not contiguous.
             let source = tensor(&numbers(rows * width, 1), [width, 1, rows], &device).require_grad();
             let gamma = tensor(&numbers(width, 2), [width], &device).require_grad();

@@ -12,7 +12,7 @@ use annulus_shaders::cpu::softmax::{softmax, softmax_backward};
 use annulus_shaders::kernel::*;
 
 /// Rows and widths: 1, around workgroups, odd, prime, multiples of 4 and not.
-const ROWS: [[usize; 2]; 10] = [
+pub const ROWS: [[usize; 2]; 10] = [
     [1, 1],
     [1, 4],
     [7, 64],
@@ -23,6 +23,28 @@ const ROWS: [[usize; 2]; 10] = [
     [3, 768],
     [5, 1031],
     [300, 5],
+];
+/// Rows and classes: 1, around workgroups, odd, prime, multiples of 4 and not.
+pub const CLASSES: [[usize; 2]; 9] = [
+    [1, 1],
+    [1, 4],
+    [64, 10],
+    [63, 65],
+    [65, 256],
+    [129, 7],
+    [3, 1031],
+    [2, 50_257],
+    [257, 12],
+];
+/// Batch, tokens, vocabulary, width.
+pub const TOKENS: [[usize; 4]; 7] = [
+    [1, 1, 1, 1],
+    [1, 64, 65, 64],
+    [3, 21, 65, 64],
+    [5, 13, 11, 7],
+    [2, 64, 997, 300],
+    [12, 64, 65, 128],
+    [1, 3, 50_257, 12],
 ];
 const EPSILON: f32 = 1e-5;
 const IGNORED: i32 = -1;
@@ -320,15 +342,7 @@ pub async fn dropouts(bench: &mut Bench) {
 
 /// Rows and gradients to the bit: the twins add in the same order.
 pub async fn embeddings(bench: &mut Bench) {
-    for [batch, period, vocabulary, width] in [
-        [1, 1, 1, 1],
-        [1, 64, 65, 64],
-        [3, 21, 65, 64],
-        [5, 13, 11, 7],
-        [2, 64, 997, 300],
-        [12, 64, 65, 128],
-        [1, 3, 50_257, 12],
-    ] {
+    for [batch, period, vocabulary, width] in TOKENS {
         let tokens = batch * period;
         // Many of one kind and some of none.
         let id = |x: f32| (x.max(0.0) * vocabulary as f32) as i32 % vocabulary as i32;
@@ -414,17 +428,7 @@ pub async fn embeddings(bench: &mut Bench) {
 }
 
 pub async fn losses(bench: &mut Bench) {
-    for [rows, classes] in [
-        [1, 1],
-        [1, 4],
-        [64, 10],
-        [63, 65],
-        [65, 256],
-        [129, 7],
-        [3, 1031],
-        [2, 50_257],
-        [257, 12],
-    ] {
+    for [rows, classes] in CLASSES {
         let logits: Vec<f32> = numbers(rows * classes, 1).iter().map(|x| 8.0 * x).collect();
         let target = |(row, x): (usize, f32)| match row % 5 {
             3 => IGNORED,

@@ -6,6 +6,19 @@ use annulus_shaders::cpu::gemm::{Matrix, add_bias, column_sums, product};
 use annulus_shaders::cpu::halve::{pack, unpack};
 use annulus_shaders::kernel::*;
 
+/// Sizes 1, around the tiles' edges, odd, prime, multiples of 4 and not.
+pub const SHAPES: [[usize; 3]; 9] = [
+    [1, 1, 1],
+    [7, 63, 5],
+    [8, 64, 4],
+    [9, 68, 12],
+    [33, 31, 37],
+    [64, 10, 128],
+    [65, 132, 20],
+    [128, 4, 8],
+    [13, 257, 101],
+];
+
 /// All of them.
 pub async fn all(bench: &mut Bench) {
     products(bench).await;
@@ -16,18 +29,7 @@ pub async fn all(bench: &mut Bench) {
 /// All four ways to lie, a batch of two.
 pub async fn products(bench: &mut Bench) {
     const SUMS: u32 = 128;
-    // Sizes 1, around the tiles' edges, odd, prime, multiples of 4 and not.
-    for [m, n, k] in [
-        [1, 1, 1],
-        [7, 63, 5],
-        [8, 64, 4],
-        [9, 68, 12],
-        [33, 31, 37],
-        [64, 10, 128],
-        [65, 132, 20],
-        [128, 4, 8],
-        [13, 257, 101],
-    ] {
+    for [m, n, k] in SHAPES {
         let (a, b) = (numbers(2 * m * k, 1), numbers(2 * k * n, 2));
         for (a_turned, b_turned) in [(false, false), (false, true), (true, false), (true, true)] {
             let matrix = |data, rows, columns, turned| match turned {
