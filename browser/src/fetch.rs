@@ -7,15 +7,16 @@ use crate::js::{self, bytes, object, words};
 use crate::page::{Failure, Kind, Page, State};
 use annulus::data::Data;
 use annulus::data::provision::{
-    DataDialer, DataStream, FetchError, Listing, News, REST, SILENCE, Source, Store, TAB_LIMIT, Trouble,
-    fetch, silent,
+    DataDialer, DataStream, FetchError, ListedFile, Listing, News, Pace, REST, SILENCE, Source, Store,
+    TAB_LIMIT, Trouble, fetch, silent, too_slow,
 };
 use annulus::events::Event;
 use annulus::net::hello::Purpose;
 use annulus::net::link::DialError;
 use annulus::task_factory::{LoadedTask, TaskFactory};
-use annulus_core::Manifest;
+use annulus_core::{Digest, Manifest};
 use bytes::Bytes;
+use std::time::Duration;
 use wasm_bindgen_futures::JsFuture;
 
 /// Fetches the data of a run from `first`, or from whom that names: the task with it, the data by itself, and the peer
@@ -26,7 +27,7 @@ use wasm_bindgen_futures::JsFuture;
 /// If nobody hands it out, or there is too much of it.
 pub async fn fetch_data(
     me: impl Fn() -> LocalPeer,
-    first: Source,
+    (first, files): (Source, Digest),
     factory: &TaskFactory,
     manifest: &Manifest,
     limit: u64,
@@ -58,6 +59,7 @@ pub async fn fetch_data(
         &mut Guest { me },
         &mut store,
         first,
+        files,
         limit.min(TAB_LIMIT),
         &mut tell,
     )
@@ -83,7 +85,10 @@ impl<F: Fn() -> LocalPeer> DataDialer for Guest<F> {
 
     async fn dial(&mut self, source: &Source) -> Result<GuestStream, DialError> {
         let session = dial(&(self.me)(), source.peer, &source.contact.0, Purpose::Data).await?;
-        Ok(GuestStream(session))
+        Ok(GuestStream {
+            session,
+            pace: Pace::default(),
+        })
     }
 
     async fn rest(&mut self) {
@@ -92,18 +97,22 @@ impl<F: Fn() -> LocalPeer> DataDialer for Guest<F> {
 }
 
 /// A peer that was asked for data.
-struct GuestStream(Session);
+struct GuestStream {
+    session: Session,
+    pace: Pace,
+}
 
 impl DataStream for GuestStream {
     async fn send(&mut self, message: &[u8]) -> Result<(), String> {
-        let written = self.0.control.writer.write_with_chunk(&bytes(message));
+        let written = self.session.control.writer.write_with_chunk(&bytes(message));
         let said = JsFuture::from(written).await;
         said.map(drop).map_err(|error| words(&error))
     }
 
     async fn receive(&mut self, most: usize) -> Result<Bytes, String> {
-        let Stream { reader, rest, .. } = &mut self.0.control;
+        let Stream { reader, rest, .. } = &mut self.session.control;
         if rest.is_empty() {
+            let begin = js::now();
             let heard = async { Some(next_chunk(reader).await) };
             let silence = async {
                 js::sleep(1000.0 * SILENCE.as_secs_f64()).await;
@@ -113,6 +122,10 @@ impl DataStream for GuestStream {
             let heard = heard.ok_or_else(silent)?;
             let chunk = heard.map_err(|error| words(&error))?;
             *rest = chunk.ok_or_else(|| "it hung up".to_owned())?.to_vec();
+            let waited = Duration::from_micros(js::now() - begin);
+            if !self.pace.keeps(rest.len(), waited) {
+                return Err(too_slow());
+            }
         }
         let after = rest.split_off(most.min(rest.len()));
         Ok(std::mem::replace(rest, after).into())
@@ -121,7 +134,7 @@ impl DataStream for GuestStream {
 
 impl Drop for GuestStream {
     fn drop(&mut self) {
-        self.0.transport.close(&object(&[]));
+        self.session.transport.close(&object(&[]));
     }
 }
 
@@ -137,17 +150,19 @@ impl Store for Memory<'_> {
     type Whole = (LoadedTask, Data);
 
     fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String> {
-        if self.listing.as_ref() != Some(listing) {
+        let (known, wanted) = (self.listing.as_ref().map(Listing::digest), listing.digest());
+        if known != Some(wanted) {
             self.files = Vec::new();
-            for (_, size) in &listing.files {
+            for ListedFile { size, .. } in &listing.files {
                 let mut file = Vec::new();
                 // All at once: growing would need room for the old and the new.
                 file.try_reserve_exact(usize::try_from(*size).unwrap_or(usize::MAX))
                     .map_err(|_| format!("this tab has no room for {size} bytes of data"))?;
                 self.files.push(file);
             }
-            self.listing = Some(listing.clone());
         }
+        // Another peer may call a single file otherwise.
+        self.listing = Some(listing.clone());
         Ok(self.files.iter().map(|file| file.len() as u64).collect())
     }
 
@@ -161,7 +176,7 @@ impl Store for Memory<'_> {
             .listing
             .take()
             .ok_or_else(|| Trouble::Here("nothing was begun".into()))?;
-        let names = listing.files.into_iter().map(|(name, _)| name);
+        let names = listing.files.into_iter().map(|file| file.name);
         let files = std::mem::take(&mut self.files).into_iter().map(Bytes::from);
         let mut files: Vec<(String, Bytes)> = names.zip(files).collect();
         let data = match (listing.folder, files.pop()) {

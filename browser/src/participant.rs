@@ -155,12 +155,12 @@ async fn make_task(
 ) -> Result<Option<(LoadedTask, Option<Data>, Source)>, Failure> {
     let factory = find(factories, manifest)?;
     let room = fits(manifest)?;
-    if manifest.data_source == DataSource::Made {
+    let DataSource::Given { files } = manifest.data_source else {
         page.state(State::Checking, "reading the data");
         js::next_task().await;
         return Ok(Some((load(factory, manifest, None)?, None, here)));
-    }
-    let fetching = async { Some(fetch_data(me, here, factory, manifest, room, page).await) };
+    };
+    let fetching = async { Some(fetch_data(me, (here, files), factory, manifest, room, page).await) };
     let early = RefCell::default();
     let fetched = or(fetching, async {
         until_leave(commands, &early).await;

@@ -3,26 +3,25 @@
 //! `cargo run --release -p annulus-core --features sim --example sim -- --seeds 10000`
 //! `... -- --seeds 1 --from 4711 --trace` tells one seed's story.
 //! `... -- --real-keys --seeds 1000` signs with Ed25519 keys instead of a quick stand-in.
-//! `... -- --bug all --seeds 1000` plants each bug and says which seed finds it first.
+//! `... -- --liars --seeds 1000`: some peers break the protocol on purpose.
+//! `... -- --bug all --seeds 1000` plants each bug and says which seed finds it first; `all-of-liars` those that need some.
 
 use annulus_core::planted::Bug;
 use annulus_core::signature::Scheme;
-use annulus_core::sim::{self, Outcome, Stats};
+use annulus_core::sim::{self, Outcome, Setup, Stats};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-const USAGE: &str =
-    "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all] [--real-keys] [--trace] [--keep-going]";
+const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all|all-of-liars] [--liars] [--real-keys] [--trace] [--keep-going]";
 
 struct Options {
     seeds: u64,
     from: u64,
     jobs: usize,
     bugs: Vec<Bug>,
-    scheme: Scheme,
-    trace: bool,
+    setup: Setup,
     keep_going: bool,
 }
 
@@ -49,7 +48,8 @@ fn check(options: &Options) -> ExitCode {
     let (failures, stats, ran) = run_all(options, None, !options.keep_going);
     let seconds = began.elapsed().as_secs_f64();
     for (seed, why) in &failures {
-        println!("FAILED  cargo xtask sim --seeds 1 --from {seed}  # {why}");
+        let liars = if options.setup.liars { " --liars" } else { "" };
+        println!("FAILED  cargo xtask sim --seeds 1 --from {seed}{liars}  # {why}");
     }
     println!(
         "{ran} seeds in {seconds:.1} s ({:.0} seeds/s), {} failed, {} judged to the end; {} rounds ({} retried), {} joins, {} outcasts, {} messages",
@@ -68,6 +68,10 @@ fn check(options: &Options) -> ExitCode {
         .map(|(kind, n)| format!("{n} {kind}"))
         .collect();
     println!("faults: {}", faults.join(", "));
+    if options.setup.liars {
+        let lies: Vec<String> = stats.lies.iter().map(|(lie, n)| format!("{n} {lie}")).collect();
+        println!("lies: {}; liars were out {} times", lies.join(", "), stats.caught);
+    }
     if failures.is_empty() {
         ExitCode::SUCCESS
     } else {
@@ -117,8 +121,8 @@ fn run_all(options: &Options, bug: Option<Bug>, stop: bool) -> (Vec<(u64, String
                     if seed >= options.from + options.seeds {
                         break;
                     }
-                    let Outcome { failure, stats } =
-                        sim::run_signed(seed, bug, options.scheme, options.trace);
+                    let setup = Setup { bug, ..options.setup };
+                    let Outcome { failure, stats } = sim::run(seed, setup);
                     let mut results = results.lock().expect("no thread panics with the lock");
                     results.1.add(&stats);
                     results.2 += 1;
@@ -142,8 +146,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         from: 0,
         jobs,
         bugs: Vec::new(),
-        scheme: Scheme::StandIn,
-        trace: false,
+        setup: Setup::default(),
         keep_going: false,
     };
     while let Some(arg) = args.next() {
@@ -153,8 +156,9 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--seeds" => options.seeds = number(value()?)?,
             "--from" => options.from = number(value()?)?,
             "--jobs" => options.jobs = number(value()?)?.clamp(1, 1024) as usize,
-            "--real-keys" => options.scheme = Scheme::Ed25519,
-            "--trace" => options.trace = true,
+            "--real-keys" => options.setup.scheme = Scheme::Ed25519,
+            "--liars" => options.setup.liars = true,
+            "--trace" => options.setup.trace = true,
             "--keep-going" => options.keep_going = true,
             "--bug" => options.bugs = bugs(&value()?)?,
             _ => return Err(format!("unknown option {arg}")),
@@ -164,17 +168,19 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
 }
 
 fn bugs(name: &str) -> Result<Vec<Bug>, String> {
-    if name == "all" {
-        return Ok(Bug::ALL.to_vec());
+    match name {
+        "all" => return Ok(Bug::OF_FAULTS.to_vec()),
+        "all-of-liars" => return Ok(Bug::OF_LIARS.to_vec()),
+        _ => {}
     }
-    let found: Vec<Bug> = Bug::ALL
-        .into_iter()
+    let all = || Bug::OF_FAULTS.into_iter().chain(Bug::OF_LIARS);
+    let found: Vec<Bug> = all()
         .filter(|bug| format!("{bug:?}").eq_ignore_ascii_case(name))
         .collect();
-    let names: Vec<String> = Bug::ALL.iter().map(|bug| format!("{bug:?}")).collect();
+    let names: Vec<String> = all().map(|bug| format!("{bug:?}")).collect();
     if found.is_empty() {
         Err(format!(
-            "no planted bug is called {name}: use all, {}",
+            "no planted bug is called {name}: use all, all-of-liars, {}",
             names.join(", ")
         ))
     } else {

@@ -412,7 +412,8 @@ impl Agreement {
         if theirs == view.key {
             let attempt = view.attempt(shared.head());
             let said = Suspicion(&suspects);
-            if !shared.scheme().holds(from, &attempt, &said, &signature) {
+            let trusted = shared.settings.planted(Bug::TrustFlushes);
+            if !trusted && !shared.scheme().holds(from, &attempt, &said, &signature) {
                 shared.outlaw(from, None);
                 return self.suspect(view, [from].into(), Reason::Forged, shared);
             }
@@ -499,7 +500,6 @@ impl Agreement {
             let reason = reasons.get(peer).copied().unwrap_or(Reason::Suspected);
             shared.tell(Event::member(*peer, reason));
             shared.control(*peer, decided.message());
-            shared.part_from(*peer);
             shared.probation.excluded(*peer, shared.now);
         }
         if self.decided.len() >= DECIDED {
@@ -530,7 +530,8 @@ impl Agreement {
             };
         };
         // Who agrees about suspects that it has not named cannot prove it.
-        let proven = shared.settings.planted(Bug::KeepSuspectsApart)
+        let trusted = [Bug::KeepSuspectsApart, Bug::TrustDecisions];
+        let proven = trusted.into_iter().any(|bug| shared.settings.planted(bug))
             || known.proves(&suspects, &proof, shared.scheme());
         if !proven {
             return match theirs == view.key && view.contains(from) {
@@ -612,7 +613,7 @@ impl Agreement {
             .collect();
         if !over.is_empty() {
             shared.differing.retain(|peer, _| !over.contains(peer));
-            return self.suspect(view, over, Reason::Violation, shared);
+            return self.suspect(view, over, Reason::Silent, shared);
         }
         if self.probing.as_ref().is_some_and(|p| p.until <= now) {
             return self.judge_answers(work, shared);

@@ -6,6 +6,7 @@
 use crate::admission::MAX_NAMED;
 use crate::allot::Allotment;
 use crate::config::{MAX_PEERS, Manifest, Settings};
+use crate::fork::{FORKS, Fork};
 use crate::id::{PeerId, Round, RunId};
 use crate::ledger::{Head, Header, Hole, Newcomer, Ready, Record};
 use crate::signature::{Attempt, Scheme, Signed};
@@ -108,6 +109,9 @@ pub enum HeadError {
     /// What it says of newcomers cannot be.
     #[error("what it says of newcomers cannot be")]
     Admissions,
+    /// What it says of members that were lost cannot be.
+    #[error("what it says of members that were lost cannot be")]
+    Forks,
     /// Its holes do not lie below its cursor, one after the other.
     #[error("it has holes that do not lie below its cursor")]
     Holes,
@@ -141,7 +145,7 @@ impl Head {
         let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
         Attempt {
             chain: self.chain,
-            view: view_key(self, record.attempt, &members),
+            view: view_key(self.chain, self.round + 1, record.attempt, &members),
         }
     }
 
@@ -237,6 +241,10 @@ impl Head {
         need(self.round <= MAX_ROUND, HeadError::Round)?;
         let is_member = |peer| names.contains(&peer);
         need(self.admissions.is_sound(is_member), HeadError::Admissions)?;
+        let few = |names: &[PeerId]| names.len() <= MAX_PEERS;
+        let bounded = |f: &Fork| few(&f.lost) && few(&f.members) && f.samples <= self.samples;
+        let sound = self.forks.len() <= FORKS && self.forks.iter().chain(&self.before).all(bounded);
+        need(sound, HeadError::Forks)?;
         let ordered = self.holes.is_sorted_by(|a, b| a.end <= b.start);
         let good = |hole: &Hole| hole.start < hole.end && hole.end <= self.cursor;
         need(ordered && self.holes.iter().all(good), HeadError::Holes)?;

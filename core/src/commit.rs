@@ -39,7 +39,7 @@ impl CommittedRound<'_> {
     pub fn enter(self, sponsor: &mut Sponsor, shared: &mut Shared) -> Option<Exit> {
         self.observe(&mut shared.detector);
         let refused = self.is_refused(shared);
-        let before = shared.lineage.standing();
+        let (before, trail) = (shared.lineage.standing(), shared.head().trail);
         let members_before = shared.head().members.clone();
         shared.apply_record(&self.record);
         let made_at = self.made_at.unwrap_or(self.complete_at);
@@ -53,6 +53,7 @@ impl CommittedRound<'_> {
             record: self.record.clone(),
         };
         shared.committed_at = shared.now;
+        shared.forgetful &= self.record.headers.len() == 1;
         // A round in which only the dead had a share says nothing about numbers.
         if self.record.weight() > 0 {
             shared.barren = 0;
@@ -69,6 +70,7 @@ impl CommittedRound<'_> {
             sums: self.sums,
             decided: self.decided,
             before,
+            trail,
             record: self.record,
         });
         sponsor.forward_commit(shared);
@@ -123,9 +125,6 @@ fn tell_changes(before: &[Member], record: &Record, shared: &mut Shared) {
             Change::Left => {
                 shared.send_status(peer, Stage::Member);
                 shared.links.forget(peer);
-            }
-            Change::Joined => {
-                shared.parted.remove(&peer);
             }
             _ => {}
         }

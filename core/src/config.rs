@@ -108,8 +108,11 @@ impl FromStr for Topology {
 pub enum DataSource {
     /// The task makes it itself, the same on every peer.
     Made,
-    /// The founder was given it. Whoever lacks it fetches it from a peer, or is given a copy.
-    Given,
+    /// The founder was given it, in files. Whoever lacks it fetches those from a peer, or is given a copy.
+    Given {
+        /// Hash of what says which files they are, how long, and what is in them: so a fetch is checked as it comes.
+        files: Digest,
+    },
 }
 
 /// All that defines a run. Immutable; its hash is the [`RunId`].
@@ -183,7 +186,7 @@ const MARK: &[u8] = b"annrun\0";
 
 impl Manifest {
     /// Version of a manifest's encoding. Another field is another version.
-    pub const VERSION: u8 = 2;
+    pub const VERSION: u8 = 3;
 
     /// A run of one sample with these parameters, for whoever names only what matters to it:
     /// `Manifest { lr: 0.1, ..Manifest::new(layout) }`.
@@ -400,12 +403,12 @@ mod tests {
         let bytes = manifest.encode();
         assert_eq!(Manifest::decode(&bytes), Ok(manifest.clone()));
         let mut later = bytes.clone();
-        later[MARK.len()] = 3;
+        later[MARK.len()] = 4;
         let error = Manifest::decode(&later).unwrap_err();
-        assert_eq!(error, ManifestError::Version { found: 3 });
+        assert_eq!(error, ManifestError::Version { found: 4 });
         let text = error.to_string();
         assert!(
-            text.contains("version 3") && text.contains("reads version 2"),
+            text.contains("version 4") && text.contains("reads version 3"),
             "{text}"
         );
         // As it was before there were versions.

@@ -51,7 +51,7 @@ impl EarlyPieces {
 
     /// All that is held on behalf of others.
     pub fn bytes(&self) -> usize {
-        self.bytes + self.pieces * size_of::<(u64, Message)>()
+        self.bytes
     }
 
     /// Keeps a piece, of a peer that is `known` or of a stranger.
@@ -115,12 +115,12 @@ impl EarlyPieces {
     }
 }
 
-/// Bytes that a piece holds: its values, and its headers as they came, since the values are a part of the same frame,
-/// and as they were read.
+/// Bytes that a piece holds: itself, its values, and its headers as they came, since the values are a part of the same
+/// frame, and as they were read.
 fn weight(message: &Message) -> usize {
     match message {
         Message::Piece { headers, data, .. } => {
-            data.len() + 2 * headers.iter().map(|h| h.bytes()).sum::<usize>()
+            size_of::<(u64, Message)>() + data.len() + 2 * headers.iter().map(|h| h.bytes()).sum::<usize>()
         }
         _ => 0,
     }

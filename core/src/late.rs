@@ -79,7 +79,7 @@ pub(crate) fn tell_stranger(
 pub(crate) fn not_a_member() -> Message {
     Message::NotMember {
         standing: None,
-        follows: false,
+        follows: None,
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::admission::Admissions;
 use crate::config::{MAX_PEERS, Manifest, Settings};
+use crate::fork::{self, Fork};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 #[cfg(test)]
 use crate::signature::Key;
@@ -10,7 +11,7 @@ use crate::signature::{Attempt, Signed, Statement};
 use serde::{Deserialize, Serialize};
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -113,6 +114,16 @@ impl Member {
     }
 }
 
+/// Who goes on alone from a head.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Founder {
+    /// As others will know it.
+    pub member: Member,
+    /// When, in microseconds since some fixed moment. Who goes on twice from one head does so in two lineages: what it
+    /// signs in the one does not contradict what it has signed in the other.
+    pub at: u64,
+}
+
 /// What a member's shares have shown of its device: a speed is only what it says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trials {
@@ -168,6 +179,17 @@ impl Record {
         (sum / self.weight() as f64) as f32
     }
 
+    /// The hash over all records with this one, after a lineage: over what was said, not how it was signed. An author can
+    /// sign the same more than once, each time in other bytes.
+    pub(crate) fn trail_after(&self, chain: &Digest) -> Digest {
+        let headers: Vec<&Header> = self.headers.iter().map(|h| &h.content).collect();
+        let said = (self.round, self.attempt, headers);
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&chain.0);
+        hasher.update(&postcard::to_allocvec(&said).expect("a record has only plain data"));
+        Digest(*hasher.finalize().as_bytes())
+    }
+
     /// The state's digest that most contributors started from; among equals, that of the earliest in ring order.
     pub fn majority(&self) -> Digest {
         let votes = |digest| self.headers.iter().filter(|h| h.digest == digest).count();
@@ -198,6 +220,13 @@ impl Hole {
     }
 }
 
+/// A lineage: what its members sign for, and with it how many samples it counts.
+pub(crate) fn lineage(trail: &Digest, samples: u64) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&trail.0).update(&samples.to_le_bytes());
+    Digest(*hasher.finalize().as_bytes())
+}
+
 /// The end of the ledger: all that the next round depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Head {
@@ -215,9 +244,15 @@ pub struct Head {
     pub holes: Vec<Hole>,
     /// Members of the next round in ring order.
     pub members: Vec<Member>,
+    /// Before the last round.
+    pub before: Option<Fork>,
+    /// Where members were lost, in order.
+    pub forks: Vec<Fork>,
     /// What became of the newcomers that they named.
     pub admissions: Admissions,
-    /// Hash over all records: the lineage.
+    /// Hash over all records.
+    pub trail: Digest,
+    /// The lineage: [`lineage`] of the trail and the samples.
     pub chain: Digest,
 }
 
@@ -232,21 +267,30 @@ impl Head {
             cursor: 0,
             holes: Vec::new(),
             members: vec![founder],
+            before: None,
+            forks: Vec::new(),
             admissions: Admissions::default(),
-            chain: Digest(manifest.run_id().0),
+            trail: Digest(manifest.run_id().0),
+            chain: lineage(&Digest(manifest.run_id().0), 0),
         }
     }
 
     /// The same head continued by one peer alone: after a restart, or when no member is left.
     /// A lineage of its own from here on.
-    pub fn continued_by(mut self, founder: Member) -> Self {
+    pub fn continued_by(mut self, founder: Founder) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher
             .update(&self.chain.0)
             .update(b"continued")
-            .update(&founder.peer.0);
-        self.chain = Digest(*hasher.finalize().as_bytes());
-        self.members = vec![founder];
+            .update(&founder.member.peer.0)
+            .update(&founder.at.to_le_bytes());
+        let orphaned = self.position(founder.member.peer).is_none();
+        self.part(vec![founder.member], |_| false);
+        if let Some(here) = self.forks.last_mut() {
+            here.orphaned |= orphaned;
+        }
+        self.trail = Digest(*hasher.finalize().as_bytes());
+        self.chain = lineage(&self.trail, self.samples);
         self.admissions = Admissions::default();
         self
     }
@@ -273,21 +317,51 @@ impl Head {
         if trains {
             self.count(record, &shares);
         }
-        self.members = members;
+        self.part(members, |peer| {
+            record.headers.iter().any(|h| h.leaving && h.peer == peer)
+        });
         self.admit(record);
         self.round = record.round;
-        self.chain = self.chain_after(record);
+        self.trail = record.trail_after(&self.chain);
+        self.chain = lineage(&self.trail, self.samples);
     }
 
-    /// The lineage after a record: what was said, not how it was signed. An author can sign the same more than once, each
-    /// time in other bytes.
-    fn chain_after(&self, record: &Record) -> Digest {
-        let headers: Vec<&Header> = record.headers.iter().map(|h| &h.content).collect();
-        let said = (record.round, record.attempt, headers);
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.chain.0);
-        hasher.update(&postcard::to_allocvec(&said).expect("a record has only plain data"));
-        Digest(*hasher.finalize().as_bytes())
+    /// These are the members now, and some that were are not. If any was lost that had not said that it leaves, another
+    /// lineage may have begun here, or a round before: whoever commits a round that the others give up finds that out in
+    /// the next.
+    fn part(&mut self, members: Vec<Member>, has_left: impl Fn(PeerId) -> bool) {
+        let here = self.place();
+        let is_lost = |peer: &PeerId| !has_left(*peer) && members.iter().all(|m| m.peer != *peer);
+        let lost: Vec<PeerId> = here.members.iter().copied().filter(is_lost).collect();
+        if !lost.is_empty() {
+            let places = self.before.take().into_iter().chain([here.clone()]);
+            fork::lose(&mut self.forks, places, &lost);
+        }
+        self.before = Some(here);
+        self.members = members;
+    }
+
+    /// Where it stands, as a place that lineages may part at.
+    fn place(&self) -> Fork {
+        Fork {
+            chain: self.chain,
+            samples: self.samples,
+            members: self.members.iter().map(|m| m.peer).collect(),
+            lost: Vec::new(),
+            orphaned: false,
+        }
+    }
+
+    /// The places at which others may have left it, the last first.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Fork> {
+        let here = [Some(self.place()), self.before.clone()];
+        here.into_iter().flatten().chain(self.forks.iter().rev().cloned())
+    }
+
+    /// Samples that it has counted since it lost a member.
+    pub(crate) fn counted_without(&self, peer: PeerId) -> u64 {
+        let fork = self.forks.iter().rfind(|fork| fork.lost.contains(&peer));
+        fork.map_or(0, |fork| self.samples.saturating_sub(fork.samples))
     }
 
     /// Notes which of the new members were named by whom, and which of the last came.

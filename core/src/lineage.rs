@@ -1,10 +1,11 @@
 //! What a peer holds of the run: the ledger's head, the state there, and the round that led to it.
 
+use crate::claim::Claim;
 use crate::collective::Assembly;
 use crate::config::{Manifest, Settings};
 use crate::decision::{Decided, Known};
 use crate::id::{Digest, PeerId};
-use crate::ledger::{Head, Header, Record};
+use crate::ledger::{Founder, Head, Header, Record};
 use crate::planted::Bug;
 use crate::signature::Attempt;
 use crate::state::State;
@@ -19,8 +20,10 @@ pub(crate) struct Committed {
     pub sums: Assembly,
     /// The attempts that were aborted on the way to it.
     pub decided: Vec<Decided>,
-    /// The lineage before it.
+    /// The lineage before it ...
     pub before: Standing,
+    /// ... and what that is the hash of, with the samples.
+    pub trail: Digest,
 }
 
 impl Committed {
@@ -52,6 +55,8 @@ pub(crate) struct Lineage {
     /// The state's, at the head.
     pub digest: Digest,
     pub last: Option<Committed>,
+    /// How this peer last went on alone.
+    pub founder: Option<Founder>,
 }
 
 impl Lineage {
@@ -61,6 +66,7 @@ impl Lineage {
             head,
             state,
             last: None,
+            founder: None,
         }
     }
 
@@ -75,6 +81,17 @@ impl Lineage {
 
     pub fn standing(&self) -> Standing {
         Standing::of(&self.head)
+    }
+
+    /// What shows to others where it stands. Nothing does before the first round that this peer commits in it.
+    pub fn claim(&self) -> Option<Box<Claim>> {
+        let claim = |last: &Committed| Claim {
+            trail: last.trail,
+            samples: last.before.samples,
+            record: last.record.clone(),
+            forks: self.head.places().skip(1).map(|fork| fork.chain).collect(),
+        };
+        self.last.as_ref().map(claim).map(Box::new)
     }
 
     /// Takes a record into the ledger's head.

@@ -34,6 +34,7 @@ impl Lingering {
         }
         let status = Message::Status {
             standing: shared.lineage.standing(),
+            claim: shared.lineage.claim(),
             member: true,
             finished: true,
         };
@@ -85,6 +86,7 @@ impl Lingering {
                 standing,
                 member,
                 finished,
+                ..
             } => {
                 if member {
                     // Who is a member follows nobody.

@@ -14,6 +14,8 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Longest pause between dials: how long a healed partition may go unnoticed.
 const LAST_PAUSE: Duration = Duration::from_secs(15);
+/// Who hangs up sooner than this may not want the link: it is dialled again as if it had not answered. A guess.
+const LASTS: Duration = Duration::from_secs(1);
 /// After so long a relay that had no link may have found one.
 const RELAY_PAUSE: Duration = Duration::from_secs(5);
 /// Peers that are remembered after they ceased to be members. The oldest are forgotten first.
@@ -24,6 +26,9 @@ struct Entry {
     contact: Contact,
     up: bool,
     dialling: bool,
+    /// Since when it is, or was.
+    up_since: Time,
+    /// Dials in a row that gave no link, or none that lasted.
     fails: u32,
     dial_at: Option<Time>,
     /// Peers that said they have no link to it either, and when.
@@ -122,17 +127,24 @@ impl Links {
         let entry = self.peers.entry(peer).or_default();
         entry.up = true;
         entry.dialling = false;
-        entry.fails = 0;
+        entry.up_since = now;
         entry.dial_at = None;
         entry.no_relay.clear();
     }
 
-    /// A link is gone. The peer with the smaller name redials at once, the other a little later.
+    /// A link is gone. The peer with the smaller name redials at once, the other a little later; both later than that if
+    /// links to the other do not last.
     pub fn down(&mut self, peer: PeerId, now: Time) {
         let me = self.me;
         if let Some(entry) = self.peers.get_mut(&peer) {
+            let lasted = entry.up && now - entry.up_since >= LASTS;
             entry.up = false;
-            let pause = if me < peer { Duration::ZERO } else { FIRST_PAUSE };
+            entry.fails = if lasted { 0 } else { entry.fails + 1 };
+            let pause = match entry.fails {
+                0 | 1 if me < peer => Duration::ZERO,
+                0 | 1 => FIRST_PAUSE,
+                fails => pause_after(fails - 1),
+            };
             entry.dial_at = (!entry.contact.0.is_empty()).then(|| now + pause);
         }
     }
@@ -141,9 +153,9 @@ impl Links {
     pub fn failed(&mut self, peer: PeerId, now: Time) {
         if let Some(entry) = self.peers.get_mut(&peer).filter(|e| !e.up) {
             entry.dialling = false;
-            let pause = FIRST_PAUSE * 2u32.pow(entry.fails.min(10));
+            let pause = pause_after(entry.fails);
             entry.fails += 1;
-            entry.dial_at = (!entry.contact.0.is_empty()).then(|| now + pause.min(LAST_PAUSE));
+            entry.dial_at = (!entry.contact.0.is_empty()).then(|| now + pause);
         }
     }
 
@@ -334,5 +346,46 @@ impl Links {
     /// When [`Links::on_time`] has something to do.
     pub fn wake_at(&self) -> Option<Time> {
         self.peers.values().filter_map(|e| e.dial_at).min()
+    }
+}
+
+/// How long a peer is left alone after so many dials in vain, and one more.
+fn pause_after(fails: u32) -> Duration {
+    (FIRST_PAUSE * 2u32.pow(fails.min(10))).min(LAST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::signature::Key;
+
+    /// How often a peer is dialled within a minute, if each link lasts so long and dials take a millisecond.
+    fn dials(lasts_ms: u64) -> usize {
+        let (ann, ben) = (PeerId([1; 32]), PeerId([2; 32]));
+        let mut links = Links::new(
+            &Settings::new(Key::stand_in(ann), Contact::default()),
+            RunId([0; 32]),
+        );
+        let contact = Contact(vec!["somewhere".into()]);
+        links.want(ben, &contact, Time(0));
+        let (mut out, mut dials, mut now) = (VecDeque::new(), 0, Time(0));
+        while now < Time(60_000_000) {
+            links.on_time(&mut out, now);
+            if out.pop_front().is_some() {
+                dials += 1;
+                now = now + Duration::from_millis(1);
+                links.up(ben, contact.clone(), now);
+                now = now + Duration::from_millis(lasts_ms);
+                links.down(ben, now);
+            }
+            now = links.wake_at().unwrap_or(now).max(now);
+        }
+        dials
+    }
+
+    #[test]
+    fn whoever_hangs_up_at_once_is_dialled_ever_more_seldom() {
+        assert!((5..12).contains(&dials(1)), "{}", dials(1));
+        assert!(dials(5_000) >= 11, "{}", dials(5_000));
     }
 }

@@ -13,6 +13,7 @@ use crate::id::{PeerId, Round};
 use crate::interface::{Event, Exit, Input};
 use crate::late::{self, Here};
 use crate::ledger::{Header, Record};
+use crate::meeting::{Side, Stands, compare};
 use crate::next::{Next, Outcast};
 use crate::planted::Bug;
 use crate::reason::{OutcastReason, Reason};
@@ -23,7 +24,7 @@ use crate::sponsor::{Asked, InWork, Sponsor, hand_out};
 use crate::state::plan;
 use crate::time::Time;
 use crate::view::View;
-use crate::wire::{Doing, Message, Standing, ViewKey};
+use crate::wire::{Claim, Doing, Message, Standing, ViewKey};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -224,9 +225,10 @@ impl Member {
             }
             Message::Status {
                 standing,
-                member,
+                claim,
+                member: true,
                 finished,
-            } => return self.on_status(from, standing, member, finished, shared),
+            } => return self.on_status(from, (standing, claim.as_deref()), finished, shared),
             Message::Follow { have, contact } => {
                 let work = in_work(&self.view, &self.reduce);
                 let asked = self.sponsor.on_follow(from, (have, contact), work, shared);
@@ -587,10 +589,13 @@ impl Member {
         if view != self.view.key {
             return Next::Stay;
         }
-        // Others may have committed what an author has said to them. It is cut off all the same, once the round is over.
+        // Others may have committed what an author has said to them. It is cut off all the same, once the round is over; and
+        // what the author itself tells is not taken.
         let attempt = self.view.attempt(shared.head());
         let proof = Conviction::find(attempt, &self.reduce.known_headers(), &record.headers);
-        proof.map(|proof| shared.convict(proof));
+        if proof.and_then(|proof| shared.convict(proof)) == Some(from) {
+            return self.suspect(from, Reason::Convicted, shared);
+        }
         let missing = self.reduce.gathered.missing();
         let agreement = &mut self.agreement;
         match agreement.on_committed(&self.view, from, record, missing, shared) {
@@ -632,39 +637,57 @@ impl Member {
         }
     }
 
-    /// Where lineages meet: the one with fewer samples yields.
+    /// Where lineages meet.
     fn on_status(
         &mut self,
         from: PeerId,
-        standing: Standing,
-        member: bool,
+        (standing, claim): (Standing, Option<&Claim>),
         finished: bool,
         shared: &mut Shared,
     ) -> Next {
-        if !member {
-            return Next::Stay;
-        }
         // Who is a member follows nobody.
         self.sponsor.forget(from);
         let mine = shared.lineage.standing();
         let known = self.view.contains(from);
-        let stuck = self.is_null(shared) && standing == mine;
-        if standing.beats(&mine) && standing.chain != mine.chain {
+        let side = Side {
+            members: &self.view.members,
+            until: mine.round,
+            lead: 0,
+        };
+        if known && standing.round == mine.round + 1 {
             // Frames of a member that is one round ahead are no other lineage.
-            let ahead = known && standing.round == mine.round + 1;
-            if ahead && finished {
+            if finished {
                 // It stays only to answer those who lack something of the last round.
                 ask_for_commit(from, self.view.key, shared);
-            } else if !ahead {
-                return Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(from)));
             }
-        } else if !known && stuck && from < shared.me() {
-            // Both have excluded each other from a round that neither can do alone.
-            return Next::Outcast(Outcast::new(OutcastReason::OtherPart, Some(from)));
-        } else if mine.beats(&standing) || (!known && stuck) {
-            // A member may have said this before it caught up; if it is in another lineage, this peer's
-            // standing makes it a newcomer.
-            shared.send_status(from, Stage::Member);
+            return Next::Stay;
+        }
+        let stuck = self.is_null(shared) && standing == mine;
+        match compare(&side, from, &standing, claim, shared) {
+            Stands::Theirs(via) => {
+                return Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(via)));
+            }
+            Stands::Forged => {
+                shared.outlaw(from, None);
+                if known {
+                    return self.suspect(from, Reason::Forged, shared);
+                }
+            }
+            Stands::Ours
+                if stuck && !known && shared.head().position(from).is_some() && from < shared.me() =>
+            {
+                // Both have excluded each other from a round that neither can do alone.
+                return Next::Outcast(Outcast::new(OutcastReason::OtherPart, Some(from)));
+            }
+            // A member may have said this before it caught up; if it is in another lineage, this one's claim makes it a
+            // newcomer.
+            Stands::Ours if standing.chain != mine.chain => shared.send_status(from, Stage::Member),
+            Stands::Ours if stuck && !known => {
+                // What it was told before it had excluded this peer it has not minded.
+                shared.forget_told(from);
+                shared.send_status(from, Stage::Member);
+            }
+            Stands::Ours => {}
         }
         Next::Stay
     }

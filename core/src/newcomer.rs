@@ -7,14 +7,15 @@ use crate::check::READY_ROUNDS;
 use crate::id::{Digest, PeerId, Round};
 use crate::interface::{Event, Exit, Input};
 use crate::late;
-use crate::ledger::{Head, Member, Ready};
+use crate::ledger::{Head, Ready};
+use crate::meeting::{Side, Stands, compare};
 use crate::next::Next;
 use crate::planted::Bug;
 use crate::shared::{MAX_REMEMBERED, Shared, Stage};
 use crate::sponsor::Sponsor;
 use crate::state::State;
 use crate::time::Time;
-use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
+use crate::wire::{Claim, Doing, Leg, Message, Standing, ViewKey};
 use std::collections::BTreeMap;
 
 /// Without any other peer for so many answer deadlines, a peer that holds a whole state goes on alone.
@@ -22,6 +23,9 @@ const LONELY: u32 = 8;
 
 /// With nothing but peers that hold nothing either for so many answer deadlines, a newcomer gives up.
 const HOPELESS: u32 = 30;
+
+/// Who follows a member so many others away is no reason for hope: it may be one's own word that comes back.
+const FAR: u8 = 4;
 
 /// A newcomer's progress.
 #[derive(Debug)]
@@ -44,6 +48,8 @@ pub(crate) struct Newcomer {
     lonely_since: Time,
     /// When there last was a reason to believe that somebody holds the state.
     hope_at: Time,
+    /// When it last heard of somebody that follows a member, and how many others away.
+    heard_of: Option<(Time, u8)>,
     catchup: CatchUp,
     synced: bool,
     /// The lineage at which the whole state last was what it should be.
@@ -74,6 +80,7 @@ impl Newcomer {
             refused: BTreeMap::new(),
             lonely_since: now,
             hope_at: now,
+            heard_of: None,
             catchup: CatchUp::default(),
             synced: false,
             sound: None,
@@ -144,16 +151,20 @@ impl Newcomer {
                 }
             }
             Message::NotMember { standing, follows } => {
-                if follows || standing.is_some() {
+                if follows.is_some() || standing.is_some() {
                     self.hope_at = shared.now;
+                }
+                if let Some(away) = follows.filter(|away| *away < FAR) {
+                    self.heard_of = Some((shared.now, away));
                 }
                 return self.on_refused(from, standing, shared);
             }
             Message::Status {
                 standing,
+                claim,
                 member: true,
                 ..
-            } => self.on_candidate(from, Some(standing), shared),
+            } => self.on_candidate(from, Some((standing, claim.as_deref())), shared),
             Message::Following {
                 head,
                 digest,
@@ -162,7 +173,7 @@ impl Newcomer {
             } => return self.on_following(from, *head, digest, resumes, member, shared),
             Message::Follow { .. } | Message::Fetch { .. } => {
                 let standing = self.whole_standing(shared);
-                let follows = self.following;
+                let follows = self.follower_away(shared);
                 shared.control(from, Message::NotMember { standing, follows });
             }
             Message::Block {
@@ -185,6 +196,16 @@ impl Newcomer {
         self.catchup.tell_progress(shared);
         self.fetch(shared);
         self.catch_up(shared)
+    }
+
+    /// How many others away somebody follows a member, as far as was heard lately.
+    fn follower_away(&self, shared: &Shared) -> Option<u8> {
+        let while_it_holds = 4 * shared.detector.answer();
+        let heard_of = self.heard_of.filter(|(at, _)| shared.now - *at < while_it_holds);
+        match self.following {
+            true => Some(0),
+            false => heard_of.map(|(_, away)| away + 1),
+        }
     }
 
     /// Whether a peer was asked to be the sponsor, and may still answer.
@@ -270,24 +291,32 @@ impl Newcomer {
         Next::Stay
     }
 
-    /// A member is there, and perhaps it says where its lineage stands.
-    fn on_candidate(&mut self, from: PeerId, standing: Option<Standing>, shared: &mut Shared) {
-        if standing.is_some() {
+    /// A member is there, and perhaps it shows where its lineage stands.
+    fn on_candidate(&mut self, from: PeerId, said: Option<(Standing, Option<&Claim>)>, shared: &mut Shared) {
+        if said.is_some() {
             self.hope_at = shared.now;
         }
-        // Members of the lineage that is followed are a round or two ahead of a newcomer; who is not of them and
-        // further ahead is of another. Lineages that take turns in leading do not make a newcomer go to and fro.
-        let lead = 2 * u64::from(shared.manifest.batch.get());
-        let (here, stranger) = (shared.head().samples, shared.head().position(from).is_none());
-        let leads = standing.is_some_and(|s| s.samples > here + lead);
-        let ahead = stranger && leads && shared.links.is_up(from);
         self.refused.remove(&from);
         // A sponsor tells its standing only to those who do not follow it: it has let go of this peer.
         let dropped = self.follows(from);
         if self.sponsor.is_none() || dropped {
-            self.seek(Some(from), shared);
-        } else if ahead && self.following {
-            self.follow_elsewhere(from, shared);
+            return self.seek(Some(from), shared);
+        }
+        let Some((standing, claim)) = said.filter(|_| self.following) else {
+            return;
+        };
+        // Members of the lineage that is followed are a round or two ahead of a newcomer. Lineages that take turns in
+        // leading do not make it go to and fro.
+        let here: Vec<PeerId> = shared.head().members.iter().map(|m| m.peer).collect();
+        let side = Side {
+            members: &here,
+            until: Round::MAX,
+            lead: 2 * u64::from(shared.manifest.batch.get()),
+        };
+        match compare(&side, from, &standing, claim, shared) {
+            Stands::Ours => {}
+            Stands::Theirs(via) => self.follow_elsewhere(via, shared),
+            Stands::Forged => drop(shared.outlaw(from, None)),
         }
     }
 
@@ -304,9 +333,10 @@ impl Newcomer {
         let mut reachable = self.refused.iter().filter(|(p, _)| shared.links.is_up(**p));
         let best = reachable.all(|(_, standing)| standing.is_none_or(|s| !s.beats(&mine)));
         let alone = nobody && waited > LONELY * patience;
+        // Who holds more, by what it says, and does not go on, is not waited for much longer.
+        let best = best || waited > LONELY * patience;
         if alone || (!nobody && all_refused && best && waited > 2 * patience) {
-            let me = Member::new(&shared.settings, shared.speed);
-            shared.lineage.head = shared.head().clone().continued_by(me);
+            shared.go_on_alone();
             shared.tell(Event::Continued);
             return Next::Round(Sponsor::default());
         }
@@ -475,6 +505,7 @@ impl Newcomer {
             && self.excluded_after != Some(head.chain);
         if admitted || head.finished(&shared.manifest) {
             shared.committed_at = shared.now;
+            shared.forgetful = false;
             shared.lineage.last = None;
             shared.tell(Event::Entered);
             return Next::Round(Sponsor::default());

@@ -10,7 +10,7 @@ use crate::config::MAX_PEERS;
 use crate::config::{Manifest, Settings};
 use crate::id::{Contact, Digest, PeerId};
 pub use crate::interface::{Commit, Event, Exit, Input, Lane, Output};
-use crate::ledger::{self, Head};
+use crate::ledger::{self, Founder, Head};
 use crate::lingering::Lingering;
 use crate::member::Member;
 use crate::newcomer::Newcomer;
@@ -49,8 +49,9 @@ impl Peer {
     /// Goes on with a run from a checkpoint, as its only member so far.
     pub fn resume(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
         let others = head.members.clone();
-        let head = head.continued_by(ledger::Member::new(&settings, None));
         let mut peer = Self::new(manifest, settings, state, head, now);
+        peer.shared.go_on_alone();
+        peer.shared.forgetful = true;
         for member in others {
             // They may go on too: whoever has counted less joins the other again.
             peer.know(member.peer, &member.contact);
@@ -321,8 +322,7 @@ impl Peer {
 
     fn join_again(&mut self, outcast: Outcast, sponsor: Sponsor) -> Next {
         let shared = &mut self.shared;
-        let parted = outcast.via.and_then(|via| shared.parted.get(&via));
-        let lost = parted.map_or(0, |then| shared.head().samples.saturating_sub(*then));
+        let lost = outcast.via.map_or(0, |via| shared.head().counted_without(via));
         let reason = outcast.reason;
         shared.tell(Event::Outcast { reason, lost });
         sponsor.dismiss(shared);
@@ -376,6 +376,11 @@ impl Peer {
     /// The state after the last committed round (of a newcomer: as far as it has come).
     pub fn state(&self) -> &State {
         &self.shared.lineage.state
+    }
+
+    /// How it went on alone, if it has and as it did so last.
+    pub fn founder(&self) -> Option<&Founder> {
+        self.shared.lineage.founder.as_ref()
     }
 
     /// The end of the ledger.

@@ -28,11 +28,37 @@ pub enum Bug {
     JoinUnchecked,
     /// A peer whose digest differs from the majority's goes on.
     IgnoreDivergence,
+    /// Nobody looks whether a flush is signed.
+    TrustFlushes,
+    /// Nobody looks whether a decision is proven.
+    TrustDecisions,
+    /// Nobody looks whether a header is signed when it comes.
+    TrustHeaders,
+    /// Nobody looks whether the headers of a commit that is told are signed.
+    TrustCommits,
+    /// Nobody looks whether a newcomer has said itself that it is ready.
+    TrustSponsors,
+    /// Nobody looks whether a relayed frame is signed.
+    TrustRelays,
+    /// Nobody looks whether what is said to convict somebody does.
+    TrustProofs,
+    /// A relayed frame is taken as often as it comes.
+    TakeAgain,
+    /// Nobody is cut off for having said two things.
+    Forgive,
+    /// Nobody compares the hashes of all headers.
+    CompareNothing,
+    /// More samples are counted than were given.
+    CountAboveShare,
+    /// Any record follows any head.
+    CheckNothing,
+    /// What comes too early is held without end.
+    HoldWithoutEnd,
 }
 
 impl Bug {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
+    /// Those that faults bring to light.
+    pub const OF_FAULTS: [Self; 12] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -45,5 +71,22 @@ impl Bug {
         Self::CommittedFlushes,
         Self::JoinUnchecked,
         Self::IgnoreDivergence,
+    ];
+
+    /// Those that only a liar makes use of.
+    pub const OF_LIARS: [Self; 13] = [
+        Self::TrustFlushes,
+        Self::TrustDecisions,
+        Self::TrustHeaders,
+        Self::TrustCommits,
+        Self::TrustSponsors,
+        Self::TrustRelays,
+        Self::TrustProofs,
+        Self::TakeAgain,
+        Self::Forgive,
+        Self::CompareNothing,
+        Self::CountAboveShare,
+        Self::CheckNothing,
+        Self::HoldWithoutEnd,
     ];
 }

@@ -106,7 +106,7 @@ pub enum OutcastReason {
     Suspected,
     /// The others have decided without it.
     Decided,
-    /// A lineage that it has met counts more samples.
+    /// A lineage that it has met has most of the members of old, or counts more samples than this one.
     OtherLineage,
     /// A part of its own lineage, which waits as it does, goes before.
     OtherPart,
@@ -123,7 +123,7 @@ impl fmt::Display for OutcastReason {
             Self::Excluded => "excluded",
             Self::Suspected => "excluded by another member",
             Self::Decided => "excluded by the others' decision",
-            Self::OtherLineage => "another lineage counts more samples",
+            Self::OtherLineage => "the run has gone on in another lineage",
             Self::OtherPart => "another part of the same lineage waits too",
             Self::Diverged => "its state differs from the majority's",
             Self::Damaged => "its state was damaged",

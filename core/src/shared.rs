@@ -9,7 +9,7 @@ use crate::device::Device;
 use crate::early::EarlyPieces;
 use crate::id::{Contact, PeerId, RunId};
 use crate::interface::{Event, Lane, Output};
-use crate::ledger::{Head, Header, Record};
+use crate::ledger::{Founder, Head, Header, Member, Record};
 use crate::lineage::Lineage;
 use crate::links::Links;
 use crate::planted::Bug;
@@ -57,8 +57,9 @@ pub(crate) struct Shared {
     /// Rounds running in which nothing was finite.
     pub barren: u32,
     pub committed_at: Time,
-    /// Samples counted when a peer ceased to be in this peer's view: what is lost if its lineage stands.
-    pub parted: BTreeMap<PeerId, u64>,
+    /// Whether it goes on from a checkpoint, and has met nobody since: it does not know whom it has trained with after
+    /// that.
+    pub forgetful: bool,
     /// Who was excluded, and comes back.
     pub probation: Probation,
     /// Number of the last probe of all members, and when it was sent.
@@ -75,11 +76,15 @@ pub(crate) struct Shared {
 impl Shared {
     pub fn new(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
         let run = manifest.run_id();
+        let vector = match settings.planted(Bug::HoldWithoutEnd) {
+            true => 1 << 30,
+            false => manifest.codec.encoded_len(manifest.layout.len),
+        };
         Self {
             lineage: Lineage::new(head, state),
             links: Links::new(&settings, run),
             run,
-            early: EarlyPieces::new(manifest.codec.encoded_len(manifest.layout.len)),
+            early: EarlyPieces::new(vector),
             allowance: Allowance::new(&manifest),
             outlaws: Outlaws::default(),
             differing: BTreeMap::new(),
@@ -94,7 +99,7 @@ impl Shared {
             ended: BTreeSet::new(),
             barren: 0,
             committed_at: now,
-            parted: BTreeMap::new(),
+            forgetful: false,
             probation: Probation::default(),
             probed: None,
             told: BTreeMap::new(),
@@ -147,17 +152,19 @@ impl Shared {
         }
     }
 
-    /// A peer ceases to be in this peer's view.
-    pub fn part_from(&mut self, peer: PeerId) {
-        let samples = self.head().samples;
-        if self.parted.len() < MAX_REMEMBERED {
-            self.parted.insert(peer, samples);
-        }
+    /// This peer goes on from what it holds, as its only member so far.
+    pub fn go_on_alone(&mut self) {
+        let founder = Founder {
+            member: Member::new(&self.settings, self.speed),
+            at: self.settings.started.wrapping_add(self.now.0),
+        };
+        self.lineage.head = self.head().clone().continued_by(founder.clone());
+        self.lineage.founder = Some(founder);
     }
 
     /// Bytes that others have had it hold.
     pub fn bytes(&self) -> usize {
-        let peers = self.ended.len() + self.parted.len() + self.told.len() + self.allowance.len();
+        let peers = self.ended.len() + self.told.len() + self.allowance.len();
         let last = self.lineage.last.as_ref().map_or(0, |last| last.sums.bytes());
         self.early.bytes()
             + self.links.bytes()
@@ -208,6 +215,9 @@ impl Shared {
 
     /// Whether a record that somebody tells of follows the head.
     pub fn check(&self, record: &Record) -> Result<(), RecordError> {
+        if self.settings.planted(Bug::TrustCommits) {
+            return self.check_said(record);
+        }
         let head = &self.lineage.head;
         self.allowed(head.check(record, &self.manifest, self.scheme()))
     }
@@ -219,9 +229,18 @@ impl Shared {
     }
 
     fn allowed(&self, checked: Result<(), RecordError>) -> Result<(), RecordError> {
-        let ignored = self.settings.planted(Bug::IgnoreDivergence);
+        let planted = |bug| self.settings.planted(bug);
         checked.or_else(|error| match error {
-            RecordError::Header { fault, .. } if ignored && fault == Fault::Digest => Ok(()),
+            _ if planted(Bug::CheckNothing) => Ok(()),
+            RecordError::Header { fault, .. } => {
+                let bug = match fault {
+                    Fault::Digest => Bug::IgnoreDivergence,
+                    Fault::Ready => Bug::TrustSponsors,
+                    Fault::Samples { .. } => Bug::CountAboveShare,
+                    _ => return Err(error),
+                };
+                if planted(bug) { Ok(()) } else { Err(error) }
+            }
             error => Err(error),
         })
     }
@@ -234,7 +253,8 @@ impl Shared {
     pub fn convict(&mut self, proof: Conviction) -> Option<PeerId> {
         let peer = proof.headers[0].peer;
         let known = self.outlaws.proof(peer).is_some() || peer == self.me();
-        if known || proof.of(self.scheme()).is_none() {
+        let proven = proof.of(self.scheme()).is_some() || self.settings.planted(Bug::TrustProofs);
+        if known || !proven || self.settings.planted(Bug::Forgive) {
             return None;
         }
         let matters = matters(&self.links, self.head(), peer);
@@ -256,7 +276,8 @@ impl Shared {
         self.control(peer, Message::Headers { view, headers });
     }
 
-    /// Whether a member has had its time for that: its headers do not differ, or it does not want to show them.
+    /// Whether a member has had its time for that: its headers do not differ, or it does not want to show them, or what it
+    /// shows does not come.
     pub fn differs_for_long(&self, peer: PeerId) -> bool {
         self.differing.get(&peer).is_some_and(|until| *until <= self.now)
     }
@@ -304,6 +325,7 @@ impl Shared {
         }
         let status = Message::Status {
             standing,
+            claim: self.lineage.claim().filter(|_| stage != Stage::Newcomer),
             member: stage != Stage::Newcomer,
             finished: stage == Stage::Finished,
         };

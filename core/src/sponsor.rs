@@ -8,6 +8,7 @@ use crate::config::MAX_PEERS;
 use crate::id::{Contact, PeerId, Round};
 use crate::late;
 use crate::ledger::{Head, Newcomer, Ready};
+use crate::planted::Bug;
 use crate::rights::Kind;
 use crate::shared::Shared;
 use crate::signature::Signed;
@@ -290,6 +291,7 @@ impl Sponsor {
                 // What its sponsor names, all members check: the sponsor would be taken for the liar.
                 let good =
                     ready.peer == from && ready.is_good(shared.head().round, shared.run, shared.scheme());
+                let good = good || shared.settings.planted(Bug::TrustSponsors);
                 if good && ready.round >= f.since {
                     f.ready = Some(ready);
                 }

@@ -1,9 +1,8 @@
 //! The members of one attempt, and what tells it from all others. Who sums what with whom is not its concern.
 
-use crate::id::PeerId;
+use crate::id::{Digest, PeerId, Round, ViewKey};
 use crate::ledger::Head;
 use crate::signature::Attempt;
-use crate::wire::ViewKey;
 
 /// The members of one attempt.
 #[derive(Clone, Debug)]
@@ -19,7 +18,7 @@ impl View {
     /// `None` if this peer is not among the members.
     pub fn new(head: &Head, attempt: u32, members: Vec<PeerId>, me: PeerId) -> Option<Self> {
         let me = members.iter().position(|m| *m == me)?;
-        let key = view_key(head, attempt, &members);
+        let key = view_key(head.chain, head.round + 1, attempt, &members);
         Some(Self { key, members, me })
     }
 
@@ -52,16 +51,16 @@ impl View {
     }
 }
 
-/// An attempt at the round after a head.
-pub(crate) fn view_key(head: &Head, attempt: u32, members: &[PeerId]) -> ViewKey {
+/// An attempt at a round, after a lineage.
+pub(crate) fn view_key(chain: Digest, round: Round, attempt: u32, members: &[PeerId]) -> ViewKey {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&head.chain.0).update(&attempt.to_le_bytes());
+    hasher.update(&chain.0).update(&attempt.to_le_bytes());
     for member in members {
         hasher.update(&member.0);
     }
     let id = hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes");
     ViewKey {
-        round: head.round + 1,
+        round,
         attempt,
         id: u64::from_le_bytes(id),
     }

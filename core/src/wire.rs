@@ -4,8 +4,10 @@
 //! Hostile input is an error: every length is checked before anything of that length is allocated.
 
 use crate::admission::MAX_NAMED;
+pub use crate::claim::{Claim, Standing};
 use crate::config::MAX_PEERS;
 use crate::conviction::Conviction;
+use crate::fork::FORKS;
 pub use crate::id::ViewKey;
 use crate::id::{Contact, Digest, PeerId, Round};
 use crate::ledger::{Head, Header, Ready, Record};
@@ -15,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the messages and of all that is in them. Peers of another version are refused by the first word of the
 /// handshake. Another field is another version.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
 pub const META_LIMIT: usize = 1 << 20;
@@ -56,33 +58,6 @@ pub enum Doing {
     Idle,
     /// Not a member yet.
     Syncing,
-}
-
-/// Where a peer's lineage stands: compared when lineages meet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
-    /// Samples counted.
-    pub samples: u64,
-    /// Committed rounds.
-    pub round: Round,
-    /// The lineage.
-    pub chain: Digest,
-}
-
-impl Standing {
-    /// The standing of a ledger's head.
-    pub fn of(head: &Head) -> Self {
-        Self {
-            samples: head.samples,
-            round: head.round,
-            chain: head.chain,
-        }
-    }
-
-    /// Whether this lineage stands against another: more samples, then more rounds, ties by chain.
-    pub fn beats(&self, other: &Self) -> bool {
-        (self.samples, self.round, self.chain) > (other.samples, other.round, other.chain)
-    }
 }
 
 /// Around a frame that somebody passes on for its author.
@@ -187,6 +162,8 @@ pub enum Message {
     Status {
         /// The lineage.
         standing: Standing,
+        /// What shows it.
+        claim: Option<Box<Claim>>,
         /// Whether the sender is a member, rather than a newcomer with an old state.
         member: bool,
         /// Whether the sender has finished the run.
@@ -214,8 +191,8 @@ pub enum Message {
     NotMember {
         /// My old lineage, if I have a whole state of one.
         standing: Option<Standing>,
-        /// Whether I follow a member myself.
-        follows: bool,
+        /// How many others away somebody follows a member, if any does; 0 if I do.
+        follows: Option<u8>,
     },
     /// A follower has applied this round.
     Followed {
@@ -353,6 +330,9 @@ impl Message {
             // Each once, and so no more than there are.
             Self::Repair { missing, .. } => missing.is_sorted_by(|a, b| a < b),
             Self::Committed { record, .. } => !record.headers.is_empty() && headers_ok(&record.headers),
+            Self::Status { claim, .. } => claim
+                .as_ref()
+                .is_none_or(|claim| claim.forks.len() <= FORKS + 1 && headers_ok(&claim.record.headers)),
             Self::Following { head, .. } => {
                 head.members.len() <= MAX_PEERS && head.members.iter().all(|m| m.contact.is_bounded())
             }

@@ -4,28 +4,14 @@
 mod story;
 
 use annulus_core::decision::Suspicion;
-use annulus_core::ledger::{Ready, Record};
+use annulus_core::ledger::Ready;
 use annulus_core::rights::Kind;
 use annulus_core::signature::{Attempt, Key};
 use annulus_core::wire::{Envelope, Leg, Message, ViewKey};
-use annulus_core::{Change, Contact, Digest, Event, Layout, PeerId, Topology};
+use annulus_core::{Contact, Digest, Event, Layout, PeerId, Topology};
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use story::{ANN, BEN, CAT, MILLI, SECOND, Story};
-
-/// Nobody of the run, with a ticket and links.
-const MAL: PeerId = PeerId([99; 32]);
-
-/// Three who train with each other, and Mal with a link to each.
-fn three() -> Story {
-    let mut story = Story::new(1);
-    story.gather(3, 100 * MILLI);
-    story.run(10 * SECOND);
-    assert!(story.are_together(&[ANN, BEN, CAT]));
-    [ANN, BEN, CAT].into_iter().for_each(|who| story.open(who, MAL));
-    story.run(50 * MILLI);
-    story
-}
+use story::{ANN, BEN, CAT, MAL, MILLI, SECOND, Story, nothing_follows, three, troubles};
 
 /// The attempt that a peer is in.
 fn view(story: &Story, who: PeerId) -> ViewKey {
@@ -67,31 +53,6 @@ fn ready(story: &Story, peer: PeerId, speed: u64, round: u64) -> Message {
     let ready = Ready { peer, speed, round };
     let ready = Key::stand_in(peer).signed(&story.manifest.run_id(), ready);
     Message::Ready { ready: Some(ready) }
-}
-
-/// Whoever was cast out or suspected since then, and by whom.
-fn troubles(story: &Story, since: usize) -> Vec<String> {
-    let is_trouble = |event: &Event| {
-        let failed = |change: &Change| matches!(change, Change::Failed | Change::Evicted);
-        matches!(event, Event::Member { change, .. } if failed(change))
-            || matches!(event, Event::Outcast { .. })
-    };
-    let events = story.events[since..].iter();
-    events
-        .filter(|(_, _, event)| is_trouble(event))
-        .map(|(at, who, event)| format!("{at} {who} {event:?}"))
-        .collect()
-}
-
-/// The three go on as if nothing had been said.
-fn nothing_follows(story: &mut Story, since: usize) {
-    let before = story.commits(ANN).len();
-    story.run(5 * SECOND);
-    assert_eq!(troubles(story, since), Vec::<String>::new());
-    assert!(story.are_together(&[ANN, BEN, CAT]));
-    assert!(story.commits(ANN).len() >= before + 30);
-    let retried = |record: &&Record| record.attempt > 0;
-    assert_eq!(story.records(ANN).find(retried), None);
 }
 
 #[test]

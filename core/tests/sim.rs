@@ -1,14 +1,15 @@
 //! The seeded worlds as a test: some hundreds of seeds hold, and each planted bug is found by some
 //! of the first, in both topologies. More seeds: the example `sim`.
 
+use annulus_core::Topology;
 use annulus_core::planted::Bug;
-use annulus_core::{Topology, sim};
+use annulus_core::sim::{self, Setup};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 
 /// Runs seeds on all cores, those of one topology or all; the failures, the first failing seed surely among them if
 /// `stop`.
-fn run(seeds: u64, topology: Option<Topology>, bug: Option<Bug>, stop: bool) -> Vec<(u64, String)> {
+fn run(seeds: u64, topology: Option<Topology>, setup: Setup, stop: bool) -> Vec<(u64, String)> {
     static QUIET: Once = Once::new();
     // A panic in a peer is a failure with its seed; its message is in there.
     QUIET.call_once(|| {
@@ -32,7 +33,7 @@ fn run(seeds: u64, topology: Option<Topology>, bug: Option<Bug>, stop: bool) -> 
                     if topology.is_some_and(|topology| topology != sim::topology(seed)) {
                         continue;
                     }
-                    if let Some(why) = sim::run(seed, bug, false).failure {
+                    if let Some(why) = sim::run(seed, setup).failure {
                         failures.lock().unwrap().push((seed, why));
                         stopped.fetch_or(stop, Ordering::Relaxed);
                     }
@@ -51,7 +52,7 @@ fn run(seeds: u64, topology: Option<Topology>, bug: Option<Bug>, stop: bool) -> 
 
 #[test]
 fn all_promises_hold_in_every_world() {
-    let failures = run(400, None, None, false);
+    let failures = run(400, None, Setup::default(), false);
     let lines = failures
         .iter()
         .map(|(seed, why)| format!("cargo xtask sim --seeds 1 --from {seed}  # {why}"));
@@ -61,14 +62,45 @@ fn all_promises_hold_in_every_world() {
 #[test]
 fn seeds_that_once_failed_hold() {
     for seed in [25_802, 1_045_217, 1_059_497, 1_074_770, 1_090_679] {
-        assert_eq!(sim::run(seed, None, false).failure, None, "seed {seed}");
+        assert_eq!(sim::run(seed, Setup::default()).failure, None, "seed {seed}");
+    }
+}
+
+#[test]
+fn seeds_of_liars_that_once_failed_hold() {
+    // A liar tells of a commit in which it says something else of itself, and is believed by who has just convicted it.
+    assert_eq!(sim::run(643, liars(None)).failure, None);
+}
+
+fn liars(bug: Option<Bug>) -> Setup {
+    Setup {
+        bug,
+        liars: true,
+        ..Setup::default()
+    }
+}
+
+#[test]
+fn all_promises_to_the_honest_hold_among_liars() {
+    let failures = run(300, None, liars(None), false);
+    let lines = failures
+        .iter()
+        .map(|(seed, why)| format!("cargo xtask sim --seeds 1 --from {seed} --liars  # {why}"));
+    assert!(failures.is_empty(), "{}", lines.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn every_planted_bug_that_liars_make_use_of_is_found() {
+    for bug in Bug::OF_LIARS {
+        let found = run(2000, None, liars(Some(bug)), true);
+        assert!(!found.is_empty(), "{bug:?} is not found");
     }
 }
 
 #[test]
 fn a_seed_always_tells_the_same_story() {
     for seed in [3, 7, 21] {
-        let (first, second) = (sim::run(seed, None, false), sim::run(seed, None, false));
+        let (first, second) = (sim::run(seed, Setup::default()), sim::run(seed, Setup::default()));
         assert_eq!(first.stats, second.stats, "seed {seed}");
         assert_eq!(first.failure, second.failure, "seed {seed}");
     }
@@ -76,7 +108,7 @@ fn a_seed_always_tells_the_same_story() {
 
 #[test]
 fn every_planted_bug_is_found_in_both_topologies() {
-    for (bug, topology) in Bug::ALL
+    for (bug, topology) in Bug::OF_FAULTS
         .into_iter()
         .flat_map(|bug| Topology::ALL.map(|t| (bug, t)))
     {
@@ -84,7 +116,11 @@ fn every_planted_bug_is_found_in_both_topologies() {
         if (bug, topology) == (Bug::SumAsTheyCome, Topology::Ring) {
             continue;
         }
-        let found = run(2000, Some(topology), Some(bug), true);
+        let setup = Setup {
+            bug: Some(bug),
+            ..Setup::default()
+        };
+        let found = run(2000, Some(topology), setup, true);
         assert!(!found.is_empty(), "{bug:?} is not found, {topology}");
     }
 }

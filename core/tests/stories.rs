@@ -13,8 +13,17 @@ use story::{ANN, BEN, CAT, MILLI, SECOND, Story};
 #[test]
 fn two_who_wait_meet_though_their_first_link_broke_at_once() {
     let mut story = Story::new(2);
-    story.found(ANN, SECOND);
-    story.found(BEN, SECOND);
+    story.gather(2, SECOND);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    story.cut(ANN, BEN);
+    story.run(20 * SECOND);
+    let waits = |who| {
+        story.peers[&who]
+            .view()
+            .is_some_and(|(_, members)| members.len() == 1)
+    };
+    assert!(waits(ANN) && waits(BEN), "each of them without the other");
     story.open(ANN, BEN);
     story.run(2 * MILLI);
     // What they told each other is lost, and neither does anything by itself.
@@ -99,9 +108,14 @@ fn a_link_that_becomes_slow_stops_no_round_for_good() {
 #[test]
 fn a_newcomer_goes_to_the_lineage_that_is_far_ahead() {
     let mut story = Story::new(1);
-    story.found(ANN, 500 * SECOND);
+    story.found(ANN, SECOND);
+    story.join(CAT, ANN, SECOND);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, CAT]));
+    story.cut(ANN, CAT);
+    story.compute_us.insert(ANN, 500 * SECOND);
+    story.run(10 * SECOND);
     story.join(BEN, ANN, SECOND);
-    story.found(CAT, SECOND);
     story.run(10 * SECOND);
     assert!(!story.peers[&BEN].is_member(), "Ann's round is long");
     story.open(BEN, CAT);
@@ -120,7 +134,10 @@ fn a_newcomer_goes_to_the_lineage_that_is_far_ahead() {
 fn a_sponsor_whose_answers_take_longer_than_the_deadline_is_found_out() {
     let mut story = Story::new(1);
     story.found(ANN, 500 * MILLI);
-    story.found(BEN, 2 * SECOND);
+    story.join(BEN, ANN, 500 * MILLI);
+    story.run(5 * SECOND);
+    story.cut(ANN, BEN);
+    story.compute_us.insert(BEN, 2 * SECOND);
     story.join(CAT, BEN, 2 * SECOND);
     story.run(20 * SECOND);
     assert!(story.are_together(&[BEN, CAT]));

@@ -2,8 +2,9 @@
 
 use annulus_core::config::{Layout, Manifest, TensorSpec};
 use annulus_core::id::{Contact, Digest, PeerId};
-use annulus_core::ledger::{Head, Header, Member, Newcomer, Ready, Record, Trials};
+use annulus_core::ledger::{Founder, Head, Header, Member, Newcomer, Ready, Record, Trials};
 use annulus_core::optim::Optimizer;
+use annulus_core::random::SplitMix;
 use annulus_core::signature::{Key, Scheme, Signed};
 use annulus_core::state::State;
 use std::path::PathBuf;
@@ -37,6 +38,50 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Spoils bytes, in ways that its seed decides.
+pub(crate) struct Twister(SplitMix);
+
+impl Twister {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(SplitMix(seed))
+    }
+
+    pub(crate) fn bits(&mut self) -> u64 {
+        self.0.bits()
+    }
+
+    /// Below a bound above 0.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.bits() % bound as u64) as usize
+    }
+
+    /// The same bytes, but for one to three changes.
+    pub(crate) fn twist(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        for _ in 0..=self.below(3) {
+            let len = bytes.len();
+            if len == 0 {
+                return bytes;
+            }
+            let (at, other) = (self.below(len), self.below(len));
+            match self.below(7) {
+                0 => bytes[at] ^= 1 << self.below(8),
+                1 => bytes[at] = self.bits() as u8,
+                2 => bytes.truncate(at),
+                // As numbers are written: many bytes of nothing, or of all.
+                3 => bytes[at..].iter_mut().take(8).for_each(|byte| *byte = 0xff),
+                4 => bytes[at..].iter_mut().take(8).for_each(|byte| *byte = 0),
+                5 => drop(bytes.splice(at..at, vec![self.bits() as u8; 1 + self.below(9)])),
+                _ => {
+                    let part = bytes[at.min(other)..at.max(other)].to_vec();
+                    drop(bytes.splice(other..other, part));
+                }
+            }
+        }
+        bytes
     }
 }
 
@@ -86,6 +131,14 @@ pub(crate) fn member(n: u8) -> Member {
         speed: 1000 * u64::from(n),
         contact: Contact::default(),
         trials: Trials::default(),
+    }
+}
+
+/// Somebody who goes on alone.
+pub(crate) fn founder(n: u8) -> Founder {
+    Founder {
+        member: member(n),
+        at: u64::from(n),
     }
 }
 

@@ -166,7 +166,15 @@ fn a_newcomer_goes_on_from_another_when_the_first_dies() {
     for node in [&mut third, &mut second] {
         assert!(node.leave().success(), "{}", node.errors());
     }
-    assert!(assert_equal(&[&founder, &second, &third]) >= 10);
+    assert!(assert_equal(&[&second, &third]) >= 10);
+    // What a peer commits as it dies, the others may never hear of.
+    let (mut died, others) = (digests(&founder), digests(&second));
+    died.pop_last();
+    let both: Vec<_> = died
+        .iter()
+        .filter(|(round, _)| others.contains_key(round))
+        .collect();
+    assert!(!both.is_empty() && both.iter().all(|(round, digest)| others[round] == **digest));
 }
 
 #[test]
@@ -255,7 +263,8 @@ fn a_data_set_of_several_files() {
     let ticket = founder.ticket();
     let mut second = join(&folder, "second", &ticket, &[]);
     second.members(2);
-    second.rounds(10);
+    // More than are compared: its first ones are the founder's news of it.
+    second.rounds(30);
     let cached = kept(&second, "folder").expect("the data");
     let names = std::fs::read_dir(cached).expect("a folder");
     let mut names: Vec<_> = names.map(|entry| entry.expect("an entry").file_name()).collect();

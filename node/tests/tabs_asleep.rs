@@ -76,11 +76,13 @@ fn a_hidden_tab_trains_and_a_frozen_one_comes_back() {
     contributes(&mut node, &peer);
 
     tab.hide();
-    let before = weight(&node, &peer);
-    node.rounds(100);
-    let hidden = weight(&node, &peer) - before;
-    println!("hidden: {hidden} samples in 100 rounds or more");
-    assert!(hidden > 0);
+    // A tab that the node's processor leaves little time may stand by, and is tried out again after a while.
+    let (before, begin) = (weight(&node, &peer), Instant::now());
+    while weight(&node, &peer) == before {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nothing came from it");
+        node.rounds(100);
+    }
+    println!("hidden: samples came after {:.2?}", begin.elapsed());
     tab.until(
         "the word that it is hidden",
         "document.title.includes('background')",
@@ -115,7 +117,7 @@ fn a_hidden_tab_trains_and_a_frozen_one_comes_back() {
     tab.freeze(false);
     println!("awake: contributes after {:.2?}", contributes(&mut node, &peer));
     println!("states: {:?}", tab.states(told));
-    node.rounds(50);
+    node.rounds(100);
     tab.show();
     tab.until("out of the background", "!document.title.includes('background')");
     assert_sound(&mut node, &mut tab, 100);

@@ -80,18 +80,19 @@ pub(super) fn decode_add(bytes: &[u8], addend: &[f32], out: &mut [f32]) -> Resul
     Ok(())
 }
 
-/// Whether all is finite, and all magnitudes are below 2^126: a half is below 2^16. Without a branch per element.
-pub(super) fn is_summable(bytes: &[u8]) -> bool {
-    const EXPONENT: u16 = 0x7c00;
-    const LARGEST: i16 = 126 - 16 + 1;
+/// Whether all magnitudes are at most this. Without a branch per element.
+pub(super) fn is_summable(bytes: &[u8], largest: f32) -> bool {
     let Some((k, halves)) = bytes.split_first_chunk() else {
         return false;
     };
-    let block = |bytes: &[u8]| {
-        let halves = bytes.as_chunks().0.iter().map(|x| u16::from_le_bytes(*x));
-        halves.fold(false, |bad, x| bad | (x & EXPONENT == EXPONENT))
-    };
-    (*EXPONENTS.start()..=LARGEST).contains(&i16::from_le_bytes(*k)) && !halves.chunks(1 << 14).any(block)
+    let k = i16::from_le_bytes(*k);
+    let magnitudes = halves
+        .as_chunks()
+        .0
+        .iter()
+        .map(|x| u16::from_le_bytes(*x) & 0x7fff);
+    let most = magnitudes.fold(0, u16::max);
+    EXPONENTS.contains(&k) && Scale::power_of_two(k.into()).apply(from_half(most)) <= largest
 }
 
 /// Encodes values that are below 2^15 in magnitude once scaled.

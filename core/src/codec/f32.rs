@@ -28,12 +28,12 @@ pub(super) fn decode_add(bytes: &[u8], addend: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Whether all magnitudes are at most 2^126. Without a branch per element.
-pub(super) fn is_summable(bytes: &[u8]) -> bool {
-    const LARGEST: u32 = (126 + 127) << 23;
+/// Whether all magnitudes are at most this. Without a branch per element.
+pub(super) fn is_summable(bytes: &[u8], largest: f32) -> bool {
+    let largest = largest.to_bits();
     let block = |bytes: &[u8]| {
         let words = bytes.as_chunks().0.iter().map(|x| u32::from_le_bytes(*x));
-        words.fold(false, |bad, x| bad | (x & 0x7fff_ffff > LARGEST))
+        words.fold(false, |bad, x| bad | (x & 0x7fff_ffff > largest))
     };
     !bytes.chunks(1 << 14).any(block)
 }

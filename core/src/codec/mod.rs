@@ -41,15 +41,19 @@ impl Codec {
     /// All codecs.
     pub const ALL: [Self; 2] = [Self::F32, Self::F16];
 
-    /// Largest magnitude of an element that may enter a sum, 2^119: as many as a run has members of it add up to 2^125,
-    /// and rounding on the way takes no sum above 2^126.
+    /// Largest magnitude of an element that may enter a sum, 2^119: as many as a run has members of it add up to 2^125.
     pub const LARGEST: f32 = f32::from_bits((119 + 127) << 23);
 
-    /// Whether bytes that came can be a sum of finite contributions. Their number is not looked at.
-    pub fn is_summable(self, bytes: &[u8]) -> bool {
+    /// Whether bytes that came can be a sum of so many contributions. Then what more contributions are added to it can be
+    /// one too: whoever adds to it is never taken for the one that sent too much.
+    ///
+    /// No rounding on the way takes such a sum above what it is here held to, since so few times a power of two is a number
+    /// that both codecs have.
+    pub fn is_summable(self, bytes: &[u8], contributions: usize) -> bool {
+        let largest = contributions as f32 * Self::LARGEST;
         match self {
-            Self::F32 => f32::is_summable(bytes),
-            Self::F16 => f16::is_summable(bytes),
+            Self::F32 => f32::is_summable(bytes, largest),
+            Self::F16 => f16::is_summable(bytes, largest),
         }
     }
 

@@ -60,7 +60,8 @@ impl Assembly {
     /// Takes a piece. `None` if it cannot be a sum of this vector's, `Some(false)` if it is there already.
     pub fn put(&mut self, chunk: u16, piece: u32, data: Bytes) -> Option<bool> {
         let range = self.cut.range(usize::from(chunk), piece as usize)?;
-        if data.len() != self.codec.encoded_len(range.len()) || !self.codec.is_summable(&data) {
+        let fits = data.len() == self.codec.encoded_len(range.len());
+        if !fits || !self.codec.is_summable(&data, self.cut.members) {
             return None;
         }
         let slot = &mut self.pieces[usize::from(chunk)][piece as usize];

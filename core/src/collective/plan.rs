@@ -58,6 +58,16 @@ impl Plan {
         })
     }
 
+    /// How many members' values are in a member's sum of a chunk.
+    pub fn contributions(&self, chunk: usize, member: usize) -> usize {
+        let n = self.cut.members;
+        match self.topology {
+            Topology::Ring => (member + n - self.after(chunk)) % n + 1,
+            Topology::Direct if member == chunk => n,
+            Topology::Direct => 1,
+        }
+    }
+
     /// Who sends a member the finished pieces of a chunk; nobody, if it is the owner.
     pub fn finished_from(&self, chunk: usize, member: usize) -> Option<usize> {
         (member != chunk).then(|| match self.topology {

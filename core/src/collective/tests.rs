@@ -392,6 +392,31 @@ fn who_sends_what_can_be_no_sum_is_named_at_once() {
     }
 }
 
+#[test]
+fn who_sends_more_than_can_be_summed_is_named_and_not_who_adds_to_it() {
+    for (topology, codec) in Topology::ALL.into_iter().flat_map(|t| Codec::ALL.map(|c| (t, c))) {
+        let plan = plan(topology, 4, 40, 5);
+        let mut attempt = Attempt::new(plan, codec, vec![vec![Codec::LARGEST; 40]; 4]);
+        [0, 1, 3].iter().for_each(|member| attempt.start(*member));
+        for ((from, _), frames) in attempt.links.iter_mut().filter(|((_, to), _)| *to == 2) {
+            for mut frame in std::mem::take(frames) {
+                let Message::Piece { data, .. } = &mut frame else {
+                    panic!()
+                };
+                // One alone is still a number that sums can reach; with others' it is more than any member can pass on.
+                if [1, 3].contains(from) {
+                    let elements = (0..).find(|n| codec.encoded_len(*n) == data.len()).unwrap();
+                    let mut bytes = Vec::new();
+                    codec.encode(&vec![1.9 * f32::powi(2.0, 125); elements], &mut bytes);
+                    *data = bytes.into();
+                }
+                let accepted = attempt.runs[2].accept(peer(*from), None, frame, &mut Sends::default());
+                assert_eq!(accepted.is_ok(), *from == 0, "{topology} {codec} {from}");
+            }
+        }
+    }
+}
+
 type Fields<'a> = (
     &'a mut Leg,
     &'a mut u16,

@@ -188,6 +188,7 @@ fn said(kind: Kind, view: ViewKey) -> Message {
         Kind::Out => Message::Out { view },
         Kind::Status => Message::Status {
             standing,
+            claim: None,
             member: true,
             finished: false,
         },
@@ -200,7 +201,7 @@ fn said(kind: Kind, view: ViewKey) -> Message {
         },
         Kind::NotMember => Message::NotMember {
             standing: None,
-            follows: false,
+            follows: None,
         },
         Kind::Goodbye => Message::Goodbye {
             acquaintances: Vec::new(),

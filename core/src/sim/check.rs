@@ -5,6 +5,7 @@ use super::ledger::Fate;
 use super::node::Node;
 use super::world::World;
 use crate::agreement::is_cut_off;
+use crate::decision::Decided;
 use crate::id::{Digest, PeerId};
 use crate::peer::{Change, Commit, Event, Exit, Input, Output, Peer, Phase, Reason};
 use crate::wire::{Message, ViewKey};
@@ -31,6 +32,8 @@ pub(super) enum Duty {
     Distrust(ViewKey, PeerId),
     /// It is no member, and somebody who may still wait for it asks.
     Answer(PeerId),
+    /// It has seen a lie in this attempt: it suspects the liar.
+    Blame(ViewKey, PeerId),
 }
 
 impl Duty {
@@ -80,6 +83,10 @@ impl World {
                     .any(|o| matches!(o, Output::Send { to, .. } if *to == asker));
                 (!answers).then(|| format!("{name} is no member and does not tell {}", self.name(asker)))
             }
+            Duty::Blame(view, liar) => {
+                let blames = self.blames(i, view, liar);
+                (!blames).then(|| format!("{name} does not see that {} lies", self.name(liar)))
+            }
             Duty::None => None,
         };
         if let Some(wrong) = wrong {
@@ -89,6 +96,16 @@ impl World {
 
     /// A peer told its driver something.
     pub(super) fn on_event(&mut self, i: usize, event: Event) {
+        if self.nodes[i].is_liar() {
+            return match event {
+                Event::Committed(commit) => self.on_liars_commit(i, &commit),
+                Event::Outcast { .. } => self.nodes[i].stands = None,
+                _ => {}
+            };
+        }
+        if self.plan.liars.is_some() {
+            self.on_blame(i, &event);
+        }
         match event {
             Event::Committed(commit) => self.on_commit(i, *commit),
             Event::Outcast { reason, .. } => {
@@ -101,7 +118,7 @@ impl World {
                     ));
                 }
             }
-            Event::Outlawed { peer, .. } => {
+            Event::Outlawed { peer, .. } if !self.is_liar(peer) => {
                 let (me, it) = (&self.nodes[i].name, self.name(peer));
                 self.fail(format!("{me} cuts {it} off, though nobody lies"));
             }
@@ -109,7 +126,7 @@ impl World {
                 peer,
                 reason: reason @ (Reason::Header(_) | Reason::FalseCommit | Reason::FalseDecision),
                 ..
-            } => {
+            } if !self.is_liar(peer) => {
                 let (me, it) = (&self.nodes[i].name, self.name(peer));
                 self.fail(format!(
                     "{me} refuses what {it} said, though nobody lies: {reason}"
@@ -127,21 +144,36 @@ impl World {
         }
     }
 
-    fn on_commit(&mut self, i: usize, commit: Commit) {
+    /// Takes a commit into the ledger of all lineages. Gives the lineage after it.
+    fn enter(&mut self, i: usize, commit: &Commit) -> Result<Digest, String> {
         let node = &self.nodes[i];
         let last = node
             .peer
             .as_ref()
             .and_then(|p| p.shared.lineage.last.as_ref())
             .map(|last| last.before.chain);
-        let Some(before) = node.stands.map(|(chain, _)| chain).or(last) else {
-            return self.fail(format!("{} commits a round out of nowhere", node.name));
+        let before = node.stands.map(|(chain, _)| chain).or(last);
+        let before = before.ok_or("it comes out of nowhere")?;
+        if let Some(peer) = &node.peer {
+            self.ledger.go_on_alone(peer, before)?;
+        }
+        let spoilt = self.lies.spoilt.contains(&commit.view);
+        self.ledger.commit(before, node, commit, spoilt)
+    }
+
+    /// Others may follow a liar to where it stands: what it commits as its code does is a lineage too.
+    fn on_liars_commit(&mut self, i: usize, commit: &Commit) {
+        let chain = self.enter(i, commit).ok();
+        self.nodes[i].stands = chain.map(|chain| (chain, commit.digest));
+        self.nodes[i].last_commit_at = self.now;
+    }
+
+    fn on_commit(&mut self, i: usize, commit: Commit) {
+        let sound = match self.plan.liars {
+            Some(_) => self.check_lies(i, &commit),
+            None => Ok(()),
         };
-        let known = node
-            .peer
-            .as_ref()
-            .map_or(Ok(()), |peer| self.ledger.go_on_alone(peer, before));
-        match known.and_then(|()| self.ledger.commit(before, node, &commit.record, commit.digest)) {
+        match sound.and_then(|()| self.enter(i, &commit)) {
             Ok(chain) => self.nodes[i].stands = Some((chain, commit.digest)),
             Err(why) => {
                 let name = &self.nodes[i].name;
@@ -208,6 +240,13 @@ impl World {
         let node = &self.nodes[i];
         let Some(peer) = &node.peer else { return };
         let vector = 4 * self.plan.manifest.layout.len + 4096;
+        if node.is_liar() {
+            if stands(peer).is_some() {
+                let _ = self.ledger.stand(node, peer);
+            }
+            self.nodes[i].stands = stands(peer);
+            return;
+        }
         let buffered = peer.buffered_bytes();
         if buffered > MOST_VECTORS * vector + MOST_BOOKS {
             return self.fail(format!("{} has buffered {buffered} bytes", node.name));
@@ -222,7 +261,10 @@ impl World {
             .last
             .as_ref()
             .map_or(&[][..], |last| &last.decided);
-        for decided in last.iter().chain(here) {
+        // A member that says one set of suspects to one and another to another can have two parts decide differently.
+        let honest = |decided: &&Decided| !decided.members.iter().any(|m| self.ledger.liars.contains(m));
+        let decided: Vec<Decided> = last.iter().chain(here).filter(honest).cloned().collect();
+        for decided in &decided {
             let fate = Fate::Aborted(decided.suspects.clone());
             if let Err(why) = self.ledger.decide(node.id, decided.view, fate) {
                 return self.fail(format!("{} aborts: {why}", node.name));
@@ -230,6 +272,8 @@ impl World {
         }
         let stands = stands(peer);
         let member = stands.is_some();
+        // What a liar gave it was the state after all.
+        let sound = member && node.flipped && self.plan.liars.is_some() && self.ledger.holds(peer);
         if member
             && (node.stands != stands || node.last_commit_at == self.now)
             && let Err(why) = self.ledger.stand(node, peer)
@@ -238,12 +282,13 @@ impl World {
         }
         self.nodes[i].stands = stands;
         self.nodes[i].was_member |= member;
+        self.nodes[i].flipped &= !sound;
     }
 
     /// A peer says that it is done.
     pub(super) fn check_exit(&mut self, i: usize) {
         let node = &self.nodes[i];
-        let (Some(peer), Some(exit)) = (&node.peer, &node.exit) else {
+        let (Some(peer), Some(exit), false) = (&node.peer, &node.exit, node.is_liar()) else {
             return;
         };
         let head = peer.head();
@@ -276,7 +321,7 @@ impl World {
     }
 
     /// Longest round of this world, in microseconds: the slowest peer alone.
-    fn longest_round_us(&self) -> f64 {
+    pub(super) fn longest_round_us(&self) -> f64 {
         let n = self.plan.peers.len() as f64;
         let vector = 4.0 * self.plan.manifest.layout.len as f64 + 2000.0;
         let hop_us = 4.7 * self.plan.latency_us + vector / (0.5 * self.plan.rate_bytes_per_s) * 1e6;
@@ -286,7 +331,7 @@ impl World {
     /// Whether those alive can find each other at all: each knows another's address or is known, all in one.
     pub(super) fn is_connected(&self) -> bool {
         let alive: Vec<usize> = (0..self.nodes.len())
-            .filter(|i| self.nodes[*i].is_alive())
+            .filter(|i| self.nodes[*i].is_alive() && !self.nodes[*i].is_liar())
             .collect();
         let knows = |a: usize, b: usize| {
             let id = self.nodes[b].id;
@@ -324,6 +369,7 @@ impl World {
 
     /// Once the faults have ended the run must come to its end, with everybody on board.
     pub(super) fn check_progress(&mut self) {
+        self.check_pace_among_liars();
         let Some(healed_at) = self.healed_at else { return };
         let alive = || self.nodes.iter().filter_map(|n| n.peer.as_ref());
         // The last that held a whole state may have left while the others were on their way back.
@@ -347,7 +393,7 @@ impl World {
             return;
         }
         let patience = PATIENCE_US + (10.0 * round_us) as u64;
-        for node in &self.nodes {
+        for node in self.nodes.iter().filter(|n| !n.is_liar()) {
             let joins = node.peer.as_ref().is_some_and(|p| stands(p).is_none());
             if joins && self.now > healed_at.max(node.last_commit_at) + patience {
                 return self.fail(format!("{} is still no member: {}", node.name, self.situation()));
@@ -357,14 +403,11 @@ impl World {
 
     /// All are done: together, and all of them.
     pub(super) fn check_end(&mut self) {
-        if self.nodes.iter().any(|n| n.exit == Some(Exit::NotFinite)) {
+        if self.honest().any(|n| n.exit == Some(Exit::NotFinite)) {
             return;
         }
-        let finished: Vec<&Node> = self
-            .nodes
-            .iter()
-            .filter(|n| n.exit == Some(Exit::Finished))
-            .collect();
+        let honest = self.nodes.iter().filter(|n| !n.is_liar());
+        let finished: Vec<&Node> = honest.filter(|n| n.exit == Some(Exit::Finished)).collect();
         if self.hopeless {
             return;
         }

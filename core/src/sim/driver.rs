@@ -33,6 +33,7 @@ impl World {
         let id = key.peer();
         self.by_id.insert(id, i);
         self.nodes.push(Node::new(key, i, &plan, self.now));
+        self.corrupt(i);
         if i > 0 {
             return self.revive(i, false);
         }
@@ -119,15 +120,21 @@ impl World {
         self.drain(i, Duty::None);
     }
 
-    /// A member that a newcomer's ticket may name.
+    /// A member that a newcomer's ticket may name: an honest one if there is any, since who begins with a liar alone may meet
+    /// nobody else.
     pub(super) fn sponsor(&mut self) -> Option<usize> {
         let fits = |n: &Node| {
             n.is_alive() && n.dialable && n.is_member() && !n.frozen && n.doom.is_none() && !n.leaving
         };
-        let fair: Vec<usize> = (0..self.nodes.len()).filter(|i| fits(&self.nodes[*i])).collect();
         let any = |n: &Node| n.is_alive() && n.dialable;
-        let poor: Vec<usize> = (0..self.nodes.len()).filter(|i| any(&self.nodes[*i])).collect();
-        self.work.pick(&fair).or_else(|| self.work.pick(&poor))
+        let which = |fits: &dyn Fn(&Node) -> bool| -> Vec<usize> {
+            (0..self.nodes.len()).filter(|i| fits(&self.nodes[*i])).collect()
+        };
+        let fair = which(&|n| fits(n) && !n.is_liar());
+        let poor = which(&|n| any(n) && !n.is_liar());
+        let last = which(&any);
+        let picked = self.work.pick(&fair).or_else(|| self.work.pick(&poor));
+        picked.or_else(|| self.work.pick(&last))
     }
 
     /// One more peer joins now, if there is room for it.
@@ -199,10 +206,16 @@ impl World {
         }
         let now = Time(self.now + self.nodes[i].clock);
         let tick = matches!(input, Input::Tick);
+        let Some(peer) = &self.nodes[i].peer else {
+            return;
+        };
+        let duty = match &self.nodes[i].liar {
+            Some(_) => Duty::None,
+            None => self.duty(peer, now, &input),
+        };
         let Some(peer) = &mut self.nodes[i].peer else {
             return;
         };
-        let duty = Duty::of(peer, &input);
         peer.handle(input, now);
         // A peer that wants to be woken at once, again and again, burns the processor.
         let again = tick && peer.wake_at().is_some_and(|at| at <= now);
@@ -242,12 +255,13 @@ impl World {
                 // What a dying peer did is seen, but what it sent after its death is not sent.
                 Output::Event(event) => self.on_event(i, event),
                 _ if cut.is_some_and(|cut| k >= cut) => {}
-                Output::Send { to, lane, message } => self.send(i, to, lane, message),
+                Output::Send { to, lane, message } => self.say(i, to, lane, message),
                 Output::Dial { peer, contact } => self.dial(i, peer, &contact),
                 Output::HangUp { peer } => {
                     if let Some(&other) = self.by_id.get(&peer) {
-                        self.take_down(i, other);
-                        self.take_down(other, i);
+                        // Not at once: this peer's outputs are still being done.
+                        self.down_at(self.now, i, other);
+                        self.down_at(self.now, other, i);
                     }
                 }
                 Output::Compute {
@@ -312,7 +326,13 @@ impl World {
             weight
         };
         self.look_at(i);
-        if let Err(why) = self
+        let (mut weight, mut loss, mut took) = (weight, loss, took);
+        if self.nodes[i].is_liar() {
+            let mut said = (weight, loss, took);
+            self.say_made(i, &mut gradient, &mut said);
+            (weight, loss, took) = said;
+            self.ledger.give(&self.nodes[i], weight.min(share), &gradient);
+        } else if let Err(why) = self
             .ledger
             .contribute(&self.nodes[i], &positions, &params, made, &gradient)
         {

@@ -116,7 +116,7 @@ impl World {
             self.nodes
                 .iter()
                 .enumerate()
-                .filter(|(j, _)| *j != i)
+                .filter(|(j, n)| *j != i && !n.is_liar())
                 .map(|(_, n)| n)
                 .filter(lasting)
         };
@@ -294,6 +294,9 @@ impl World {
 
     /// The faults end before the run does.
     pub(super) fn heal_in_time(&mut self, i: usize) {
+        if self.nodes[i].is_liar() {
+            return;
+        }
         let counted = self.nodes[i].peer.as_ref().map_or(0, |p| p.head().samples);
         self.most_counted = self.most_counted.max(counted);
         let share = self.most_counted as f64 / self.manifest.target.get() as f64;
@@ -333,6 +336,7 @@ impl World {
         }
         self.healed_at = self.healed_at.or(Some(self.now));
         self.apart = !self.is_connected();
+        self.end_lies();
         tell!(self, "HEAL all faults end: {}", self.situation());
         for a in 0..self.nodes.len() {
             self.nodes[a].doom = None;
@@ -352,7 +356,8 @@ impl World {
     pub(super) fn operate(&mut self) {
         for i in 0..self.nodes.len() {
             let node = &self.nodes[i];
-            let lost = node.is_alive() && !node.was_member && !node.is_member() && !node.frozen;
+            let lost =
+                !node.is_liar() && node.is_alive() && !node.was_member && !node.is_member() && !node.frozen;
             if lost && node.sponsor.is_some_and(|s| !self.nodes[s].is_alive()) && self.sponsor().is_some() {
                 tell!(
                     self,
@@ -363,7 +368,7 @@ impl World {
                 self.newcomer();
             }
         }
-        let alive = self.nodes.iter().filter(|n| n.is_alive() && !n.leaving).count();
+        let alive = self.honest().filter(|n| n.is_alive() && !n.leaving).count();
         if self.healed_at.is_some() && alive < usize::from(self.manifest.min_peers.get()) && alive > 0 {
             self.hopeless |= self.sponsor().is_none() || self.newcomer().is_none();
         }

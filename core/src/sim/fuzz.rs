@@ -6,11 +6,10 @@
 //! is what reaches behind the checks of lengths. Whether what the peers then hold is right is not judged here; worlds with
 //! liars are.
 
-mod twist;
-
 use super::device;
 use super::resign::resign;
 use super::rng::Rng;
+use super::twist::Twist;
 use crate::codec::Codec;
 use crate::config::{Layout, Manifest, Settings, Topology};
 use crate::id::{Contact, PeerId};
@@ -204,7 +203,7 @@ impl Conversation {
             self.remember(&message);
             // What is due from Eve, at its place in the protocol, reaches deepest.
             if from == EVE && self.rng.chance(0.1) {
-                self.twist(&mut message);
+                self.twist().message(&mut message);
                 self.sign(&mut message);
             }
             let from = self.ids[from];
@@ -310,7 +309,7 @@ impl Conversation {
                     return Bytes::new();
                 };
                 for _ in 0..1 + self.rng.below(3) {
-                    self.twist(&mut message);
+                    self.twist().message(&mut message);
                 }
                 self.sign(&mut message);
                 if self.rng.chance(0.1) {
@@ -352,9 +351,9 @@ impl Conversation {
 
     /// As a frame to be passed on, or one that could not be.
     fn wrap(&mut self, message: &Message) -> Message {
-        let (to, frame) = (self.anybody(), message.to_frame());
+        let (to, frame) = (self.twist().anybody(), message.to_frame());
         let eve = Settings {
-            started: self.number(7),
+            started: self.twist().number(7),
             ..Settings::new(Key::stand_in(self.ids[EVE]), Contact::default())
         };
         let envelope = Relayed::new(&eve, self.manifest.run_id()).seal(to, &frame);
@@ -364,10 +363,18 @@ impl Conversation {
         }
     }
 
-    fn anybody(&mut self) -> PeerId {
-        match self.rng.below(8) {
-            0 => PeerId([self.rng.next() as u8; 32]),
-            _ => self.ids[self.rng.index(PEERS)],
+    /// What twists Eve's words.
+    fn twist(&mut self) -> Twist<'_> {
+        let peers = || self.peers.iter().flatten();
+        Twist {
+            run: self.manifest.run_id(),
+            names: &self.ids,
+            chains: peers().map(|peer| peer.head().chain).collect(),
+            views: self.peers[..EVE]
+                .iter()
+                .map(|peer| peer.as_ref()?.view().map(|(view, _)| view))
+                .collect(),
+            rng: &mut self.rng,
         }
     }
 }

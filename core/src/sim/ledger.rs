@@ -6,11 +6,11 @@
 use super::device;
 use super::node::Node;
 use crate::collective::{Cut, reference};
-use crate::config::{Manifest, Settings};
+use crate::config::Manifest;
 use crate::id::{Digest, PeerId};
-use crate::ledger::{Head, Member, Record, Trials};
+use crate::ledger::{Head, Header, Record};
 use crate::optim::{clip_scale, norm_squared};
-use crate::peer::Peer;
+use crate::peer::{Commit, Peer};
 use crate::state::State;
 use crate::wire::ViewKey;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,6 +65,8 @@ pub(super) struct Ledger {
     fates: BTreeMap<ViewKey, Vec<(PeerId, Fate)>>,
     /// What the devices made, by peer and lineage: weight and sum.
     contributions: BTreeMap<(PeerId, Digest), Vec<Made>>,
+    /// Whose devices may be said to have made anything.
+    pub liars: BTreeSet<PeerId>,
 }
 
 impl Ledger {
@@ -74,6 +76,7 @@ impl Ledger {
             points: BTreeMap::new(),
             fates: BTreeMap::new(),
             contributions: BTreeMap::new(),
+            liars: BTreeSet::new(),
         }
     }
 
@@ -114,6 +117,7 @@ impl Ledger {
     ) -> Result<(), String> {
         let Some(peer) = &node.peer else { return Ok(()) };
         let head = peer.head();
+        self.begin_misled(node, peer);
         let point = self
             .points
             .get(&head.chain)
@@ -156,14 +160,64 @@ impl Ledger {
         Ok(())
     }
 
-    /// A peer has committed a round. Gives the lineage after it.
+    /// A device made this, or a liar says so.
+    pub fn give(&mut self, node: &Node, weight: u64, gradient: &[f32]) {
+        if let Some(peer) = &node.peer {
+            let made = self
+                .contributions
+                .entry((node.id, peer.head().chain))
+                .or_default();
+            made.push((weight as u32, gradient.to_vec()));
+        }
+    }
+
+    /// A peer that followed a liar may enter a lineage of that one's making: what goes on from there is checked.
+    fn begin_misled(&mut self, node: &Node, peer: &Peer) {
+        let (head, digest) = (peer.head(), peer.digest());
+        if !node.flipped || self.liars.is_empty() || self.points.contains_key(&head.chain) {
+            return;
+        }
+        let mut skipped = head.skipped;
+        let mut given = || match skipped {
+            0 => Sample::Counted,
+            _ => {
+                skipped -= 1;
+                Sample::Skipped
+            }
+        };
+        let sample = |at: u64| match head
+            .holes
+            .iter()
+            .find(|hole| (hole.start..hole.end).contains(&at))
+        {
+            Some(hole) => Sample::Open(hole.refused_by),
+            None if at < head.cursor => given(),
+            None => Sample::Open(None),
+        };
+        let point = Point {
+            head: head.clone(),
+            parent: None,
+            states: vec![Held {
+                before: digest,
+                digest,
+                state: peer.state().clone(),
+            }],
+            samples: (0..self.manifest.target.get()).map(sample).collect(),
+            sums: None,
+        };
+        self.points.insert(head.chain, point);
+    }
+
+    /// A peer has committed a round. Gives the lineage after it. Where a liar has `spoilt` sums they are what the peer
+    /// holds, which the next round compares.
     pub fn commit(
         &mut self,
         before: Digest,
         me: &Node,
-        record: &Record,
-        digest: Digest,
+        commit: &Commit,
+        spoilt: bool,
     ) -> Result<Digest, String> {
+        let (record, digest) = (&commit.record, commit.digest);
         let point = self
             .points
             .get(&before)
@@ -184,8 +238,12 @@ impl Ledger {
         let mut head = point.head.clone();
         head.apply(record, &self.manifest);
         let chain = head.chain;
+        let spoilt = spoilt || self.is_unknown(before, record);
         if !self.points.contains_key(&chain) {
-            let sums = self.reduce(before, record)?;
+            let sums = match spoilt {
+                true => None,
+                false => self.reduce(before, record)?,
+            };
             let samples = count(point, record, &self.manifest)?;
             check_head(&head, &samples)?;
             self.points.insert(
@@ -199,7 +257,10 @@ impl Ledger {
                 },
             );
         }
-        self.apply(before, chain, own.digest, me, record, digest)?;
+        match spoilt {
+            true => self.apply_spoilt((before, chain), own.digest, me, record, digest)?,
+            false => self.apply(before, chain, own.digest, me, record, digest)?,
+        }
         Ok(chain)
     }
 
@@ -258,6 +319,70 @@ impl Ledger {
         Ok(())
     }
 
+    /// Whether a liar counts samples that its device was not said to have made.
+    fn is_unknown(&self, before: Digest, record: &Record) -> bool {
+        let made = |h: &Header| {
+            let made = self.contributions.get(&(h.peer, before));
+            made.is_some_and(|made| made.iter().any(|(weight, _)| *weight == h.weight))
+        };
+        let mut of_liars = record.headers.iter().filter(|h| self.liars.contains(&h.peer));
+        of_liars.any(|h| h.weight > 0 && !made(h))
+    }
+
+    /// The state that follows from the sums that a peer holds, against its own.
+    fn apply_spoilt(
+        &mut self,
+        (before, chain): (Digest, Digest),
+        own: Digest,
+        me: &Node,
+        record: &Record,
+        digest: Digest,
+    ) -> Result<(), String> {
+        let peer = me.peer.as_ref().ok_or("it is gone")?;
+        let point = &self.points[&before];
+        let held = point.states.iter().find(|s| s.digest == own);
+        let held = held.ok_or_else(|| format!("nobody held the state {own} that it goes on from"))?;
+        let mut state = held.state.clone();
+        let last = peer.shared.lineage.last.as_ref().ok_or("it keeps no sums")?;
+        let mut sums = vec![0.0; self.manifest.layout.len];
+        last.sums
+            .decode(0..sums.len(), |range, values| sums[range].copy_from_slice(values));
+        let trains = record.headers.len() >= usize::from(self.manifest.min_peers.get());
+        if record.weight() > 0 && trains {
+            step(&mut state, &self.manifest, point.head.steps, record, &sums);
+        }
+        if me.flipped {
+            state = peer.state().clone();
+        }
+        let expected = state.digest();
+        if expected != digest && !me.flipped {
+            return Err(format!(
+                "its state {digest} does not follow from its sums, but {expected}"
+            ));
+        }
+        let point = self.points.get_mut(&chain).expect("just made");
+        if point
+            .states
+            .iter()
+            .all(|held| (held.before, held.digest) != (own, digest))
+        {
+            let before = own;
+            point.states.push(Held {
+                before,
+                digest,
+                state,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether the lineage that a peer is on leads to the state that it holds.
+    pub fn holds(&self, peer: &Peer) -> bool {
+        let point = self.points.get(&peer.head().chain);
+        let digest = peer.state().digest();
+        digest == peer.digest() && point.is_some_and(|point| point.states.iter().any(|s| s.digest == digest))
+    }
+
     /// The round's sums, from the definition. `None` without samples.
     fn reduce(&self, before: Digest, record: &Record) -> Result<Option<Vec<f32>>, String> {
         let m = &self.manifest;
@@ -306,17 +431,11 @@ impl Ledger {
         if self.points.contains_key(&chain) {
             return Ok(());
         }
-        let Settings { me, contact, .. } = peer.shared.settings.clone();
-        let member = Member {
-            peer: me,
-            speed: 1,
-            contact,
-            trials: Trials::default(),
-        };
+        let founder = peer.founder().ok_or("it is on a lineage that nobody committed")?;
         let mut heads = self
             .points
             .values()
-            .map(|from| (from, from.head.clone().continued_by(member.clone())));
+            .map(|from| (from, from.head.clone().continued_by(founder.clone())));
         let (from, head) = heads
             .find(|(_, head)| head.chain == chain)
             .ok_or("it is on a lineage that nobody committed")?;
@@ -348,6 +467,7 @@ impl Ledger {
     /// Where a peer stands that is a member without having committed: joined, or gone on alone.
     pub fn stand(&mut self, node: &Node, peer: &Peer) -> Result<(), String> {
         let (head, digest) = (peer.head(), peer.digest());
+        self.begin_misled(node, peer);
         self.go_on_alone(peer, head.chain)?;
         let parent = self.points[&head.chain].parent;
         let before = parent.and_then(|p| self.points[&p].states.iter().find(|s| s.digest == digest));

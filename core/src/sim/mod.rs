@@ -13,6 +13,9 @@
 //! - `device`: contributions that show a wrong state or a sample counted twice.
 //! - `ledger`: all lineages as they should be, worked out apart from the code under test.
 //! - `check`: what must hold of the peers.
+//! - `lie`, `league`, `liars`: peers that break the protocol in every way that a message allows.
+//! - `honest`: what must hold of the others among them.
+//! - `twist`, `resign`: messages said otherwise, and signed anew.
 //! - `fuzz`: hostile frames in real conversations, without any of the above.
 //! - `trace`: a seed's story as text.
 
@@ -21,8 +24,12 @@ mod device;
 mod driver;
 mod faults;
 pub mod fuzz;
+mod honest;
 mod kind;
+mod league;
 mod ledger;
+mod liars;
+mod lie;
 mod net;
 mod node;
 mod plan;
@@ -31,12 +38,14 @@ mod rng;
 mod run;
 mod trace;
 mod transport;
+mod twist;
 mod world;
 
 use crate::config::Topology;
 use crate::planted::Bug;
 use crate::signature::Scheme;
 pub use kind::Kind;
+pub use lie::Lie;
 use std::collections::BTreeMap;
 
 /// What became of a seed.
@@ -69,6 +78,35 @@ pub struct Stats {
     pub virtual_us: u64,
     /// Faults by kind.
     pub faults: BTreeMap<Kind, u64>,
+    /// Lies by kind.
+    pub lies: BTreeMap<Lie, u64>,
+    /// Members that were out, or cut off for good, because of what they had said.
+    pub caught: u64,
+}
+
+/// What is to be done with a seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// A mistake in all peers.
+    pub bug: Option<Bug>,
+    /// How peers sign. Names are others with another kind of keys, so that the seed tells another story.
+    pub scheme: Scheme,
+    /// Whether some peers lie.
+    pub liars: bool,
+    /// Whether the story is told on standard output.
+    pub trace: bool,
+}
+
+impl Default for Setup {
+    /// Honest peers that sign with the quick stand-in.
+    fn default() -> Self {
+        Self {
+            bug: None,
+            scheme: Scheme::StandIn,
+            liars: false,
+            trace: false,
+        }
+    }
 }
 
 impl Stats {
@@ -85,6 +123,10 @@ impl Stats {
         for (kind, count) in &other.faults {
             *self.faults.entry(*kind).or_default() += count;
         }
+        for (lie, count) in &other.lies {
+            *self.lies.entry(*lie).or_default() += count;
+        }
+        self.caught += other.caught;
     }
 }
 
@@ -93,16 +135,11 @@ pub fn topology(seed: u64) -> Topology {
     plan::Plan::draw(seed).manifest.topology
 }
 
-/// Runs one seed to its end. With `trace`, tells its story on standard output.
+/// Runs one seed to its end.
 ///
 /// A panic inside a peer is a failure like any other; the caller's panic hook still prints it.
-pub fn run(seed: u64, bug: Option<Bug>, trace: bool) -> Outcome {
-    run_signed(seed, bug, Scheme::StandIn, trace)
-}
-
-/// The same with signatures of this kind. Names are others then, so that the seed tells another story.
-pub fn run_signed(seed: u64, bug: Option<Bug>, scheme: Scheme, trace: bool) -> Outcome {
-    let caught = std::panic::catch_unwind(|| world::World::new(seed, bug, scheme, trace).run(seed));
+pub fn run(seed: u64, setup: Setup) -> Outcome {
+    let caught = std::panic::catch_unwind(|| world::World::new(seed, setup).run(seed));
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text

@@ -1,5 +1,6 @@
 //! One peer of a world, and what its driver knows of it.
 
+use super::league::Liar;
 use super::plan::PeerPlan;
 use crate::id::{Contact, Digest, PeerId};
 use crate::ledger::Head;
@@ -40,6 +41,8 @@ pub(super) struct Node {
     pub slow: f64,
     pub doom: Option<Doom>,
     pub spoil: Option<Spoil>,
+    /// What makes it a liar.
+    pub liar: Option<Box<Liar>>,
     /// Its state may differ from what its lineage says.
     pub flipped: bool,
     /// Lineage and digest when it last had been looked at, if it was a member then.
@@ -76,6 +79,7 @@ impl Node {
             slow: 1.0,
             doom: None,
             spoil: None,
+            liar: None,
             flipped: false,
             stands: None,
             was_member: false,

@@ -2,6 +2,7 @@
 //! anything happens. Knows nothing of what peers do.
 
 use super::kind::Kind;
+use super::lie::Lie;
 use super::rng::Rng;
 use crate::codec::Codec;
 use crate::config::{Layout, Manifest, TensorSpec, Topology};
@@ -16,6 +17,24 @@ pub const MOST_PEERS: usize = 12;
 const TABS: u64 = 0x7461_6273;
 /// Sets the draw of the topology apart from the others.
 const TOPOLOGY: u64 = 0x746f_706f;
+
+/// Shortest that a lie lasts: long enough for others to wait in vain.
+pub const LEAST_US: f64 = 300_000.0;
+/// Sets what liars draw apart from all else in a world.
+pub const LIARS: u64 = 0x6c69_6172;
+
+/// What a world's liars are like.
+#[derive(Clone, Debug)]
+pub struct LiarsPlan {
+    /// How many.
+    pub count: usize,
+    /// What they do.
+    pub lies: Vec<Lie>,
+    /// Mean time between two lies of one of them, in microseconds.
+    pub every_us: f64,
+    /// Longest that a lie lasts, in microseconds.
+    pub longest_us: f64,
+}
 
 /// What sort of faults a world has.
 #[derive(Clone, Copy)]
@@ -71,6 +90,8 @@ pub struct Plan {
     pub longest_us: f64,
     /// Whether few can be dialled.
     pub mostly_tabs: bool,
+    /// Who lies, if anybody does.
+    pub liars: Option<LiarsPlan>,
 }
 
 /// One peer.
@@ -163,6 +184,7 @@ impl Plan {
             deaths: rng.between(1, 4) as usize,
             longest_us,
             mostly_tabs,
+            liars: None,
             faults,
             manifest,
         }
@@ -170,7 +192,7 @@ impl Plan {
 
     /// Whether nothing ever goes wrong here.
     pub fn is_calm(&self) -> bool {
-        self.faults.is_empty()
+        self.faults.is_empty() && self.liars.is_none()
     }
 
     /// A peer that comes later.
@@ -181,6 +203,39 @@ impl Plan {
             speed,
             dialable: rng.chance(if self.mostly_tabs { 0.1 } else { 0.8 }),
         }
+    }
+}
+
+impl Plan {
+    /// Draws a world with liars: that of the seed, with enough peers for them and often without other faults.
+    pub fn draw_with_liars(seed: u64) -> Self {
+        let mut plan = Self::draw(seed);
+        let rng = &mut Rng::new(mix(seed ^ LIARS));
+        let count = rng.between(4, 7) as usize;
+        while plan.peers.len() < count {
+            let mut peer = plan.newcomer(rng);
+            peer.at_us = (rng.unit() * plan.round_us) as u64;
+            plan.peers.push(peer);
+        }
+        if rng.chance(0.7) {
+            plan.faults.clear();
+            plan.latency_us = plan.latency_us.min(80_000.0);
+        }
+        if plan.faults.is_empty() {
+            // For ever, and far from overflow.
+            plan.fault_every_us = 1e15;
+        }
+        // All the others' faults end with them.
+        plan.heal_at_share = 0.3 + 0.4 * rng.unit();
+        let some = [1, 1, 1, 2, 4][rng.index(5)];
+        let lies = (0..some).filter_map(|_| rng.pick(&Lie::DRAWN)).collect();
+        plan.liars = Some(LiarsPlan {
+            count: rng.between(1, (plan.peers.len() as u64 - 1) / 3) as usize,
+            lies,
+            every_us: plan.round_us * rng.octaves(0.3, 4.0),
+            longest_us: (plan.round_us * rng.octaves(0.5, 8.0)).max(2.0 * LEAST_US),
+        });
+        plan
     }
 }
 

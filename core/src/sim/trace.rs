@@ -219,10 +219,13 @@ pub(super) fn message(world: &World, message: &Message) -> String {
         Message::Out { view: v } => format!("OUT of {}", view(v)),
         Message::Status {
             standing: s,
+            claim,
             member,
             finished,
         } => {
-            format!("status {}, member {member}, finished {finished}", standing(s))
+            let shown = claim.as_ref().map(|claim| record(world, &claim.record));
+            let (at, shown) = (standing(s), shown.unwrap_or_default());
+            format!("status {at}, member {member}, finished {finished}, {shown}")
         }
         Message::Follow { have, .. } => {
             format!("follow, have {}", have.as_ref().map(standing).unwrap_or_default())
@@ -240,7 +243,7 @@ pub(super) fn message(world: &World, message: &Message) -> String {
         }
         Message::NotMember { standing: s, follows } => {
             let standing = s.as_ref().map(standing).unwrap_or_default();
-            format!("not member, {standing}, follows {follows}")
+            format!("not member, {standing}, follows {follows:?}")
         }
         Message::Goodbye { acquaintances } => {
             let known: Vec<PeerId> = acquaintances.iter().map(|(peer, _)| *peer).collect();

@@ -11,6 +11,9 @@ const DIAL_US: u64 = 4_000_000;
 
 impl World {
     pub(super) fn send(&mut self, from: usize, to: PeerId, lane: Lane, message: Message) {
+        if self.lies.invented.contains(&to) {
+            return;
+        }
         let Some(&to) = self.by_id.get(&to) else {
             return self.fail(format!(
                 "{} sends to a peer that never was",
@@ -20,6 +23,7 @@ impl World {
         if to == from {
             return self.fail(format!("{} sends to itself", self.nodes[from].name));
         }
+        self.note_said(from, &message);
         // The transport drops what has no connection; the peer has been or will be told.
         if !self.net.is_up(from, to) {
             return;
@@ -75,6 +79,7 @@ impl World {
             return;
         }
         self.stats.messages += 1;
+        self.hear(to, &message);
         let from = self.nodes[from].id;
         self.give(to, Input::Message { from, message });
     }

@@ -1,17 +1,19 @@
 //! A seed's world: what it consists of, virtual time, and the queue of what will happen. What happens then is in `run`.
 
-use super::Stats;
+use super::league::Lies;
 use super::ledger::Ledger;
 use super::net::Net;
 use super::node::Node;
 use super::plan::{PeerPlan, Plan};
 use super::rng::Rng;
+use super::{Setup, Stats};
 use crate::config::Manifest;
 use crate::id::{PeerId, Round};
+use crate::ledger::Header;
 use crate::planted::Bug;
 use crate::signature::Scheme;
-use crate::wire::Message;
-use std::collections::{BTreeMap, BinaryHeap};
+use crate::wire::{Message, ViewKey};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 /// Tells a line of the story, if anyone listens.
@@ -90,6 +92,9 @@ pub(super) enum What {
         from: usize,
         to: usize,
     },
+    Lie {
+        node: usize,
+    },
     Fault,
     Heal,
     Operator,
@@ -146,6 +151,12 @@ pub struct World {
     pub(super) scheme: Scheme,
     pub(super) manifest: Arc<Manifest>,
     pub(super) by_id: BTreeMap<PeerId, usize>,
+    /// Which peers lie, what has come of it, and what is random in it.
+    pub(super) liars: BTreeSet<usize>,
+    pub(super) lies: Lies,
+    pub(super) tongue: Rng,
+    /// What the honest have said of themselves in their headers.
+    pub(super) said: BTreeMap<(ViewKey, PeerId), Header>,
     queue: BinaryHeap<Due>,
     slots: Vec<Option<What>>,
     free: Vec<usize>,
@@ -154,9 +165,18 @@ pub struct World {
 }
 
 impl World {
-    /// Draws the world of a seed. With `trace`, its story is told on standard output.
-    pub fn new(seed: u64, bug: Option<Bug>, scheme: Scheme, trace: bool) -> Self {
-        let plan = Plan::draw(seed);
+    /// Draws the world of a seed.
+    pub fn new(seed: u64, setup: Setup) -> Self {
+        let Setup {
+            bug,
+            scheme,
+            liars,
+            trace,
+        } = setup;
+        let plan = match liars {
+            true => Plan::draw_with_liars(seed),
+            false => Plan::draw(seed),
+        };
         let mut rng = Rng::new(!seed);
         let manifest = Arc::new(plan.manifest.clone());
         let mut world = Self {
@@ -181,6 +201,10 @@ impl World {
             scheme,
             manifest,
             by_id: BTreeMap::new(),
+            liars: BTreeSet::new(),
+            lies: Lies::default(),
+            tongue: Rng::new(0),
+            said: BTreeMap::new(),
             queue: BinaryHeap::new(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -188,6 +212,7 @@ impl World {
             starting: plan.peers.len(),
             plan,
         };
+        world.draw_liars(seed);
         for peer in world.plan.peers.clone() {
             world.schedule(peer.at_us, What::Start { plan: peer });
         }

@@ -6,7 +6,7 @@ use annulus_core::ledger::Record;
 use annulus_core::signature::Key;
 use annulus_core::wire::{Message, ViewKey};
 use annulus_core::{
-    Contact, Event, Exit, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
+    Change, Contact, Event, Exit, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -335,4 +335,43 @@ impl Story {
             })
             .collect()
     }
+}
+
+/// Nobody of the run, with a ticket and links.
+pub const MAL: PeerId = PeerId([99; 32]);
+
+/// Three who train with each other, and Mal with a link to each.
+pub fn three() -> Story {
+    let mut story = Story::new(1);
+    story.gather(3, 100 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+    [ANN, BEN, CAT].into_iter().for_each(|who| story.open(who, MAL));
+    story.run(50 * MILLI);
+    story
+}
+
+/// Whoever was cast out or suspected since then, and by whom.
+pub fn troubles(story: &Story, since: usize) -> Vec<String> {
+    let is_trouble = |event: &Event| {
+        let failed = |change: &Change| matches!(change, Change::Failed | Change::Evicted);
+        matches!(event, Event::Member { change, .. } if failed(change))
+            || matches!(event, Event::Outcast { .. })
+    };
+    let events = story.events[since..].iter();
+    events
+        .filter(|(_, _, event)| is_trouble(event))
+        .map(|(at, who, event)| format!("{at} {who} {event:?}"))
+        .collect()
+}
+
+/// The three go on as if nothing had been said.
+pub fn nothing_follows(story: &mut Story, since: usize) {
+    let before = story.commits(ANN).len();
+    story.run(5 * SECOND);
+    assert_eq!(troubles(story, since), Vec::<String>::new());
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+    assert!(story.commits(ANN).len() >= before + 30);
+    let retried = |record: &&Record| record.attempt > 0;
+    assert_eq!(story.records(ANN).find(retried), None);
 }

@@ -4,21 +4,30 @@
 //! DIGEST.file/NAME    a data set of one file        DIGEST.partial/    one that is still being fetched
 //! DIGEST.folder/      one that is a folder          DIGEST.lock        held by the process that fetches it
 //! DIGEST.path         where else on this machine somebody had it
+//! DIGEST.used         when it was last made use of, by its own time
 //! ```
+//! All of it has at most [`LIMIT`] bytes: for what is new, what was not used for the longest time is forgotten.
+//!
 //! A place gets its name only when its content has been found to be the data of that digest. It must not know where data
 //! comes from.
 
-use crate::data::provision::{Listing, Store, Trouble};
-use crate::store::files::{At, FileError, PARTIAL, write_atomic};
+use crate::data::provision::{ListedFile, Listing, Store, Trouble};
+use crate::data::tree::BLOCK;
+use crate::store::files::{At, FileError, PARTIAL, remove_if_there, write_atomic};
 use annulus_core::Digest;
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, DirEntry, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Names the folder of fetched data instead of the usual one.
 const VARIABLE: &str = "ANNULUS_CACHE";
+
+/// Most bytes of all that is kept.
+pub const LIMIT: u64 = 64 << 30;
 
 /// How often to look whether another process on this machine has fetched the data.
 const LOOK: Duration = Duration::from_millis(500);
@@ -58,11 +67,13 @@ impl Place {
     /// The data, if it is here: what to hand to the task.
     pub fn found(&self) -> Option<PathBuf> {
         let folder = self.named(".folder");
-        if folder.is_dir() {
-            return Some(folder);
-        }
-        let mut files = fs::read_dir(self.named(".file")).ok()?;
-        Some(files.next()?.ok()?.path())
+        let found = match folder.is_dir() {
+            true => folder,
+            false => fs::read_dir(self.named(".file")).ok()?.next()?.ok()?.path(),
+        };
+        // If this fails, it is forgotten sooner than it might be.
+        let _ = File::create(self.named(".used"));
+        Some(found)
     }
 
     /// Remembers where on this machine the data is: at a path that somebody has named.
@@ -111,6 +122,58 @@ impl Place {
         })
     }
 
+    /// Forgets other sets, first those that were not used for the longest time, until there is room for so many bytes
+    /// within the limit. One that another process is fetching stays, and one that cannot be removed.
+    fn make_room(&self, bytes: u64, limit: u64) -> Result<(), FileError> {
+        let mut sets = BTreeMap::new();
+        for entry in fs::read_dir(&self.folder).at(&self.folder)? {
+            let path = entry.at(&self.folder)?.path();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let Some((digest, kind)) = name.split_once('.') else {
+                continue;
+            };
+            let Some(digest) = Digest::from_hex(digest).filter(|digest| *digest != self.digest) else {
+                continue;
+            };
+            let (size, used): &mut (u64, _) = sets.entry(digest).or_insert((0, SystemTime::UNIX_EPOCH));
+            match kind {
+                "file" | "folder" | "partial" => *size += size_of(&path),
+                "used" => *used = path.metadata().and_then(|file| file.modified()).unwrap_or(*used),
+                _ => {}
+            }
+        }
+        let mut sets: Vec<_> = sets.into_iter().filter(|(_, (size, _))| *size > 0).collect();
+        sets.sort_by_key(|(_, (_, used))| *used);
+        let mut kept: u64 = sets.iter().map(|(_, (size, _))| size).sum();
+        for (digest, (size, _)) in sets {
+            if kept.saturating_add(bytes) <= limit {
+                break;
+            }
+            // One that cannot be removed, as some systems refuse while it is read, is in nobody's way.
+            if let Ok(true) = Self::new(self.folder.clone(), digest).forget() {
+                kept -= size;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all of the set, unless it is being fetched. Says whether it did.
+    fn forget(&self) -> Result<bool, FileError> {
+        let path = self.named(".lock");
+        let lock = File::create(&path).at(&path)?;
+        if lock.try_lock().is_err() {
+            return Ok(false);
+        }
+        self.remove()?;
+        remove_dir(&self.named(PARTIAL))?;
+        remove_if_there(&self.named(".used"))?;
+        Ok(true)
+    }
+
     fn named(&self, kind: &str) -> PathBuf {
         self.folder.join(self.digest.to_hex() + kind)
     }
@@ -155,16 +218,21 @@ impl<F> Partial<F> {
     fn ready(&self) -> Result<Vec<u64>, FileError> {
         let dir = self.dir();
         fs::create_dir_all(&dir).at(&dir)?;
-        for entry in fs::read_dir(&dir).at(&dir)? {
-            let path = entry.at(&dir)?.path();
-            let wanted =
-                |(name, _): &(String, u64)| Some(OsString::from(name).as_os_str()) == path.file_name();
-            if !self.listing.files.iter().any(wanted) {
-                fs::remove_file(&path).at(&path)?;
+        let there: Result<Vec<_>, _> = fs::read_dir(&dir).at(&dir)?.collect();
+        let there: Vec<PathBuf> = there.at(&dir)?.iter().map(DirEntry::path).collect();
+        match (&there[..], &self.listing.files[..], self.listing.folder) {
+            // Another peer may call a single file otherwise: what has come of it is kept under the new name.
+            ([path], [file], false) => fs::rename(path, dir.join(&file.name)).at(path)?,
+            _ => {
+                let names: Vec<&OsStr> = self.listing.files.iter().map(|file| file.name.as_ref()).collect();
+                let unwanted = |path: &&PathBuf| path.file_name().is_none_or(|name| !names.contains(&name));
+                for path in there.iter().filter(unwanted) {
+                    fs::remove_file(path).at(path)?;
+                }
             }
         }
         let mut have = Vec::new();
-        for (name, size) in &self.listing.files {
+        for ListedFile { name, size, .. } in &self.listing.files {
             let path = dir.join(name);
             let file = OpenOptions::new()
                 .create(true)
@@ -172,16 +240,20 @@ impl<F> Partial<F> {
                 .open(&path)
                 .at(&path)?;
             let len = file.metadata().at(&path)?.len();
-            if len > *size {
-                file.set_len(0).at(&path)?;
-            }
-            have.push(if len > *size { 0 } else { len });
+            // What is longer is something else, and of the last block only a part may have reached the disk.
+            let keep = match len.cmp(size) {
+                Ordering::Less => len - len % BLOCK as u64,
+                Ordering::Equal => len,
+                Ordering::Greater => 0,
+            };
+            file.set_len(keep).at(&path)?;
+            have.push(keep);
         }
         Ok(have)
     }
 
     fn write(&mut self, file: usize, bytes: &[u8]) -> Result<(), FileError> {
-        let path = self.dir().join(&self.listing.files[file].0);
+        let path = self.dir().join(&self.listing.files[file].name);
         let out = match &mut self.open {
             Some((open, out)) if *open == file => out,
             _ => {
@@ -196,7 +268,7 @@ impl<F> Partial<F> {
     fn settle(&self) -> Result<PathBuf, FileError> {
         let place = &self.fetching.place;
         let dir = self.dir();
-        for (name, _) in &self.listing.files {
+        for ListedFile { name, .. } in &self.listing.files {
             let path = dir.join(name);
             // For writing, as some systems make nothing durable otherwise.
             let file = OpenOptions::new().append(true).open(&path);
@@ -205,9 +277,10 @@ impl<F> Partial<F> {
         place.remove()?;
         let to = place.named(if self.listing.folder { ".folder" } else { ".file" });
         fs::rename(&dir, &to).at(&to)?;
+        let _ = File::create(place.named(".used"));
         Ok(match self.listing.folder {
             true => to,
-            false => to.join(&self.listing.files[0].0),
+            false => to.join(&self.listing.files[0].name),
         })
     }
 }
@@ -218,7 +291,10 @@ impl<F: FnMut(&Path) -> Result<(), Trouble>> Store for Partial<F> {
     fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String> {
         self.open = None;
         self.listing = listing.clone();
-        self.ready().map_err(|error| error.to_string())
+        let place = &self.fetching.place;
+        let room = place.make_room(listing.total(), LIMIT);
+        room.and_then(|()| self.ready())
+            .map_err(|error| error.to_string())
     }
 
     fn append(&mut self, file: usize, bytes: &[u8]) -> Result<(), String> {
@@ -230,7 +306,7 @@ impl<F: FnMut(&Path) -> Result<(), Trouble>> Store for Partial<F> {
         let dir = self.dir();
         let path = match self.listing.folder {
             true => dir,
-            false => dir.join(&self.listing.files[0].0),
+            false => dir.join(&self.listing.files[0].name),
         };
         (self.is_it)(&path)?;
         self.settle().map_err(|error| Trouble::Here(error.to_string()))
@@ -240,6 +316,17 @@ impl<F: FnMut(&Path) -> Result<(), Trouble>> Store for Partial<F> {
         self.open = None;
         remove_dir(&self.dir()).map_err(|error| error.to_string())
     }
+}
+
+/// Bytes of a file, or of the files in a folder.
+fn size_of(path: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(path) else {
+        return path.metadata().map_or(0, |file| file.len());
+    };
+    let sizes = entries
+        .flatten()
+        .map(|entry| entry.metadata().map_or(0, |file| file.len()));
+    sizes.sum()
 }
 
 fn remove_dir(path: &Path) -> Result<(), FileError> {
@@ -255,7 +342,11 @@ mod tests {
     use crate::testing::Scratch;
 
     fn listing(folder: bool, files: &[(&str, u64)]) -> Listing {
-        let files = files.iter().map(|(name, size)| ((*name).to_owned(), *size));
+        let files = files.iter().map(|(name, size)| ListedFile {
+            name: (*name).to_owned(),
+            size: *size,
+            hash: [0; 32],
+        });
         Listing {
             folder,
             files: files.collect(),
@@ -267,27 +358,31 @@ mod tests {
         let scratch = Scratch::new();
         let place = Place::new(scratch.0.join("new"), Digest([7; 32]));
         assert_eq!(place.found(), None);
-        let two = listing(true, &[("a", 3), ("b", 2)]);
+        let two = listing(true, &[("a", BLOCK as u64 + 3), ("b", 2)]);
+        let block = vec![b'x'; BLOCK];
         // The first process ends in the middle of it.
         let is_it = |_: &Path| -> Result<(), Trouble> { panic!("it is not whole") };
         let mut store = place.fetching(|| ()).await.unwrap().into_store(is_it);
         assert_eq!(store.begin(&two).unwrap(), [0, 0]);
+        store.append(0, &block).unwrap();
+        // A block that came in part only, as in a crash.
         store.append(0, b"on").unwrap();
         drop(store);
         assert_eq!(place.found(), None);
         // The second goes on, and finds that it is something else.
-        let is_it = |path: &Path| match fs::read(path.join("a")).unwrap().as_slice() {
+        let is_it = |path: &Path| match &fs::read(path.join("a")).unwrap()[BLOCK..] {
             b"one" => Ok(()),
             _ => Err(Trouble::Data("another".into())),
         };
         let mut store = place.fetching(|| ()).await.unwrap().into_store(is_it);
-        assert_eq!(store.begin(&two).unwrap(), [2, 0]);
-        store.append(0, b"x").unwrap();
+        assert_eq!(store.begin(&two).unwrap(), [BLOCK as u64, 0]);
+        store.append(0, b"off").unwrap();
         store.append(1, b"to").unwrap();
         assert_eq!(store.finish(), Err(Trouble::Data("another".into())));
         assert_eq!(place.found(), None);
         store.clear().unwrap();
         assert_eq!(store.begin(&two).unwrap(), [0, 0]);
+        store.append(0, &block).unwrap();
         store.append(0, b"one").unwrap();
         store.append(1, b"to").unwrap();
         let found = store.finish().unwrap();
@@ -328,6 +423,100 @@ mod tests {
             (place.found(), found.file_name()),
             (Some(found.clone()), Some("b".as_ref()))
         );
+    }
+
+    #[tokio::test]
+    async fn a_single_file_goes_on_under_whatever_name_the_next_peer_has_for_it() {
+        let scratch = Scratch::new();
+        let place = Place::new(scratch.0.clone(), Digest([5; 32]));
+        let mut store = place.fetching(|| ()).await.unwrap().into_store(|_: &Path| Ok(()));
+        let (block, size) = (vec![b'x'; BLOCK], BLOCK as u64 + 3);
+        assert_eq!(store.begin(&listing(false, &[("book.txt", size)])).unwrap(), [0]);
+        store.append(0, &block).unwrap();
+        let other = listing(false, &[("data", size)]);
+        assert_eq!(store.begin(&other).unwrap(), [BLOCK as u64]);
+        store.append(0, b"one").unwrap();
+        let found = store.finish().unwrap();
+        assert_eq!(found.file_name(), Some("data".as_ref()));
+        assert_eq!(fs::read(&found).unwrap(), [&block[..], b"one"].concat());
+        assert_eq!(place.found(), Some(found));
+    }
+
+    #[tokio::test]
+    async fn an_empty_file_is_there_as_soon_as_it_is_named() {
+        let scratch = Scratch::new();
+        let place = Place::new(scratch.0.clone(), Digest([4; 32]));
+        let mut store = place.fetching(|| ()).await.unwrap().into_store(|_: &Path| Ok(()));
+        let two = listing(true, &[("a", 1), ("none", 0)]);
+        assert_eq!(store.begin(&two).unwrap(), [0, 0]);
+        store.append(0, b"x").unwrap();
+        let found = store.finish().unwrap();
+        assert_eq!(fs::read(found.join("none")).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_note_of_where_data_lies_takes_no_room() {
+        let scratch = Scratch::new();
+        let place = |name| Place::new(scratch.0.clone(), Digest([name; 32]));
+        let kept = place(1).named(".file");
+        fs::create_dir(&kept).unwrap();
+        fs::write(kept.join("a"), [1; 100]).unwrap();
+        place(1).note(&scratch.0).unwrap();
+        place(2).make_room(100, 200).unwrap();
+        assert!(kept.exists());
+        place(2).make_room(100, 199).unwrap();
+        assert!(!kept.exists());
+        assert_eq!(place(1).noted(), Some(scratch.0.clone()));
+    }
+
+    #[test]
+    fn a_set_that_cannot_be_removed_is_in_nobodys_way() {
+        let scratch = Scratch::new();
+        let place = |name| Place::new(scratch.0.clone(), Digest([name; 32]));
+        let kept = [1, 2].map(|name| place(name).named(".file"));
+        for kept in &kept {
+            fs::create_dir(kept).unwrap();
+            fs::write(kept.join("a"), [0; 100]).unwrap();
+        }
+        // Neither was ever used, so the first goes first; but its lock is nothing that can be taken.
+        fs::create_dir(place(1).named(".lock")).unwrap();
+        place(3).make_room(100, 200).unwrap();
+        assert_eq!(kept.map(|kept| kept.exists()), [true, false]);
+    }
+
+    #[tokio::test]
+    async fn what_was_not_used_for_the_longest_time_is_forgotten() {
+        let scratch = Scratch::new();
+        let place = |name| Place::new(scratch.0.clone(), Digest([name; 32]));
+        let keep = async |name: u8| {
+            let mut store = place(name)
+                .fetching(|| ())
+                .await
+                .unwrap()
+                .into_store(|_: &Path| Ok(()));
+            store.begin(&listing(false, &[("a", 100)])).unwrap();
+            store.append(0, &[name; 100]).unwrap();
+            store.finish().unwrap();
+            // Clocks of file systems are coarse.
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        for name in 1..=3 {
+            keep(name).await;
+        }
+        assert!(place(1).found().is_some());
+        std::thread::sleep(Duration::from_millis(20));
+        let found = |name| place(name).named(".file").exists();
+        place(4).make_room(100, 400).unwrap();
+        assert_eq!([1, 2, 3].map(found), [true; 3]);
+        place(4).make_room(100, 399).unwrap();
+        assert_eq!([1, 2, 3].map(found), [true, false, true]);
+        // One that is being fetched is in use, however long ago it was begun; its own place is not counted.
+        let fetching = place(3).fetching(|| ()).await.unwrap();
+        place(1).make_room(400, 400).unwrap();
+        assert_eq!([1, 2, 3].map(found), [true, false, true]);
+        drop(fetching);
+        place(1).make_room(400, 400).unwrap();
+        assert_eq!([1, 2, 3].map(found), [true, false, false]);
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! It must not know what becomes of the answers.
 
-use crate::data::provision::{DataDialer, DataStream, REST, SILENCE, Source, silent};
+use crate::data::provision::{DataDialer, DataStream, Pace, REST, SILENCE, Source, silent, too_slow};
 use crate::net::config::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT};
 use crate::net::congestion::Congestion;
 use crate::net::connection::{LEFT, close};
@@ -146,7 +146,13 @@ impl DataDialer for Guest {
             let session = Session::raw(connection);
             let (_, send, recv) = propose(&self.me, Purpose::Data, &session, source.peer).await?;
             session.set_receive_window(VarInt::from_u32(WINDOW));
-            Ok(GuestStream { session, send, recv })
+            let pace = Pace::default();
+            Ok(GuestStream {
+                session,
+                send,
+                recv,
+                pace,
+            })
         };
         let reached = timeout(DIAL_TIMEOUT, reach).await;
         reached.unwrap_or_else(|_| Err(no_answer()))
@@ -162,6 +168,7 @@ pub struct GuestStream {
     session: Session,
     send: SendStream,
     recv: RecvStream,
+    pace: Pace,
 }
 
 impl DataStream for GuestStream {
@@ -171,11 +178,14 @@ impl DataStream for GuestStream {
     }
 
     async fn receive(&mut self, most: usize) -> Result<Bytes, String> {
+        let begin = Instant::now();
         let heard = timeout(SILENCE, self.recv.read_chunk(most, true)).await;
         let heard = heard.map_err(|_| silent())?.map_err(|error| error.to_string())?;
-        heard
-            .map(|chunk| chunk.bytes)
-            .ok_or_else(|| "it hung up".to_owned())
+        let bytes = heard.ok_or("it hung up")?.bytes;
+        match self.pace.keeps(bytes.len(), begin.elapsed()) {
+            true => Ok(bytes),
+            false => Err(too_slow()),
+        }
     }
 }
 
@@ -188,10 +198,10 @@ impl Drop for GuestStream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Data;
     use crate::data::provision::{FetchError, Listing, Store, Trouble, fetch};
     use crate::data::serve::ServedData;
     use crate::data::serve::TRANSFERS;
+    use crate::data::{Data, Stock};
     use crate::net::config::QuicConfig;
     use crate::net::quic::tests::{RUN, SECRET, config, start};
     use crate::net::ticket::Secret;
@@ -232,8 +242,11 @@ mod tests {
         std::fs::write(&path, &bytes).unwrap();
         let data = Data::open(&path).unwrap();
         data.single().unwrap();
+        let stock = Stock::new(data);
+        let listing = stock.check().unwrap().listing.clone();
+        let files = listing.digest();
         let host = start(QuicConfig {
-            served: ServedData::Files(data),
+            served: ServedData::Files(stock, files),
             ..config()
         });
         let source = Source {
@@ -272,6 +285,7 @@ mod tests {
             &mut guest,
             &mut Any::default(),
             source.clone(),
+            files,
             3_000_000,
             &mut tell,
         )
@@ -279,20 +293,51 @@ mod tests {
         assert!(fetched.unwrap().0 == [bytes]);
         assert!(waited);
 
-        // A file that has become shorter ends in an error and not in less data.
-        std::fs::write(&path, b"short").unwrap();
-        let limit = FetchError::TooLarge { bytes: 5, limit: 4 };
-        let fetched = fetch(&mut guest, &mut Any::default(), source.clone(), 4, &mut |_| {}).await;
+        let limit = FetchError::TooLarge {
+            bytes: 3_000_000,
+            limit: 4,
+        };
+        let fetched = fetch(
+            &mut guest,
+            &mut Any::default(),
+            source.clone(),
+            files,
+            4,
+            &mut |_| {},
+        )
+        .await;
         assert_eq!(fetched.err(), Some(limit));
+        // A file that has changed ends in an error, and so does one that has become shorter.
+        std::fs::write(&path, vec![7; 3_000_000]).unwrap();
+        let fetched = fetch(
+            &mut guest,
+            &mut Any::default(),
+            source.clone(),
+            files,
+            3_000_000,
+            &mut |_| {},
+        )
+        .await;
+        assert!(
+            matches!(fetched.err(), Some(FetchError::Nobody(why)) if why[0].contains("not the run's data"))
+        );
         let mut line = guest.dial(&source).await.unwrap();
-        line.receive(1000).await.unwrap();
+        let offer = crate::data::provision::Offer {
+            answer: crate::data::provision::Answer::Files(listing),
+            others: vec![],
+        };
+        let mut left = crate::net::hello::encode(&offer).len();
+        while left > 0 {
+            left -= line.receive(left).await.unwrap().len();
+        }
         std::fs::write(&path, b"s").unwrap();
         let ask = crate::data::provision::Ask { file: 0, from: 0 };
         line.send(&crate::net::hello::encode(&ask)).await.unwrap();
+        let nodes = 32 * 3_000_000_usize.div_ceil(crate::data::BLOCK);
         let mut heard = 0;
-        while let Ok(bytes) = line.receive(5 - heard).await {
+        while let Ok(bytes) = line.receive(usize::MAX).await {
             heard += bytes.len();
         }
-        assert!(heard <= 1, "{heard}");
+        assert!(heard <= nodes + 1, "{heard}");
     }
 }

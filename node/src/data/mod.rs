@@ -3,10 +3,15 @@
 
 mod error;
 pub mod files;
+#[cfg(all(test, feature = "native"))]
+mod hostile;
 pub mod idx;
 mod images;
+mod listing;
 pub mod provision;
+mod stock;
 pub mod strokes;
+mod tree;
 
 #[cfg(feature = "native")]
 pub(crate) mod cache;
@@ -18,3 +23,5 @@ pub mod serve;
 pub use error::DataError;
 pub use files::{Contents, Data, DataFile};
 pub use images::{Images, Split};
+pub use stock::Stock;
+pub use tree::BLOCK;

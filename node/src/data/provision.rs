@@ -2,35 +2,32 @@
 //!
 //! A newcomer says hello with [`Purpose::Data`](crate::net::hello::Purpose::Data). On the same stream the welcome is followed
 //! by an [`Offer`]: which files there are, and who else may have them. The newcomer then says one [`Ask`] after the
-//! other, each answered by the bytes of that file from there to its end, raw: how many that are is known. If a peer
-//! falls silent, the newcomer goes on from another at the byte it has reached.
+//! other, each answered by the nodes of that file's hash tree and its bytes from there to its end, raw: how many that are
+//! is known. If a peer falls silent, the newcomer goes on from another at the block it has reached.
 //!
-//! Nothing that a peer says is believed: names become file names only if they are harmless everywhere, sizes are bounded
-//! before a byte is asked for, and what has arrived is used only if the task makes of it the data that the run's manifest
-//! names.
+//! Nothing that a peer says is believed: the run's manifest holds the hash of the listing, which holds the files' sizes and
+//! hashes, which prove the nodes, which prove each block before it is kept. Names become file names only if they are
+//! harmless everywhere, and what has arrived is used only if the task makes of it the data that the manifest names.
 //!
 //! It must know no transport, no files and no clock.
 
+use super::listing::{MAX_FILES, MAX_NAME};
+use super::tree::{BLOCK, Blocks, NODE, count};
 use crate::net::hello::{HEAD, Unread, body_len, bounded, decode, encode};
 use crate::net::link::DialError;
-use annulus_core::{Contact, PeerId};
+use annulus_core::{Contact, Digest, PeerId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Most files of a data set that is handed out.
-pub const MAX_FILES: usize = 256;
-
-/// Longest name of one, in bytes.
-pub const MAX_NAME: usize = 200;
+pub use super::listing::{ListedFile, Listing};
 
 /// Most other peers that an offer names.
 pub const MAX_OTHERS: usize = 32;
 
 /// Longest offer.
 pub const MAX_OFFER: usize =
-    MAX_FILES * (MAX_NAME + 16) + MAX_OTHERS * (40 + Contact::LIMIT * (Contact::ADDRESS_LIMIT + 4)) + 64;
+    MAX_FILES * (MAX_NAME + 48) + MAX_OTHERS * (40 + Contact::LIMIT * (Contact::ADDRESS_LIMIT + 4)) + 64;
 
 /// Longest [`Ask`].
 pub const MAX_ASK: usize = 32;
@@ -49,8 +46,38 @@ pub fn silent() -> String {
     format!("nothing came for {} s", SILENCE.as_secs())
 }
 
-/// Most bytes that are asked of a [`DataStream`] at once.
-const CHUNK: usize = 256 << 10;
+/// Bytes per second below which a peer that hands out data is left for another, or given up: a quarter of what one with
+/// the slowest line that is of use sends to each of four newcomers.
+pub const SLOWEST: u64 = 8 << 10;
+
+/// Over so long a time of waiting.
+pub const WAITED: Duration = Duration::from_secs(30);
+
+/// What is said of a peer that sends more slowly.
+pub fn too_slow() -> String {
+    format!("it sent less than {SLOWEST} bytes/s for {} s", WAITED.as_secs())
+}
+
+/// Judges how fast a peer sends by what came in the time that it was waited for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    bytes: u64,
+    waited: Duration,
+}
+
+impl Pace {
+    /// Whether it is fast enough, after so many bytes more have come in so much more time.
+    pub fn keeps(&mut self, bytes: usize, waited: Duration) -> bool {
+        self.bytes += bytes as u64;
+        self.waited += waited;
+        if self.waited < WAITED {
+            return true;
+        }
+        let enough = self.bytes >= SLOWEST * self.waited.as_secs();
+        *self = Self::default();
+        enough
+    }
+}
 
 /// Peers that a newcomer remembers while it looks for one that hands out the data.
 const MAX_KNOWN: usize = 64;
@@ -89,63 +116,13 @@ pub enum Answer {
     Busy,
 }
 
-/// The files of a data set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listing {
-    /// Whether the task is to see a folder; if not, there is one file.
-    pub folder: bool,
-    /// Their names and sizes in bytes.
-    pub files: Vec<(String, u64)>,
-}
-
 /// Asks for the rest of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     /// Its place in the listing.
     pub file: u32,
-    /// From this byte on.
+    /// From this byte on, at which a [`BLOCK`] begins.
     pub from: u64,
-}
-
-impl Listing {
-    /// Whether it can be acted on: at least one file, none of a dangerous name, none twice.
-    pub fn is_sound(&self) -> bool {
-        // Some file systems take names that differ in case alone for one.
-        let names: BTreeSet<String> = self.files.iter().map(|(name, _)| name.to_lowercase()).collect();
-        (1..=MAX_FILES).contains(&self.files.len())
-            && (self.folder || self.files.len() == 1)
-            && names.len() == self.files.len()
-            && self.files.iter().all(|(name, _)| is_safe_name(name))
-            && self.checked_total().is_some()
-    }
-
-    /// Bytes of all files.
-    pub fn total(&self) -> u64 {
-        self.checked_total().unwrap_or(u64::MAX)
-    }
-
-    fn checked_total(&self) -> Option<u64> {
-        let mut sizes = self.files.iter().map(|(_, size)| *size);
-        sizes.try_fold(0u64, u64::checked_add)
-    }
-}
-
-/// Whether a name from elsewhere can become a file's name, in the folder meant for it, on any system.
-pub fn is_safe_name(name: &str) -> bool {
-    let bad = |c: char| c.is_control() || "/\\:*?\"<>|".contains(c);
-    let stem = name.split('.').next().unwrap_or_default().to_ascii_uppercase();
-    let numbered = |prefix| {
-        stem.strip_prefix(prefix)
-            .is_some_and(|rest| rest.len() == 1 && rest.as_bytes()[0].is_ascii_digit())
-    };
-    let is_device =
-        ["CON", "PRN", "AUX", "NUL"].contains(&stem.as_str()) || numbered("COM") || numbered("LPT");
-    !name.is_empty()
-        && name.len() <= MAX_NAME
-        && !name.starts_with(['.', ' '])
-        && !name.ends_with(['.', ' '])
-        && !name.chars().any(bad)
-        && !is_device
 }
 
 /// A conversation with a peer that has been welcomed. Dropping it ends it.
@@ -174,10 +151,10 @@ pub trait Store {
     /// What the data becomes.
     type Whole;
 
-    /// Makes ready for these files and says how many bytes of each are there already, at most its size.
+    /// Makes ready for these files and says how many bytes of each are there already: all, or whole blocks of [`BLOCK`].
     fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String>;
 
-    /// Appends to a file.
+    /// Appends a block to a file, which has been found to be the right one.
     fn append(&mut self, file: usize, bytes: &[u8]) -> Result<(), String>;
 
     /// All files are as long as they should be: what they become.
@@ -236,8 +213,8 @@ pub enum FetchError {
     Here(String),
 }
 
-/// Fetches the run's data from whoever hands it out, first asking `first`, but no more than `limit` bytes. Also gives the
-/// peer that was there to the last: `first` may be gone by then.
+/// Fetches the run's data, whose listing has the digest `files`, from whoever hands it out, first asking `first`, but no
+/// more than `limit` bytes. Also gives the peer that was there to the last: `first` may be gone by then.
 ///
 /// # Errors
 ///
@@ -246,6 +223,7 @@ pub async fn fetch<W: DataDialer, S: Store>(
     way: &mut W,
     store: &mut S,
     first: Source,
+    files: Digest,
     limit: u64,
     tell: &mut dyn FnMut(News),
 ) -> Result<(S::Whole, Source), FetchError> {
@@ -269,7 +247,7 @@ pub async fn fetch<W: DataDialer, S: Store>(
             others: Vec::new(),
             got: false,
         };
-        let ended = visit.run(way, store, &source, limit, tell).await;
+        let ended = visit.run(way, store, &source, (files, limit), tell).await;
         rest = !visit.got;
         for other in visit.others {
             let is_new = known.iter().all(|peer| peer.source.peer != other.peer);
@@ -357,7 +335,7 @@ enum Ended {
 struct Visit {
     /// Whom it named.
     others: Vec<Source>,
-    /// Whether any data came.
+    /// Whether any block came.
     got: bool,
 }
 
@@ -367,7 +345,7 @@ impl Visit {
         way: &mut W,
         store: &mut S,
         source: &Source,
-        limit: u64,
+        (files, limit): (Digest, u64),
         tell: &mut dyn FnMut(News),
     ) -> Result<S::Whole, Ended> {
         let reached = way.dial(source).await;
@@ -382,8 +360,11 @@ impl Visit {
             Answer::Missing => return Err(because("it has no files to hand out")),
             Answer::Busy => return Err(Ended::Busy),
         };
+        if listing.digest() != files {
+            return Err(because("it offers other files than the run's"));
+        }
         if !listing.is_sound() {
-            return Err(because("its offer makes no sense"));
+            return Err(because("the run's files cannot be handed out"));
         }
         if listing.total() > limit {
             return Err(Ended::Out(Out::TooLarge(listing.total())));
@@ -417,23 +398,33 @@ impl Visit {
         let have = store.begin(listing).map_err(Ended::Here)?;
         let (mut bytes, total) = (have.iter().sum(), listing.total());
         tell(News::Got { bytes, total });
-        for (file, (from, (_, size))) in have.iter().zip(&listing.files).enumerate() {
-            let mut left = size.saturating_sub(*from);
-            if left > 0 {
-                let ask = Ask {
-                    file: file as u32,
-                    from: *from,
-                };
-                line.send(&encode(&ask)).await.map_err(Ended::Lost)?;
+        for (file, (mut from, listed)) in have.iter().copied().zip(&listing.files).enumerate() {
+            if from >= listed.size {
+                continue;
             }
-            while left > 0 {
-                let most = left.min(CHUNK as u64) as usize;
-                let chunk = line.receive(most).await.map_err(Ended::Lost)?;
-                let chunk = &chunk[..chunk.len().min(most)];
-                store.append(file, chunk).map_err(Ended::Here)?;
+            let ask = Ask {
+                file: file as u32,
+                from,
+            };
+            line.send(&encode(&ask)).await.map_err(Ended::Lost)?;
+            let said = hear_exactly(line, NODE * count(listed.size)).await;
+            let proven = Blocks::proven(listed.size, listed.hash, &said.map_err(Ended::Lost)?);
+            let false_file = || {
+                Ended::Out(Out::Because(
+                    "what it handed out is not the run's data".to_owned(),
+                ))
+            };
+            let blocks = proven.ok_or_else(false_file)?;
+            while from < listed.size {
+                let len = (listed.size - from).min(BLOCK as u64) as usize;
+                let block = hear_exactly(line, len).await.map_err(Ended::Lost)?;
+                if !blocks.proves(from, &block) {
+                    return Err(false_file());
+                }
+                store.append(file, &block).map_err(Ended::Here)?;
                 self.got = true;
-                left -= chunk.len() as u64;
-                bytes += chunk.len() as u64;
+                from += len as u64;
+                bytes += len as u64;
                 tell(News::Got { bytes, total });
             }
         }

@@ -8,16 +8,16 @@
 //!
 //! It must not know what is in the files.
 
-use crate::data::Data;
-use crate::data::provision::{Answer, Ask, Listing, MAX_ASK, Offer, Source, is_safe_name};
+use crate::data::provision::{Answer, Ask, MAX_ASK, Offer, Source};
+use crate::data::stock::{Checked, Stock};
 use crate::net::connection::{LEFT, close};
 use crate::net::handshake::{Caller, read_message, refuse};
 use crate::net::hello::encode;
 use crate::net::link::Refusal;
+use annulus_core::Digest;
 use quinn::Connection;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore};
@@ -88,39 +88,43 @@ pub enum ServedData {
     Empty,
     /// The user keeps it.
     Kept,
-    /// The files that the task asked for.
-    Files(Data),
+    /// The files that the task asked for, if they are those of the listing with this digest: another may have been given
+    /// the same data in other files.
+    Files(Stock, Digest),
 }
 
 impl ServedData {
-    /// What this peer answers whoever asks for data. Looks at the disk.
-    pub fn answer(&self) -> Answer {
+    /// Bytes that a newcomer would fetch; none if nothing is handed out.
+    pub fn size(&self) -> Option<u64> {
         match self {
-            Self::Empty => Answer::Missing,
-            Self::Kept => Answer::Kept,
-            Self::Files(data) => listing(data).map_or(Answer::Missing, |(listing, _)| Answer::Files(listing)),
+            Self::Empty => Some(0),
+            Self::Kept => None,
+            Self::Files(stock, _) => stock.size(),
         }
     }
-}
 
-/// What is handed out, and where it lies; none if that cannot be handed out.
-fn listing(data: &Data) -> Option<(Listing, Vec<PathBuf>)> {
-    let used = data.files_used();
-    let mut files = Vec::new();
-    for file in &used {
-        let mut name = file.name().to_owned();
-        if !data.is_folder() && !is_safe_name(&name) {
-            // Of a single file the name does not matter.
-            name = "data".to_owned();
+    /// Reads what is to be handed out, in a thread of its own: until that is done there is nothing for anybody.
+    pub fn prepare(&self) {
+        if let Self::Files(stock, _) = self.clone() {
+            // Not one of the runtime's: those are waited for at the end.
+            std::thread::spawn(move || stock.check().map(drop));
         }
-        files.push((name, file.size().ok()?));
     }
-    let listing = Listing {
-        folder: data.is_folder(),
-        files,
-    };
-    let paths = used.iter().map(|file| file.path()).collect();
-    listing.is_sound().then_some((listing, paths))
+
+    /// What there is for a newcomer.
+    fn answer(&self) -> (Answer, Option<&Checked>) {
+        let Self::Files(stock, digest) = self else {
+            let kept = matches!(self, Self::Kept);
+            return (if kept { Answer::Kept } else { Answer::Missing }, None);
+        };
+        match stock.checked() {
+            None => (Answer::Busy, None),
+            Some(Ok(checked)) if checked.listing.is_sound() && checked.listing.digest() == *digest => {
+                (Answer::Files(checked.listing.clone()), Some(checked))
+            }
+            Some(_) => (Answer::Missing, None),
+        }
+    }
 }
 
 /// What all transfers of a peer share.
@@ -152,26 +156,15 @@ impl Counter {
             return refuse(session, Refusal::TooManyPeers);
         };
         let slot = self.slots.try_acquire();
-        let stock = match &served {
-            ServedData::Files(data) if slot.is_ok() => {
-                let data = data.clone();
-                spawn_blocking(move || listing(&data)).await.ok().flatten()
-            }
-            _ => None,
-        };
-        let answer = match (&stock, &served) {
-            (Some((listing, _)), _) => Answer::Files(listing.clone()),
-            (None, ServedData::Files(_)) if slot.is_err() => Answer::Busy,
-            (None, ServedData::Kept) => Answer::Kept,
-            (None, _) => Answer::Missing,
+        let (answer, checked) = match served.answer() {
+            (Answer::Files(_), _) if slot.is_err() => (Answer::Busy, None),
+            answer => answer,
         };
         let words = encode(&Offer { answer, others });
         let said = timeout(PATIENCE, caller.send.write_all(&words)).await;
-        if let (Ok(Ok(())), Some((listing, paths))) = (said, stock) {
+        if let (Ok(Ok(())), Some(checked)) = (said, checked) {
             // However it ends, there is nobody here to tell: the newcomer knows what it lacks.
-            let _ = self
-                .answer_all(session, &mut caller, &listing, &paths, &ring)
-                .await;
+            let _ = self.answer_all(session, &mut caller, checked, &ring).await;
         } else {
             // The newcomer goes when it has read the offer.
             let _ = timeout(FAREWELL, session.closed()).await;
@@ -184,16 +177,18 @@ impl Counter {
         &self,
         session: &Connection,
         caller: &mut Caller,
-        listing: &Listing,
-        paths: &[PathBuf],
+        checked: &Checked,
         ring: &impl Fn() -> LinkTraffic,
     ) -> Option<()> {
         loop {
             let ask = timeout(PATIENCE, read_message::<Ask>(&mut caller.recv, MAX_ASK)).await;
             let Ask { file, from } = ask.ok()?.ok()?;
-            let path = paths.get(file as usize)?.clone();
-            let (_, size) = listing.files.get(file as usize)?;
-            let mut left = size.checked_sub(from)?;
+            let path = checked.paths.get(file as usize)?.clone();
+            let blocks = checked.blocks.get(file as usize)?;
+            let mut left = blocks.size().checked_sub(from)?;
+            for nodes in blocks.nodes().chunks(BLOCK) {
+                self.send(session, caller, nodes.to_vec(), ring).await?;
+            }
             let open = spawn_blocking(move || {
                 let mut file = File::open(path)?;
                 file.seek(SeekFrom::Start(from))?;
@@ -211,15 +206,26 @@ impl Counter {
                 let block = block.await.ok()?.ok()?;
                 // A file that has become shorter: what is missing shows at the other end.
                 let len = u64::try_from(block.len()).ok().filter(|len| *len > 0)?;
-                self.pace.lock().await.wait(len, ring).await;
-                // What QUIC holds it sends whatever the ring does by then: not more than two round trips of it.
-                let held = 2 * session.stats().path.cwnd;
-                session.set_send_window(held.clamp(SMALL_WINDOW, SEND_WINDOW));
-                let writing = caller.send.write_chunk(block.into());
-                timeout(PATIENCE, writing).await.ok()?.ok()?;
+                self.send(session, caller, block, ring).await?;
                 left -= len;
             }
         }
+    }
+
+    /// Hands a block to QUIC when it is its turn. `None` if the newcomer does not take it.
+    async fn send(
+        &self,
+        session: &Connection,
+        caller: &mut Caller,
+        block: Vec<u8>,
+        ring: &impl Fn() -> LinkTraffic,
+    ) -> Option<()> {
+        self.pace.lock().await.wait(block.len() as u64, ring).await;
+        // What QUIC holds it sends whatever the ring does by then: not more than two round trips of it.
+        let held = 2 * session.stats().path.cwnd;
+        session.set_send_window(held.clamp(SMALL_WINDOW, SEND_WINDOW));
+        let writing = caller.send.write_chunk(block.into());
+        timeout(PATIENCE, writing).await.ok()?.ok()
     }
 }
 

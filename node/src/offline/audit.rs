@@ -209,7 +209,7 @@ impl Positions {
 mod tests {
     use super::*;
     use crate::store::checkpoint::RunWriter;
-    use crate::testing::{Run, Scratch, member, newcomers};
+    use crate::testing::{Run, Scratch, founder, newcomers};
     use std::path::PathBuf;
 
     /// Joins, a failure, a leave, a refused share, and a restart.
@@ -228,7 +228,7 @@ mod tests {
             });
             writer.append(&record, digest).unwrap();
             if round == 9 {
-                run.head = writer.resume(member(4)).unwrap();
+                run.head = writer.resume(founder(4)).unwrap();
             }
             if round % 4 == 0 {
                 writer.saver().save(&run.head, &run.state, digest).unwrap();

@@ -158,7 +158,7 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
                 add_up(&mut totals, record);
             }
             Entry::Continued { founder } => {
-                changes.push(change(next.round, founder.peer, How::Continued));
+                changes.push(change(next.round, founder.member.peer, How::Continued));
             }
         }
         head = Some(next);
@@ -383,7 +383,7 @@ fn short(hex: &str) -> &str {
 mod tests {
     use super::*;
     use crate::store::checkpoint::RunWriter;
-    use crate::testing::{Run, Scratch, member, newcomers, peer};
+    use crate::testing::{Run, Scratch, founder, newcomers, peer};
 
     #[test]
     fn a_run_is_told_as_it_went() {
@@ -407,7 +407,7 @@ mod tests {
             .save(&run.head, &run.state, run.state.digest())
             .unwrap();
         std::fs::write(path.join("checkpoints/round-00000004.safetensors"), b"torn").unwrap();
-        run.head = writer.resume(member(9)).unwrap();
+        run.head = writer.resume(founder(9)).unwrap();
 
         let summary = inspect(writer.dir()).unwrap();
         let changes: Vec<_> = summary

@@ -252,7 +252,7 @@ fn difference(ours: &State, theirs: &State) -> f32 {
 mod tests {
     use super::*;
     use crate::store::checkpoint::RunWriter;
-    use crate::testing::{Run, Scratch, member};
+    use crate::testing::{Run, Scratch, founder};
     use std::convert::Infallible;
 
     fn contribute(params: &[f32], positions: &[Range<u64>]) -> Result<Vec<f32>, Infallible> {
@@ -274,8 +274,8 @@ mod tests {
         let mut replay = Replay::new(run.manifest.clone(), run.head.clone(), run.state.clone());
         for round in 2..=12 {
             if round == 6 {
-                run.head = writer.resume(member(3)).unwrap();
-                replay.continued_by(member(3));
+                run.head = writer.resume(founder(3)).unwrap();
+                replay.continued_by(founder(3));
             }
             let (record, _) = run.round();
             let digest = replay.round(&record, contribute).unwrap();

@@ -7,7 +7,7 @@ use annulus_core::check::RecordError;
 use annulus_core::collective::{Assembly, Plan};
 use annulus_core::config::Manifest;
 use annulus_core::id::Digest;
-use annulus_core::ledger::{Head, Member, Record};
+use annulus_core::ledger::{Founder, Head, Record};
 use annulus_core::signature::Scheme;
 use annulus_core::state::{self, State};
 use std::ops::Range;
@@ -59,7 +59,7 @@ impl Replay {
     }
 
     /// One peer went on alone.
-    pub fn continued_by(&mut self, founder: Member) {
+    pub fn continued_by(&mut self, founder: Founder) {
         self.head = self.head.clone().continued_by(founder);
     }
 
@@ -139,7 +139,7 @@ mod tests {
     use annulus_core::collective::{Run, Sends};
     use annulus_core::config::Layout;
     use annulus_core::id::{Contact, PeerId};
-    use annulus_core::ledger::{Header, Trials};
+    use annulus_core::ledger::{Header, Member, Trials};
     use annulus_core::optim::Optimizer;
     use annulus_core::signature::Attempt;
     use std::collections::VecDeque;

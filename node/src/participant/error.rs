@@ -141,6 +141,8 @@ pub enum Error {
 fn where_from(source: DataSource) -> &'static str {
     match source {
         DataSource::Made => "Its data is made by the task itself: use the same version of this program",
-        DataSource::Given => "Copy the data from the machine that started the run, and name it with --data",
+        DataSource::Given { .. } => {
+            "Copy the data from the machine that started the run, and name it with --data"
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! Where a peer can be reached: its socket, its page, and what it says of both.
 
 use crate::data::cache::{self, Place};
-use crate::data::provision::Answer;
 use crate::data::serve::ServedData;
 use crate::events::{self, Event, Sink};
 use crate::net::config::QuicConfig;
@@ -16,7 +15,7 @@ use crate::participant::folder::Folder;
 use crate::participant::run_setup::RunSetup;
 use crate::web::hosts::Hosts;
 use crate::web::{self, About, Site};
-use annulus_core::{Contact, Manifest, RunId, Settings};
+use annulus_core::{Contact, DataSource, Manifest, RunId, Settings};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
@@ -53,11 +52,12 @@ pub(crate) fn listen(
         let _ = Place::new(folder, manifest.data).note(path);
     }
     let config = QuicConfig::new(manifest.run_id(), secret, manifest.encode().into());
-    let served = match &setup.files {
-        None => ServedData::Empty,
-        Some(_) if local.keep_data => ServedData::Kept,
-        Some(files) => ServedData::Files(files.clone()),
+    let served = match (&setup.files, manifest.data_source) {
+        (Some(_), _) if local.keep_data => ServedData::Kept,
+        (Some(stock), DataSource::Given { files }) => ServedData::Files(stock.clone(), files),
+        _ => ServedData::Empty,
     };
+    served.prepare();
     let config = QuicConfig {
         served: served.clone(),
         bulk_queue_bytes: bulk_queue(manifest.layout.len),
@@ -176,11 +176,7 @@ impl Home {
                     task: manifest.task.clone(),
                     parameters: manifest.layout.len as u64,
                     state_bytes: 4 * manifest.layout.len as u64 * (1 + manifest.optimizer.slots() as u64),
-                    data_bytes: match (&self.served, self.served.answer()) {
-                        (ServedData::Empty, _) => Some(0),
-                        (_, Answer::Files(listing)) => Some(listing.total()),
-                        _ => None,
-                    },
+                    data_bytes: self.served.size(),
                 };
                 let dir = page.dir.clone().or_else(web::usual_folder);
                 let hosts = Hosts::new(page.hosts.iter().chain(&local.advertise));

@@ -20,7 +20,6 @@ use crate::store::evals::Evaluated;
 use crate::store::known::Known;
 use crate::task::Eval;
 use crate::trainer::WorkerError;
-use annulus_core::ledger::Member;
 use annulus_core::peer::{Commit, Event as PeerEvent};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Digest, Exit, Input, Manifest, Peer, Round, Time};
@@ -242,8 +241,9 @@ impl Host for NativeHost<'_> {
         match event {
             PeerEvent::Committed(commit) => self.committed(*commit, driver.peer()),
             PeerEvent::Continued => {
-                let founder: Member = driver.peer().head().members[0].clone();
-                self.checkpoint_writer.go_on(founder);
+                if let Some(founder) = driver.peer().founder() {
+                    self.checkpoint_writer.go_on(founder.clone());
+                }
                 self.recorded = Some(end(driver.peer()));
             }
             _ => {}

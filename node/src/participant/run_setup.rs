@@ -1,9 +1,9 @@
 //! What computes in a run: task, data, device and worker, made for a new run or checked against one that exists.
 //! And a plan, which needs nothing else.
 
-use crate::data::Data;
 use crate::data::cache::{self, Place};
 use crate::data::provision::Trouble;
+use crate::data::{Data, Stock};
 use crate::device::{self, DeviceRequest, OpenDevice};
 use crate::options::{self, Local, NewRun, Start, TrainOptions};
 use crate::participant::error::Error;
@@ -36,7 +36,7 @@ pub(crate) struct RunSetup {
     pub worker: Box<dyn Worker>,
     pub worker_factory: WorkerFactory,
     /// What the data was made from, if the task did not make it itself.
-    pub files: Option<Data>,
+    pub files: Option<Stock>,
 }
 
 impl RunSetup {
@@ -95,7 +95,7 @@ impl RunSetup {
             worker: worker_factory()?,
             device,
             worker_factory,
-            files: loaded.files.clone(),
+            files: loaded.files.clone().map(Stock::new),
         })
     }
 }
@@ -129,7 +129,7 @@ fn find_data<T>(
     let places = match (given, manifest.data_source) {
         (Some(path), _) => vec![Some(path.to_path_buf())],
         (None, DataSource::Made) => vec![None],
-        (None, DataSource::Given) => {
+        (None, DataSource::Given { .. }) => {
             let place = cache::folder().map(|folder| Place::new(folder, manifest.data));
             let here = place.map(|place| [place.found(), place.noted()]);
             here.into_iter().flatten().flatten().map(Some).collect()
@@ -191,8 +191,11 @@ pub(crate) fn prepare(
         seed: run.seed,
         samples: loaded.samples,
         data: loaded.data,
-        data_source: match local.data {
-            Some(_) => DataSource::Given,
+        data_source: match setup.files.as_ref().map(Stock::check) {
+            Some(Ok(checked)) => DataSource::Given {
+                files: checked.listing.digest(),
+            },
+            Some(Err(why)) => return Err(Error::Task(why.into())),
             None => DataSource::Made,
         },
         target: run.target(loaded.samples),

@@ -19,7 +19,7 @@ use crate::store::run_dir::CheckpointError;
 use crate::task_factory::TaskFactory;
 use annulus_core::config::ManifestError;
 use annulus_core::ledger::Head;
-use annulus_core::{Contact, DataSource, Manifest, Peer, State, Time};
+use annulus_core::{Contact, DataSource, Digest, Manifest, Peer, State, Time};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
@@ -80,7 +80,7 @@ enum Way {
     /// With a new run's first state.
     Found(State),
     /// From its own record of the run.
-    GoOn(Box<RunWriter>, State, Head),
+    GoOn(Box<(RunWriter, State, Head)>),
     /// Through a member.
     Enter(Source),
 }
@@ -140,7 +140,7 @@ impl<'a> Starting<'a> {
                 self.set_up(&manifest, &ticket, &known, None).await?.0
             }
         };
-        let way = Way::GoOn(Box::new(writer), loaded.state, loaded.head);
+        let way = Way::GoOn(Box::new((writer, loaded.state, loaded.head)));
         self.take_part(manifest, setup, secret, known, way).await
     }
 
@@ -183,11 +183,12 @@ impl<'a> Starting<'a> {
         let mut looks = None;
         let (mut peer, record) = match way {
             Way::Found(state) => (Peer::found(manifest.clone(), settings, state, Time(0)), new()),
-            Way::GoOn(mut writer, state, head) => {
+            Way::GoOn(record) => {
+                let (mut writer, state, head) = *record;
                 let peer = Peer::resume(manifest.clone(), settings, state, head, Time(0));
-                writer.resume(peer.head().members[0].clone())?;
+                writer.resume(peer.founder().expect("it goes on alone").clone())?;
                 looks = Some(ticket_to(&known, run, secret));
-                (peer, Destination::Open(writer))
+                (peer, Destination::Open(Box::new(writer)))
             }
             Way::Enter(Source { peer, contact }) => {
                 let peer = Peer::join(manifest.clone(), settings, peer, &contact, Time(0));
@@ -218,21 +219,28 @@ impl<'a> Starting<'a> {
         known: &Known,
         first: Option<&Source>,
     ) -> Result<(RunSetup, Option<Source>), Error> {
-        let missing = match RunSetup::of(manifest, &self.local, self.factories) {
-            Err(error @ (Error::NoData | Error::OtherData { .. } | Error::Task(_)))
-                if self.local.data.is_none() && manifest.data_source == DataSource::Given =>
-            {
-                error
-            }
-            found => return Ok((found?, None)),
+        let found = RunSetup::of(manifest, &self.local, self.factories);
+        let (missing, files) = match (found, manifest.data_source) {
+            (
+                Err(error @ (Error::NoData | Error::OtherData { .. } | Error::Task(_))),
+                DataSource::Given { files },
+            ) if self.local.data.is_none() => (error, files),
+            (found, _) => return Ok((found?, None)),
         };
         let first = match first {
             Some(first) => first.clone(),
             None => self.ask(ticket, known).await.map_err(|_| missing)?.0,
         };
         let guest = Guest::new(ticket, &self.folder.identity)?;
-        let (setup, from) =
-            fetch_data(guest, first, manifest, &self.local, self.factories, self.sink).await?;
+        let (setup, from) = fetch_data(
+            guest,
+            (first, files),
+            manifest,
+            &self.local,
+            self.factories,
+            self.sink,
+        )
+        .await?;
         Ok((setup, Some(from)))
     }
 
@@ -260,7 +268,7 @@ const FETCH_LIMIT: u64 = 64 << 30;
 /// still there.
 async fn fetch_data(
     mut guest: Guest,
-    first: Source,
+    (first, files): (Source, Digest),
     manifest: &Manifest,
     local: &Local,
     factories: &[TaskFactory],
@@ -306,7 +314,7 @@ async fn fetch_data(
         News::Waiting => {}
     };
     let mut store = fetching.into_store(|path| check_data(manifest, path, factories));
-    let fetched = fetch(&mut guest, &mut store, first, FETCH_LIMIT, &mut tell).await;
+    let fetched = fetch(&mut guest, &mut store, first, files, FETCH_LIMIT, &mut tell).await;
     guest.leave().await;
     let (path, from) = fetched.map_err(failed)?;
     Ok((setup(path)?, from))

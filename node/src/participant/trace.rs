@@ -176,12 +176,16 @@ impl Display for Told<'_> {
             Message::Out { view } => write!(f, "\"I am out of {}\"", Named(view)),
             Message::Status {
                 standing,
+                claim,
                 member,
                 finished,
             } => write!(
                 f,
-                "standing: {} samples in {} rounds, lineage {}, member: {member}, finished: {finished}",
-                standing.samples, standing.round, standing.chain
+                "standing: {} samples in {} rounds, lineage {}, shown by {} headers, member: {member}, finished: {finished}",
+                standing.samples,
+                standing.round,
+                standing.chain,
+                claim.as_ref().map_or(0, |claim| claim.record.headers.len())
             ),
             Message::Follow { have, .. } => write!(f, "wish to follow, with {have:?}"),
             Message::Following { head, member, .. } => {

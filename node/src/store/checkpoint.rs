@@ -10,7 +10,7 @@ use crate::store::run_dir::state_error;
 use crate::store::state_file::{self, Label};
 use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, Round};
-use annulus_core::ledger::{Head, Member, Record};
+use annulus_core::ledger::{Founder, Head, Record};
 use annulus_core::state::State;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -165,7 +165,7 @@ impl RunWriter {
     }
 
     /// Notes that `founder` goes on alone, and returns the head that it goes on from.
-    pub fn resume(&mut self, founder: Member) -> Result<Head, CheckpointError> {
+    pub fn resume(&mut self, founder: Founder) -> Result<Head, CheckpointError> {
         // What is newer was found damaged, and is of the lineage that ends here.
         for file in self
             .dir
@@ -192,7 +192,7 @@ impl RunWriter {
             state,
         )?;
         self.add(Entry::Base {
-            head: head.clone(),
+            head: Box::new(head.clone()),
             digest,
         })?;
         self.saver.base.store(head.round, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use crate::store::evals::{self, Evaluated};
 use crate::store::known::Known;
 use crate::store::lock::RunLock;
 use crate::store::run_dir::CheckpointError;
-use annulus_core::ledger::{Head, Member, Record};
+use annulus_core::ledger::{Founder, Head, Record};
 use annulus_core::{Digest, Manifest, Round, State};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ enum Job {
         state: State,
     },
     Continue {
-        founder: Member,
+        founder: Founder,
     },
     Append {
         record: Record,
@@ -105,7 +105,7 @@ impl CheckpointWriter {
     }
 
     /// This peer goes on alone.
-    pub fn go_on(&self, founder: Member) {
+    pub fn go_on(&self, founder: Founder) {
         self.push(Job::Continue { founder });
     }
 

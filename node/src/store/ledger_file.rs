@@ -10,7 +10,7 @@ use crate::store::files::{At, FileError, write_atomic};
 use annulus_core::check::{HeadError, RecordError};
 use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, Round, RunId};
-use annulus_core::ledger::{Head, Member, Record, VERSION};
+use annulus_core::ledger::{Founder, Head, Record, VERSION};
 use annulus_core::signature::Scheme;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -23,7 +23,7 @@ pub enum Entry {
     /// The history begins here: with the run itself, or where this peer came in. What stands before is another lineage.
     Base {
         /// The ledger's end so far.
-        head: Head,
+        head: Box<Head>,
         /// The state there.
         digest: Digest,
     },
@@ -37,7 +37,7 @@ pub enum Entry {
     /// One peer went on alone ([`Head::continued_by`]): after a restart.
     Continued {
         /// That peer.
-        founder: Member,
+        founder: Founder,
     },
 }
 
@@ -109,7 +109,7 @@ pub fn advance(head: Option<Head>, entry: &Entry, manifest: &Manifest) -> Result
             let round = head.round;
             head.check_itself(manifest)
                 .map_err(|why| LedgerError::Base { round, why })?;
-            Ok(head.clone())
+            Ok((**head).clone())
         }
         (_, None) => Err(LedgerError::NoBase),
         (Entry::Round { record, .. }, Some(mut head)) => {
@@ -230,7 +230,7 @@ impl LedgerWriter {
         let base = frame(
             START,
             &Entry::Base {
-                head: head.clone(),
+                head: Box::new(head.clone()),
                 digest,
             },
         )?;
@@ -318,7 +318,7 @@ fn check_of(offset: u64, payload: &[u8]) -> [u8; 8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Run, Scratch, member};
+    use crate::testing::{Run, Scratch, founder, member};
     use std::fs;
 
     fn rounds(n: u64) -> (Scratch, PathBuf, RunId, Vec<Entry>) {
@@ -329,7 +329,7 @@ mod tests {
         let digest = run.state.digest();
         let mut ledger = LedgerWriter::create(&path, id, &run.head, digest).unwrap();
         let mut entries = vec![Entry::Base {
-            head: run.head.clone(),
+            head: Box::new(run.head.clone()),
             digest,
         }];
         for _ in 0..n {
@@ -375,7 +375,7 @@ mod tests {
             assert_eq!(found, entries[..good]);
             assert_eq!(position + rest, len as u64);
             let mut ledger = LedgerWriter::open(&path, position).unwrap();
-            let last = Entry::Continued { founder: member(9) };
+            let last = Entry::Continued { founder: founder(9) };
             ledger.append(&last).unwrap();
             let (found, _, rest) = read(&path, id);
             assert_eq!((found.len(), found.last(), rest), (good + 1, Some(&last), 0));

@@ -4,6 +4,8 @@ pub mod checkpoint;
 pub mod checkpoint_writer;
 pub mod evals;
 pub(crate) mod files;
+#[cfg(test)]
+mod hostile;
 pub mod known;
 pub mod ledger_file;
 pub mod lock;

@@ -144,7 +144,7 @@ impl RunDir {
         let mut base = None;
         for entry in self.entries()? {
             if let Entry::Base { head, digest } = entry? {
-                base = Some((head, digest));
+                base = Some((*head, digest));
             }
         }
         base.ok_or_else(|| LedgerError::NotALedger(self.ledger_path()).into())

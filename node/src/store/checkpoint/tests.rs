@@ -3,7 +3,7 @@
 use super::*;
 use crate::store::files::FileError;
 use crate::store::state_file::StateFileError;
-use crate::testing::{Run, Scratch, member};
+use crate::testing::{Run, Scratch, founder};
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroU64;
 use std::process::{Command, Stdio};
@@ -89,8 +89,8 @@ fn a_damaged_checkpoint_is_passed_over_for_the_one_before() {
     assert!(loaded.warnings[1].contains("3 rounds"), "{:?}", loaded.warnings);
 
     // The rounds that the lost state stood for are done again, on a lineage of their own.
-    let head = writer.resume(member(1)).unwrap();
-    assert_eq!(head, before.0.continued_by(member(1)));
+    let head = writer.resume(founder(1)).unwrap();
+    assert_eq!(head, before.0.continued_by(founder(1)));
     (run.head, run.state) = (head, before.1);
     go(&mut run, &mut writer, 3);
     save(&run, &writer);
@@ -137,7 +137,7 @@ fn a_torn_ledger_and_leftovers_of_a_crash_do_not_matter() {
             loaded.warnings
         );
         assert!(!leftover.exists());
-        writer.resume(member(1)).unwrap();
+        writer.resume(founder(1)).unwrap();
         drop(writer);
         let (_, loaded) = RunWriter::open(&path).unwrap();
         assert_eq!(loaded.head, run.head);
@@ -158,7 +158,7 @@ fn a_newcomer_starts_where_it_came_in_and_may_be_moved_to_another_lineage() {
     assert_eq!(rounds(writer.dir()), [5, 11]);
 
     let mut other = Run::new();
-    other.head = other.head.continued_by(member(2));
+    other.head = other.head.continued_by(founder(2));
     for _ in 0..8 {
         other.round();
     }
@@ -274,7 +274,7 @@ fn save_for_ever(path: &Path) -> ! {
     let mut writer = if path.join("ledger").exists() {
         let (mut writer, loaded) = RunWriter::open(path).unwrap();
         run.state = loaded.state;
-        run.head = writer.resume(member(1)).unwrap();
+        run.head = writer.resume(founder(1)).unwrap();
         writer
     } else {
         RunWriter::create(path, &run.manifest, &run.head, &run.state).unwrap()
@@ -368,7 +368,7 @@ fn a_full_or_read_only_disk_loses_nothing() {
     drop(writer);
     let (mut writer, loaded) = RunWriter::open(&path).unwrap();
     assert_eq!((loaded.head, loaded.state), saved);
-    writer.resume(member(1)).unwrap();
+    writer.resume(founder(1)).unwrap();
 
     // Files that are open for writing would keep it writable.
     drop(writer);

@@ -5,39 +5,70 @@ use std::collections::VecDeque;
 
 const MTU: u64 = 1472;
 
-/// A bottleneck with a tail-drop queue and chance losses, and a sender that always has something to send.
+/// What a sender that was late may catch up on.
+const BURST: Duration = Duration::from_millis(2);
+
+/// A bottleneck with a tail-drop queue and chance losses, and senders of one endpoint, who always have something to send
+/// unless they are idle.
 struct Path {
-    model: Model,
+    senders: Vec<Sender>,
     now: Instant,
     rate: f64,
     rtt: Duration,
     queue: f64,
     loss: f64,
     free_at: Instant,
-    /// When each packet left, and when its acknowledgement comes, if it does.
-    flying: VecDeque<(u64, Instant, Option<Instant>)>,
+    /// Whether the other end sends as much, so that acknowledgements queue there as packets do here.
+    both_ways: bool,
+    /// Whose each packet is, its number, when it left, and when its acknowledgement comes, if it does.
+    flying: VecDeque<(usize, u64, Instant, Option<Instant>)>,
     seed: u64,
-    acked: u64,
     lost: u64,
+}
+
+struct Sender {
+    model: Model,
+    in_flight: u64,
+    acked: u64,
+    idle: bool,
+    /// The last packet's round-trip time, and when the next one may leave: quinn spreads a window over 4/5 of that.
+    rtt: Duration,
+    next: Instant,
+}
+
+impl Sender {
+    fn may_send(&self) -> bool {
+        !self.idle && self.in_flight + MTU < self.model.window()
+    }
 }
 
 impl Path {
     fn new(mbit: f64, queue: f64, loss: f64) -> Self {
+        Self::shared(1, mbit, queue, loss)
+    }
+
+    fn shared(senders: usize, mbit: f64, queue: f64, loss: f64) -> Self {
         let now = Instant::now();
-        let rate = mbit * 1e6 / 8.0;
-        let rtt = Duration::from_millis(50);
-        let model = Model::new(now, MTU as u16);
+        let line = Arc::new(Uplink::default());
+        let sender = |_| Sender {
+            model: Model::new(now, MTU as u16, line.join()),
+            in_flight: 0,
+            acked: 0,
+            idle: false,
+            rtt: Duration::from_millis(50),
+            next: now,
+        };
         Self {
-            model,
+            senders: (0..senders).map(sender).collect(),
             now,
-            rate,
-            rtt,
+            rate: mbit * 1e6 / 8.0,
+            rtt: Duration::from_millis(50),
             queue,
             loss,
             free_at: now,
+            both_ways: false,
             flying: VecDeque::new(),
             seed: 1,
-            acked: 0,
             lost: 0,
         }
     }
@@ -50,43 +81,78 @@ impl Path {
         (self.seed >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    fn send(&mut self) {
-        let in_flight = |path: &Self| path.flying.len() as u64 * MTU;
-        while in_flight(self) + MTU < self.model.window {
+    /// All that a sender may send now.
+    fn send(&mut self, who: usize) {
+        while self.senders[who].may_send() && self.senders[who].next <= self.now {
             let backlog = self.free_at.saturating_duration_since(self.now).as_secs_f64() * self.rate;
             let lost = backlog > self.queue || self.chance() < self.loss;
             if backlog <= self.queue {
                 self.free_at = self.free_at.max(self.now) + Duration::from_secs_f64(MTU as f64 / self.rate);
             }
-            let packet = self.model.last_sent + 1;
-            self.flying
-                .push_back((packet, self.now, (!lost).then(|| self.free_at + self.rtt)));
-            self.model.on_sent(self.now, MTU, packet);
+            let sender = &mut self.senders[who];
+            let packet = sender.model.last_sent + 1;
+            let queued = if self.both_ways { backlog / self.rate } else { 0.0 };
+            let arrives = (!lost).then(|| self.free_at + self.rtt + Duration::from_secs_f64(queued));
+            self.flying.push_back((who, packet, self.now, arrives));
+            sender.in_flight += MTU;
+            let window = sender.model.window() as f64;
+            sender.next = sender.next.max(self.now - BURST) + sender.rtt.mul_f64(0.8 * MTU as f64 / window);
+            sender.model.on_sent(self.now, MTU, packet);
         }
     }
 
-    /// Sends for so long; the share of the rate that was used, and of the packets that were lost.
-    fn run(&mut self, seconds: f64) -> (f64, f64) {
-        let (acked, lost, start) = (self.acked, self.lost, self.now);
+    /// When the first of those that may send does so next.
+    fn next_departure(&self) -> Option<Instant> {
+        let waiting = self.senders.iter().filter(|sender| sender.may_send());
+        waiting.map(|sender| sender.next).min()
+    }
+
+    /// Sends for so long; the shares of the rate that the senders used, and of the packets that were lost.
+    fn run_all(&mut self, seconds: f64) -> (Vec<f64>, f64) {
+        let (lost, start) = (self.lost, self.now);
+        let before: Vec<u64> = self.senders.iter().map(|sender| sender.acked).collect();
         while self.now - start < Duration::from_secs_f64(seconds) {
-            self.send();
-            let Some(at) = self.flying.iter().position(|flying| flying.2.is_some()) else {
-                panic!("all {} packets in flight are lost", self.flying.len());
-            };
-            for _ in 0..at {
-                self.flying.pop_front();
-                self.lost += MTU;
-                self.model.on_congestion_event(self.now, self.now, false, MTU);
+            (0..self.senders.len()).for_each(|who| self.send(who));
+            let at = self.flying.iter().position(|flying| flying.3.is_some());
+            let arrival = at.and_then(|at| self.flying[at].3);
+            let departure = self.next_departure();
+            if departure.is_some_and(|departure| arrival.is_none_or(|arrival| departure < arrival)) {
+                self.now = departure.unwrap();
+                continue;
             }
-            let (packet, sent, arrives) = self.flying.pop_front().unwrap();
+            let at = at.expect("not all packets in flight are lost");
+            for (who, ..) in self.flying.drain(..at) {
+                let sender = &mut self.senders[who];
+                self.lost += MTU;
+                sender.in_flight -= MTU;
+                sender.model.on_congestion_event(self.now, self.now, false, MTU);
+            }
+            let (who, packet, sent, arrives) = self.flying.pop_front().unwrap();
             self.now = self.now.max(arrives.unwrap());
-            self.acked += MTU;
-            self.model.acked(self.now, sent, MTU);
-            let in_flight = self.flying.len() as u64 * MTU;
-            self.model.on_end_acks(self.now, in_flight, false, Some(packet));
+            let sender = &mut self.senders[who];
+            sender.rtt = self.now - sent;
+            sender.acked += MTU;
+            sender.in_flight -= MTU;
+            sender.model.acked(self.now, sent, MTU);
+            sender
+                .model
+                .on_end_acks(self.now, sender.in_flight, sender.idle, Some(packet));
         }
-        let (acked, lost) = ((self.acked - acked) as f64, (self.lost - lost) as f64);
-        (acked / seconds / self.rate, lost / (acked + lost))
+        let acked = self
+            .senders
+            .iter()
+            .zip(before)
+            .map(|(sender, before)| sender.acked - before);
+        let acked: Vec<f64> = acked.map(|acked| acked as f64).collect();
+        let lost = (self.lost - lost) as f64;
+        let share = lost / (acked.iter().sum::<f64>() + lost);
+        let used = acked.iter().map(|acked| acked / seconds / self.rate);
+        (used.collect(), share)
+    }
+
+    fn run(&mut self, seconds: f64) -> (f64, f64) {
+        let (used, lost) = self.run_all(seconds);
+        (used.iter().sum(), lost)
     }
 }
 
@@ -148,11 +214,65 @@ fn a_path_that_changes_is_followed() {
 }
 
 #[test]
+fn connections_of_one_endpoint_share_its_line() {
+    for loss in [0.0, 0.001] {
+        let mut path = Path::shared(3, 100.0, 200e3, loss);
+        path.run(5.0);
+        let (used, lost) = path.run_all(2.0);
+        assert!(
+            used.iter().all(|used| (0.27..0.37).contains(used)),
+            "{used:.2?} of the rate used by three, loss {loss}"
+        );
+        assert!(lost < loss + 0.025, "{lost:.3} lost by three, loss {loss}");
+        // What two leave is the third's at once.
+        path.senders[1].idle = true;
+        path.senders[2].idle = true;
+        path.run(0.3);
+        let (used, _) = path.run(0.7);
+        assert!(
+            used > 0.9,
+            "{used:.2} of the rate used by the one that is left, loss {loss}"
+        );
+        path.senders[1].idle = false;
+        path.run(0.3);
+        let (used, lost) = path.run_all(0.7);
+        assert!(
+            used[..2].iter().all(|used| (0.4..0.55).contains(used)),
+            "{used:.2?} of the rate used by two, loss {loss}"
+        );
+        assert!(lost < loss + 0.025, "{lost:.3} lost by two, loss {loss}");
+    }
+}
+
+#[test]
+fn rounds_do_not_begin_with_a_burst() {
+    let mut path = Path::shared(3, 100.0, 200e3, 0.0);
+    path.both_ways = true;
+    path.run(5.0);
+    for _ in 0..3 {
+        for sender in &mut path.senders {
+            (sender.in_flight, sender.next) = (0, path.now);
+        }
+        path.flying.clear();
+        path.now += Duration::from_secs(1);
+        let (used, lost) = path.run(0.3);
+        assert!(
+            used > 0.7 && lost < 0.002,
+            "just after a pause: {used:.2} of the rate used, {lost:.3} lost"
+        );
+    }
+}
+
+#[test]
 fn persistent_congestion_starts_again() {
     let mut path = Path::new(100.0, 200e3, 0.0);
     path.run(5.0);
-    path.model.on_congestion_event(path.now, path.now, true, 10 * MTU);
-    assert_eq!(path.model.window, path.model.initial_window());
+    let sender = &mut path.senders[0];
+    sender
+        .model
+        .on_congestion_event(path.now, path.now, true, 10 * MTU);
+    assert_eq!(sender.model.window, sender.model.initial_window());
+    sender.in_flight = 0;
     path.flying.clear();
     path.run(2.0);
     assert!(path.run(5.0).0 > 0.9);

@@ -1,14 +1,25 @@
-//! What Eve says otherwise: a message that was said before, with some of its fields changed.
+//! What a liar says otherwise: a message that was said before, with some of its fields changed.
 
-use super::{Conversation, EVE};
-use crate::id::{Contact, Digest, PeerId};
+use super::rng::Rng;
+use crate::id::{Contact, Digest, PeerId, RunId};
 use crate::ledger::{Header, Hole, Member, Newcomer, Ready, Record};
-use crate::peer::Peer;
 use crate::signature::{Key, Signed};
 use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
 use bytes::Bytes;
 
-impl Conversation {
+/// Changes messages, with what their author knows of the others.
+pub(super) struct Twist<'a> {
+    pub rng: &'a mut Rng,
+    pub run: RunId,
+    /// Names that somebody has.
+    pub names: &'a [PeerId],
+    /// The lineages that peers stand on.
+    pub chains: Vec<Digest>,
+    /// The attempts that peers are in, of those that are members.
+    pub views: Vec<Option<ViewKey>>,
+}
+
+impl Twist<'_> {
     /// Another number: near by, or at an end.
     pub(super) fn number(&mut self, n: u64) -> u64 {
         match self.rng.below(8) {
@@ -22,6 +33,14 @@ impl Conversation {
         }
     }
 
+    /// A name that somebody has, or perhaps nobody.
+    pub(super) fn anybody(&mut self) -> PeerId {
+        match self.rng.below(8) {
+            0 => PeerId([self.rng.next() as u8; 32]),
+            _ => self.names[self.rng.index(self.names.len())],
+        }
+    }
+
     fn float(&mut self) -> f32 {
         f32::from_bits(self.number(0) as u32)
     }
@@ -29,10 +48,7 @@ impl Conversation {
     fn digest(&mut self, digest: Digest) -> Digest {
         match self.rng.chance(0.5) {
             true => Digest([self.rng.next() as u8; 32]),
-            false => {
-                let peers: Vec<Digest> = self.peers.iter().flatten().map(|p| p.head().chain).collect();
-                self.rng.pick(&peers).unwrap_or(digest)
-            }
+            false => self.rng.pick(&self.chains).unwrap_or(digest),
         }
     }
 
@@ -43,10 +59,7 @@ impl Conversation {
             2 => view.id = self.rng.next(),
             _ => {
                 // One that is somebody's at this moment.
-                let who = self.rng.index(EVE);
-                if let Some((now, _)) = self.peers[who].as_ref().and_then(Peer::view) {
-                    *view = now;
-                }
+                *view = self.rng.pick(&self.views).flatten().unwrap_or(*view);
             }
         }
     }
@@ -88,7 +101,7 @@ impl Conversation {
         let round = self.number(1);
         let ready = Ready { peer, speed, round };
         let by = Key::stand_in(self.anybody());
-        let ready = by.signed(&self.manifest.run_id(), ready);
+        let ready = by.signed(&self.run, ready);
         Newcomer { ready, contact }
     }
 
@@ -133,7 +146,7 @@ impl Conversation {
     }
 
     /// Changes a field of a message.
-    pub(super) fn twist(&mut self, message: &mut Message) {
+    pub(super) fn message(&mut self, message: &mut Message) {
         match message {
             Message::Piece {
                 view,
@@ -204,11 +217,15 @@ impl Conversation {
             Message::Out { view } => self.view(view),
             Message::Status {
                 standing,
+                claim,
                 member,
                 finished,
-            } => match self.rng.below(4) {
-                0 => *member ^= true,
-                1 => *finished ^= true,
+            } => match (self.rng.below(7), claim) {
+                (0, _) => *member ^= true,
+                (1, _) => *finished ^= true,
+                (2, Some(claim)) => self.headers(&mut claim.record.headers),
+                (3, Some(claim)) => claim.samples = self.number(claim.samples),
+                (4, claim) => *claim = None,
                 _ => self.standing(standing),
             },
             Message::Follow { have, contact } => {
@@ -242,7 +259,7 @@ impl Conversation {
                 _ => head.members.push(self.member()),
             },
             Message::NotMember { standing, follows } => {
-                *follows ^= true;
+                *follows = Some(self.number(1) as u8);
                 if let Some(standing) = standing {
                     self.standing(standing);
                 }

@@ -1,0 +1,238 @@
+//! What must hold of honest peers among liars: they blame whoever's lie shows itself, and nobody else; they commit nothing
+//! that one of them has not said; and their rounds go on.
+
+use super::check::Duty;
+use super::node::Node;
+use super::world::World;
+use crate::decision::Suspicion;
+use crate::id::{Digest, PeerId};
+use crate::ledger::{Header, Newcomer};
+use crate::member::Member;
+use crate::peer::{Change, Commit, Event, Input, Peer, Phase, Reason};
+use crate::signature::{Attempt, Signature, Signed};
+use crate::time::Time;
+use crate::wire::{Message, ViewKey};
+
+/// While there are lies, and no other faults, some honest member commits a round within this time and some rounds.
+const STALLED_US: u64 = 120_000_000;
+
+impl World {
+    /// What an input obliges an honest peer to.
+    pub(super) fn duty(&self, peer: &Peer, now: Time, input: &Input) -> Duty {
+        let duty = Duty::of(peer, input);
+        let Input::Message { from, message } = input else {
+            return duty;
+        };
+        if !self.is_liar(*from) {
+            return duty;
+        }
+        match duty {
+            _ if peer.shared.outlaws.contains(*from) => Duty::None,
+            Duty::None | Duty::Yield => self.blame(peer, now, *from, message),
+            duty => duty,
+        }
+    }
+
+    /// Whether a message shows by itself that its sender lies.
+    fn blame(&self, peer: &Peer, now: Time, from: PeerId, message: &Message) -> Duty {
+        let Phase::Member(member) = &peer.phase else {
+            return Duty::None;
+        };
+        // Who has overslept may have stopped the attempt by then.
+        let due = peer.wake_at().map(|due| due + peer.shared.detector.answer());
+        let late = due.is_some_and(|due| now > due);
+        if late || !member.view.contains(from) || member.agreement.suspects(from) {
+            return Duty::None;
+        }
+        let here = member.view.key;
+        let attempt = member.view.attempt(peer.head());
+        let scheme = peer.shared.scheme();
+        let signed = |by: PeerId, suspects: &[PeerId], signature: &Signature| {
+            scheme.holds(by, &attempt, &Suspicion(suspects), signature)
+        };
+        let false_word = match message {
+            Message::Flush {
+                view,
+                suspects,
+                signature,
+            } => *view == here && !signed(from, suspects, signature),
+            Message::Decision {
+                view,
+                suspects,
+                proof,
+            } => {
+                let rest = member.view.members.iter().filter(|m| !suspects.contains(m));
+                let complete = !proof.is_empty() && rest.eq(proof.iter().map(|(peer, _)| peer));
+                *view == here && !(complete && proof.iter().all(|(by, s)| signed(*by, suspects, s)))
+            }
+            Message::Committed { view, record, .. } => {
+                let members = record.headers.iter().map(|h| &h.peer);
+                let all = members.eq(&member.view.members);
+                *view == here && !(all && record.headers.iter().all(|h| self.is_signed(h, &attempt)))
+            }
+            Message::Piece { view, headers, .. } => {
+                *view == here && self.is_forged(member, peer, headers, &attempt)
+            }
+            _ => false,
+        };
+        if false_word {
+            Duty::Blame(here, from)
+        } else {
+            Duty::None
+        }
+    }
+
+    fn is_signed(&self, header: &Signed<Header>, attempt: &Attempt) -> bool {
+        header.is_by(header.peer, attempt, self.scheme)
+    }
+
+    /// Whether a piece that is looked at brings a header that its author has not signed.
+    fn is_forged(&self, member: &Member, peer: &Peer, headers: &[Signed<Header>], attempt: &Attempt) -> bool {
+        let ignored = member.agreement.told().is_some() || member.agreement.is_frozen(&peer.shared);
+        let known = member.reduce.known_headers();
+        let new = |header: &&Signed<Header>| known.iter().all(|known| known.content != header.content);
+        !ignored && headers.iter().filter(new).any(|h| !self.is_signed(h, attempt))
+    }
+
+    /// Whether a peer blames a liar for what it said in an attempt, or has nothing more to do with it there.
+    pub(super) fn blames(&self, i: usize, view: ViewKey, liar: PeerId) -> bool {
+        let Some(peer) = &self.nodes[i].peer else {
+            return true;
+        };
+        match &peer.phase {
+            _ if peer.shared.outlaws.contains(liar) => true,
+            Phase::Member(member) if member.view.key == view => member.agreement.suspects(liar),
+            Phase::Member(member) => !member.view.contains(liar),
+            _ => true,
+        }
+    }
+
+    /// An honest peer says something of another.
+    pub(super) fn on_blame(&mut self, i: usize, event: &Event) {
+        let (peer, why) = match event {
+            Event::Outlawed { peer, .. } => (*peer, "cuts it off".to_string()),
+            Event::Member {
+                peer,
+                change: Change::Failed | Change::Evicted,
+                reason,
+            } => {
+                let is_lie = matches!(
+                    reason,
+                    Reason::Header(_)
+                        | Reason::FalseCommit
+                        | Reason::FalseDecision
+                        | Reason::Forged
+                        | Reason::Convicted
+                        | Reason::Violation
+                );
+                if self.is_liar(*peer) {
+                    self.stats.caught += 1;
+                }
+                match is_lie {
+                    true => (*peer, reason.to_string()),
+                    false => return,
+                }
+            }
+            _ => return,
+        };
+        if !self.is_liar(peer) {
+            let (me, it) = (&self.nodes[i].name, self.name(peer));
+            self.fail(format!("{me} takes {it}, which is honest, for a liar: {why}"));
+        }
+    }
+
+    /// An honest peer says something of itself.
+    pub(super) fn note_said(&mut self, i: usize, message: &Message) {
+        if self.plan.liars.is_none() || self.nodes[i].is_liar() {
+            return;
+        }
+        match message {
+            Message::Piece { view, headers, .. } => {
+                let me = self.nodes[i].id;
+                for header in headers.iter().filter(|h| h.peer == me) {
+                    self.said.insert((*view, me), header.content.clone());
+                }
+            }
+            Message::Relay { envelope, frame } if envelope.from == self.nodes[i].id => {
+                if let Ok(message) = Message::decode(frame.clone()) {
+                    self.note_said(i, &message);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// An honest member commits a round: what it says of the honest they have said, its numbers are numbers, and among no
+    /// more than one liar nobody honest has committed another.
+    pub(super) fn check_lies(&mut self, i: usize, commit: &Commit) -> Result<(), String> {
+        self.lies.committed_at = self.now;
+        let me = self.nodes[i].id;
+        for header in &commit.record.headers {
+            let run = self.manifest.run_id();
+            let invented = |n: &&Newcomer| !n.ready.is_by(n.peer(), &run, self.scheme);
+            if let Some(newcomer) = header.ready.iter().find(invented) {
+                return Err(format!(
+                    "{} has not said that it is ready",
+                    self.name(newcomer.peer())
+                ));
+            }
+            if header.peer == me || self.is_liar(header.peer) {
+                continue;
+            }
+            if self.said.get(&(commit.view, header.peer)) != Some(&header.content) {
+                return Err(format!(
+                    "{} has not said {:?}",
+                    self.name(header.peer),
+                    header.content
+                ));
+            }
+        }
+        // Two liars can have some members hold another header of the one, by a word of the other.
+        let one_liar = commit
+            .record
+            .headers
+            .iter()
+            .filter(|h| self.is_liar(h.peer))
+            .count()
+            < 2;
+        if one_liar {
+            let said: Vec<&Header> = commit.record.headers.iter().map(|h| &h.content).collect();
+            let said = Digest::of(&postcard::to_allocvec(&said).expect("plain data"));
+            let first = *self.lies.committed.entry(commit.view).or_insert((said, i));
+            if first.0 != said {
+                let other = &self.nodes[first.1].name;
+                return Err(format!(
+                    "{other} has committed another record of {:?}",
+                    commit.view
+                ));
+            }
+        }
+        let state = self.nodes[i].peer.as_ref().map(|peer| peer.state());
+        let mut values = state
+            .into_iter()
+            .flat_map(|s| std::iter::once(&s.params).chain(&s.slots))
+            .flatten();
+        // Values that can be summed and are far from what any device makes ruin any model.
+        if self.lies.spoilt.is_empty() && values.any(|value| !value.is_finite()) {
+            return Err("its state is not finite".into());
+        }
+        Ok(())
+    }
+
+    /// Rounds go on though there are liars.
+    pub(super) fn check_pace_among_liars(&mut self) {
+        let Some(since) = self.lies.since else { return };
+        let busy = self.healed_at.is_some() || !self.plan.faults.is_empty() || self.hopeless;
+        if busy || !self.honest().any(Node::is_alive) {
+            return;
+        }
+        let patience = STALLED_US + (10.0 * self.longest_round_us()) as u64;
+        let last = since.max(self.lies.committed_at);
+        if self.now > last + patience {
+            self.fail(format!(
+                "no honest member has committed for so long: {}",
+                self.situation()
+            ));
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Liars in a world: who they are, when they lie, and how what they say gets to the others. A liar is a peer like any
+//! other, so that it is let in and takes part; but what it says goes through a [`Lie`] now and then. How each lie sounds is
+//! in `lie`.
+//!
+//! Liars are fewer than a third of the members when they begin to lie, and in league: each has the keys of all. They stop
+//! where all faults end, and what follows must then be as if they had never been.
+
+use super::league::Liar;
+use super::lie::{Episode, Lie, Speaker, invented_key};
+use super::node::Node;
+use super::plan::{LEAST_US, LIARS, MOST_PEERS};
+use super::rng::Rng;
+use super::trace;
+use super::twist::Twist;
+use super::world::{What, World, tell};
+use crate::id::{Contact, PeerId};
+use crate::ledger::Ready;
+use crate::peer::{Input, Lane, Peer};
+use crate::random::mix;
+use crate::signature::Key;
+use crate::wire::{Leg, Message, ViewKey};
+use bytes::Bytes;
+
+/// Messages that a liar remembers.
+const MEMORY: usize = 48;
+/// Newcomers that are invented at a time. Each has a link, and links are dear.
+const INVENTED: u64 = 4;
+impl Node {
+    pub fn is_liar(&self) -> bool {
+        self.liar.is_some()
+    }
+}
+
+impl World {
+    /// The honest.
+    pub(super) fn honest(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| !node.is_liar())
+    }
+
+    pub(super) fn is_liar(&self, peer: PeerId) -> bool {
+        self.by_id
+            .get(&peer)
+            .map_or(self.lies.invented.contains(&peer), |i| self.nodes[*i].is_liar())
+    }
+
+    /// The first peers decide who of them lies.
+    pub(super) fn draw_liars(&mut self, seed: u64) {
+        let Some(liars) = &self.plan.liars else { return };
+        let rng = &mut Rng::new(mix(!seed ^ LIARS));
+        while self.liars.len() < liars.count {
+            self.liars.insert(rng.index(self.plan.peers.len()));
+        }
+        self.lies.committed_at = 0;
+        self.tongue = rng.fork();
+    }
+
+    /// A peer begins for the first time.
+    pub(super) fn corrupt(&mut self, i: usize) {
+        if !self.liars.contains(&i) {
+            return;
+        }
+        tell!(self, "{} is a liar", self.nodes[i].name);
+        self.ledger.liars.insert(self.nodes[i].id);
+        self.nodes[i].liar = Some(Box::new(Liar {
+            rng: self.tongue.fork(),
+            episode: None,
+            heard: Vec::new(),
+            invented: Vec::new(),
+        }));
+        self.next_lie(i);
+    }
+
+    fn next_lie(&mut self, i: usize) {
+        let Some(plan) = &self.plan.liars else { return };
+        let Some(liar) = &mut self.nodes[i].liar else {
+            return;
+        };
+        // What it invents, it says more than once.
+        let every = match liar.episode {
+            Some(_) => plan.longest_us / 6.0,
+            None => plan.every_us,
+        };
+        let at = self.now + liar.rng.wait(every) as u64 + 1;
+        if self.healed_at.is_none() {
+            self.schedule(at, What::Lie { node: i });
+        }
+    }
+
+    /// Liars lie once they are fewer than a third of some honest member's attempt, and until all faults end.
+    fn may_lie(&mut self) -> bool {
+        if self.healed_at.is_some() {
+            return false;
+        }
+        if self.lies.since.is_none() {
+            let most = self.honest().map(Node::view_len).max();
+            if most.is_none_or(|most| most <= 3 * self.liars.len()) {
+                return false;
+            }
+            tell!(self, "LIES may begin");
+            self.lies.since = Some(self.now);
+            self.lies.committed_at = self.now;
+        }
+        true
+    }
+
+    /// It is time for a liar to lie.
+    pub(super) fn lie(&mut self, i: usize) {
+        self.next_lie(i);
+        if !self.nodes[i].is_alive() || self.nodes[i].frozen || !self.may_lie() {
+            return;
+        }
+        let now = self.now;
+        let over = |episode: &mut Episode| episode.until <= now;
+        let Some(liar) = &mut self.nodes[i].liar else {
+            return;
+        };
+        if liar.episode.take_if(over).is_some() {
+            return self.forget_invented(i);
+        }
+        if liar.episode.is_none() {
+            let plan = self.plan.liars.as_ref().expect("there is a liar");
+            let rng = &mut liar.rng;
+            let lie = rng.pick(&plan.lies).expect("at least one");
+            let long = rng.octaves(LEAST_US, plan.longest_us);
+            let episode = Episode {
+                lie,
+                until: now + long as u64,
+                victim: self.nodes[0].id,
+                share: 1.0,
+                invents: false,
+                salt: 0,
+            };
+            self.begin_episode(i, episode);
+        }
+        self.invent(i);
+    }
+
+    fn begin_episode(&mut self, i: usize, mut episode: Episode) {
+        let others: Vec<PeerId> = self.honest().map(|n| n.id).collect();
+        let liar = self.nodes[i].liar.as_mut().expect("it is one");
+        let rng = &mut liar.rng;
+        episode.share = [1.0, 1.0, 0.5, 0.1][rng.index(4)];
+        episode.invents = rng.chance(0.5);
+        episode.victim = rng.pick(&others).unwrap_or(episode.victim);
+        episode.salt = rng.next();
+        liar.episode = Some(episode);
+        *self.stats.lies.entry(episode.lie).or_default() += 1;
+        tell!(
+            self,
+            "LIE {}: {} until {:.3} s, of {} in {:.1} of all",
+            self.nodes[i].name,
+            episode.lie,
+            episode.until as f64 / 1e6,
+            self.name(episode.victim),
+            episode.share
+        );
+    }
+
+    /// The lie that a liar tells now.
+    fn episode(&self, i: usize) -> Option<Episode> {
+        let episode = self.nodes[i].liar.as_ref()?.episode?;
+        (episode.until > self.now && self.healed_at.is_none()).then_some(episode)
+    }
+
+    /// Lets a liar speak.
+    fn speak<R>(&mut self, i: usize, episode: Episode, say: impl FnOnce(&mut Speaker<'_>) -> R) -> Option<R> {
+        let mut liar = self.nodes[i].liar.take()?;
+        let own = std::iter::once(self.nodes[i].key.clone());
+        let league = self.liars.iter().filter(|j| **j != i);
+        let league = league.filter_map(|j| self.nodes.get(*j)).map(|n| n.key.clone());
+        let keys: Vec<Key> = own.chain(league).collect();
+        let names: Vec<PeerId> = self.nodes.iter().map(|n| n.id).collect();
+        let peers = || self.nodes.iter().filter_map(|n| n.peer.as_deref());
+        let view = |peer: &Peer| peer.view().map(|(view, _)| view);
+        let said = self.nodes[i].peer.as_deref().map(|peer| {
+            say(&mut Speaker {
+                episode,
+                twist: Twist {
+                    rng: &mut liar.rng,
+                    run: self.manifest.run_id(),
+                    names: &names,
+                    chains: peers().map(|peer| peer.head().chain).collect(),
+                    views: peers().map(view).collect(),
+                },
+                peer,
+                keys: &keys,
+                heard: &liar.heard,
+            })
+        });
+        self.nodes[i].liar = Some(liar);
+        said
+    }
+
+    /// A peer sends something; a liar perhaps something else.
+    pub(super) fn say(&mut self, i: usize, to: PeerId, lane: Lane, message: Message) {
+        if !self.nodes[i].is_liar() {
+            return self.send(i, to, lane, message);
+        }
+        self.hear(i, &message);
+        let said = self
+            .episode(i)
+            .and_then(|episode| self.speak(i, episode, |speaker| speaker.instead(to, message.clone())));
+        match said {
+            None => self.send(i, to, lane, message),
+            Some(said) => said
+                .into_iter()
+                .for_each(|said| self.send_lie(i, to, said, Some((lane, &message)))),
+        }
+    }
+
+    /// What a liar's peer meant to say goes as it is; anything else must be such as can be read.
+    fn send_lie(&mut self, i: usize, to: PeerId, said: Message, meant: Option<(Lane, &Message)>) {
+        if let Some((lane, _)) = meant.filter(|(_, meant)| **meant == said) {
+            return self.send(i, to, lane, said);
+        }
+        let Ok(said) = Message::decode(said.to_frame()) else {
+            return;
+        };
+        if self.tracing {
+            let text = trace::message(self, &said);
+            tell!(self, "LIE {} -> {}: {text}", self.nodes[i].name, self.name(to));
+        }
+        if let Some(sums) = sums(&said)
+            && meant.and_then(|(_, meant)| self::sums(meant)) != Some(sums)
+        {
+            self.lies.spoilt.insert(sums.0);
+        }
+        if let Some(fed) = self.by_id.get(&to).copied()
+            && let Message::Block { .. }
+            | Message::Following { .. }
+            | Message::Committed { .. }
+            | Message::Piece { .. } = said
+            && !self.nodes[fed].is_member()
+        {
+            // What it holds from here on may be another state than any.
+            self.nodes[fed].flipped = true;
+        }
+        let bulk = matches!(
+            said,
+            Message::Piece { .. } | Message::Block { .. } | Message::Following { .. }
+        );
+        let lane = meant.map_or(if bulk { Lane::Bulk } else { Lane::Control }, |(lane, _)| lane);
+        self.send(i, to, lane, said);
+    }
+
+    /// A liar remembers what it hears and says.
+    pub(super) fn hear(&mut self, i: usize, message: &Message) {
+        if let Some(liar) = &mut self.nodes[i].liar {
+            if liar.heard.len() < MEMORY {
+                liar.heard.push(message.clone());
+            } else if liar.rng.chance(0.2) {
+                let old = liar.rng.index(MEMORY);
+                liar.heard[old] = message.clone();
+            }
+        }
+    }
+
+    /// A liar says something without having been asked.
+    fn invent(&mut self, i: usize) {
+        let Some(episode) = self.episode(i) else { return };
+        // Who invents is often out before anything else that it says is looked at.
+        if !episode.invents {
+            return;
+        }
+        if episode.lie == Lie::Invent {
+            return self.invent_newcomers(i);
+        }
+        for j in (0..self.nodes.len()).filter(|j| *j != i) {
+            let to = self.nodes[j].id;
+            let said = self.speak(i, episode, |speaker| speaker.invent(to));
+            for said in said.into_iter().flatten() {
+                self.send_lie(i, to, said, None);
+            }
+        }
+    }
+
+    /// Newcomers that nobody is come to somebody, and are ready at once.
+    fn invent_newcomers(&mut self, i: usize) {
+        let fair: Vec<usize> = (0..self.nodes.len())
+            .filter(|j| self.nodes[*j].is_member() && !self.nodes[*j].frozen)
+            .collect();
+        let liar = self.nodes[i].liar.as_mut().expect("it is one");
+        let Some(to) = liar.rng.pick(&fair) else { return };
+        for _ in 0..liar.rng.between(1, INVENTED) {
+            let Some(liar) = self.nodes[i].liar.as_mut() else {
+                return;
+            };
+            let key = invented_key(self.scheme, liar.rng.next());
+            let (peer, speed) = (key.peer(), liar.rng.below(1 << 30));
+            liar.invented.push((peer, to));
+            self.lies.invented.insert(peer);
+            let contact = Contact::default();
+            self.give(
+                to,
+                Input::LinkUp {
+                    peer,
+                    contact: contact.clone(),
+                },
+            );
+            let (have, from) = (None, peer);
+            let message = Message::Follow { have, contact };
+            self.give(to, Input::Message { from, message });
+            let Some(round) = self.nodes[to].peer.as_ref().map(|p| p.head().round) else {
+                return;
+            };
+            let ready = key.signed(&self.manifest.run_id(), Ready { peer, speed, round });
+            let message = Message::Ready { ready: Some(ready) };
+            self.give(to, Input::Message { from, message });
+        }
+    }
+
+    fn forget_invented(&mut self, i: usize) {
+        let liar = self.nodes[i].liar.as_mut().expect("it is one");
+        for (peer, to) in std::mem::take(&mut liar.invented) {
+            self.give(to, Input::LinkDown { peer });
+        }
+    }
+
+    /// All lies end.
+    pub(super) fn end_lies(&mut self) {
+        for i in 0..self.nodes.len().min(MOST_PEERS) {
+            if self.nodes[i].is_liar() {
+                self.forget_invented(i);
+            }
+        }
+    }
+
+    /// What a liar's device is said to have made.
+    pub(super) fn say_made(&mut self, i: usize, gradient: &mut [f32], made: &mut (u64, f32, u64)) {
+        if self
+            .episode(i)
+            .is_none_or(|episode| episode.lie != Lie::Contribution)
+        {
+            return;
+        }
+        let rng = &mut self.nodes[i].liar.as_mut().expect("it is one").rng;
+        let (weight, loss, took) = made;
+        match rng.below(6) {
+            0 => *weight += 1 + rng.below(100),
+            1 => *weight = 1,
+            2 => *loss = -1e30,
+            3 => *took = [0, 1 << 50][rng.index(2)],
+            4 => gradient.fill([f32::NAN, f32::INFINITY, 3e38][rng.index(3)]),
+            _ => gradient.iter_mut().for_each(|value| *value = -*value),
+        }
+    }
+}
+
+/// What a piece adds to the sums of its attempt, and where.
+fn sums(message: &Message) -> Option<(ViewKey, Leg, u16, u32, &Bytes)> {
+    match message {
+        Message::Piece {
+            view,
+            leg,
+            chunk,
+            piece,
+            data,
+            ..
+        } => Some((*view, *leg, *chunk, *piece, data)),
+        _ => None,
+    }
+}

@@ -1,0 +1,193 @@
+//! Where lineages meet: who is believed, and which of two stands.
+
+mod story;
+
+use annulus_core::ledger::{Header, Record};
+use annulus_core::signature::{Attempt, Key, Signed};
+use annulus_core::wire::{Claim, Message, Standing, ViewKey};
+use annulus_core::{Digest, Event, PeerId};
+use story::{ANN, BEN, CAT, MAL, MILLI, SECOND, Story, nothing_follows, three};
+
+/// Three who train with each other, and Mal, whom they have shown for a while where they stand.
+fn known_to_mal() -> Story {
+    let mut story = three();
+    story.run(5 * SECOND);
+    story
+}
+
+fn status(standing: Standing, claim: Option<Claim>) -> Message {
+    Message::Status {
+        standing,
+        claim: claim.map(Box::new),
+        member: true,
+        finished: true,
+    }
+}
+
+/// Far ahead of everybody.
+const AHEAD: Standing = Standing {
+    samples: 900_000,
+    round: 90_000,
+    chain: Digest([7; 32]),
+};
+
+/// What Mal can make up of a lineage that it is a member of, with others whose signatures it has not.
+fn invented(with: &[PeerId]) -> Claim {
+    let header = |peer: &PeerId| {
+        let said = Header {
+            peer: *peer,
+            weight: 1,
+            loss: 1.0,
+            speed: 1000,
+            compute_us: 1,
+            digest: Digest([7; 32]),
+            ready: Vec::new(),
+            leaving: false,
+        };
+        let view = ViewKey {
+            round: AHEAD.round,
+            attempt: 0,
+            id: 0,
+        };
+        let chain = AHEAD.chain;
+        Key::stand_in(MAL).signed(&Attempt { chain, view }, said)
+    };
+    Claim {
+        trail: Digest([7; 32]),
+        samples: AHEAD.samples,
+        record: Record {
+            round: AHEAD.round,
+            attempt: 0,
+            headers: with.iter().map(header).collect::<Vec<Signed<Header>>>(),
+        },
+        forks: Vec::new(),
+    }
+}
+
+/// The claims that Mal was shown, the last of each round.
+fn shown(story: &Story) -> Vec<(Standing, Claim)> {
+    let claim = |(_, message): &(PeerId, Message)| match message {
+        Message::Status {
+            standing,
+            claim: Some(claim),
+            ..
+        } => Some((*standing, (**claim).clone())),
+        _ => None,
+    };
+    story.heard.iter().filter_map(claim).collect()
+}
+
+fn outcasts(story: &Story, since: usize) -> Vec<PeerId> {
+    let events = story.events[since..].iter();
+    let outcast = events.filter(|(_, _, event)| matches!(event, Event::Outcast { .. }));
+    outcast.map(|(_, who, _)| *who).collect()
+}
+
+#[test]
+fn an_invented_standing_is_not_believed() {
+    let mut story = known_to_mal();
+    let since = story.events.len();
+    for claim in [None, Some(invented(&[MAL])), Some(invented(&[]))] {
+        let standing = claim.as_ref().map_or(AHEAD, Claim::standing);
+        for who in [ANN, BEN, CAT] {
+            story.say(MAL, who, status(standing, claim.clone()));
+        }
+    }
+    nothing_follows(&mut story, since);
+}
+
+#[test]
+fn who_shows_signatures_that_are_none_is_cut_off() {
+    let mut story = Story::new(1);
+    story.gather(3, 100 * MILLI);
+    story.run(10 * SECOND);
+    let since = story.events.len();
+    let claim = invented(&[MAL, BEN, CAT]);
+    story.say(MAL, ANN, status(claim.standing(), Some(claim)));
+    let told = |event: &Event| matches!(event, Event::Outlawed { peer: MAL, .. });
+    assert!(
+        story.events[since..]
+            .iter()
+            .any(|(_, who, event)| *who == ANN && told(event))
+    );
+    nothing_follows(&mut story, since);
+}
+
+#[test]
+fn what_members_have_shown_somebody_moves_nobody_when_it_is_shown_again() {
+    let mut story = known_to_mal();
+    let since = story.events.len();
+    let all = shown(&story);
+    assert!(all.len() > 10);
+    for (standing, claim) in &all {
+        for who in [ANN, BEN, CAT] {
+            story.say(MAL, who, status(*standing, Some(claim.clone())));
+            let more = Standing {
+                samples: standing.samples + 1_000_000,
+                ..*standing
+            };
+            story.say(MAL, who, status(more, Some(claim.clone())));
+        }
+    }
+    // The next round's, before all have heard of it.
+    for _ in 0..200 {
+        story.run(3 * MILLI);
+        if let Some((standing, claim)) = shown(&story).pop() {
+            for who in [ANN, BEN, CAT] {
+                story.say(MAL, who, status(standing, Some(claim.clone())));
+            }
+        }
+    }
+    nothing_follows(&mut story, since);
+}
+
+#[test]
+fn what_few_members_have_counted_alone_yields_to_what_many_have() {
+    let mut story = Story::new(1);
+    let all = story.gather(5, 500 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&all));
+    let (few, many) = all.split_at(1);
+    for (a, b) in few.iter().flat_map(|a| many.iter().map(move |b| (*a, *b))) {
+        story.cut(a, b);
+    }
+    // One counts much more than the four others.
+    story.compute_us.extend(few.iter().map(|who| (*who, 50 * MILLI)));
+    story.run(20 * SECOND);
+    assert!(story.are_together(few) && story.are_together(many));
+    let samples = |story: &Story, who: PeerId| story.peers[&who].head().samples;
+    let (of_few, of_many) = (samples(&story, few[0]), samples(&story, many[0]));
+    assert!(of_few > 2 * of_many);
+    let since = story.events.len();
+    story.open(few[0], many[0]);
+    story.run(20 * SECOND);
+    assert!(story.are_together(&all));
+    let gone: Vec<PeerId> = outcasts(&story, since);
+    assert!(few.iter().all(|who| gone.contains(who)) && many.iter().all(|who| !gone.contains(who)));
+}
+
+#[test]
+fn of_two_parts_of_much_the_same_size_the_one_that_counts_more_stands() {
+    let mut story = Story::new(1);
+    let all = story.gather(4, 500 * MILLI);
+    story.run(10 * SECOND);
+    let (slow, fast) = all.split_at(2);
+    for (a, b) in slow.iter().flat_map(|a| fast.iter().map(move |b| (*a, *b))) {
+        story.cut(a, b);
+    }
+    story.compute_us.extend(fast.iter().map(|who| (*who, 50 * MILLI)));
+    story.run(20 * SECOND);
+    // Newcomers of one side do not count for it.
+    let new = PeerId([9; 32]);
+    story.join(new, slow[0], 50 * MILLI);
+    story.open(new, slow[1]);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[slow[0], slow[1], new]));
+    let since = story.events.len();
+    story.open(slow[0], fast[0]);
+    fast.iter().for_each(|who| story.open(new, *who));
+    story.run(30 * SECOND);
+    assert!(story.are_together(&[&all[..], &[new]].concat()));
+    let gone = outcasts(&story, since);
+    assert!(slow.iter().all(|who| gone.contains(who)) && fast.iter().all(|who| !gone.contains(who)));
+}

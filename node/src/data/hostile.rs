@@ -1,0 +1,110 @@
+//! Data from elsewhere: whatever is in it, reading it ends, with an error or without, and takes no more memory than it has
+//! bytes.
+
+use super::files::Data;
+use super::idx;
+use super::listing::{ListedFile, Listing};
+use super::tree::Blocks;
+use crate::tasks::gpt::text::{Text, Unit};
+use crate::testing::Twister;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::io::Write as _;
+
+/// How often each kind of file is spoilt.
+const TIMES: u64 = 1000;
+
+/// An IDX file of unsigned bytes.
+fn idx_file(dimensions: &[u32]) -> Vec<u8> {
+    let mut bytes = vec![0, 0, 8, dimensions.len() as u8];
+    dimensions.iter().for_each(|d| bytes.extend(d.to_be_bytes()));
+    let elements = dimensions.iter().product::<u32>();
+    bytes.extend((0..elements).map(|at| at as u8 % 10));
+    bytes
+}
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn spoilt_images_are_no_more_than_an_error() {
+    let (images, labels) = (idx_file(&[20, 4, 4]), idx_file(&[20]));
+    let mut twister = Twister::new(11);
+    for time in 0..TIMES {
+        let (mut first, mut second) = (images.clone(), labels.clone());
+        match time % 4 {
+            0 => first = twister.twist(&images),
+            1 => second = twister.twist(&labels),
+            2 => first = gzipped(&twister.twist(&images)),
+            _ => first = twister.twist(&gzipped(&images)),
+        }
+        let files = [
+            ("train-images-idx3-ubyte", first),
+            ("train-labels-idx1-ubyte", second),
+        ];
+        let files = files.map(|(name, bytes)| (name.to_owned(), bytes.into()));
+        if let Ok(split) = idx::read_folder(&Data::folder_in_memory(files.into())) {
+            assert!(split.train.len() + split.test.len() <= 64);
+        }
+    }
+}
+
+#[test]
+fn any_bytes_are_a_text_or_an_error() {
+    let good = "Ein Körnchen Salz, ein Körnchen Sand. ∮ E⋅da = Q"
+        .repeat(20)
+        .into_bytes();
+    let mut twister = Twister::new(12);
+    for _ in 0..TIMES {
+        let data = Data::file_in_memory("text", twister.twist(&good));
+        for unit in [Unit::Bytes, Unit::Characters] {
+            let _ = Text::read_from(&data.single().unwrap(), unit);
+        }
+    }
+}
+
+#[test]
+fn a_listing_is_sound_or_not() {
+    let file = |name: &str, size| ListedFile {
+        name: name.into(),
+        size,
+        hash: [7; 32],
+    };
+    let good = Listing {
+        folder: true,
+        files: vec![file("a.txt", 5), file("b.txt", 1 << 20)],
+    };
+    let good = postcard::to_allocvec(&good).unwrap();
+    let mut twister = Twister::new(13);
+    let (mut sound, mut not) = (0, 0);
+    for _ in 0..100 * TIMES {
+        let Ok(listing) = postcard::from_bytes::<Listing>(&twister.twist(&good)) else {
+            continue;
+        };
+        let _ = listing.digest();
+        match listing.is_sound() {
+            true => {
+                sound += 1;
+                assert!(listing.total() < u64::MAX);
+            }
+            false => not += 1,
+        }
+    }
+    assert!(sound > 100 && not > 100, "{sound} {not}");
+}
+
+#[test]
+fn hashes_of_blocks_that_do_not_add_up_prove_nothing() {
+    let bytes: Vec<u8> = (0..3 * super::BLOCK + 17).map(|at| at as u8).collect();
+    let blocks = Blocks::of(&bytes[..]).unwrap();
+    let mut twister = Twister::new(14);
+    for _ in 0..TIMES {
+        let said = twister.twist(blocks.nodes());
+        let proven = Blocks::proven(blocks.size(), blocks.root(), &said);
+        assert_eq!(proven.is_some(), said == blocks.nodes());
+        let _ = Blocks::proven(twister.bits(), blocks.root(), &said);
+    }
+}

@@ -1,0 +1,95 @@
+//! The files of a run as they are handed out: a listing that the run's manifest can name, and what proves each block.
+//!
+//! It must know no peers.
+
+use super::error::DataError;
+use super::files::Data;
+use super::listing::{ListedFile, Listing, is_safe_name};
+use super::tree::Blocks;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+/// The files that a task has read. Clones share what was found out about them.
+#[derive(Clone, Debug)]
+pub struct Stock(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    data: Data,
+    checked: OnceLock<Result<Checked, String>>,
+}
+
+/// What was found by reading all of it once.
+#[derive(Debug)]
+pub struct Checked {
+    /// Which files there are, and what is in them.
+    pub listing: Listing,
+    /// Where they are.
+    pub paths: Vec<PathBuf>,
+    /// What proves their blocks.
+    pub blocks: Vec<Blocks>,
+}
+
+impl Stock {
+    /// The files that the task has asked for by now.
+    pub fn new(data: Data) -> Self {
+        Self(Arc::new(Inner {
+            data,
+            checked: OnceLock::new(),
+        }))
+    }
+
+    /// Bytes of all files.
+    pub fn size(&self) -> Option<u64> {
+        let files = self.0.data.files_used();
+        let mut sizes = files.iter().map(|file| file.size().ok());
+        sizes.try_fold(0u64, |sum, size| sum.checked_add(size?))
+    }
+
+    /// What is in them; reads all of them the first time.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be read.
+    pub fn check(&self) -> Result<&Checked, String> {
+        let checked = self
+            .0
+            .checked
+            .get_or_init(|| check(&self.0.data).map_err(|error| error.to_string()));
+        checked.as_ref().map_err(Clone::clone)
+    }
+
+    /// The same if they have been read; none while they have not.
+    pub fn checked(&self) -> Option<Result<&Checked, String>> {
+        Some(self.0.checked.get()?.as_ref().map_err(Clone::clone))
+    }
+}
+
+fn check(data: &Data) -> Result<Checked, DataError> {
+    let (mut files, mut paths, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
+    for file in data.files_used() {
+        let mut name = file.name().to_owned();
+        if !data.is_folder() && !is_safe_name(&name) {
+            // Of a single file the name does not matter.
+            name = "data".to_owned();
+        }
+        let path = file.path();
+        let found = Blocks::of(file.reader()?).map_err(|source| DataError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        files.push(ListedFile {
+            name,
+            size: found.size(),
+            hash: found.root(),
+        });
+        paths.push(path);
+        blocks.push(found);
+    }
+    let folder = data.is_folder();
+    Ok(Checked {
+        listing: Listing { folder, files },
+        paths,
+        blocks,
+    })
+}

@@ -1,0 +1,224 @@
+//! What the connections of one endpoint know together of the way out that they share.
+//!
+//! Each connection's own model tells what its path carries. It does not tell what is left of this machine's own line
+//! while other connections send over it too: each takes for its own what it got at its best moment, all together have
+//! more under way than the line and its queue hold, and what is lost then, and who gets how much, is chance. Who sends
+//! equally much to all, as the direct plan does, then waits for the slowest. So the connections of an endpoint add up
+//! what they send, and share the line's rate max-min fairly (Bertsekas and Gallager, "Data Networks", 1992, section
+//! 6.5.2): who needs less than an equal share leaves the rest to the others, and as soon as it has nothing to send, all.
+//!
+//! It must not know why a connection has less to send, nor what the paths beyond are like.
+
+use super::LOSS_BY_CHANCE;
+use std::sync::{
+    Arc, Mutex, MutexGuard, Weak,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+use std::time::{Duration, Instant};
+
+/// Time over which rates are measured: acknowledgements come in bursts. A guess: two round trips of a long way.
+const SAMPLE: Duration = Duration::from_millis(100);
+
+/// Share of the rate that is forgotten with each sample that does not confirm it: half of it in 18 s of sending. A guess.
+const FORGOTTEN: f64 = 1.0 / 256.0;
+
+/// How much more than the rate is shared out. After a pause nothing is queued anywhere, and more than [`LEAST`] begins
+/// with a burst that overfills the queue. Later up to [`MOST`] keeps a short queue, so that the line never runs dry.
+const MOST: f64 = 1.15;
+const LEAST: f64 = 1.0;
+
+/// By how much that grows with each sample without losses above chance, and shrinks with one that has some. Guesses.
+const MORE: f64 = 0.03;
+const LESS: f64 = 0.1;
+
+/// Samples of less than this share of the rate say nothing about it: there was little to send, or somebody's own path
+/// was narrow.
+const TELLING: f64 = 0.25;
+
+/// The line that an endpoint's connections share.
+#[derive(Debug, Default)]
+pub(super) struct Uplink {
+    flows: Mutex<Vec<Weak<Flow>>>,
+    line: Mutex<Line>,
+}
+
+/// One connection's part in it.
+#[derive(Debug)]
+pub(super) struct Flow {
+    uplink: Arc<Uplink>,
+    /// Bytes per second that it would send if nobody else did.
+    demand: AtomicU64,
+}
+
+/// The rate at which all connections' bytes were acknowledged.
+#[derive(Debug)]
+struct Line {
+    /// Bytes per second, the best of late.
+    rate: f64,
+    /// How much more is shared out.
+    gain: f64,
+    lost: u64,
+    sample: Option<Sample>,
+    /// When the last packet that the sample before saw acknowledged was sent.
+    departure: Option<Instant>,
+    last_sent: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    start: Instant,
+    acked: u64,
+    departure: Instant,
+}
+
+impl Uplink {
+    /// A further connection.
+    pub fn join(self: &Arc<Self>) -> Arc<Flow> {
+        let flow = Arc::new(Flow {
+            uplink: self.clone(),
+            demand: AtomicU64::new(0),
+        });
+        let mut flows = lock(&self.flows);
+        flows.retain(|flow| flow.strong_count() > 0);
+        flows.push(Arc::downgrade(&flow));
+        flow
+    }
+}
+
+impl Flow {
+    /// A packet of this connection is sent.
+    pub fn sent(&self, now: Instant) {
+        lock(&self.uplink.line).sent(now);
+    }
+
+    /// A packet of this connection that was sent then is acknowledged.
+    pub fn acked(&self, now: Instant, sent: Instant, bytes: u64) {
+        lock(&self.uplink.line).acked(now, sent, bytes);
+    }
+
+    /// So many bytes of this connection got lost.
+    pub fn lost(&self, bytes: u64) {
+        lock(&self.uplink.line).lost += bytes;
+    }
+
+    /// Bytes per second that this connection may send, which would send so many if nobody else did; without a bound while
+    /// nothing is known of the line.
+    pub fn share(&self, demand: f64) -> f64 {
+        self.demand.store(demand as u64, Relaxed);
+        let line = lock(&self.uplink.line).shared_out();
+        if line == 0.0 {
+            return f64::INFINITY;
+        }
+        let flows = lock(&self.uplink.flows);
+        let others = flows.iter().filter_map(Weak::upgrade);
+        let others = others.filter(|flow| !std::ptr::eq(Arc::as_ptr(flow), self));
+        fair_share(
+            line,
+            others.map(|flow| flow.demand.load(Relaxed) as f64).collect(),
+        )
+    }
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self {
+            rate: 0.0,
+            gain: LEAST,
+            lost: 0,
+            sample: None,
+            departure: None,
+            last_sent: None,
+        }
+    }
+}
+
+impl Line {
+    fn shared_out(&self) -> f64 {
+        self.gain * self.rate
+    }
+
+    fn sent(&mut self, now: Instant) {
+        let pause = self.last_sent.map(|last| now.saturating_duration_since(last));
+        if pause.is_some_and(|pause| pause > SAMPLE) {
+            self.gain = LEAST;
+        }
+        self.last_sent = Some(now);
+    }
+
+    fn acked(&mut self, now: Instant, sent: Instant, bytes: u64) {
+        let Some(sample) = &mut self.sample else {
+            self.sample = Some(Sample {
+                start: now,
+                acked: bytes,
+                departure: sent,
+            });
+            return;
+        };
+        sample.acked += bytes;
+        sample.departure = sample.departure.max(sent);
+        let took = now.saturating_duration_since(sample.start);
+        if took < SAMPLE {
+            return;
+        }
+        // Acknowledgements may come compressed, but nothing arrives faster than it was sent.
+        let sending = self
+            .departure
+            .map(|before| sample.departure.saturating_duration_since(before));
+        let rate = sample.acked as f64 / took.max(sending.unwrap_or_default()).as_secs_f64();
+        self.departure = Some(sample.departure);
+        let lost = std::mem::take(&mut self.lost) as f64;
+        self.gain = match lost > LOSS_BY_CHANCE * (lost + sample.acked as f64) {
+            true => (self.gain - LESS).max(LEAST),
+            false => (self.gain + MORE).min(MOST),
+        };
+        *sample = Sample {
+            start: now,
+            acked: 0,
+            departure: sample.departure,
+        };
+        if rate > self.rate * TELLING {
+            self.rate = rate.max(self.rate * (1.0 - FORGOTTEN));
+        }
+    }
+}
+
+/// What is left of a rate for one more, if others use so much of it, and nobody gets less than an equal share of what
+/// those leave that use little.
+fn fair_share(rate: f64, mut others: Vec<f64>) -> f64 {
+    others.sort_by(f64::total_cmp);
+    let mut left = rate;
+    for (i, used) in others.iter().enumerate() {
+        let equal = left / (others.len() - i + 1) as f64;
+        if *used >= equal {
+            return equal;
+        }
+        left -= used;
+    }
+    left
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nobody panics while holding it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_shared_max_min_fairly() {
+        for (others, share) in [
+            (&[][..], 90.0),
+            (&[0.0, 0.0], 90.0),
+            (&[10.0], 80.0),
+            (&[45.0], 45.0),
+            (&[90.0], 45.0),
+            (&[90.0, 90.0], 30.0),
+            (&[60.0, 10.0], 40.0),
+            (&[10.0, 20.0], 60.0),
+            (&[0.0, 100.0, 5.0], 42.5),
+        ] {
+            assert_eq!(fair_share(90.0, others.to_vec()), share, "{others:?}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The direct plan as real processes over real QUIC: everybody sends to everybody, one dies, another comes, and one
+//! process alone makes the same bits of what they recorded.
+
+mod common;
+
+use annulus::store::run_dir::RunDir;
+use annulus_core::Topology;
+use common::*;
+use std::path::Path;
+use std::time::Duration;
+
+const CPU: [&str; 2] = ["--device", "cpu"];
+
+/// A run that outlasts its test. A round's vector is of several pieces for each owner.
+const LONG: [&str; 7] = [
+    "train",
+    "--task",
+    "digits",
+    "train=2000",
+    "test=500",
+    "rounds=1000000",
+    "topology=direct",
+];
+
+fn join(folder: &Folder, name: &'static str, ticket: &str) -> Node {
+    Node::start(name, folder.join(name), &[&["join", ticket][..], &CPU].concat())
+}
+
+#[test]
+fn one_of_four_is_killed_and_another_comes() {
+    let _alone = alone();
+    let folder = Folder::new("direct");
+    let mut first = Node::start("first", folder.join("first"), &[&LONG[..], &CPU].concat());
+    let ticket = first.ticket();
+    let mut nodes = vec![first];
+    nodes.extend(["second", "third", "fourth"].map(|name| join(&folder, name, &ticket)));
+    for node in &mut nodes {
+        node.members(4);
+        node.rounds(20);
+    }
+    let mut victim = nodes.remove(2);
+    let (name, since) = (victim.peer(), victim.kill());
+    for node in &mut nodes {
+        let next = node.wait("a round without the killed one", |s| {
+            s.at >= since && s.is("round") && !s.members().contains(&name)
+        });
+        let took = next.at - since;
+        println!(
+            "{}: next round {:.2} s after the kill",
+            node.name,
+            took.as_secs_f64()
+        );
+        assert!(took < Duration::from_secs(3), "{}: {took:?}", node.name);
+    }
+    nodes.push(join(&folder, "newcomer", &ticket));
+    for node in &mut nodes {
+        node.members(4);
+        node.rounds(20);
+    }
+    for node in &mut nodes {
+        assert!(node.leave().success(), "{}: {}", node.name, node.errors());
+        assert_gapless(node);
+        assert_audited(node);
+    }
+    let all: Vec<&Node> = nodes.iter().chain([&victim]).collect();
+    assert!(assert_equal(&all) > 100);
+    for node in &nodes {
+        let dir = RunDir::open(Path::new(&node.dir)).expect("a run");
+        assert_eq!(dir.manifest().topology, Topology::Direct);
+        let replay = run(&["replay", &node.dir, "--json"]);
+        let text = String::from_utf8_lossy(&replay.stdout);
+        assert!(replay.status.success(), "{}: {text}", node.name);
+        assert!(text.contains("\"verdict\":\"exact\""), "{}: {text}", node.name);
+    }
+}
