@@ -38,7 +38,7 @@ impl Allotment {
 impl Head {
     /// The next round's samples: holes first, then fresh ones, split by speed.
     pub fn allot(&self, manifest: &Manifest) -> Allotment {
-        let taken = self.take(manifest.batch.get().into(), manifest.target.get());
+        let taken = self.take(manifest.round_samples(), manifest.target.get());
         let total: u64 = taken.iter().map(Hole::len).sum();
         let quotas = split(total, &limits(&self.members, self.round + 1));
         // The first range goes to another member each round.

@@ -2,6 +2,7 @@
 
 use crate::codec::Codec;
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
+use crate::local::LocalSteps;
 use crate::optim::{Optimizer, Schedule};
 use crate::planted::Bug;
 use crate::signature::Key;
@@ -132,7 +133,7 @@ pub struct Manifest {
     pub data_source: DataSource,
     /// Samples after which the run ends (epochs times samples, or rounds times batch).
     pub target: NonZeroU64,
-    /// Samples per round, over all peers.
+    /// Samples of a step, over all peers: of a round, but for [local steps](Self::local).
     pub batch: NonZeroU32,
     /// Samples a device works on at once (0: as many as its share).
     pub micro_batch: u32,
@@ -146,6 +147,9 @@ pub struct Manifest {
     pub schedule: Schedule,
     /// Largest global norm of the mean gradient.
     pub clip: Option<f32>,
+    /// Whether members take steps of their own between two exchanges: then optimizer, rate and clipping are those of the
+    /// members' own steps.
+    pub local: Option<LocalSteps>,
     /// How chunks travel.
     pub codec: Codec,
     /// Who sends them to whom.
@@ -186,7 +190,7 @@ const MARK: &[u8] = b"annrun\0";
 
 impl Manifest {
     /// Version of a manifest's encoding. Another field is another version.
-    pub const VERSION: u8 = 3;
+    pub const VERSION: u8 = 4;
 
     /// A run of one sample with these parameters, for whoever names only what matters to it:
     /// `Manifest { lr: 0.1, ..Manifest::new(layout) }`.
@@ -206,6 +210,7 @@ impl Manifest {
             lr: 0.01,
             schedule: Schedule::Constant,
             clip: None,
+            local: None,
             codec: Codec::F32,
             topology: Topology::Ring,
             piece: Self::PIECE,
@@ -227,6 +232,20 @@ impl Manifest {
     /// Whether a round of so many members trains, rather than only changing the membership.
     pub fn trains(&self, members: usize) -> bool {
         members >= usize::from(self.min_peers.get())
+    }
+
+    /// Samples that a round hands out.
+    pub fn round_samples(&self) -> u64 {
+        let steps = self.local.as_ref().map_or(1, |local| local.steps.get());
+        u64::from(self.batch.get()) * u64::from(steps)
+    }
+
+    /// What a round's sum is applied to the shared state by, and at which base rate.
+    pub fn shared_optimizer(&self) -> (&Optimizer, f32) {
+        match &self.local {
+            None => (&self.optimizer, self.lr),
+            Some(local) => (&local.outer, local.outer_lr),
+        }
     }
 
     /// Elements that a round of so many members reduces.
@@ -293,6 +312,10 @@ impl Manifest {
         need(
             self.schedule.check().is_ok(),
             "a schedule setting is out of its range",
+        )?;
+        need(
+            self.local.as_ref().is_none_or(|local| local.check().is_ok()),
+            "a setting of local steps is out of its range",
         )?;
         let mut end = 0usize;
         for tensor in &self.layout.tensors {
@@ -403,12 +426,12 @@ mod tests {
         let bytes = manifest.encode();
         assert_eq!(Manifest::decode(&bytes), Ok(manifest.clone()));
         let mut later = bytes.clone();
-        later[MARK.len()] = 4;
+        later[MARK.len()] = 5;
         let error = Manifest::decode(&later).unwrap_err();
-        assert_eq!(error, ManifestError::Version { found: 4 });
+        assert_eq!(error, ManifestError::Version { found: 5 });
         let text = error.to_string();
         assert!(
-            text.contains("version 4") && text.contains("reads version 3"),
+            text.contains("version 5") && text.contains("reads version 4"),
             "{text}"
         );
         // As it was before there were versions.

@@ -6,6 +6,8 @@ use crate::codec::Codec;
 use crate::device::{Asked, Device};
 use crate::id::Round;
 use crate::interface::Event;
+use crate::local::LocalRound;
+use crate::planted::Bug;
 use crate::shared::Shared;
 use crate::time::Time;
 use std::time::Duration;
@@ -93,9 +95,11 @@ impl Contribution {
         }
         let lineage = &shared.lineage;
         let asked = asked_now(shared);
-        let output = shared
-            .device
-            .ask(asked, self.round, positions, &lineage.state.params);
+        let fresh = shared.device.moments_after != Some(lineage.head.chain)
+            && !shared.settings.planted(Bug::MomentsOutliveMembership);
+        let local = LocalRound::of(&lineage.head, allotment, place, &shared.manifest, fresh);
+        let params = &lineage.state.params;
+        let output = shared.device.ask(asked, (self.round, local), positions, params);
         shared.out.push_back(output);
     }
 
@@ -112,7 +116,7 @@ impl Contribution {
         let count = equal.min(soon).max(1);
         let params = &shared.lineage.state.params;
         let positions = std::iter::once(0..count).collect();
-        let output = shared.device.ask(Asked::Trial, self.round, positions, params);
+        let output = shared.device.ask(Asked::Trial, (self.round, None), positions, params);
         shared.out.push_back(output);
     }
 

@@ -2,6 +2,7 @@
 
 use crate::id::{Digest, Round};
 use crate::interface::Output;
+use crate::local::LocalRound;
 use crate::time::Time;
 use std::ops::Range;
 use std::time::Duration;
@@ -25,13 +26,21 @@ pub(crate) struct Device {
     pub asked: Option<Asked>,
     /// When it was last done, and how long it had worked.
     worked: Option<(Time, Duration)>,
+    /// The lineage after which a local optimizer's moments go on: see [`crate::local`].
+    pub moments_after: Option<Digest>,
     /// A buffer as long as the parameters that nobody uses now.
     pub spare: Vec<f32>,
 }
 
 impl Device {
     /// Puts it to work on these parameters.
-    pub fn ask(&mut self, asked: Asked, round: Round, positions: Vec<Range<u64>>, params: &[f32]) -> Output {
+    pub fn ask(
+        &mut self,
+        asked: Asked,
+        (round, local): (Round, Option<LocalRound>),
+        positions: Vec<Range<u64>>,
+        params: &[f32],
+    ) -> Output {
         self.asked = Some(asked);
         let mut buffer = std::mem::take(&mut self.spare);
         buffer.clear();
@@ -40,6 +49,7 @@ impl Device {
             round,
             positions,
             buffer,
+            local,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::id::{Contact, Digest, PeerId, Round};
 use crate::ledger::Record;
+use crate::local::LocalRound;
 use crate::reason::{Change, OutcastReason, Reason};
 use crate::wire::{Message, ViewKey};
 use std::ops::Range;
@@ -92,6 +93,9 @@ pub enum Output {
         positions: Vec<Range<u64>>,
         /// The parameters.
         buffer: Vec<f32>,
+        /// How to go about it, where the contribution is to be the way that local steps have led
+        /// ([`way`](crate::local::way)), not a sum of gradients.
+        local: Option<LocalRound>,
     },
     /// Something happened that the world may want to know.
     Event(Event),

@@ -49,6 +49,7 @@ pub mod ledger;
 mod lineage;
 mod lingering;
 mod links;
+pub mod local;
 mod meeting;
 mod member;
 mod newcomer;

@@ -311,7 +311,7 @@ impl Newcomer {
         let side = Side {
             members: &here,
             until: Round::MAX,
-            lead: 2 * u64::from(shared.manifest.batch.get()),
+            lead: 2 * shared.manifest.round_samples(),
         };
         match compare(&side, from, &standing, claim, shared) {
             Stands::Ours => {}

@@ -2,10 +2,10 @@
 //! block, so that a newcomer may take blocks of different rounds and bring each up to date on its own.
 
 use crate::collective::Assembly;
-use crate::config::Manifest;
+use crate::config::{Layout, Manifest};
 use crate::id::Digest;
 use crate::ledger::Record;
-use crate::optim::{Step, clip_scale, norm_squared};
+use crate::optim::{Optimizer, Step, clip_scale, norm_squared};
 use std::ops::Range;
 
 /// Parameters and optimizer state, flat.
@@ -35,7 +35,7 @@ impl Hasher {
 impl State {
     /// A state before the first step: slots are zero.
     pub fn new(params: Vec<f32>, manifest: &Manifest) -> Self {
-        let slots = vec![vec![0.0; params.len()]; manifest.optimizer.slots()];
+        let slots = vec![vec![0.0; params.len()]; manifest.shared_optimizer().0.slots()];
         Self { params, slots }
     }
 
@@ -101,14 +101,10 @@ impl State {
     /// Applies the sums of gradients of one range of elements.
     pub fn apply(&mut self, manifest: &Manifest, step: &Step, range: Range<usize>, sums: &[f32]) {
         let mut slots: Vec<&mut [f32]> = self.slots.iter_mut().map(|s| &mut s[range.clone()]).collect();
-        for part in decay_parts(manifest, range.clone()) {
-            let local = part.range.start - range.start..part.range.end - range.start;
-            let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(|s| &mut s[local.clone()]).collect();
-            let params = &mut self.params[part.range.clone()];
-            manifest
-                .optimizer
-                .apply(step, params, &mut slots, &sums[local], part.decay);
-        }
+        let params = &mut self.params[range.clone()];
+        let (optimizer, _) = manifest.shared_optimizer();
+        let layout = &manifest.layout;
+        apply_optimizer(optimizer, layout, step, range.start, params, &mut slots, sums);
     }
 }
 
@@ -123,6 +119,11 @@ pub fn plan(manifest: &Manifest, steps_before: u64, record: &Record, sums: &Asse
         return None;
     }
     let mut scale = 1.0 / weight as f32;
+    let step = steps_before + 1;
+    if let Some(local) = &manifest.local {
+        // Members have clipped their own steps, and the schedule is theirs.
+        return Some(local.outer.step(local.outer_lr, step, scale));
+    }
     if let Some(max) = manifest.clip {
         let mut squared = 0.0f64;
         sums.decode(0..manifest.layout.len, |_, values| {
@@ -131,9 +132,27 @@ pub fn plan(manifest: &Manifest, steps_before: u64, record: &Record, sums: &Asse
         // `f64::sqrt` is exactly rounded everywhere.
         scale *= clip_scale(squared.sqrt() * f64::from(scale), max);
     }
-    let step = steps_before + 1;
     let lr = manifest.schedule.rate(manifest.lr, step);
     Some(manifest.optimizer.step(lr, step, scale))
+}
+
+/// Applies one step to a run of the flat vector's elements, from the one at `start` on: with weight decay where the layout
+/// has it.
+pub(crate) fn apply_optimizer(
+    optimizer: &Optimizer,
+    layout: &Layout,
+    step: &Step,
+    start: usize,
+    params: &mut [f32],
+    slots: &mut [&mut [f32]],
+    sums: &[f32],
+) {
+    for part in decay_parts(layout, start..start + params.len()) {
+        let local = part.range.start - start..part.range.end - start;
+        let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(|s| &mut s[local.clone()]).collect();
+        let params = &mut params[local.clone()];
+        optimizer.apply(step, params, &mut slots, &sums[local], part.decay);
+    }
 }
 
 struct Part {
@@ -142,9 +161,9 @@ struct Part {
 }
 
 /// Splits a range where weight decay starts or stops to apply.
-fn decay_parts(manifest: &Manifest, range: Range<usize>) -> Vec<Part> {
+fn decay_parts(layout: &Layout, range: Range<usize>) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
-    let tensors = &manifest.layout.tensors;
+    let tensors = &layout.tensors;
     let first = tensors.partition_point(|t| t.offset + t.len() <= range.start);
     for tensor in tensors[first..].iter().take_while(|t| t.offset < range.end) {
         let start = tensor.offset.max(range.start);

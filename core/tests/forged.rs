@@ -124,6 +124,7 @@ impl World {
                     round,
                     positions,
                     buffer,
+                    ..
                 } => {
                     let contribution = Input::Contribution {
                         round,

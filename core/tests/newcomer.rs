@@ -103,6 +103,7 @@ impl Ring {
                     round,
                     positions,
                     buffer,
+                    ..
                 } => {
                     let contribution = Input::Contribution {
                         round,

@@ -377,7 +377,7 @@ impl World {
         self.hopeless |= self.starting == 0 && alive().count() > 0 && !alive().any(|p| whole(p));
         let round_us = self.longest_round_us();
         let rounds =
-            self.plan.manifest.target.get() as f64 / f64::from(self.plan.manifest.batch.get()) + 10.0;
+            self.plan.manifest.target.get() as f64 / self.plan.manifest.round_samples() as f64 + 10.0;
         let bound = healed_at + (rounds * round_us) as u64 + 2 * PATIENCE_US;
         if self.now > bound {
             if !self.is_fair() {

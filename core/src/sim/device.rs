@@ -1,6 +1,8 @@
 //! A device that computes something like a gradient: it depends on every parameter and on each sample's
 //! position, so that a wrong state, a wrong share or a sample counted twice changes the sum.
 
+use crate::config::Manifest;
+use crate::local::{LocalOptimizer, LocalRound, way};
 use crate::random::mix;
 use std::ops::Range;
 
@@ -20,6 +22,32 @@ pub fn contribution(params: &[f32], positions: &[Range<u64>], weight: u64) -> (V
         }
     }
     (sum, loss)
+}
+
+/// The way that local steps over the first `weight` samples of a share lead, and the sum of their losses.
+pub fn local_contribution(
+    params: &[f32],
+    positions: &[Range<u64>],
+    weight: u64,
+    (manifest, round): (&Manifest, &LocalRound),
+    optimizer: &mut LocalOptimizer,
+) -> (Vec<f32>, f32) {
+    optimizer.begin(round);
+    let share: Vec<u64> = positions.iter().cloned().flatten().collect();
+    let (mut now, mut loss) = (params.to_vec(), 0.0);
+    for (step, range) in (0..).zip(round.ranges(share.len())) {
+        let samples = &share[range.start.min(weight as usize)..range.end.min(weight as usize)];
+        if samples.is_empty() {
+            break;
+        }
+        let each: Vec<Range<u64>> = samples.iter().map(|at| *at..at + 1).collect();
+        let (sum, of_step) = contribution(&now, &each, weight);
+        loss += of_step;
+        optimizer.step(manifest, (round, step), &mut now, (&sum, samples.len() as u32));
+    }
+    let mut start = params.to_vec();
+    way(&mut start, &now, weight as u32);
+    (start, loss)
 }
 
 /// Parameters to start from.

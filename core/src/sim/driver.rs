@@ -9,6 +9,7 @@ use super::trace;
 use super::world::{What, World, tell};
 use crate::config::{Manifest, Settings};
 use crate::id::{PeerId, Round};
+use crate::local::LocalRound;
 use crate::peer::{Event, Exit, Input, Output, Peer};
 use crate::signature::{Key, Scheme};
 use crate::state::State;
@@ -32,7 +33,7 @@ impl World {
         };
         let id = key.peer();
         self.by_id.insert(id, i);
-        self.nodes.push(Node::new(key, i, &plan, self.now));
+        self.nodes.push(Node::new(key, i, &plan, (&self.plan.manifest, self.now)));
         self.corrupt(i);
         if i > 0 {
             return self.revive(i, false);
@@ -268,7 +269,8 @@ impl World {
                     round,
                     positions,
                     buffer,
-                } => self.compute(i, round, positions, buffer),
+                    local,
+                } => self.compute(i, (round, local), positions, buffer),
                 Output::Exit(exit) => self.on_exit(i, exit),
             }
         }
@@ -303,7 +305,13 @@ impl World {
         Some(self.chaos.index(batch.len() + 1))
     }
 
-    pub(super) fn compute(&mut self, i: usize, round: Round, positions: Vec<Range<u64>>, params: Vec<f32>) {
+    pub(super) fn compute(
+        &mut self,
+        i: usize,
+        (round, local): (Round, Option<LocalRound>),
+        positions: Vec<Range<u64>>,
+        params: Vec<f32>,
+    ) {
         let share: u64 = positions.iter().map(|r| r.end - r.start).sum();
         let node = &mut self.nodes[i];
         let spoil = node.spoil.take();
@@ -319,7 +327,13 @@ impl World {
         let start = node.busy_until.max(self.now);
         node.busy_until = start + took;
         let done = node.busy_until;
-        let (mut gradient, loss) = device::contribution(&params, &positions, weight);
+        let (mut gradient, loss) = match &local {
+            None => device::contribution(&params, &positions, weight),
+            Some(round) => {
+                let round = (&self.plan.manifest, round);
+                device::local_contribution(&params, &positions, weight, round, &mut node.moments)
+            }
+        };
         let made = if spoil == Some(Spoil::NotFinite) {
             0
         } else {

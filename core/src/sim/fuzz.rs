@@ -248,6 +248,7 @@ impl Conversation {
                     round,
                     positions,
                     buffer,
+                    ..
                 } => self.compute(who, round, &positions, &buffer),
                 Output::Exit(_) => self.peers[who] = None,
                 Output::HangUp { peer } => self.cut_off |= peer == self.ids[EVE],

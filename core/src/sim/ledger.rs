@@ -9,6 +9,7 @@ use crate::collective::{Cut, reference};
 use crate::config::Manifest;
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Head, Header, Record};
+use crate::local::{LocalOptimizer, LocalRound};
 use crate::optim::{clip_scale, norm_squared};
 use crate::peer::{Commit, Peer};
 use crate::state::State;
@@ -36,6 +37,8 @@ struct Point {
     /// a bit has flipped.
     states: Vec<Held>,
     samples: Vec<Sample>,
+    /// Whose local optimizers go on from here, and as what.
+    moments: BTreeMap<PeerId, LocalOptimizer>,
     /// The sums of the round that led here, as decoded; `None` for a round without samples.
     sums: Option<Vec<f32>>,
 }
@@ -65,6 +68,8 @@ pub(super) struct Ledger {
     fates: BTreeMap<ViewKey, Vec<(PeerId, Fate)>>,
     /// What the devices made, by peer and lineage: weight and sum.
     contributions: BTreeMap<(PeerId, Digest), Vec<Made>>,
+    /// What their local optimizers were after these.
+    moments: BTreeMap<(PeerId, Digest), LocalOptimizer>,
     /// Whose devices may be said to have made anything.
     pub liars: BTreeSet<PeerId>,
 }
@@ -76,6 +81,7 @@ impl Ledger {
             points: BTreeMap::new(),
             fates: BTreeMap::new(),
             contributions: BTreeMap::new(),
+            moments: BTreeMap::new(),
             liars: BTreeSet::new(),
         }
     }
@@ -101,6 +107,7 @@ impl Ledger {
                 parent: None,
                 states,
                 samples,
+                moments: BTreeMap::new(),
                 sums: None,
             },
         );
@@ -134,6 +141,7 @@ impl Ledger {
                 node.name
             ));
         }
+        let mut moments = node.moments.clone();
         if !node.flipped {
             let digest = peer.digest();
             let held = point.states.iter().find(|s| s.digest == digest);
@@ -145,7 +153,18 @@ impl Ledger {
                     node.name
                 ));
             }
-            let (pure, _) = device::contribution(&held.state.params, positions, weight);
+            let params = &held.state.params;
+            let known = point.moments.get(&node.id);
+            let allotment = point.head.allot(&self.manifest);
+            let local = LocalRound::of(&point.head, &allotment, me, &self.manifest, known.is_none());
+            let (pure, _) = match local.filter(|_| !share.is_empty()) {
+                None => device::contribution(params, positions, weight),
+                Some(round) => {
+                    moments = known.cloned().unwrap_or_else(|| LocalOptimizer::new(&self.manifest));
+                    let round = (&*self.manifest, &round);
+                    device::local_contribution(params, positions, weight, round, &mut moments)
+                }
+            };
             if weight > 0 && !same_bits(&pure, gradient) {
                 return Err(format!(
                     "{}'s contribution is not what its state gives",
@@ -157,7 +176,33 @@ impl Ledger {
             let made = self.contributions.entry((node.id, head.chain)).or_default();
             made.push((weight as u32, gradient.to_vec()));
         }
+        if !share.is_empty() {
+            self.moments.insert((node.id, head.chain), moments);
+        }
         Ok(())
+    }
+
+    /// Whose local optimizers go on after a round: who has counted samples, as it was then; who had no share, as before.
+    fn moments_after(&self, before: Digest, record: &Record) -> BTreeMap<PeerId, LocalOptimizer> {
+        let point = &self.points[&before];
+        let shares = point.head.allot(&self.manifest);
+        let mut after = BTreeMap::new();
+        for header in &record.headers {
+            let place = point.head.position(header.peer);
+            let idle = !self.manifest.trains(point.head.members.len())
+                || place.is_none_or(|place| shares.len(place) == 0);
+            let moments = match idle {
+                true => point.moments.get(&header.peer),
+                false => self
+                    .moments
+                    .get(&(header.peer, before))
+                    .filter(|_| header.weight > 0),
+            };
+            if let Some(moments) = moments {
+                after.insert(header.peer, moments.clone());
+            }
+        }
+        after
     }
 
     /// A device made this, or a liar says so.
@@ -203,6 +248,7 @@ impl Ledger {
                 state: peer.state().clone(),
             }],
             samples: (0..self.manifest.target.get()).map(sample).collect(),
+            moments: BTreeMap::new(),
             sums: None,
         };
         self.points.insert(head.chain, point);
@@ -245,6 +291,7 @@ impl Ledger {
                 false => self.reduce(before, record)?,
             };
             let samples = count(point, record, &self.manifest)?;
+            let moments = self.moments_after(before, record);
             check_head(&head, &samples)?;
             self.points.insert(
                 chain,
@@ -253,6 +300,7 @@ impl Ledger {
                     parent: None,
                     states: Vec::new(),
                     samples,
+                    moments,
                     sums,
                 },
             );
@@ -452,6 +500,7 @@ impl Ledger {
             parent: Some(from.head.chain),
             states,
             samples: from.samples.clone(),
+            moments: BTreeMap::new(),
             sums: None,
         };
         self.points.insert(chain, point);
@@ -521,6 +570,10 @@ fn same_bits(a: &[f32], b: &[f32]) -> bool {
 /// Applies a round's sums in one piece.
 fn step(state: &mut State, manifest: &Manifest, steps: u64, record: &Record, sums: &[f32]) {
     let mut scale = 1.0 / record.weight() as f32;
+    if let Some(local) = &manifest.local {
+        let step = local.outer.step(local.outer_lr, steps + 1, scale);
+        return state.apply(manifest, &step, 0..sums.len(), sums);
+    }
     if let Some(max) = manifest.clip {
         let (n, len, piece) = (
             record.headers.len(),

@@ -2,8 +2,10 @@
 
 use super::league::Liar;
 use super::plan::PeerPlan;
+use crate::config::Manifest;
 use crate::id::{Contact, Digest, PeerId};
 use crate::ledger::Head;
+use crate::local::LocalOptimizer;
 use crate::peer::{Exit, Input, Peer, Phase};
 use crate::signature::Key;
 use crate::state::State;
@@ -52,6 +54,8 @@ pub(super) struct Node {
     pub last_commit_at: u64,
     pub sponsor: Option<usize>,
     pub speed: f64,
+    /// Of its device.
+    pub moments: LocalOptimizer,
     pub clock: u64,
     /// How many times it has begun: what an earlier life asked for is of no use to a later one.
     pub life: u32,
@@ -66,7 +70,7 @@ pub(super) struct Node {
 
 impl Node {
     /// A peer that has not begun yet, the world's `i`th.
-    pub fn new(key: Key, i: usize, plan: &PeerPlan, now: u64) -> Self {
+    pub fn new(key: Key, i: usize, plan: &PeerPlan, (manifest, now): (&Manifest, u64)) -> Self {
         Self {
             id: key.peer(),
             key,
@@ -87,6 +91,7 @@ impl Node {
             last_commit_at: now,
             sponsor: None,
             speed: plan.speed,
+            moments: LocalOptimizer::new(manifest),
             clock: 0,
             life: 0,
             saved: None,

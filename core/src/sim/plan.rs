@@ -6,6 +6,7 @@ use super::lie::Lie;
 use super::rng::Rng;
 use crate::codec::Codec;
 use crate::config::{Layout, Manifest, TensorSpec, Topology};
+use crate::local::LocalSteps;
 use crate::optim::Optimizer;
 use crate::random::mix;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
@@ -17,6 +18,9 @@ pub const MOST_PEERS: usize = 12;
 const TABS: u64 = 0x7461_6273;
 /// Sets the draw of the topology apart from the others.
 const TOPOLOGY: u64 = 0x746f_706f;
+
+/// Sets the draw of local steps apart from the others.
+const LOCAL_STEPS: u64 = 0x6c6f_6361;
 
 /// Shortest that a lie lasts: long enough for others to wait in vain.
 pub const LEAST_US: f64 = 300_000.0;
@@ -162,7 +166,8 @@ impl Plan {
         if Rng::new(mix(seed ^ TOPOLOGY)).chance(0.5) {
             manifest.topology = Topology::Direct;
         }
-        let rounds = manifest.target.get() as f64 / f64::from(manifest.batch.get());
+        draw_local_steps(&mut Rng::new(mix(seed ^ LOCAL_STEPS)), &mut manifest);
+        let rounds = manifest.target.get() as f64 / manifest.round_samples() as f64;
         Self {
             peers,
             round_us,
@@ -240,7 +245,7 @@ impl Plan {
 }
 
 fn draw_speed(rng: &mut Rng, manifest: &Manifest, count: usize, round_us: f64) -> f64 {
-    f64::from(manifest.batch.get()) / count as f64 / (round_us / 1e6) * rng.octaves(0.5, 2.0)
+    manifest.round_samples() as f64 / count as f64 / (round_us / 1e6) * rng.octaves(0.5, 2.0)
 }
 
 fn draw_manifest(rng: &mut Rng, count: usize) -> Manifest {
@@ -276,6 +281,22 @@ fn draw_manifest(rng: &mut Rng, count: usize) -> Manifest {
         min_peers: NonZeroU16::new(if rng.chance(0.85) { 1 } else { 2 }).expect("1 or 2"),
         ..Manifest::new(Layout { tensors, len })
     }
+}
+
+/// In some worlds members take steps of their own: as many samples a round as without, cut into smaller batches.
+fn draw_local_steps(rng: &mut Rng, manifest: &mut Manifest) {
+    if !rng.chance(0.3) {
+        return;
+    }
+    let most = manifest.batch.get().min(6);
+    let steps = NonZeroU32::new(rng.between(1, most.into()) as u32).expect("from 1 on");
+    manifest.batch = NonZeroU32::new(manifest.batch.get() / steps).expect("no fewer than steps");
+    let outer = ["sgd", "sgd", "nesterov momentum=0.5"][rng.index(3)];
+    manifest.local = Some(LocalSteps {
+        outer: outer.parse().expect("these are optimizers"),
+        outer_lr: if rng.chance(0.7) { 1.0 } else { 0.7 },
+        ..LocalSteps::averaged(steps)
+    });
 }
 
 fn draw_optimizer(rng: &mut Rng) -> Optimizer {

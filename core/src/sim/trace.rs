@@ -18,7 +18,7 @@ pub(super) fn plan(plan: &Plan) -> String {
         .map(|(kind, weight)| format!("{kind} {weight:.1}"))
         .collect();
     format!(
-        "{} peers, {} elements, pieces of {}, batch {}, target {}, min_peers {}, {:?}, {}, {}, clip {:?}, rounds of {:.2} s, \
+        "{} peers, {} elements, pieces of {}, batch {}, target {}, min_peers {}, {:?}, {}, {}, local {:?}, clip {:?}, rounds of {:.2} s, \
          latency {:.1} ms, {:.0} kB/s, idle {:.1} s, jitter {:.2}, frames {}, {} deaths, a fault every {:.2} s of [{}]",
         plan.peers.len(),
         m.layout.len,
@@ -29,6 +29,7 @@ pub(super) fn plan(plan: &Plan) -> String {
         m.codec,
         m.topology,
         m.optimizer,
+        m.local.as_ref().map(|local| (local.steps, local.outer.to_string())),
         m.clip,
         plan.round_us / 1e6,
         plan.latency_us / 1e3,

@@ -206,6 +206,7 @@ impl Story {
                     round,
                     positions,
                     buffer,
+                    ..
                 } => {
                     let weight = positions.iter().map(|r| r.end - r.start).sum::<u64>() as u32;
                     // All say that they took as long as the slowest, so that all get the same share; but those that have a pace.
