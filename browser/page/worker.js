@@ -63,7 +63,7 @@ async function innerWorker(view, data) {
   const ask = await inner();
   const buffers = data?.files.map(({ bytes }) => bytes.buffer) ?? [];
   await ask({ type: "calculate", manifest, data }, [manifest.buffer, ...buffers]);
-  return { gradient: (params, samples) => ask({ type: "gradient", params, samples }, [params.buffer]) };
+  return { contribute: (params, samples, local) => ask({ type: "contribute", params, samples, local }, [params.buffer]) };
 }
 
 // In that second worker.
@@ -94,8 +94,8 @@ self.onmessage = async ({ data }) => {
     case "calculate":
       calculating = load().then(({ InnerWorker }) => new InnerWorker(data.manifest, data.data));
       return answer(calculating.then(() => null));
-    case "gradient":
-      return answer(calculating.then((made) => made.gradient(data.params, data.samples)));
+    case "contribute":
+      return answer(calculating.then((made) => made.contribute(data.params, data.samples, data.local)));
     case "sample":
       return participant?.write(data.prompt, data.length, data.temperature);
     case "power":

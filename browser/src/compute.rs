@@ -5,7 +5,7 @@ use crate::inner_worker::InnerWorkerHandle;
 use crate::js;
 use crate::queue::Queue;
 use annulus::participant::compute::{ComputeResult, warm_up};
-use annulus::trainer::{Contribution, Worker, WorkerError};
+use annulus::trainer::{Contribution, Contributor, Share, Worker, WorkerError};
 use annulus_core::Round;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -26,17 +26,15 @@ pub enum Job {
     Contribute {
         /// Its round.
         round: Round,
-        /// The samples.
-        samples: Vec<u64>,
-        /// The parameters.
-        buffer: Vec<f32>,
+        /// The share.
+        share: Share,
     },
 }
 
 /// What computes.
 pub enum ComputeBackend {
     /// A GPU, from this thread.
-    Here(Box<dyn Worker>),
+    Here(Box<dyn Worker>, Contributor),
     /// The processor, in the inner worker.
     InnerWorker(InnerWorkerHandle),
 }
@@ -69,11 +67,7 @@ impl Compute {
             loop {
                 let result = match jobs.next().await {
                     Job::Warm { samples } => device.warm(samples).await,
-                    Job::Contribute {
-                        round,
-                        samples,
-                        buffer,
-                    } => device.contribute(round, samples, buffer, &power).await,
+                    Job::Contribute { round, share } => device.contribute(round, share, &power).await,
                 };
                 results.push(result);
             }
@@ -90,19 +84,22 @@ struct Device {
 impl Device {
     async fn warm(&mut self, samples: u64) -> ComputeResult {
         let parameters = self.parameters;
-        let gradient = async |params, samples: &[u64]| self.gradient(params, samples).await;
+        let gradient = async |params, samples: &[u64]| {
+            let samples = samples.to_vec();
+            let local = None;
+            self.make(Share {
+                samples,
+                params,
+                local,
+            })
+            .await
+        };
         warm_up(gradient, clock, parameters, samples).await
     }
 
-    async fn contribute(
-        &mut self,
-        round: Round,
-        samples: Vec<u64>,
-        buffer: Vec<f32>,
-        power: &Cell<f64>,
-    ) -> ComputeResult {
+    async fn contribute(&mut self, round: Round, share: Share, power: &Cell<f64>) -> ComputeResult {
         let start = clock();
-        let made = self.gradient(buffer, &samples).await;
+        let made = self.make(share).await;
         // The rest is part of the time that the share took, so that the share becomes smaller.
         let rest = (clock() - start).mul_f64(1.0 / power.get().clamp(0.01, 1.0) - 1.0);
         if rest >= Duration::from_millis(1) {
@@ -111,10 +108,10 @@ impl Device {
         ComputeResult::of(round, made, clock() - start)
     }
 
-    async fn gradient(&mut self, params: Vec<f32>, samples: &[u64]) -> Result<Contribution, WorkerError> {
+    async fn make(&mut self, share: Share) -> Result<Contribution, WorkerError> {
         match &mut self.backend {
-            ComputeBackend::Here(worker) => worker.gradient(params, samples).await,
-            ComputeBackend::InnerWorker(worker) => worker.gradient(params, samples).await,
+            ComputeBackend::Here(worker, contributor) => contributor.contribute(&mut **worker, share).await,
+            ComputeBackend::InnerWorker(worker) => worker.contribute(share).await,
         }
     }
 }

@@ -9,8 +9,9 @@ use crate::js::{bytes, field, object, words};
 use crate::run_task::{factories, find, load, trainer_options};
 use annulus::data::{Data, DataError};
 use annulus::device::OpenDevice;
-use annulus::trainer::{Contribution, Worker, WorkerError};
+use annulus::trainer::{Contribution, Contributor, Share, Worker, WorkerError};
 use annulus_core::Manifest;
+use annulus_core::local::LocalRound;
 use bytes::Bytes;
 use js_sys::{Array, BigUint64Array, Float32Array, Promise, Uint8Array};
 use wasm_bindgen::prelude::*;
@@ -18,7 +19,7 @@ use wasm_bindgen_futures::JsFuture;
 
 /// The inner worker's side.
 #[wasm_bindgen]
-pub struct InnerWorker(Box<dyn Worker>);
+pub struct InnerWorker(Box<dyn Worker>, Contributor);
 
 #[wasm_bindgen]
 impl InnerWorker {
@@ -42,17 +43,28 @@ impl InnerWorker {
                 "the model made here is not the run's: the page is of another release than the run".into(),
             );
         }
-        Ok(Self(worker))
+        Ok(Self(worker, Contributor::new(&manifest)))
     }
 
-    /// The sum of the gradients over samples: `{gradient, loss, samples}`, or `{refused}` if it is not finite, with the
-    /// tensor's name, or null for the loss itself.
+    /// What comes of a share: `{gradient, loss, samples}`, or `{refused}` if it is not finite, with the tensor's name, or
+    /// null for the loss itself. `local` says how to step, if not only gradients are to be summed.
     ///
     /// # Errors
     ///
     /// Whatever else a worker refuses.
-    pub async fn gradient(&mut self, params: Float32Array, samples: Vec<u64>) -> Result<JsValue, JsValue> {
-        match self.0.gradient(params.to_vec(), &samples).await {
+    pub async fn contribute(
+        &mut self,
+        params: Float32Array,
+        samples: Vec<u64>,
+        local: Option<Vec<u8>>,
+    ) -> Result<JsValue, JsValue> {
+        let local = local.map(|bytes| LocalRound::decode(&bytes)).transpose();
+        let share = Share {
+            samples,
+            params: params.to_vec(),
+            local: local.map_err(|error| JsValue::from(error.to_string()))?,
+        };
+        match self.1.contribute(&mut *self.0, share).await {
             Ok(made) => Ok(object(&[
                 ("gradient", Float32Array::from(made.gradient.as_slice()).into()),
                 ("loss", made.loss_sum.into()),
@@ -102,10 +114,11 @@ extern "C" {
     /// The inner worker, as `page/worker.js` hands it out.
     type JsInnerWorker;
     #[wasm_bindgen(method, catch)]
-    async fn gradient(
+    async fn contribute(
         this: &JsInnerWorker,
         params: Float32Array,
         samples: BigUint64Array,
+        local: Option<Uint8Array>,
     ) -> Result<JsValue, JsValue>;
 }
 
@@ -125,18 +138,20 @@ impl InnerWorkerHandle {
         Ok(Self(inner.unchecked_into()))
     }
 
-    /// As [`Worker::gradient`].
+    /// As [`Contributor::contribute`].
     ///
     /// # Errors
     ///
     /// As there; whatever is not about numbers is a failure of the device.
-    pub async fn gradient(&self, mut params: Vec<f32>, samples: &[u64]) -> Result<Contribution, WorkerError> {
+    pub async fn contribute(&self, share: Share) -> Result<Contribution, WorkerError> {
+        let mut params = share.params;
         let lost = |reason: String| WorkerError::Device { reason };
         let made = self
             .0
-            .gradient(
+            .contribute(
                 Float32Array::from(params.as_slice()),
-                BigUint64Array::from(samples),
+                BigUint64Array::from(&share.samples[..]),
+                share.local.map(|round| Uint8Array::from(&round.encode()[..])),
             )
             .await;
         let made = made.map_err(|error| lost(words(&error)))?;

@@ -24,6 +24,7 @@ use annulus::net::ticket::{Ticket, TicketError};
 use annulus::participant::driver::Driver;
 use annulus::participant::host;
 use annulus::task_factory::{LoadedTask, TaskFactory, Writing};
+use annulus::trainer::Contributor;
 use annulus_core::ledger::Member;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, DataSource, Exit, Manifest, Peer, PeerId, Settings, Time};
@@ -203,7 +204,7 @@ async fn backend(
     }
     let mut twin = worker(OpenDevice::cpu())?;
     compare(&mut *here, &mut *twin, manifest.samples.get()).await?;
-    Ok(ComputeBackend::Here(here))
+    Ok(ComputeBackend::Here(here, Contributor::new(manifest)))
 }
 
 /// Waits until the volunteer wants to leave; what else they say meanwhile is kept for later.

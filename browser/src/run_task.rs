@@ -74,7 +74,12 @@ pub fn trainer_options(manifest: &Manifest) -> TrainerOptions {
 
 /// Whether a model of this size has room in WASM's memory; if so, how many bytes are left for data.
 pub fn fits(manifest: &Manifest) -> Result<u64, Failure> {
-    let copies = 1 + manifest.optimizer.slots() as u64 + COPIES;
+    // With local steps the optimizer of the members' own steps is there, too, and where they began.
+    let own = manifest
+        .local
+        .as_ref()
+        .map_or(0, |_| 1 + manifest.optimizer.slots() as u64);
+    let copies = 1 + manifest.shared_optimizer().0.slots() as u64 + own + COPIES;
     let need = manifest.layout.len as u64 * 4 * copies;
     if need <= MEMORY {
         // Data that is not a text lies there twice for a while: as its files, and as what they hold.

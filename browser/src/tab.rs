@@ -14,6 +14,7 @@ use annulus::participant::driver::Driver;
 use annulus::participant::event_translator::EventTranslator;
 use annulus::participant::host::Host;
 use annulus::task::Prompt;
+use annulus::trainer::Share;
 use annulus_core::peer::Event as PeerEvent;
 use annulus_core::{Exit, Input, Round, Time};
 use futures_lite::future::or;
@@ -105,12 +106,8 @@ impl Host for Tab<'_> {
         ControlFlow::Continue(())
     }
 
-    fn compute(&mut self, round: Round, samples: Vec<u64>, buffer: Vec<f32>) {
-        self.compute.jobs.push(Job::Contribute {
-            round,
-            samples,
-            buffer,
-        });
+    fn compute(&mut self, round: Round, share: Share) {
+        self.compute.jobs.push(Job::Contribute { round, share });
     }
 
     fn tell(&mut self, event: PeerEvent, driver: &Driver<TabLink>) {

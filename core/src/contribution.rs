@@ -116,7 +116,9 @@ impl Contribution {
         let count = equal.min(soon).max(1);
         let params = &shared.lineage.state.params;
         let positions = std::iter::once(0..count).collect();
-        let output = shared.device.ask(Asked::Trial, (self.round, None), positions, params);
+        let output = shared
+            .device
+            .ask(Asked::Trial, (self.round, None), positions, params);
         shared.out.push_back(output);
     }
 

@@ -58,12 +58,14 @@ impl LocalSteps {
 }
 
 /// What a member does with its share of one round.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LocalRound {
     /// Steps that the share is cut into.
-    pub steps: u32,
+    steps: u32,
     /// Whether the optimizer begins at zero.
     pub fresh: bool,
+    /// Samples in the share.
+    share: u64,
     /// Samples that the run had counted before it.
     samples: u64,
     /// Samples handed out in it.
@@ -73,6 +75,16 @@ pub struct LocalRound {
 }
 
 impl LocalRound {
+    /// As bytes, for whoever computes elsewhere.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("it has only plain data")
+    }
+
+    /// What [`encode`](Self::encode) has written.
+    pub fn decode(bytes: &[u8]) -> Result<Self, postcard::Error> {
+        postcard::from_bytes(bytes)
+    }
+
     /// Of the member at a place of the head, which has a share. `None` where members sum gradients.
     pub fn of(
         head: &Head,
@@ -90,17 +102,20 @@ impl LocalRound {
         Some(Self {
             steps: steps.clamp(1, share.clamp(1, u64::from(LocalSteps::MOST)).into()) as u32,
             fresh,
+            share,
             samples: head.samples,
             allotted,
             members: allotted as f64 / largest as f64,
         })
     }
 
-    /// The samples of each step, of a share of so many.
-    pub fn ranges(&self, share: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-        let steps = self.steps as usize;
-        let at = move |step: usize| (share as u128 * step as u128 / steps as u128) as usize;
-        (0..steps).map(move |step| at(step)..at(step + 1))
+    /// The steps, from 0, each with which of the samples it is made of. Only so many of the share's, from the front, are
+    /// there.
+    pub fn steps(&self, there: usize) -> impl Iterator<Item = (u32, Range<usize>)> + use<> {
+        let (share, steps) = (u128::from(self.share), self.steps);
+        let at = move |step: u32| there.min((share * u128::from(step) / u128::from(steps)) as usize);
+        let all = (0..steps).map(move |step| (step, at(step)..at(step + 1)));
+        all.filter(|(_, samples)| !samples.is_empty())
     }
 
     /// The learning rate of a step, from 0.
@@ -186,5 +201,182 @@ pub fn way(start: &mut [f32], now: &[f32], samples: u32) {
     let samples = samples as f32;
     for (start, now) in start.iter_mut().zip(now) {
         *start = samples * (*start - now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Layout;
+    use crate::id::{Contact, Digest};
+    use crate::ledger::{Header, Member, Trials};
+
+    fn manifest(batch: u32, steps: u32) -> Manifest {
+        Manifest {
+            batch: batch.try_into().unwrap(),
+            target: 1_000_000.try_into().unwrap(),
+            optimizer: "adamw".parse().unwrap(),
+            clip: Some(1.0),
+            local: Some(LocalSteps::averaged(steps.try_into().unwrap())),
+            ..Manifest::new(Layout::flat(3))
+        }
+    }
+
+    fn member(n: u8, speed: u64) -> Member {
+        Member {
+            peer: PeerId([n; 32]),
+            speed,
+            contact: Contact::default(),
+            trials: Trials {
+                delivered: true,
+                ..Trials::default()
+            },
+        }
+    }
+
+    fn head(manifest: &Manifest, speeds: &[u64]) -> Head {
+        let mut head = Head::genesis(manifest, member(1, 1));
+        let members = (1..).zip(speeds).map(|(n, speed)| member(n, *speed));
+        head.members = members.collect();
+        head
+    }
+
+    fn rounds(manifest: &Manifest, head: &Head) -> Vec<LocalRound> {
+        let allotment = head.allot(manifest);
+        let of = |place| LocalRound::of(head, &allotment, place, manifest, true).unwrap();
+        (0..head.members.len()).map(of).collect()
+    }
+
+    #[test]
+    fn steps_go_with_speeds_and_use_every_sample_of_a_share_once() {
+        let manifest = manifest(48, 10);
+        for speeds in [&[1000; 4][..], &[1000], &[6000, 4000, 2000, 1000], &[1000, 1]] {
+            let head = head(&manifest, speeds);
+            let allotment = head.allot(&manifest);
+            for (place, round) in rounds(&manifest, &head).iter().enumerate() {
+                let share = allotment.len(place) as usize;
+                let sizes: Vec<usize> = round.steps(share).map(|(_, samples)| samples.len()).collect();
+                assert_eq!(sizes.iter().sum::<usize>(), share);
+                if share == 0 {
+                    continue;
+                }
+                let expected = (10.0 * speeds[place] as f64 / speeds[0] as f64).round().max(1.0);
+                assert_eq!(sizes.len() as f64, expected, "{speeds:?}");
+                let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+                assert!(most - least <= 1, "{sizes:?}");
+                // Who stops early has taken the first of the same steps.
+                let half: Vec<_> = round.steps(share / 2).collect();
+                assert_eq!(
+                    half.iter().map(|(_, samples)| samples.len()).sum::<usize>(),
+                    share / 2
+                );
+                let all: Vec<_> = round.steps(share).collect();
+                let before_last = half.len().saturating_sub(1);
+                assert_eq!(half[..before_last], all[..before_last]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_rate_follows_samples_and_grows_with_the_members() {
+        let mut manifest = manifest(48, 10);
+        manifest.schedule = crate::optim::Schedule::Warmup { steps: 100 };
+        let rate = |samples, speeds: &[u64], step| {
+            let mut head = head(&manifest, speeds);
+            head.samples = samples;
+            rounds(&manifest, &head)[0].rate(&manifest, step)
+        };
+        let alone = |samples, step| rate(samples, &[1000], step);
+        // One step of ten is one batch.
+        assert_eq!(alone(0, 7), manifest.schedule.rate(manifest.lr, 8));
+        assert_eq!(alone(48 * 7, 0), alone(0, 7));
+        for step in 0..10 {
+            assert_eq!(rate(960, &[1000; 4], step), 2.0 * alone(960, step));
+        }
+    }
+
+    #[test]
+    fn one_member_that_averages_takes_the_steps_of_its_optimizer() {
+        let manifest = manifest(4, 5);
+        let head = head(&manifest, &[1000]);
+        let round = rounds(&manifest, &head)[0];
+        let start = [0.5f32, -1.0, 2.0];
+        let gradients: Vec<[f32; 3]> = (0..5).map(|i| [8.0 - i as f32, 0.25, -3.0 * i as f32]).collect();
+
+        let mut own = LocalOptimizer::new(&manifest);
+        own.begin(&round);
+        let mut now = start;
+        for (step, samples) in round.steps(20) {
+            let sum = &gradients[step as usize];
+            own.step(&manifest, (&round, step), &mut now, (sum, samples.len() as u32));
+        }
+
+        let (mut expected, mut m, mut v) = (start, [0.0; 3], [0.0; 3]);
+        for (i, sum) in (1..).zip(&gradients) {
+            let mean = 0.25f32;
+            let norm = norm_squared(sum).sqrt() * f64::from(mean);
+            let scale = mean * clip_scale(norm, 1.0);
+            let step = manifest.optimizer.step(manifest.lr, i, scale);
+            let mut slots = [&mut m[..], &mut v[..]];
+            manifest
+                .optimizer
+                .apply(&step, &mut expected, &mut slots, sum, true);
+        }
+        assert_eq!(now, expected);
+
+        // A round later, in another membership, it begins anew.
+        own.begin(&round);
+        assert_eq!(own, LocalOptimizer::new(&manifest));
+
+        // Averaged, the way leads to where the member is.
+        let mut way_gone = start;
+        way(&mut way_gone, &now, 20);
+        let (outer, rate) = manifest.shared_optimizer();
+        let mut shared = start;
+        outer.apply(
+            &outer.step(rate, 1, 1.0 / 20.0),
+            &mut shared,
+            &mut [],
+            &way_gone,
+            true,
+        );
+        for (shared, now) in shared.iter().zip(now) {
+            assert!((shared - now).abs() <= 1e-6, "{shared} {now}");
+        }
+    }
+
+    #[test]
+    fn moments_go_on_with_who_contributes_and_begin_with_each_membership() {
+        let manifest = manifest(2, 2);
+        let header = |member: &Member| Header {
+            peer: member.peer,
+            weight: 1,
+            loss: 1.0,
+            speed: member.speed,
+            compute_us: 1,
+            digest: Digest([0; 32]),
+            ready: Vec::new(),
+            leaving: false,
+        };
+        // The third is so slow that it has no share.
+        let head = head(&manifest, &[1000, 1000, 1]);
+        assert!(head.allot(&manifest).len(2) == 0);
+        let mut headers: Vec<Header> = head.members.iter().map(header).collect();
+        headers[1].weight = 0;
+        headers[2].weight = 0;
+        let record = Record::signed_by_stand_ins(&head, headers);
+        let keeps = |n, had| keeps_moments(&head, &record, PeerId([n; 32]), &manifest, had);
+        assert!(keeps(1, true) && keeps(1, false), "its samples count");
+        assert!(!keeps(2, true), "it has had a share, and nothing came of it");
+        assert!(
+            keeps(3, true) && !keeps(3, false),
+            "without a share nothing changes"
+        );
+        assert!(!keeps(9, true), "it took no part");
+        let plain = Manifest {
+            local: None,
+            ..manifest.clone()
+        };
+        assert!(!keeps_moments(&head, &record, PeerId([1; 32]), &plain, true));
     }
 }

@@ -5,6 +5,8 @@
 
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
+use annulus_core::local::LocalSteps;
+use annulus_core::optim::Optimizer;
 use serde_json::{Map, Value};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
@@ -48,7 +50,7 @@ pub struct NewRun {
     pub task_config: Map<String, Value>,
     /// When it ends.
     pub length: Length,
-    /// Samples per round, over all peers.
+    /// Samples per step, over all peers.
     pub batch: NonZeroU32,
     /// Samples that a device works on at once; 0: its whole share of a round.
     pub micro_batch: u32,
@@ -64,6 +66,12 @@ pub struct NewRun {
     pub warmup: u64,
     /// Largest norm of the mean gradient.
     pub clip: Option<f32>,
+    /// Batches between two exchanges, in which members step on their own; 1: none, every batch is a round.
+    pub local_steps: NonZeroU32,
+    /// With local steps: the rate at which the mean of the members' ways moves the shared parameters.
+    pub outer_lr: f32,
+    /// With local steps: Nesterov momentum of that; 0: none.
+    pub outer_momentum: f32,
     /// How numbers travel.
     pub codec: Codec,
     /// Who sends them to whom.
@@ -87,6 +95,9 @@ impl Default for NewRun {
             schedule: Schedule::Constant,
             warmup: 0,
             clip: None,
+            local_steps: NonZeroU32::MIN,
+            outer_lr: 1.0,
+            outer_momentum: 0.0,
             codec: Codec::F32,
             topology: Topology::Ring,
             min_peers: NonZeroU16::MIN,
@@ -103,8 +114,25 @@ impl NewRun {
         }
     }
 
-    /// Rounds until its end, if none is short of members.
-    pub fn rounds(&self, samples: NonZeroU64) -> u64 {
+    /// What that means for the manifest: nothing, if every batch is a round.
+    pub fn local(&self) -> Option<LocalSteps> {
+        let outer = match self.outer_momentum {
+            0.0 => Optimizer::Sgd { weight_decay: 0.0 },
+            momentum => Optimizer::Momentum {
+                momentum,
+                nesterov: true,
+                weight_decay: 0.0,
+            },
+        };
+        (self.local_steps > NonZeroU32::MIN).then_some(LocalSteps {
+            steps: self.local_steps,
+            outer,
+            outer_lr: self.outer_lr,
+        })
+    }
+
+    /// Batches until its end.
+    pub fn batches(&self, samples: NonZeroU64) -> u64 {
         self.target(samples).get().div_ceil(u64::from(self.batch.get()))
     }
 }

@@ -76,19 +76,19 @@ fn assert_used(dir: &str, tabs: &[String]) {
         for (round, record) in records.range(from + 1..=to) {
             // Asked for in this order.
             let mut whose = record.headers.iter().filter(|h| h.weight > 0).map(|h| h.peer);
-            let made = replay.round(record, |params, positions| {
+            let made = replay.round(record, |asked| {
                 let peer: PeerId = whose.next().expect("no more than have a weight");
                 if left_out.contains(&peer.to_hex()) {
-                    return Ok(vec![0.0; params.len()]);
+                    return Ok(vec![0.0; asked.params.len()]);
                 }
-                let samples: Vec<u64> = positions
-                    .iter()
-                    .cloned()
+                let samples: Vec<u64> = asked
+                    .positions
+                    .into_iter()
                     .flatten()
                     .map(|p| shuffle.index(p))
                     .collect();
                 worker
-                    .contribute(params.to_vec(), &samples)
+                    .contribute(asked.params.to_vec(), &samples)
                     .map(|made| made.gradient)
             });
             made.unwrap_or_else(|error| panic!("round {round}: {error}"));

@@ -33,17 +33,18 @@ pub fn local_contribution(
     optimizer: &mut LocalOptimizer,
 ) -> (Vec<f32>, f32) {
     optimizer.begin(round);
-    let share: Vec<u64> = positions.iter().cloned().flatten().collect();
+    let there: Vec<u64> = positions
+        .iter()
+        .cloned()
+        .flatten()
+        .take(weight as usize)
+        .collect();
     let (mut now, mut loss) = (params.to_vec(), 0.0);
-    for (step, range) in (0..).zip(round.ranges(share.len())) {
-        let samples = &share[range.start.min(weight as usize)..range.end.min(weight as usize)];
-        if samples.is_empty() {
-            break;
-        }
-        let each: Vec<Range<u64>> = samples.iter().map(|at| *at..at + 1).collect();
+    for (step, samples) in round.steps(there.len()) {
+        let each: Vec<Range<u64>> = there[samples].iter().map(|at| *at..at + 1).collect();
         let (sum, of_step) = contribution(&now, &each, weight);
         loss += of_step;
-        optimizer.step(manifest, (round, step), &mut now, (&sum, samples.len() as u32));
+        optimizer.step(manifest, (round, step), &mut now, (&sum, each.len() as u32));
     }
     let mut start = params.to_vec();
     way(&mut start, &now, weight as u32);

@@ -33,7 +33,8 @@ impl World {
         };
         let id = key.peer();
         self.by_id.insert(id, i);
-        self.nodes.push(Node::new(key, i, &plan, (&self.plan.manifest, self.now)));
+        self.nodes
+            .push(Node::new(key, i, &plan, (&self.plan.manifest, self.now)));
         self.corrupt(i);
         if i > 0 {
             return self.revive(i, false);

@@ -160,7 +160,9 @@ impl Ledger {
             let (pure, _) = match local.filter(|_| !share.is_empty()) {
                 None => device::contribution(params, positions, weight),
                 Some(round) => {
-                    moments = known.cloned().unwrap_or_else(|| LocalOptimizer::new(&self.manifest));
+                    moments = known
+                        .cloned()
+                        .unwrap_or_else(|| LocalOptimizer::new(&self.manifest));
                     let round = (&*self.manifest, &round);
                     device::local_contribution(params, positions, weight, round, &mut moments)
                 }

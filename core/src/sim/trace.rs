@@ -29,7 +29,9 @@ pub(super) fn plan(plan: &Plan) -> String {
         m.codec,
         m.topology,
         m.optimizer,
-        m.local.as_ref().map(|local| (local.steps, local.outer.to_string())),
+        m.local
+            .as_ref()
+            .map(|local| (local.steps, local.outer.to_string())),
         m.clip,
         plan.round_us / 1e6,
         plan.latency_us / 1e3,

@@ -11,6 +11,7 @@ use crate::net::quic::{QuicLink, own_addresses};
 use crate::net::ticket::{Secret, Ticket};
 use crate::participant::driver::Driver;
 use crate::participant::host::{self, Host};
+use crate::trainer::Share;
 use annulus_core::peer::{Change, Commit, Event};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, Exit, Input, Manifest, Peer, Round, Settings, State, Time};
@@ -296,7 +297,7 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
     }
 
     /// The parameters themselves, at the time that the pace says.
-    fn compute(&mut self, round: Round, samples: Vec<u64>, buffer: Vec<f32>) {
+    fn compute(&mut self, round: Round, share: Share) {
         let now = self.clock.now();
         let (due, period) = match (self.plan.pace, self.period) {
             (Pace::AtOnce, _) | (Pace::Slots, None) => (now, 0.0),
@@ -305,8 +306,8 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
         };
         let job = Job {
             round,
-            buffer,
-            samples: samples.len() as u32,
+            buffer: share.params,
+            samples: share.samples.len() as u32,
             due,
             period,
         };

@@ -182,6 +182,6 @@ mod tests {
         let manifest = Manifest::decode(&plan.manifest().encode()).unwrap();
         assert_eq!(serde_json::from_str::<Plan>(&manifest.task_config).unwrap(), plan);
         assert_eq!(manifest.target.get(), 7 * u64::from(manifest.batch.get()));
-        assert_eq!(manifest.optimizer.slots(), 2);
+        assert_eq!(manifest.shared_optimizer().0.slots(), 2);
     }
 }

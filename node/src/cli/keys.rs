@@ -21,9 +21,9 @@ pub const KEYS: &[Key] = &[
     key(
         "rounds",
         "N",
-        "end after the samples of N rounds, instead of epochs",
+        "end after the samples of N batches, instead of epochs",
     ),
-    key("batch", "N", "samples per round, over all peers (default 64)"),
+    key("batch", "N", "samples per step, over all peers (default 64)"),
     key(
         "micro_batch",
         "N",
@@ -33,12 +33,12 @@ pub const KEYS: &[Key] = &[
     key(
         "schedule",
         "constant|warmup|cosine",
-        "the learning rate over the rounds (default constant)",
+        "the learning rate over the batches (default constant)",
     ),
     key(
         "warmup",
         "N",
-        "rounds over which the learning rate rises at first (default 0)",
+        "batches over which the learning rate rises at first (default 0)",
     ),
     key(
         "optimizer",
@@ -59,6 +59,21 @@ pub const KEYS: &[Key] = &[
         "clip",
         "X",
         "largest norm of the mean gradient (default: no limit)",
+    ),
+    key(
+        "local_steps",
+        "N",
+        "batches between two exchanges, for slow links: peers step on their own meanwhile (default 1: none)",
+    ),
+    key(
+        "outer_lr",
+        "X",
+        "with local steps: rate at which the mean of the peers' ways is taken (default 1)",
+    ),
+    key(
+        "outer_momentum",
+        "X",
+        "with local steps: Nesterov momentum of that (default 0)",
     ),
     key(
         "codec",

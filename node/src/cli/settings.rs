@@ -198,6 +198,11 @@ impl Reader<'_> {
                     .push((layer, key.name.to_owned(), text.to_owned()));
             }
             "clip" => run.clip = Some(real(key, text, |x| x > 0.0, "greater than 0")?),
+            "local_steps" => run.local_steps = number(key, text)?,
+            "outer_lr" => run.outer_lr = real(key, text, |x| x > 0.0, "greater than 0")?,
+            "outer_momentum" => {
+                run.outer_momentum = real(key, text, |x| (0.0..1.0).contains(&x), "at least 0 and below 1")?;
+            }
             "codec" => {
                 run.codec = text
                     .parse()

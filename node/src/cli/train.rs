@@ -154,7 +154,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             device,
             parameters: manifest.layout.len as u64,
             tensors: manifest.layout.tensors.len() as u64,
-            slots: manifest.optimizer.slots() as u64,
+            slots: manifest.shared_optimizer().0.slots() as u64,
             samples: manifest.samples,
         };
         output::print(&tell_plan(&plan, &options, args.local.log_format));
@@ -223,7 +223,7 @@ fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
     let codec = run.map_or(Codec::F32, |run| run.codec);
     let vector = codec.encoded_len(parameters as usize) as u64;
     let sent = |peers: u64| 2 * (peers - 1) * vector / peers;
-    let rounds = run.map(|run| run.rounds(plan.samples));
+    let rounds = run.map(|run| run.batches(plan.samples).div_ceil(run.local_steps.get().into()));
     if format == LogFormat::Json {
         let plan = json!({
             "task": run.map(|run| &run.task),
@@ -249,10 +249,17 @@ fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
             format!(
                 "{} of {} samples",
                 human::grouped(rounds),
-                human::grouped(run.batch.get().into())
+                human::grouped(u64::from(run.batch.get()) * u64::from(run.local_steps.get()))
             ),
         ));
         lines.push(("optimizer", format!("{}, lr={}", run.optimizer, run.lr)));
+        if let Some(local) = run.local() {
+            let steps = format!(
+                "{} between two exchanges, then {}, lr={}",
+                local.steps, local.outer, local.outer_lr
+            );
+            lines.push(("local steps", steps));
+        }
     }
     lines.push(("device", plan.device.clone()));
     lines.push((

@@ -3,17 +3,18 @@
 //! Rounds are compared by digest. Where a contributor's device rounds otherwise than the one that replays, digests
 //! differ from there on; then states are compared at every checkpoint that is still there.
 
-use crate::offline::replay::{Replay, ReplayError};
+use crate::offline::replay::{Asked, Replay, ReplayError};
 use crate::participant::run_setup::RunSetup;
 use crate::store::ledger_file::Entry;
 use crate::store::run_dir::{CheckpointError, RunDir};
 use crate::task_factory::TaskFactory;
+use crate::trainer::local_steps;
 use annulus_core::id::{Digest, Round};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::state::State;
+use burn::tensor::read_sync;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 use std::path::Path;
 
 /// Why a run could not be replayed.
@@ -148,17 +149,20 @@ pub fn replay(
     let dir = RunDir::open(dir)?;
     let mut setup = RunSetup::on(dir.manifest(), data, device, factories)?;
     let shuffle = Shuffle::of(dir.manifest());
-    let contribute = |params: &[f32], positions: &[Range<u64>]| {
-        let samples: Vec<u64> = positions
-            .iter()
-            .cloned()
-            .flatten()
-            .map(|p| shuffle.index(p))
-            .collect();
-        setup
-            .worker
-            .contribute(params.to_vec(), &samples)
-            .map(|made| made.gradient)
+    let manifest = dir.manifest();
+    let contribute = |asked: Asked<'_>| {
+        let positions = asked.positions.into_iter().flatten();
+        let samples: Vec<u64> = positions.map(|p| shuffle.index(p)).collect();
+        let (worker, params) = (&mut *setup.worker, asked.params.to_vec());
+        let made = read_sync(async {
+            match asked.local {
+                None => worker.gradient(params, &samples).await,
+                Some((round, optimizer)) => {
+                    local_steps(worker, manifest, (&round, optimizer), params, &samples).await
+                }
+            }
+        });
+        made.map(|made| made.gradient)
     };
     Ok(recompute(&dir, tolerance, contribute, progress)?)
 }
@@ -167,7 +171,7 @@ pub fn replay(
 pub fn recompute<E>(
     dir: &RunDir,
     tolerance: f32,
-    mut contribute: impl FnMut(&[f32], &[Range<u64>]) -> Result<Vec<f32>, E>,
+    mut contribute: impl FnMut(Asked<'_>) -> Result<Vec<f32>, E>,
     mut progress: impl FnMut(&Progress),
 ) -> Result<ReplayReport, RecomputeError<E>> {
     let (base, digest) = dir.base()?;
@@ -255,7 +259,10 @@ mod tests {
     use crate::testing::{Run, Scratch, founder};
     use std::convert::Infallible;
 
-    fn contribute(params: &[f32], positions: &[Range<u64>]) -> Result<Vec<f32>, Infallible> {
+    fn contribute(asked: Asked<'_>) -> Result<Vec<f32>, Infallible> {
+        let Asked {
+            params, positions, ..
+        } = asked;
         let count: u64 = positions.iter().map(|r| r.end - r.start).sum();
         Ok(params
             .iter()
@@ -304,8 +311,8 @@ mod tests {
     #[test]
     fn a_device_that_rounds_differently_is_told_from_one_that_is_wrong() {
         let (_scratch, dir) = recorded();
-        let rounding = |params: &[f32], positions: &[Range<u64>]| {
-            let sums = contribute(params, positions)?;
+        let rounding = |asked: Asked<'_>| {
+            let sums = contribute(asked)?;
             Ok::<_, Infallible>(sums.iter().map(|x| x * (1.0 + 1e-6)).collect())
         };
         let report = recompute(&dir, 1e-3, rounding, |_| {}).unwrap();
@@ -319,8 +326,8 @@ mod tests {
             [8, 10, 12]
         );
 
-        let wrong = |params: &[f32], positions: &[Range<u64>]| {
-            let sums = contribute(params, positions)?;
+        let wrong = |asked: Asked<'_>| {
+            let sums = contribute(asked)?;
             Ok::<_, Infallible>(sums.iter().map(|x| -x).collect())
         };
         let report = recompute(&dir, 1e-3, wrong, |_| {}).unwrap();

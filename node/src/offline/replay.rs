@@ -6,10 +6,12 @@
 use annulus_core::check::RecordError;
 use annulus_core::collective::{Assembly, Plan};
 use annulus_core::config::Manifest;
-use annulus_core::id::Digest;
+use annulus_core::id::{Digest, PeerId};
 use annulus_core::ledger::{Founder, Head, Record};
+use annulus_core::local::{LocalOptimizer, LocalRound, keeps_moments};
 use annulus_core::signature::Scheme;
 use annulus_core::state::{self, State};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Why a round could not be recomputed. The replay stands where it stood before the round.
@@ -21,6 +23,12 @@ pub enum ReplayError<E> {
     /// A contribution could not be made.
     #[error("a contribution could not be recomputed: {0}")]
     Contribution(E),
+    /// A member's local optimizer goes on from rounds that the ledger does not have.
+    #[error(
+        "{0} goes on with an optimizer of its own from rounds before this ledger: replay the folder of a peer that has \
+         been there from the beginning"
+    )]
+    Moments(PeerId),
     /// A contribution is not as long as the parameters.
     #[error("a recomputed contribution has {got} elements instead of {expected}: is this the run's model?")]
     Length {
@@ -31,17 +39,35 @@ pub enum ReplayError<E> {
     },
 }
 
+/// What a member has made its contribution of.
+pub struct Asked<'a> {
+    /// The parameters.
+    pub params: &'a [f32],
+    /// The stream positions of the samples that it counted.
+    pub positions: Vec<Range<u64>>,
+    /// How it stepped, and its optimizer, where it did not only sum gradients.
+    pub local: Option<(LocalRound, &'a mut LocalOptimizer)>,
+}
+
 /// A run that is being recomputed.
 pub struct Replay {
     manifest: Manifest,
     head: Head,
     state: State,
+    /// The local optimizers that go on.
+    moments: BTreeMap<PeerId, LocalOptimizer>,
+    /// Members whose optimizers may have begun before the ledger does.
+    headless: BTreeSet<PeerId>,
 }
 
 impl Replay {
     /// Starts from a head and its state.
     pub fn new(manifest: Manifest, head: Head, state: State) -> Self {
+        let local = manifest.local.is_some() && head.round > 0;
+        let members = head.members.iter().map(|member| member.peer);
         Self {
+            headless: members.filter(|_| local).collect(),
+            moments: BTreeMap::new(),
             manifest,
             head,
             state,
@@ -61,16 +87,17 @@ impl Replay {
     /// One peer went on alone.
     pub fn continued_by(&mut self, founder: Founder) {
         self.head = self.head.clone().continued_by(founder);
+        self.moments.clear();
+        self.headless.clear();
     }
 
     /// Recomputes a round and returns the digest of the state after it.
     ///
-    /// `contribute` is given the parameters and the stream positions of the samples that a member counted, and returns
-    /// the sum of their gradients. It is not called for members that counted none.
+    /// `contribute` returns the contribution of a member. It is not called for members that counted nothing.
     pub fn round<E>(
         &mut self,
         record: &Record,
-        mut contribute: impl FnMut(&[f32], &[Range<u64>]) -> Result<Vec<f32>, E>,
+        mut contribute: impl FnMut(Asked<'_>) -> Result<Vec<f32>, E>,
     ) -> Result<Digest, ReplayError<E>> {
         self.head
             .check(record, &self.manifest, Scheme::Ed25519)
@@ -84,14 +111,19 @@ impl Replay {
                 self.state.apply_round(&self.manifest, &step, &sums, all);
             }
         }
+        let (head, manifest) = (&self.head, &self.manifest);
+        self.moments
+            .retain(|peer, _| keeps_moments(head, record, *peer, manifest, true));
+        self.headless
+            .retain(|peer| keeps_moments(head, record, *peer, manifest, true));
         self.head.apply(record, &self.manifest);
         Ok(self.state.digest())
     }
 
     fn contributions<E>(
-        &self,
+        &mut self,
         record: &Record,
-        contribute: &mut impl FnMut(&[f32], &[Range<u64>]) -> Result<Vec<f32>, E>,
+        contribute: &mut impl FnMut(Asked<'_>) -> Result<Vec<f32>, E>,
     ) -> Result<Vec<Vec<f32>>, ReplayError<E>> {
         let expected = self.manifest.layout.len;
         let allotment = self.head.allot(&self.manifest);
@@ -103,7 +135,18 @@ impl Replay {
             }
             let member = self.head.position(header.peer).expect("the record follows");
             let positions = front(allotment.ranges(member), u64::from(header.weight));
-            let sum = contribute(&self.state.params, &positions).map_err(ReplayError::Contribution)?;
+            if self.headless.contains(&header.peer) {
+                return Err(ReplayError::Moments(header.peer));
+            }
+            let fresh = !self.moments.contains_key(&header.peer);
+            let local = LocalRound::of(&self.head, &allotment, member, &self.manifest, fresh);
+            let new = || LocalOptimizer::new(&self.manifest);
+            let asked = Asked {
+                params: &self.state.params,
+                positions,
+                local: local.map(|round| (round, self.moments.entry(header.peer).or_insert_with(new))),
+            };
+            let sum = contribute(asked).map_err(ReplayError::Contribution)?;
             if sum.len() != expected {
                 return Err(ReplayError::Length {
                     expected,
@@ -184,7 +227,10 @@ mod tests {
     }
 
     /// Any function of parameters and positions whose sums depend on their order.
-    fn contribute(params: &[f32], positions: &[Range<u64>]) -> Result<Vec<f32>, Infallible> {
+    fn contribute(asked: Asked<'_>) -> Result<Vec<f32>, Infallible> {
+        let Asked {
+            params, positions, ..
+        } = asked;
         let of = |i: usize, p: u64| ((p * 7 + i as u64 * 13) % 101) as f32 * 0.037 - 1.7;
         let sum = |(i, x): (usize, &f32)| {
             positions
@@ -195,6 +241,14 @@ mod tests {
                 .sum()
         };
         Ok(params.iter().enumerate().map(sum).collect())
+    }
+
+    fn asked(params: &[f32], positions: Vec<Range<u64>>) -> Asked<'_> {
+        Asked {
+            params,
+            positions,
+            local: None,
+        }
     }
 
     /// The protocol's own reduce, one object per member, messages delivered in order.
@@ -253,7 +307,8 @@ mod tests {
                     for _ in 0..4 {
                         let record = record(&head, 0, headers(&head, &manifest, state.digest()));
                         let allotment = head.allot(&manifest);
-                        let made = (0..n).map(|i| contribute(&state.params, &allotment.ranges(i)).unwrap());
+                        let made =
+                            (0..n).map(|i| contribute(asked(&state.params, allotment.ranges(i))).unwrap());
                         let sums = reduced(
                             &manifest,
                             head.attempt_of(&record),
@@ -292,9 +347,9 @@ mod tests {
         let first = head.allot(&manifest).ranges(0)[0].start;
         let mut asked = Vec::new();
         let mut replay = Replay::new(manifest, head, state);
-        let digest = replay.round(&record, |params, positions| {
-            asked.push(positions.to_vec());
-            contribute(params, positions)
+        let digest = replay.round(&record, |share| {
+            asked.push(share.positions.clone());
+            contribute(share)
         });
         assert!(digest.is_ok());
         assert_eq!(asked.concat(), std::slice::from_ref(&(first..first + 4)));
@@ -322,13 +377,13 @@ mod tests {
         let state = State::new(vec![0.5; 3], &manifest);
         let record = record(&head, 0, headers(&head, &manifest, state.digest()));
         let mut replay = Replay::new(manifest, head.clone(), state.clone());
-        let short = |_: &[f32], _: &[Range<u64>]| Ok::<_, Infallible>(vec![0.0; 2]);
+        let short = |_: Asked<'_>| Ok::<_, Infallible>(vec![0.0; 2]);
         assert!(matches!(
             replay.round(&record, short),
             Err(ReplayError::Length { expected: 3, got: 2 })
         ));
         assert!(matches!(
-            replay.round(&record, |_, _| Err("no data")),
+            replay.round(&record, |_: Asked<'_>| Err("no data")),
             Err(ReplayError::Contribution("no data"))
         ));
         let skipped = Record {

@@ -3,6 +3,7 @@
 
 use super::trace::Trace;
 use crate::net::link::{Frame, Lane, Link, LinkEvent, SendError};
+use crate::trainer::Share;
 use annulus_core::peer::Event;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::wire::Message;
@@ -12,15 +13,12 @@ use std::collections::VecDeque;
 /// What the owner of a [`Driver`] has to do.
 #[derive(Debug)]
 pub enum Todo {
-    /// Replace the parameters in the buffer by the sum of gradients over these samples of the data set, and
-    /// give it back as [`Input::Contribution`].
+    /// Make a contribution of a share and give it back as [`Input::Contribution`].
     Compute {
         /// The round.
         round: Round,
-        /// Samples in the order in which they count.
-        samples: Vec<u64>,
-        /// The parameters.
-        buffer: Vec<f32>,
+        /// The share.
+        share: Share,
     },
     /// Tell the world. The peer is as it was right after the event.
     Event(Event),
@@ -136,17 +134,15 @@ impl<L: Link> Driver<L> {
                     round,
                     positions,
                     buffer,
+                    local,
                 } => {
-                    let samples = positions
-                        .into_iter()
-                        .flatten()
-                        .map(|p| self.shuffle.index(p))
-                        .collect();
-                    self.todo.push_back(Todo::Compute {
-                        round,
-                        samples,
-                        buffer,
-                    });
+                    let positions = positions.into_iter().flatten();
+                    let share = Share {
+                        samples: positions.map(|p| self.shuffle.index(p)).collect(),
+                        params: buffer,
+                        local,
+                    };
+                    self.todo.push_back(Todo::Compute { round, share });
                 }
                 Output::Event(event) => self.todo.push_back(Todo::Event(event)),
                 Output::Exit(exit) => self.todo.push_back(Todo::Exit(exit)),

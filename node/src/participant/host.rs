@@ -3,6 +3,7 @@
 
 use super::driver::{Driver, Todo};
 use crate::net::link::{Link, LinkEvent, next_event};
+use crate::trainer::Share;
 use annulus_core::peer::Event;
 use annulus_core::{Exit, Input, Round, Time};
 use std::ops::ControlFlow;
@@ -39,7 +40,7 @@ pub trait Host {
     ) -> ControlFlow<Exit>;
 
     /// Starts to make a contribution, as [`Todo::Compute`] says. It comes back as a happening.
-    fn compute(&mut self, round: Round, samples: Vec<u64>, buffer: Vec<f32>);
+    fn compute(&mut self, round: Round, share: Share);
 
     /// Tells the world. The peer is as it was right after the event.
     fn tell(&mut self, event: Event, driver: &Driver<Self::Link>);
@@ -67,11 +68,7 @@ pub async fn run<H: Host>(host: &mut H, driver: &mut Driver<H::Link>) -> Exit {
     loop {
         while let Some(todo) = driver.next_todo() {
             match todo {
-                Todo::Compute {
-                    round,
-                    samples,
-                    buffer,
-                } => host.compute(round, samples, buffer),
+                Todo::Compute { round, share } => host.compute(round, share),
                 Todo::Event(event) => host.tell(event, driver),
                 Todo::Exit(exit) => return exit,
             }

@@ -19,7 +19,7 @@ use crate::store::checkpoint_writer::{CheckpointWriter, Destination, Written};
 use crate::store::evals::Evaluated;
 use crate::store::known::Known;
 use crate::task::Eval;
-use crate::trainer::WorkerError;
+use crate::trainer::{Share, WorkerError};
 use annulus_core::peer::{Commit, Event as PeerEvent};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Digest, Exit, Input, Manifest, Peer, Round, Time};
@@ -61,7 +61,7 @@ impl<'a> Participant<'a> {
         let shuffle = Shuffle::of(&manifest);
         let keep = local.keep.get() as usize;
         let host = NativeHost {
-            workers: Workers::start(setup.worker, setup.worker_factory, to_loop),
+            workers: Workers::start(setup.worker, &manifest, setup.worker_factory, to_loop),
             results,
             checkpoint_writer: CheckpointWriter::start(manifest, keep, destination, to_us),
             written,
@@ -226,8 +226,8 @@ impl Host for NativeHost<'_> {
         ControlFlow::Continue(())
     }
 
-    fn compute(&mut self, round: Round, samples: Vec<u64>, buffer: Vec<f32>) {
-        self.workers.contribute(round, samples, buffer);
+    fn compute(&mut self, round: Round, share: Share) {
+        self.workers.contribute(round, share);
     }
 
     fn tell(&mut self, event: PeerEvent, driver: &Driver<QuicLink>) {

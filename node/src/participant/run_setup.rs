@@ -209,11 +209,12 @@ pub(crate) fn prepare(
             options::Schedule::Warmup => Schedule::Warmup { steps: run.warmup },
             options::Schedule::Cosine => Schedule::Cosine {
                 warmup: run.warmup,
-                total: run.rounds(loaded.samples),
+                total: run.batches(loaded.samples),
                 floor: 0.1,
             },
         },
         clip: run.clip,
+        local: run.local(),
         codec: run.codec,
         topology: run.topology,
         piece: Manifest::PIECE,

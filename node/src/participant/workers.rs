@@ -4,8 +4,8 @@
 use super::compute::{ComputeResult, warm_up};
 use crate::task::Eval;
 use crate::task_factory::WorkerFactory;
-use crate::trainer::{Worker, WorkerError};
-use annulus_core::Round;
+use crate::trainer::{Contributor, Share, Worker, WorkerError};
+use annulus_core::{Manifest, Round};
 use burn::tensor::read_sync;
 use std::sync::mpsc;
 use std::thread;
@@ -22,14 +22,8 @@ pub enum WorkerResult {
 }
 
 enum Job {
-    Warm {
-        samples: u64,
-    },
-    Contribute {
-        round: Round,
-        samples: Vec<u64>,
-        buffer: Vec<f32>,
-    },
+    Warm { samples: u64 },
+    Contribute { round: Round, share: Share },
 }
 
 /// Senders of jobs. The threads end when this is dropped and their last job is done.
@@ -42,12 +36,15 @@ impl Workers {
     /// Starts the threads; what they find out comes through `results`, at most one result for each job.
     pub fn start(
         worker: Box<dyn Worker>,
+        manifest: &Manifest,
         worker_factory: WorkerFactory,
         results: UnboundedSender<WorkerResult>,
     ) -> Self {
         let (jobs, queue) = mpsc::channel();
-        let to = results.clone();
-        spawn("annulus-compute", move || compute(worker, &queue, &to));
+        let (to, contributor) = (results.clone(), Contributor::new(manifest));
+        spawn("annulus-compute", move || {
+            compute((worker, contributor), &queue, &to)
+        });
         // Two waiting evaluations hold two copies of the parameters; more are not worth their memory.
         let (evaluations, queue) = mpsc::sync_channel::<(Round, Vec<f32>)>(1);
         spawn("annulus-evaluate", move || {
@@ -62,12 +59,8 @@ impl Workers {
     }
 
     /// Makes a contribution.
-    pub fn contribute(&self, round: Round, samples: Vec<u64>, buffer: Vec<f32>) {
-        let _ = self.jobs.send(Job::Contribute {
-            round,
-            samples,
-            buffer,
-        });
+    pub fn contribute(&self, round: Round, share: Share) {
+        let _ = self.jobs.send(Job::Contribute { round, share });
     }
 
     /// Evaluates parameters, unless two evaluations wait already. Says whether it will.
@@ -83,7 +76,11 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
         .expect("the system has no thread left");
 }
 
-fn compute(mut worker: Box<dyn Worker>, jobs: &mpsc::Receiver<Job>, results: &UnboundedSender<WorkerResult>) {
+fn compute(
+    (mut worker, mut contributor): (Box<dyn Worker>, Contributor),
+    jobs: &mpsc::Receiver<Job>,
+    results: &UnboundedSender<WorkerResult>,
+) {
     let start = Instant::now();
     let parameters = worker.layout().len;
     while let Ok(job) = jobs.recv() {
@@ -92,13 +89,9 @@ fn compute(mut worker: Box<dyn Worker>, jobs: &mpsc::Receiver<Job>, results: &Un
                 let gradient = async |params, samples: &[u64]| worker.gradient(params, samples).await;
                 read_sync(warm_up(gradient, || start.elapsed(), parameters, samples))
             }
-            Job::Contribute {
-                round,
-                samples,
-                buffer,
-            } => {
+            Job::Contribute { round, share } => {
                 let start = Instant::now();
-                let made = worker.contribute(buffer, &samples);
+                let made = read_sync(contributor.contribute(&mut *worker, share));
                 ComputeResult::of(round, made, start.elapsed())
             }
         };

@@ -83,7 +83,7 @@ pub fn checkpoint_header(
     label: &Label,
     state: &State,
 ) -> Result<Vec<u8>, StateFileError> {
-    let slots = manifest.optimizer.slots();
+    let slots = manifest.shared_optimizer().0.slots();
     let len = manifest.layout.len;
     if state.slots.len() != slots || vectors(state).any(|v| v.len() != len) {
         return Err(StateFileError::Shape(format!(
@@ -222,7 +222,7 @@ fn open(path: &Path, manifest: &Manifest) -> Result<(File, Label), StateFileErro
         serde_json::from_slice(&json).map_err(|error| StateFileError::Damaged(error.to_string()))?;
 
     let label = label(&header, manifest)?;
-    let slots = manifest.optimizer.slots();
+    let slots = manifest.shared_optimizer().0.slots();
     let count = manifest.layout.tensors.len() * (1 + slots);
     if header.tensors().len() != count {
         return Err(damaged("its tensors are not those of the model"));

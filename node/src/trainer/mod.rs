@@ -1,7 +1,7 @@
 //! A Burn model seen as one flat vector of `f32`: parameters in, sums of gradients out.
 //!
-//! [`Worker`] is all that the rest of a peer knows of training. Nothing here knows of peers, rounds
-//! or optimizers.
+//! [`Worker`] computes gradients and knows nothing of peers, rounds or optimizers; [`Contributor`] makes of them what a round
+//! asks for.
 
 mod backward;
 mod layout;
@@ -10,6 +10,7 @@ mod on_device;
 mod parameters;
 mod prefetch;
 mod read;
+mod share;
 mod worker;
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use annulus_shaders::split::{self, SplitLayout, SplitVector};
 
 pub use self::layout::layout_of;
 pub use self::parameters::with_parameters;
+pub use self::share::{Contributor, Share, local_steps};
 pub use self::worker::{Contribution, Pending, Worker, WorkerError};
 
 /// What a trainer needs to know beside its task and device.
