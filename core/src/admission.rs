@@ -154,6 +154,7 @@ mod tests {
                 .map(|name| newcomer(name, head.round))
                 .into_iter()
                 .collect(),
+            ahead: false,
             leaving: false,
         };
         let mut record = Record::signed_by_stand_ins(head, who.iter().map(header).collect());

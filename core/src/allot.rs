@@ -36,14 +36,36 @@ impl Allotment {
 }
 
 impl Head {
-    /// The next round's samples: holes first, then fresh ones, split by speed.
+    /// The next round's samples. Where exchange and computing overlap they were handed out a round ago, and who has become
+    /// a member since has none.
     pub fn allot(&self, manifest: &Manifest) -> Allotment {
+        if !manifest.overlap {
+            return self.hand_out(manifest, self.round + 1);
+        }
+        let given = |member: &Member| self.ahead.iter().find(|given| given.peer == member.peer);
+        let share = |member| given(member).map(|given| given.share.clone()).unwrap_or_default();
+        let shares = self.members.iter().map(share).collect();
+        Allotment { shares }
+    }
+
+    /// What members compute while the sums of the next round travel, for the one after it; nothing where that does not
+    /// overlap.
+    pub fn allot_ahead(&self, manifest: &Manifest) -> Allotment {
+        if manifest.overlap && manifest.trains(self.members.len()) {
+            return self.hand_out(manifest, self.round + 2);
+        }
+        let shares = vec![Vec::new(); self.members.len()];
+        Allotment { shares }
+    }
+
+    /// Samples for a round: holes first, then fresh ones, split by speed.
+    fn hand_out(&self, manifest: &Manifest, round: Round) -> Allotment {
         let taken = self.take(manifest.round_samples(), manifest.target.get());
         let total: u64 = taken.iter().map(Hole::len).sum();
-        let quotas = split(total, &limits(&self.members, self.round + 1));
+        let quotas = split(total, &limits(&self.members, round));
         // The first range goes to another member each round.
         let n = self.members.len();
-        let first = (self.round % n.max(1) as u64) as usize;
+        let first = ((round - 1) % n.max(1) as u64) as usize;
         let order: Vec<usize> = (0..n).map(|i| (first + i) % n).collect();
         let shares = hand_out(taken, quotas, &order, |member| self.members[member].peer);
         Allotment { shares }

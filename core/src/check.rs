@@ -245,10 +245,20 @@ impl Head {
         let bounded = |f: &Fork| few(&f.lost) && few(&f.members) && f.samples <= self.samples;
         let sound = self.forks.len() <= FORKS && self.forks.iter().chain(&self.before).all(bounded);
         need(sound, HeadError::Forks)?;
+        let given = self.ahead.iter().flat_map(|given| &given.share);
+        let mut open: Vec<&Hole> = self.holes.iter().chain(given).collect();
+        open.sort_by_key(|hole| hole.start);
+        let apart = open.is_sorted_by(|a, b| a.end <= b.start);
         let ordered = self.holes.is_sorted_by(|a, b| a.end <= b.start);
         let good = |hole: &Hole| hole.start < hole.end && hole.end <= self.cursor;
-        need(ordered && self.holes.iter().all(good), HeadError::Holes)?;
-        let returned: u64 = self.holes.iter().map(Hole::len).sum();
+        let to_members = self.ahead.iter().all(|given| self.position(given.peer).is_some());
+        let ahead =
+            self.ahead.is_empty() || (manifest.overlap && self.ahead.len() <= MAX_PEERS && to_members);
+        need(
+            ordered && apart && ahead && open.iter().all(|hole| good(hole)),
+            HeadError::Holes,
+        )?;
+        let returned: u64 = open.iter().map(|hole| hole.len()).sum();
         let sum = self.samples.checked_add(self.skipped);
         let sum = sum.and_then(|sum| sum.checked_add(returned));
         need(
@@ -357,6 +367,7 @@ mod tests {
             compute_us: 1,
             digest: Digest([0; 32]),
             ready: Vec::new(),
+            ahead: false,
             leaving: false,
         };
         Record::signed_by_stand_ins(head, head.members.iter().map(header).collect())

@@ -38,7 +38,8 @@ pub(crate) struct CommittedRound<'a> {
 impl CommittedRound<'_> {
     /// Takes the round into the ledger's head and tells who needs to know. Why this peer is done, if it is.
     pub fn enter(self, sponsor: &mut Sponsor, shared: &mut Shared) -> Option<Exit> {
-        self.observe(&mut shared.detector);
+        let before = std::mem::replace(&mut shared.began_before, self.began);
+        self.observe(before, &mut shared.detector);
         let refused = self.is_refused(shared);
         let (before, trail) = (shared.lineage.standing(), shared.head().trail);
         let members_before = shared.head().members.clone();
@@ -98,13 +99,19 @@ impl CommittedRound<'_> {
     }
 
     /// Takes from a round what it tells of usual waits.
-    fn observe(&self, detector: &mut Detector) {
+    fn observe(&self, began_before: Time, detector: &mut Detector) {
         if let Some(in_since) = self.in_since.filter(|_| self.healthy) {
             detector.saw_reduce(self.complete_at - in_since);
         }
         for header in &self.record.headers {
+            let took = Duration::from_micros(header.compute_us);
+            let lasted = self.complete_at - if header.ahead { began_before } else { self.began };
+            // What was computed ahead may have begun before this member was there.
+            if header.ahead && took > lasted {
+                continue;
+            }
             // Nobody has computed for longer than the round has lasted here, whatever it says.
-            let took = Duration::from_micros(header.compute_us).min(self.complete_at - self.began);
+            let took = took.min(lasted);
             detector.saw_compute(header.peer, took, u64::from(header.weight));
         }
     }

@@ -150,6 +150,8 @@ pub struct Manifest {
     /// Whether members take steps of their own between two exchanges: then optimizer, rate and clipping are those of the
     /// members' own steps.
     pub local: Option<LocalSteps>,
+    /// Whether members compute for the next round while the sums of this one travel: gradients are then one step late.
+    pub overlap: bool,
     /// How chunks travel.
     pub codec: Codec,
     /// Who sends them to whom.
@@ -211,6 +213,7 @@ impl Manifest {
             schedule: Schedule::Constant,
             clip: None,
             local: None,
+            overlap: false,
             codec: Codec::F32,
             topology: Topology::Ring,
             piece: Self::PIECE,
@@ -316,6 +319,11 @@ impl Manifest {
         need(
             self.local.as_ref().is_none_or(|local| local.check().is_ok()),
             "a setting of local steps is out of its range",
+        )?;
+        need(
+            !(self.overlap && self.local.is_some()),
+            "overlap hides the exchange of single steps: with local steps it would delay all of them, which costs more than \
+             it saves",
         )?;
         let mut end = 0usize;
         for tensor in &self.layout.tensors {

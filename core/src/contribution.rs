@@ -3,8 +3,8 @@
 use crate::allot::Allotment;
 use crate::check::MAX_SPEED;
 use crate::codec::Codec;
-use crate::device::{Asked, Device};
-use crate::id::Round;
+use crate::device::{Asked, Device, Made};
+use crate::id::{Digest, Round};
 use crate::interface::Event;
 use crate::local::LocalRound;
 use crate::planted::Bug;
@@ -24,17 +24,6 @@ const NOTICEABLE: Duration = Duration::from_millis(250);
 
 /// The bit of a float's sign.
 const SIGN: u32 = 1 << 31;
-
-/// What the device gave, with its weight.
-#[derive(Debug)]
-pub(crate) struct Made {
-    pub gradient: Vec<f32>,
-    /// Samples in it, from the front of the share.
-    pub weight: u32,
-    /// Sum of their losses.
-    pub loss: f32,
-    pub compute: Duration,
-}
 
 #[derive(Debug)]
 enum Values {
@@ -83,6 +72,21 @@ impl Contribution {
         }
     }
 
+    /// Takes what was made ahead for this round, or else asks for it. Gives back what may be handed in.
+    pub fn begin(&self, allotment: &Allotment, shared: &mut Shared) -> Option<Made> {
+        let ahead = before(shared).and_then(|chain| shared.device.take_ahead(self.round, chain));
+        if let Some(given) = ahead {
+            return Some(accept(
+                self.round,
+                Made { ahead: true, ..given },
+                allotment,
+                shared,
+            ));
+        }
+        self.ask(allotment, shared);
+        None
+    }
+
     /// Asks the device for the values, unless it is still at older ones.
     pub fn ask(&self, allotment: &Allotment, shared: &mut Shared) {
         let Some(place) = shared.head().position(shared.me()) else {
@@ -94,12 +98,39 @@ impl Contribution {
             return;
         }
         let lineage = &shared.lineage;
-        let asked = asked_now(shared);
+        let asked = share(self.round, false, shared);
         let fresh = shared.device.moments_after != Some(lineage.head.chain)
             && !shared.settings.planted(Bug::MomentsOutliveMembership);
         let local = LocalRound::of(&lineage.head, allotment, place, &shared.manifest, fresh);
         let params = &lineage.state.params;
         let output = shared.device.ask(asked, (self.round, local), positions, params);
+        shared.out.push_back(output);
+    }
+
+    /// Has an idle device compute for the next round while this one's sums travel, if the run wants that.
+    pub fn ask_ahead(&self, shared: &mut Shared) {
+        let (round, head) = (self.round + 1, shared.head());
+        let done = shared.device.ahead.as_ref();
+        let at_work = shared.device.asked.is_some() || matches!(self.values, Values::Computing);
+        if !shared.manifest.overlap
+            || at_work
+            || done.is_some_and(|(asked, _)| asked.is_ahead(round, head.chain))
+        {
+            return;
+        }
+        let Some(place) = head.position(shared.me()) else {
+            return;
+        };
+        let positions = match shared.settings.planted(Bug::AheadOfNothing) {
+            true => head.allot(&shared.manifest).ranges(place),
+            false => head.allot_ahead(&shared.manifest).ranges(place),
+        };
+        if positions.is_empty() {
+            return;
+        }
+        let asked = share(round, true, shared);
+        let params = &shared.lineage.state.params;
+        let output = shared.device.ask(asked, (round, None), positions, params);
         shared.out.push_back(output);
     }
 
@@ -129,6 +160,7 @@ impl Contribution {
             weight: 0,
             loss: 0.0,
             compute: Duration::ZERO,
+            ahead: false,
         };
         self.hand_in(made, shared.now);
     }
@@ -150,31 +182,26 @@ impl Contribution {
         if asked == Some(Asked::Trial) && is_usable(&given, shared.manifest.layout.len) {
             shared.speed = Some(speed_of(given.weight, given.compute) as u64);
         }
-        let current = asked == Some(asked_now(shared)) && self.round == round;
-        if !current || !matches!(self.values, Values::Computing) {
-            shared.device.give_back(given.gradient);
-            self.ask(allotment, shared);
+        let Some(asked) = asked.filter(|asked| *asked != Asked::Trial) else {
+            return self.no_use(given, allotment, shared);
+        };
+        if asked.is_ahead(self.round + 1, shared.head().chain) {
+            shared.device.ahead = Some((asked, given));
             return None;
         }
-        let elements = shared.manifest.layout.len;
-        if !is_usable(&given, elements) {
-            shared.tell(Event::NotFinite { round });
-            let mut gradient = given.gradient;
-            gradient.clear();
-            gradient.resize(elements, 0.0);
-            return Some(Made {
-                gradient,
-                weight: 0,
-                loss: 0.0,
-                ..given
-            });
+        let ahead = before(shared).is_some_and(|chain| asked.is_ahead(self.round, chain));
+        let current = (ahead || asked == share(self.round, false, shared)) && self.round == round;
+        if !current || !matches!(self.values, Values::Computing) {
+            return self.no_use(given, allotment, shared);
         }
-        // The share is that of the place in the head, not in the attempt's view.
-        let place = shared.head().position(shared.me());
-        let share = place.map_or(0, |place| allotment.len(place));
-        let weight = given.weight.min(share.min(u64::from(u32::MAX)) as u32);
-        measure_speed(&mut shared.speed, weight, given.compute);
-        Some(Made { weight, ..given })
+        Some(accept(self.round, Made { ahead, ..given }, allotment, shared))
+    }
+
+    /// The device was at work for something since given up.
+    fn no_use(&self, given: Made, allotment: &Allotment, shared: &mut Shared) -> Option<Made> {
+        shared.device.give_back(given.gradient);
+        self.ask(allotment, shared);
+        None
     }
 
     /// Puts what was taken in, or holds it back for a slow newcomer. To others a member that holds its values back is
@@ -211,12 +238,42 @@ impl Contribution {
     }
 }
 
-/// What the device is asked for the round after the head.
-fn asked_now(shared: &Shared) -> Asked {
+/// What the device is asked for a round's share, from the head.
+fn share(round: Round, ahead: bool, shared: &Shared) -> Asked {
     Asked::Share {
+        round,
+        ahead,
         chain: shared.head().chain,
         state: shared.lineage.digest,
     }
+}
+
+/// The lineage before the last round.
+fn before(shared: &Shared) -> Option<Digest> {
+    shared.head().before.as_ref().map(|fork| fork.chain)
+}
+
+/// What may be handed in of what the device gave for a round.
+fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared) -> Made {
+    let elements = shared.manifest.layout.len;
+    if !is_usable(&given, elements) {
+        shared.tell(Event::NotFinite { round });
+        let mut gradient = given.gradient;
+        gradient.clear();
+        gradient.resize(elements, 0.0);
+        return Made {
+            gradient,
+            weight: 0,
+            loss: 0.0,
+            ..given
+        };
+    }
+    // The share is that of the place in the head, not in the attempt's view.
+    let place = shared.head().position(shared.me());
+    let share = place.map_or(0, |place| allotment.len(place));
+    let weight = given.weight.min(share.min(u64::from(u32::MAX)) as u32);
+    measure_speed(&mut shared.speed, weight, given.compute);
+    Made { weight, ..given }
 }
 
 /// Whether what the device gave may enter a sum.

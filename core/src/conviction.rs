@@ -120,6 +120,7 @@ mod tests {
             compute_us: 1,
             digest: Digest([0; 32]),
             ready: Vec::new(),
+            ahead: false,
             leaving: false,
         };
         Key::stand_in(peer).signed(&attempt(round), header)

@@ -14,16 +14,44 @@ const SHARE_OF_TIME: u32 = 10;
 /// What the device is at work for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// The round after this lineage, from the state with this digest.
-    Share { chain: Digest, state: Digest },
+    /// A round's share, from the state with this digest, at the end of this lineage: of the round after it, or ahead of the
+    /// one after that.
+    Share {
+        round: Round,
+        chain: Digest,
+        state: Digest,
+        ahead: bool,
+    },
     /// Nothing but to learn its speed.
     Trial,
+}
+
+impl Asked {
+    /// Whether it is a share of this round, computed ahead from the end of this lineage.
+    pub fn is_ahead(self, wanted: Round, from: Digest) -> bool {
+        matches!(self, Self::Share { round, chain, ahead: true, .. } if (round, chain) == (wanted, from))
+    }
+}
+
+/// What it gave, with its weight.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    pub gradient: Vec<f32>,
+    /// Samples in it, from the front of the share.
+    pub weight: u32,
+    /// Sum of their losses.
+    pub loss: f32,
+    pub compute: Duration,
+    /// Whether it was made while the sums of the round before travelled.
+    pub ahead: bool,
 }
 
 /// The device gets one thing at a time, so that a peer in trouble does not bury it.
 #[derive(Debug, Default)]
 pub(crate) struct Device {
     pub asked: Option<Asked>,
+    /// What it has made ahead, until its round begins, and for whom.
+    pub ahead: Option<(Asked, Made)>,
     /// When it was last done, and how long it had worked.
     worked: Option<(Time, Duration)>,
     /// The lineage after which a local optimizer's moments go on: see [`crate::local`].
@@ -69,6 +97,16 @@ impl Device {
     pub fn take_back(&mut self, buffer: Vec<f32>) {
         self.asked = None;
         self.give_back(buffer);
+    }
+
+    /// What it has made ahead, if it is for this round, from the end of this lineage. Anything else is of no use.
+    pub fn take_ahead(&mut self, round: Round, chain: Digest) -> Option<Made> {
+        let (asked, made) = self.ahead.take()?;
+        if asked.is_ahead(round, chain) {
+            return Some(made);
+        }
+        self.give_back(made.gradient);
+        None
     }
 
     /// A buffer that may serve again.

@@ -11,7 +11,7 @@ use crate::signature::{Attempt, Signed, Statement};
 use serde::{Deserialize, Serialize};
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 /// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,8 +26,10 @@ pub struct Header {
     pub speed: u64,
     /// How long the contribution took.
     pub compute_us: u64,
-    /// The state that the contribution was computed from.
+    /// The state before the round.
     pub digest: Digest,
+    /// Whether the contribution was computed while the sums of the round before travelled: from the state before that one.
+    pub ahead: bool,
     /// Newcomers that it sponsors and that have caught up, in the order of their names.
     pub ready: Vec<Newcomer>,
     /// It leaves after this round.
@@ -220,6 +222,15 @@ impl Hole {
     }
 }
 
+/// What a member was given to compute ahead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Given {
+    /// The member.
+    pub peer: PeerId,
+    /// What it was given.
+    pub share: Vec<Hole>,
+}
+
 /// A lineage: what its members sign for, and with it how many samples it counts.
 pub(crate) fn lineage(trail: &Digest, samples: u64) -> Digest {
     let mut hasher = blake3::Hasher::new();
@@ -240,8 +251,10 @@ pub struct Head {
     pub skipped: u64,
     /// Next position of the stream that nobody has been given.
     pub cursor: u64,
-    /// Positions before the cursor that are not counted, in order.
+    /// Positions before the cursor that are not counted, in order, but for those that are handed out.
     pub holes: Vec<Hole>,
+    /// What was handed out for the next round before this one was committed: see [`Head::allot_ahead`].
+    pub ahead: Vec<Given>,
     /// Members of the next round in ring order.
     pub members: Vec<Member>,
     /// Before the last round.
@@ -266,6 +279,7 @@ impl Head {
             skipped: 0,
             cursor: 0,
             holes: Vec::new(),
+            ahead: Vec::new(),
             members: vec![founder],
             before: None,
             forks: Vec::new(),
@@ -289,6 +303,9 @@ impl Head {
         if let Some(here) = self.forks.last_mut() {
             here.orphaned |= orphaned;
         }
+        // Nobody computes it now.
+        let given = std::mem::take(&mut self.ahead);
+        self.give_back(given.into_iter().flat_map(|given| given.share));
         self.trail = Digest(*hasher.finalize().as_bytes());
         self.chain = lineage(&self.trail, self.samples);
         self.admissions = Admissions::default();
@@ -302,7 +319,7 @@ impl Head {
 
     /// Whether every sample has been counted or given up.
     pub fn finished(&self, manifest: &Manifest) -> bool {
-        self.cursor >= manifest.target.get() && self.holes.is_empty()
+        self.cursor >= manifest.target.get() && self.holes.is_empty() && self.ahead.is_empty()
     }
 
     /// Takes a record: counts its samples, returns what was not counted to the holes, and derives the next view.
@@ -312,11 +329,18 @@ impl Head {
     pub fn apply(&mut self, record: &Record, manifest: &Manifest) {
         debug_assert_eq!(record.round, self.round + 1);
         let shares = self.allot(manifest).shares;
+        // What was computed while this round's sums travelled was handed out before.
+        let ahead = self.allot_ahead(manifest).shares;
         let trains = manifest.trains(record.headers.len());
         let members = self.next_members(record, trains.then_some(&shares[..]));
         if trains {
+            self.take_out(if manifest.overlap { &ahead } else { &shares });
             self.count(record, &shares);
+        } else if manifest.overlap {
+            self.take_out(&ahead);
+            self.give_back(shares.into_iter().flatten());
         }
+        self.hand_over(ahead, &members);
         self.part(members, |peer| {
             record.headers.iter().any(|h| h.leaving && h.peer == peer)
         });
@@ -398,8 +422,24 @@ impl Head {
                 }
             }
         }
-        self.take_out(shares);
-        self.holes.append(&mut uncounted);
+        self.give_back(uncounted);
+        self.steps += u64::from(record.weight() > 0);
+    }
+
+    /// What was handed out for the next round stays with those who are members then; the rest is open again.
+    fn hand_over(&mut self, ahead: Vec<Vec<Hole>>, members: &[Member]) {
+        let stays = |peer: PeerId| members.iter().any(|m| m.peer == peer);
+        let names = self.members.iter().map(|m| m.peer);
+        let given = names.zip(ahead).map(|(peer, share)| Given { peer, share });
+        let given = given.filter(|given| !given.share.is_empty());
+        let (kept, lost): (Vec<Given>, Vec<Given>) = given.partition(|given| stays(given.peer));
+        self.ahead = kept;
+        self.give_back(lost.into_iter().flat_map(|given| given.share));
+    }
+
+    /// These are to be handed out again.
+    fn give_back(&mut self, open: impl IntoIterator<Item = Hole>) {
+        self.holes.extend(open);
         self.holes.sort_by_key(|hole| hole.start);
         self.holes.dedup_by(|next, hole| {
             let adjacent = hole.end == next.start && hole.refused_by == next.refused_by;
@@ -408,7 +448,6 @@ impl Head {
             }
             adjacent
         });
-        self.steps += u64::from(record.weight() > 0);
     }
 
     /// What was handed out is open no more.
@@ -543,6 +582,7 @@ mod tests {
             compute_us: 1,
             digest: Digest([0; 32]),
             ready: Vec::new(),
+            ahead: false,
             leaving: false,
         };
         let headers = head.members.iter().enumerate().map(header).collect();

@@ -356,6 +356,7 @@ mod tests {
             compute_us: 1,
             digest: Digest([0; 32]),
             ready: Vec::new(),
+            ahead: false,
             leaving: false,
         };
         // The third is so slow that it has no share.

@@ -7,8 +7,9 @@ use crate::apply::Applying;
 use crate::check::{Fault, MAX_COMPUTE_US, RecordError};
 use crate::collective::{Plan, Run, Sends, Violation, Wrong};
 use crate::commit::CommittedRound;
-use crate::contribution::{Contribution, Made};
+use crate::contribution::Contribution;
 use crate::conviction::Conviction;
+use crate::device::Made;
 use crate::id::{PeerId, Round};
 use crate::interface::{Event, Exit, Input};
 use crate::late::{self, Here};
@@ -26,7 +27,6 @@ use crate::time::Time;
 use crate::view::View;
 use crate::wire::{Claim, Doing, Message, Standing, ViewKey};
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// A member in the round after the head.
 pub(crate) struct Member {
@@ -65,10 +65,13 @@ impl Member {
         if self.is_null(shared) {
             self.tell_waiting(shared);
         } else if self.allotment.len(self.view.me) > 0 {
-            self.contribution.ask(&self.allotment, shared);
+            if let Some(made) = self.contribution.begin(&self.allotment, shared) {
+                self.put(made, shared);
+            }
         } else {
-            self.contribution.try_out(shared);
             self.contribution.make_empty(shared);
+            self.contribution.ask_ahead(shared);
+            self.contribution.try_out(shared);
         }
         self.begin_attempt(shared)
     }
@@ -182,6 +185,7 @@ impl Member {
                     weight,
                     loss,
                     compute,
+                    ahead: false,
                 };
                 return self.on_contribution(round, made, shared);
             }
@@ -281,11 +285,18 @@ impl Member {
     /// The device has finished.
     fn on_contribution(&mut self, round: Round, given: Made, shared: &mut Shared) -> Next {
         let Some(made) = self.contribution.take(round, given, &self.allotment, shared) else {
+            self.contribution.ask_ahead(shared);
             return Next::Stay;
         };
+        self.put(made, shared);
+        self.start_if_ready(shared)
+    }
+
+    /// The values are there. The device may go on to the next round's.
+    fn put(&mut self, made: Made, shared: &mut Shared) {
         let hold = self.sponsor.waits(&self.view, shared);
         self.contribution.put(made, hold, shared.now);
-        self.start_if_ready(shared)
+        self.contribution.ask_ahead(shared);
     }
 
     /// Hands in what is held back for a slow newcomer, once there is no need to wait or no time.
@@ -309,21 +320,21 @@ impl Member {
             return Next::Stay;
         }
         let null = self.is_null(shared);
-        let (own, weight, loss, compute): (&[f32], _, _, _) = match self.contribution.made() {
+        let nothing = Made::default();
+        let made = match self.contribution.made() {
             // A round that only changes the membership begins when there is something to change.
-            _ if null && (shared.leaving || self.sponsor.has_ready() || self.reduce.waits()) => {
-                (&[], 0, 0.0, Duration::ZERO)
-            }
-            Some(made) if !null => (&made.gradient, made.weight, made.loss, made.compute),
+            _ if null && (shared.leaving || self.sponsor.has_ready() || self.reduce.waits()) => &nothing,
+            Some(made) if !null => made,
             _ => return Next::Stay,
         };
         let said = Header {
             peer: shared.me(),
-            weight,
-            loss,
+            weight: made.weight,
+            loss: made.loss,
             speed: shared.speed.unwrap_or(1),
-            compute_us: (compute.as_micros() as u64).min(MAX_COMPUTE_US),
+            compute_us: (made.compute.as_micros() as u64).min(MAX_COMPUTE_US),
             digest: shared.lineage.digest,
+            ahead: made.ahead,
             ready: self.sponsor.ready(&self.view, shared),
             leaving: shared.leaving,
         };
@@ -332,7 +343,7 @@ impl Member {
             .key
             .signed(&self.view.attempt(shared.head()), said);
         let mut sends = Sends::default();
-        let result = self.reduce.start(own, header, &mut sends);
+        let result = self.reduce.start(&made.gradient, header, &mut sends);
         self.agreement.watch(shared);
         if let Err(violation) = result {
             return self.on_violation(violation, shared);

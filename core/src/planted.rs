@@ -28,6 +28,8 @@ pub enum Bug {
     JoinUnchecked,
     /// A peer whose digest differs from the majority's goes on.
     IgnoreDivergence,
+    /// What is computed ahead is not the next round's share, but this one's again.
+    AheadOfNothing,
     /// The moments of local steps are not begun anew with a membership.
     MomentsOutliveMembership,
     /// Nobody looks whether a flush is signed.
@@ -60,7 +62,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those that faults bring to light.
-    pub const OF_FAULTS: [Self; 13] = [
+    pub const OF_FAULTS: [Self; 14] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -74,6 +76,7 @@ impl Bug {
         Self::JoinUnchecked,
         Self::IgnoreDivergence,
         Self::MomentsOutliveMembership,
+        Self::AheadOfNothing,
     ];
 
     /// Those that only a liar makes use of.

@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     /// Rounds running in which nothing was finite.
     pub barren: u32,
     pub committed_at: Time,
+    /// When the round before this one began.
+    pub began_before: Time,
     /// Whether it goes on from a checkpoint, and has met nobody since: it does not know whom it has trained with after
     /// that.
     pub forgetful: bool,
@@ -99,6 +101,7 @@ impl Shared {
             ended: BTreeSet::new(),
             barren: 0,
             committed_at: now,
+            began_before: now,
             forgetful: false,
             probation: Probation::default(),
             probed: None,

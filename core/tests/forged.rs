@@ -540,6 +540,7 @@ fn a_newcomer_is_told_who_was_convicted() {
             compute_us: 0,
             digest: Digest([0; 32]),
             ready: Vec::new(),
+            ahead: false,
             leaving: false,
         };
         Key::stand_in(EVE).signed(&attempt, header)

@@ -228,6 +228,7 @@ impl Run {
             compute_us: 1500,
             digest,
             ready: Vec::new(),
+            ahead: false,
             leaving: false,
         });
         let mut record = record(&self.head, 0, headers.collect());

@@ -111,6 +111,7 @@ fn header(peer: PeerId) -> Header {
         compute_us: 1,
         digest: Digest([0; 32]),
         ready: Vec::new(),
+        ahead: false,
         leaving: false,
     }
 }

@@ -9,6 +9,7 @@ use super::trace;
 use super::world::{What, World, tell};
 use crate::config::{Manifest, Settings};
 use crate::id::{PeerId, Round};
+use crate::ledger::{Head, Member};
 use crate::local::LocalRound;
 use crate::peer::{Event, Exit, Input, Output, Peer};
 use crate::signature::{Key, Scheme};
@@ -43,8 +44,9 @@ impl World {
         let (manifest, settings, now) = self.birth(i);
         let params = device::initial(manifest.layout.len, manifest.seed);
         let state = State::new(params, &manifest);
+        let founder = Member::new(&settings, None);
+        self.ledger.found(&Head::genesis(&manifest, founder), &state);
         let peer = Peer::found(manifest, settings, state, now);
-        self.ledger.found(peer.head(), peer.state());
         tell!(self, "p0 ({id}) founds the run, {}", trace::peer_plan(&plan));
         self.begin(i, peer);
     }
@@ -249,6 +251,7 @@ impl World {
         }
         self.check_duty(i, duty, &batch);
         let cut = self.fatal_cut(i, &batch);
+        let mut work = None;
         for (k, output) in batch.into_iter().enumerate() {
             if self.tracing {
                 trace::output(self, i, &output, cut.is_some_and(|cut| k >= cut));
@@ -271,9 +274,14 @@ impl World {
                     positions,
                     buffer,
                     local,
-                } => self.compute(i, (round, local), positions, buffer),
+                } => work = Some(((round, local), positions, buffer)),
                 Output::Exit(exit) => self.on_exit(i, exit),
             }
+        }
+        // A round may have been committed after its device was asked: what it was asked for is compared with all that is
+        // known then.
+        if let Some((round, positions, buffer)) = work {
+            self.compute(i, round, positions, buffer);
         }
         if cut.is_some() {
             tell!(self, "FAULT {} crashes midway", self.nodes[i].name);
@@ -346,10 +354,11 @@ impl World {
             let mut said = (weight, loss, took);
             self.say_made(i, &mut gradient, &mut said);
             (weight, loss, took) = said;
-            self.ledger.give(&self.nodes[i], weight.min(share), &gradient);
-        } else if let Err(why) = self
-            .ledger
-            .contribute(&self.nodes[i], &positions, &params, made, &gradient)
+            self.ledger
+                .give((&self.nodes[i], round), weight.min(share), &gradient);
+        } else if let Err(why) =
+            self.ledger
+                .contribute((&self.nodes[i], round), &positions, &params, made, &gradient)
         {
             self.fail(why);
         }

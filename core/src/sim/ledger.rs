@@ -7,7 +7,8 @@ use super::device;
 use super::node::Node;
 use crate::collective::{Cut, reference};
 use crate::config::Manifest;
-use crate::id::{Digest, PeerId};
+use crate::device::Asked;
+use crate::id::{Digest, PeerId, Round};
 use crate::ledger::{Head, Header, Record};
 use crate::local::{LocalOptimizer, LocalRound};
 use crate::optim::{clip_scale, norm_squared};
@@ -33,6 +34,8 @@ struct Point {
     head: Head,
     /// The lineage that a lone peer went on from to here.
     parent: Option<Digest>,
+    /// The lineage before the round that led here.
+    previous: Option<Digest>,
     /// All states that peers hold here, with the digest of the one before each. More than one only after
     /// a bit has flipped.
     states: Vec<Held>,
@@ -52,6 +55,9 @@ struct Held {
 /// Weight and sum of gradients.
 type Made = (u32, Vec<f32>);
 
+/// Who computes from the end of which lineage, for which round.
+type Work = (PeerId, Digest, Round);
+
 /// What a member did with an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -66,8 +72,8 @@ pub(super) struct Ledger {
     points: BTreeMap<Digest, Point>,
     /// What each member did with each attempt.
     fates: BTreeMap<ViewKey, Vec<(PeerId, Fate)>>,
-    /// What the devices made, by peer and lineage: weight and sum.
-    contributions: BTreeMap<(PeerId, Digest), Vec<Made>>,
+    /// What the devices made: weight and sum.
+    contributions: BTreeMap<Work, Vec<Made>>,
     /// What their local optimizers were after these.
     moments: BTreeMap<(PeerId, Digest), LocalOptimizer>,
     /// Whose devices may be said to have made anything.
@@ -105,6 +111,7 @@ impl Ledger {
             Point {
                 head: head.clone(),
                 parent: None,
+                previous: None,
                 states,
                 samples,
                 moments: BTreeMap::new(),
@@ -116,24 +123,32 @@ impl Ledger {
     /// A device was asked for a contribution: was it given its own share and the right parameters?
     pub fn contribute(
         &mut self,
-        node: &Node,
+        (node, round): (&Node, Round),
         positions: &[Range<u64>],
         params: &[f32],
         weight: u64,
         gradient: &[f32],
     ) -> Result<(), String> {
         let Some(peer) = &node.peer else { return Ok(()) };
-        let head = peer.head();
         self.begin_misled(node, peer);
+        // By what it says itself of where it began; the share and the parameters must then be those of there.
+        let (from, digest) = match peer.shared.device.asked {
+            Some(Asked::Share { chain, state, .. }) => (chain, state),
+            _ => (peer.head().chain, peer.digest()),
+        };
         let point = self
             .points
-            .get(&head.chain)
+            .get(&from)
             .ok_or_else(|| format!("{} works on an unknown lineage", node.name))?;
         let me = point
             .head
             .position(node.id)
             .ok_or_else(|| format!("{} works without being a member", node.name))?;
-        let share = point.head.allot(&self.manifest).ranges(me);
+        let share = match round == point.head.round + 1 {
+            true => point.head.allot(&self.manifest),
+            false => point.head.allot_ahead(&self.manifest),
+        };
+        let share = share.ranges(me);
         // Without a share a device is only tried out.
         if !share.is_empty() && share != positions {
             return Err(format!(
@@ -143,7 +158,6 @@ impl Ledger {
         }
         let mut moments = node.moments.clone();
         if !node.flipped {
-            let digest = peer.digest();
             let held = point.states.iter().find(|s| s.digest == digest);
             let held =
                 held.ok_or_else(|| format!("{} holds a state that no member has: {digest}", node.name))?;
@@ -175,11 +189,12 @@ impl Ledger {
             }
         }
         if weight > 0 {
-            let made = self.contributions.entry((node.id, head.chain)).or_default();
+            let work = (node.id, from, round);
+            let made = self.contributions.entry(work).or_default();
             made.push((weight as u32, gradient.to_vec()));
         }
         if !share.is_empty() {
-            self.moments.insert((node.id, head.chain), moments);
+            self.moments.insert((node.id, from), moments);
         }
         Ok(())
     }
@@ -208,12 +223,10 @@ impl Ledger {
     }
 
     /// A device made this, or a liar says so.
-    pub fn give(&mut self, node: &Node, weight: u64, gradient: &[f32]) {
+    pub fn give(&mut self, (node, round): (&Node, Round), weight: u64, gradient: &[f32]) {
         if let Some(peer) = &node.peer {
-            let made = self
-                .contributions
-                .entry((node.id, peer.head().chain))
-                .or_default();
+            let work = (node.id, peer.head().chain, round);
+            let made = self.contributions.entry(work).or_default();
             made.push((weight as u32, gradient.to_vec()));
         }
     }
@@ -244,6 +257,7 @@ impl Ledger {
         let point = Point {
             head: head.clone(),
             parent: None,
+            previous: None,
             states: vec![Held {
                 before: digest,
                 digest,
@@ -300,6 +314,7 @@ impl Ledger {
                 Point {
                     head,
                     parent: None,
+                    previous: Some(before),
                     states: Vec::new(),
                     samples,
                     moments,
@@ -324,7 +339,10 @@ impl Ledger {
         record: &Record,
         digest: Digest,
     ) -> Result<(), String> {
-        let actual = me.peer.as_ref().map(|p| p.state()).ok_or("it is gone")?;
+        let peer = me.peer.as_ref().ok_or("it is gone")?;
+        let actual = peer.state();
+        // Who is alone and has nothing to compute commits several rounds at once.
+        let later = peer.head().round > record.round;
         let known = self.points[&chain]
             .states
             .iter()
@@ -352,7 +370,7 @@ impl Ledger {
                 digest
             }
         };
-        if digest == expected && (me.flipped || actual.digest() == digest) {
+        if digest == expected && (me.flipped || later || actual.digest() == digest) {
             return Ok(());
         }
         if !me.flipped {
@@ -369,10 +387,19 @@ impl Ledger {
         Ok(())
     }
 
+    /// What a contributor's device made for a round after a lineage.
+    fn made(&self, before: Digest, round: Round, header: &Header) -> Option<&Vec<Made>> {
+        let from = match header.ahead {
+            true => self.points[&before].previous?,
+            false => before,
+        };
+        self.contributions.get(&(header.peer, from, round))
+    }
+
     /// Whether a liar counts samples that its device was not said to have made.
     fn is_unknown(&self, before: Digest, record: &Record) -> bool {
         let made = |h: &Header| {
-            let made = self.contributions.get(&(h.peer, before));
+            let made = self.made(before, record.round, h);
             made.is_some_and(|made| made.iter().any(|(weight, _)| *weight == h.weight))
         };
         let mut of_liars = record.headers.iter().filter(|h| self.liars.contains(&h.peer));
@@ -442,7 +469,7 @@ impl Ledger {
         let zeros = vec![0.0f32; m.layout.len];
         let mut values: Vec<&[f32]> = Vec::new();
         for header in &record.headers {
-            let made = self.contributions.get(&(header.peer, before));
+            let made = self.made(before, record.round, header);
             let made = made.and_then(|made| made.iter().find(|(weight, _)| *weight == header.weight));
             match made {
                 _ if header.weight == 0 => values.push(&zeros),
@@ -500,6 +527,7 @@ impl Ledger {
         let point = Point {
             head,
             parent: Some(from.head.chain),
+            previous: None,
             states,
             samples: from.samples.clone(),
             moments: BTreeMap::new(),
@@ -670,7 +698,11 @@ fn check_head(head: &Head, samples: &[Sample]) -> Result<(), String> {
     }
     let mut open = vec![None; samples.len()];
     open[(head.cursor as usize).min(samples.len())..].fill(Some(None));
-    for hole in &head.holes {
+    for hole in head
+        .holes
+        .iter()
+        .chain(head.ahead.iter().flat_map(|given| &given.share))
+    {
         let range = open
             .get_mut(hole.start as usize..hole.end as usize)
             .ok_or("a hole beyond the target")?;

@@ -19,6 +19,8 @@ const TABS: u64 = 0x7461_6273;
 /// Sets the draw of the topology apart from the others.
 const TOPOLOGY: u64 = 0x746f_706f;
 
+/// Sets the draw of overlap apart from the others.
+const OVERLAP: u64 = 0x6f76_6572;
 /// Sets the draw of local steps apart from the others.
 const LOCAL_STEPS: u64 = 0x6c6f_6361;
 
@@ -166,6 +168,7 @@ impl Plan {
         if Rng::new(mix(seed ^ TOPOLOGY)).chance(0.5) {
             manifest.topology = Topology::Direct;
         }
+        manifest.overlap = Rng::new(mix(seed ^ OVERLAP)).chance(0.3);
         draw_local_steps(&mut Rng::new(mix(seed ^ LOCAL_STEPS)), &mut manifest);
         let rounds = manifest.target.get() as f64 / manifest.round_samples() as f64;
         Self {
@@ -288,6 +291,7 @@ fn draw_local_steps(rng: &mut Rng, manifest: &mut Manifest) {
     if !rng.chance(0.3) {
         return;
     }
+    manifest.overlap = false;
     let most = manifest.batch.get().min(6);
     let steps = NonZeroU32::new(rng.between(1, most.into()) as u32).expect("from 1 on");
     manifest.batch = NonZeroU32::new(manifest.batch.get() / steps).expect("no fewer than steps");

@@ -18,7 +18,7 @@ pub(super) fn plan(plan: &Plan) -> String {
         .map(|(kind, weight)| format!("{kind} {weight:.1}"))
         .collect();
     format!(
-        "{} peers, {} elements, pieces of {}, batch {}, target {}, min_peers {}, {:?}, {}, {}, local {:?}, clip {:?}, rounds of {:.2} s, \
+        "{} peers, {} elements, pieces of {}, batch {}, target {}, min_peers {}, {:?}, {}, {}, local {:?}, overlap {}, clip {:?}, rounds of {:.2} s, \
          latency {:.1} ms, {:.0} kB/s, idle {:.1} s, jitter {:.2}, frames {}, {} deaths, a fault every {:.2} s of [{}]",
         plan.peers.len(),
         m.layout.len,
@@ -32,6 +32,7 @@ pub(super) fn plan(plan: &Plan) -> String {
         m.local
             .as_ref()
             .map(|local| (local.steps, local.outer.to_string())),
+        m.overlap,
         m.clip,
         plan.round_us / 1e6,
         plan.latency_us / 1e3,

@@ -221,6 +221,7 @@ mod tests {
             compute_us: 1,
             digest,
             ready: Vec::new(),
+            ahead: false,
             leaving: false,
         };
         head.members.iter().enumerate().map(header).collect()
