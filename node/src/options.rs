@@ -72,6 +72,8 @@ pub struct NewRun {
     pub outer_lr: f32,
     /// With local steps: Nesterov momentum of that; 0: none.
     pub outer_momentum: f32,
+    /// Whether members compute for the next round while the sums of this one travel.
+    pub overlap: bool,
     /// How numbers travel.
     pub codec: Codec,
     /// Who sends them to whom.
@@ -98,6 +100,7 @@ impl Default for NewRun {
             local_steps: NonZeroU32::MIN,
             outer_lr: 1.0,
             outer_momentum: 0.0,
+            overlap: false,
             codec: Codec::F32,
             topology: Topology::Ring,
             min_peers: NonZeroU16::MIN,

@@ -251,7 +251,7 @@ impl World {
         }
         self.check_duty(i, duty, &batch);
         let cut = self.fatal_cut(i, &batch);
-        let mut work = None;
+        let (mut work, flipped) = (None, self.nodes[i].flipped);
         for (k, output) in batch.into_iter().enumerate() {
             if self.tracing {
                 trace::output(self, i, &output, cut.is_some_and(|cut| k >= cut));
@@ -281,7 +281,7 @@ impl World {
         // A round may have been committed after its device was asked: what it was asked for is compared with all that is
         // known then.
         if let Some((round, positions, buffer)) = work {
-            self.compute(i, round, positions, buffer);
+            self.compute((i, flipped), round, positions, buffer);
         }
         if cut.is_some() {
             tell!(self, "FAULT {} crashes midway", self.nodes[i].name);
@@ -316,7 +316,7 @@ impl World {
 
     pub(super) fn compute(
         &mut self,
-        i: usize,
+        (i, flipped): (usize, bool),
         (round, local): (Round, Option<LocalRound>),
         positions: Vec<Range<u64>>,
         params: Vec<f32>,
@@ -356,10 +356,13 @@ impl World {
             (weight, loss, took) = said;
             self.ledger
                 .give((&self.nodes[i], round), weight.min(share), &gradient);
-        } else if let Err(why) =
-            self.ledger
-                .contribute((&self.nodes[i], round), &positions, &params, made, &gradient)
-        {
+        } else if let Err(why) = self.ledger.contribute(
+            (&self.nodes[i], round, flipped),
+            &positions,
+            &params,
+            made,
+            &gradient,
+        ) {
             self.fail(why);
         }
         if spoil == Some(Spoil::NotFinite) {

@@ -123,7 +123,7 @@ impl Ledger {
     /// A device was asked for a contribution: was it given its own share and the right parameters?
     pub fn contribute(
         &mut self,
-        (node, round): (&Node, Round),
+        (node, round, flipped): (&Node, Round, bool),
         positions: &[Range<u64>],
         params: &[f32],
         weight: u64,
@@ -157,7 +157,7 @@ impl Ledger {
             ));
         }
         let mut moments = node.moments.clone();
-        if !node.flipped {
+        if !flipped {
             let held = point.states.iter().find(|s| s.digest == digest);
             let held =
                 held.ok_or_else(|| format!("{} holds a state that no member has: {digest}", node.name))?;
@@ -167,7 +167,6 @@ impl Ledger {
                     node.name
                 ));
             }
-            let params = &held.state.params;
             let known = point.moments.get(&node.id);
             let allotment = point.head.allot(&self.manifest);
             let local = LocalRound::of(&point.head, &allotment, me, &self.manifest, known.is_none());
@@ -341,8 +340,7 @@ impl Ledger {
     ) -> Result<(), String> {
         let peer = me.peer.as_ref().ok_or("it is gone")?;
         let actual = peer.state();
-        // Who is alone and has nothing to compute commits several rounds at once.
-        let later = peer.head().round > record.round;
+        let later = is_later(peer, record);
         let known = self.points[&chain]
             .states
             .iter()
@@ -428,7 +426,8 @@ impl Ledger {
         if record.weight() > 0 && trains {
             step(&mut state, &self.manifest, point.head.steps, record, &sums);
         }
-        if me.flipped {
+        // The sums that are kept are those of a round that was committed at once after it; of the two one has no samples.
+        if me.flipped || (is_later(peer, record) && record.weight() > 0) {
             state = peer.state().clone();
         }
         let expected = state.digest();
@@ -622,6 +621,11 @@ fn step(state: &mut State, manifest: &Manifest, steps: u64, record: &Record, sum
     let lr = manifest.schedule.rate(manifest.lr, steps + 1);
     let step = manifest.optimizer.step(lr, steps + 1, scale);
     state.apply(manifest, &step, 0..sums.len(), sums);
+}
+
+/// Whether a peer has committed another round since: who is alone and has nothing to compute does so at once.
+fn is_later(peer: &Peer, record: &Record) -> bool {
+    peer.head().round > record.round
 }
 
 fn scale_clipped(scale: f32, squared: f64, max: f32) -> f32 {

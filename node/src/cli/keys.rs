@@ -76,6 +76,11 @@ pub const KEYS: &[Key] = &[
         "with local steps: Nesterov momentum of that (default 0)",
     ),
     key(
+        "overlap",
+        "on|off",
+        "compute for the next round while sums travel, for slow links: gradients are one step late (default off)",
+    ),
+    key(
         "codec",
         "f32|f16",
         "how numbers travel between peers (default f32)",

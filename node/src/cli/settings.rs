@@ -203,6 +203,13 @@ impl Reader<'_> {
             "outer_momentum" => {
                 run.outer_momentum = real(key, text, |x| (0.0..1.0).contains(&x), "at least 0 and below 1")?;
             }
+            "overlap" => {
+                run.overlap = match text {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(bad(key, text, "that is none of its words")),
+                }
+            }
             "codec" => {
                 run.codec = text
                     .parse()

@@ -127,7 +127,9 @@ fn count(
 }
 
 fn check_sums(head: &Head, counted: &Positions, problems: &mut Vec<String>) {
-    let returned: u64 = head.holes.iter().map(|hole| hole.end - hole.start).sum();
+    let ahead = head.ahead.iter().flat_map(|given| &given.share);
+    let open = head.holes.iter().chain(ahead);
+    let returned: u64 = open.map(|hole| hole.end - hole.start).sum();
     let total = counted.len();
     if total != head.samples {
         problems.push(format!(

@@ -29,6 +29,12 @@ pub enum ReplayError<E> {
          been there from the beginning"
     )]
     Moments(PeerId),
+    /// A contribution was computed from a state that the ledger does not have.
+    #[error(
+        "{0} has computed from the state before this ledger begins: replay the folder of a peer that has been there from \
+         the beginning"
+    )]
+    Ahead(PeerId),
     /// A contribution is not as long as the parameters.
     #[error("a recomputed contribution has {got} elements instead of {expected}: is this the run's model?")]
     Length {
@@ -54,6 +60,8 @@ pub struct Replay {
     manifest: Manifest,
     head: Head,
     state: State,
+    /// The parameters before the last round, where members compute ahead.
+    previous: Option<Vec<f32>>,
     /// The local optimizers that go on.
     moments: BTreeMap<PeerId, LocalOptimizer>,
     /// Members whose optimizers may have begun before the ledger does.
@@ -71,6 +79,7 @@ impl Replay {
             manifest,
             head,
             state,
+            previous: None,
         }
     }
 
@@ -102,14 +111,23 @@ impl Replay {
         self.head
             .check(record, &self.manifest, Scheme::Ed25519)
             .map_err(ReplayError::Record)?;
-        if record.weight() > 0 {
-            let contributions = self.contributions(record, &mut contribute)?;
-            let plan = Plan::of(&self.manifest, contributions.len());
-            let sums = Assembly::serial(plan, self.manifest.codec, &contributions);
-            if let Some(step) = state::plan(&self.manifest, self.head.steps, record, &sums) {
-                let all = 0..self.manifest.layout.len;
-                self.state.apply_round(&self.manifest, &step, &sums, all);
+        let sums = match record.weight() {
+            0 => None,
+            _ => {
+                let contributions = self.contributions(record, &mut contribute)?;
+                let plan = Plan::of(&self.manifest, contributions.len());
+                Some(Assembly::serial(plan, self.manifest.codec, &contributions))
             }
+        };
+        if self.manifest.overlap {
+            self.previous
+                .get_or_insert_default()
+                .clone_from(&self.state.params);
+        }
+        let step = |sums| state::plan(&self.manifest, self.head.steps, record, sums);
+        if let Some((sums, step)) = sums.as_ref().and_then(|sums| Some((sums, step(sums)?))) {
+            let all = 0..self.manifest.layout.len;
+            self.state.apply_round(&self.manifest, &step, sums, all);
         }
         let (head, manifest) = (&self.head, &self.manifest);
         self.moments
@@ -141,8 +159,13 @@ impl Replay {
             let fresh = !self.moments.contains_key(&header.peer);
             let local = LocalRound::of(&self.head, &allotment, member, &self.manifest, fresh);
             let new = || LocalOptimizer::new(&self.manifest);
+            let params = match (header.ahead, &self.previous) {
+                (false, _) => &self.state.params,
+                (true, Some(previous)) => previous,
+                (true, None) => return Err(ReplayError::Ahead(header.peer)),
+            };
             let asked = Asked {
-                params: &self.state.params,
+                params,
                 positions,
                 local: local.map(|round| (round, self.moments.entry(header.peer).or_insert_with(new))),
             };

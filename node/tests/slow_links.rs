@@ -1,0 +1,119 @@
+//! What slow links ask for, as real processes: members that take local steps between exchanges, and members that compute
+//! while sums travel. One dies, others come, and one process alone makes the same bits, each member's chain of moments with
+//! it.
+
+mod common;
+
+use annulus::store::ledger_file::Entry;
+use annulus::store::run_dir::RunDir;
+use common::*;
+use std::path::Path;
+
+const CPU: [&str; 2] = ["--device", "cpu"];
+
+/// A run that outlasts its test.
+const LONG: [&str; 7] = [
+    "train",
+    "--task",
+    "digits",
+    "train=2000",
+    "test=500",
+    "rounds=1000000",
+    "topology=direct",
+];
+
+fn join(folder: &Folder, name: &'static str, ticket: &str) -> Node {
+    Node::start(name, folder.join(name), &[&["join", ticket][..], &CPU].concat())
+}
+
+fn replay(node: &Node) -> (bool, String) {
+    let output = run(&["replay", &node.dir, "--json"]);
+    let text = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+/// Lets members come and go; those that were there at the end, the first among them from the beginning.
+fn come_and_go(folder: &Folder, settings: &[&str]) -> Vec<Node> {
+    let train = [&LONG[..], settings, &CPU].concat();
+    let mut first = Node::start("first", folder.join("first"), &train);
+    let ticket = first.ticket();
+    first.rounds(10);
+    let mut nodes = vec![first];
+    nodes.extend(["second", "third"].map(|name| join(folder, name, &ticket)));
+    for node in &mut nodes {
+        node.members(3);
+        node.rounds(20);
+    }
+    let mut victim = nodes.remove(1);
+    let (name, since) = (victim.peer(), victim.kill());
+    for node in &mut nodes {
+        node.wait("a round without the killed one", |s| {
+            s.at >= since && s.is("round") && !s.members().contains(&name)
+        });
+    }
+    // With its name, but without what its device held.
+    nodes.push(join(folder, "second", &ticket));
+    nodes.push(join(folder, "fourth", &ticket));
+    for node in &mut nodes {
+        node.members(4);
+        node.rounds(20);
+    }
+    for node in &mut nodes {
+        assert!(node.leave().success(), "{}: {}", node.name, node.errors());
+        assert_gapless(node);
+        assert_audited(node);
+    }
+    assert!(assert_equal(&nodes.iter().collect::<Vec<_>>()) > 20);
+    nodes
+}
+
+fn replay(node: &Node) -> (bool, String) {
+    let output = run(&["replay", &node.dir, "--json"]);
+    let text = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+fn assert_replays_from_the_beginning(nodes: &[Node]) {
+    let (good, text) = replay(&nodes[0]);
+    assert!(good && text.contains("\"verdict\":\"exact\""), "{text}");
+    // Who came later lacks what others went on from.
+    let (good, text) = replay(&nodes[3]);
+    assert!(!good && text.contains("from the beginning"), "{text}");
+}
+
+#[test]
+fn a_replay_follows_the_local_steps_of_members_that_come_and_go() {
+    let _alone = alone();
+    let folder = Folder::new("local-steps");
+    let nodes = come_and_go(&folder, &["local_steps=6", "outer_momentum=0.5", "clip=1"]);
+    let dir = RunDir::open(Path::new(&nodes[0].dir)).expect("a run");
+    let steps = dir.manifest().local.as_ref().map(|local| local.steps.get());
+    assert_eq!(steps, Some(6));
+    assert_replays_from_the_beginning(&nodes);
+}
+
+#[test]
+fn members_that_compute_while_sums_travel_come_and_go() {
+    let _alone = alone();
+    let folder = Folder::new("overlap");
+    let nodes = come_and_go(&folder, &["overlap=on"]);
+    let dir = RunDir::open(Path::new(&nodes[0].dir)).expect("a run");
+    let (mut ahead, mut at_once) = (0, 0);
+    for entry in dir.entries().expect("a ledger") {
+        let Entry::Round { record, .. } = entry.expect("an entry") else {
+            continue;
+        };
+        for header in record.headers.iter().filter(|h| h.weight > 0) {
+            *(if header.ahead { &mut ahead } else { &mut at_once }) += 1;
+        }
+    }
+    println!("{ahead} contributions were computed ahead, {at_once} not");
+    assert!(ahead > 10 * at_once);
+    assert_replays_from_the_beginning(&nodes);
+}
