@@ -12,6 +12,7 @@
 //! with instructions for it use those, to the same bits.
 
 use super::CodecError;
+use super::wide::wide;
 
 const HEADER: usize = 2;
 
@@ -118,23 +119,6 @@ fn decode_add_halves(scale: Scale, halves: &[[u8; 2]], addend: &[f32], out: &mut
             *out = scale.apply(from_half(u16::from_le_bytes(*half))) + own;
         }
     });
-}
-
-/// Runs a loop, compiled a second time for processors with AVX2: the same operations on twice as many elements at once.
-#[inline(always)]
-fn wide<R>(work: impl FnOnce() -> R) -> R {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2")]
-        fn with_avx2<R>(work: impl FnOnce() -> R) -> R {
-            work()
-        }
-        if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has AVX2, as was just found out.
-            return unsafe { with_avx2(work) };
-        }
-    }
-    work()
 }
 
 /// The same conversions by the instructions that most x86 processors since 2012 have for them (F16C). They round to

@@ -60,8 +60,7 @@ impl Assembly {
     /// Takes a piece. `None` if it cannot be a sum of this vector's, `Some(false)` if it is there already.
     pub fn put(&mut self, chunk: u16, piece: u32, data: Bytes) -> Option<bool> {
         let range = self.cut.range(usize::from(chunk), piece as usize)?;
-        let fits = data.len() == self.codec.encoded_len(range.len());
-        if !fits || !self.codec.is_summable(&data, self.cut.members) {
+        if !self.codec.is_summable(&data, range.len(), self.cut.members) {
             return None;
         }
         let slot = &mut self.pieces[usize::from(chunk)][piece as usize];
@@ -141,7 +140,7 @@ impl Assembly {
                 values.resize(whole.len(), 0.0);
                 self.codec
                     .decode(data, &mut values)
-                    .expect("length was checked when it came");
+                    .expect("it was checked when it came");
                 #[cfg(feature = "sim")]
                 if let Some(exact) = self.exact.get(&whole.start) {
                     values.copy_from_slice(exact);

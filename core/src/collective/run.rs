@@ -294,12 +294,10 @@ impl Run {
     /// Whether there is such a piece, it is so long, and can be a sum of the values of all whose way leads to its sender.
     fn fits(&self, chunk: usize, piece: usize, sender: usize, data: &Bytes) -> bool {
         let range = self.plan.cut.range(chunk, piece);
-        let fits = range.is_some_and(|range| data.len() == self.codec.encoded_len(range.len()));
-        let summable = || {
+        range.is_some_and(|range| {
             let contributions = self.plan.contributions(chunk, sender);
-            self.codec.is_summable(data, contributions)
-        };
-        fits && summable()
+            self.codec.is_summable(data, range.len(), contributions)
+        })
     }
 
     /// Keeps an input of a sum. `None` if it is there already.

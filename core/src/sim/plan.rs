@@ -17,6 +17,8 @@ pub const MOST_PEERS: usize = 12;
 const TABS: u64 = 0x7461_6273;
 /// Sets the draw of the topology apart from the others.
 const TOPOLOGY: u64 = 0x746f_706f;
+/// Sets the draw of integers apart from the others.
+const INTEGERS: u64 = 0x696e_7473;
 
 /// Shortest that a lie lasts: long enough for others to wait in vain.
 pub const LEAST_US: f64 = 300_000.0;
@@ -161,6 +163,10 @@ impl Plan {
         }
         if Rng::new(mix(seed ^ TOPOLOGY)).chance(0.5) {
             manifest.topology = Topology::Direct;
+        }
+        let integers = &mut Rng::new(mix(seed ^ INTEGERS));
+        if integers.chance(0.4) {
+            manifest.codec = [Codec::Int8, Codec::Int4][integers.index(2)];
         }
         let rounds = manifest.target.get() as f64 / f64::from(manifest.batch.get());
         Self {
