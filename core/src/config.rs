@@ -229,6 +229,12 @@ impl Manifest {
         members >= usize::from(self.min_peers.get())
     }
 
+    /// Whether each member adds what rounding has taken from its sums to its next contribution: with `int4`, whose errors are
+    /// as large as many a gradient.
+    pub fn feedback(&self) -> bool {
+        self.codec == Codec::Int4
+    }
+
     /// Elements that a round of so many members reduces.
     pub fn vector_len(&self, members: usize) -> usize {
         if self.trains(members) { self.layout.len } else { 0 }

@@ -116,10 +116,12 @@ impl Contribution {
         shared.out.push_back(output);
     }
 
-    /// A member without a share adds nothing.
+    /// A member without a share adds nothing but what rounding took from its sums before.
     pub fn make_empty(&mut self, shared: &Shared) {
+        let mut gradient = vec![0.0; shared.manifest.layout.len];
+        shared.feedback.add_to(shared.head().chain, &mut gradient);
         let made = Made {
-            gradient: vec![0.0; shared.manifest.layout.len],
+            gradient,
             weight: 0,
             loss: 0.0,
             compute: Duration::ZERO,
@@ -156,6 +158,7 @@ impl Contribution {
             let mut gradient = given.gradient;
             gradient.clear();
             gradient.resize(elements, 0.0);
+            shared.feedback.add_to(shared.head().chain, &mut gradient);
             return Some(Made {
                 gradient,
                 weight: 0,
@@ -168,7 +171,13 @@ impl Contribution {
         let share = place.map_or(0, |place| allotment.len(place));
         let weight = given.weight.min(share.min(u64::from(u32::MAX)) as u32);
         measure_speed(&mut shared.speed, weight, given.compute);
-        Some(Made { weight, ..given })
+        let mut gradient = given.gradient;
+        shared.feedback.add_to(shared.head().chain, &mut gradient);
+        Some(Made {
+            gradient,
+            weight,
+            ..given
+        })
     }
 
     /// Puts what was taken in, or holds it back for a slow newcomer. To others a member that holds its values back is
@@ -194,6 +203,13 @@ impl Contribution {
                 self.values = other;
                 None
             }
+        }
+    }
+
+    /// The planted bug of adding errors for each attempt.
+    pub fn feed_again(&mut self, shared: &Shared) {
+        if let Values::Ready(made) = &mut self.values {
+            shared.feedback.add_to(shared.head().chain, &mut made.gradient);
         }
     }
 
