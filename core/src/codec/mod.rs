@@ -73,8 +73,8 @@ impl Codec {
         fits && match self {
             Self::F32 => f32::is_summable(bytes, most),
             Self::F16 => f16::is_summable(bytes, most),
-            Self::Int8 => quantized::check::<Int8>(bytes, elements).is_ok_and(at_most),
-            Self::Int4 => quantized::check::<Int4>(bytes, elements).is_ok_and(at_most),
+            Self::Int8 => quantized::check::<_, _, Int8>(bytes, elements).is_ok_and(at_most),
+            Self::Int4 => quantized::check::<_, _, Int4>(bytes, elements).is_ok_and(at_most),
         }
     }
 
@@ -83,8 +83,8 @@ impl Codec {
         match self {
             Self::F32 => f32::encoded_len(elements),
             Self::F16 => f16::encoded_len(elements),
-            Self::Int8 => quantized::encoded_len::<Int8>(elements),
-            Self::Int4 => quantized::encoded_len::<Int4>(elements),
+            Self::Int8 => quantized::encoded_len::<_, _, Int8>(elements),
+            Self::Int4 => quantized::encoded_len::<_, _, Int4>(elements),
         }
     }
 
@@ -93,8 +93,8 @@ impl Codec {
         match self {
             Self::F32 => f32::encode(values, out),
             Self::F16 => f16::encode(values, out),
-            Self::Int8 => quantized::encode::<Int8>(values, out),
-            Self::Int4 => quantized::encode::<Int4>(values, out),
+            Self::Int8 => quantized::encode::<_, _, Int8>(values, out),
+            Self::Int4 => quantized::encode::<_, _, Int4>(values, out),
         }
     }
 
@@ -104,8 +104,8 @@ impl Codec {
         match self {
             Self::F32 => f32::decode(bytes, out),
             Self::F16 => f16::decode(bytes, out)?,
-            Self::Int8 => quantized::decode::<Int8>(bytes, out)?,
-            Self::Int4 => quantized::decode::<Int4>(bytes, out)?,
+            Self::Int8 => quantized::decode::<_, _, Int8>(bytes, out)?,
+            Self::Int4 => quantized::decode::<_, _, Int4>(bytes, out)?,
         }
         Ok(())
     }
@@ -123,8 +123,8 @@ impl Codec {
         match self {
             Self::F32 => f32::decode_add(bytes, addend, out),
             Self::F16 => f16::decode_add(bytes, addend, out)?,
-            Self::Int8 => quantized::decode_add::<Int8>(bytes, addend, out)?,
-            Self::Int4 => quantized::decode_add::<Int4>(bytes, addend, out)?,
+            Self::Int8 => quantized::decode_add::<_, _, Int8>(bytes, addend, out)?,
+            Self::Int4 => quantized::decode_add::<_, _, Int4>(bytes, addend, out)?,
         }
         Ok(())
     }

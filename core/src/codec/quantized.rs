@@ -18,26 +18,15 @@
 use super::CodecError;
 use super::wide::wide;
 
-/// How codes lie in a block.
-pub(super) trait Codes {
-    /// Values of a block.
-    const BLOCK: usize;
-
+/// How the codes of a block lie in bytes. A short block is the front of one that ends with zeros.
+pub(super) trait Codes<const BLOCK: usize, const PACKED: usize> {
     /// The largest code; the smallest is its negative.
     const LARGEST: u8;
 
-    /// Bytes that so many codes take.
-    fn packed_len(codes: usize) -> usize;
+    fn pack(codes: &[i8; BLOCK]) -> [u8; PACKED];
 
-    /// Fills the bytes with codes. What is left of the last byte is 0.
-    fn pack(codes: &[i8], bytes: &mut [u8]);
-
-    /// Fills the front of `codes`, which has room for a whole block, with all that the bytes have room for. How many that are.
-    fn unpack(bytes: &[u8], codes: &mut [i8]) -> usize;
+    fn unpack(bytes: &[u8; PACKED]) -> [i8; BLOCK];
 }
-
-/// Most values of a block.
-const MOST: usize = 256;
 
 const SCALE: usize = 2;
 
@@ -52,88 +41,85 @@ const NOT_FINITE: u16 = 0xff80;
 
 const SIGN: u32 = 0x8000_0000;
 
-pub(super) fn encoded_len<C: Codes>(elements: usize) -> usize {
-    let (blocks, rest) = (elements / C::BLOCK, elements % C::BLOCK);
-    let short = match rest {
-        0 => 0,
-        rest => SCALE + C::packed_len(rest),
-    };
-    blocks * (SCALE + C::packed_len(C::BLOCK)) + short
+pub(super) fn encoded_len<const B: usize, const P: usize, C: Codes<B, P>>(elements: usize) -> usize {
+    SCALE * elements.div_ceil(B) + elements / B * P + (elements % B * P).div_ceil(B)
 }
 
-pub(super) fn encode<C: Codes>(values: &[f32], out: &mut Vec<u8>) {
+pub(super) fn encode<const B: usize, const P: usize, C: Codes<B, P>>(values: &[f32], out: &mut Vec<u8>) {
     let start = out.len();
-    out.resize(start + encoded_len::<C>(values.len()), 0);
+    out.resize(start + encoded_len::<B, P, C>(values.len()), 0);
     let out = &mut out[start..];
-    wide(|| {
-        let mut codes = [0; MOST];
-        let blocks = out.chunks_mut(SCALE + C::packed_len(C::BLOCK));
-        for (bytes, values) in blocks.zip(values.chunks(C::BLOCK)) {
-            let codes = &mut codes[..values.len()];
-            let scale = quantize::<C>(values, codes);
-            bytes[..SCALE].copy_from_slice(&scale.to_le_bytes());
-            C::pack(codes, &mut bytes[SCALE..]);
+    wide!({
+        let (whole, short) = values.as_chunks();
+        let mut blocks = out.chunks_mut(SCALE + P);
+        for (values, bytes) in whole.iter().zip(blocks.by_ref()) {
+            encode_block::<B, P, C>(values, bytes);
+        }
+        if let Some(bytes) = blocks.next() {
+            let mut values = [0.0; B];
+            values[..short.len()].copy_from_slice(short);
+            encode_block::<B, P, C>(&values, bytes);
         }
     });
 }
 
-pub(super) fn decode<C: Codes>(bytes: &[u8], out: &mut [f32]) -> Result<(), CodecError> {
-    check::<C>(bytes, out.len())?;
-    wide(|| {
-        let mut codes = [0; MOST];
-        for (bytes, out) in blocks::<C>(bytes).zip(out.chunks_mut(C::BLOCK)) {
-            let scale = unpack::<C>(bytes, &mut codes);
-            for (out, code) in out.iter_mut().zip(&codes) {
-                *out = f32::from(*code) * scale;
-            }
+pub(super) fn decode<const B: usize, const P: usize, C: Codes<B, P>>(
+    bytes: &[u8],
+    out: &mut [f32],
+) -> Result<(), CodecError> {
+    check::<B, P, C>(bytes, out.len())?;
+    wide!({
+        for (bytes, out) in bytes.chunks(SCALE + P).zip(out.chunks_mut(B)) {
+            let values = decode_block::<B, P, C>(bytes);
+            out.copy_from_slice(&values[..out.len()]);
         }
     });
     Ok(())
 }
 
-pub(super) fn decode_add<C: Codes>(bytes: &[u8], addend: &[f32], out: &mut [f32]) -> Result<(), CodecError> {
-    check::<C>(bytes, out.len())?;
-    wide(|| {
-        let mut codes = [0; MOST];
-        let pairs = out.chunks_mut(C::BLOCK).zip(addend.chunks(C::BLOCK));
-        for (bytes, (out, own)) in blocks::<C>(bytes).zip(pairs) {
-            let scale = unpack::<C>(bytes, &mut codes);
-            for ((out, code), own) in out.iter_mut().zip(&codes).zip(own) {
-                *out = f32::from(*code) * scale + own;
-            }
-        }
-    });
+pub(super) fn decode_add<const B: usize, const P: usize, C: Codes<B, P>>(
+    bytes: &[u8],
+    addend: &[f32],
+    out: &mut [f32],
+) -> Result<(), CodecError> {
+    decode::<B, P, C>(bytes, out)?;
+    wide!(out.iter_mut().zip(addend).for_each(|(out, own)| *out += own));
     Ok(())
 }
 
 /// The largest magnitude of a run, infinite where it holds what is not finite. An error where no values have this encoding.
 /// The caller has checked the length.
-pub(super) fn check<C: Codes>(bytes: &[u8], elements: usize) -> Result<f32, CodecError> {
-    wide(|| {
-        let (mut codes, mut left, mut largest) = ([0; MOST], elements, 0.0f32);
-        for bytes in blocks::<C>(bytes) {
-            let there = left.min(C::BLOCK);
-            left -= there;
-            largest = largest.max(check_block::<C>(bytes, there, &mut codes)?);
+pub(super) fn check<const B: usize, const P: usize, C: Codes<B, P>>(
+    bytes: &[u8],
+    elements: usize,
+) -> Result<f32, CodecError> {
+    wide!({
+        let (mut left, mut largest) = (elements, 0.0f32);
+        for bytes in bytes.chunks(SCALE + P) {
+            largest = largest.max(check_block::<B, P, C>(bytes, left)?);
+            left = left.saturating_sub(B);
         }
         Ok(largest)
     })
 }
 
 #[inline(always)]
-fn blocks<C: Codes>(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    bytes.chunks(SCALE + C::packed_len(C::BLOCK))
+fn encode_block<const B: usize, const P: usize, C: Codes<B, P>>(values: &[f32; B], bytes: &mut [u8]) {
+    let (scale, codes) = quantize(values, C::LARGEST);
+    let (scale_bytes, packed) = bytes.split_at_mut(SCALE);
+    scale_bytes.copy_from_slice(&scale.to_le_bytes());
+    packed.copy_from_slice(&C::pack(&codes)[..packed.len()]);
 }
 
-/// Gives the block's scale and fills in its codes.
+/// The block's scale and codes.
 #[inline(always)]
-fn quantize<C: Codes>(values: &[f32], codes: &mut [i8]) -> u16 {
+fn quantize<const B: usize>(values: &[f32; B], most: u8) -> (u16, [i8; B]) {
     // As integers the bits of magnitudes are ordered as they are.
     let largest = values.iter().fold(0, |max, x| max.max(x.to_bits() & !SIGN));
-    let scale = scale_of(f32::from_bits(largest), C::LARGEST);
+    let scale = scale_of(f32::from_bits(largest), most);
+    let mut codes = [0; B];
     if scale == 0 || scale == NOT_FINITE {
-        codes.fill(0);
-        return scale;
+        return (scale, codes);
     }
     // An f32 of this size ends at the ones: adding it rounds to an integer, which is then its last bits. The quotient of a
     // value that is not half-way between two products of a code and the scale is not half-way either, since those have so
@@ -143,7 +129,7 @@ fn quantize<C: Codes>(values: &[f32], codes: &mut [i8]) -> u16 {
     for (code, x) in codes.iter_mut().zip(values) {
         *code = (x / divisor + MAGIC).to_bits() as i8;
     }
-    scale
+    (scale, codes)
 }
 
 /// The scale for a block's largest magnitude.
@@ -162,23 +148,34 @@ fn value(scale: u16) -> f32 {
     f32::from_bits(u32::from(scale) << CUT)
 }
 
-fn scale_bits(bytes: &[u8]) -> u16 {
-    u16::from_le_bytes([bytes[0], bytes[1]])
+/// The bits of a block's scale, and its codes.
+#[inline(always)]
+fn open<const B: usize, const P: usize, C: Codes<B, P>>(bytes: &[u8]) -> (u16, [i8; B]) {
+    let (scale, front) = bytes.split_at(SCALE);
+    let mut packed = [0; P];
+    packed[..front.len()].copy_from_slice(front);
+    (u16::from_le_bytes([scale[0], scale[1]]), C::unpack(&packed))
 }
 
-/// Gives the block's scale and fills in its codes.
 #[inline(always)]
-fn unpack<C: Codes>(bytes: &[u8], codes: &mut [i8; MOST]) -> f32 {
-    C::unpack(&bytes[SCALE..], codes);
-    value(scale_bits(bytes))
+fn decode_block<const B: usize, const P: usize, C: Codes<B, P>>(bytes: &[u8]) -> [f32; B] {
+    let (scale, codes) = open::<B, P, C>(bytes);
+    let factor = value(scale);
+    let mut values = [0.0; B];
+    for (value, code) in values.iter_mut().zip(&codes) {
+        *value = f32::from(*code) * factor;
+    }
+    values
 }
 
-/// The block's largest magnitude, if its bytes are what values are encoded to.
+/// The block's largest magnitude, if its bytes are what values are encoded to. Behind the elements that are left there is
+/// nothing but zeros.
 #[inline(always)]
-fn check_block<C: Codes>(bytes: &[u8], elements: usize, codes: &mut [i8; MOST]) -> Result<f32, CodecError> {
-    let scale = scale_bits(bytes);
-    let room = C::unpack(&bytes[SCALE..], codes);
-    let (codes, padding) = codes[..room].split_at(elements);
+fn check_block<const B: usize, const P: usize, C: Codes<B, P>>(
+    bytes: &[u8],
+    left: usize,
+) -> Result<f32, CodecError> {
+    let (scale, codes) = open::<B, P, C>(bytes);
     let most = codes.iter().fold(0, |most, code| most.max(code.unsigned_abs()));
     let fits = match scale {
         0 | NOT_FINITE => most == 0,
@@ -191,7 +188,7 @@ fn check_block<C: Codes>(bytes: &[u8], elements: usize, codes: &mut [i8; MOST]) 
         SMALLEST.. if (value(scale) * f32::from(C::LARGEST)).is_finite() => value(scale) * f32::from(most),
         _ => return Err(CodecError::Scale(scale)),
     };
-    match fits && padding.iter().all(|code| *code == 0) {
+    match fits && codes.iter().skip(left).all(|code| *code == 0) {
         true => Ok(largest),
         false => Err(CodecError::Codes),
     }
