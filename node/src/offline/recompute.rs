@@ -25,6 +25,12 @@ pub enum RecomputeError<E> {
     /// A round cannot be recomputed.
     #[error("round {0}: {1}")]
     Round(Round, ReplayError<E>),
+    /// The ledger begins where members had rounding errors that they alone knew.
+    #[error(
+        "the ledger begins after round {0} of a run with codec=int4, in which each member adds what rounding took from its \
+         earlier sums: replay it from the folder of a peer that was there from the beginning"
+    )]
+    Feedback(Round),
     /// The base's checkpoint is not of the ledger's lineage.
     #[error("the checkpoint of round {0} is not the one that the ledger begins with")]
     Base(Round),
@@ -171,6 +177,9 @@ pub fn recompute<E>(
     mut progress: impl FnMut(&Progress),
 ) -> Result<ReplayReport, RecomputeError<E>> {
     let (base, digest) = dir.base()?;
+    if base.round > 0 && dir.manifest().feedback() {
+        return Err(RecomputeError::Feedback(base.round));
+    }
     let loaded = dir.load(base.round)?;
     if (&loaded.head, loaded.digest) != (&base, digest) {
         return Err(RecomputeError::Base(base.round));
@@ -253,6 +262,7 @@ mod tests {
     use super::*;
     use crate::store::checkpoint::RunWriter;
     use crate::testing::{Run, Scratch, founder};
+    use annulus_core::codec::Codec;
     use std::convert::Infallible;
 
     fn contribute(params: &[f32], positions: &[Range<u64>]) -> Result<Vec<f32>, Infallible> {
@@ -338,5 +348,17 @@ mod tests {
                 .contains("round-00000001.safetensors does not exist"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn errors_that_only_members_knew_are_not_made_up() {
+        let scratch = Scratch::new();
+        let mut run = Run::new();
+        run.manifest.codec = Codec::Int4;
+        run.round();
+        let path = scratch.0.join("run");
+        let writer = RunWriter::create(&path, &run.manifest, &run.head, &run.state).unwrap();
+        let error = recompute(writer.dir(), 0.0, contribute, |_| {}).unwrap_err();
+        assert!(matches!(error, RecomputeError::Feedback(1)), "{error}");
     }
 }

@@ -6,10 +6,12 @@
 use annulus_core::check::RecordError;
 use annulus_core::collective::{Assembly, Plan};
 use annulus_core::config::Manifest;
-use annulus_core::id::Digest;
+use annulus_core::feedback::compensate;
+use annulus_core::id::{Digest, PeerId};
 use annulus_core::ledger::{Founder, Head, Record};
 use annulus_core::signature::Scheme;
 use annulus_core::state::{self, State};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Why a round could not be recomputed. The replay stands where it stood before the round.
@@ -32,19 +34,23 @@ pub enum ReplayError<E> {
 }
 
 /// A run that is being recomputed.
+#[derive(Clone)]
 pub struct Replay {
     manifest: Manifest,
     head: Head,
     state: State,
+    /// What rounding has taken from each member's sums in the last round that changed the state, in runs with feedback.
+    errors: BTreeMap<PeerId, Vec<f32>>,
 }
 
 impl Replay {
-    /// Starts from a head and its state.
+    /// Starts from a head and its state. In runs with feedback its members are taken to have none yet, as at the beginning.
     pub fn new(manifest: Manifest, head: Head, state: State) -> Self {
         Self {
             manifest,
             head,
             state,
+            errors: BTreeMap::new(),
         }
     }
 
@@ -61,6 +67,7 @@ impl Replay {
     /// One peer went on alone.
     pub fn continued_by(&mut self, founder: Founder) {
         self.head = self.head.clone().continued_by(founder);
+        self.errors.clear();
     }
 
     /// Recomputes a round and returns the digest of the state after it.
@@ -75,15 +82,21 @@ impl Replay {
         self.head
             .check(record, &self.manifest, Scheme::Ed25519)
             .map_err(ReplayError::Record)?;
+        // Who has no part in a round is no member any more, and its errors are lost.
+        let authors = || record.headers.iter().map(|header| header.peer);
         if record.weight() > 0 {
             let contributions = self.contributions(record, &mut contribute)?;
-            let plan = Plan::of(&self.manifest, contributions.len());
-            let sums = Assembly::serial(plan, self.manifest.codec, &contributions);
+            let (members, len) = (contributions.len(), self.manifest.layout.len);
+            let mut errors = self.manifest.feedback().then(|| vec![vec![0.0; len]; members]);
+            let plan = Plan::of(&self.manifest, members);
+            let sums = Assembly::serial(plan, self.manifest.codec, &contributions, errors.as_deref_mut());
             if let Some(step) = state::plan(&self.manifest, self.head.steps, record, &sums) {
-                let all = 0..self.manifest.layout.len;
-                self.state.apply_round(&self.manifest, &step, &sums, all);
+                self.state.apply_round(&self.manifest, &step, &sums, 0..len);
+                self.errors = authors().zip(errors.into_iter().flatten()).collect();
             }
         }
+        self.errors
+            .retain(|peer, _| authors().any(|author| author == *peer));
         self.head.apply(record, &self.manifest);
         Ok(self.state.digest())
     }
@@ -97,8 +110,13 @@ impl Replay {
         let allotment = self.head.allot(&self.manifest);
         let mut contributions = Vec::with_capacity(record.headers.len());
         for header in &record.headers {
+            let compensated = |mut values: Vec<f32>| {
+                let errors = self.errors.get(&header.peer);
+                compensate(&mut values, errors.map_or(&[][..], Vec::as_slice));
+                values
+            };
             if header.weight == 0 {
-                contributions.push(vec![0.0; expected]);
+                contributions.push(compensated(vec![0.0; expected]));
                 continue;
             }
             let member = self.head.position(header.peer).expect("the record follows");
@@ -110,7 +128,7 @@ impl Replay {
                     got: sum.len(),
                 });
             }
-            contributions.push(sum);
+            contributions.push(compensated(sum));
         }
         Ok(contributions)
     }
@@ -197,25 +215,29 @@ mod tests {
         Ok(params.iter().enumerate().map(sum).collect())
     }
 
-    /// The protocol's own reduce, one object per member, messages delivered in order.
+    /// The protocol's own reduce, one object per member, messages delivered in order. For each, its sums and its errors.
     fn reduced(
         manifest: &Manifest,
         attempt: Attempt,
         record: &Record,
         contributions: &[Vec<f32>],
-    ) -> Vec<Assembly> {
+    ) -> Vec<(Assembly, Option<Vec<f32>>)> {
         let n = contributions.len();
         let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
         let plan = Plan::of(manifest, n);
         let new = |me| {
-            Run::new(
+            let run = Run::new(
                 attempt,
                 members.clone(),
                 me,
                 plan,
                 manifest.codec,
                 Scheme::Ed25519,
-            )
+            );
+            match manifest.feedback() {
+                true => run.with_errors(),
+                false => run,
+            }
         };
         let mut all: Vec<Run> = (0..n).map(new).collect();
         let mut queue = VecDeque::new();
@@ -235,7 +257,9 @@ mod tests {
             queue.extend(out.to.into_iter().map(|(next, m)| (to, next, m)));
         }
         assert!(all.iter().all(Run::is_complete));
-        all.into_iter().map(|run| run.gathered).collect()
+        all.into_iter()
+            .map(|mut run| (run.take_gathered(), run.take_errors()))
+            .collect()
     }
 
     #[test]
@@ -250,21 +274,28 @@ mod tests {
                     let params = (0..len).map(|i| i as f32 * 0.01 - 0.2).collect();
                     let mut state = State::new(params, &manifest);
                     let mut replay = Replay::new(manifest.clone(), head.clone(), state.clone());
+                    let mut errors = vec![Vec::new(); n];
                     for _ in 0..4 {
                         let record = record(&head, 0, headers(&head, &manifest, state.digest()));
                         let allotment = head.allot(&manifest);
-                        let made = (0..n).map(|i| contribute(&state.params, &allotment.ranges(i)).unwrap());
+                        let made = (0..n).map(|i| {
+                            let mut values = contribute(&state.params, &allotment.ranges(i)).unwrap();
+                            compensate(&mut values, &errors[i]);
+                            values
+                        });
                         let sums = reduced(
                             &manifest,
                             head.attempt_of(&record),
                             &record,
                             &made.collect::<Vec<_>>(),
                         );
-                        for sums in sums {
+                        errors = vec![Vec::new(); n];
+                        for (i, (sums, lost)) in sums.into_iter().enumerate() {
+                            errors[i] = lost.unwrap_or_default();
                             let mut next = state.clone();
                             let step = state::plan(&manifest, head.steps, &record, &sums).unwrap();
                             next.apply_round(&manifest, &step, &sums, 0..len);
-                            let mut once = Replay::new(manifest.clone(), head.clone(), state.clone());
+                            let mut once = replay.clone();
                             assert_eq!(once.round(&record, contribute).unwrap(), next.digest());
                         }
                         let digest = replay.round(&record, contribute).unwrap();
