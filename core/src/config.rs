@@ -251,6 +251,18 @@ impl Manifest {
         }
     }
 
+    /// Whether each member adds what rounding has taken from its sums to its next contribution: with `int4`, whose errors are
+    /// as large as many a gradient. Of local steps the sums are so large that it makes no difference.
+    pub fn feedback(&self) -> bool {
+        self.codec == Codec::Int4 && self.local.is_none()
+    }
+
+    /// Whether members go on with what they alone know, so that only a ledger from the beginning can be replayed: rounding
+    /// errors, moments of their own, the state before the last round.
+    pub fn is_replayed_from_the_beginning(&self) -> bool {
+        self.feedback() || self.local.is_some() || self.overlap
+    }
+
     /// Elements that a round of so many members reduces.
     pub fn vector_len(&self, members: usize) -> usize {
         if self.trains(members) { self.layout.len } else { 0 }

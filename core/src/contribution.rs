@@ -153,10 +153,12 @@ impl Contribution {
         shared.out.push_back(output);
     }
 
-    /// A member without a share adds nothing.
+    /// A member without a share adds nothing but what rounding took from its sums before.
     pub fn make_empty(&mut self, shared: &Shared) {
+        let mut gradient = vec![0.0; shared.manifest.layout.len];
+        shared.feedback.add_to(shared.head().chain, &mut gradient);
         let made = Made {
-            gradient: vec![0.0; shared.manifest.layout.len],
+            gradient,
             weight: 0,
             loss: 0.0,
             compute: Duration::ZERO,
@@ -230,6 +232,13 @@ impl Contribution {
         }
     }
 
+    /// The planted bug of adding errors for each attempt.
+    pub fn feed_again(&mut self, shared: &Shared) {
+        if let Values::Ready(made) = &mut self.values {
+            shared.feedback.add_to(shared.head().chain, &mut made.gradient);
+        }
+    }
+
     /// The round is over: its buffer may serve again.
     pub fn end(&mut self, device: &mut Device) {
         if let Values::Ready(made) = std::mem::replace(&mut self.values, Values::Computing) {
@@ -261,6 +270,7 @@ fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared)
         let mut gradient = given.gradient;
         gradient.clear();
         gradient.resize(elements, 0.0);
+        shared.feedback.add_to(shared.head().chain, &mut gradient);
         return Made {
             gradient,
             weight: 0,
@@ -273,7 +283,13 @@ fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared)
     let share = place.map_or(0, |place| allotment.len(place));
     let weight = given.weight.min(share.min(u64::from(u32::MAX)) as u32);
     measure_speed(&mut shared.speed, weight, given.compute);
-    Made { weight, ..given }
+    let mut gradient = given.gradient;
+    shared.feedback.add_to(shared.head().chain, &mut gradient);
+    Made {
+        gradient,
+        weight,
+        ..given
+    }
 }
 
 /// Whether what the device gave may enter a sum.

@@ -41,6 +41,7 @@ pub mod decision;
 pub mod detector;
 mod device;
 mod early;
+pub mod feedback;
 pub mod fork;
 pub mod id;
 pub mod interface;

@@ -105,6 +105,9 @@ impl Member {
         self.view = view;
         self.reduce = new_reduce(&self.view, shared);
         self.agreement.next_attempt();
+        if shared.settings.planted(Bug::FeedTwice) {
+            self.contribution.feed_again(shared);
+        }
         if self.is_null(shared) {
             self.tell_waiting(shared);
         }
@@ -536,6 +539,8 @@ impl Member {
         let made_at = self.contribution.made_at;
         let healthy = self.reduce.headers().is_some() && self.agreement.flush().is_none();
         self.contribution.end(&mut shared.device);
+        let changed = record.weight() > 0 && !self.is_null(shared);
+        let (before, errors) = (shared.head().chain, self.reduce.take_errors());
         let round = CommittedRound {
             view: self.view.key,
             record,
@@ -549,7 +554,10 @@ impl Member {
             is_null: self.is_null(shared),
             healthy,
         };
-        match round.enter(&mut self.sponsor, shared) {
+        let exit = round.enter(&mut self.sponsor, shared);
+        let after = shared.lineage.head.chain;
+        shared.feedback.commit(before, after, errors.filter(|_| changed));
+        match exit {
             Some(exit) => Next::Finish(exit),
             None => Next::Round(std::mem::take(&mut self.sponsor)),
         }
@@ -722,6 +730,10 @@ fn new_reduce(view: &View, shared: &Shared) -> Run {
         shared.manifest.codec,
         shared.scheme(),
     );
+    let run = match shared.manifest.feedback() {
+        true => run.with_errors(),
+        false => run,
+    };
     #[cfg(feature = "sim")]
     let run = run.with_bug(shared.settings.bug);
     run

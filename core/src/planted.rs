@@ -32,6 +32,8 @@ pub enum Bug {
     AheadOfNothing,
     /// The moments of local steps are not begun anew with a membership.
     MomentsOutliveMembership,
+    /// What rounding has taken is added to a contribution again for each attempt.
+    FeedTwice,
     /// Nobody looks whether a flush is signed.
     TrustFlushes,
     /// Nobody looks whether a decision is proven.
@@ -62,7 +64,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those that faults bring to light.
-    pub const OF_FAULTS: [Self; 14] = [
+    pub const OF_FAULTS: [Self; 15] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -77,6 +79,7 @@ impl Bug {
         Self::IgnoreDivergence,
         Self::MomentsOutliveMembership,
         Self::AheadOfNothing,
+        Self::FeedTwice,
     ];
 
     /// Those that only a liar makes use of.

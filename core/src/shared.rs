@@ -7,6 +7,7 @@ use crate::conviction::{Conviction, Outlaws};
 use crate::detector::Detector;
 use crate::device::Device;
 use crate::early::EarlyPieces;
+use crate::feedback::Feedback;
 use crate::id::{Contact, PeerId, RunId};
 use crate::interface::{Event, Lane, Output};
 use crate::ledger::{Founder, Head, Header, Member, Record};
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     pub detector: Detector,
     pub lineage: Lineage,
     pub device: Device,
+    pub feedback: Feedback,
     pub early: EarlyPieces,
     pub outlaws: Outlaws,
     /// Members that have said to have other headers than this one, which has sent them its own: until when they may show
@@ -96,6 +98,7 @@ impl Shared {
             out: VecDeque::new(),
             detector: Detector::default(),
             device: Device::default(),
+            feedback: Feedback::default(),
             speed: None,
             leaving: false,
             ended: BTreeSet::new(),

@@ -12,6 +12,7 @@
 //! with instructions for it use those, to the same bits.
 
 use super::CodecError;
+use super::wide::wide;
 
 const HEADER: usize = 2;
 
@@ -26,7 +27,7 @@ pub(super) fn encoded_len(elements: usize) -> usize {
 }
 
 pub(super) fn encode(values: &[f32], out: &mut Vec<u8>) {
-    let all = wide(|| values.iter().fold(0, |max, x| max.max(magnitude(*x))));
+    let all = wide!(values.iter().fold(0, |max, x| max.max(magnitude(*x))));
     let largest = if all < INFINITY {
         all
     } else {
@@ -97,7 +98,7 @@ pub(super) fn is_summable(bytes: &[u8], largest: f32) -> bool {
 
 /// Encodes values that are below 2^15 in magnitude once scaled.
 fn encode_finite(scale: Scale, values: &[f32], halves: &mut [[u8; 2]]) {
-    wide(|| {
+    wide!({
         for (half, x) in halves.iter_mut().zip(values) {
             *half = finite_to_half(scale.apply(*x)).to_le_bytes();
         }
@@ -105,7 +106,7 @@ fn encode_finite(scale: Scale, values: &[f32], halves: &mut [[u8; 2]]) {
 }
 
 fn decode_halves(scale: Scale, halves: &[[u8; 2]], out: &mut [f32]) {
-    wide(|| {
+    wide!({
         for (out, half) in out.iter_mut().zip(halves) {
             *out = scale.apply(from_half(u16::from_le_bytes(*half)));
         }
@@ -113,28 +114,11 @@ fn decode_halves(scale: Scale, halves: &[[u8; 2]], out: &mut [f32]) {
 }
 
 fn decode_add_halves(scale: Scale, halves: &[[u8; 2]], addend: &[f32], out: &mut [f32]) {
-    wide(|| {
+    wide!({
         for ((out, half), own) in out.iter_mut().zip(halves).zip(addend) {
             *out = scale.apply(from_half(u16::from_le_bytes(*half))) + own;
         }
     });
-}
-
-/// Runs a loop, compiled a second time for processors with AVX2: the same operations on twice as many elements at once.
-#[inline(always)]
-fn wide<R>(work: impl FnOnce() -> R) -> R {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2")]
-        fn with_avx2<R>(work: impl FnOnce() -> R) -> R {
-            work()
-        }
-        if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has AVX2, as was just found out.
-            return unsafe { with_avx2(work) };
-        }
-    }
-    work()
 }
 
 /// The same conversions by the instructions that most x86 processors since 2012 have for them (F16C). They round to

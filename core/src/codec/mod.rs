@@ -7,16 +7,24 @@
 
 mod f16;
 mod f32;
+mod int4;
+mod int8;
+mod quantized;
+mod wide;
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How a run of `f32` travels. Written and read as `f32` and `f16`.
+use int4::Int4;
+use int8::Int8;
+
+/// How a run of `f32` travels. Written and read as `f32`, `f16`, `int8` and `int4`.
 ///
-/// A run may hold infinities and NaNs: they arrive as such (a NaN as some NaN), so that whoever checks for them after
-/// the journey still finds them. Hostile bytes can decode to them as well: [`is_summable`](Codec::is_summable) says so.
+/// A run may hold infinities and NaNs: they arrive as such (a NaN as some NaN; with the integers a whole block as NaNs), so
+/// that whoever checks for them after the journey still finds them. Hostile bytes can decode to them as well:
+/// [`is_summable`](Codec::is_summable) says so.
 ///
 /// Speed on one core of a 2.3 GHz Sapphire Rapids Xeon, in GB of `f32` per second for runs of 64 KiB, from `cargo run
 /// --release -p annulus-core --example codec_rate` (and without AVX2, at the baseline of x86-64):
@@ -35,25 +43,38 @@ pub enum Codec {
     /// The error of an element is at most 2^-11 of its magnitude or 2^-39 of the run's largest, whichever is more; so
     /// neither large nor small gradients need a loss scale.
     F16,
+    /// Integers up to 127 and a scale for each 256 of them: 1.008 bytes per element.
+    ///
+    /// The error of an element is at most 1/254 of the largest of its block, half of the scale.
+    Int8,
+    /// Integers up to 7 and a scale for each 64 of them: 0.531 bytes per element.
+    ///
+    /// The error of an element is at most a fourteenth of the largest of its block, half of the scale.
+    Int4,
 }
 
 impl Codec {
     /// All codecs.
-    pub const ALL: [Self; 2] = [Self::F32, Self::F16];
+    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Int8, Self::Int4];
 
     /// Largest magnitude of an element that may enter a sum, 2^119: as many as a run has members of it add up to 2^125.
     pub const LARGEST: f32 = f32::from_bits((119 + 127) << 23);
 
-    /// Whether bytes that came can be a sum of so many contributions. Then what more contributions are added to it can be
-    /// one too: whoever adds to it is never taken for the one that sent too much.
+    /// Whether bytes that came can be a run of so many elements and a sum of so many contributions. Then they can be decoded,
+    /// and what more contributions are added to it can be one too: whoever adds to it is never taken for the one that sent
+    /// too much.
     ///
-    /// No rounding on the way takes such a sum above what it is here held to, since so few times a power of two is a number
-    /// that both codecs have.
-    pub fn is_summable(self, bytes: &[u8], contributions: usize) -> bool {
-        let largest = contributions as f32 * Self::LARGEST;
-        match self {
-            Self::F32 => f32::is_summable(bytes, largest),
-            Self::F16 => f16::is_summable(bytes, largest),
+    /// No rounding on the way takes such a sum above what it is here held to: so few times a power of two is a number that
+    /// `f32` and `f16` have, and integers never decode to more than was encoded.
+    pub fn is_summable(self, bytes: &[u8], elements: usize, contributions: usize) -> bool {
+        let most = contributions as f32 * Self::LARGEST;
+        let at_most = |largest| largest <= most;
+        let fits = self.check_length(bytes, elements).is_ok();
+        fits && match self {
+            Self::F32 => f32::is_summable(bytes, most),
+            Self::F16 => f16::is_summable(bytes, most),
+            Self::Int8 => quantized::check::<_, _, Int8>(bytes, elements).is_ok_and(at_most),
+            Self::Int4 => quantized::check::<_, _, Int4>(bytes, elements).is_ok_and(at_most),
         }
     }
 
@@ -62,6 +83,8 @@ impl Codec {
         match self {
             Self::F32 => f32::encoded_len(elements),
             Self::F16 => f16::encoded_len(elements),
+            Self::Int8 => quantized::encoded_len::<_, _, Int8>(elements),
+            Self::Int4 => quantized::encoded_len::<_, _, Int4>(elements),
         }
     }
 
@@ -70,6 +93,8 @@ impl Codec {
         match self {
             Self::F32 => f32::encode(values, out),
             Self::F16 => f16::encode(values, out),
+            Self::Int8 => quantized::encode::<_, _, Int8>(values, out),
+            Self::Int4 => quantized::encode::<_, _, Int4>(values, out),
         }
     }
 
@@ -79,6 +104,8 @@ impl Codec {
         match self {
             Self::F32 => f32::decode(bytes, out),
             Self::F16 => f16::decode(bytes, out)?,
+            Self::Int8 => quantized::decode::<_, _, Int8>(bytes, out)?,
+            Self::Int4 => quantized::decode::<_, _, Int4>(bytes, out)?,
         }
         Ok(())
     }
@@ -96,6 +123,8 @@ impl Codec {
         match self {
             Self::F32 => f32::decode_add(bytes, addend, out),
             Self::F16 => f16::decode_add(bytes, addend, out)?,
+            Self::Int8 => quantized::decode_add::<_, _, Int8>(bytes, addend, out)?,
+            Self::Int4 => quantized::decode_add::<_, _, Int4>(bytes, addend, out)?,
         }
         Ok(())
     }
@@ -109,9 +138,10 @@ impl Codec {
         sum: &mut Vec<f32>,
         out: &mut Vec<u8>,
     ) -> Result<(), CodecError> {
-        // The sum has no say in how f32 travels, so little of it is needed at a time: what the first cache holds.
+        // Where parts of a sum have no say in how others travel, little of it is needed at a time: what the first cache
+        // holds, in whole blocks.
         let at_once = match self {
-            Self::F32 => addend.len().min(1024),
+            Self::F32 | Self::Int8 | Self::Int4 => addend.len().min(1024),
             Self::F16 => addend.len(),
         };
         self.check_length(bytes, addend.len())?;
@@ -121,10 +151,14 @@ impl Codec {
             self.encode(sum, out);
             return Ok(());
         }
+        let start = out.len();
         let blocks = bytes.chunks(self.encoded_len(at_once));
         for (bytes, addend) in blocks.zip(addend.chunks(at_once)) {
             let sum = &mut sum[..addend.len()];
-            self.decode_add(bytes, addend, sum)?;
+            if let Err(error) = self.decode_add(bytes, addend, sum) {
+                out.truncate(start);
+                return Err(error);
+            }
             self.encode(sum, out);
         }
         Ok(())
@@ -148,6 +182,8 @@ impl fmt::Display for Codec {
         f.pad(match self {
             Self::F32 => "f32",
             Self::F16 => "f16",
+            Self::Int8 => "int8",
+            Self::Int4 => "int4",
         })
     }
 }
@@ -185,8 +221,14 @@ pub enum CodecError {
     /// A shared exponent that no `f32` needs.
     #[error("the shared exponent {0} belongs to no f32")]
     Exponent(i16),
+    /// A scale that no block of values is encoded with.
+    #[error("no block of f32 is encoded with the scale {0:#06x}")]
+    Scale(u16),
+    /// Codes that no block of values is encoded with.
+    #[error("no block of f32 is encoded with such codes: the largest and the scale do not go together")]
+    Codes,
     /// No codec has this name.
-    #[error("no codec is called \"{0}\": use one of f32, f16")]
+    #[error("no codec is called \"{0}\": use one of f32, f16, int8, int4")]
     UnknownName(String),
 }
 

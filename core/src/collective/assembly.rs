@@ -35,16 +35,27 @@ impl Assembly {
     }
 
     /// What every member holds once a plan is carried out: all sums by one who has all contributions, one after the
-    /// other. Contributions are in the order of the view, each as long as the vector.
-    pub fn serial(plan: Plan, codec: Codec, contributions: &[impl AsRef<[f32]>]) -> Self {
+    /// other. Contributions are in the order of the view, each as long as the vector; so are the `errors`, which are filled
+    /// with what rounding has taken from each member's sums.
+    pub fn serial(
+        plan: Plan,
+        codec: Codec,
+        contributions: &[impl AsRef<[f32]>],
+        errors: Option<&mut [Vec<f32>]>,
+    ) -> Self {
         assert_eq!(contributions.len(), plan.cut.members);
         let mut all = Self::new(plan.cut, codec);
-        let room = &mut Room::default();
+        let mut serial = Serial {
+            plan,
+            codec,
+            contributions,
+            errors,
+            room: Room::default(),
+        };
         for chunk in 0..plan.cut.members {
             for piece in 0..plan.cut.pieces(chunk) {
                 let range = plan.cut.range(chunk, piece).expect("a piece of this chunk");
-                let own = |member: usize| &contributions[member].as_ref()[range.clone()];
-                let sum = partial_sum(plan, codec, chunk, chunk, &own, room);
+                let sum = serial.sum(chunk, chunk, range);
                 let put = all.put(chunk as u16, piece as u32, sum.into());
                 assert_eq!(put, Some(true), "a piece of this vector");
             }
@@ -60,8 +71,7 @@ impl Assembly {
     /// Takes a piece. `None` if it cannot be a sum of this vector's, `Some(false)` if it is there already.
     pub fn put(&mut self, chunk: u16, piece: u32, data: Bytes) -> Option<bool> {
         let range = self.cut.range(usize::from(chunk), piece as usize)?;
-        let fits = data.len() == self.codec.encoded_len(range.len());
-        if !fits || !self.codec.is_summable(&data, self.cut.members) {
+        if !self.codec.is_summable(&data, range.len(), self.cut.members) {
             return None;
         }
         let slot = &mut self.pieces[usize::from(chunk)][piece as usize];
@@ -141,7 +151,7 @@ impl Assembly {
                 values.resize(whole.len(), 0.0);
                 self.codec
                     .decode(data, &mut values)
-                    .expect("length was checked when it came");
+                    .expect("it was checked when it came");
                 #[cfg(feature = "sim")]
                 if let Some(exact) = self.exact.get(&whole.start) {
                     values.copy_from_slice(exact);
@@ -155,20 +165,27 @@ impl Assembly {
     }
 }
 
-/// A member's sum of a piece, encoded: what comes to it by the plan, and its own values.
-fn partial_sum<'a>(
+/// One who has all contributions.
+struct Serial<'a, C> {
     plan: Plan,
     codec: Codec,
-    chunk: usize,
-    member: usize,
-    own: &impl Fn(usize) -> &'a [f32],
-    room: &mut Room,
-) -> Vec<u8> {
-    let inputs = plan.inputs(chunk, member);
-    let inputs: Vec<_> = inputs
-        .map(|input| partial_sum(plan, codec, chunk, input, own, room))
-        .collect();
-    let mut sum = Vec::new();
-    sum_encode(codec, &inputs, own(member), room, &mut sum).expect("encoded here");
-    sum
+    contributions: &'a [C],
+    errors: Option<&'a mut [Vec<f32>]>,
+    room: Room,
+}
+
+impl<C: AsRef<[f32]>> Serial<'_, C> {
+    /// A member's sum of a piece, encoded: what comes to it by the plan, and its own values.
+    fn sum(&mut self, chunk: usize, member: usize, piece: Range<usize>) -> Vec<u8> {
+        let inputs = self.plan.inputs(chunk, member);
+        let inputs: Vec<_> = inputs
+            .map(|input| self.sum(chunk, input, piece.clone()))
+            .collect();
+        let own = &self.contributions[member].as_ref()[piece.clone()];
+        let errors = self.errors.as_deref_mut();
+        let errors = errors.map(|errors| &mut errors[member][piece]);
+        let mut sum = Vec::new();
+        sum_encode(self.codec, &inputs, own, &mut self.room, errors, &mut sum).expect("encoded here");
+        sum
+    }
 }

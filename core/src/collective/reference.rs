@@ -1,18 +1,18 @@
-//! What each topology's all-reduce leaves with all members, written from its definition in plain loops, without the plan.
+//! What each topology's all-reduce leaves with all members, and what rounding takes from each on the way, written from its definition in plain loops, without the plan.
 
 use super::Cut;
 use crate::codec::Codec;
 use crate::config::Topology;
 
-/// The sums as decoded, of contributions in the order of the view.
-pub fn sums(topology: Topology, cut: Cut, codec: Codec, contributions: &[&[f32]]) -> Vec<f32> {
+/// The sums as decoded, of contributions in the order of the view, and by member what rounding took from what it encoded.
+pub fn sums(
+    topology: Topology,
+    cut: Cut,
+    codec: Codec,
+    contributions: &[&[f32]],
+) -> (Vec<f32>, Vec<Vec<f32>>) {
     let (n, len) = (contributions.len(), cut.len);
-    let travelled = |values: &[f32]| {
-        let (mut bytes, mut decoded) = (Vec::new(), vec![0.0; values.len()]);
-        codec.encode(values, &mut bytes);
-        codec.decode(&bytes, &mut decoded).expect("just encoded");
-        decoded
-    };
+    let mut errors = vec![vec![0.0; len]; n];
     let plus = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a + b).collect::<Vec<f32>>();
     let mut sums = Vec::new();
     for owner in 0..n {
@@ -21,18 +21,30 @@ pub fn sums(topology: Topology, cut: Cut, codec: Codec, contributions: &[&[f32]]
             let piece = start..chunk.end.min(start + cut.piece);
             // From the member after the owner on; the owner itself is the last.
             let of = |k: usize| &contributions[(owner + k) % n][piece.clone()];
+            let mut travelled = |k: usize, values: &[f32]| {
+                let (mut bytes, mut decoded) = (Vec::new(), vec![0.0; values.len()]);
+                codec.encode(values, &mut bytes);
+                codec.decode(&bytes, &mut decoded).expect("just encoded");
+                let lost = values
+                    .iter()
+                    .zip(&decoded)
+                    .map(|(value, decoded)| value - decoded);
+                errors[(owner + k) % n].splice(piece.clone(), lost);
+                decoded
+            };
             let sum = match topology {
                 // The sum travels from member to member.
-                Topology::Ring => (2..=n).fold(of(1).to_vec(), |sum, k| plus(&travelled(&sum), of(k))),
+                Topology::Ring => (2..=n).fold(of(1).to_vec(), |sum, k| plus(&travelled(k - 1, &sum), of(k))),
                 // The contributions travel to the owner; its own is there.
                 Topology::Direct if n == 1 => of(n).to_vec(),
                 Topology::Direct => {
-                    let others = (2..n).fold(travelled(of(1)), |sum, k| plus(&sum, &travelled(of(k))));
+                    let first = travelled(1, of(1));
+                    let others = (2..n).fold(first, |sum, k| plus(&sum, &travelled(k, of(k))));
                     plus(&others, of(n))
                 }
             };
-            sums.extend(travelled(&sum));
+            sums.extend(travelled(n, &sum));
         }
     }
-    sums
+    (sums, errors)
 }

@@ -73,6 +73,8 @@ pub struct Run {
     waiting: usize,
     waiting_bytes: usize,
     room: Room,
+    /// What rounding has taken from this member's sums, if anybody wants to know.
+    errors: Option<Vec<f32>>,
     /// Pieces that went to each member.
     sent: Vec<u32>,
     /// Pieces that came from each member.
@@ -111,12 +113,24 @@ impl Run {
             waiting: 0,
             waiting_bytes: 0,
             room: Room::default(),
+            errors: None,
             sent: vec![0; plan.cut.members],
             came: vec![0; plan.cut.members],
             gathered: Assembly::new(plan.cut, codec),
             #[cfg(feature = "sim")]
             bug: None,
         }
+    }
+
+    /// With an eye on what rounding takes from this member's sums.
+    pub fn with_errors(mut self) -> Self {
+        self.errors = Some(vec![0.0; self.plan.cut.len]);
+        self
+    }
+
+    /// What rounding has taken from this member's sums, as long as the vector, if it was to look.
+    pub fn take_errors(&mut self) -> Option<Vec<f32>> {
+        self.errors.take()
     }
 
     /// With a planted bug, if it is one of this module's.
@@ -294,12 +308,10 @@ impl Run {
     /// Whether there is such a piece, it is so long, and can be a sum of the values of all whose way leads to its sender.
     fn fits(&self, chunk: usize, piece: usize, sender: usize, data: &Bytes) -> bool {
         let range = self.plan.cut.range(chunk, piece);
-        let fits = range.is_some_and(|range| data.len() == self.codec.encoded_len(range.len()));
-        let summable = || {
+        range.is_some_and(|range| {
             let contributions = self.plan.contributions(chunk, sender);
-            self.codec.is_summable(data, contributions)
-        };
-        fits && summable()
+            self.codec.is_summable(data, range.len(), contributions)
+        })
     }
 
     /// Keeps an input of a sum. `None` if it is there already.
@@ -337,7 +349,8 @@ impl Run {
         let range = self.plan.cut.range(chunk, piece).expect("own piece");
         let own = &own[range.clone()];
         let mut sum = Vec::with_capacity(self.codec.encoded_len(own.len()));
-        if let Err(input) = sum_encode(self.codec, &inputs, own, &mut self.room, &mut sum) {
+        let errors = self.errors.as_mut().map(|errors| &mut errors[range.clone()]);
+        if let Err(input) = sum_encode(self.codec, &inputs, own, &mut self.room, errors, &mut sum) {
             let by = self.plan.inputs(chunk, self.me).nth(input).expect("an input");
             return Err(Violation::of_plan(self.members[by]));
         }

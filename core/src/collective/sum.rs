@@ -10,14 +10,26 @@ pub(super) struct Room {
 }
 
 /// Appends the encoded sum `((first + second) + ...) + own` to `out`. On an error, `out` is as it was: the input with that
-/// number cannot be decoded.
+/// number cannot be decoded. `errors`, as long as `own`, is filled with what rounding has taken from the sum.
 pub(super) fn sum_encode(
     codec: Codec,
     inputs: &[impl AsRef<[u8]>],
     own: &[f32],
     room: &mut Room,
+    errors: Option<&mut [f32]>,
     out: &mut Vec<u8>,
 ) -> Result<(), usize> {
+    if let Some(errors) = errors {
+        let start = out.len();
+        let exact = sum(codec, inputs, own, room)?;
+        codec.encode(exact, out);
+        codec.decode(&out[start..], errors).expect("just encoded");
+        errors
+            .iter_mut()
+            .zip(exact)
+            .for_each(|(error, exact)| *error = exact - *error);
+        return Ok(());
+    }
     match inputs {
         [] => codec.encode(own, out),
         [only] => codec

@@ -95,7 +95,7 @@ impl Conversation {
             target: NonZeroU64::new(100_000).expect("so many"),
             batch: NonZeroU32::new(8).expect("so many"),
             topology,
-            codec: Codec::ALL[rng.index(2)],
+            codec: Codec::ALL[rng.index(4)],
             piece: NonZeroU32::new(rng.between(1, 8) as u32).expect("from 1 on"),
             min_peers: NonZeroU16::new(rng.between(1, 2) as u16).expect("1 or 2"),
             clip: rng.chance(0.5).then_some(1.0),

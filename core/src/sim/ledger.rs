@@ -44,7 +44,11 @@ struct Point {
     moments: BTreeMap<PeerId, LocalOptimizer>,
     /// The sums of the round that led here, as decoded; `None` for a round without samples.
     sums: Option<Vec<f32>>,
+    errors: Errors,
 }
+
+/// What rounding has taken from each member's sums and is in no state yet. `None` if nobody can tell.
+type Errors = Option<BTreeMap<PeerId, Vec<f32>>>;
 
 struct Held {
     before: Digest,
@@ -116,6 +120,7 @@ impl Ledger {
                 samples,
                 moments: BTreeMap::new(),
                 sums: None,
+                errors: Some(BTreeMap::new()),
             },
         );
     }
@@ -265,6 +270,7 @@ impl Ledger {
             samples: (0..self.manifest.target.get()).map(sample).collect(),
             moments: BTreeMap::new(),
             sums: None,
+            errors: None,
         };
         self.points.insert(head.chain, point);
     }
@@ -299,10 +305,10 @@ impl Ledger {
         let mut head = point.head.clone();
         head.apply(record, &self.manifest);
         let chain = head.chain;
-        let spoilt = spoilt || self.is_unknown(before, record);
+        let spoilt = spoilt || self.is_unknown(before, record) || self.lacks_errors(point, record);
         if !self.points.contains_key(&chain) {
-            let sums = match spoilt {
-                true => None,
+            let (sums, errors) = match spoilt {
+                true => (None, None),
                 false => self.reduce(before, record)?,
             };
             let samples = count(point, record, &self.manifest)?;
@@ -318,6 +324,7 @@ impl Ledger {
                     samples,
                     moments,
                     sums,
+                    errors,
                 },
             );
         }
@@ -404,6 +411,11 @@ impl Ledger {
         of_liars.any(|h| h.weight > 0 && !made(h))
     }
 
+    /// Whether what members add to their contributions cannot be told.
+    fn lacks_errors(&self, point: &Point, record: &Record) -> bool {
+        self.manifest.feedback() && point.errors.is_none() && record.weight() > 0
+    }
+
     /// The state that follows from the sums that a peer holds, against its own.
     fn apply_spoilt(
         &mut self,
@@ -459,29 +471,44 @@ impl Ledger {
         digest == peer.digest() && point.is_some_and(|point| point.states.iter().any(|s| s.digest == digest))
     }
 
-    /// The round's sums, from the definition. `None` without samples.
-    fn reduce(&self, before: Digest, record: &Record) -> Result<Option<Vec<f32>>, String> {
+    /// The round's sums, from the definition, `None` without samples; and what rounding has taken from them. A member's
+    /// errors are added to what it contributes next, and those of who is no member any more are lost.
+    fn reduce(&self, before: Digest, record: &Record) -> Result<(Option<Vec<f32>>, Errors), String> {
         let m = &self.manifest;
+        let errors = self.points[&before].errors.clone();
         if record.weight() == 0 {
-            return Ok(None);
+            let stays = |peer: &PeerId| record.headers.iter().any(|h| h.peer == *peer);
+            let errors = errors.map(|mut errors| {
+                errors.retain(|peer, _| stays(peer));
+                errors
+            });
+            return Ok((None, errors));
         }
-        let zeros = vec![0.0f32; m.layout.len];
-        let mut values: Vec<&[f32]> = Vec::new();
+        let errors = errors.unwrap_or_default();
+        let mut values: Vec<Vec<f32>> = Vec::new();
         for header in &record.headers {
             let made = self.made(before, record.round, header);
             let made = made.and_then(|made| made.iter().find(|(weight, _)| *weight == header.weight));
-            match made {
-                _ if header.weight == 0 => values.push(&zeros),
-                Some((_, gradient)) => values.push(gradient),
+            let mut own = match made {
+                _ if header.weight == 0 => vec![0.0; m.layout.len],
+                Some((_, gradient)) => gradient.clone(),
                 None => return Err("the record counts a contribution that no device made".into()),
+            };
+            for (value, error) in own.iter_mut().zip(errors.get(&header.peer).into_iter().flatten()) {
+                *value += error;
             }
+            values.push(own);
         }
         let cut = Cut {
             members: values.len(),
             len: m.layout.len,
             piece: m.piece.get() as usize,
         };
-        Ok(Some(reference::sums(m.topology, cut, m.codec, &values)))
+        let values: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
+        let (sums, errors) = reference::sums(m.topology, cut, m.codec, &values);
+        let authors = record.headers.iter().map(|h| h.peer);
+        let errors = authors.zip(errors).filter(|_| m.feedback()).collect();
+        Ok((Some(sums), Some(errors)))
     }
 
     /// A member has decided about an attempt. Those who do not exclude each other must agree, and none
@@ -531,6 +558,7 @@ impl Ledger {
             samples: from.samples.clone(),
             moments: BTreeMap::new(),
             sums: None,
+            errors: Some(BTreeMap::new()),
         };
         self.points.insert(chain, point);
         Ok(())

@@ -18,6 +18,8 @@ pub const MOST_PEERS: usize = 12;
 const TABS: u64 = 0x7461_6273;
 /// Sets the draw of the topology apart from the others.
 const TOPOLOGY: u64 = 0x746f_706f;
+/// Sets the draw of integers apart from the others.
+const INTEGERS: u64 = 0x696e_7473;
 
 /// Sets the draw of overlap apart from the others.
 const OVERLAP: u64 = 0x6f76_6572;
@@ -167,6 +169,10 @@ impl Plan {
         }
         if Rng::new(mix(seed ^ TOPOLOGY)).chance(0.5) {
             manifest.topology = Topology::Direct;
+        }
+        let integers = &mut Rng::new(mix(seed ^ INTEGERS));
+        if integers.chance(0.4) {
+            manifest.codec = [Codec::Int8, Codec::Int4][integers.index(2)];
         }
         manifest.overlap = Rng::new(mix(seed ^ OVERLAP)).chance(0.3);
         draw_local_steps(&mut Rng::new(mix(seed ^ LOCAL_STEPS)), &mut manifest);

@@ -80,7 +80,7 @@ pub struct Vector {
     /// The same in KiB, for short vectors.
     #[arg(long, conflicts_with = "mib", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     pub kib: Option<u64>,
-    /// How numbers travel: f32 or f16.
+    /// How numbers travel: f32, f16, int8 or int4.
     #[arg(long, default_value = "f32")]
     pub codec: Codec,
     /// Elements in one piece.

@@ -82,7 +82,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "codec",
-        "f32|f16",
+        "f32|f16|int8|int4",
         "how numbers travel between peers (default f32)",
     ),
     key(

@@ -215,12 +215,14 @@ fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
     let parameters = plan.parameters;
     // What a peer holds: parameters, the optimizer's vectors, its contribution, and the last round's sums for repair.
     let state = 4 * parameters * (1 + plan.slots);
-    let memory = state + 2 * 4 * parameters;
     let run = match &options.start {
         Start::New(run) => Some(run.as_ref()),
         Start::Resume(_) => None,
     };
     let codec = run.map_or(Codec::F32, |run| run.codec);
+    // With int4 there are what rounding took in the last round and in this one, too.
+    let vectors = if codec == Codec::Int4 { 4 } else { 2 };
+    let memory = state + vectors * 4 * parameters;
     let vector = codec.encoded_len(parameters as usize) as u64;
     let sent = |peers: u64| 2 * (peers - 1) * vector / peers;
     let rounds = run.map(|run| run.batches(plan.samples).div_ceil(run.local_steps.get().into()));

@@ -26,6 +26,13 @@ pub enum RecomputeError<E> {
     /// A round cannot be recomputed.
     #[error("round {0}: {1}")]
     Round(Round, ReplayError<E>),
+    /// The ledger begins where members went on with what they alone knew.
+    #[error(
+        "the ledger begins after round {0}, and in this run members go on with what they alone know (rounding errors, moments \
+         of local steps, or the state before the last round): replay it from the folder of a peer that was there from the \
+         beginning"
+    )]
+    Headless(Round),
     /// The base's checkpoint is not of the ledger's lineage.
     #[error("the checkpoint of round {0} is not the one that the ledger begins with")]
     Base(Round),
@@ -175,6 +182,9 @@ pub fn recompute<E>(
     mut progress: impl FnMut(&Progress),
 ) -> Result<ReplayReport, RecomputeError<E>> {
     let (base, digest) = dir.base()?;
+    if base.round > 0 && dir.manifest().is_replayed_from_the_beginning() {
+        return Err(RecomputeError::Headless(base.round));
+    }
     let loaded = dir.load(base.round)?;
     if (&loaded.head, loaded.digest) != (&base, digest) {
         return Err(RecomputeError::Base(base.round));
@@ -257,6 +267,7 @@ mod tests {
     use super::*;
     use crate::store::checkpoint::RunWriter;
     use crate::testing::{Run, Scratch, founder};
+    use annulus_core::codec::Codec;
     use std::convert::Infallible;
 
     fn contribute(asked: Asked<'_>) -> Result<Vec<f32>, Infallible> {
@@ -345,5 +356,17 @@ mod tests {
                 .contains("round-00000001.safetensors does not exist"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn errors_that_only_members_knew_are_not_made_up() {
+        let scratch = Scratch::new();
+        let mut run = Run::new();
+        run.manifest.codec = Codec::Int4;
+        run.round();
+        let path = scratch.0.join("run");
+        let writer = RunWriter::create(&path, &run.manifest, &run.head, &run.state).unwrap();
+        let error = recompute(writer.dir(), 0.0, contribute, |_| {}).unwrap_err();
+        assert!(matches!(error, RecomputeError::Headless(1)), "{error}");
     }
 }

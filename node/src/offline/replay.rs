@@ -6,12 +6,13 @@
 use annulus_core::check::RecordError;
 use annulus_core::collective::{Assembly, Plan};
 use annulus_core::config::Manifest;
+use annulus_core::feedback::compensate;
 use annulus_core::id::{Digest, PeerId};
 use annulus_core::ledger::{Founder, Head, Record};
 use annulus_core::local::{LocalOptimizer, LocalRound, keeps_moments};
 use annulus_core::signature::Scheme;
 use annulus_core::state::{self, State};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Why a round could not be recomputed. The replay stands where it stood before the round.
@@ -23,17 +24,8 @@ pub enum ReplayError<E> {
     /// A contribution could not be made.
     #[error("a contribution could not be recomputed: {0}")]
     Contribution(E),
-    /// A member's local optimizer goes on from rounds that the ledger does not have.
-    #[error(
-        "{0} goes on with an optimizer of its own from rounds before this ledger: replay the folder of a peer that has \
-         been there from the beginning"
-    )]
-    Moments(PeerId),
     /// A contribution was computed from a state that the ledger does not have.
-    #[error(
-        "{0} has computed from the state before this ledger begins: replay the folder of a peer that has been there from \
-         the beginning"
-    )]
+    #[error("{0} has computed from the state before this ledger begins")]
     Ahead(PeerId),
     /// A contribution is not as long as the parameters.
     #[error("a recomputed contribution has {got} elements instead of {expected}: is this the run's model?")]
@@ -56,6 +48,7 @@ pub struct Asked<'a> {
 }
 
 /// A run that is being recomputed.
+#[derive(Clone)]
 pub struct Replay {
     manifest: Manifest,
     head: Head,
@@ -64,22 +57,20 @@ pub struct Replay {
     previous: Option<Vec<f32>>,
     /// The local optimizers that go on.
     moments: BTreeMap<PeerId, LocalOptimizer>,
-    /// Members whose optimizers may have begun before the ledger does.
-    headless: BTreeSet<PeerId>,
+    /// What rounding has taken from each member's sums in the last round that changed the state, in runs with feedback.
+    errors: BTreeMap<PeerId, Vec<f32>>,
 }
 
 impl Replay {
-    /// Starts from a head and its state.
+    /// Starts from a head and its state. Its members are taken to have nothing of their own yet, as at the beginning.
     pub fn new(manifest: Manifest, head: Head, state: State) -> Self {
-        let local = manifest.local.is_some() && head.round > 0;
-        let members = head.members.iter().map(|member| member.peer);
         Self {
-            headless: members.filter(|_| local).collect(),
             moments: BTreeMap::new(),
             manifest,
             head,
             state,
             previous: None,
+            errors: BTreeMap::new(),
         }
     }
 
@@ -97,7 +88,7 @@ impl Replay {
     pub fn continued_by(&mut self, founder: Founder) {
         self.head = self.head.clone().continued_by(founder);
         self.moments.clear();
-        self.headless.clear();
+        self.errors.clear();
     }
 
     /// Recomputes a round and returns the digest of the state after it.
@@ -111,12 +102,22 @@ impl Replay {
         self.head
             .check(record, &self.manifest, Scheme::Ed25519)
             .map_err(ReplayError::Record)?;
+        // Who has no part in a round is no member any more, and its errors are lost.
+        let authors = || record.headers.iter().map(|header| header.peer);
+        let (members, len) = (record.headers.len(), self.manifest.layout.len);
+        let mut errors = self.manifest.feedback().then(|| vec![vec![0.0; len]; members]);
         let sums = match record.weight() {
             0 => None,
             _ => {
                 let contributions = self.contributions(record, &mut contribute)?;
-                let plan = Plan::of(&self.manifest, contributions.len());
-                Some(Assembly::serial(plan, self.manifest.codec, &contributions))
+                let plan = Plan::of(&self.manifest, members);
+                let errors = errors.as_deref_mut();
+                Some(Assembly::serial(
+                    plan,
+                    self.manifest.codec,
+                    &contributions,
+                    errors,
+                ))
             }
         };
         if self.manifest.overlap {
@@ -126,14 +127,14 @@ impl Replay {
         }
         let step = |sums| state::plan(&self.manifest, self.head.steps, record, sums);
         if let Some((sums, step)) = sums.as_ref().and_then(|sums| Some((sums, step(sums)?))) {
-            let all = 0..self.manifest.layout.len;
-            self.state.apply_round(&self.manifest, &step, sums, all);
+            self.state.apply_round(&self.manifest, &step, sums, 0..len);
+            self.errors = authors().zip(errors.into_iter().flatten()).collect();
         }
         let (head, manifest) = (&self.head, &self.manifest);
         self.moments
             .retain(|peer, _| keeps_moments(head, record, *peer, manifest, true));
-        self.headless
-            .retain(|peer| keeps_moments(head, record, *peer, manifest, true));
+        self.errors
+            .retain(|peer, _| authors().any(|author| author == *peer));
         self.head.apply(record, &self.manifest);
         Ok(self.state.digest())
     }
@@ -147,15 +148,17 @@ impl Replay {
         let allotment = self.head.allot(&self.manifest);
         let mut contributions = Vec::with_capacity(record.headers.len());
         for header in &record.headers {
+            let compensated = |mut values: Vec<f32>| {
+                let errors = self.errors.get(&header.peer);
+                compensate(&mut values, errors.map_or(&[][..], Vec::as_slice));
+                values
+            };
             if header.weight == 0 {
-                contributions.push(vec![0.0; expected]);
+                contributions.push(compensated(vec![0.0; expected]));
                 continue;
             }
             let member = self.head.position(header.peer).expect("the record follows");
             let positions = front(allotment.ranges(member), u64::from(header.weight));
-            if self.headless.contains(&header.peer) {
-                return Err(ReplayError::Moments(header.peer));
-            }
             let fresh = !self.moments.contains_key(&header.peer);
             let local = LocalRound::of(&self.head, &allotment, member, &self.manifest, fresh);
             let new = || LocalOptimizer::new(&self.manifest);
@@ -176,7 +179,7 @@ impl Replay {
                     got: sum.len(),
                 });
             }
-            contributions.push(sum);
+            contributions.push(compensated(sum));
         }
         Ok(contributions)
     }
@@ -275,25 +278,29 @@ mod tests {
         }
     }
 
-    /// The protocol's own reduce, one object per member, messages delivered in order.
+    /// The protocol's own reduce, one object per member, messages delivered in order. For each, its sums and its errors.
     fn reduced(
         manifest: &Manifest,
         attempt: Attempt,
         record: &Record,
         contributions: &[Vec<f32>],
-    ) -> Vec<Assembly> {
+    ) -> Vec<(Assembly, Option<Vec<f32>>)> {
         let n = contributions.len();
         let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
         let plan = Plan::of(manifest, n);
         let new = |me| {
-            Run::new(
+            let run = Run::new(
                 attempt,
                 members.clone(),
                 me,
                 plan,
                 manifest.codec,
                 Scheme::Ed25519,
-            )
+            );
+            match manifest.feedback() {
+                true => run.with_errors(),
+                false => run,
+            }
         };
         let mut all: Vec<Run> = (0..n).map(new).collect();
         let mut queue = VecDeque::new();
@@ -313,7 +320,9 @@ mod tests {
             queue.extend(out.to.into_iter().map(|(next, m)| (to, next, m)));
         }
         assert!(all.iter().all(Run::is_complete));
-        all.into_iter().map(|run| run.gathered).collect()
+        all.into_iter()
+            .map(|mut run| (run.take_gathered(), run.take_errors()))
+            .collect()
     }
 
     #[test]
@@ -328,22 +337,28 @@ mod tests {
                     let params = (0..len).map(|i| i as f32 * 0.01 - 0.2).collect();
                     let mut state = State::new(params, &manifest);
                     let mut replay = Replay::new(manifest.clone(), head.clone(), state.clone());
+                    let mut errors = vec![Vec::new(); n];
                     for _ in 0..4 {
                         let record = record(&head, 0, headers(&head, &manifest, state.digest()));
                         let allotment = head.allot(&manifest);
-                        let made =
-                            (0..n).map(|i| contribute(asked(&state.params, allotment.ranges(i))).unwrap());
+                        let made = (0..n).map(|i| {
+                            let mut values = contribute(asked(&state.params, allotment.ranges(i))).unwrap();
+                            compensate(&mut values, &errors[i]);
+                            values
+                        });
                         let sums = reduced(
                             &manifest,
                             head.attempt_of(&record),
                             &record,
                             &made.collect::<Vec<_>>(),
                         );
-                        for sums in sums {
+                        errors = vec![Vec::new(); n];
+                        for (i, (sums, lost)) in sums.into_iter().enumerate() {
+                            errors[i] = lost.unwrap_or_default();
                             let mut next = state.clone();
                             let step = state::plan(&manifest, head.steps, &record, &sums).unwrap();
                             next.apply_round(&manifest, &step, &sums, 0..len);
-                            let mut once = Replay::new(manifest.clone(), head.clone(), state.clone());
+                            let mut once = replay.clone();
                             assert_eq!(once.round(&record, contribute).unwrap(), next.digest());
                         }
                         let digest = replay.round(&record, contribute).unwrap();

@@ -191,7 +191,7 @@ fn bad_values_are_errors() {
         "clip=0",
         "schedule=linear",
         "schedule=warmup",
-        "codec=int8",
+        "codec=int2",
         "topology=star",
         "optimizer=adagrad",
         "epochs=0",
