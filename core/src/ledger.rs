@@ -11,7 +11,7 @@ use crate::signature::{Attempt, Signed, Statement};
 use serde::{Deserialize, Serialize};
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 /// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -284,11 +284,7 @@ impl Head {
             .update(b"continued")
             .update(&founder.member.peer.0)
             .update(&founder.at.to_le_bytes());
-        let orphaned = self.position(founder.member.peer).is_none();
         self.part(vec![founder.member], |_| false);
-        if let Some(here) = self.forks.last_mut() {
-            here.orphaned |= orphaned;
-        }
         self.trail = Digest(*hasher.finalize().as_bytes());
         self.chain = lineage(&self.trail, self.samples);
         self.admissions = Admissions::default();
@@ -348,7 +344,6 @@ impl Head {
             samples: self.samples,
             members: self.members.iter().map(|m| m.peer).collect(),
             lost: Vec::new(),
-            orphaned: false,
         }
     }
 

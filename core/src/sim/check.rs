@@ -302,7 +302,10 @@ impl World {
             }
             Exit::Left => (!node.leaving).then_some("left without being asked"),
             Exit::NotFinite => {
-                (!self.plan.faults.iter().any(|(k, _)| *k == Kind::Spoil)).then_some("saw nothing finite")
+                // Values that can be summed and are far from what any device makes ruin any model.
+                let ruined = !self.lies.spoilt.is_empty();
+                let spoilt = self.plan.faults.iter().any(|(k, _)| *k == Kind::Spoil);
+                (!ruined && !spoilt).then_some("saw nothing finite")
             }
             Exit::Lost => {
                 let long_healed = self.healed_at.is_some_and(|at| self.now > at + GRACE_US);
@@ -412,6 +415,10 @@ impl World {
             return;
         }
         let Some(first) = finished.first() else {
+            // A liar need not let anybody in.
+            if self.plan.liars.is_some() && !self.honest().any(|n| n.was_member) {
+                return;
+            }
             return self.fail(format!("nobody finished: {}", self.situation()));
         };
         if !self.is_fair() {

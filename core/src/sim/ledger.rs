@@ -46,8 +46,19 @@ struct Held {
     state: State,
 }
 
-/// Weight and sum of gradients.
-type Made = (u32, Vec<f32>);
+/// What a device made.
+struct Made {
+    /// Of the state that it was made from: who finds its state damaged has its device do its share once more.
+    from: Digest,
+    weight: u32,
+    gradient: Vec<f32>,
+}
+
+impl Made {
+    fn is_of(&self, header: &Header) -> bool {
+        (self.from, self.weight) == (header.digest, header.weight)
+    }
+}
 
 /// What a member did with an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +74,7 @@ pub(super) struct Ledger {
     points: BTreeMap<Digest, Point>,
     /// What each member did with each attempt.
     fates: BTreeMap<ViewKey, Vec<(PeerId, Fate)>>,
-    /// What the devices made, by peer and lineage: weight and sum.
+    /// What the devices made, by peer and lineage.
     contributions: BTreeMap<(PeerId, Digest), Vec<Made>>,
     /// Whose devices may be said to have made anything.
     pub liars: BTreeSet<PeerId>,
@@ -154,8 +165,7 @@ impl Ledger {
             }
         }
         if weight > 0 {
-            let made = self.contributions.entry((node.id, head.chain)).or_default();
-            made.push((weight as u32, gradient.to_vec()));
+            self.give(node, weight, gradient);
         }
         Ok(())
     }
@@ -167,7 +177,11 @@ impl Ledger {
                 .contributions
                 .entry((node.id, peer.head().chain))
                 .or_default();
-            made.push((weight as u32, gradient.to_vec()));
+            made.push(Made {
+                from: peer.digest(),
+                weight: weight as u32,
+                gradient: gradient.to_vec(),
+            });
         }
     }
 
@@ -323,7 +337,7 @@ impl Ledger {
     fn is_unknown(&self, before: Digest, record: &Record) -> bool {
         let made = |h: &Header| {
             let made = self.contributions.get(&(h.peer, before));
-            made.is_some_and(|made| made.iter().any(|(weight, _)| *weight == h.weight))
+            made.is_some_and(|made| made.iter().any(|made| made.is_of(h)))
         };
         let mut of_liars = record.headers.iter().filter(|h| self.liars.contains(&h.peer));
         of_liars.any(|h| h.weight > 0 && !made(h))
@@ -393,10 +407,10 @@ impl Ledger {
         let mut values: Vec<&[f32]> = Vec::new();
         for header in &record.headers {
             let made = self.contributions.get(&(header.peer, before));
-            let made = made.and_then(|made| made.iter().find(|(weight, _)| *weight == header.weight));
+            let made = made.and_then(|made| made.iter().find(|made| made.is_of(header)));
             match made {
                 _ if header.weight == 0 => values.push(&zeros),
-                Some((_, gradient)) => values.push(gradient),
+                Some(made) => values.push(&made.gradient),
                 None => return Err("the record counts a contribution that no device made".into()),
             }
         }
