@@ -511,7 +511,7 @@ impl Newcomer {
         let admitted = head.position(shared.me()).is_some()
             && head.round >= self.since
             && self.excluded_after != Some(head.chain)
-            && !shared.left.contains(&head.chain);
+            && (!shared.left.contains(&head.chain) || shared.settings.planted(Bug::ComeBackTooSoon));
         if admitted || head.finished(&shared.manifest) {
             shared.committed_at = shared.now;
             shared.forgetful = false;
