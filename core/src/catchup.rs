@@ -6,6 +6,7 @@
 //! blocks that are there (as a database restores a fuzzy backup from its log). When all blocks stand at
 //! the same round, the digest tells whether the state is the members'.
 
+use crate::claim::Claim;
 use crate::collective::{Assembly, Cut};
 use crate::id::{Digest, PeerId, Round};
 use crate::interface::Event;
@@ -304,6 +305,11 @@ impl CatchUp {
                 *block = Block::Missing;
             }
         }
+        shared.lineage.followed = Some(Claim {
+            trail: shared.head().trail,
+            samples: before.samples,
+            record: told.record.clone(),
+        });
         shared.apply_record(&told.record);
         let head = shared.lineage.standing();
         for block in &mut self.blocks {

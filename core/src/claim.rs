@@ -47,8 +47,6 @@ pub struct Claim {
     pub samples: u64,
     /// The last round.
     pub record: Record,
-    /// Where others may have left it before: the lineages there.
-    pub forks: Vec<Digest>,
 }
 
 impl Claim {

@@ -18,8 +18,6 @@ pub struct Fork {
     pub members: Vec<PeerId>,
     /// Those of them that were lost there.
     pub lost: Vec<PeerId>,
-    /// Whether one went on from here that was not one of them.
-    pub orphaned: bool,
 }
 
 /// Members were lost at some places, the last of them where the lineage stood. What was lost at a place is added up: who is

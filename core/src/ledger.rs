@@ -298,11 +298,7 @@ impl Head {
             .update(b"continued")
             .update(&founder.member.peer.0)
             .update(&founder.at.to_le_bytes());
-        let orphaned = self.position(founder.member.peer).is_none();
         self.part(vec![founder.member], |_| false);
-        if let Some(here) = self.forks.last_mut() {
-            here.orphaned |= orphaned;
-        }
         // Nobody computes it now.
         let given = std::mem::take(&mut self.ahead);
         self.give_back(given.into_iter().flat_map(|given| given.share));
@@ -372,7 +368,6 @@ impl Head {
             samples: self.samples,
             members: self.members.iter().map(|m| m.peer).collect(),
             lost: Vec::new(),
-            orphaned: false,
         }
     }
 

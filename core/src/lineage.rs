@@ -55,6 +55,8 @@ pub(crate) struct Lineage {
     /// The state's, at the head.
     pub digest: Digest,
     pub last: Option<Committed>,
+    /// The last round that it has followed, before it has committed one itself.
+    pub followed: Option<Claim>,
     /// How this peer last went on alone.
     pub founder: Option<Founder>,
 }
@@ -66,6 +68,7 @@ impl Lineage {
             head,
             state,
             last: None,
+            followed: None,
             founder: None,
         }
     }
@@ -83,15 +86,23 @@ impl Lineage {
         Standing::of(&self.head)
     }
 
-    /// What shows to others where it stands. Nothing does before the first round that this peer commits in it.
+    /// What shows to others where it stands: the last round that this peer has committed or followed. Nothing does where
+    /// there was none since it has gone on alone.
     pub fn claim(&self) -> Option<Box<Claim>> {
         let claim = |last: &Committed| Claim {
             trail: last.trail,
             samples: last.before.samples,
             record: last.record.clone(),
-            forks: self.head.places().skip(1).map(|fork| fork.chain).collect(),
         };
-        self.last.as_ref().map(claim).map(Box::new)
+        let committed = self.last.as_ref().map(claim);
+        let shown = committed.or_else(|| self.followed.clone());
+        let shown = shown.filter(|claim| claim.standing() == self.standing());
+        shown.map(Box::new)
+    }
+
+    /// Where others may have left it before it came to where it stands.
+    pub fn places(&self) -> Vec<Digest> {
+        self.head.places().skip(1).map(|fork| fork.chain).collect()
     }
 
     /// Takes a record into the ledger's head.

@@ -34,6 +34,7 @@ impl Lingering {
         }
         let status = Message::Status {
             standing: shared.lineage.standing(),
+            places: shared.lineage.places(),
             claim: shared.lineage.claim(),
             member: true,
             finished: true,

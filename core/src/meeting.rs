@@ -2,15 +2,19 @@
 //!
 //! Compared is how many of the members of old, from before the two parted, have gone which way, as they have signed it: less
 //! than half as many yield to the others. Between sides that are nearer to each other samples decide. Who was no member
-//! then counts for neither side, since names are free. What one peer says by mouth alone is one voice, its own.
+//! then counts for neither side, since names are free; only where none of the members of old is left, all count. What one
+//! peer says by mouth alone is one voice, its own.
 //!
-//! After a storm of failures two sides do not always remember the same members of old. If the larger number alone decided,
-//! each could take itself for the larger, and they would never meet; samples both see alike.
+//! Both sides must come to the same verdict, or they pass each other by. So where they parted is the last place that both
+//! remember, whoever is there today. After a storm of failures they do not always remember one: if the larger number alone
+//! decided, each could take itself for the larger; samples both see alike.
 
 use crate::claim::{Claim, Standing};
-use crate::fork::Fork;
-use crate::id::{PeerId, Round};
+use crate::id::{Digest, PeerId, Round};
+use crate::ledger::Header;
+use crate::planted::Bug;
 use crate::shared::Shared;
+use crate::signature::Signed;
 use std::collections::BTreeSet;
 
 /// Which of two lineages stands.
@@ -34,42 +38,58 @@ pub(crate) struct Side<'a> {
     pub lead: u64,
 }
 
+/// What another shows of its lineage.
+#[derive(Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    pub standing: Standing,
+    /// Where others may have left it before.
+    pub places: &'a [Digest],
+    pub claim: Option<&'a Claim>,
+}
+
+impl Shown<'_> {
+    fn headers(&self) -> &[Signed<Header>] {
+        self.claim.map_or(&[], |claim| &claim.record.headers)
+    }
+
+    /// Whether others may have left it here.
+    fn has_place(&self, chain: Digest) -> bool {
+        self.standing.chain == chain || self.places.contains(&chain)
+    }
+}
+
 /// Compares this peer's lineage with the one that another shows.
-pub(crate) fn compare(
-    ours: &Side<'_>,
-    from: PeerId,
-    theirs: &Standing,
-    claim: Option<&Claim>,
-    shared: &Shared,
-) -> Stands {
+pub(crate) fn compare(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Stands {
     let mine = shared.lineage.standing();
-    let wrong = |claim: &Claim| !claim.is_of(theirs, &shared.manifest);
-    if theirs.chain == mine.chain || claim.is_some_and(wrong) {
+    let wrong = |claim: &Claim| !claim.is_of(&theirs.standing, &shared.manifest);
+    if theirs.standing.chain == mine.chain || theirs.claim.is_some_and(wrong) {
         return Stands::Ours;
     }
     let ahead = Standing {
         samples: mine.samples.saturating_add(ours.lead),
         ..mine
     };
-    let headers = claim.map_or(&[][..], |claim| &claim.record.headers);
-    let of_old = members_of_old(from, claim, shared);
     // Who has signed for the round in work here has not gone elsewhere by that.
-    let next = claim.is_some_and(|claim| claim.before() == mine.chain);
-    let stayed = |peer| ours.members.contains(&peer) && (next || theirs.round <= ours.until);
-    let counts = |peer: PeerId| peer != shared.me() && of_old.contains(&peer) && !stayed(peer);
-    let signers = headers.iter().map(|h| h.peer).filter(|peer| counts(*peer));
-    let voices: BTreeSet<PeerId> = signers.chain([from].into_iter().filter(|p| counts(*p))).collect();
-    let here = ours
-        .members
-        .iter()
-        .filter(|m| of_old.contains(m) && !voices.contains(m));
-    let (there, here) = (voices.len(), here.count());
+    let next = theirs.claim.is_some_and(|claim| claim.before() == mine.chain);
+    let stayed = |peer| ours.members.contains(&peer) && (next || theirs.standing.round <= ours.until);
+    let signers = theirs.headers().iter().map(|h| h.peer).chain([from]);
+    let there: BTreeSet<PeerId> = signers
+        .filter(|peer| *peer != shared.me() && !stayed(*peer))
+        .collect();
+    let here = || ours.members.iter().filter(|peer| !there.contains(peer));
+    let of_old = members_of_old(from, theirs, shared);
+    let old = |peer: &PeerId| of_old.contains(peer);
+    let all_count = !there.iter().chain(here()).any(old);
+    let counts = |peer: &&PeerId| all_count || old(peer);
+    let voices: BTreeSet<PeerId> = there.iter().filter(counts).copied().collect();
+    let (there, here) = (voices.len(), here().filter(counts).count());
     let (few, many) = (2 * there < here, there > 2 * here);
-    if there == 0 || few || (!many && !theirs.beats(&ahead)) {
+    if there == 0 || few || (!many && !theirs.standing.beats(&ahead)) {
         return Stands::Ours;
     }
     // Last, since it costs more than all before.
-    if claim.is_some_and(|claim| !claim.is_signed_by(|peer| voices.contains(&peer), shared.scheme())) {
+    let forged = |claim: &Claim| !claim.is_signed_by(|peer| voices.contains(&peer), shared.scheme());
+    if theirs.claim.is_some_and(forged) && !shared.settings.planted(Bug::TrustClaims) {
         return Stands::Forged;
     }
     // Whoever brings what others have signed need not be one of them.
@@ -78,23 +98,16 @@ pub(crate) fn compare(
     Stands::Theirs(*way.unwrap_or(&from))
 }
 
-/// The members where two lineages parted, as this one remembers it: at the last place that both know and at which some
-/// were members that are there. Where they know none, before this one lost the first of those who have gone that way.
-fn members_of_old(from: PeerId, claim: Option<&Claim>, shared: &Shared) -> Vec<PeerId> {
+/// The members where two lineages parted: at the last place that both know. Where they know none, before this one lost the
+/// first of those who are there, as it remembers it.
+fn members_of_old(from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Vec<PeerId> {
     let (head, me) = (shared.head(), shared.me());
-    let (headers, places) = claim.map_or_else(Default::default, |c| (&c.record.headers[..], &c.forks[..]));
-    let there = |peer: &PeerId| *peer != me && (*peer == from || headers.iter().any(|h| h.peer == *peer));
-    let is_common = |place: &Fork| places.contains(&place.chain) && place.members.iter().any(there);
-    if let Some(common) = head.places().find(is_common) {
+    let common = head.places().find(|place| theirs.has_place(place.chain));
+    if let Some(common) = common {
         return common.members;
     }
-    // Where all members of a place are gone and newcomers have gone on from it, nobody there is more than another.
-    let gone = |place: &Fork| head.members.iter().all(|m| !place.members.contains(&m.peer));
-    let is_orphaned = |place: &Fork| place.orphaned && places.contains(&place.chain) && gone(place);
-    if head.forks.iter().any(is_orphaned) {
-        let here = head.members.iter().map(|m| m.peer);
-        return here.chain(headers.iter().map(|h| h.peer)).chain([from]).collect();
-    }
+    let there =
+        |peer: &PeerId| *peer != me && (*peer == from || theirs.headers().iter().any(|h| h.peer == *peer));
     let first = head.forks.iter().find(|fork| fork.lost.iter().any(there));
     if let Some(first) = first {
         return first.members.clone();

@@ -14,7 +14,7 @@ use crate::id::{PeerId, Round};
 use crate::interface::{Event, Exit, Input};
 use crate::late::{self, Here};
 use crate::ledger::{Header, Record};
-use crate::meeting::{Side, Stands, compare};
+use crate::meeting::{Shown, Side, Stands, compare};
 use crate::next::{Next, Outcast};
 use crate::planted::Bug;
 use crate::reason::{OutcastReason, Reason};
@@ -25,7 +25,7 @@ use crate::sponsor::{Asked, InWork, Sponsor, hand_out};
 use crate::state::plan;
 use crate::time::Time;
 use crate::view::View;
-use crate::wire::{Claim, Doing, Message, Standing, ViewKey};
+use crate::wire::{Doing, Message, ViewKey};
 use std::collections::BTreeSet;
 
 /// A member in the round after the head.
@@ -232,10 +232,18 @@ impl Member {
             }
             Message::Status {
                 standing,
+                places,
                 claim,
                 member: true,
                 finished,
-            } => return self.on_status(from, (standing, claim.as_deref()), finished, shared),
+            } => {
+                let shown = Shown {
+                    standing,
+                    places: &places,
+                    claim: claim.as_deref(),
+                };
+                return self.on_status(from, &shown, finished, shared);
+            }
             Message::Follow { have, contact } => {
                 let work = in_work(&self.view, &self.reduce);
                 let asked = self.sponsor.on_follow(from, (have, contact), work, shared);
@@ -657,16 +665,10 @@ impl Member {
     }
 
     /// Where lineages meet.
-    fn on_status(
-        &mut self,
-        from: PeerId,
-        (standing, claim): (Standing, Option<&Claim>),
-        finished: bool,
-        shared: &mut Shared,
-    ) -> Next {
+    fn on_status(&mut self, from: PeerId, shown: &Shown<'_>, finished: bool, shared: &mut Shared) -> Next {
         // Who is a member follows nobody.
         self.sponsor.forget(from);
-        let mine = shared.lineage.standing();
+        let (mine, standing) = (shared.lineage.standing(), shown.standing);
         let known = self.view.contains(from);
         let side = Side {
             members: &self.view.members,
@@ -682,7 +684,7 @@ impl Member {
             return Next::Stay;
         }
         let stuck = self.is_null(shared) && standing == mine;
-        match compare(&side, from, &standing, claim, shared) {
+        match compare(&side, from, shown, shared) {
             Stands::Theirs(via) => {
                 return Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(via)));
             }

@@ -8,14 +8,14 @@ use crate::id::{Digest, PeerId, Round};
 use crate::interface::{Event, Exit, Input};
 use crate::late;
 use crate::ledger::{Head, Ready};
-use crate::meeting::{Side, Stands, compare};
+use crate::meeting::{Shown, Side, Stands, compare};
 use crate::next::Next;
 use crate::planted::Bug;
 use crate::shared::{MAX_REMEMBERED, Shared, Stage};
 use crate::sponsor::Sponsor;
 use crate::state::State;
 use crate::time::Time;
-use crate::wire::{Claim, Doing, Leg, Message, Standing, ViewKey};
+use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
 use std::collections::BTreeMap;
 
 /// Without any other peer for so many answer deadlines, a peer that holds a whole state goes on alone.
@@ -161,10 +161,18 @@ impl Newcomer {
             }
             Message::Status {
                 standing,
+                places,
                 claim,
                 member: true,
                 ..
-            } => self.on_candidate(from, Some((standing, claim.as_deref())), shared),
+            } => {
+                let shown = Shown {
+                    standing,
+                    places: &places,
+                    claim: claim.as_deref(),
+                };
+                self.on_candidate(from, Some(shown), shared);
+            }
             Message::Following {
                 head,
                 digest,
@@ -292,8 +300,8 @@ impl Newcomer {
     }
 
     /// A member is there, and perhaps it shows where its lineage stands.
-    fn on_candidate(&mut self, from: PeerId, said: Option<(Standing, Option<&Claim>)>, shared: &mut Shared) {
-        if said.is_some() {
+    fn on_candidate(&mut self, from: PeerId, shown: Option<Shown<'_>>, shared: &mut Shared) {
+        if shown.is_some() {
             self.hope_at = shared.now;
         }
         self.refused.remove(&from);
@@ -302,7 +310,7 @@ impl Newcomer {
         if self.sponsor.is_none() || dropped {
             return self.seek(Some(from), shared);
         }
-        let Some((standing, claim)) = said.filter(|_| self.following) else {
+        let Some(shown) = shown.filter(|_| self.following) else {
             return;
         };
         // Members of the lineage that is followed are a round or two ahead of a newcomer. Lineages that take turns in
@@ -313,7 +321,7 @@ impl Newcomer {
             until: Round::MAX,
             lead: 2 * shared.manifest.round_samples(),
         };
-        match compare(&side, from, &standing, claim, shared) {
+        match compare(&side, from, &shown, shared) {
             Stands::Ours => {}
             Stands::Theirs(via) => self.follow_elsewhere(via, shared),
             Stands::Forged => drop(shared.outlaw(from, None)),
@@ -502,7 +510,8 @@ impl Newcomer {
         let head = shared.head();
         let admitted = head.position(shared.me()).is_some()
             && head.round >= self.since
-            && self.excluded_after != Some(head.chain);
+            && self.excluded_after != Some(head.chain)
+            && (!shared.left.contains(&head.chain) || shared.settings.planted(Bug::ComeBackTooSoon));
         if admitted || head.finished(&shared.manifest) {
             shared.committed_at = shared.now;
             shared.forgetful = false;

@@ -326,6 +326,7 @@ impl Peer {
         let reason = outcast.reason;
         shared.tell(Event::Outcast { reason, lost });
         sponsor.dismiss(shared);
+        shared.leave_round();
         if shared.leaving {
             return Next::Exit(Exit::Left);
         }

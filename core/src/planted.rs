@@ -48,6 +48,10 @@ pub enum Bug {
     TrustRelays,
     /// Nobody looks whether what is said to convict somebody does.
     TrustProofs,
+    /// Nobody looks whether members have signed for the lineage that is shown in their name.
+    TrustClaims,
+    /// Who was excluded from a round becomes a member of it again if its sponsor says so.
+    ComeBackTooSoon,
     /// A relayed frame is taken as often as it comes.
     TakeAgain,
     /// Nobody is cut off for having said two things.
@@ -83,7 +87,7 @@ impl Bug {
     ];
 
     /// Those that only a liar makes use of.
-    pub const OF_LIARS: [Self; 13] = [
+    pub const OF_LIARS: [Self; 15] = [
         Self::TrustFlushes,
         Self::TrustDecisions,
         Self::TrustHeaders,
@@ -91,6 +95,8 @@ impl Bug {
         Self::TrustSponsors,
         Self::TrustRelays,
         Self::TrustProofs,
+        Self::TrustClaims,
+        Self::ComeBackTooSoon,
         Self::TakeAgain,
         Self::Forgive,
         Self::CompareNothing,

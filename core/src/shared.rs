@@ -8,7 +8,7 @@ use crate::detector::Detector;
 use crate::device::Device;
 use crate::early::EarlyPieces;
 use crate::feedback::Feedback;
-use crate::id::{Contact, PeerId, RunId};
+use crate::id::{Contact, Digest, PeerId, RunId};
 use crate::interface::{Event, Lane, Output};
 use crate::ledger::{Founder, Head, Header, Member, Record};
 use crate::lineage::Lineage;
@@ -25,6 +25,10 @@ use std::sync::Arc;
 
 /// Most peers of which anything is remembered beside what the head says of its members.
 pub(crate) const MAX_REMEMBERED: usize = 4 * MAX_PEERS;
+
+/// Most lineages that are remembered of those in which this peer has ceased to be a member: more than a liar leads back to
+/// while anybody listens to it.
+const LEFT: usize = 64;
 
 /// How far a peer is in the run, as others are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +68,8 @@ pub(crate) struct Shared {
     /// Whether it goes on from a checkpoint, and has met nobody since: it does not know whom it has trained with after
     /// that.
     pub forgetful: bool,
+    /// Lineages in whose next round this peer was a member and is none any more, the last of them.
+    pub left: VecDeque<Digest>,
     /// Who was excluded, and comes back.
     pub probation: Probation,
     /// Number of the last probe of all members, and when it was sent.
@@ -106,6 +112,7 @@ impl Shared {
             committed_at: now,
             began_before: now,
             forgetful: false,
+            left: VecDeque::new(),
             probation: Probation::default(),
             probed: None,
             told: BTreeMap::new(),
@@ -166,6 +173,15 @@ impl Shared {
         };
         self.lineage.head = self.head().clone().continued_by(founder.clone());
         self.lineage.founder = Some(founder);
+    }
+
+    /// This peer is no member of the round after its head any more. It does not become one again, whatever a sponsor says:
+    /// what it has signed there it cannot sign once more.
+    pub fn leave_round(&mut self) {
+        if self.left.len() >= LEFT {
+            self.left.pop_front();
+        }
+        self.left.push_back(self.lineage.head.chain);
     }
 
     /// Bytes that others have had it hold.
@@ -331,6 +347,7 @@ impl Shared {
         }
         let status = Message::Status {
             standing,
+            places: self.lineage.places(),
             claim: self.lineage.claim().filter(|_| stage != Stage::Newcomer),
             member: stage != Stage::Newcomer,
             finished: stage == Stage::Finished,

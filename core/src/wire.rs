@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the messages and of all that is in them. Peers of another version are refused by the first word of the
 /// handshake. Another field is another version.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
 pub const META_LIMIT: usize = 1 << 20;
@@ -162,6 +162,8 @@ pub enum Message {
     Status {
         /// The lineage.
         standing: Standing,
+        /// Where others may have left it, the last first: the lineages there.
+        places: Vec<Digest>,
         /// What shows it.
         claim: Option<Box<Claim>>,
         /// Whether the sender is a member, rather than a newcomer with an old state.
@@ -330,9 +332,12 @@ impl Message {
             // Each once, and so no more than there are.
             Self::Repair { missing, .. } => missing.is_sorted_by(|a, b| a < b),
             Self::Committed { record, .. } => !record.headers.is_empty() && headers_ok(&record.headers),
-            Self::Status { claim, .. } => claim
-                .as_ref()
-                .is_none_or(|claim| claim.forks.len() <= FORKS + 1 && headers_ok(&claim.record.headers)),
+            Self::Status { places, claim, .. } => {
+                let shown = claim
+                    .as_ref()
+                    .is_none_or(|claim| headers_ok(&claim.record.headers));
+                places.len() <= FORKS + 1 && shown
+            }
             Self::Following { head, .. } => {
                 head.members.len() <= MAX_PEERS && head.members.iter().all(|m| m.contact.is_bounded())
             }

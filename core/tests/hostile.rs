@@ -467,3 +467,27 @@ fn numbers_at_their_limits_do_no_harm() {
     let digests: BTreeSet<Digest> = names.iter().map(|who| story.peers[who].digest()).collect();
     assert!(digests.len() <= 2);
 }
+
+#[test]
+fn who_was_excluded_from_a_round_is_not_led_back_into_it() {
+    let mut story = three();
+    story.liar = Some((BEN, |_, _, message| {
+        if let Message::Following { member, .. } = message {
+            *member = true;
+        }
+    }));
+    let since = story.events.len();
+    let said = flush(&story, BEN, view(&story, CAT), &[CAT]);
+    let round = story.peers[&CAT].head().round;
+    story.say(BEN, CAT, said);
+    assert!(!story.peers[&CAT].is_member());
+    // It would sign once more for what it has signed for already.
+    while !story.peers[&CAT].is_member() {
+        story.run(MILLI);
+    }
+    assert!(story.peers[&CAT].head().round > round);
+    story.run(5 * SECOND);
+    let outlawed = |event: &Event| matches!(event, Event::Outlawed { .. });
+    assert!(!story.events[since..].iter().any(|(_, _, event)| outlawed(event)));
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+}

@@ -18,6 +18,7 @@ fn known_to_mal() -> Story {
 fn status(standing: Standing, claim: Option<Claim>) -> Message {
     Message::Status {
         standing,
+        places: Vec::new(),
         claim: claim.map(Box::new),
         member: true,
         finished: true,
@@ -61,7 +62,6 @@ fn invented(with: &[PeerId]) -> Claim {
             attempt: 0,
             headers: with.iter().map(header).collect::<Vec<Signed<Header>>>(),
         },
-        forks: Vec::new(),
     }
 }
 
@@ -191,4 +191,91 @@ fn of_two_parts_of_much_the_same_size_the_one_that_counts_more_stands() {
     assert!(story.are_together(&[&all[..], &[new]].concat()));
     let gone = outcasts(&story, since);
     assert!(slow.iter().all(|who| gone.contains(who)) && fast.iter().all(|who| !gone.contains(who)));
+}
+
+/// Runs on to the next round that somebody commits.
+fn to_next_commit(story: &mut Story, who: PeerId) {
+    let before = story.commits(who).len();
+    while story.commits(who).len() == before {
+        story.run(5 * MILLI);
+    }
+}
+
+/// Cat, who has just begun to follow Ann and Ben, is cut off with their whole state before they let it in.
+fn cut_off_cat(story: &mut Story) {
+    story.run(60 * MILLI);
+    story.cut(ANN, CAT);
+    story.run(60 * MILLI);
+    story.cut(BEN, CAT);
+}
+
+#[test]
+fn who_goes_on_from_where_it_was_no_member_and_who_became_one_later_meet() {
+    let mut story = Story::new(2);
+    story.gather(2, 500 * MILLI);
+    story.run(10 * SECOND);
+    to_next_commit(&mut story, ANN);
+    let dan = PeerId([4; 32]);
+    for who in [CAT, dan] {
+        story.join(who, ANN, 500 * MILLI);
+        story.open(BEN, who);
+    }
+    cut_off_cat(&mut story);
+    while !story.peers[&dan].is_member() {
+        story.run(5 * MILLI);
+    }
+    story.cut(ANN, dan);
+    story.cut(BEN, dan);
+    story.run(30 * SECOND);
+    // Each waits for a second member, and has committed no round.
+    assert!(story.commits(CAT).is_empty() && story.commits(dan).is_empty());
+    assert!(story.peers[&CAT].is_member() && story.peers[&dan].is_member());
+    story.open(CAT, dan);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[CAT, dan]));
+}
+
+#[test]
+fn both_sides_come_to_the_same_verdict_where_one_was_a_member_before_they_parted() {
+    let mut story = Story::new(1);
+    story.gather(3, 500 * MILLI);
+    story.run(10 * SECOND);
+    story.cut(ANN, CAT);
+    story.cut(BEN, CAT);
+    story.run(5 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    // Cat comes back, and before it is let in nobody sees anybody.
+    to_next_commit(&mut story, ANN);
+    story.open(ANN, CAT);
+    story.open(BEN, CAT);
+    cut_off_cat(&mut story);
+    story.cut(ANN, BEN);
+    story.compute_us.insert(CAT, 50 * MILLI);
+    story.run(60 * SECOND);
+    assert!(story.are_together(&[ANN]) && story.are_together(&[CAT]));
+    assert!(story.peers[&CAT].head().samples > 2 * story.peers[&ANN].head().samples);
+    // Ann was a member where they parted, and Cat was none.
+    let since = story.events.len();
+    story.open(ANN, CAT);
+    story.run(20 * SECOND);
+    assert!(story.are_together(&[ANN, CAT]));
+    assert_eq!(outcasts(&story, since), [CAT]);
+}
+
+#[test]
+fn who_has_just_been_let_in_shows_the_round_in_which_it_was() {
+    let mut story = Story::new(1);
+    story.found(ANN, 500 * MILLI);
+    story.run(3 * SECOND);
+    story.join(CAT, ANN, 500 * MILLI);
+    while !story.peers[&CAT].is_member() {
+        story.run(5 * MILLI);
+    }
+    story.open(CAT, MAL);
+    story.run(20 * MILLI);
+    assert!(story.commits(CAT).is_empty());
+    let shown = shown(&story);
+    let (standing, claim) = shown.last().expect("it shows something");
+    assert_eq!(claim.standing(), *standing);
+    assert!(claim.record.headers.iter().all(|header| header.peer == ANN));
 }

@@ -189,6 +189,7 @@ fn said(kind: Kind, view: ViewKey) -> Message {
         Kind::Out => Message::Out { view },
         Kind::Status => Message::Status {
             standing,
+            places: Vec::new(),
             claim: None,
             member: true,
             finished: false,

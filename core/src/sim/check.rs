@@ -7,7 +7,7 @@ use super::world::World;
 use crate::agreement::is_cut_off;
 use crate::decision::Decided;
 use crate::id::{Digest, PeerId};
-use crate::peer::{Change, Commit, Event, Exit, Input, Output, Peer, Phase, Reason};
+use crate::peer::{Change, Commit, Event, Exit, Input, OutcastReason, Output, Peer, Phase, Reason};
 use crate::wire::{Message, ViewKey};
 
 /// Most vectors that a peer may hold in queues and early pieces, beside its state: its own round, one
@@ -34,6 +34,8 @@ pub(super) enum Duty {
     Answer(PeerId),
     /// It has seen a lie in this attempt: it suspects the liar.
     Blame(ViewKey, PeerId),
+    /// It is shown a lineage in the name of members that have not signed for it: it stays in its own.
+    Doubt(PeerId),
 }
 
 impl Duty {
@@ -87,8 +89,15 @@ impl World {
                 let blames = self.blames(i, view, liar);
                 (!blames).then(|| format!("{name} does not see that {} lies", self.name(liar)))
             }
+            Duty::Doubt(liar) => outputs.iter().any(is_drawn).then(|| {
+                let liar = self.name(liar);
+                format!("{name} follows {liar} into a lineage that members have not signed for")
+            }),
             Duty::None => None,
         };
+        if let (Duty::Blame(view, liar), None) = (duty, &wrong) {
+            self.lies.seen.entry((i, view, liar)).or_insert(self.now);
+        }
         if let Some(wrong) = wrong {
             self.fail(wrong);
         }
@@ -111,11 +120,25 @@ impl World {
             Event::Outcast { reason, .. } => {
                 self.stats.outcasts += 1;
                 self.nodes[i].stands = None;
+                let here = self.nodes[i].peer.as_ref().map(|peer| peer.head().chain);
+                self.nodes[i].left.extend(here);
                 if self.plan.is_calm() {
                     self.fail(format!(
                         "{} is cast out though nothing went wrong: {reason}",
                         self.nodes[i].name
                     ));
+                }
+            }
+            Event::Entered => {
+                let node = &self.nodes[i];
+                let again = |peer: &Peer| node.left.contains(&peer.head().chain);
+                // What has been decided is no round any more.
+                if node
+                    .peer
+                    .as_ref()
+                    .is_some_and(|peer| again(peer) && !peer.head().finished(peer.manifest()))
+                {
+                    self.fail(format!("{} enters a round that it was excluded from", node.name));
                 }
             }
             Event::Outlawed { peer, .. } if !self.is_liar(peer) => {
@@ -302,7 +325,10 @@ impl World {
             }
             Exit::Left => (!node.leaving).then_some("left without being asked"),
             Exit::NotFinite => {
-                (!self.plan.faults.iter().any(|(k, _)| *k == Kind::Spoil)).then_some("saw nothing finite")
+                // Values that can be summed and are far from what any device makes ruin any model.
+                let ruined = !self.lies.spoilt.is_empty();
+                let spoilt = self.plan.faults.iter().any(|(k, _)| *k == Kind::Spoil);
+                (!ruined && !spoilt).then_some("saw nothing finite")
             }
             Exit::Lost => {
                 let long_healed = self.healed_at.is_some_and(|at| self.now > at + GRACE_US);
@@ -412,6 +438,10 @@ impl World {
             return;
         }
         let Some(first) = finished.first() else {
+            // A liar need not let anybody in.
+            if self.plan.liars.is_some() && !self.honest().any(|n| n.was_member) {
+                return;
+            }
             return self.fail(format!("nobody finished: {}", self.situation()));
         };
         if !self.is_fair() {
@@ -426,6 +456,12 @@ impl World {
             self.fail(why);
         }
     }
+}
+
+/// Whether a member has left its lineage for another.
+fn is_drawn(output: &Output) -> bool {
+    let reason = OutcastReason::OtherLineage;
+    matches!(output, Output::Event(Event::Outcast { reason: why, .. }) if *why == reason)
 }
 
 /// Lineage and digest of a peer that holds all that its lineage does: a member, or one that is done.

@@ -114,6 +114,7 @@ impl World {
         node.flipped = false;
         node.stands = None;
         node.was_member = false;
+        node.left.clear();
         node.commits = 0;
         node.last_commit_at = self.now;
         node.timer_at = None;

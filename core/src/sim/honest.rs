@@ -5,13 +5,18 @@ use super::check::Duty;
 use super::node::Node;
 use super::world::World;
 use crate::decision::Suspicion;
+use crate::fork::Fork;
 use crate::id::{Digest, PeerId};
-use crate::ledger::{Header, Newcomer};
+use crate::ledger::{Header, Newcomer, Record};
 use crate::member::Member;
 use crate::peer::{Change, Commit, Event, Input, Peer, Phase, Reason};
 use crate::signature::{Attempt, Signature, Signed};
 use crate::time::Time;
+use crate::view::view_key;
 use crate::wire::{Message, ViewKey};
+
+/// Whoever's lie was seen in an attempt is out of it within this time, if there are no other faults.
+const OUT_US: u64 = 30_000_000;
 
 /// While there are lies, and no other faults, some honest member commits a round within this time and some rounds.
 const STALLED_US: u64 = 120_000_000;
@@ -28,6 +33,7 @@ impl World {
         }
         match duty {
             _ if peer.shared.outlaws.contains(*from) => Duty::None,
+            Duty::None if self.is_invented(peer, message) => Duty::Doubt(*from),
             Duty::None | Duty::Yield => self.blame(peer, now, *from, message),
             duty => duty,
         }
@@ -80,6 +86,32 @@ impl World {
         } else {
             Duty::None
         }
+    }
+
+    /// Whether somebody shows a lineage in the name of an honest peer that was a member where that has parted from a
+    /// peer's own, and that has not signed for it.
+    fn is_invented(&self, peer: &Peer, message: &Message) -> bool {
+        let Message::Status {
+            standing,
+            places,
+            claim: Some(claim),
+            ..
+        } = message
+        else {
+            return false;
+        };
+        let chain = claim.before();
+        let members: Vec<PeerId> = claim.record.headers.iter().map(|h| h.peer).collect();
+        let Record { round, attempt, .. } = claim.record;
+        let view = view_key(chain, round, attempt, &members);
+        let attempt = Attempt { chain, view };
+        let common = |place: &Fork| standing.chain == place.chain || places.contains(&place.chain);
+        let Some(parted) = peer.head().places().find(common) else {
+            return false;
+        };
+        let counts = |by: PeerId| by != peer.me() && parted.members.contains(&by);
+        let mut headers = claim.record.headers.iter();
+        headers.any(|h| counts(h.peer) && !self.is_liar(h.peer) && !self.is_signed(h, &attempt))
     }
 
     fn is_signed(&self, header: &Signed<Header>, attempt: &Attempt) -> bool {
@@ -219,12 +251,28 @@ impl World {
         Ok(())
     }
 
-    /// Rounds go on though there are liars.
+    /// Rounds go on though there are liars, and without those who were seen to lie.
     pub(super) fn check_pace_among_liars(&mut self) {
         let Some(since) = self.lies.since else { return };
         let busy = self.healed_at.is_some() || !self.plan.faults.is_empty() || self.hopeless;
         if busy || !self.honest().any(Node::is_alive) {
             return;
+        }
+        let nodes = &self.nodes;
+        let is_in = |i: usize, view| {
+            nodes[i]
+                .peer
+                .as_ref()
+                .is_some_and(|p| p.view().is_some_and(|v| v.0 == view))
+        };
+        self.lies.seen.retain(|(i, view, _), _| is_in(*i, *view));
+        let late = self.lies.seen.iter().find(|(_, at)| self.now > *at + OUT_US);
+        if let Some(((i, view, liar), _)) = late {
+            let (name, liar) = (&self.nodes[*i].name, self.name(*liar));
+            let situation = self.situation();
+            return self.fail(format!(
+                "{name} is still with {liar} in {view:?}, whose lie it has seen: {situation}"
+            ));
         }
         let patience = STALLED_US + (10.0 * self.longest_round_us()) as u64;
         let last = since.max(self.lies.committed_at);

@@ -25,6 +25,8 @@ pub(super) struct Lies {
     pub spoilt: BTreeSet<ViewKey>,
     /// All names that nobody has.
     pub invented: BTreeSet<PeerId>,
+    /// Who has seen a lie in which attempt by whom, and when.
+    pub seen: BTreeMap<(usize, ViewKey, PeerId), u64>,
     /// What honest members have committed in each attempt, and who was the first.
     pub committed: BTreeMap<ViewKey, (Digest, usize)>,
     /// When an honest member last committed a round.

@@ -56,8 +56,19 @@ struct Held {
     state: State,
 }
 
-/// Weight and sum of gradients.
-type Made = (u32, Vec<f32>);
+/// What a device made.
+struct Made {
+    /// Of the state that it was made from: who finds its state damaged has its device do its share once more.
+    from: Digest,
+    weight: u32,
+    gradient: Vec<f32>,
+}
+
+impl Made {
+    fn is_of(&self, header: &Header) -> bool {
+        self.weight == header.weight && (header.ahead || self.from == header.digest)
+    }
+}
 
 /// Who computes from the end of which lineage, for which round.
 type Work = (PeerId, Digest, Round);
@@ -136,11 +147,7 @@ impl Ledger {
     ) -> Result<(), String> {
         let Some(peer) = &node.peer else { return Ok(()) };
         self.begin_misled(node, peer);
-        // By what it says itself of where it began; the share and the parameters must then be those of there.
-        let (from, digest) = match peer.shared.device.asked {
-            Some(Asked::Share { chain, state, .. }) => (chain, state),
-            _ => (peer.head().chain, peer.digest()),
-        };
+        let (from, digest) = origin(peer);
         let point = self
             .points
             .get(&from)
@@ -193,9 +200,7 @@ impl Ledger {
             }
         }
         if weight > 0 {
-            let work = (node.id, from, round);
-            let made = self.contributions.entry(work).or_default();
-            made.push((weight as u32, gradient.to_vec()));
+            self.give((node, round), weight, gradient);
         }
         if !share.is_empty() {
             self.moments.insert((node.id, from), moments);
@@ -229,9 +234,13 @@ impl Ledger {
     /// A device made this, or a liar says so.
     pub fn give(&mut self, (node, round): (&Node, Round), weight: u64, gradient: &[f32]) {
         if let Some(peer) = &node.peer {
-            let work = (node.id, peer.head().chain, round);
-            let made = self.contributions.entry(work).or_default();
-            made.push((weight as u32, gradient.to_vec()));
+            let (from, state) = origin(peer);
+            let made = self.contributions.entry((node.id, from, round)).or_default();
+            made.push(Made {
+                from: state,
+                weight: weight as u32,
+                gradient: gradient.to_vec(),
+            });
         }
     }
 
@@ -405,7 +414,7 @@ impl Ledger {
     fn is_unknown(&self, before: Digest, record: &Record) -> bool {
         let made = |h: &Header| {
             let made = self.made(before, record.round, h);
-            made.is_some_and(|made| made.iter().any(|(weight, _)| *weight == h.weight))
+            made.is_some_and(|made| made.iter().any(|made| made.is_of(h)))
         };
         let mut of_liars = record.headers.iter().filter(|h| self.liars.contains(&h.peer));
         of_liars.any(|h| h.weight > 0 && !made(h))
@@ -488,10 +497,10 @@ impl Ledger {
         let mut values: Vec<Vec<f32>> = Vec::new();
         for header in &record.headers {
             let made = self.made(before, record.round, header);
-            let made = made.and_then(|made| made.iter().find(|(weight, _)| *weight == header.weight));
+            let made = made.and_then(|made| made.iter().find(|made| made.is_of(header)));
             let mut own = match made {
                 _ if header.weight == 0 => vec![0.0; m.layout.len],
-                Some((_, gradient)) => gradient.clone(),
+                Some(made) => made.gradient.clone(),
                 None => return Err("the record counts a contribution that no device made".into()),
             };
             for (value, error) in own.iter_mut().zip(errors.get(&header.peer).into_iter().flatten()) {
@@ -649,6 +658,15 @@ fn step(state: &mut State, manifest: &Manifest, steps: u64, record: &Record, sum
     let lr = manifest.schedule.rate(manifest.lr, steps + 1);
     let step = manifest.optimizer.step(lr, steps + 1, scale);
     state.apply(manifest, &step, 0..sums.len(), sums);
+}
+
+/// The lineage and the state that a device works from, by what its peer says: share and parameters must then be those of
+/// there.
+fn origin(peer: &Peer) -> (Digest, Digest) {
+    match peer.shared.device.asked {
+        Some(Asked::Share { chain, state, .. }) => (chain, state),
+        _ => (peer.head().chain, peer.digest()),
+    }
 }
 
 /// Whether a peer has committed another round since: who is alone and has nothing to compute does so at once.

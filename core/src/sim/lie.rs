@@ -232,6 +232,20 @@ impl Speaker<'_> {
         vec![said]
     }
 
+    /// An invented lineage, shown to somebody who has not asked.
+    fn status(&mut self) -> Message {
+        let lineage = &self.peer.shared.lineage;
+        let places = lineage.places();
+        let (standing, claim) = self.invented_lineage(lineage.standing(), lineage.claim());
+        Message::Status {
+            standing,
+            places,
+            claim,
+            member: true,
+            finished: false,
+        }
+    }
+
     /// A lineage that counts more than any, and what is shown of it: nothing, what the league can sign, or somebody else's.
     fn invented_lineage(
         &mut self,
@@ -472,6 +486,7 @@ impl Speaker<'_> {
             (Lie::Outcome, Some(view)) => self.outcome(view),
             (Lie::Differ, Some(view)) => self.differ(view),
             (Lie::Leave, _) => Some(self.leave(view)),
+            (Lie::Standing, _) => Some(self.status()),
             (Lie::Ready, _) if own.is_none() => {
                 let (peer, speed, round) = (self.peer.me(), 1 << 20, self.peer.head().round);
                 let round = round + self.rng().below(3);

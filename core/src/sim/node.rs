@@ -9,7 +9,7 @@ use crate::local::LocalOptimizer;
 use crate::peer::{Exit, Input, Peer, Phase};
 use crate::signature::Key;
 use crate::state::State;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// A crash that waits for its moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub(super) struct Node {
     /// Lineage and digest when it last had been looked at, if it was a member then.
     pub stands: Option<(Digest, Digest)>,
     pub was_member: bool,
+    /// Lineages in whose next round it was a member and is none any more.
+    pub left: BTreeSet<Digest>,
     pub commits: u64,
     pub last_commit_at: u64,
     pub sponsor: Option<usize>,
@@ -87,6 +89,7 @@ impl Node {
             flipped: false,
             stands: None,
             was_member: false,
+            left: BTreeSet::new(),
             commits: 0,
             last_commit_at: now,
             sponsor: None,

@@ -223,6 +223,7 @@ pub(super) fn message(world: &World, message: &Message) -> String {
         Message::Out { view: v } => format!("OUT of {}", view(v)),
         Message::Status {
             standing: s,
+            places: _,
             claim,
             member,
             finished,

@@ -217,6 +217,7 @@ impl Twist<'_> {
             Message::Out { view } => self.view(view),
             Message::Status {
                 standing,
+                places: _,
                 claim,
                 member,
                 finished,

@@ -179,6 +179,7 @@ impl Display for Told<'_> {
                 claim,
                 member,
                 finished,
+                ..
             } => write!(
                 f,
                 "standing: {} samples in {} rounds, lineage {}, shown by {} headers, member: {member}, finished: {finished}",
