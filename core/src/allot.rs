@@ -36,10 +36,10 @@ impl Allotment {
 }
 
 impl Head {
-    /// The next round's samples. Where exchange and computing overlap they were handed out a round ago, and who has become
-    /// a member since has none.
+    /// The next round's samples. Where exchange and computing overlap they were handed out a round ago, if any were then, and
+    /// who has become a member since has none.
     pub fn allot(&self, manifest: &Manifest) -> Allotment {
-        if !manifest.overlap {
+        if self.ahead.is_empty() {
             return self.hand_out(manifest, self.round + 1);
         }
         let given = |member: &Member| self.ahead.iter().find(|given| given.peer == member.peer);
@@ -51,11 +51,17 @@ impl Head {
     /// What members compute while the sums of the next round travel, for the one after it; nothing where that does not
     /// overlap.
     pub fn allot_ahead(&self, manifest: &Manifest) -> Allotment {
-        if manifest.overlap && manifest.trains(self.members.len()) {
-            return self.hand_out(manifest, self.round + 2);
+        if !manifest.overlap || !manifest.trains(self.members.len()) {
+            let shares = vec![Vec::new(); self.members.len()];
+            return Allotment { shares };
         }
-        let shares = vec![Vec::new(); self.members.len()];
-        Allotment { shares }
+        let round = self.round + 2;
+        if !self.ahead.is_empty() {
+            return self.hand_out(manifest, round);
+        }
+        let mut rest = self.clone();
+        rest.take_out(&self.allot(manifest).shares);
+        rest.hand_out(manifest, round)
     }
 
     /// Samples for a round: holes first, then fresh ones, split by speed.

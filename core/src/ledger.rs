@@ -329,11 +329,13 @@ impl Head {
         let ahead = self.allot_ahead(manifest).shares;
         let trains = manifest.trains(record.headers.len());
         let members = self.next_members(record, trains.then_some(&shares[..]));
+        if self.ahead.is_empty() && (trains || manifest.overlap) {
+            self.take_out(&shares);
+        }
+        self.take_out(&ahead);
         if trains {
-            self.take_out(if manifest.overlap { &ahead } else { &shares });
             self.count(record, &shares);
         } else if manifest.overlap {
-            self.take_out(&ahead);
             self.give_back(shares.into_iter().flatten());
         }
         self.hand_over(ahead, &members);
@@ -446,7 +448,7 @@ impl Head {
     }
 
     /// What was handed out is open no more.
-    fn take_out(&mut self, shares: &[Vec<Hole>]) {
+    pub(crate) fn take_out(&mut self, shares: &[Vec<Hole>]) {
         let mut given: Vec<&Hole> = shares.iter().flatten().collect();
         given.sort_by_key(|range| range.start);
         let fresh = given.iter().filter(|range| range.start >= self.cursor);
