@@ -245,9 +245,7 @@ impl Head {
         let bounded = |f: &Fork| few(&f.lost) && few(&f.members) && f.samples <= self.samples;
         let sound = self.forks.len() <= FORKS && self.forks.iter().chain(&self.before).all(bounded);
         need(sound, HeadError::Forks)?;
-        let given = self.ahead.iter().flat_map(|given| &given.share);
-        let mut open: Vec<&Hole> = self.holes.iter().chain(given).collect();
-        open.sort_by_key(|hole| hole.start);
+        let open = self.open();
         let apart = open.is_sorted_by(|a, b| a.end <= b.start);
         let ordered = self.holes.is_sorted_by(|a, b| a.end <= b.start);
         let good = |hole: &Hole| hole.start < hole.end && hole.end <= self.cursor;

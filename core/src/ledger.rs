@@ -313,6 +313,14 @@ impl Head {
         self.members.iter().position(|m| m.peer == peer)
     }
 
+    /// All that is before the cursor and not counted, whether handed out by now or not, in order.
+    pub fn open(&self) -> Vec<&Hole> {
+        let given = self.ahead.iter().flat_map(|given| &given.share);
+        let mut open: Vec<&Hole> = self.holes.iter().chain(given).collect();
+        open.sort_by_key(|hole| hole.start);
+        open
+    }
+
     /// Whether every sample has been counted or given up.
     pub fn finished(&self, manifest: &Manifest) -> bool {
         self.cursor >= manifest.target.get() && self.holes.is_empty() && self.ahead.is_empty()

@@ -127,9 +127,8 @@ fn count(
 }
 
 fn check_sums(head: &Head, counted: &Positions, problems: &mut Vec<String>) {
-    let ahead = head.ahead.iter().flat_map(|given| &given.share);
-    let open = head.holes.iter().chain(ahead);
-    let returned: u64 = open.map(|hole| hole.end - hole.start).sum();
+    let open = head.open();
+    let returned: u64 = open.iter().map(|hole| hole.end - hole.start).sum();
     let total = counted.len();
     if total != head.samples {
         problems.push(format!(
@@ -143,11 +142,7 @@ fn check_sums(head: &Head, counted: &Positions, problems: &mut Vec<String>) {
             "of {cursor} samples handed out {total} are counted, {returned} returned and {skipped} skipped"
         ));
     }
-    if head
-        .holes
-        .iter()
-        .any(|hole| counted.overlaps(hole.start..hole.end))
-    {
+    if open.iter().any(|hole| counted.overlaps(hole.start..hole.end)) {
         problems.push("samples are counted and yet to be handed out again".into());
     }
 }
@@ -168,7 +163,7 @@ impl Positions {
             ..Self::default()
         };
         let mut start = 0;
-        for hole in &head.holes {
+        for hole in head.open() {
             positions.insert(start..hole.start);
             start = hole.end;
         }

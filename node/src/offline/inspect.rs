@@ -184,7 +184,7 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
         samples: head.samples,
         target: manifest.target.get(),
         skipped: head.skipped,
-        returned: head.holes.iter().map(|hole| hole.end - hole.start).sum(),
+        returned: head.open().iter().map(|hole| hole.end - hole.start).sum(),
         finished: head.finished(manifest),
         base,
         members: head.members.iter().map(|m| m.peer.to_hex()).collect(),
