@@ -2,16 +2,18 @@
 //! function of the records alone, so that all members derive the same without asking.
 
 use crate::admission::Admissions;
-use crate::config::{MAX_PEERS, Manifest, Settings};
+use crate::config::{MAX_CONTRIBUTORS, MAX_PEERS, Manifest, Settings};
 use crate::fork::{self, Fork};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
+use crate::invitation::{Admission, Revocation, Role};
 #[cfg(test)]
 use crate::signature::Key;
 use crate::signature::{Attempt, Signed, Statement};
+use crate::tickets::Tickets;
 use serde::{Deserialize, Serialize};
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 /// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +32,8 @@ pub struct Header {
     pub digest: Digest,
     /// Newcomers that it sponsors and that have caught up, in the order of their names.
     pub ready: Vec<Newcomer>,
+    /// Tickets that were taken back.
+    pub revoked: Vec<Revocation>,
     /// It leaves after this round.
     pub leaving: bool,
 }
@@ -37,8 +41,12 @@ pub struct Header {
 impl Header {
     /// Bytes that it holds in memory.
     pub(crate) fn bytes(&self) -> usize {
-        let contacts = self.ready.iter().map(|newcomer| newcomer.contact.bytes());
-        size_of::<Signed<Self>>() + size_of_val(&self.ready[..]) + contacts.sum::<usize>()
+        let ready = self.ready.iter().map(Newcomer::bytes);
+        let revoked = self
+            .revoked
+            .iter()
+            .map(|r| size_of::<Revocation>() + r.chain.bytes());
+        size_of::<Signed<Self>>() + ready.sum::<usize>() + revoked.sum::<usize>()
     }
 }
 
@@ -68,6 +76,8 @@ impl Statement for Ready {
 pub struct Newcomer {
     /// What it has signed.
     pub ready: Signed<Ready>,
+    /// What shows its right to come in.
+    pub admission: Admission,
     /// Where it can be dialled: what it says itself, and what its sponsor has seen.
     pub contact: Contact,
 }
@@ -78,10 +88,16 @@ impl Newcomer {
         self.ready.peer
     }
 
+    /// Bytes that it holds in memory.
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.contact.bytes() + self.admission.chain.bytes()
+    }
+
     /// As the others will know it.
     fn member(&self) -> Member {
         Member {
             peer: self.ready.peer,
+            admission: self.admission.clone(),
             speed: self.ready.speed,
             contact: self.contact.clone(),
             trials: Trials::default(),
@@ -94,6 +110,8 @@ impl Newcomer {
 pub struct Member {
     /// Its name.
     pub peer: PeerId,
+    /// What has shown its right to come in.
+    pub admission: Admission,
     /// Last measured speed in samples per 1,000 seconds.
     pub speed: u64,
     /// Where it can be dialled.
@@ -107,10 +125,16 @@ impl Member {
     pub(crate) fn new(settings: &Settings, speed: Option<u64>) -> Self {
         Self {
             peer: settings.me,
+            admission: settings.admission.clone(),
             speed: speed.unwrap_or(1),
             contact: settings.contact.clone(),
             trials: Trials::default(),
         }
+    }
+
+    /// Whether it counts where members are counted, and may sponsor and invite.
+    pub fn is_full(&self) -> bool {
+        self.admission.role() == Role::Member
     }
 }
 
@@ -189,18 +213,6 @@ impl Record {
         hasher.update(&postcard::to_allocvec(&said).expect("a record has only plain data"));
         Digest(*hasher.finalize().as_bytes())
     }
-
-    /// The state's digest that most contributors started from; among equals, that of the earliest in ring order.
-    pub fn majority(&self) -> Digest {
-        let votes = |digest| self.headers.iter().filter(|h| h.digest == digest).count();
-        let mut best = self.headers[0].digest;
-        for header in &self.headers {
-            if votes(header.digest) > votes(best) {
-                best = header.digest;
-            }
-        }
-        best
-    }
 }
 
 /// Samples to hand out again, as positions in the stream of shuffled epochs.
@@ -250,6 +262,8 @@ pub struct Head {
     pub forks: Vec<Fork>,
     /// What became of the newcomers that they named.
     pub admissions: Admissions,
+    /// What became of tickets.
+    pub tickets: Tickets,
     /// Hash over all records.
     pub trail: Digest,
     /// The lineage: [`lineage`] of the trail and the samples.
@@ -270,6 +284,7 @@ impl Head {
             before: None,
             forks: Vec::new(),
             admissions: Admissions::default(),
+            tickets: Tickets::default(),
             trail: Digest(manifest.run_id().0),
             chain: lineage(&Digest(manifest.run_id().0), 0),
         }
@@ -300,6 +315,21 @@ impl Head {
         self.members.iter().position(|m| m.peer == peer)
     }
 
+    /// Whether a peer is one of its full members.
+    pub fn is_full(&self, peer: PeerId) -> bool {
+        self.members.iter().any(|m| m.peer == peer && m.is_full())
+    }
+
+    /// The state's digest that most full members started from; among equals, that of the earliest in ring order. None if no
+    /// full member has contributed.
+    pub fn majority(&self, record: &Record) -> Option<Digest> {
+        let full = record.headers.iter().filter(|h| self.is_full(h.peer));
+        let digests: Vec<Digest> = full.map(|h| h.digest).collect();
+        let votes = |digest| digests.iter().filter(|d| **d == digest).count();
+        let first_of_most = |best, other| if votes(other) > votes(best) { other } else { best };
+        digests.iter().copied().reduce(first_of_most)
+    }
+
     /// Whether every sample has been counted or given up.
     pub fn finished(&self, manifest: &Manifest) -> bool {
         self.cursor >= manifest.target.get() && self.holes.is_empty()
@@ -313,12 +343,18 @@ impl Head {
         debug_assert_eq!(record.round, self.round + 1);
         let shares = self.allot(manifest).shares;
         let trains = manifest.trains(record.headers.len());
-        let members = self.next_members(record, trains.then_some(&shares[..]));
+        let run = manifest.run_id();
+        let revoked = record.headers.iter().flat_map(|h| &h.revoked);
+        revoked.for_each(|revocation| self.tickets.revoke(revocation, run));
+        let mut members = self.next_members(record, trains.then_some(&shares[..]), run);
         if trains {
             self.count(record, &shares);
         }
+        let is_out = |m: &&Member| self.tickets.revokes(&m.admission, run);
+        let out: Vec<PeerId> = self.members.iter().filter(is_out).map(|m| m.peer).collect();
+        members.retain(|m| !out.contains(&m.peer));
         self.part(members, |peer| {
-            record.headers.iter().any(|h| h.leaving && h.peer == peer)
+            out.contains(&peer) || record.headers.iter().any(|h| h.leaving && h.peer == peer)
         });
         self.admit(record);
         self.round = record.round;
@@ -346,7 +382,12 @@ impl Head {
         Fork {
             chain: self.chain,
             samples: self.samples,
-            members: self.members.iter().map(|m| m.peer).collect(),
+            members: self
+                .members
+                .iter()
+                .filter(|m| m.is_full())
+                .map(|m| m.peer)
+                .collect(),
             lost: Vec::new(),
             orphaned: false,
         }
@@ -437,8 +478,8 @@ impl Head {
         self.cursor += fresh;
     }
 
-    /// The next round's, given what this round's had to do if it had samples.
-    fn next_members(&self, record: &Record, shares: Option<&[Vec<Hole>]>) -> Vec<Member> {
+    /// The next round's, given what this round's had to do if it had samples. Who is new has used its ticket.
+    fn next_members(&mut self, record: &Record, shares: Option<&[Vec<Hole>]>, run: RunId) -> Vec<Member> {
         let mut next = Vec::new();
         for header in record.headers.iter().filter(|h| !h.leaving) {
             // A record that follows has members' headers only.
@@ -466,7 +507,11 @@ impl Head {
         ready.sort_by_key(|m| m.peer);
         ready.dedup_by_key(|m| m.peer);
         for member in ready {
-            if next.len() < MAX_PEERS && record.headers.iter().all(|h| h.peer != member.peer) {
+            let guests = next.iter().filter(|m| !m.is_full()).count();
+            let room = next.len() < MAX_PEERS && (member.is_full() || guests < MAX_CONTRIBUTORS);
+            let took_part = record.headers.iter().any(|h| h.peer == member.peer);
+            if room && !took_part && self.tickets.check(&member.admission, member.peer, run).is_ok() {
+                self.tickets.spend(&member.admission, member.peer, run);
                 next.push(member);
             }
         }
@@ -519,6 +564,7 @@ mod tests {
         };
         let member = |n| Member {
             peer: peer(n),
+            admission: Admission::stand_in(peer(n), manifest.root()),
             speed: 1000,
             contact: Contact::default(),
             trials: Trials::default(),
@@ -543,6 +589,7 @@ mod tests {
             compute_us: 1,
             digest: Digest([0; 32]),
             ready: Vec::new(),
+            revoked: Vec::new(),
             leaving: false,
         };
         let headers = head.members.iter().enumerate().map(header).collect();

@@ -1,7 +1,7 @@
 //! Where lineages meet: which of two stands.
 //!
 //! Compared is how many of the members of old, from before the two parted, have gone which way, as they have signed it: less
-//! than half as many yield to the others. Between sides that are nearer to each other samples decide. Who was no member
+//! than half as many yield to the others. Contributors do not count. Between sides that are nearer to each other samples decide. Who was no member
 //! then counts for neither side, since names are free. What one peer says by mouth alone is one voice, its own.
 //!
 //! After a storm of failures two sides do not always remember the same members of old. If the larger number alone decided,
@@ -92,14 +92,19 @@ fn members_of_old(from: PeerId, claim: Option<&Claim>, shared: &Shared) -> Vec<P
     let gone = |place: &Fork| head.members.iter().all(|m| !place.members.contains(&m.peer));
     let is_orphaned = |place: &Fork| place.orphaned && places.contains(&place.chain) && gone(place);
     if head.forks.iter().any(is_orphaned) {
-        let here = head.members.iter().map(|m| m.peer);
+        let here = head.members.iter().filter(|m| m.is_full()).map(|m| m.peer);
         return here.chain(headers.iter().map(|h| h.peer)).chain([from]).collect();
     }
     let first = head.forks.iter().find(|fork| fork.lost.iter().any(there));
     if let Some(first) = first {
         return first.members.clone();
     }
-    let here: Vec<PeerId> = head.members.iter().map(|m| m.peer).collect();
+    let here: Vec<PeerId> = head
+        .members
+        .iter()
+        .filter(|m| m.is_full())
+        .map(|m| m.peer)
+        .collect();
     match shared.forgetful && !here.iter().any(there) {
         // Strangers, as far as it remembers: all of them are one voice, as it is itself.
         true => vec![me, from],

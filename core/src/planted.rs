@@ -28,6 +28,8 @@ pub enum Bug {
     JoinUnchecked,
     /// A peer whose digest differs from the majority's goes on.
     IgnoreDivergence,
+    /// Contributors go on without a full member.
+    GuestsGoOn,
     /// Nobody looks whether a flush is signed.
     TrustFlushes,
     /// Nobody looks whether a decision is proven.
@@ -58,7 +60,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those that faults bring to light.
-    pub const OF_FAULTS: [Self; 12] = [
+    pub const OF_FAULTS: [Self; 13] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -71,6 +73,7 @@ impl Bug {
         Self::CommittedFlushes,
         Self::JoinUnchecked,
         Self::IgnoreDivergence,
+        Self::GuestsGoOn,
     ];
 
     /// Those that only a liar makes use of.

@@ -42,6 +42,7 @@ fn invented(with: &[PeerId]) -> Claim {
             compute_us: 1,
             digest: Digest([7; 32]),
             ready: Vec::new(),
+            revoked: Vec::new(),
             leaving: false,
         };
         let view = ViewKey {

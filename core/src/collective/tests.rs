@@ -44,6 +44,7 @@ fn said(member: usize) -> Header {
         compute_us: 1,
         digest: Digest([0; 32]),
         ready: Vec::new(),
+        revoked: Vec::new(),
         leaving: false,
     }
 }

@@ -3,7 +3,6 @@
 
 use annulus_core::config::Topology;
 use annulus_core::ledger::Record;
-use annulus_core::signature::Key;
 use annulus_core::wire::{Message, ViewKey};
 use annulus_core::{
     Change, Contact, Event, Exit, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
@@ -126,20 +125,25 @@ impl Story {
     /// Somebody founds the run, and needs so long for a round.
     pub fn found(&mut self, who: PeerId, compute_us: u64) {
         let state = State::new(vec![0.5; self.manifest.layout.len], &self.manifest);
-        let settings = Settings::new(Key::stand_in(who), Contact::default());
+        let settings = self.settings(who);
         let peer = Peer::found(self.manifest.clone(), settings, state, Time(self.now));
         self.begin(who, peer, compute_us);
     }
 
     /// Somebody joins over an open link, which comes with it if there is anybody at its other end.
     pub fn join(&mut self, who: PeerId, via: PeerId, compute_us: u64) {
-        let settings = Settings::new(Key::stand_in(who), self.contact(who));
+        let settings = self.settings(who);
         let contact = self.contact(via);
         let peer = Peer::join(self.manifest.clone(), settings, via, &contact, Time(self.now));
         self.begin(who, peer, compute_us);
         if self.peers.contains_key(&via) {
             self.open(who, via);
         }
+    }
+
+    /// What somebody is born with.
+    fn settings(&self, who: PeerId) -> Settings {
+        Settings::stand_in(who, self.contact(who), &self.manifest)
     }
 
     /// So many that all have links to each other, and need the same time for a round.
