@@ -362,7 +362,7 @@ mod tests {
     use super::*;
     use crate::config::Layout;
     use crate::id::{Contact, Digest};
-    use crate::invitation::Admission;
+    use crate::invitation::{Admission, Invitation};
     use crate::ledger::{Member, Trials};
     use crate::signature::Key;
     use crate::wire::ViewKey;
@@ -516,6 +516,72 @@ mod tests {
         let mut alone = record(&head);
         (alone.attempt, _) = (1, alone.headers.drain(1..));
         assert_eq!(check(&head, alone, &manifest), Err(of(1, TooFew)));
+    }
+
+    #[test]
+    fn whoever_has_no_right_to_come_in_is_not_named() {
+        let (mut head, manifest) = head();
+        let root = manifest.root();
+        let key = |n: u8| Key::stand_in(peer(n));
+        let of_run = Invitation::of_run(Key::stand_in(root.key));
+        let ticket = |n, role, uses| of_run.narrow(root, key(n), role, None, uses).unwrap();
+        let (watch, once) = (ticket(50, Role::Watch, None), ticket(51, Role::Contribute, Some(1)));
+        let out = ticket(52, Role::Member, None);
+        head.tickets.spend(&once.admit(peer(9), root.run), peer(9), root.run);
+        head.tickets.revoke(&of_run.revoke(root, out.chain.clone()).unwrap(), root.run);
+        let named = |head: &Head, by: usize, admission: Admission| {
+            let mut record = record(head);
+            record.headers[by].content.ready = vec![Newcomer {
+                admission,
+                ..newcomer(4)
+            }];
+            check(head, record, &manifest)
+        };
+        let good = ticket(53, Role::Contribute, Some(1)).admit(peer(4), root.run);
+        assert_eq!(named(&head, 1, good.clone()), Ok(()));
+        let other = Invitation::of_run(key(4)).admit(peer(4), root.run);
+        let tickets = [watch, once, out].map(|ticket| ticket.admit(peer(4), root.run));
+        for admission in [good.clone(), other].into_iter().chain(tickets).skip(1) {
+            assert_eq!(named(&head, 1, admission), Err(of(2, Fault::Ready)));
+        }
+        let of_another = ticket(53, Role::Member, None).admit(peer(5), root.run);
+        assert_eq!(named(&head, 1, of_another), Err(of(2, Fault::Ready)));
+        // A contributor names nobody, and alone it keeps no run.
+        let guest = ticket(54, Role::Contribute, None);
+        head.members[1].admission = guest.admit(peer(2), root.run);
+        assert_eq!(named(&head, 1, good.clone()), Err(of(2, Fault::Ready)));
+        assert_eq!(named(&head, 0, good), Ok(()));
+        let mut alone = record(&head);
+        (alone.attempt, alone.headers) = (1, vec![alone.headers[1].clone()]);
+        assert_eq!(check(&head, alone, &manifest), Err(RecordError::NoMember));
+        let mut told = record(&head);
+        told.headers[0].content.revoked = vec![of_run.revoke(root, guest.chain.clone()).unwrap()];
+        assert_eq!(check(&head, told.clone(), &manifest), Ok(()));
+        let forged = Invitation::of_run(key(3));
+        let chain = forged.narrow(Root { key: peer(3), ..root }, key(7), Role::Member, None, None).unwrap().chain;
+        told.headers[0].content.revoked = vec![forged.revoke(Root { key: peer(3), ..root }, chain).unwrap()];
+        assert_eq!(check(&head, told, &manifest), Err(of(1, Fault::Revocation)));
+    }
+
+    #[test]
+    fn contributors_do_not_count_in_a_majority() {
+        let (mut head, manifest) = head();
+        let root = manifest.root();
+        for n in [2, 3] {
+            let guest = Invitation::of_run(Key::stand_in(root.key)).narrow(
+                root,
+                Key::stand_in(peer(n)),
+                Role::Contribute,
+                None,
+                None,
+            );
+            head.members[usize::from(n) - 1].admission = guest.unwrap().admit(peer(n), root.run);
+        }
+        let mut record = record(&head);
+        for header in &mut record.headers[1..] {
+            header.content.digest = Digest([1; 32]);
+        }
+        assert_eq!(check(&head, record, &manifest), Err(of(2, Fault::Digest)));
     }
 
     #[test]

@@ -412,6 +412,11 @@ impl Peer {
         self.shared.me()
     }
 
+    /// What it decides for itself.
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
     /// The run.
     pub fn manifest(&self) -> &Manifest {
         &self.shared.manifest

@@ -169,7 +169,8 @@ impl Shared {
     pub fn revoke(&mut self, revocation: Revocation) {
         let known = self.head().tickets.knows(&revocation, self.root.run);
         let good = revocation.is_good(self.root, self.scheme());
-        if good && !known && self.revocations.len() < MAX_REMEMBERED {
+        let said = self.revocations.contains(&revocation);
+        if good && !known && !said && self.revocations.len() < MAX_REMEMBERED {
             self.revocations.push(revocation);
         }
     }

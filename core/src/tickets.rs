@@ -70,7 +70,7 @@ impl Tickets {
     }
 
     /// A ticket was taken back.
-    pub(crate) fn revoke(&mut self, revocation: &Revocation, run: RunId) {
+    pub fn revoke(&mut self, revocation: &Revocation, run: RunId) {
         let Some(ticket) = revocation.ticket(run) else {
             return;
         };
@@ -81,13 +81,13 @@ impl Tickets {
     }
 
     /// Whether a ticket was taken back itself.
-    pub(crate) fn knows(&self, revocation: &Revocation, run: RunId) -> bool {
+    pub fn knows(&self, revocation: &Revocation, run: RunId) -> bool {
         let ticket = revocation.ticket(run);
         ticket.is_none_or(|ticket| self.revoked.binary_search(&ticket).is_ok())
     }
 
     /// A peer has come in.
-    pub(crate) fn spend(&mut self, admission: &Admission, peer: PeerId, run: RunId) {
+    pub fn spend(&mut self, admission: &Admission, peer: PeerId, run: RunId) {
         for (id, _) in limited(admission, run) {
             if let Err(place) = self.spent.binary_search(&(id, peer)) {
                 self.spent.insert(place, (id, peer));

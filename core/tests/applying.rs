@@ -1,6 +1,5 @@
 //! A long vector is applied part by part, with ticks; the state is the same as if it had been applied at once.
 
-use annulus_core::signature::Key;
 use annulus_core::{
     Contact, Digest, Event, Input, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
 };

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each file of stories uses its part of it")]
 
 use annulus_core::config::Topology;
+use annulus_core::invitation::Admission;
 use annulus_core::ledger::Record;
 use annulus_core::wire::{Message, ViewKey};
 use annulus_core::{
@@ -35,6 +36,10 @@ pub struct Story {
     pub dialable: BTreeSet<PeerId>,
     /// Who has dialled whom.
     pub dialled: BTreeSet<(PeerId, PeerId)>,
+    /// What shows the right to take part of those who are no full members for ever.
+    pub admissions: BTreeMap<PeerId, Admission>,
+    /// What each one's clock says at the beginning, in seconds since 1970, if it is not 0.
+    pub epoch_s: BTreeMap<PeerId, u64>,
     /// Who is done, and why.
     pub exits: BTreeMap<PeerId, Exit>,
     /// Messages that went from one to another.
@@ -106,6 +111,8 @@ impl Story {
             gradient: BTreeMap::new(),
             dialable: BTreeSet::new(),
             dialled: BTreeSet::new(),
+            admissions: BTreeMap::new(),
+            epoch_s: BTreeMap::new(),
             exits: BTreeMap::new(),
             sent: BTreeMap::new(),
             links: BTreeSet::new(),
@@ -143,7 +150,13 @@ impl Story {
 
     /// What somebody is born with.
     fn settings(&self, who: PeerId) -> Settings {
-        Settings::stand_in(who, self.contact(who), &self.manifest)
+        let settings = Settings::stand_in(who, self.contact(who), &self.manifest);
+        let admission = self.admissions.get(&who).cloned();
+        Settings {
+            admission: admission.unwrap_or(settings.admission.clone()),
+            epoch_s: self.epoch_s.get(&who).copied().unwrap_or(0),
+            ..settings
+        }
     }
 
     /// So many that all have links to each other, and need the same time for a round.

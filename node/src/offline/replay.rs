@@ -162,6 +162,7 @@ mod tests {
     fn member(n: usize) -> Member {
         Member {
             peer: testing::peer(n as u8 + 1),
+            admission: testing::member(n as u8 + 1).admission,
             speed: 1000 + n as u64,
             contact: Contact::default(),
             trials: Trials::default(),
@@ -178,6 +179,7 @@ mod tests {
             compute_us: 1,
             digest,
             ready: Vec::new(),
+            revoked: Vec::new(),
             leaving: false,
         };
         head.members.iter().enumerate().map(header).collect()

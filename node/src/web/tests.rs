@@ -73,7 +73,7 @@ async fn one_port_speaks_plain_and_tls() {
     let (code, text) = body(&answer);
     let status: Value = serde_json::from_str(text).unwrap();
     assert_eq!((code, &status["round"]), (200, &3.into()));
-    assert!(!answer.contains("annulus1secret"));
+    assert!(!answer.contains("annulus2secret"));
 
     let mut roots = RootCertStore::empty();
     roots.add(certificates.present().cert[0].clone()).unwrap();
