@@ -222,7 +222,9 @@ mod tests {
         let run = manifest.run_id();
         for _ in 0..5 {
             let mut naming = next(&head, &[1, 2], Some(9));
-            let newcomer = &mut naming.headers[0].content.ready[0].ready;
+            let named = &mut naming.headers[0].content.ready[0];
+            named.admission = Admission::stand_in(named.peer(), manifest.root());
+            let newcomer = &mut named.ready;
             newcomer.signature = Key::stand_in(newcomer.peer).sign(&run, &newcomer.content);
             naming.sign_by_stand_ins(&head);
             assert_eq!(check(&head, &naming, &manifest), Ok(()));

@@ -525,10 +525,15 @@ mod tests {
         let key = |n: u8| Key::stand_in(peer(n));
         let of_run = Invitation::of_run(Key::stand_in(root.key));
         let ticket = |n, role, uses| of_run.narrow(root, key(n), role, None, uses).unwrap();
-        let (watch, once) = (ticket(50, Role::Watch, None), ticket(51, Role::Contribute, Some(1)));
+        let (watch, once) = (
+            ticket(50, Role::Watch, None),
+            ticket(51, Role::Contribute, Some(1)),
+        );
         let out = ticket(52, Role::Member, None);
-        head.tickets.spend(&once.admit(peer(9), root.run), peer(9), root.run);
-        head.tickets.revoke(&of_run.revoke(root, out.chain.clone()).unwrap(), root.run);
+        head.tickets
+            .spend(&once.admit(peer(9), root.run), peer(9), root.run);
+        head.tickets
+            .revoke(&of_run.revoke(root, out.chain.clone()).unwrap(), root.run);
         let named = |head: &Head, by: usize, admission: Admission| {
             let mut record = record(head);
             record.headers[by].content.ready = vec![Newcomer {
@@ -558,7 +563,10 @@ mod tests {
         told.headers[0].content.revoked = vec![of_run.revoke(root, guest.chain.clone()).unwrap()];
         assert_eq!(check(&head, told.clone(), &manifest), Ok(()));
         let forged = Invitation::of_run(key(3));
-        let chain = forged.narrow(Root { key: peer(3), ..root }, key(7), Role::Member, None, None).unwrap().chain;
+        let chain = forged
+            .narrow(Root { key: peer(3), ..root }, key(7), Role::Member, None, None)
+            .unwrap()
+            .chain;
         told.headers[0].content.revoked = vec![forged.revoke(Root { key: peer(3), ..root }, chain).unwrap()];
         assert_eq!(check(&head, told, &manifest), Err(of(1, Fault::Revocation)));
     }

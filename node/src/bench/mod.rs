@@ -18,8 +18,8 @@ pub mod swarm;
 use crate::net::link::DialError;
 use crate::net::quic::StartError;
 use crate::net::ticket::TicketError;
-use annulus_core::invitation::ChainError;
 use annulus_core::config::ManifestError;
+use annulus_core::invitation::ChainError;
 
 /// Why a measurement could not be made.
 #[derive(Debug, thiserror::Error)]

@@ -80,8 +80,12 @@ fn seconds(text: &str) -> Result<u64, String> {
         'w' => Some(7 * 24 * 3600),
         _ => None,
     });
-    let number = text.get(..text.len().saturating_sub(1)).and_then(|number| number.parse::<u64>().ok());
-    let seconds = number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    let number = text
+        .get(..text.len().saturating_sub(1))
+        .and_then(|number| number.parse::<u64>().ok());
+    let seconds = number
+        .zip(unit)
+        .and_then(|(number, unit)| number.checked_mul(unit));
     seconds.filter(|seconds| *seconds > 0).ok_or_else(wrong)
 }
 
@@ -134,7 +138,10 @@ mod tests {
         own.keep(&guest.0).unwrap();
         let handed_on = made(&guest, Role::Contribute, None, None).unwrap();
         let last = &handed_on.chain.0[1];
-        assert_eq!((last.role, last.until_s, last.uses), (Role::Contribute, Some(1100), Some(2)));
+        assert_eq!(
+            (last.role, last.until_s, last.uses),
+            (Role::Contribute, Some(1100), Some(2))
+        );
         let told = |made: Result<Ticket, Error>| made.unwrap_err().to_string();
         assert!(told(made(&guest, Role::Member, Some(101), None)).contains("longer"));
         assert!(told(made(&guest, Role::Member, None, Some(3))).contains("lets in 2"));

@@ -87,7 +87,9 @@ fn chain_of(dir: &Path, name: &str) -> Result<Chain, Error> {
             return Ok(());
         }
         if found.as_ref().is_some_and(|(other, _)| *other != peer) {
-            return Err(Error::failed(format!("{name} begins the names of several peers: write more of it")));
+            return Err(Error::failed(format!(
+                "{name} begins the names of several peers: write more of it"
+            )));
         }
         found = Some((peer, chain.clone()));
         Ok(())
@@ -109,7 +111,9 @@ fn chain_of(dir: &Path, name: &str) -> Result<Chain, Error> {
     }
     let none = || {
         let dir = dir.display();
-        Error::failed(format!("the ledger in {dir} knows nobody of the name {name}, nor is it a ticket"))
+        Error::failed(format!(
+            "the ledger in {dir} knows nobody of the name {name}, nor is it a ticket"
+        ))
     };
     found.map(|(_, chain)| chain).ok_or_else(none)
 }

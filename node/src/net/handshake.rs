@@ -5,8 +5,8 @@
 //! which links exist; that is the endpoint's business.
 
 use crate::net::certificates::{Certificates, Fingerprint};
-use crate::net::gate::Gate;
 use crate::net::connection::{close, is_tab};
+use crate::net::gate::Gate;
 use crate::net::hello::{
     CERTIFICATE, HEAD, Hello, MAX_HELLO, MAX_MANIFEST, Purpose, Role, TabHello, TabWelcome, Unread, Welcome,
     body_len, bounded, decode, encode, signed, tab_session,
@@ -181,12 +181,7 @@ pub(crate) async fn listen(me: &LocalPeer, session: &Session) -> Result<Caller, 
 }
 
 /// Whether a dialler means this run and may come in.
-fn belongs(
-    me: &LocalPeer,
-    dialler: PeerId,
-    run: [u8; 32],
-    admission: &Admission,
-) -> Result<(), Refusal> {
+fn belongs(me: &LocalPeer, dialler: PeerId, run: [u8; 32], admission: &Admission) -> Result<(), Refusal> {
     if dialler == me.peer {
         return Err(Refusal::Ourselves);
     }

@@ -4,10 +4,10 @@
 //! framing that both share, because a frame must look alike whoever carries it. It must know no sockets, no
 //! runtime, and nothing of what the frames mean.
 
+use crate::net::gate::Gate;
 #[cfg(doc)]
 use annulus_core::Contact;
 pub use annulus_core::Lane;
-use crate::net::gate::Gate;
 use annulus_core::PeerId;
 use annulus_core::tickets::Barred;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -192,7 +192,9 @@ pub enum DownReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// The ticket was not granted by this run.
-    #[error("the ticket is not one of this run: ask someone who takes part for a fresh one and copy it whole")]
+    #[error(
+        "the ticket is not one of this run: ask someone who takes part for a fresh one and copy it whole"
+    )]
     WrongTicket = 0x11,
     /// The peer takes part in another run.
     #[error(

@@ -9,7 +9,9 @@ use crate::net::hello::{
 use crate::net::identity::Identity;
 use crate::net::link::{DownReason, FrameError, Lane, Link, LinkEvent, MAX_FRAME, Refusal, next_event};
 use crate::net::quic::QuicLink;
-use crate::net::quic::tests::{Cable, RUN, config, down, event, first_bytes, frame, start, ticket, ticket_by, up};
+use crate::net::quic::tests::{
+    Cable, RUN, config, down, event, first_bytes, frame, start, ticket, ticket_by, up,
+};
 use crate::net::ticket::{Secret, Ticket};
 use crate::net::transport::AnyKey;
 use annulus_core::signature::{Key, Scheme};

@@ -197,7 +197,11 @@ impl FromStr for Ticket {
         match ticket.chain.0.is_empty() {
             // Else it would be the run's own key.
             true => Err(TicketError::Cut),
-            false => ticket.right().check(root).map(|()| ticket).map_err(TicketError::Chain),
+            false => ticket
+                .right()
+                .check(root)
+                .map(|()| ticket)
+                .map_err(TicketError::Chain),
         }
     }
 }
@@ -284,7 +288,8 @@ mod tests {
     fn tickets() -> impl Strategy<Value = Ticket> {
         let addr = (any::<IpAddr>(), any::<u16>()).prop_map(|(ip, port)| SocketAddr::new(ip, port));
         let addrs = prop::collection::vec(addr, 1..=MAX_ADDRESSES);
-        (addrs, 1usize..=4, any::<Option<u64>>()).prop_map(|(addrs, grants, until)| ticket(addrs, grants, until))
+        (addrs, 1usize..=4, any::<Option<u64>>())
+            .prop_map(|(addrs, grants, until)| ticket(addrs, grants, until))
     }
 
     proptest! {
@@ -347,6 +352,9 @@ mod tests {
         assert_eq!(with(|t| t.chain.0.clear()), Err(TicketError::Cut));
         let shown = format!("{:?} {:?}", Secret([99; 32]), ticket);
         let hidden = data_encoding::HEXLOWER.encode(&ticket.secret.0);
-        assert!(!shown.contains("99") && !shown.contains(&hidden), "the secret shows in {shown}");
+        assert!(
+            !shown.contains("99") && !shown.contains(&hidden),
+            "the secret shows in {shown}"
+        );
     }
 }

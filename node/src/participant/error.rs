@@ -12,8 +12,8 @@ use crate::trainer::WorkerError;
 use crate::web::TlsError;
 use annulus_core::config::ManifestError;
 use annulus_core::invitation::ChainError;
-use annulus_core::tickets::Barred;
 use annulus_core::optim::OptimError;
+use annulus_core::tickets::Barred;
 use annulus_core::{DataSource, Digest, Round};
 use std::path::PathBuf;
 

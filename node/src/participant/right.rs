@@ -97,7 +97,9 @@ pub(crate) fn ticket_file(path: &Path) -> PathBuf {
 /// The key of the run that was founded in a folder.
 pub(crate) fn run_key_of(path: &Path) -> Option<Secret> {
     let hex = text_of(&path.join(RUN_KEY))?;
-    let bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(hex.trim().as_bytes()).ok()?;
+    let bytes = data_encoding::HEXLOWER_PERMISSIVE
+        .decode(hex.trim().as_bytes())
+        .ok()?;
     bytes.try_into().ok().map(Secret)
 }
 
@@ -106,7 +108,11 @@ fn text_of(path: &Path) -> Option<String> {
 }
 
 /// Leaves a revocation for the peer of a folder. Gives the file, which the peer removes once the run has heard of it.
-pub(crate) fn leave_revocation(path: &Path, revocation: &Revocation, root: Root) -> Result<PathBuf, FileError> {
+pub(crate) fn leave_revocation(
+    path: &Path,
+    revocation: &Revocation,
+    root: Root,
+) -> Result<PathBuf, FileError> {
     let name = revocation.ticket(root.run).map(|(_, id)| id.to_hex());
     let file = path.join(REVOCATIONS).join(name.unwrap_or_default());
     let folder = path.join(REVOCATIONS);

@@ -108,8 +108,7 @@ impl<'a> Starting<'a> {
         };
         let known = self.folder.known(run);
         let way = Way::Found(State::new(setup.worker.init(), &manifest));
-        self.take_part(Arc::new(manifest), setup, right, known, way)
-            .await
+        self.take_part(Arc::new(manifest), setup, right, known, way).await
     }
 
     /// A run that has begun here, from its last checkpoint. Others go on too: whoever is behind follows.
@@ -149,7 +148,9 @@ impl<'a> Starting<'a> {
         match (ticket.or(kept.map(|right| right.ticket)), run_key) {
             (Some(ticket), run_key) => Ok(Right { ticket, run_key }),
             (None, Some(run_key)) => {
-                self.warn("its ticket is gone: it hands on a new one. Those from before let people in".into());
+                self.warn(
+                    "its ticket is gone: it hands on a new one. Those from before let people in".into(),
+                );
                 Ok(Right::of_founder(run_key, root)?)
             }
             (None, None) => Err(Error::NoTicket(self.local.out.clone())),

@@ -720,7 +720,11 @@ async fn who_may_not_come_in_is_told_at_the_door() {
     let first = settings(&once);
     head.tickets.spend(&first.admission, first.me, RUN);
     host.judge_by(Gate::at(&head));
-    for (ticket, why) in [(&late, Barred::Expired), (&out, Barred::Revoked), (&once, Barred::UsedUp)] {
+    for (ticket, why) in [
+        (&late, Barred::Expired),
+        (&out, Barred::Revoked),
+        (&once, Barred::UsedUp),
+    ] {
         let mut guest = start(QuicConfig {
             right: ticket.right(),
             ..config()
