@@ -301,26 +301,36 @@ fn an_expired_ticket_lets_nobody_in_and_puts_nobody_out() {
     assert_eq!(troubles(&story, 0), Vec::<String>::new());
 }
 
-/// Whether Ben, whose clock is late, lets somebody in whose ticket has expired by the others' clock, and is blamed for it.
+/// Whether Ben, whose clock is late, lets somebody in whose ticket has expired by the clock of four others, and is blamed.
 fn let_in_late(others_s: u64) -> (bool, bool) {
     let mut story = Story::new(1);
-    let short = ticket(&story, 50, Role::Member, Some(1_000_000), None);
-    let admission = by(&story, DAN, &short);
-    story.admissions.insert(DAN, admission);
+    let (eve, short) = (
+        PeerId([9; 32]),
+        ticket(&story, 50, Role::Member, Some(1_000_000), None),
+    );
+    let admission = by(&story, eve, &short);
+    story.admissions.insert(eve, admission);
+    let clock_s = |name| {
+        if PeerId([name; 32]) == BEN {
+            999_900
+        } else {
+            others_s
+        }
+    };
     story
         .epoch_s
-        .extend([(ANN, others_s), (BEN, 999_900), (CAT, others_s)]);
-    story.gather(3, 100 * MILLI);
+        .extend((1..=5).map(|name| (PeerId([name; 32]), clock_s(name))));
+    story.gather(5, 100 * MILLI);
     story.run(10 * SECOND);
     let since = story.events.len();
-    story.join(DAN, BEN, 100 * MILLI);
+    story.join(eve, BEN, 100 * MILLI);
     story.run(20 * SECOND);
     let is_expiry = |event: &Event| {
         let late = Reason::Header(Fault::Expired);
         matches!(event, Event::Member { peer, reason, .. } if *peer == BEN && *reason == late)
     };
     let blamed = story.events[since..].iter().any(|(_, _, event)| is_expiry(event));
-    (story.peers[&DAN].is_member(), blamed)
+    (story.peers[&ANN].head().position(eve).is_some(), blamed)
 }
 
 #[test]
