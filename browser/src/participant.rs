@@ -258,7 +258,8 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
                 }
                 (Exit::Barred(why), _) => return Err(Failure::new(Kind::Refused, why.to_string())),
                 (Exit::NoMember, _) => {
-                    let message = "no full member of the run has been there for minutes, and tabs do not go on alone";
+                    let message =
+                        "no full member of the run has been there for minutes, and tabs do not go on alone";
                     return Err(Failure::new(Kind::Unreachable, message));
                 }
                 (Exit::Lost, _) => {

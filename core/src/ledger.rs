@@ -122,7 +122,7 @@ pub struct Member {
 
 impl Member {
     /// A peer as it knows itself.
-    pub(crate) fn new(settings: &Settings, speed: Option<u64>) -> Self {
+    pub fn new(settings: &Settings, speed: Option<u64>) -> Self {
         Self {
             peer: settings.me,
             admission: settings.admission.clone(),

@@ -5,7 +5,7 @@ use super::output::unix_ms;
 use crate::net::ticket::Ticket;
 use crate::participant::right::Right;
 use annulus_core::invitation::{MAX_USES, Role};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Make a ticket for somebody else.
 ///
@@ -62,7 +62,7 @@ fn ticket(args: &Args, now_s: u64) -> Result<Ticket, Error> {
 }
 
 /// What a folder may do.
-pub(super) fn right_in(dir: &PathBuf) -> Result<Right, Error> {
+pub(super) fn right_in(dir: &Path) -> Result<Right, Error> {
     Right::of_folder(dir).ok_or_else(|| {
         let dir = dir.display();
         Error::failed(format!("{dir} holds no ticket of a run: name a run's folder"))

@@ -145,8 +145,9 @@ impl Home {
     ) -> Result<(Option<Site>, QuicLink, Settings), Error> {
         let addresses: Vec<String> = addresses(&self.settings.contact.0).cloned().collect();
         let at = self.link.local_addr();
+        let for_guests = right.for_guests().map(|ticket| ticket.to_string());
         let (url, share_url) = match self.page {
-            Some(_) => web::urls(at, &addresses, right.for_guests().as_ref()),
+            Some(_) => web::urls(at, &addresses, for_guests.as_deref()),
             None => (None, None),
         };
         let ready = Event::Ready(events::Ready {

@@ -201,10 +201,9 @@ impl<'a> Starting<'a> {
             Way::GoOn(record) => {
                 let (mut writer, state, head) = *record;
                 let peer = Peer::resume(manifest.clone(), settings, state, head, Time(0));
-                match peer.founder() {
-                    Some(founder) => writer.resume(founder.clone())?,
-                    // It may not go on alone, and waits for who may.
-                    None => {}
+                // Who may not go on alone waits for who may.
+                if let Some(founder) = peer.founder() {
+                    writer.resume(founder.clone())?;
                 }
                 looks = Some(former);
                 (peer, Destination::Open(Box::new(writer)))

@@ -23,7 +23,6 @@ pub use page::usual_folder;
 use crate::data::provision::TAB_LIMIT;
 use crate::net::certificates::Certificates;
 use crate::net::slots::Slots;
-use crate::net::ticket::Ticket;
 use crate::view::RunView;
 use axum::{
     Json, Router,
@@ -189,11 +188,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// The page's address for browsers on this machine and for those on others, of a peer that listens on `at` and can be
 /// reached at `addresses`. The ticket, if guests may have one, is in the fragment, which browsers do not send.
-pub fn urls(
-    at: SocketAddr,
-    addresses: &[String],
-    ticket: Option<&Ticket>,
-) -> (Option<String>, Option<String>) {
+pub fn urls(at: SocketAddr, addresses: &[String], ticket: Option<&str>) -> (Option<String>, Option<String>) {
     let fragment = ticket.map(|ticket| format!("#{ticket}")).unwrap_or_default();
     let is_near = |address: &&String| {
         let parsed = address.parse::<SocketAddr>();
