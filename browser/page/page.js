@@ -58,7 +58,7 @@ let watchTimer = null;
 /** The worker checks a ticket; here only whether it looks like one. */
 function readTicket(hash) {
   const text = hash.slice(1);
-  const known = /^annulus1[0-9a-z]{60,504}$/i.test(text);
+  const known = /^annulus2[0-9a-z]{200,1272}$/i.test(text);
   return { text, known, problem: Boolean(text) && !known };
 }
 

@@ -93,7 +93,7 @@ function watching({ run, picture, ticket, secure, transport, https }) {
     name: "Watching",
     title: [soft("Watching "), run.task ?? "the run", ...(run.size ? [soft(" learn with "), plural(run.size, "peer", "peers")] : [])],
     text: (picture.left > 0 ? `About ${duration(picture.left)} to go. ` : "")
-      + (ticket.known || !secure || !transport ? "" : "To take part with this tab, open an invitation link: it ends in a ticket, #annulus1…"),
+      + (ticket.known || !secure || !transport ? "" : "To take part with this tab, open an invitation link: it ends in a ticket, #annulus2…"),
     actions,
   };
 }

@@ -5,12 +5,12 @@
 use crate::js::{self, BidirectionalStream, WebTransport, bytes, field, object, words};
 use annulus::net::hello::{
     HEAD, MAX_HELLO, MAX_MANIFEST, PATH, Purpose, Role, TabHello, TabWelcome, Unread, Welcome, addresses,
-    body_len, bounded, certificates, decode, encode, proof, proves, signed, tab_session,
+    body_len, bounded, certificates, decode, encode, signed, tab_session,
 };
 use annulus::net::link::{DialError, Refusal};
-use annulus::net::ticket::Secret;
+use annulus_core::PeerId;
+use annulus_core::invitation::{Admission, Root};
 use annulus_core::signature::{Key, Scheme};
-use annulus_core::{PeerId, RunId};
 use js_sys::{Array, Uint8Array};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
@@ -24,9 +24,9 @@ pub struct LocalPeer {
     /// Its key.
     pub key: Key,
     /// The run.
-    pub run: RunId,
-    /// The ticket's secret.
-    pub secret: Secret,
+    pub root: Root,
+    /// What lets it in.
+    pub admission: Admission,
     /// Random per start.
     pub instance: u64,
 }
@@ -142,16 +142,16 @@ async fn shake_hands(
     let mut nonce = [0; 32];
     getrandom::fill(&mut nonce).expect("browsers give random bytes");
     let session = tab_session(certificate, &nonce);
-    let message = signed(&session, Role::Dialler, dialler, acceptor, me.run);
+    let message = signed(&session, Role::Dialler, dialler, acceptor, me.root.run);
     let hello = TabHello {
         purpose,
-        run: me.run.0,
+        run: me.root.run.0,
         instance: me.instance,
         acceptor: acceptor.0,
         certificate: *certificate,
         nonce,
         peer: dialler.0,
-        proof: proof(&me.secret, &session, Role::Dialler, dialler, acceptor, me.run),
+        admission: me.admission.clone(),
         signature: me.key.sign_bytes(&message),
     };
     let mut stream = open(transport).await.map_err(broken)?;
@@ -172,10 +172,9 @@ async fn shake_hands(
     if PeerId(answer.peer) != acceptor {
         return Err(DialError::AnotherPeer(PeerId(answer.peer)));
     }
-    let expected = proof(&me.secret, &session, Role::Acceptor, dialler, acceptor, me.run);
-    let message = signed(&session, Role::Acceptor, dialler, acceptor, me.run);
+    let message = signed(&session, Role::Acceptor, dialler, acceptor, me.root.run);
     let good = Scheme::Ed25519.verifies(acceptor, &message, &answer.signature);
-    if !good || !proves(expected, answer.welcome.proof) {
+    if !good || !answer.welcome.admission.is_of(acceptor, me.root, Scheme::Ed25519) {
         return Err(DialError::Unproven);
     }
     let contact = bounded(answer.welcome.contact.clone());

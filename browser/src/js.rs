@@ -46,6 +46,11 @@ pub fn now() -> u64 {
     (performance_now() * 1000.0) as u64
 }
 
+/// When the worker began, in seconds since 1970.
+pub fn epoch_s() -> u64 {
+    (js_sys::Date::now() / 1000.0) as u64 - now() / 1_000_000
+}
+
 /// Waits for so long, at least.
 pub async fn sleep(milliseconds: f64) {
     /// Given up with the future: who waits for several things at once drops many.

@@ -65,10 +65,11 @@ pub async fn take_part(
         Failure::new(Kind::Unreachable, message)
     })?;
     let key = identity::generate();
+    let admission = ticket.right().admit(key.peer(), ticket.root.run);
     let me = || LocalPeer {
         key: key.clone(),
-        run: ticket.run,
-        secret: ticket.secret,
+        root: ticket.root,
+        admission: admission.clone(),
         instance: getrandom::u64().expect("browsers give random bytes"),
     };
     let addresses: Vec<String> = ticket.addrs.iter().map(ToString::to_string).collect();
@@ -139,7 +140,7 @@ async fn fetch_manifest(
     let manifest = Manifest::decode(&bytes);
     let refused = |message: String| Failure::new(Kind::Refused, message);
     let manifest = manifest.map_err(|error| refused(error.to_string()))?;
-    if manifest.run_id() != me.run {
+    if manifest.root() != me.root {
         return Err(refused("the run is not the one that the ticket names".into()));
     }
     Ok(manifest)
@@ -256,6 +257,12 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
                         "the loss is not finite on any member: the run's settings need a lower learning rate";
                     return Err(Failure::new(Kind::Internal, message));
                 }
+                (Exit::Barred(why), _) => return Err(Failure::new(Kind::Refused, why.to_string())),
+                (Exit::NoMember, _) => {
+                    let message =
+                        "no full member of the run has been there for minutes, and tabs do not go on alone";
+                    return Err(Failure::new(Kind::Unreachable, message));
+                }
                 (Exit::Lost, _) => {
                     let message = "nobody that can be reached holds the run's state any more: it goes on once somebody resumes it";
                     return Err(Failure::new(Kind::Unreachable, message));
@@ -277,7 +284,8 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
         let (manifest, me) = (&self.manifest, (self.me)());
         let settings = Settings {
             started: js::now(),
-            ..Settings::new(me.key.clone(), Contact::default())
+            epoch_s: js::epoch_s(),
+            ..Settings::new(me.key.clone(), me.admission.clone(), Contact::default())
         };
         let Source { peer, contact } = &self.sponsor;
         let mut newcomer = Peer::join(manifest.clone(), settings, *peer, contact, Time(js::now()));

@@ -45,6 +45,11 @@ impl Admissions {
             && its_own.all(|(newcomer, _)| takes_part(*newcomer))
     }
 
+    /// Whether a peer was let in by the last round.
+    pub(crate) fn is_fresh(&self, peer: PeerId) -> bool {
+        self.fresh.iter().any(|(newcomer, _)| *newcomer == peer)
+    }
+
     /// Takes a round: who took part in it, the members of the next, and who has named those of them that are new.
     pub(crate) fn apply(
         &mut self,
@@ -104,14 +109,13 @@ mod tests {
     use crate::check::RecordError;
     use crate::config::{Layout, Manifest, Settings};
     use crate::id::{Contact, Digest};
+    use crate::invitation::Admission;
     use crate::ledger::{Head, Header, Member, Newcomer, Ready, Record};
     use crate::signature::{Key, Scheme};
 
     fn member(name: u8) -> Member {
-        Member::new(
-            &Settings::new(Key::stand_in(PeerId([name; 32])), Contact::default()),
-            Some(1000),
-        )
+        let settings = Settings::stand_in(PeerId([name; 32]), Contact::default(), &manifest());
+        Member::new(&settings, Some(1000))
     }
 
     fn manifest() -> Manifest {
@@ -136,6 +140,7 @@ mod tests {
         let ready = Ready { peer, speed, round };
         Newcomer {
             ready: Key::stand_in(peer).signed(&manifest().run_id(), ready),
+            admission: Admission::stand_in(peer, manifest().root()),
             contact: Contact::default(),
         }
     }
@@ -155,6 +160,7 @@ mod tests {
                 .into_iter()
                 .collect(),
             ahead: false,
+            revoked: Vec::new(),
             leaving: false,
         };
         let mut record = Record::signed_by_stand_ins(head, who.iter().map(header).collect());
@@ -217,7 +223,9 @@ mod tests {
         let run = manifest.run_id();
         for _ in 0..5 {
             let mut naming = next(&head, &[1, 2], Some(9));
-            let newcomer = &mut naming.headers[0].content.ready[0].ready;
+            let named = &mut naming.headers[0].content.ready[0];
+            named.admission = Admission::stand_in(named.peer(), manifest.root());
+            let newcomer = &mut named.ready;
             newcomer.signature = Key::stand_in(newcomer.peer).sign(&run, &newcomer.content);
             naming.sign_by_stand_ins(&head);
             assert_eq!(check(&head, &naming, &manifest), Ok(()));

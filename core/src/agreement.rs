@@ -690,11 +690,14 @@ impl Flush {
     }
 }
 
-/// Whether who goes on without these is the one that is cut off: with fewer than half of the head's members, whatever
-/// attempt it is.
+/// Whether who goes on without these is the one that is cut off: with fewer than half of the head's full members,
+/// whatever attempt it is.
 pub(crate) fn is_cut_off(view: &View, suspects: &[PeerId], shared: &Shared) -> bool {
-    let rest = view.members.iter().filter(|m| !suspects.contains(m)).count();
-    2 * rest < shared.head().members.len()
+    let full = shared.head().members.iter().filter(|m| m.is_full());
+    let rest = full
+        .clone()
+        .filter(|m| view.contains(m.peer) && !suspects.contains(&m.peer));
+    2 * rest.count() < full.count()
 }
 
 /// How long a member may take for its share.

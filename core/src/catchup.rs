@@ -283,11 +283,9 @@ impl CatchUp {
         told.map(|told| put(&mut told.sums, piece.clone())).is_some()
     }
 
-    /// Applies the round that the sponsor told of, once all its pieces are there. Whether they were.
-    pub fn apply_told(&mut self, shared: &mut Shared) -> bool {
-        let Some(told) = self.told.take_if(|told| told.sums.is_complete()) else {
-            return false;
-        };
+    /// Applies the round that the sponsor told of, once all its pieces are there. Gives it, if they were.
+    pub fn apply_told(&mut self, shared: &mut Shared) -> Option<(ViewKey, Record)> {
+        let told = self.told.take_if(|told| told.sums.is_complete())?;
         let before = shared.lineage.standing();
         let step = plan(&shared.manifest, shared.head().steps, &told.record, &told.sums);
         for (block, number) in self.blocks.iter_mut().zip(0..) {
@@ -332,7 +330,7 @@ impl CatchUp {
             self.log.pop_front();
         }
         shared.want_members();
-        true
+        Some((told.view, told.record))
     }
 }
 

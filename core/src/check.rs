@@ -8,6 +8,7 @@ use crate::allot::Allotment;
 use crate::config::{MAX_PEERS, Manifest, Settings};
 use crate::fork::{FORKS, Fork};
 use crate::id::{PeerId, Round, RunId};
+use crate::invitation::{Revocation, Role, Root};
 use crate::ledger::{Head, Header, Hole, Newcomer, Ready, Record};
 use crate::signature::{Attempt, Scheme, Signed};
 use crate::view::view_key;
@@ -40,6 +41,9 @@ pub enum RecordError {
     /// Nobody contributed.
     #[error("it has no contributors")]
     Empty,
+    /// Nobody of those who count took part: contributors alone keep no run.
+    #[error("it has no contributor that is a full member")]
+    NoMember,
     /// A first attempt is one of all members, and one of them is missing.
     #[error("a member is missing in its first attempt")]
     Missing,
@@ -88,10 +92,16 @@ pub enum Fault {
     /// It was made from another state than most.
     #[error("is of another state than the majority's")]
     Digest,
-    /// It names a contributor as a newcomer, one newcomer twice, one that has not signed that it is ready, or something
-    /// else that a newcomer cannot be.
+    /// It names a contributor as a newcomer, one newcomer twice, one that has not signed that it is ready or shows no ticket
+    /// that lets it in, or something else that a newcomer cannot be; or its author may name nobody.
     #[error("names a newcomer that cannot be one")]
     Ready,
+    /// It names a newcomer whose ticket has expired.
+    #[error("names a newcomer whose ticket has expired")]
+    Expired,
+    /// It tells of a ticket taken back that no issuer has taken back.
+    #[error("tells of a revocation that no issuer has signed")]
+    Revocation,
     /// It names a newcomer too soon after one that did not come.
     #[error("names a newcomer too soon after one that did not come")]
     Barred,
@@ -109,6 +119,9 @@ pub enum HeadError {
     /// What it says of newcomers cannot be.
     #[error("what it says of newcomers cannot be")]
     Admissions,
+    /// What it says of tickets cannot be.
+    #[error("what it says of tickets cannot be")]
+    Tickets,
     /// What it says of members that were lost cannot be.
     #[error("what it says of members that were lost cannot be")]
     Forks,
@@ -171,7 +184,7 @@ impl Head {
         }
         let allotment = self.allot(manifest);
         let trains = manifest.trains(record.headers.len());
-        let majority = record.majority();
+        let majority = self.majority(record).ok_or(RecordError::NoMember)?;
         let takes_part = |peer| record.headers.iter().any(|h| h.peer == peer);
         let mut next = 0;
         for header in &record.headers {
@@ -189,6 +202,7 @@ impl Head {
             check_samples(header, trains, &allotment, place)
                 .and_then(|()| check_claims(header))
                 .and_then(|()| self.check_ready(header, record, manifest, scheme))
+                .and_then(|()| check_revoked(header, manifest, scheme))
                 .and(if may_name { Ok(()) } else { Err(Fault::Barred) })
                 .map_err(wrong)?;
         }
@@ -214,13 +228,19 @@ impl Head {
         if header.ready.is_empty() {
             return Ok(());
         }
-        let run = manifest.run_id();
+        let root = manifest.root();
         let can_be = |newcomer: &Newcomer| {
             newcomer.contact.is_bounded()
                 && record.headers.iter().all(|h| h.peer != newcomer.peer())
-                && newcomer.ready.is_good(self.round, run, scheme)
+                && newcomer.ready.is_good(self.round, root.run, scheme)
+                && newcomer.may_enter(root, scheme)
+                && self
+                    .tickets
+                    .check(&newcomer.admission, newcomer.peer(), root.run)
+                    .is_ok()
         };
-        let sound = header.ready.len() <= MAX_NAMED
+        let sound = self.is_full(header.peer)
+            && header.ready.len() <= MAX_NAMED
             && header.ready.is_sorted_by(|a, b| a.peer() < b.peer())
             && header.ready.iter().all(can_be);
         if sound { Ok(()) } else { Err(Fault::Ready) }
@@ -241,6 +261,7 @@ impl Head {
         need(self.round <= MAX_ROUND, HeadError::Round)?;
         let is_member = |peer| names.contains(&peer);
         need(self.admissions.is_sound(is_member), HeadError::Admissions)?;
+        need(self.tickets.is_sound(), HeadError::Tickets)?;
         let few = |names: &[PeerId]| names.len() <= MAX_PEERS;
         let bounded = |f: &Fork| few(&f.lost) && few(&f.members) && f.samples <= self.samples;
         let sound = self.forks.len() <= FORKS && self.forks.iter().chain(&self.before).all(bounded);
@@ -290,6 +311,46 @@ fn check_claims(header: &Header) -> Result<(), Fault> {
     Ok(())
 }
 
+fn check_revoked(header: &Header, manifest: &Manifest, scheme: Scheme) -> Result<(), Fault> {
+    if header.revoked.is_empty() {
+        return Ok(());
+    }
+    let root = manifest.root();
+    let good = |revocation: &Revocation| revocation.is_good(root, scheme);
+    let sound = header.revoked.len() <= Revocation::MOST && header.revoked.iter().all(good);
+    if sound { Ok(()) } else { Err(Fault::Revocation) }
+}
+
+/// By how much clocks may differ, in seconds: a guess.
+const CLOCKS_S: u64 = 300;
+
+impl Record {
+    /// Whether those whom it lets in come in time, by a clock that may differ from others'. Only who commits it first looks:
+    /// what others have committed stands.
+    ///
+    /// # Errors
+    ///
+    /// The first header that names one whose ticket has expired.
+    pub(crate) fn check_expiry(&self, now_s: u64) -> Result<(), RecordError> {
+        let is_late = |newcomer: &Newcomer| {
+            let until_s = newcomer.admission.chain.until_s();
+            until_s.is_some_and(|until_s| until_s.saturating_add(CLOCKS_S) < now_s)
+        };
+        let late = self.headers.iter().find(|h| h.ready.iter().any(is_late));
+        late.map_or(Ok(()), |header| {
+            let (peer, fault) = (header.peer, Fault::Expired);
+            Err(RecordError::Header { peer, fault })
+        })
+    }
+}
+
+impl Newcomer {
+    /// Whether what it shows lets it be a member, as far as tickets tell that nobody has used or taken back.
+    pub(crate) fn may_enter(&self, root: Root, scheme: Scheme) -> bool {
+        self.admission.role() >= Role::Contribute && self.admission.is_of(self.peer(), root, scheme)
+    }
+}
+
 impl Signed<Ready> {
     /// Whether who is named here may become a member after a round: it has said so itself, and not too long ago.
     pub fn is_good(&self, after: Round, run: RunId, scheme: Scheme) -> bool {
@@ -309,6 +370,7 @@ mod tests {
     use super::*;
     use crate::config::Layout;
     use crate::id::{Contact, Digest};
+    use crate::invitation::{Admission, Invitation};
     use crate::ledger::{Member, Trials};
     use crate::signature::Key;
     use crate::wire::ViewKey;
@@ -322,6 +384,7 @@ mod tests {
     fn member(n: u8) -> Member {
         Member {
             peer: peer(n),
+            admission: Admission::stand_in(peer(n), manifest().root()),
             speed: 1000,
             contact: Contact::default(),
             trials: Trials {
@@ -338,19 +401,24 @@ mod tests {
     fn ready(peer: PeerId, speed: u64, round: Round) -> Newcomer {
         let said = Ready { peer, speed, round };
         Newcomer {
-            ready: Key::stand_in(peer).signed(&head().1.run_id(), said),
+            ready: Key::stand_in(peer).signed(&manifest().run_id(), said),
+            admission: Admission::stand_in(peer, manifest().root()),
             contact: Contact::default(),
+        }
+    }
+
+    fn manifest() -> Manifest {
+        Manifest {
+            batch: 12.try_into().unwrap(),
+            target: 100.try_into().unwrap(),
+            min_peers: 2.try_into().unwrap(),
+            ..Manifest::new(Layout::flat(4))
         }
     }
 
     /// Three members that share twelve samples a round, at the first round's end.
     fn head() -> (Head, Manifest) {
-        let manifest = Manifest {
-            batch: 12.try_into().unwrap(),
-            target: 100.try_into().unwrap(),
-            min_peers: 2.try_into().unwrap(),
-            ..Manifest::new(Layout::flat(4))
-        };
+        let manifest = manifest();
         let mut head = Head::genesis(&manifest, member(1));
         head.members = vec![member(1), member(2), member(3)];
         (head, manifest)
@@ -366,6 +434,7 @@ mod tests {
             digest: Digest([0; 32]),
             ready: Vec::new(),
             ahead: false,
+            revoked: Vec::new(),
             leaving: false,
         };
         Record::signed_by_stand_ins(head, head.members.iter().map(header).collect())
@@ -456,6 +525,80 @@ mod tests {
         let mut alone = record(&head);
         (alone.attempt, _) = (1, alone.headers.drain(1..));
         assert_eq!(check(&head, alone, &manifest), Err(of(1, TooFew)));
+    }
+
+    #[test]
+    fn whoever_has_no_right_to_come_in_is_not_named() {
+        let (mut head, manifest) = head();
+        let root = manifest.root();
+        let key = |n: u8| Key::stand_in(peer(n));
+        let of_run = Invitation::of_run(Key::stand_in(root.key));
+        let ticket = |n, role, uses| of_run.narrow(root, key(n), role, None, uses).unwrap();
+        let (watch, once) = (
+            ticket(50, Role::Watch, None),
+            ticket(51, Role::Contribute, Some(1)),
+        );
+        let out = ticket(52, Role::Member, None);
+        head.tickets
+            .spend(&once.admit(peer(9), root.run), peer(9), root.run);
+        head.tickets
+            .revoke(&of_run.revoke(root, out.chain.clone()).unwrap(), root.run);
+        let named = |head: &Head, by: usize, admission: Admission| {
+            let mut record = record(head);
+            record.headers[by].content.ready = vec![Newcomer {
+                admission,
+                ..newcomer(4)
+            }];
+            check(head, record, &manifest)
+        };
+        let good = ticket(53, Role::Contribute, Some(1)).admit(peer(4), root.run);
+        assert_eq!(named(&head, 1, good.clone()), Ok(()));
+        let other = Invitation::of_run(key(4)).admit(peer(4), root.run);
+        let tickets = [watch, once, out].map(|ticket| ticket.admit(peer(4), root.run));
+        for admission in [good.clone(), other].into_iter().chain(tickets).skip(1) {
+            assert_eq!(named(&head, 1, admission), Err(of(2, Fault::Ready)));
+        }
+        let of_another = ticket(53, Role::Member, None).admit(peer(5), root.run);
+        assert_eq!(named(&head, 1, of_another), Err(of(2, Fault::Ready)));
+        // A contributor names nobody, and alone it keeps no run.
+        let guest = ticket(54, Role::Contribute, None);
+        head.members[1].admission = guest.admit(peer(2), root.run);
+        assert_eq!(named(&head, 1, good.clone()), Err(of(2, Fault::Ready)));
+        assert_eq!(named(&head, 0, good), Ok(()));
+        let mut alone = record(&head);
+        (alone.attempt, alone.headers) = (1, vec![alone.headers[1].clone()]);
+        assert_eq!(check(&head, alone, &manifest), Err(RecordError::NoMember));
+        let mut told = record(&head);
+        told.headers[0].content.revoked = vec![of_run.revoke(root, guest.chain.clone()).unwrap()];
+        assert_eq!(check(&head, told.clone(), &manifest), Ok(()));
+        let forged = Invitation::of_run(key(3));
+        let chain = forged
+            .narrow(Root { key: peer(3), ..root }, key(7), Role::Member, None, None)
+            .unwrap()
+            .chain;
+        told.headers[0].content.revoked = vec![forged.revoke(Root { key: peer(3), ..root }, chain).unwrap()];
+        assert_eq!(check(&head, told, &manifest), Err(of(1, Fault::Revocation)));
+    }
+
+    #[test]
+    fn contributors_do_not_count_in_a_majority() {
+        let (mut head, manifest) = head();
+        let root = manifest.root();
+        for n in [2, 3] {
+            let guest = Invitation::of_run(Key::stand_in(root.key)).narrow(
+                root,
+                Key::stand_in(peer(n)),
+                Role::Contribute,
+                None,
+                None,
+            );
+            head.members[usize::from(n) - 1].admission = guest.unwrap().admit(peer(n), root.run);
+        }
+        let mut record = record(&head);
+        for header in &mut record.headers[1..] {
+            header.content.digest = Digest([1; 32]);
+        }
+        assert_eq!(check(&head, record, &manifest), Err(of(2, Fault::Digest)));
     }
 
     #[test]

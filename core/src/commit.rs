@@ -11,6 +11,7 @@ use crate::local::keeps_moments;
 use crate::reason::{Change, Reason};
 use crate::shared::{Shared, Stage};
 use crate::sponsor::Sponsor;
+use crate::tickets::Barred;
 use crate::time::Time;
 use crate::wire::ViewKey;
 use std::time::Duration;
@@ -58,6 +59,9 @@ impl CommittedRound<'_> {
             record: self.record.clone(),
         };
         shared.committed_at = shared.now;
+        shared
+            .revocations
+            .retain(|said| self.record.headers.iter().all(|h| !h.revoked.contains(said)));
         shared.forgetful &= self.record.headers.len() == 1;
         // A round in which only the dead had a share says nothing about numbers.
         if self.record.weight() > 0 {
@@ -81,8 +85,10 @@ impl CommittedRound<'_> {
         sponsor.forward_commit(shared);
         let head = &shared.lineage.head;
         shared.detector.keep(|peer| head.position(*peer).is_some());
+        let own = &shared.settings.admission;
         match left {
             true => Some(Exit::Left),
+            _ if head.tickets.revokes(own, shared.root.run) => Some(Exit::Barred(Barred::Revoked)),
             false => (shared.barren >= 2).then_some(Exit::NotFinite),
         }
     }
@@ -119,12 +125,19 @@ impl CommittedRound<'_> {
 
 /// Says who came and went in a committed round.
 fn tell_changes(before: &[Member], record: &Record, shared: &mut Shared) {
+    for peer in std::mem::take(&mut shared.ousted) {
+        shared.hang_up(peer);
+    }
     let mut changes = Vec::new();
     let head = &shared.lineage.head;
     for member in before.iter().filter(|m| head.position(m.peer).is_none()) {
         // Why the others are none any more was told when it was decided.
         if record.headers.iter().any(|h| h.peer == member.peer) {
-            changes.push((member.peer, Reason::Goodbye));
+            let revoked = head.tickets.revokes(&member.admission, shared.root.run);
+            changes.push((
+                member.peer,
+                if revoked { Reason::Revoked } else { Reason::Goodbye },
+            ));
         }
     }
     let is_new = |m: &&Member| before.iter().all(|b| b.peer != m.peer);
@@ -137,6 +150,8 @@ fn tell_changes(before: &[Member], record: &Record, shared: &mut Shared) {
                 shared.send_status(peer, Stage::Member);
                 shared.links.forget(peer);
             }
+            // It may still need something of this round.
+            Change::Evicted => shared.ousted.push(peer),
             _ => {}
         }
         shared.tell(Event::member(peer, reason));

@@ -2,6 +2,7 @@
 
 use crate::codec::Codec;
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
+use crate::invitation::{Admission, Role, Root};
 use crate::local::LocalSteps;
 use crate::optim::{Optimizer, Schedule};
 use crate::planted::Bug;
@@ -119,6 +120,8 @@ pub enum DataSource {
 /// All that defines a run. Immutable; its hash is the [`RunId`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
+    /// Public half of the run's key: every right to take part goes back to it.
+    pub key: PeerId,
     /// Name of the task, such as `digits`.
     pub task: String,
     /// The task's own configuration as JSON text, exactly as all peers read it.
@@ -198,6 +201,7 @@ impl Manifest {
     /// `Manifest { lr: 0.1, ..Manifest::new(layout) }`.
     pub fn new(layout: Layout) -> Self {
         Self {
+            key: PeerId([0; 32]),
             task: String::new(),
             task_config: String::new(),
             seed: 0,
@@ -271,6 +275,14 @@ impl Manifest {
     /// The run's name.
     pub fn run_id(&self) -> RunId {
         RunId(*blake3::hash(&self.encode()).as_bytes())
+    }
+
+    /// What every right in the run goes back to.
+    pub fn root(&self) -> Root {
+        Root {
+            run: self.run_id(),
+            key: self.key,
+        }
     }
 
     /// As bytes, the same on every platform: a mark, the version, the fields.
@@ -357,6 +369,9 @@ impl Manifest {
 /// Most members of a view. A guess: rings much longer than this want another schedule anyway.
 pub const MAX_PEERS: usize = 64;
 
+/// Most of them that are no full members: half, so that guests never crowd out those who keep the run.
+pub const MAX_CONTRIBUTORS: usize = MAX_PEERS / 2;
+
 /// Most elements of the flat vector (64 GiB of f32): keeps index arithmetic far from overflow.
 pub const MAX_ELEMENTS: u64 = 1 << 34;
 
@@ -367,8 +382,12 @@ pub struct Settings {
     pub me: PeerId,
     /// What signs in its name.
     pub key: Key,
+    /// What shows its right to take part.
+    pub admission: Admission,
     /// Where others can dial it.
     pub contact: Contact,
+    /// What the protocol's time 0 is in seconds since 1970: whether a ticket has expired is all that depends on it.
+    pub epoch_s: u64,
     /// When this peer was started, in microseconds since some fixed moment: what others pass on for it is numbered from
     /// here on, so that nobody can pass on what it wrote in an earlier life.
     pub started: u64,
@@ -384,16 +403,33 @@ impl Settings {
     pub const LAG: Round = 128;
 
     /// A peer without bugs.
-    pub fn new(key: Key, contact: Contact) -> Self {
+    pub fn new(key: Key, admission: Admission, contact: Contact) -> Self {
         Self {
             me: key.peer(),
             key,
+            admission,
             contact,
+            epoch_s: 0,
             started: 0,
             lag: Self::LAG,
             #[cfg(feature = "sim")]
             bug: None,
         }
+    }
+
+    /// A full member that signs by a stand-in.
+    #[cfg(any(test, feature = "sim"))]
+    pub fn stand_in(me: PeerId, contact: Contact, manifest: &Manifest) -> Self {
+        Self::new(
+            Key::stand_in(me),
+            Admission::stand_in(me, manifest.root()),
+            contact,
+        )
+    }
+
+    /// What this peer may do.
+    pub fn role(&self) -> Role {
+        self.admission.role()
     }
 
     /// Whether this bug is switched on.

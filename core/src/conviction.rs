@@ -1,11 +1,14 @@
 //! Who has said two things at once: what proves it, and who is cut off for it.
 //!
 //! An honest peer signs one header in an attempt. Two different ones convict their author, whoever brings them, and are
-//! passed on. A peer that brings what is falsely signed is cut off too, by the one who has seen it: nobody else can know
+//! passed on. Names are free, so the ticket that the author came by is bound too: nobody comes in by it any more.
+//!
+//! A peer that brings what is falsely signed is cut off too, by the one who has seen it: nobody else can know
 //! that it came from there.
 
 use crate::config::MAX_PEERS;
-use crate::id::PeerId;
+use crate::id::{PeerId, RunId};
+use crate::invitation::Admission;
 use crate::ledger::Header;
 use crate::signature::{Attempt, Scheme, Signed};
 use serde::{Deserialize, Serialize};
@@ -21,9 +24,20 @@ pub struct Conviction {
     pub attempt: Attempt,
     /// The one, and the other.
     pub headers: [Signed<Header>; 2],
+    /// What had let their author in, where it is known.
+    pub admission: Option<Box<Admission>>,
 }
 
 impl Conviction {
+    /// What somebody has said about an attempt, and what it has said too.
+    pub fn new(attempt: Attempt, headers: [Signed<Header>; 2]) -> Self {
+        Self {
+            attempt,
+            headers,
+            admission: None,
+        }
+    }
+
     /// Whom it convicts, if it does.
     pub fn of(&self, scheme: Scheme) -> Option<PeerId> {
         let [one, other] = &self.headers;
@@ -42,8 +56,7 @@ impl Conviction {
             let differs =
                 |known: &&Signed<Header>| known.peer == other.peer && known.content != other.content;
             let one = known.iter().find(differs)?;
-            let headers = [one.clone(), other.clone()];
-            Some(Self { attempt, headers })
+            Some(Self::new(attempt, [one.clone(), other.clone()]))
         })
     }
 }
@@ -55,6 +68,16 @@ pub(crate) struct Outlaws(BTreeMap<PeerId, Option<Box<Conviction>>>);
 impl Outlaws {
     pub fn contains(&self, peer: PeerId) -> bool {
         self.0.contains_key(&peer)
+    }
+
+    /// Whether the ticket that somebody shows, or one that it was made from, is one by which one of them came.
+    pub fn bars(&self, admission: &Admission, run: RunId) -> bool {
+        let mut bound = self
+            .proofs()
+            .filter_map(|proof| proof.admission.as_ref()?.ticket(run))
+            .peekable();
+        let ids = bound.peek().map(|_| admission.chain.ids(run)).unwrap_or_default();
+        bound.any(|id| ids.contains(&id))
     }
 
     /// Remembers a peer, with what proves its guilt to others if there is such a thing. False if it was known, or there
@@ -77,8 +100,10 @@ impl Outlaws {
 
     /// Bytes that they hold.
     pub fn bytes(&self) -> usize {
-        let proofs = self.proofs().flat_map(|proof| &proof.headers);
-        self.0.len() * size_of::<(PeerId, usize)>() + proofs.map(|h| h.bytes()).sum::<usize>()
+        let admission = |proof: &Conviction| proof.admission.as_ref().map_or(0, |a| a.chain.bytes());
+        let headers = |proof: &Conviction| proof.headers.iter().map(|h| h.bytes()).sum::<usize>();
+        let proofs = self.proofs().map(|proof| headers(proof) + admission(proof));
+        self.0.len() * size_of::<(PeerId, usize)>() + proofs.sum::<usize>()
     }
 
     /// What proves the guilt of some.
@@ -121,15 +146,14 @@ mod tests {
             digest: Digest([0; 32]),
             ready: Vec::new(),
             ahead: false,
+            revoked: Vec::new(),
             leaving: false,
         };
         Key::stand_in(peer).signed(&attempt(round), header)
     }
 
     fn convicts(one: Signed<Header>, other: Signed<Header>) -> Option<PeerId> {
-        let headers = [one, other];
-        let attempt = attempt(1);
-        Conviction { attempt, headers }.of(Scheme::StandIn)
+        Conviction::new(attempt(1), [one, other]).of(Scheme::StandIn)
     }
 
     #[test]

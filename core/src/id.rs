@@ -47,6 +47,10 @@ digest_type! {
     RunId
 }
 digest_type! {
+    /// A ticket: the hash of all that was granted up to it.
+    TicketId
+}
+digest_type! {
     /// BLAKE3 of something that all peers must share: a state, a lineage, a data set.
     Digest
 }

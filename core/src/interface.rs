@@ -1,9 +1,11 @@
 //! All that can happen to a peer and all that it asks for: what a driver and a peer say to each other, as two enums.
 
 use crate::id::{Contact, Digest, PeerId, Round};
+use crate::invitation::Revocation;
 use crate::ledger::Record;
 use crate::local::LocalRound;
 use crate::reason::{Change, OutcastReason, Reason};
+use crate::tickets::Barred;
 use crate::wire::{Message, ViewKey};
 use std::ops::Range;
 use std::time::Duration;
@@ -29,6 +31,8 @@ pub enum Input {
     DialFailed {
         /// Who was dialled.
         peer: PeerId,
+        /// Why it lets this peer in no more, if that is why.
+        barred: Option<Barred>,
     },
     /// A message arrived.
     Message {
@@ -55,6 +59,8 @@ pub enum Input {
         /// Speed.
         speed: u64,
     },
+    /// A ticket is taken back: said with the next header of this peer, if it is a member or as soon as it is one.
+    Revoke(Box<Revocation>),
     /// Finish the round in work, tell the others, and exit.
     Leave,
 }
@@ -115,7 +121,7 @@ pub enum Lane {
 /// What the world may want to know. The state, head and digest of the peer are those after the event.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A round was committed by this member.
+    /// A round was committed by this member, or by the one that it watches.
     Committed(Box<Commit>),
     /// Someone became or ceased to be a member.
     Member {
@@ -142,7 +148,7 @@ pub enum Event {
         /// The sponsor's round.
         round: Round,
     },
-    /// This peer holds the state of the head and is a member from here on.
+    /// This peer holds the state of the head, and from here on is a member, or one that watches.
     Entered,
     /// Nobody that can be reached is a member: this peer goes on alone from the state that it holds.
     Continued,
@@ -200,6 +206,10 @@ pub enum Exit {
     Left,
     /// In two rounds running no member had a finite contribution.
     NotFinite,
+    /// Those that can be reached do not let it in.
+    Barred(Barred),
+    /// No full member was there for long, and this peer may not go on alone.
+    NoMember,
     /// Nobody that can be reached holds the run's state, nor waits to get it from somebody who does. What is left of it is in
     /// checkpoints.
     Lost,

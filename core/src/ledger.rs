@@ -2,12 +2,14 @@
 //! function of the records alone, so that all members derive the same without asking.
 
 use crate::admission::Admissions;
-use crate::config::{MAX_PEERS, Manifest, Settings};
+use crate::config::{MAX_CONTRIBUTORS, MAX_PEERS, Manifest, Settings};
 use crate::fork::{self, Fork};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
+use crate::invitation::{Admission, Revocation, Role};
 #[cfg(test)]
 use crate::signature::Key;
 use crate::signature::{Attempt, Signed, Statement};
+use crate::tickets::Tickets;
 use serde::{Deserialize, Serialize};
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
@@ -32,6 +34,8 @@ pub struct Header {
     pub ahead: bool,
     /// Newcomers that it sponsors and that have caught up, in the order of their names.
     pub ready: Vec<Newcomer>,
+    /// Tickets that were taken back.
+    pub revoked: Vec<Revocation>,
     /// It leaves after this round.
     pub leaving: bool,
 }
@@ -39,8 +43,12 @@ pub struct Header {
 impl Header {
     /// Bytes that it holds in memory.
     pub(crate) fn bytes(&self) -> usize {
-        let contacts = self.ready.iter().map(|newcomer| newcomer.contact.bytes());
-        size_of::<Signed<Self>>() + size_of_val(&self.ready[..]) + contacts.sum::<usize>()
+        let ready = self.ready.iter().map(Newcomer::bytes);
+        let revoked = self
+            .revoked
+            .iter()
+            .map(|r| size_of::<Revocation>() + r.chain.bytes());
+        size_of::<Signed<Self>>() + ready.sum::<usize>() + revoked.sum::<usize>()
     }
 }
 
@@ -70,6 +78,8 @@ impl Statement for Ready {
 pub struct Newcomer {
     /// What it has signed.
     pub ready: Signed<Ready>,
+    /// What shows its right to come in.
+    pub admission: Admission,
     /// Where it can be dialled: what it says itself, and what its sponsor has seen.
     pub contact: Contact,
 }
@@ -80,10 +90,16 @@ impl Newcomer {
         self.ready.peer
     }
 
+    /// Bytes that it holds in memory.
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.contact.bytes() + self.admission.chain.bytes()
+    }
+
     /// As the others will know it.
     fn member(&self) -> Member {
         Member {
             peer: self.ready.peer,
+            admission: self.admission.clone(),
             speed: self.ready.speed,
             contact: self.contact.clone(),
             trials: Trials::default(),
@@ -96,6 +112,8 @@ impl Newcomer {
 pub struct Member {
     /// Its name.
     pub peer: PeerId,
+    /// What has shown its right to come in.
+    pub admission: Admission,
     /// Last measured speed in samples per 1,000 seconds.
     pub speed: u64,
     /// Where it can be dialled.
@@ -106,13 +124,19 @@ pub struct Member {
 
 impl Member {
     /// A peer as it knows itself.
-    pub(crate) fn new(settings: &Settings, speed: Option<u64>) -> Self {
+    pub fn new(settings: &Settings, speed: Option<u64>) -> Self {
         Self {
             peer: settings.me,
+            admission: settings.admission.clone(),
             speed: speed.unwrap_or(1),
             contact: settings.contact.clone(),
             trials: Trials::default(),
         }
+    }
+
+    /// Whether it counts where members are counted, and may sponsor and invite.
+    pub fn is_full(&self) -> bool {
+        self.admission.role() == Role::Member
     }
 }
 
@@ -191,18 +215,6 @@ impl Record {
         hasher.update(&postcard::to_allocvec(&said).expect("a record has only plain data"));
         Digest(*hasher.finalize().as_bytes())
     }
-
-    /// The state's digest that most contributors started from; among equals, that of the earliest in ring order.
-    pub fn majority(&self) -> Digest {
-        let votes = |digest| self.headers.iter().filter(|h| h.digest == digest).count();
-        let mut best = self.headers[0].digest;
-        for header in &self.headers {
-            if votes(header.digest) > votes(best) {
-                best = header.digest;
-            }
-        }
-        best
-    }
 }
 
 /// Samples to hand out again, as positions in the stream of shuffled epochs.
@@ -263,6 +275,8 @@ pub struct Head {
     pub forks: Vec<Fork>,
     /// What became of the newcomers that they named.
     pub admissions: Admissions,
+    /// What became of tickets.
+    pub tickets: Tickets,
     /// Hash over all records.
     pub trail: Digest,
     /// The lineage: [`lineage`] of the trail and the samples.
@@ -284,6 +298,7 @@ impl Head {
             before: None,
             forks: Vec::new(),
             admissions: Admissions::default(),
+            tickets: Tickets::default(),
             trail: Digest(manifest.run_id().0),
             chain: lineage(&Digest(manifest.run_id().0), 0),
         }
@@ -321,6 +336,21 @@ impl Head {
         open
     }
 
+    /// Whether a peer is one of its full members.
+    pub fn is_full(&self, peer: PeerId) -> bool {
+        self.members.iter().any(|m| m.peer == peer && m.is_full())
+    }
+
+    /// The state's digest that most full members started from; among equals, that of the earliest in ring order. None if no
+    /// full member has contributed.
+    pub fn majority(&self, record: &Record) -> Option<Digest> {
+        let full = record.headers.iter().filter(|h| self.is_full(h.peer));
+        let digests: Vec<Digest> = full.map(|h| h.digest).collect();
+        let votes = |digest| digests.iter().filter(|d| **d == digest).count();
+        let first_of_most = |best, other| if votes(other) > votes(best) { other } else { best };
+        digests.iter().copied().reduce(first_of_most)
+    }
+
     /// Whether every sample has been counted or given up.
     pub fn finished(&self, manifest: &Manifest) -> bool {
         self.cursor >= manifest.target.get() && self.holes.is_empty() && self.ahead.is_empty()
@@ -336,7 +366,10 @@ impl Head {
         // What was computed while this round's sums travelled was handed out before.
         let ahead = self.allot_ahead(manifest).shares;
         let trains = manifest.trains(record.headers.len());
-        let members = self.next_members(record, trains.then_some(&shares[..]));
+        let run = manifest.run_id();
+        let revoked = record.headers.iter().flat_map(|h| &h.revoked);
+        revoked.for_each(|revocation| self.tickets.revoke(revocation, run));
+        let mut members = self.next_members(record, trains.then_some(&shares[..]), run);
         if self.ahead.is_empty() && (trains || manifest.overlap) {
             self.take_out(&shares);
         }
@@ -346,9 +379,12 @@ impl Head {
         } else if manifest.overlap {
             self.give_back(shares.into_iter().flatten());
         }
+        let is_out = |m: &&Member| self.tickets.revokes(&m.admission, run);
+        let out: Vec<PeerId> = self.members.iter().filter(is_out).map(|m| m.peer).collect();
+        members.retain(|m| !out.contains(&m.peer));
         self.hand_over(ahead, &members);
         self.part(members, |peer| {
-            record.headers.iter().any(|h| h.leaving && h.peer == peer)
+            out.contains(&peer) || record.headers.iter().any(|h| h.leaving && h.peer == peer)
         });
         self.admit(record);
         self.round = record.round;
@@ -376,7 +412,12 @@ impl Head {
         Fork {
             chain: self.chain,
             samples: self.samples,
-            members: self.members.iter().map(|m| m.peer).collect(),
+            members: self
+                .members
+                .iter()
+                .filter(|m| m.is_full())
+                .map(|m| m.peer)
+                .collect(),
             lost: Vec::new(),
         }
     }
@@ -481,8 +522,8 @@ impl Head {
         self.cursor += fresh;
     }
 
-    /// The next round's, given what this round's had to do if it had samples.
-    fn next_members(&self, record: &Record, shares: Option<&[Vec<Hole>]>) -> Vec<Member> {
+    /// The next round's, given what this round's had to do if it had samples. Who is new has used its ticket.
+    fn next_members(&mut self, record: &Record, shares: Option<&[Vec<Hole>]>, run: RunId) -> Vec<Member> {
         let mut next = Vec::new();
         for header in record.headers.iter().filter(|h| !h.leaving) {
             // A record that follows has members' headers only.
@@ -510,7 +551,11 @@ impl Head {
         ready.sort_by_key(|m| m.peer);
         ready.dedup_by_key(|m| m.peer);
         for member in ready {
-            if next.len() < MAX_PEERS && record.headers.iter().all(|h| h.peer != member.peer) {
+            let guests = next.iter().filter(|m| !m.is_full()).count();
+            let room = next.len() < MAX_PEERS && (member.is_full() || guests < MAX_CONTRIBUTORS);
+            let took_part = record.headers.iter().any(|h| h.peer == member.peer);
+            if room && !took_part && self.tickets.check(&member.admission, member.peer, run).is_ok() {
+                self.tickets.spend(&member.admission, member.peer, run);
                 next.push(member);
             }
         }
@@ -563,6 +608,7 @@ mod tests {
         };
         let member = |n| Member {
             peer: peer(n),
+            admission: Admission::stand_in(peer(n), manifest.root()),
             speed: 1000,
             contact: Contact::default(),
             trials: Trials::default(),
@@ -588,6 +634,7 @@ mod tests {
             digest: Digest([0; 32]),
             ready: Vec::new(),
             ahead: false,
+            revoked: Vec::new(),
             leaving: false,
         };
         let headers = head.members.iter().enumerate().map(header).collect();

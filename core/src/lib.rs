@@ -7,7 +7,7 @@
 //! round. There is no master and, while all are healthy, no other message.
 //!
 //! Read in this order: [`interface`] and [`peer`] (all that a driver sees, and the phases of a peer), [`ledger`] (what a
-//! round records and what follows from it) with [`allot`] (who works on what), [`check`] (what it must be), [`admission`] (who may name newcomers), `member` (a member's way through a round) with `contribution`,
+//! round records and what follows from it) with [`allot`] (who works on what), [`check`] (what it must be), [`admission`] (who may name newcomers), [`invitation`] and [`tickets`] (who may come in), `member` (a member's way through a round) with `contribution`,
 //! [`collective`] (the all-reduce), `agreement` (what follows from a failure), `newcomer`, `catchup` and `sponsor` (how
 //! newcomers come in), `lingering` (who is done), [`wire`] (the messages), [`rights`] (who may say which of them when),
 //! [`signature`] and [`conviction`] (who said what).
@@ -45,6 +45,7 @@ pub mod feedback;
 pub mod fork;
 pub mod id;
 pub mod interface;
+pub mod invitation;
 mod late;
 pub mod ledger;
 mod lineage;
@@ -70,6 +71,7 @@ pub mod signature;
 pub mod sim;
 mod sponsor;
 pub mod state;
+pub mod tickets;
 mod time;
 mod view;
 pub mod wire;

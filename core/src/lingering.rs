@@ -97,10 +97,15 @@ impl Lingering {
                     self.waits_for.remove(&from);
                 }
             }
-            Message::Follow { have, contact } => {
+            Message::Follow {
+                have,
+                admission,
+                contact,
+            } => {
                 self.until = longer(shared);
                 if shared.head().finished(&shared.manifest) {
-                    self.sponsor.on_follow(from, (have, contact), None, shared);
+                    self.sponsor
+                        .on_follow(from, (have, *admission, contact), None, shared);
                 } else {
                     shared.control(from, late::not_a_member());
                 }

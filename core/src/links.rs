@@ -357,13 +357,17 @@ fn pause_after(fails: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::signature::Key;
+    use crate::config::{Layout, Manifest};
+
+    fn manifest() -> Manifest {
+        Manifest::new(Layout::flat(1))
+    }
 
     /// How often a peer is dialled within a minute, if each link lasts so long and dials take a millisecond.
     fn dials(lasts_ms: u64) -> usize {
         let (ann, ben) = (PeerId([1; 32]), PeerId([2; 32]));
         let mut links = Links::new(
-            &Settings::new(Key::stand_in(ann), Contact::default()),
+            &Settings::stand_in(ann, Contact::default(), &manifest()),
             RunId([0; 32]),
         );
         let contact = Contact(vec!["somewhere".into()]);

@@ -209,6 +209,7 @@ mod tests {
     use super::*;
     use crate::config::Layout;
     use crate::id::{Contact, Digest};
+    use crate::invitation::Admission;
     use crate::ledger::{Header, Member, Trials};
 
     fn manifest(batch: u32, steps: u32) -> Manifest {
@@ -225,6 +226,7 @@ mod tests {
     fn member(n: u8, speed: u64) -> Member {
         Member {
             peer: PeerId([n; 32]),
+            admission: Admission::stand_in(PeerId([n; 32]), Manifest::new(Layout::flat(3)).root()),
             speed,
             contact: Contact::default(),
             trials: Trials {
@@ -356,6 +358,7 @@ mod tests {
             compute_us: 1,
             digest: Digest([0; 32]),
             ready: Vec::new(),
+            revoked: Vec::new(),
             ahead: false,
             leaving: false,
         };

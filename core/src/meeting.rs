@@ -1,7 +1,7 @@
 //! Where lineages meet: which of two stands.
 //!
 //! Compared is how many of the members of old, from before the two parted, have gone which way, as they have signed it: less
-//! than half as many yield to the others. Between sides that are nearer to each other samples decide. Who was no member
+//! than half as many yield to the others. Contributors do not count. Between sides that are nearer to each other samples decide. Who was no member
 //! then counts for neither side, since names are free; only where none of the members of old is left, all count. What one
 //! peer says by mouth alone is one voice, its own.
 //!
@@ -112,7 +112,12 @@ fn members_of_old(from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Vec<Peer
     if let Some(first) = first {
         return first.members.clone();
     }
-    let here: Vec<PeerId> = head.members.iter().map(|m| m.peer).collect();
+    let here: Vec<PeerId> = head
+        .members
+        .iter()
+        .filter(|m| m.is_full())
+        .map(|m| m.peer)
+        .collect();
     match shared.forgetful && !here.iter().any(there) {
         // Strangers, as far as it remembers: all of them are one voice, as it is itself.
         true => vec![me, from],

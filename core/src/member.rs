@@ -12,8 +12,9 @@ use crate::conviction::Conviction;
 use crate::device::Made;
 use crate::id::{PeerId, Round};
 use crate::interface::{Event, Exit, Input};
+use crate::invitation::Revocation;
 use crate::late::{self, Here};
-use crate::ledger::{Header, Record};
+use crate::ledger::{self, Header, Record};
 use crate::meeting::{Shown, Side, Stands, compare};
 use crate::next::{Next, Outcast};
 use crate::planted::Bug;
@@ -42,11 +43,13 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// In the first attempt at the round. Gives the followers back if this peer is not among the members.
+    /// In the first attempt at the round. Gives the followers back if this peer is not among the members, or no full one is.
     pub fn new(sponsor: Sponsor, shared: &Shared) -> Result<Self, Sponsor> {
         let head = shared.head();
         let members: Vec<PeerId> = head.members.iter().map(|m| m.peer).collect();
-        let Some(view) = View::new(head, 0, members, shared.me()) else {
+        let view = View::new(head, 0, members, shared.me());
+        let counts = |m: &ledger::Member| m.is_full() || shared.settings.planted(Bug::GuestsGoOn);
+        let Some(view) = view.filter(|_| head.members.iter().any(counts)) else {
             return Err(sponsor);
         };
         Ok(Self {
@@ -80,7 +83,16 @@ impl Member {
     fn begin_attempt(&mut self, shared: &mut Shared) -> Next {
         self.tell_strangers(shared);
         shared.differing.retain(|peer, _| self.view.contains(*peer));
-        let outlaws = self.view.others().filter(|m| shared.outlaws.contains(*m));
+        let head = shared.head();
+        let is_bound = |peer| {
+            let bars =
+                |m: &ledger::Member| m.peer == peer && shared.outlaws.bars(&m.admission, shared.root.run);
+            head.admissions.is_fresh(peer) && head.members.iter().any(bars)
+        };
+        let outlaws = self
+            .view
+            .others()
+            .filter(|m| shared.outlaws.contains(*m) || is_bound(*m));
         let outlaws: BTreeSet<PeerId> = outlaws.collect();
         if !outlaws.is_empty() {
             // Whoever let them in has not heard of it.
@@ -98,6 +110,10 @@ impl Member {
 
     /// The next attempt at the same round, without some members, from the contributions still held.
     fn next_attempt(&mut self, members: Vec<PeerId>, shared: &mut Shared) -> Next {
+        let counts = |m: &PeerId| shared.head().is_full(*m) || shared.settings.planted(Bug::GuestsGoOn);
+        if !members.iter().any(counts) {
+            return Next::Outcast(Outcast::new(OutcastReason::NoMember, None));
+        }
         let attempt = self.view.key.attempt + 1;
         let Some(view) = View::new(shared.head(), attempt, members, shared.me()) else {
             return Next::Outcast(Outcast::new(OutcastReason::Excluded, None));
@@ -195,7 +211,7 @@ impl Member {
             Input::Leave if self.is_null(shared) && self.view.members.len() == 1 => {
                 return Next::Finish(Exit::Left);
             }
-            Input::Leave => return self.start_if_ready(shared),
+            Input::Leave | Input::Revoke(_) => return self.start_if_ready(shared),
         }
         Next::Stay
     }
@@ -244,9 +260,15 @@ impl Member {
                 };
                 return self.on_status(from, &shown, finished, shared);
             }
-            Message::Follow { have, contact } => {
+            Message::Follow {
+                have,
+                admission,
+                contact,
+            } => {
                 let work = in_work(&self.view, &self.reduce);
-                let asked = self.sponsor.on_follow(from, (have, contact), work, shared);
+                let asked = self
+                    .sponsor
+                    .on_follow(from, (have, *admission, contact), work, shared);
                 return self.after_asked(from, asked, shared);
             }
             Message::Followed { round } => {
@@ -334,7 +356,7 @@ impl Member {
         let nothing = Made::default();
         let made = match self.contribution.made() {
             // A round that only changes the membership begins when there is something to change.
-            _ if null && (shared.leaving || self.sponsor.has_ready() || self.reduce.waits()) => &nothing,
+            _ if null && (shared.has_news() || self.sponsor.has_ready() || self.reduce.waits()) => &nothing,
             Some(made) if !null => made,
             _ => return Next::Stay,
         };
@@ -347,6 +369,12 @@ impl Member {
             digest: shared.lineage.digest,
             ahead: made.ahead,
             ready: self.sponsor.ready(&self.view, shared),
+            revoked: shared
+                .revocations
+                .iter()
+                .take(Revocation::MOST)
+                .cloned()
+                .collect(),
             leaving: shared.leaving,
         };
         let header = shared
@@ -495,7 +523,8 @@ impl Member {
             attempt: self.view.key.attempt,
             headers,
         };
-        if let Err(error) = shared.check_said(&record) {
+        let checked = shared.check_said(&record);
+        if let Err(error) = checked.and_then(|()| record.check_expiry(shared.clock_s())) {
             let (me, fault) = (shared.me(), Fault::Digest);
             if error == (RecordError::Header { peer: me, fault }) {
                 return Next::Outcast(Outcast::damaged(OutcastReason::Diverged));

@@ -5,24 +5,31 @@
 use crate::catchup::{CatchUp, Fit};
 use crate::check::READY_ROUNDS;
 use crate::id::{Digest, PeerId, Round};
-use crate::interface::{Event, Exit, Input};
+use crate::interface::{Commit, Event, Exit, Input};
+use crate::invitation::Role;
 use crate::late;
-use crate::ledger::{Head, Ready};
+use crate::ledger::{Head, Ready, Record};
 use crate::meeting::{Shown, Side, Stands, compare};
 use crate::next::Next;
 use crate::planted::Bug;
 use crate::shared::{MAX_REMEMBERED, Shared, Stage};
 use crate::sponsor::Sponsor;
 use crate::state::State;
+use crate::tickets::Barred;
 use crate::time::Time;
 use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Without any other peer for so many answer deadlines, a peer that holds a whole state goes on alone.
 const LONELY: u32 = 8;
 
 /// With nothing but peers that hold nothing either for so many answer deadlines, a newcomer gives up.
 const HOPELESS: u32 = 30;
+
+/// Without a full member to follow for so long, who may not go on alone gives up. A guess: time for somebody to start one
+/// again.
+const NO_MEMBER: Duration = Duration::from_secs(300);
 
 /// Who follows a member so many others away is no reason for hope: it may be one's own word that comes back.
 const FAR: u8 = 4;
@@ -45,7 +52,10 @@ pub(crate) struct Newcomer {
     asked_alive: bool,
     /// Who cannot be followed, and the standing of the whole state that it holds.
     refused: BTreeMap<PeerId, Option<Standing>>,
+    /// Since when it has nobody to follow, as far as that matters.
     lonely_since: Time,
+    /// Whether it tells of each round that it follows, as who only watches does.
+    watching: bool,
     /// When there last was a reason to believe that somebody holds the state.
     hope_at: Time,
     /// When it last heard of somebody that follows a member, and how many others away.
@@ -79,6 +89,7 @@ impl Newcomer {
             asked_alive: false,
             refused: BTreeMap::new(),
             lonely_since: now,
+            watching: false,
             hope_at: now,
             heard_of: None,
             catchup: CatchUp::default(),
@@ -119,7 +130,11 @@ impl Newcomer {
                 self.say_ready(shared);
             }
             Input::Leave => return Next::Exit(Exit::Left),
-            Input::Tick | Input::DialFailed { .. } => {}
+            Input::DialFailed {
+                peer,
+                barred: Some(why),
+            } => return self.on_barred(peer, why, shared),
+            Input::Tick | Input::DialFailed { .. } | Input::Revoke(_) => {}
         }
         Next::Stay
     }
@@ -145,6 +160,7 @@ impl Newcomer {
             }
             Message::Repair { view, .. } => late::answer(from, view, None, None, Stage::Newcomer, shared),
             Message::Out { .. } => return self.on_refused(from, None, shared),
+            Message::Barred { why } => return self.on_barred(from, why, shared),
             Message::Convicted(proof) => {
                 if let Some(peer) = shared.convict(*proof) {
                     return self.on_refused(peer, None, shared);
@@ -203,7 +219,7 @@ impl Newcomer {
         self.heard_at = shared.now;
         self.catchup.tell_progress(shared);
         self.fetch(shared);
-        self.catch_up(shared)
+        self.catch_up(None, shared)
     }
 
     /// How many others away somebody follows a member, as far as was heard lately.
@@ -259,7 +275,14 @@ impl Newcomer {
     fn seek(&mut self, via: Option<PeerId>, shared: &mut Shared) {
         let have = self.whole_standing(shared).filter(|_| !self.damaged);
         let next = via.filter(|v| shared.links.is_up(*v));
-        let usable = |peer: &PeerId| !self.refused.contains_key(peer);
+        let is_guest = |peer: &PeerId| {
+            shared
+                .head()
+                .members
+                .iter()
+                .any(|m| m.peer == *peer && !m.is_full())
+        };
+        let usable = |peer: &PeerId| !self.refused.contains_key(peer) && !is_guest(peer);
         let next = next.or_else(|| shared.links.reachable().find(usable));
         let former = std::mem::replace(&mut self.sponsor, next).filter(|former| Some(*former) != next);
         self.following = false;
@@ -273,7 +296,13 @@ impl Newcomer {
         }
         if let Some(sponsor) = next {
             let contact = shared.settings.contact.clone();
-            shared.control(sponsor, Message::Follow { have, contact });
+            let admission = Box::new(shared.settings.admission.clone());
+            let follow = Message::Follow {
+                have,
+                admission,
+                contact,
+            };
+            shared.control(sponsor, follow);
         }
     }
 
@@ -297,6 +326,19 @@ impl Newcomer {
         }
         self.fetch(shared);
         Next::Stay
+    }
+
+    /// A peer does not let this one in. It is done when no other is left to ask.
+    fn on_barred(&mut self, from: PeerId, why: Barred, shared: &mut Shared) -> Next {
+        self.refused.insert(from, None);
+        self.catchup.lost(from);
+        if self.sponsor == Some(from) {
+            self.seek(None, shared);
+        }
+        match self.sponsor {
+            Some(_) => Next::Stay,
+            None => Next::Exit(Exit::Barred(why)),
+        }
     }
 
     /// A member is there, and perhaps it shows where its lineage stands.
@@ -330,7 +372,7 @@ impl Newcomer {
 
     /// If nobody that can be reached is a member, the best whole state goes on.
     fn resume_if_last(&mut self, shared: &mut Shared) -> Next {
-        if !self.whole || self.sponsor.is_some() {
+        if !self.whole || self.sponsor.is_some() || shared.settings.role() != Role::Member {
             return Next::Stay;
         }
         let mine = shared.lineage.standing();
@@ -399,11 +441,12 @@ impl Newcomer {
             shared.lineage.head = head;
             self.whole = false;
             self.synced = false;
+            self.watching = false;
             self.catchup.restart(digest, shared);
             self.catchup.tell_progress(shared);
         }
         self.fetch(shared);
-        self.catch_up(shared)
+        self.catch_up(None, shared)
     }
 
     /// Whether all that can be reached hold as little as this peer, and have for long.
@@ -471,21 +514,22 @@ impl Newcomer {
 
     /// Applies the round that the sponsor told of, once all its pieces are there.
     fn apply_told(&mut self, shared: &mut Shared) -> Next {
-        if !self.catchup.apply_told(shared) {
+        let Some(told) = self.catchup.apply_told(shared) else {
             return Next::Stay;
-        }
+        };
         self.whole = false;
         if let Some(sponsor) = self.sponsor {
             let round = shared.head().round;
             shared.control(sponsor, Message::Followed { round });
         }
         self.fetch(shared);
-        self.catch_up(shared)
+        self.catch_up(Some(told), shared)
     }
 
-    /// Checks whether the whole state is here, and what follows from that.
-    fn catch_up(&mut self, shared: &mut Shared) -> Next {
+    /// Checks whether the whole state is here, after a round perhaps, and what follows from that.
+    fn catch_up(&mut self, after: Option<(ViewKey, Record)>, shared: &mut Shared) -> Next {
         if !self.following || !self.catchup.is_at_head(shared) {
+            self.watching = false;
             return Next::Stay;
         }
         let digest = shared.lineage.state.digest();
@@ -495,6 +539,7 @@ impl Newcomer {
             self.catchup.discard();
             self.whole = false;
             self.synced = false;
+            self.watching = false;
             let mut sponsor = self.sponsor;
             if self.catchup.sponsor_only {
                 self.refused.extend(sponsor.take().map(|s| (s, None)));
@@ -507,6 +552,7 @@ impl Newcomer {
         self.synced = true;
         self.sound = Some(shared.head().chain);
         self.catchup.sponsor_only = false;
+        self.watch(after, shared);
         let head = shared.head();
         let admitted = head.position(shared.me()).is_some()
             && head.round >= self.since
@@ -516,11 +562,39 @@ impl Newcomer {
             shared.committed_at = shared.now;
             shared.forgetful = false;
             shared.lineage.last = None;
-            shared.tell(Event::Entered);
+            if !self.watching {
+                shared.tell(Event::Entered);
+            }
             return Next::Round(Sponsor::default());
         }
         self.say_ready(shared);
         Next::Stay
+    }
+
+    /// Who only watches tells of what it holds and of each round from there on.
+    fn watch(&mut self, after: Option<(ViewKey, Record)>, shared: &mut Shared) {
+        let was_watching = std::mem::replace(&mut self.watching, shared.settings.role() == Role::Watch);
+        if !self.watching {
+            return;
+        }
+        let total = shared.now - shared.committed_at;
+        shared.committed_at = shared.now;
+        match after {
+            Some((view, record)) if was_watching => {
+                let commit = Commit {
+                    record,
+                    view,
+                    digest: shared.lineage.digest,
+                    samples: shared.head().samples,
+                    compute: Duration::ZERO,
+                    reduce: Duration::ZERO,
+                    total,
+                };
+                shared.tell(Event::Committed(Box::new(commit)));
+            }
+            _ if was_watching => {}
+            _ => shared.tell(Event::Entered),
+        }
     }
 
     /// Tells the sponsor, once both the state and the device's speed are known.
@@ -530,7 +604,8 @@ impl Newcomer {
         let again = self.ready.is_none() || round >= self.said + READY_ROUNDS / 4;
         // A device that still works for a round long given up would be waited for.
         let free = shared.device.asked.is_none();
-        let able = free && self.synced && self.following && !shared.leaving && again;
+        let may = shared.settings.role() > Role::Watch;
+        let able = may && free && self.synced && self.following && !shared.leaving && again;
         let (Some(speed), true) = (shared.speed, able) else {
             return;
         };
@@ -539,7 +614,7 @@ impl Newcomer {
         if let Some(sponsor) = self.sponsor {
             let peer = shared.me();
             let ready = Ready { peer, speed, round };
-            let ready = Some(shared.settings.key.signed(&shared.run, ready));
+            let ready = Some(shared.settings.key.signed(&shared.root.run, ready));
             shared.control(sponsor, Message::Ready { ready });
         }
     }
@@ -566,6 +641,14 @@ impl Newcomer {
         self.heard_at = shared.now;
         if self.is_hopeless(shared) {
             return Next::Exit(Exit::Lost);
+        }
+        if shared.settings.role() != Role::Member {
+            if self.following {
+                self.lonely_since = shared.now;
+            }
+            if shared.now - self.lonely_since > NO_MEMBER {
+                return Next::Exit(Exit::NoMember);
+            }
         }
         match self.sponsor {
             Some(sponsor) if self.following && !self.asked_alive => {

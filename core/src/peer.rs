@@ -10,6 +10,7 @@ use crate::config::MAX_PEERS;
 use crate::config::{Manifest, Settings};
 use crate::id::{Contact, Digest, PeerId};
 pub use crate::interface::{Commit, Event, Exit, Input, Lane, Output};
+use crate::invitation::Role;
 use crate::ledger::{self, Founder, Head};
 use crate::lingering::Lingering;
 use crate::member::Member;
@@ -46,17 +47,23 @@ impl Peer {
         peer
     }
 
-    /// Goes on with a run from a checkpoint, as its only member so far.
+    /// Goes on with a run from a checkpoint, as its only member so far; who is no full member waits for one.
     pub fn resume(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
         let others = head.members.clone();
         let mut peer = Self::new(manifest, settings, state, head, now);
-        peer.shared.go_on_alone();
-        peer.shared.forgetful = true;
         for member in others {
             // They may go on too: whoever has counted less joins the other again.
             peer.know(member.peer, &member.contact);
         }
-        peer.go(Next::Round(Sponsor::default()));
+        let shared = &mut peer.shared;
+        shared.forgetful = true;
+        if shared.settings.role() == Role::Member {
+            shared.go_on_alone();
+            peer.go(Next::Round(Sponsor::default()));
+        } else {
+            peer.phase = Phase::Newcomer(Box::new(Newcomer::outcast(false, None, shared)));
+            peer.on_time();
+        }
         peer
     }
 
@@ -140,11 +147,12 @@ impl Peer {
                 shared.forget_told(*peer);
             }
             Input::LinkDown { peer } => shared.links.down(*peer, shared.now),
-            Input::DialFailed { peer } => shared.links.failed(*peer, shared.now),
+            Input::DialFailed { peer, .. } => shared.links.failed(*peer, shared.now),
             Input::Warm { speed } => {
                 shared.speed.get_or_insert((*speed).clamp(1, MAX_SPEED));
             }
             Input::Leave => shared.leaving = true,
+            Input::Revoke(revocation) => shared.revoke((**revocation).clone()),
             Input::Tick | Input::Message { .. } | Input::Contribution { .. } => {}
         }
         let input = match input {
@@ -311,7 +319,13 @@ impl Peer {
                 self.phase = Phase::Member(Box::new(member));
                 next
             }
-            Err(sponsor) => self.join_again(Outcast::new(OutcastReason::NotAMember, None), sponsor),
+            Err(sponsor) => {
+                let reason = match shared.head().position(shared.me()) {
+                    Some(_) => OutcastReason::NoMember,
+                    None => OutcastReason::NotAMember,
+                };
+                self.join_again(Outcast::new(reason, None), sponsor)
+            }
         }
     }
 
@@ -397,6 +411,11 @@ impl Peer {
     /// This peer's name.
     pub fn me(&self) -> PeerId {
         self.shared.me()
+    }
+
+    /// What it decides for itself.
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
     }
 
     /// The run.

@@ -34,6 +34,8 @@ pub enum Bug {
     MomentsOutliveMembership,
     /// What rounding has taken is added to a contribution again for each attempt.
     FeedTwice,
+    /// Contributors go on without a full member.
+    GuestsGoOn,
     /// Nobody looks whether a flush is signed.
     TrustFlushes,
     /// Nobody looks whether a decision is proven.
@@ -68,7 +70,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those that faults bring to light.
-    pub const OF_FAULTS: [Self; 15] = [
+    pub const OF_FAULTS: [Self; 16] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -84,6 +86,7 @@ impl Bug {
         Self::MomentsOutliveMembership,
         Self::AheadOfNothing,
         Self::FeedTwice,
+        Self::GuestsGoOn,
     ];
 
     /// Those that only a liar makes use of.

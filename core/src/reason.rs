@@ -23,6 +23,8 @@ pub enum Reason {
     CaughtUp,
     /// It said that it leaves.
     Goodbye,
+    /// The ticket that it came by was revoked.
+    Revoked,
     /// It did not answer, or not deliver.
     Silent,
     /// It computes for longer than its own past says.
@@ -57,7 +59,7 @@ impl Reason {
         match self {
             Self::CaughtUp => Change::Joined,
             Self::Goodbye => Change::Left,
-            Self::TooSlow | Self::Diverged => Change::Evicted,
+            Self::Revoked | Self::TooSlow | Self::Diverged => Change::Evicted,
             Self::Silent
             | Self::Mute
             | Self::Out
@@ -78,6 +80,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::CaughtUp => "caught up",
             Self::Goodbye => "said goodbye",
+            Self::Revoked => "its ticket was revoked",
             Self::Silent => "silent",
             Self::TooSlow => "too slow",
             Self::Mute => "what it sends does not come",
@@ -100,6 +103,8 @@ impl fmt::Display for Reason {
 pub enum OutcastReason {
     /// The round after the head is not one of its.
     NotAMember,
+    /// No full member is left, and this peer is none.
+    NoMember,
     /// The next attempt is without it.
     Excluded,
     /// Another member suspects it.
@@ -120,6 +125,7 @@ impl fmt::Display for OutcastReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotAMember => "not among the members",
+            Self::NoMember => "no full member is there",
             Self::Excluded => "excluded",
             Self::Suspected => "excluded by another member",
             Self::Decided => "excluded by the others' decision",

@@ -147,8 +147,12 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Layout, Manifest};
+
+    fn manifest() -> Manifest {
+        Manifest::new(Layout::flat(1))
+    }
     use crate::id::Contact;
-    use crate::signature::Key;
 
     const ANN: PeerId = PeerId([1; 32]);
     const BEN: PeerId = PeerId([2; 32]);
@@ -156,7 +160,7 @@ mod tests {
     fn of(peer: PeerId, started: u64) -> Relayed {
         let settings = Settings {
             started,
-            ..Settings::new(Key::stand_in(peer), Contact::default())
+            ..Settings::stand_in(peer, Contact::default(), &manifest())
         };
         Relayed::new(&settings, RunId([9; 32]))
     }

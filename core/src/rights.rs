@@ -33,11 +33,12 @@ pub enum Kind {
     Unreachable,
     Headers,
     Convicted,
+    Barred,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Piece,
         Self::Probe,
         Self::Alive,
@@ -59,6 +60,7 @@ impl Kind {
         Self::Unreachable,
         Self::Headers,
         Self::Convicted,
+        Self::Barred,
     ];
 
     /// What a message is, and the attempt that it belongs to, if it belongs to one.
@@ -72,6 +74,7 @@ impl Kind {
             Message::Repair { view, .. } => (Self::Repair, Some(*view)),
             Message::Headers { view, .. } => (Self::Headers, Some(*view)),
             Message::Convicted(_) => (Self::Convicted, None),
+            Message::Barred { .. } => (Self::Barred, None),
             Message::Out { view } => (Self::Out, Some(*view)),
             Message::Alive { .. } => (Self::Alive, None),
             Message::Status { .. } => (Self::Status, None),
@@ -240,6 +243,7 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         (Follow,      _)           => [LINKED,  LINKED,   LINKED],
         (Following,   _)           => [SPONSOR, NOBODY,   NOBODY],
         (NotMember,   _)           => [ANYBODY, NOBODY,   NOBODY],
+        (Barred,      _)           => [SPONSOR, NOBODY,   NOBODY],
         (Followed,    _)           => [NOBODY,  FOLLOWER, FOLLOWER],
         (Ready,       _)           => [NOBODY,  FOLLOWER, FOLLOWER],
         (Fetch,       _)           => [GUEST,   GUEST,    GUEST],

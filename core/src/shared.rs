@@ -8,8 +8,9 @@ use crate::detector::Detector;
 use crate::device::Device;
 use crate::early::EarlyPieces;
 use crate::feedback::Feedback;
-use crate::id::{Contact, Digest, PeerId, RunId};
+use crate::id::{Contact, Digest, PeerId};
 use crate::interface::{Event, Lane, Output};
+use crate::invitation::{Admission, Revocation, Role, Root};
 use crate::ledger::{Founder, Head, Header, Member, Record};
 use crate::lineage::Lineage;
 use crate::links::Links;
@@ -18,6 +19,7 @@ use crate::probation::Probation;
 use crate::rights::{Kind, Refused};
 use crate::signature::{Scheme, Signed};
 use crate::state::State;
+use crate::tickets::Barred;
 use crate::time::Time;
 use crate::wire::{Message, Standing, ViewKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -41,7 +43,7 @@ pub(crate) enum Stage {
 /// What every phase needs.
 pub(crate) struct Shared {
     pub manifest: Arc<Manifest>,
-    pub run: RunId,
+    pub root: Root,
     pub settings: Settings,
     pub now: Time,
     pub out: VecDeque<Output>,
@@ -55,6 +57,10 @@ pub(crate) struct Shared {
     /// Members that have said to have other headers than this one, which has sent them its own: until when they may show
     /// who has said two things.
     pub differing: BTreeMap<PeerId, Time>,
+    /// Tickets that are to be revoked, and were not yet.
+    pub revocations: Vec<Revocation>,
+    /// Who is not let in any more since the last round: its link is cut after the next.
+    pub ousted: Vec<PeerId>,
     /// Measured speed in samples per 1,000 seconds.
     pub speed: Option<u64>,
     pub leaving: bool,
@@ -85,19 +91,21 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub fn new(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
-        let run = manifest.run_id();
+        let root = manifest.root();
         let vector = match settings.planted(Bug::HoldWithoutEnd) {
             true => 1 << 30,
             false => manifest.codec.encoded_len(manifest.layout.len),
         };
         Self {
             lineage: Lineage::new(head, state),
-            links: Links::new(&settings, run),
-            run,
+            links: Links::new(&settings, root.run),
+            root,
             early: EarlyPieces::new(vector),
             allowance: Allowance::new(&manifest),
             outlaws: Outlaws::default(),
             differing: BTreeMap::new(),
+            revocations: Vec::new(),
+            ousted: Vec::new(),
             manifest,
             settings,
             now,
@@ -165,6 +173,21 @@ impl Shared {
         }
     }
 
+    /// Whether it has something to say that a round is worth by itself.
+    pub fn has_news(&self) -> bool {
+        self.leaving || !self.revocations.is_empty()
+    }
+
+    /// A ticket is to be taken back.
+    pub fn revoke(&mut self, revocation: Revocation) {
+        let known = self.head().tickets.knows(&revocation, self.root.run);
+        let good = revocation.is_good(self.root, self.scheme());
+        let said = self.revocations.contains(&revocation);
+        if good && !known && !said && self.revocations.len() < MAX_REMEMBERED {
+            self.revocations.push(revocation);
+        }
+    }
+
     /// This peer goes on from what it holds, as its only member so far.
     pub fn go_on_alone(&mut self) {
         let founder = Founder {
@@ -182,6 +205,32 @@ impl Shared {
             self.left.pop_front();
         }
         self.left.push_back(self.lineage.head.chain);
+    }
+
+    /// What the clock says, in seconds since 1970.
+    pub fn clock_s(&self) -> u64 {
+        self.settings.epoch_s + self.now.0 / 1_000_000
+    }
+
+    /// Whether a peer that shows what is in order may come in now. Who only watches may go on when its time is over.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub fn may_enter(&self, peer: PeerId, admission: &Admission, is_new: bool) -> Result<(), Barred> {
+        let expires = is_new || admission.role() > Role::Watch;
+        if expires
+            && admission
+                .chain
+                .until_s()
+                .is_some_and(|until_s| until_s < self.clock_s())
+        {
+            return Err(Barred::Expired);
+        }
+        if self.outlaws.bars(admission, self.root.run) {
+            return Err(Barred::Convicted);
+        }
+        self.head().tickets.check(admission, peer, self.root.run)
     }
 
     /// Bytes that others have had it hold.
@@ -254,6 +303,7 @@ impl Shared {
         let planted = |bug| self.settings.planted(bug);
         checked.or_else(|error| match error {
             _ if planted(Bug::CheckNothing) => Ok(()),
+            RecordError::NoMember if planted(Bug::GuestsGoOn) => Ok(()),
             RecordError::Header { fault, .. } => {
                 let bug = match fault {
                     Fault::Digest => Bug::IgnoreDivergence,
@@ -272,13 +322,21 @@ impl Shared {
     }
 
     /// Somebody has said two things at once. Who, if it is news: then all hear of it.
-    pub fn convict(&mut self, proof: Conviction) -> Option<PeerId> {
+    pub fn convict(&mut self, mut proof: Conviction) -> Option<PeerId> {
         let peer = proof.headers[0].peer;
         let known = self.outlaws.proof(peer).is_some() || peer == self.me();
         let proven = proof.of(self.scheme()).is_some() || self.settings.planted(Bug::TrustProofs);
         if known || !proven || self.settings.planted(Bug::Forgive) {
             return None;
         }
+        let (root, scheme) = (self.root, self.scheme());
+        proof.admission = proof
+            .admission
+            .filter(|admission| admission.is_of(peer, root, scheme))
+            .or_else(|| {
+                let member = self.head().members.iter().find(|m| m.peer == peer);
+                member.map(|member| Box::new(member.admission.clone()))
+            });
         let matters = matters(&self.links, self.head(), peer);
         if !self.outlaw(peer, Some(proof.clone())) {
             return None;
@@ -311,12 +369,17 @@ impl Shared {
         if !self.outlaws.add(peer, proof, |peer| matters(links, head, peer)) {
             return false;
         }
+        self.hang_up(peer);
+        self.tell(Event::Outlawed { peer, proven });
+        true
+    }
+
+    /// Has nothing more to do with a peer.
+    pub fn hang_up(&mut self, peer: PeerId) {
         if self.links.is_up(peer) {
             self.out.push_back(Output::HangUp { peer });
         }
         self.links.drop(peer);
-        self.tell(Event::Outlawed { peer, proven });
-        true
     }
 
     /// Tells a peer what is known of those who are cut off.

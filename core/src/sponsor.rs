@@ -6,12 +6,14 @@ use crate::check::is_fresh;
 use crate::collective::Assembly;
 use crate::config::MAX_PEERS;
 use crate::id::{Contact, PeerId, Round};
+use crate::invitation::{Admission, Role};
 use crate::late;
 use crate::ledger::{Head, Newcomer, Ready};
 use crate::planted::Bug;
 use crate::rights::Kind;
 use crate::shared::Shared;
 use crate::signature::Signed;
+use crate::tickets::Barred;
 use crate::view::View;
 use crate::wire::{Message, Standing};
 use std::collections::BTreeMap;
@@ -25,8 +27,11 @@ const LAG_BYTES: usize = 32 << 20;
 /// A newcomer may be so many rounds behind, however large their vectors.
 const LEAST_LAG: Round = 2;
 
-/// What a head may take on its way to a newcomer: a guess, for one with few contacts.
-const HEAD_BYTES: usize = 4 << 10;
+/// What a head may take on its way to a newcomer: a guess, for one with few contacts and short chains of tickets.
+const HEAD_BYTES: usize = 16 << 10;
+
+/// Most followers that only watch: they stay, and others must find a place too.
+const WATCHERS: usize = MAX_PEERS / 2;
 
 /// The state is hashed for newcomers not more often than once in so many answers' time.
 const EXAMINE_TIMES: u32 = 4;
@@ -58,6 +63,7 @@ pub(crate) enum Asked {
 /// A newcomer that follows this peer.
 #[derive(Debug)]
 struct Follower {
+    admission: Admission,
     contact: Contact,
     /// What it has said once it had caught up.
     ready: Option<Signed<Ready>>,
@@ -77,8 +83,9 @@ struct Follower {
 
 impl Follower {
     /// One that is at `applied` and is told of all rounds after `sent`.
-    fn new(contact: Contact, applied: Round, sent: Round) -> Self {
+    fn new(admission: Admission, contact: Contact, applied: Round, sent: Round) -> Self {
         Self {
+            admission,
             contact,
             ready: None,
             since: applied,
@@ -96,7 +103,7 @@ impl Follower {
         Self {
             restarts: self.restarts + 1,
             waited: self.waited,
-            ..Self::new(contact, applied, sent)
+            ..Self::new(self.admission.clone(), contact, applied, sent)
         }
     }
 
@@ -125,7 +132,8 @@ impl Sponsor {
     /// Bytes that the followers have had it hold.
     pub fn bytes(&self) -> usize {
         let followers = self.followers.values();
-        followers.map(|f| size_of::<Follower>() + f.contact.bytes()).sum()
+        let bytes = |f: &Follower| size_of::<Follower>() + f.contact.bytes() + f.admission.chain.bytes();
+        followers.map(bytes).sum()
     }
 
     pub fn forget(&mut self, peer: PeerId) -> bool {
@@ -145,20 +153,41 @@ impl Sponsor {
         self.followers.values_mut().for_each(|f| f.begin_attempt(lag));
     }
 
+    /// Whether there is a place for one more. Only full members have followers, while the run goes on.
+    fn has_room(&self, peer: PeerId, role: Role, goes_on: bool, shared: &Shared) -> bool {
+        let mut watchers = self
+            .followers
+            .values()
+            .filter(|f| f.admission.role() == Role::Watch);
+        let room =
+            self.followers.len() < MAX_PEERS && (role > Role::Watch || watchers.nth(WATCHERS - 1).is_none());
+        (self.has(peer) || room) && (shared.settings.role() == Role::Member || !goes_on)
+    }
+
     /// A newcomer asks to follow.
     pub fn on_follow(
         &mut self,
         from: PeerId,
-        (have, contact): (Option<Standing>, Contact),
+        (have, admission, contact): (Option<Standing>, Admission, Contact),
         work: Option<InWork<'_>>,
         shared: &mut Shared,
     ) -> Asked {
-        if !self.has(from) && self.followers.len() >= MAX_PEERS {
+        if !self.has_room(from, admission.role(), work.is_some(), shared) {
             shared.control(from, late::not_a_member());
             return Asked::Well;
         }
         let so_far = work.map_or(0, |work| work.finished.bytes());
         if !shared.allow(from, so_far + HEAD_BYTES, Kind::Follow) {
+            return Asked::Well;
+        }
+        if !admission.is_of(from, shared.root, shared.scheme()) {
+            shared.control(from, late::not_a_member());
+            return Asked::Well;
+        }
+        let is_member = shared.head().position(from).is_some();
+        if let Some(why) = shared.may_enter(from, &admission, !is_member).err() {
+            self.forget(from);
+            shared.control(from, Message::Barred { why });
             return Asked::Well;
         }
         // If it begins again, perhaps what it was given did not fit together.
@@ -186,7 +215,7 @@ impl Sponsor {
         let applied = round - u64::from(missed.is_some());
         let follower = match self.followers.get(&from) {
             Some(before) => before.again(contact, applied, round),
-            None => Follower::new(contact, applied, round),
+            None => Follower::new(admission, contact, applied, round),
         };
         self.followers.insert(from, follower);
         shared.bulk(from, following);
@@ -244,6 +273,21 @@ impl Sponsor {
         }
         let head = shared.head();
         self.followers.retain(|peer, _| head.position(*peer).is_none());
+        self.bar(shared);
+    }
+
+    /// Lets go of those who may not come in any more.
+    fn bar(&mut self, shared: &mut Shared) {
+        let barred = |(peer, f): (&PeerId, &Follower)| {
+            let why = shared.may_enter(*peer, &f.admission, false).err()?;
+            Some((*peer, why))
+        };
+        let barred: Vec<(PeerId, Barred)> = self.followers.iter().filter_map(barred).collect();
+        for (peer, why) in barred {
+            self.forget(peer);
+            shared.control(peer, Message::Barred { why });
+            shared.ousted.push(peer);
+        }
     }
 
     /// A follower has applied a round.
@@ -289,8 +333,9 @@ impl Sponsor {
         match (self.followers.get_mut(&from), ready) {
             (Some(f), Some(ready)) => {
                 // What its sponsor names, all members check: the sponsor would be taken for the liar.
-                let good =
-                    ready.peer == from && ready.is_good(shared.head().round, shared.run, shared.scheme());
+                let good = ready.peer == from
+                    && ready.is_good(shared.head().round, shared.root.run, shared.scheme());
+                let good = good && f.admission.role() > Role::Watch;
                 let good = good || shared.settings.planted(Bug::TrustSponsors);
                 if good && ready.round >= f.since {
                     f.ready = Some(ready);
@@ -325,11 +370,15 @@ impl Sponsor {
             return Vec::new();
         }
         let may = |peer| !trains || shared.probation.is_over(peer, shared.now);
-        let named = |peer: PeerId, f: &Follower| f.live && !view.contains(peer) && may(peer);
+        let may_enter = |peer, f: &Follower| shared.may_enter(peer, &f.admission, true).is_ok();
+        let named = |peer: PeerId, f: &Follower| {
+            f.live && f.ready.is_some() && !view.contains(peer) && may(peer) && may_enter(peer, f)
+        };
         let live = self.followers.iter().filter(|(peer, f)| named(**peer, f));
         let newcomer = |(_, f): (_, &Follower)| {
             Some(Newcomer {
                 ready: f.ready.clone()?,
+                admission: f.admission.clone(),
                 contact: f.contact.clone(),
             })
         };

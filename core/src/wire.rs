@@ -10,8 +10,10 @@ use crate::conviction::Conviction;
 use crate::fork::FORKS;
 pub use crate::id::ViewKey;
 use crate::id::{Contact, Digest, PeerId, Round};
-use crate::ledger::{Head, Header, Ready, Record};
+use crate::invitation::{Admission, Revocation};
+use crate::ledger::{Head, Header, Member, Newcomer, Ready, Record};
 use crate::signature::{Signature, Signed};
+use crate::tickets::Barred;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -175,6 +177,8 @@ pub enum Message {
     Follow {
         /// What I hold already, if anything.
         have: Option<Standing>,
+        /// What lets me in.
+        admission: Box<Admission>,
         /// Where I can be dialled.
         contact: Contact,
     },
@@ -195,6 +199,11 @@ pub enum Message {
         standing: Option<Standing>,
         /// How many others away somebody follows a member, if any does; 0 if I do.
         follows: Option<u8>,
+    },
+    /// I do not let you in.
+    Barred {
+        /// Why not.
+        why: Barred,
     },
     /// A follower has applied this round.
     Followed {
@@ -318,15 +327,14 @@ impl Message {
 
     /// Whether every list is within its limit.
     fn is_bounded(&self) -> bool {
-        let headers_ok = |headers: &[Signed<Header>]| {
-            headers.len() <= MAX_PEERS
-                && headers
-                    .iter()
-                    .all(|h| h.ready.len() <= MAX_NAMED && h.ready.iter().all(|n| n.contact.is_bounded()))
-        };
+        let headers_ok =
+            |headers: &[Signed<Header>]| headers.len() <= MAX_PEERS && headers.iter().all(|h| is_bounded(h));
         match self {
             Self::Piece { headers, .. } | Self::Headers { headers, .. } => headers_ok(headers),
-            Self::Convicted(proof) => headers_ok(&proof.headers),
+            Self::Convicted(proof) => {
+                let admission = proof.admission.as_ref();
+                headers_ok(&proof.headers) && admission.is_none_or(|a| a.chain.is_bounded())
+            }
             Self::Flush { suspects, .. } => are_bounded(suspects),
             Self::Decision { suspects, proof, .. } => are_bounded(suspects) && proof.len() <= MAX_PEERS,
             // Each once, and so no more than there are.
@@ -339,15 +347,27 @@ impl Message {
                 places.len() <= FORKS + 1 && shown
             }
             Self::Following { head, .. } => {
-                head.members.len() <= MAX_PEERS && head.members.iter().all(|m| m.contact.is_bounded())
+                let bounded = |m: &Member| m.contact.is_bounded() && m.admission.chain.is_bounded();
+                head.members.len() <= MAX_PEERS && head.members.iter().all(bounded)
             }
-            Self::Follow { contact, .. } => contact.is_bounded(),
+            Self::Follow {
+                contact, admission, ..
+            } => contact.is_bounded() && admission.chain.is_bounded(),
             Self::Goodbye { acquaintances } => {
                 acquaintances.len() <= MAX_PEERS && acquaintances.iter().all(|(_, c)| c.is_bounded())
             }
             _ => true,
         }
     }
+}
+
+/// Whether what a header names is within its limits.
+fn is_bounded(header: &Header) -> bool {
+    let newcomer = |n: &Newcomer| n.contact.is_bounded() && n.admission.chain.is_bounded();
+    header.ready.len() <= MAX_NAMED
+        && header.ready.iter().all(newcomer)
+        && header.revoked.len() <= Revocation::MOST
+        && header.revoked.iter().all(|r| r.chain.is_bounded())
 }
 
 /// Whether suspects are such as members name.

@@ -1,6 +1,5 @@
 //! A long vector is applied part by part, with ticks; the state is the same as if it had been applied at once.
 
-use annulus_core::signature::Key;
 use annulus_core::{
     Contact, Digest, Event, Input, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
 };
@@ -32,7 +31,7 @@ fn gradient() -> Vec<f32> {
 /// A lone founder that has just given its contribution.
 fn contributed() -> Peer {
     let manifest = Arc::new(manifest());
-    let settings = Settings::new(Key::stand_in(PeerId([1; 32])), Contact::default());
+    let settings = Settings::stand_in(PeerId([1; 32]), Contact::default(), &manifest);
     let state = State::new(params(), &manifest);
     let mut peer = Peer::found(manifest, settings, state, Time(0));
     assert!(matches!(peer.poll(), Some(Output::Compute { round: 1, .. })));

@@ -3,6 +3,7 @@
 
 use annulus_core::config::Topology;
 use annulus_core::conviction::Conviction;
+use annulus_core::invitation::Admission;
 use annulus_core::ledger::{Header, Newcomer, Ready, Record};
 use annulus_core::signature::{Attempt, Key, Scheme, Signed};
 use annulus_core::wire::{Doing, Message, ViewKey};
@@ -67,7 +68,12 @@ impl World {
             told: Vec::new(),
         };
         let state = State::new(vec![0.5; 12], &world.manifest);
-        let ann = Peer::found(world.manifest.clone(), settings(members[0]), state, Time(0));
+        let ann = Peer::found(
+            world.manifest.clone(),
+            settings(members[0], &world.manifest),
+            state,
+            Time(0),
+        );
         world.enter(members[0], ann);
         for member in &members[1..] {
             world.join(*member, members[0]);
@@ -78,7 +84,8 @@ impl World {
 
     fn join(&mut self, who: PeerId, via: PeerId) {
         let manifest = self.manifest.clone();
-        let peer = Peer::join(manifest, settings(who), via, &Contact::default(), Time(self.now));
+        let settings = settings(who, &manifest);
+        let peer = Peer::join(manifest, settings, via, &Contact::default(), Time(self.now));
         self.enter(who, peer);
     }
 
@@ -245,8 +252,8 @@ impl World {
     }
 }
 
-fn settings(who: PeerId) -> Settings {
-    Settings::new(Key::stand_in(who), Contact::default())
+fn settings(who: PeerId, manifest: &Manifest) -> Settings {
+    Settings::stand_in(who, Contact::default(), manifest)
 }
 
 /// The headers in a message of an attempt.
@@ -354,15 +361,20 @@ fn a_sponsor_cannot_invent_newcomers() {
         speed: 1000,
         round: world.peers[&BEN].head().round,
     };
-    let run = world.manifest.run_id();
+    let root = world.manifest.root();
     world.liar = Some((
         BEN,
         Box::new(move |ben, _, message| {
             say_otherwise(ben, message, |header| {
                 // Ben signs for Eve.
-                let ready = Key::stand_in(BEN).signed(&run, ready.clone());
+                let ready = Key::stand_in(BEN).signed(&root.run, ready.clone());
                 let contact = Contact::default();
-                header.ready = vec![Newcomer { ready, contact }];
+                let admission = Admission::stand_in(EVE, root);
+                header.ready = vec![Newcomer {
+                    ready,
+                    admission,
+                    contact,
+                }];
             });
         }),
     ));
@@ -541,13 +553,14 @@ fn a_newcomer_is_told_who_was_convicted() {
             digest: Digest([0; 32]),
             ready: Vec::new(),
             ahead: false,
+            revoked: Vec::new(),
             leaving: false,
         };
         Key::stand_in(EVE).signed(&attempt, header)
     };
     let headers = [header(1), header(2)];
     world.link(ANN, EVE);
-    let proof = Conviction { attempt, headers };
+    let proof = Conviction::new(attempt, headers);
     let mut invented = proof.clone();
     invented.headers[1].content.weight = 3;
     world.say(BEN, ANN, Message::Convicted(Box::new(invented)));

@@ -4,6 +4,7 @@
 mod story;
 
 use annulus_core::decision::Suspicion;
+use annulus_core::invitation::Admission;
 use annulus_core::ledger::Ready;
 use annulus_core::rights::Kind;
 use annulus_core::signature::{Attempt, Key};
@@ -272,7 +273,13 @@ fn newcomers_that_never_come_do_not_stop_the_rounds() {
         for _ in 0..if tenth == 0 { 64 } else { 1 } {
             story.open(ANN, name(next));
             let (have, contact) = (None, Contact::default());
-            story.say(name(next), ANN, Message::Follow { have, contact });
+            let admission = Box::new(Admission::stand_in(name(next), story.manifest.root()));
+            let follow = Message::Follow {
+                have,
+                admission,
+                contact,
+            };
+            story.say(name(next), ANN, follow);
             let (peer, speed) = (name(next), 1_000_000_000);
             let round = story.peers[&ANN].head().round;
             story.say(peer, ANN, ready(&story, peer, speed, round));
@@ -403,12 +410,14 @@ fn a_state_is_not_handed_out_without_end() {
 #[test]
 fn no_more_follow_than_a_view_has_room_for_and_none_again_and_again() {
     let mut story = two_with(100_000);
-    let follow = || Message::Follow {
+    let root = story.manifest.root();
+    let follow = |who| Message::Follow {
         have: None,
+        admission: Box::new(Admission::stand_in(who, root)),
         contact: Contact::default(),
     };
     for _ in 0..10_000 {
-        story.say(MAL, ANN, follow());
+        story.say(MAL, ANN, follow(MAL));
     }
     story.run(10 * MILLI);
     let accepted = |story: &Story, who| {
@@ -422,7 +431,7 @@ fn no_more_follow_than_a_view_has_room_for_and_none_again_and_again() {
     assert!(heard_bytes(&story, MAL) < 8 << 20);
     for number in 0..100 {
         story.open(ANN, invented(number));
-        story.say(invented(number), ANN, follow());
+        story.say(invented(number), ANN, follow(invented(number)));
     }
     story.run(10 * MILLI);
     let all = (0..100).filter(|number| accepted(&story, invented(*number)) > 0);

@@ -44,6 +44,7 @@ fn invented(with: &[PeerId]) -> Claim {
             digest: Digest([7; 32]),
             ready: Vec::new(),
             ahead: false,
+            revoked: Vec::new(),
             leaving: false,
         };
         let view = ViewKey {

@@ -1,6 +1,7 @@
 //! What a member does for a newcomer that follows more slowly than rounds go by. The newcomer is played by hand; time
 //! stands still, so that no deadline has a part in it.
 
+use annulus_core::invitation::Admission;
 use annulus_core::ledger::Ready;
 use annulus_core::signature::Key;
 use annulus_core::wire::{Leg, Message, ViewKey};
@@ -42,7 +43,7 @@ impl Ring {
         });
         let settings = Settings {
             lag,
-            ..Settings::new(Key::stand_in(ANN), Contact::default())
+            ..Settings::stand_in(ANN, Contact::default(), &manifest)
         };
         let state = State::new(vec![0.5; manifest.layout.len], &manifest);
         let ann = Peer::found(manifest.clone(), settings, state, Time(0));
@@ -59,7 +60,7 @@ impl Ring {
     }
 
     fn with_ben(mut self) -> Self {
-        let settings = Settings::new(Key::stand_in(BEN), Contact::default());
+        let settings = Settings::stand_in(BEN, Contact::default(), &self.manifest);
         let ben = Peer::join(self.manifest.clone(), settings, ANN, &Contact::default(), Time(0));
         self.peers.insert(BEN, ben);
         self.link(ANN, BEN);
@@ -76,7 +77,12 @@ impl Ring {
     fn follow(&mut self) {
         self.link(ANN, CAT);
         let contact = Contact::default();
-        self.say(Message::Follow { have: None, contact });
+        let admission = Box::new(Admission::stand_in(CAT, self.manifest.root()));
+        self.say(Message::Follow {
+            have: None,
+            admission,
+            contact,
+        });
     }
 
     fn link(&mut self, who: PeerId, peer: PeerId) {

@@ -267,10 +267,10 @@ mod tests {
         let ready = Ready {
             peer: "ab".repeat(32),
             run: "ef".repeat(32),
-            ticket: Some("annulus1xyz".into()),
+            ticket: Some("annulus2xyz".into()),
             ticket_file: "out/ticket".into(),
-            url: Some("http://localhost:4433/#annulus1xyz".into()),
-            share_url: Some("https://192.0.2.1:4433/#annulus1xyz".into()),
+            url: Some("http://localhost:4433/#annulus2xyz".into()),
+            share_url: Some("https://192.0.2.1:4433/#annulus2xyz".into()),
             task: "digits".into(),
             device: "CPU".into(),
             parameters: 101_770,
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_ticket_that_may_not_be_told_is_nowhere() {
-        let told = |event: &Event| LogLine::new(0, event.clone()).to_json().contains("annulus1");
+        let told = |event: &Event| LogLine::new(0, event.clone()).to_json().contains("annulus2");
         for event in samples() {
             let bare = event.clone().without_ticket();
             assert!(!told(&bare), "{bare:?}");

@@ -2,6 +2,7 @@
 
 use annulus_core::config::{Layout, Manifest, TensorSpec};
 use annulus_core::id::{Contact, Digest, PeerId};
+use annulus_core::invitation::Invitation;
 use annulus_core::ledger::{Founder, Head, Header, Member, Newcomer, Ready, Record, Trials};
 use annulus_core::optim::Optimizer;
 use annulus_core::random::SplitMix;
@@ -126,8 +127,10 @@ fn sign(head: &Head, record: &mut Record) {
 }
 
 pub(crate) fn member(n: u8) -> Member {
+    let of_run = Invitation::of_run(keys()[0].clone());
     Member {
         peer: peer(n),
+        admission: of_run.admit(peer(n), manifest().run_id()),
         speed: 1000 * u64::from(n),
         contact: Contact::default(),
         trials: Trials::default(),
@@ -147,7 +150,11 @@ pub(crate) fn newcomers<const N: usize>(names: [u8; N]) -> Vec<Newcomer> {
     let run = manifest().run_id();
     let newcomer = |n| {
         let Member {
-            peer, speed, contact, ..
+            peer,
+            admission,
+            speed,
+            contact,
+            ..
         } = member(n);
         let ready = Ready {
             peer,
@@ -155,7 +162,11 @@ pub(crate) fn newcomers<const N: usize>(names: [u8; N]) -> Vec<Newcomer> {
             round: 0,
         };
         let ready = keys()[usize::from(n)].signed(&run, ready);
-        Newcomer { ready, contact }
+        Newcomer {
+            ready,
+            admission,
+            contact,
+        }
     };
     names.map(newcomer).to_vec()
 }
@@ -179,6 +190,7 @@ pub(crate) fn manifest() -> Manifest {
         layout.tensors.push(tensor);
     }
     Manifest {
+        key: keys()[0].peer(),
         task: "test".into(),
         task_config: "{\"hidden\":4}".into(),
         seed: 7,
@@ -229,6 +241,7 @@ impl Run {
             digest,
             ready: Vec::new(),
             ahead: false,
+            revoked: Vec::new(),
             leaving: false,
         });
         let mut record = record(&self.head, 0, headers.collect());

@@ -77,10 +77,10 @@ fn a_ticket_that_does_not_fit() {
     assert!(first.leave().success(), "{}", first.errors());
     // Nobody is there any more.
     assert_tells(&join(&folder, &ticket), &["nobody answers"]);
-    // The same settings again are the same run, with a new secret.
+    // The same settings again are another run, whose key is another.
     let mut again = Node::start("again", folder.join("again"), &args);
     again.rounds(1);
-    assert_tells(&join(&folder, &ticket), &["secret"]);
+    assert_tells(&join(&folder, &ticket), &["another run"]);
     again.rounds(3);
     assert!(again.leave().success(), "{}", again.errors());
     // Other settings are another run.

@@ -11,6 +11,7 @@ use annulus::net::quic::QuicLink;
 use annulus::net::ticket::{Secret, Ticket};
 use annulus::web::hosts::Hosts;
 use annulus::web::{About, Site, bind, tls_self_signed};
+use annulus_core::invitation::{Invitation, Role, Root};
 use annulus_core::{PeerId, RunId};
 use bytes::Bytes;
 use chromium::Tab;
@@ -79,12 +80,15 @@ fn bytes_per_second() {
 fn with_window(browser: &Path, page: &Path, window: usize, to_send: usize, to_take: usize) -> Vec<f64> {
     let runtime = Runtime::new().expect("a runtime");
     let within = runtime.enter();
-    let (run, secret) = (RunId([7; 32]), Secret::generate());
+    let (run, run_key) = (RunId([7; 32]), Secret::generate().key());
+    let (key, all) = (run_key.peer(), Invitation::of_run(run_key));
+    let root = Root { run, key };
+    let ticket = Ticket::made_from(&all, root, Role::Contribute, None, None).expect("a ticket");
     let config = QuicConfig {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         local_tab_window: window as u64,
         receive_window: window as u32,
-        ..QuicConfig::new(run, secret, Bytes::new())
+        ..QuicConfig::new(root, all, Bytes::new())
     };
     let mut link = QuicLink::start(&Identity::generate(), config).expect("a socket");
     let at = link.local_addr();
@@ -109,8 +113,7 @@ fn with_window(browser: &Path, page: &Path, window: usize, to_send: usize, to_ta
     );
     let ticket = Ticket {
         addrs: vec![at],
-        run,
-        secret,
+        ..ticket
     };
     drop(within);
     let url = format!("http://localhost:{}/#{ticket}", at.port());

@@ -33,10 +33,11 @@ mod link {
             .parse()
             .map_err(|error: annulus::net::ticket::TicketError| wrong(error.to_string()))?;
         let host = PageServer::ask().await.map_err(wrong)?;
+        let key = generate();
         let me = LocalPeer {
-            key: generate(),
-            run: ticket.run,
-            secret: ticket.secret,
+            admission: ticket.right().admit(key.peer(), ticket.root.run),
+            root: ticket.root,
+            key,
             instance: getrandom::u64().map_err(|error| wrong(error.to_string()))?,
         };
         let mut link = TabLink::new(me, host.peer, 0);

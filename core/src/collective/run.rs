@@ -422,7 +422,7 @@ impl Run {
             }
             if let Some(known) = known {
                 let (attempt, headers) = (self.attempt, [known.clone(), header.clone()]);
-                let what = Wrong::Contradiction(Box::new(Conviction { attempt, headers }));
+                let what = Wrong::Contradiction(Box::new(Conviction::new(attempt, headers)));
                 return Err(Violation {
                     by: header.peer,
                     what,

@@ -45,6 +45,7 @@ fn said(member: usize) -> Header {
         digest: Digest([0; 32]),
         ready: Vec::new(),
         ahead: false,
+        revoked: Vec::new(),
         leaving: false,
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::config::{Layout, Manifest, Settings};
 use crate::conviction::Conviction;
 use crate::id::{Contact, Digest, PeerId};
+use crate::invitation::Admission;
 use crate::ledger::{Head, Header, Member};
 use crate::peer::{Input, Output, Peer, Phase};
 use crate::relayed::Relayed;
@@ -11,6 +12,7 @@ use crate::shared::Shared;
 use crate::signature::{Attempt, Key, Signed};
 use crate::sponsor::Sponsor;
 use crate::state::State;
+use crate::tickets::Barred;
 use crate::time::Time;
 use crate::wire::{Doing, Leg, Standing};
 use std::sync::Arc;
@@ -31,7 +33,7 @@ const COLUMNS: [Column; 3] = [Column::Newcomer, Column::Member, Column::Lingerin
 
 fn as_member(peer: PeerId) -> Member {
     let manifest = manifest();
-    let settings = Settings::new(Key::stand_in(peer), Contact::default());
+    let settings = Settings::stand_in(peer, Contact::default(), &manifest);
     Head::genesis(&manifest, Member::new(&settings, None)).members[0].clone()
 }
 
@@ -47,7 +49,7 @@ fn manifest() -> Manifest {
 /// A peer in a phase, with somebody in every role that there is then.
 fn peer(column: Column) -> Peer {
     let manifest = Arc::new(manifest());
-    let settings = Settings::new(Key::stand_in(ME), Contact::default());
+    let settings = Settings::stand_in(ME, Contact::default(), &manifest);
     let mut head = Head::genesis(&manifest, as_member(ME));
     head.round = NEXT - 1;
     let members = [ME, MEMBER].map(as_member);
@@ -112,6 +114,7 @@ fn header(peer: PeerId) -> Header {
         digest: Digest([0; 32]),
         ready: Vec::new(),
         ahead: false,
+        revoked: Vec::new(),
         leaving: false,
     }
 }
@@ -124,7 +127,7 @@ fn signed(header: Header) -> Signed<Header> {
 
 /// A message that its author has somebody pass on.
 fn relayed(author: PeerId, to: PeerId, message: &Message) -> Message {
-    let settings = Settings::new(Key::stand_in(author), Contact::default());
+    let settings = Settings::stand_in(author, Contact::default(), &manifest());
     let frame = message.to_frame();
     let envelope = Relayed::new(&settings, manifest().run_id()).seal(to, &frame);
     Message::Relay { envelope, frame }
@@ -169,10 +172,10 @@ fn said(kind: Kind, view: ViewKey) -> Message {
             view,
             headers: vec![signed(header(MEMBER))],
         },
-        Kind::Convicted => Message::Convicted(Box::new(Conviction {
-            attempt: Attempt { chain: digest, view },
-            headers: [MEMBER, MEMBER].map(|peer| signed(header(peer))),
-        })),
+        Kind::Convicted => Message::Convicted(Box::new(Conviction::new(
+            Attempt { chain: digest, view },
+            [MEMBER, MEMBER].map(|peer| signed(header(peer))),
+        ))),
         Kind::Committed => Message::Committed {
             view,
             record: crate::ledger::Record {
@@ -194,7 +197,12 @@ fn said(kind: Kind, view: ViewKey) -> Message {
             member: true,
             finished: false,
         },
-        Kind::Follow => Message::Follow { have: None, contact },
+        Kind::Follow => Message::Follow {
+            have: None,
+            admission: Box::new(Admission::stand_in(FOLLOWER, manifest().root())),
+            contact,
+        },
+        Kind::Barred => Message::Barred { why: Barred::Revoked },
         Kind::Following => Message::Following {
             head: Box::new(Head::genesis(&manifest(), as_member(SPONSOR))),
             digest,
@@ -313,7 +321,7 @@ fn what_the_table_does_not_allow_is_dropped_and_counted_and_nothing_else_is() {
             cells_seen += 1;
         }
     }
-    assert_eq!(cells_seen, (8 * 4 + 11) * (4 + 5 + 4));
+    assert_eq!(cells_seen, (8 * 4 + 12) * (4 + 5 + 4));
 }
 
 #[test]

@@ -330,9 +330,11 @@ impl World {
                 let spoilt = self.plan.faults.iter().any(|(k, _)| *k == Kind::Spoil);
                 (!ruined && !spoilt).then_some("saw nothing finite")
             }
-            Exit::Lost => {
+            Exit::Barred(_) => Some("was not let in any more"),
+            Exit::Lost | Exit::NoMember => {
                 let long_healed = self.healed_at.is_some_and(|at| self.now > at + GRACE_US);
-                (long_healed && self.is_fair() && self.nodes.iter().any(Node::is_member))
+                let any = |n: &Node| n.is_member() && !n.is_guest;
+                (long_healed && self.is_fair() && self.nodes.iter().any(any))
                     .then_some("gave up though others hold the state")
             }
         };
@@ -397,7 +399,12 @@ impl World {
     pub(super) fn check_progress(&mut self) {
         self.check_pace_among_liars();
         let Some(healed_at) = self.healed_at else { return };
-        let alive = || self.nodes.iter().filter_map(|n| n.peer.as_ref());
+        let alive = || {
+            self.nodes
+                .iter()
+                .filter(|n| !n.is_guest)
+                .filter_map(|n| n.peer.as_ref())
+        };
         // The last that held a whole state may have left while the others were on their way back.
         let whole = |p: &Peer| stands(p).is_some() || p.holds_whole_state();
         self.hopeless |= self.starting == 0 && alive().count() > 0 && !alive().any(|p| whole(p));

@@ -9,6 +9,7 @@ use super::trace;
 use super::world::{What, World, tell};
 use crate::config::{Manifest, Settings};
 use crate::id::{PeerId, Round};
+use crate::invitation::{Admission, Invitation, Role};
 use crate::ledger::{Head, Member};
 use crate::local::LocalRound;
 use crate::peer::{Event, Exit, Input, Output, Peer};
@@ -97,13 +98,26 @@ impl World {
             },
             bug: self.bug,
             started: self.now,
-            ..Settings::new(self.nodes[i].key.clone(), self.contact(i))
+            ..Settings::new(self.nodes[i].key.clone(), self.admission(i), self.contact(i))
         };
         (
             self.manifest.clone(),
             settings,
             Time(self.now + self.nodes[i].clock),
         )
+    }
+
+    /// What lets a peer in: a ticket of its own, of the run's key.
+    fn admission(&self, i: usize) -> Admission {
+        let node = &self.nodes[i];
+        let role = if node.is_guest {
+            Role::Contribute
+        } else {
+            Role::Member
+        };
+        let (root, of_run) = (self.manifest.root(), Invitation::of_run(self.run_key.clone()));
+        let ticket = of_run.narrow(root, node.key.clone(), role, None, None);
+        ticket.expect("the run's key grants all").admit(node.id, root.run)
     }
 
     fn begin(&mut self, i: usize, peer: Peer) {
@@ -129,9 +143,10 @@ impl World {
     /// nobody else.
     pub(super) fn sponsor(&mut self) -> Option<usize> {
         let fits = |n: &Node| {
-            n.is_alive() && n.dialable && n.is_member() && !n.frozen && n.doom.is_none() && !n.leaving
+            let stays = !n.frozen && n.doom.is_none() && !n.leaving;
+            n.is_alive() && n.dialable && n.is_member() && stays && !n.is_guest
         };
-        let any = |n: &Node| n.is_alive() && n.dialable;
+        let any = |n: &Node| n.is_alive() && n.dialable && !n.is_guest;
         let which = |fits: &dyn Fn(&Node) -> bool| -> Vec<usize> {
             (0..self.nodes.len()).filter(|i| fits(&self.nodes[*i])).collect()
         };

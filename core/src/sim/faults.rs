@@ -109,7 +109,7 @@ impl World {
         Some(victim)
     }
 
-    /// Whether the run survives this peer.
+    /// Whether the run survives this peer: another full member is left that can be dialled.
     pub(super) fn may_die(&self, i: usize) -> bool {
         let lasting = |n: &&Node| n.is_alive() && n.is_member() && n.doom.is_none() && !n.leaving;
         let others = || {
@@ -123,8 +123,7 @@ impl World {
         self.nodes[i].is_alive()
             && self.nodes[i].doom.is_none()
             && !self.nodes[i].leaving
-            && others().count() > 0
-            && others().any(|n| n.dialable)
+            && others().any(|n| n.dialable && !n.is_guest)
     }
 
     /// A living peer of some sort.

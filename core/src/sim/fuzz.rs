@@ -125,7 +125,7 @@ impl Conversation {
     fn begin(&mut self) {
         let params = device::initial(self.manifest.layout.len, 7);
         let state = State::new(params, &self.manifest);
-        let settings = |i: usize| Settings::new(Key::stand_in(self.ids[i]), Contact::default());
+        let settings = |i: usize| Settings::stand_in(self.ids[i], Contact::default(), &self.manifest);
         let founder = Peer::found(self.manifest.clone(), settings(0), state, Time(0));
         self.peers[0] = Some(founder);
         for i in 1..PEERS - usize::from(!self.inside) {
@@ -160,7 +160,7 @@ impl Conversation {
         self.wire.retain(|(from, to, _)| *from != EVE && *to != EVE);
         self.work.retain(|(who, _)| *who != EVE);
         if self.inside {
-            let settings = Settings::new(Key::stand_in(self.ids[EVE]), Contact::default());
+            let settings = Settings::stand_in(self.ids[EVE], Contact::default(), &self.manifest);
             let (manifest, now) = (self.manifest.clone(), Time(self.now));
             let peer = Peer::join(manifest, settings, self.ids[0], &Contact::default(), now);
             self.peers[EVE] = Some(peer);
@@ -252,7 +252,7 @@ impl Conversation {
                 } => self.compute(who, round, &positions, &buffer),
                 Output::Exit(_) => self.peers[who] = None,
                 Output::HangUp { peer } => self.cut_off |= peer == self.ids[EVE],
-                Output::Dial { peer, .. } => self.give(who, Input::DialFailed { peer }),
+                Output::Dial { peer, .. } => self.give(who, Input::DialFailed { peer, barred: None }),
                 Output::Event(crate::Event::Committed(_)) if who == 0 => self.rounds += 1,
                 Output::Event(_) => {}
             }
@@ -355,7 +355,7 @@ impl Conversation {
         let (to, frame) = (self.twist().anybody(), message.to_frame());
         let eve = Settings {
             started: self.twist().number(7),
-            ..Settings::new(Key::stand_in(self.ids[EVE]), Contact::default())
+            ..Settings::stand_in(self.ids[EVE], Contact::default(), &self.manifest)
         };
         let envelope = Relayed::new(&eve, self.manifest.run_id()).seal(to, &frame);
         match self.rng.chance(0.5) {
@@ -368,7 +368,7 @@ impl Conversation {
     fn twist(&mut self) -> Twist<'_> {
         let peers = || self.peers.iter().flatten();
         Twist {
-            run: self.manifest.run_id(),
+            root: self.manifest.root(),
             names: &self.ids,
             chains: peers().map(|peer| peer.head().chain).collect(),
             views: self.peers[..EVE]

@@ -304,11 +304,11 @@ impl Ledger {
             .iter()
             .find(|h| h.peer == me.id)
             .ok_or("its own header is not in the record")?;
-        if own.digest != record.majority() {
+        let majority = point.head.majority(record);
+        if Some(own.digest) != majority {
             return Err(format!(
-                "its state {} is not the majority's {}",
-                own.digest,
-                record.majority()
+                "its state {} is not the majority's {majority:?}",
+                own.digest
             ));
         }
         let mut head = point.head.clone();
@@ -544,6 +544,9 @@ impl Ledger {
             return Ok(());
         }
         let founder = peer.founder().ok_or("it is on a lineage that nobody committed")?;
+        if !founder.member.is_full() {
+            return Err("it goes on alone and is no full member".into());
+        }
         let mut heads = self
             .points
             .values()
@@ -692,6 +695,9 @@ fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(),
     }
     if places.is_empty() || !places.is_sorted_by(|a, b| a < b) {
         return Err("the contributors are not in ring order".into());
+    }
+    if !record.headers.iter().any(|h| head.is_full(h.peer)) {
+        return Err("no full member contributed".into());
     }
     let allotment = head.allot(manifest);
     let null = record.headers.len() < usize::from(manifest.min_peers.get());

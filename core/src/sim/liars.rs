@@ -14,6 +14,7 @@ use super::trace;
 use super::twist::Twist;
 use super::world::{What, World, tell};
 use crate::id::{Contact, PeerId};
+use crate::invitation::Admission;
 use crate::ledger::Ready;
 use crate::peer::{Input, Lane, Peer};
 use crate::random::mix;
@@ -177,7 +178,7 @@ impl World {
                 episode,
                 twist: Twist {
                     rng: &mut liar.rng,
-                    run: self.manifest.run_id(),
+                    root: self.manifest.root(),
                     names: &names,
                     chains: peers().map(|peer| peer.head().chain).collect(),
                     views: peers().map(view).collect(),
@@ -298,7 +299,12 @@ impl World {
                 },
             );
             let (have, from) = (None, peer);
-            let message = Message::Follow { have, contact };
+            let admission = Box::new(Admission::stand_in(peer, self.manifest.root()));
+            let message = Message::Follow {
+                have,
+                admission,
+                contact,
+            };
             self.give(to, Input::Message { from, message });
             let Some(round) = self.nodes[to].peer.as_ref().map(|p| p.head().round) else {
                 return;

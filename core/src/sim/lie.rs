@@ -10,6 +10,7 @@ use crate::config::Settings;
 use crate::conviction::Conviction;
 use crate::decision::Suspicion;
 use crate::id::{Contact, Digest, PeerId};
+use crate::invitation::Admission;
 use crate::ledger::{Header, Newcomer, Ready, Record};
 use crate::peer::{Peer, Phase};
 use crate::random::mix;
@@ -163,7 +164,7 @@ impl Speaker<'_> {
         };
         let chain = view.map_or(self.peer.head().chain, |view| self.chain(view));
         for key in self.keys {
-            resign(message, key, chain, self.twist.run);
+            resign(message, key, chain, self.twist.root.run);
         }
     }
 
@@ -337,7 +338,8 @@ impl Speaker<'_> {
         };
         let by = if signed { &key } else { &self.keys[0] };
         Newcomer {
-            ready: by.signed(&self.twist.run, ready),
+            ready: by.signed(&self.twist.root.run, ready),
+            admission: Admission::stand_in(peer, self.twist.root),
             contact: Contact(vec!["nowhere".into()]),
         }
     }
@@ -490,7 +492,7 @@ impl Speaker<'_> {
             (Lie::Ready, _) if own.is_none() => {
                 let (peer, speed, round) = (self.peer.me(), 1 << 20, self.peer.head().round);
                 let round = round + self.rng().below(3);
-                let ready = self.keys[0].signed(&self.twist.run, Ready { peer, speed, round });
+                let ready = self.keys[0].signed(&self.twist.root.run, Ready { peer, speed, round });
                 Some(Message::Ready { ready: Some(ready) })
             }
             (Lie::Replay | Lie::Twist, _) => {
@@ -562,9 +564,9 @@ impl Speaker<'_> {
                 let frame = inner.to_frame();
                 let settings = Settings {
                     started: self.rng().next(),
-                    ..Settings::new(self.keys[0].clone(), Contact::default())
+                    ..self.peer.shared.settings.clone()
                 };
-                let mut envelope = Relayed::new(&settings, self.twist.run).seal(to, &frame);
+                let mut envelope = Relayed::new(&settings, self.twist.root.run).seal(to, &frame);
                 envelope.from = from;
                 match self.rng().chance(0.7) {
                     true => Message::Relay { envelope, frame },
@@ -632,8 +634,8 @@ impl Speaker<'_> {
             chain: self.chain(view),
             view,
         };
-        let headers = [one, other];
-        Some(Message::Convicted(Box::new(Conviction { attempt, headers })))
+        let proof = Conviction::new(attempt, [one, other]);
+        Some(Message::Convicted(Box::new(proof)))
     }
 
     /// A goodbye that is none, and tells of others where they are not.
@@ -687,6 +689,7 @@ impl Speaker<'_> {
             (3, ..) => Message::Followed { round: n },
             _ => Message::Follow {
                 have: None,
+                admission: Box::new(self.peer.shared.settings.admission.clone()),
                 contact: Contact::default(),
             },
         };

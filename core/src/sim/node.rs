@@ -38,6 +38,8 @@ pub(super) struct Node {
     pub peer: Option<Box<Peer>>,
     pub exit: Option<Exit>,
     pub dialable: bool,
+    /// Whether it is no full member.
+    pub is_guest: bool,
     pub frozen: bool,
     pub leaving: bool,
     pub slow: f64,
@@ -80,6 +82,7 @@ impl Node {
             peer: None,
             exit: None,
             dialable: plan.dialable,
+            is_guest: plan.is_guest,
             frozen: false,
             leaving: false,
             slow: 1.0,

@@ -26,6 +26,9 @@ const OVERLAP: u64 = 0x6f76_6572;
 /// Sets the draw of local steps apart from the others.
 const LOCAL_STEPS: u64 = 0x6c6f_6361;
 
+/// Sets the draw of contributors apart from the others.
+const GUESTS: u64 = 0x6775_6573_7473;
+
 /// Shortest that a lie lasts: long enough for others to wait in vain.
 pub const LEAST_US: f64 = 300_000.0;
 /// Sets what liars draw apart from all else in a world.
@@ -98,6 +101,8 @@ pub struct Plan {
     pub longest_us: f64,
     /// Whether few can be dialled.
     pub mostly_tabs: bool,
+    /// Share of the peers that are no full members. The founder always is one.
+    pub guests: f64,
     /// Who lies, if anybody does.
     pub liars: Option<LiarsPlan>,
 }
@@ -111,6 +116,8 @@ pub struct PeerPlan {
     pub speed: f64,
     /// Whether others can dial it. A browser's tab can not be dialled.
     pub dialable: bool,
+    /// Whether it only contributes.
+    pub is_guest: bool,
 }
 
 impl Plan {
@@ -156,6 +163,7 @@ impl Plan {
                 at_us,
                 speed,
                 dialable,
+                is_guest: false,
             });
         }
         // In some worlds nearly all are browsers' tabs, which nobody can dial and which need the others to reach each
@@ -166,6 +174,15 @@ impl Plan {
             for peer in &mut peers[1..] {
                 peer.dialable = tabs.chance(0.1);
             }
+        }
+        let draw = &mut Rng::new(mix(seed ^ GUESTS));
+        let guests = if draw.chance(0.25) {
+            0.2 + 0.6 * draw.unit()
+        } else {
+            0.0
+        };
+        for peer in &mut peers[1..] {
+            peer.is_guest = guests > 0.0 && draw.chance(guests);
         }
         if Rng::new(mix(seed ^ TOPOLOGY)).chance(0.5) {
             manifest.topology = Topology::Direct;
@@ -198,6 +215,7 @@ impl Plan {
             deaths: rng.between(1, 4) as usize,
             longest_us,
             mostly_tabs,
+            guests,
             liars: None,
             faults,
             manifest,
@@ -216,6 +234,7 @@ impl Plan {
             at_us: 0,
             speed,
             dialable: rng.chance(if self.mostly_tabs { 0.1 } else { 0.8 }),
+            is_guest: self.guests > 0.0 && rng.chance(self.guests),
         }
     }
 }
@@ -224,6 +243,9 @@ impl Plan {
     /// Draws a world with liars: that of the seed, with enough peers for them and often without other faults.
     pub fn draw_with_liars(seed: u64) -> Self {
         let mut plan = Self::draw(seed);
+        // Who may lie is a share of those who count.
+        plan.guests = 0.0;
+        plan.peers.iter_mut().for_each(|peer| peer.is_guest = false);
         let rng = &mut Rng::new(mix(seed ^ LIARS));
         let count = rng.between(4, 7) as usize;
         while plan.peers.len() < count {

@@ -91,7 +91,10 @@ impl World {
                 self.give(node, Input::Warm { speed: speed.max(1) });
             }
             What::Dialled { from, to, deadline } => self.dialled(from, to, deadline),
-            What::DialFailed { from, peer } => self.give(from, Input::DialFailed { peer }),
+            What::DialFailed { from, peer } => {
+                let barred = None;
+                self.give(from, Input::DialFailed { peer, barred });
+            }
             What::Down {
                 end,
                 other,

@@ -116,7 +116,8 @@ pub(super) fn input(world: &World, i: usize, input: &Input) {
         Input::Tick => "tick".into(),
         Input::LinkUp { peer, .. } => format!("link up: {}", world.name(*peer)),
         Input::LinkDown { peer } => format!("link down: {}", world.name(*peer)),
-        Input::DialFailed { peer } => format!("dial failed: {}", world.name(*peer)),
+        Input::Revoke(_) => "revokes a ticket".to_string(),
+        Input::DialFailed { peer, .. } => format!("dial failed: {}", world.name(*peer)),
         Input::Message { from, message: m } => format!("<- {}: {}", world.name(*from), message(world, m)),
         Input::Contribution {
             round,

@@ -115,7 +115,7 @@ impl World {
             // A dead process refuses at once or not at all, as its system likes.
             let refused = !self.nodes[to].is_alive() && self.net.is_open(from, to) && self.delays.chance(0.5);
             if refused || self.now >= deadline {
-                return self.give(from, Input::DialFailed { peer });
+                return self.give(from, Input::DialFailed { peer, barred: None });
             }
             let again = (self.now + 500_000).min(deadline);
             return self.schedule(again, What::Dialled { from, to, deadline });

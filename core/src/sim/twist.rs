@@ -1,7 +1,8 @@
 //! What a liar says otherwise: a message that was said before, with some of its fields changed.
 
 use super::rng::Rng;
-use crate::id::{Contact, Digest, PeerId, RunId};
+use crate::id::{Contact, Digest, PeerId};
+use crate::invitation::{Admission, Root};
 use crate::ledger::{Header, Hole, Member, Newcomer, Ready, Record};
 use crate::signature::{Key, Signed};
 use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
@@ -10,7 +11,7 @@ use bytes::Bytes;
 /// Changes messages, with what their author knows of the others.
 pub(super) struct Twist<'a> {
     pub rng: &'a mut Rng,
-    pub run: RunId,
+    pub root: Root,
     /// Names that somebody has.
     pub names: &'a [PeerId],
     /// The lineages that peers stand on.
@@ -73,8 +74,10 @@ impl Twist<'_> {
     }
 
     fn member(&mut self) -> Member {
+        let peer = self.anybody();
         Member {
-            peer: self.anybody(),
+            peer,
+            admission: Admission::stand_in(peer, self.root),
             speed: self.number(1000),
             contact: Contact(vec!["x".repeat(self.rng.index(200)); self.rng.index(10)]),
             trials: Default::default(),
@@ -96,13 +99,21 @@ impl Twist<'_> {
 
     fn newcomer(&mut self) -> Newcomer {
         let Member {
-            peer, speed, contact, ..
+            peer,
+            admission,
+            speed,
+            contact,
+            ..
         } = self.member();
         let round = self.number(1);
         let ready = Ready { peer, speed, round };
         let by = Key::stand_in(self.anybody());
-        let ready = by.signed(&self.run, ready);
-        Newcomer { ready, contact }
+        let ready = by.signed(&self.root.run, ready);
+        Newcomer {
+            ready,
+            admission,
+            contact,
+        }
     }
 
     fn headers(&mut self, headers: &mut Vec<Signed<Header>>) {
@@ -229,11 +240,19 @@ impl Twist<'_> {
                 (4, claim) => *claim = None,
                 _ => self.standing(standing),
             },
-            Message::Follow { have, contact } => {
+            Message::Follow {
+                have,
+                admission,
+                contact,
+            } => {
                 if let Some(have) = have {
                     self.standing(have);
                 }
-                *contact = self.member().contact;
+                let other = self.member();
+                *contact = other.contact;
+                if self.rng.chance(0.3) {
+                    **admission = other.admission;
+                }
             }
             Message::Following {
                 head,

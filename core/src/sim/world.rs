@@ -11,7 +11,7 @@ use crate::config::Manifest;
 use crate::id::{PeerId, Round};
 use crate::ledger::Header;
 use crate::planted::Bug;
-use crate::signature::Scheme;
+use crate::signature::{Key, Scheme};
 use crate::wire::{Message, ViewKey};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
@@ -149,6 +149,8 @@ pub struct World {
     pub(super) work: Rng,
     pub(super) bug: Option<Bug>,
     pub(super) scheme: Scheme,
+    /// What every right to take part goes back to.
+    pub(super) run_key: Key,
     pub(super) manifest: Arc<Manifest>,
     pub(super) by_id: BTreeMap<PeerId, usize>,
     /// Which peers lie, what has come of it, and what is random in it.
@@ -173,10 +175,15 @@ impl World {
             liars,
             trace,
         } = setup;
-        let plan = match liars {
+        let mut plan = match liars {
             true => Plan::draw_with_liars(seed),
             false => Plan::draw(seed),
         };
+        let run_key = match scheme {
+            Scheme::Ed25519 => Key::from_seed(&[0; 32]),
+            Scheme::StandIn => Key::stand_in(plan.manifest.key),
+        };
+        plan.manifest.key = run_key.peer();
         let mut rng = Rng::new(!seed);
         let manifest = Arc::new(plan.manifest.clone());
         let mut world = Self {
@@ -199,6 +206,7 @@ impl World {
             work: rng.fork(),
             bug,
             scheme,
+            run_key,
             manifest,
             by_id: BTreeMap::new(),
             liars: BTreeSet::new(),

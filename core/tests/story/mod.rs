@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each file of stories uses its part of it")]
 
 use annulus_core::config::Topology;
+use annulus_core::invitation::Admission;
 use annulus_core::ledger::Record;
-use annulus_core::signature::Key;
 use annulus_core::wire::{Message, ViewKey};
 use annulus_core::{
     Change, Contact, Event, Exit, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
@@ -36,6 +36,10 @@ pub struct Story {
     pub dialable: BTreeSet<PeerId>,
     /// Who has dialled whom.
     pub dialled: BTreeSet<(PeerId, PeerId)>,
+    /// What shows the right to take part of those who are no full members for ever.
+    pub admissions: BTreeMap<PeerId, Admission>,
+    /// What each one's clock says at the beginning, in seconds since 1970, if it is not 0.
+    pub epoch_s: BTreeMap<PeerId, u64>,
     /// Who is done, and why.
     pub exits: BTreeMap<PeerId, Exit>,
     /// Messages that went from one to another.
@@ -107,6 +111,8 @@ impl Story {
             gradient: BTreeMap::new(),
             dialable: BTreeSet::new(),
             dialled: BTreeSet::new(),
+            admissions: BTreeMap::new(),
+            epoch_s: BTreeMap::new(),
             exits: BTreeMap::new(),
             sent: BTreeMap::new(),
             links: BTreeSet::new(),
@@ -126,19 +132,30 @@ impl Story {
     /// Somebody founds the run, and needs so long for a round.
     pub fn found(&mut self, who: PeerId, compute_us: u64) {
         let state = State::new(vec![0.5; self.manifest.layout.len], &self.manifest);
-        let settings = Settings::new(Key::stand_in(who), Contact::default());
+        let settings = self.settings(who);
         let peer = Peer::found(self.manifest.clone(), settings, state, Time(self.now));
         self.begin(who, peer, compute_us);
     }
 
     /// Somebody joins over an open link, which comes with it if there is anybody at its other end.
     pub fn join(&mut self, who: PeerId, via: PeerId, compute_us: u64) {
-        let settings = Settings::new(Key::stand_in(who), self.contact(who));
+        let settings = self.settings(who);
         let contact = self.contact(via);
         let peer = Peer::join(self.manifest.clone(), settings, via, &contact, Time(self.now));
         self.begin(who, peer, compute_us);
         if self.peers.contains_key(&via) {
             self.open(who, via);
+        }
+    }
+
+    /// What somebody is born with.
+    fn settings(&self, who: PeerId) -> Settings {
+        let settings = Settings::stand_in(who, self.contact(who), &self.manifest);
+        let admission = self.admissions.get(&who).cloned();
+        Settings {
+            admission: admission.unwrap_or(settings.admission.clone()),
+            epoch_s: self.epoch_s.get(&who).copied().unwrap_or(0),
+            ..settings
         }
     }
 

@@ -19,6 +19,7 @@ use crate::net::link::DialError;
 use crate::net::quic::StartError;
 use crate::net::ticket::TicketError;
 use annulus_core::config::ManifestError;
+use annulus_core::invitation::ChainError;
 
 /// Why a measurement could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,9 @@ pub enum Error {
     /// The ticket.
     #[error(transparent)]
     Ticket(#[from] TicketError),
+    /// A ticket cannot be made.
+    #[error(transparent)]
+    Chain(#[from] ChainError),
     /// The ticket is of a run that is no benchmark.
     #[error("this ticket is of a run of the task {0:?}: take part in it with `annulus join`")]
     NoBench(String),

@@ -12,6 +12,7 @@ use crate::net::ticket::{Secret, Ticket};
 use crate::participant::driver::Driver;
 use crate::participant::host::{self, Host};
 use crate::trainer::Share;
+use annulus_core::invitation::{self, Invitation};
 use annulus_core::peer::{Change, Commit, Event};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, Exit, Input, Manifest, Peer, Round, Settings, State, Time};
@@ -41,9 +42,15 @@ pub async fn run(
     let listen = listen.ok_or_else(|| Error::Address(spec.listen.clone()))?;
     let (mut driver, mut host) = match &spec.role {
         Role::Found(plan) => {
-            let manifest = Arc::new(plan.manifest());
+            let run_key = Secret::generate();
+            let manifest = Arc::new(Manifest {
+                key: run_key.key().peer(),
+                ..plan.manifest()
+            });
             manifest.check()?;
-            let (link, settings, ticket) = open(&identity, listen, &manifest, Secret::generate())?;
+            let (all, root) = (Invitation::of_run(run_key.key()), manifest.root());
+            let ticket = Ticket::made_from(&all, root, invitation::Role::Member, None, None)?;
+            let (link, settings, ticket) = open(&identity, listen, &manifest, ticket)?;
             // Numbers of all signs and some magnitudes, as gradients are.
             let value = |i: usize| ((i % 2039) as f32 - 1019.0) / 1024.0;
             let state = State::new((0..plan.elements).map(value).collect(), &manifest);
@@ -68,7 +75,7 @@ pub async fn run(
             }
             let plan: Plan = serde_json::from_str(&manifest.task_config)
                 .map_err(|_| Error::NoBench("bench of another release".into()))?;
-            let (link, settings, own) = open(&identity, listen, &manifest, ticket.secret)?;
+            let (link, settings, own) = open(&identity, listen, &manifest, ticket)?;
             say_ready(&mut say, &settings, &own);
             let (via, contact) = (sponsor.peer, &sponsor.contact);
             let peer = Peer::join(manifest.clone(), settings, via, contact, Time(0));
@@ -95,17 +102,17 @@ fn open(
     identity: &Identity,
     listen: SocketAddr,
     manifest: &Manifest,
-    secret: Secret,
+    ticket: Ticket,
 ) -> Result<(QuicLink, Settings, Ticket), Error> {
-    let config = QuicConfig::new(manifest.run_id(), secret, manifest.encode().into());
+    let admission = ticket.right().admit(identity.peer(), ticket.root.run);
+    let config = QuicConfig::new(ticket.root, ticket.right(), manifest.encode().into());
     let link = QuicLink::start(identity, QuicConfig { listen, ..config })?;
     let mut addrs = own_addresses(link.local_addr());
     addrs.truncate(Contact::LIMIT);
     let contact: Vec<String> = addrs.iter().map(ToString::to_string).collect();
     link.advertise(contact.clone());
-    let run = manifest.run_id();
-    let ticket = Ticket { addrs, run, secret };
-    Ok((link, Settings::new(identity.key(), Contact(contact)), ticket))
+    let settings = Settings::new(identity.key(), admission, Contact(contact));
+    Ok((link, settings, Ticket { addrs, ..ticket }))
 }
 
 /// What a synthetic peer runs on.

@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_founder_shows_how_to_join() {
-        assert!(told(&ready(1), Role::Founder).contains(" join annulus1secret\n"));
+        assert!(told(&ready(1), Role::Founder).contains(" join annulus2secret\n"));
         let text = told(&ready(1), Role::Newcomer);
         assert!(
             !text.contains("join") && text.contains("digits, 101,770 parameters"),

@@ -13,6 +13,7 @@ pub mod eval;
 pub mod export;
 pub mod human;
 pub mod inspect;
+pub mod invite;
 pub mod join;
 pub mod keys;
 mod log;
@@ -25,6 +26,7 @@ pub mod progress;
 mod qr;
 pub mod replay;
 pub mod resume;
+pub mod revoke;
 pub mod sample;
 pub mod settings;
 pub mod terminal;
@@ -61,6 +63,7 @@ Examples:
   annulus demo                          see it work, in less than a minute
   annulus train --task digits           start a run; it prints a ticket
   annulus join TICKET                   take part in it, on this machine or another
+  annulus invite runs/digits            make a ticket for somebody else
   annulus resume runs/digits            go on with it after a power cut, or next week
 ";
 
@@ -75,6 +78,8 @@ pub enum Command {
     Train(train::Args),
     Join(join::Args),
     Resume(resume::Args),
+    Invite(invite::Args),
+    Revoke(revoke::Args),
     Eval(eval::Args),
     Sample(sample::Args),
     Inspect(inspect::Args),
@@ -154,6 +159,8 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<(), Error> {
         Command::Train(args) => train::run(args, tasks),
         Command::Join(args) => join::run(args, tasks),
         Command::Resume(args) => resume::run(args, tasks),
+        Command::Invite(args) => invite::run(&args),
+        Command::Revoke(args) => revoke::run(&args),
         Command::Eval(args) => eval::run(&args, tasks),
         Command::Sample(args) => sample::run(&args, tasks),
         Command::Inspect(args) => inspect::run(&args),

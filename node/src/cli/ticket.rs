@@ -2,7 +2,6 @@
 
 use super::error::Error;
 use crate::net::ticket::Ticket;
-use annulus_core::Digest;
 use std::fs::File;
 use std::io::{self, Read};
 
@@ -33,15 +32,9 @@ fn text(from: impl Read) -> io::Result<String> {
 }
 
 /// What to call the folder of a peer that joins with this ticket, if nobody says: the same for the same run, and for no
-/// other, even if that has the same settings and therefore the same name.
+/// other.
 pub fn folder_name(ticket: &str) -> String {
-    let name = ticket.parse::<Ticket>().map(|Ticket { run, secret, .. }| {
-        let hash = blake3::derive_key(
-            "annulus 1 name of a joined run",
-            &[run.0.as_slice(), &secret.0].concat(),
-        );
-        Digest(hash).to_string()
-    });
+    let name = ticket.parse::<Ticket>().map(|ticket| ticket.root.run.to_string());
     // Whoever takes part with it will say what is wrong with it.
     format!("joined-{}", name.unwrap_or_default())
 }
@@ -49,7 +42,7 @@ pub fn folder_name(ticket: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::ticket::Secret;
+    use crate::net::quic::tests::ticket_in;
     use crate::testing::Scratch;
     use annulus_core::RunId;
 
@@ -57,24 +50,21 @@ mod tests {
     fn a_ticket_comes_from_a_file_as_from_the_command_line() {
         let scratch = Scratch::new();
         let path = scratch.0.join("ticket");
-        std::fs::write(&path, " annulus1xyz\n").unwrap();
-        assert_eq!(read("annulus1xyz").unwrap(), "annulus1xyz");
-        assert_eq!(read(&format!("@{}", path.display())).unwrap(), "annulus1xyz");
+        std::fs::write(&path, " annulus2xyz\n").unwrap();
+        assert_eq!(read("annulus2xyz").unwrap(), "annulus2xyz");
+        assert_eq!(read(&format!("@{}", path.display())).unwrap(), "annulus2xyz");
         let error = read("@/no/such/file").unwrap_err().to_string();
         assert!(error.contains("/no/such/file"), "{error}");
     }
 
     #[test]
     fn the_folder_is_named_by_the_run_and_not_by_who_invites() {
-        let ticket = |addresses: &[&str], run, secret| Ticket {
-            addrs: addresses.iter().map(|address| address.parse().unwrap()).collect(),
-            run: RunId([run; 32]),
-            secret: Secret([secret; 16]),
+        let name = |addresses: &[&str], run: u8| {
+            let addrs = addresses.iter().map(|address| address.parse().unwrap());
+            folder_name(&ticket_in(RunId([run; 32]), addrs.collect()).to_string())
         };
-        let name = |addresses: &[&str], run, secret| folder_name(&ticket(addresses, run, secret).to_string());
-        let one = name(&["192.0.2.1:1"], 1, 1);
-        assert_eq!(one, name(&["192.0.2.2:2", "192.0.2.1:1"], 1, 1));
-        assert_ne!(one, name(&["192.0.2.1:1"], 2, 1));
-        assert_ne!(one, name(&["192.0.2.1:1"], 1, 2));
+        let one = name(&["192.0.2.1:1"], 1);
+        assert_eq!(one, name(&["192.0.2.2:2", "192.0.2.1:1"], 1));
+        assert_ne!(one, name(&["192.0.2.1:1"], 2));
     }
 }

@@ -51,8 +51,9 @@ impl Guest {
             .map_err(|error| DialError::NoAddress(format!("no UDP socket can be had: {error}")))?;
         let me = LocalPeer {
             peer: identity.peer(),
-            run: ticket.run,
-            secret: ticket.secret,
+            root: ticket.root,
+            admission: ticket.right().admit(identity.peer(), ticket.root.run),
+            gate: Mutex::default(),
             instance: 0,
             addresses: Mutex::default(),
             host: None,
@@ -203,7 +204,7 @@ mod tests {
     use crate::data::serve::TRANSFERS;
     use crate::data::{Data, Stock};
     use crate::net::config::QuicConfig;
-    use crate::net::quic::tests::{RUN, SECRET, config, start};
+    use crate::net::quic::tests::{config, start, ticket, ticket_by};
     use crate::net::ticket::Secret;
     use crate::testing::Scratch;
 
@@ -253,20 +254,12 @@ mod tests {
             peer: host.peer(),
             contact: Contact(vec![host.local_addr().to_string()]),
         };
-        let ticket = Ticket {
-            addrs: vec![host.local_addr()],
-            run: RUN,
-            secret: SECRET,
-        };
         let guest = |ticket: &Ticket| Guest::new(ticket, &Identity::generate()).unwrap();
-        let stranger = guest(&Ticket {
-            secret: Secret([0; 16]),
-            ..ticket.clone()
-        });
+        let stranger = guest(&ticket_by(Secret([0; 32]), Vec::new()));
         let refused = { stranger }.dial(&source).await.err();
-        assert_eq!(refused, Some(DialError::Refused(Refusal::WrongSecret)));
+        assert_eq!(refused, Some(DialError::Refused(Refusal::WrongTicket)));
 
-        let mut guest = guest(&ticket);
+        let mut guest = guest(&ticket());
         let mut lines = vec![];
         for _ in 0..TRANSFERS {
             let mut line = guest.dial(&source).await.unwrap();

@@ -2,10 +2,9 @@
 
 use super::congestion::{Congestion, LOCAL_TAB_WINDOW};
 use super::link::bulk_queue;
-use super::ticket::Secret;
 use super::transport;
 use crate::data::serve::ServedData;
-use annulus_core::RunId;
+use annulus_core::invitation::{Invitation, Root};
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,9 +30,9 @@ pub struct QuicConfig {
     /// The UDP address to bind; port 0 takes any free one.
     pub listen: SocketAddr,
     /// The run to take part in.
-    pub run: RunId,
-    /// The secret of its tickets.
-    pub secret: Secret,
+    pub root: Root,
+    /// By what this peer comes to it.
+    pub right: Invitation,
     /// The run's manifest, served to whoever has a ticket; at most 1 MiB.
     pub manifest: Bytes,
     /// The run's data, served likewise.
@@ -57,11 +56,11 @@ pub struct QuicConfig {
 
 impl QuicConfig {
     /// The defaults for taking part in this run: any free port, both address families.
-    pub fn new(run: RunId, secret: Secret, manifest: Bytes) -> Self {
+    pub fn new(root: Root, right: Invitation, manifest: Bytes) -> Self {
         Self {
             listen: SocketAddr::from(([0u16; 8], 0)),
-            run,
-            secret,
+            root,
+            right,
             manifest,
             served: ServedData::default(),
             max_peers: 64,

@@ -177,13 +177,13 @@ impl Shared {
         let mut caller = listen(&self.me, session).await?;
         let peer = caller.peer;
         if caller.purpose == Purpose::Manifest {
-            welcome(&self.me, session, &mut caller, Some(&self.config.manifest)).await?;
+            welcome(&self.me, &mut caller, Some(&self.config.manifest)).await?;
             // The peer closes when it has read all.
             session.closed().await;
             return Ok(Greeted::Told);
         }
         if caller.purpose == Purpose::Data {
-            welcome(&self.me, session, &mut caller, None).await?;
+            welcome(&self.me, &mut caller, None).await?;
             return Ok(Greeted::Guest(caller));
         }
         if self.me.peer < peer {
@@ -210,7 +210,7 @@ impl Shared {
             }
             None => {}
         }
-        welcome(&self.me, session, &mut caller, None).await?;
+        welcome(&self.me, &mut caller, None).await?;
         let bulk = session.accept_bi().await.map_err(|_| Refusal::BadHandshake)?;
         Ok(Greeted::Newcomer(Newcomer {
             wire: self.wire(session, peer, false, caller.instance),

@@ -1,31 +1,36 @@
 //! The handshake above TLS: who may come in, and why not.
 //!
-//! The words are those of [`hello`](crate::net::hello). Between native peers they are bound to the TLS session by its exported
-//! keying material; a tab's by the certificate that it pinned, its random number and two signatures. It must not know
+//! The words are those of [`hello`](crate::net::hello). Between native peers TLS shows who speaks; of a tab's session two
+//! signatures do, under the certificate that it pinned and its random number. It must not know
 //! which links exist; that is the endpoint's business.
 
 use crate::net::certificates::{Certificates, Fingerprint};
 use crate::net::connection::{close, is_tab};
+use crate::net::gate::Gate;
 use crate::net::hello::{
     CERTIFICATE, HEAD, Hello, MAX_HELLO, MAX_MANIFEST, Purpose, Role, TabHello, TabWelcome, Unread, Welcome,
-    body_len, bounded, decode, encode, proof, proves, signed, tab_session,
+    body_len, bounded, decode, encode, signed, tab_session,
 };
 use crate::net::link::{DialError, Refusal};
-use crate::net::ticket::Secret;
 use crate::net::transport::peer_at;
+use annulus_core::invitation::{Admission, Root};
 use annulus_core::signature::{Key, Scheme};
-use annulus_core::{Contact, Digest, PeerId, RunId};
+use annulus_core::{Contact, Digest, PeerId};
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError};
 use serde::de::DeserializeOwned;
 use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
 use web_transport_quinn::{RecvStream, SendStream, Session};
 
 /// What a peer says of itself in every handshake.
 pub(crate) struct LocalPeer {
     pub peer: PeerId,
-    pub run: RunId,
-    pub secret: Secret,
+    pub root: Root,
+    /// What let us in.
+    pub admission: Admission,
+    /// Who may come in.
+    pub gate: Mutex<Gate>,
     pub instance: u64,
     /// Where others can dial us.
     pub addresses: Mutex<Vec<String>>,
@@ -84,13 +89,12 @@ pub(crate) async fn propose(
 ) -> Result<(Welcome, SendStream, RecvStream), DialError> {
     let lost = || dial_error(closed(session));
     let (mut send, mut recv) = session.open_bi().await.map_err(|_| lost())?;
-    let binding = exported(session, me.run).ok_or(DialError::Unproven)?;
     let hello = Hello {
         purpose,
-        run: me.run.0,
+        run: me.root.run.0,
         instance: me.instance,
         contact: me.contact(),
-        proof: proof(&me.secret, &binding, Role::Dialler, me.peer, acceptor, me.run),
+        admission: me.admission.clone(),
     };
     send.write_all(&encode(&hello)).await.map_err(|_| lost())?;
     let welcome: Welcome = match read_message(&mut recv, MAX_HELLO + MAX_MANIFEST).await {
@@ -102,8 +106,7 @@ pub(crate) async fn propose(
         // The close says why; it may arrive a little after the stream's end.
         Err(Unread::Lost) => return Err(dial_error(Connection::closed(session).await)),
     };
-    let expected = proof(&me.secret, &binding, Role::Acceptor, me.peer, acceptor, me.run);
-    if !proves(expected, welcome.proof) {
+    if !welcome.admission.is_of(acceptor, me.root, Scheme::Ed25519) {
         return Err(DialError::Unproven);
     }
     Ok((
@@ -125,8 +128,8 @@ pub(crate) struct Caller {
     pub contact: Contact,
     pub send: SendStream,
     pub recv: RecvStream,
-    /// What is unique to this session.
-    pub binding: [u8; 32],
+    /// What is unique to a tab's session.
+    pub binding: Option<[u8; 32]>,
 }
 
 /// Reads and checks a hello.
@@ -141,8 +144,7 @@ pub(crate) async fn listen(me: &LocalPeer, session: &Session) -> Result<Caller, 
     match native {
         Some(peer) => {
             let hello: Hello = read_hello(&mut recv).await?;
-            let binding = exported(session, me.run).ok_or(Refusal::BadHandshake)?;
-            belongs(me, peer, hello.run, &binding, hello.proof)?;
+            belongs(me, peer, hello.run, &hello.admission)?;
             Ok(Caller {
                 peer,
                 purpose: hello.purpose,
@@ -150,7 +152,7 @@ pub(crate) async fn listen(me: &LocalPeer, session: &Session) -> Result<Caller, 
                 contact: bounded(hello.contact),
                 send,
                 recv,
-                binding,
+                binding: None,
             })
         }
         None => {
@@ -158,10 +160,10 @@ pub(crate) async fn listen(me: &LocalPeer, session: &Session) -> Result<Caller, 
             let host = me.host.as_ref().ok_or(Refusal::BadHandshake)?;
             let peer = PeerId(hello.peer);
             let binding = tab_session(&hello.certificate, &hello.nonce);
-            belongs(me, peer, hello.run, &binding, hello.proof)?;
+            belongs(me, peer, hello.run, &hello.admission)?;
             let ours =
                 hello.acceptor == me.peer.0 && host.certificates.fingerprints().contains(&hello.certificate);
-            let said = signed(&binding, Role::Dialler, peer, me.peer, me.run);
+            let said = signed(&binding, Role::Dialler, peer, me.peer, me.root.run);
             if !ours || !Scheme::Ed25519.verifies(peer, &said, &hello.signature) {
                 return Err(Refusal::BadHandshake);
             }
@@ -172,58 +174,43 @@ pub(crate) async fn listen(me: &LocalPeer, session: &Session) -> Result<Caller, 
                 contact: Contact::default(),
                 send,
                 recv,
-                binding,
+                binding: Some(binding),
             })
         }
     }
 }
 
-/// Whether a dialler means this run and knows its secret.
-fn belongs(
-    me: &LocalPeer,
-    dialler: PeerId,
-    run: [u8; 32],
-    binding: &[u8; 32],
-    found: [u8; 32],
-) -> Result<(), Refusal> {
+/// Whether a dialler means this run and may come in.
+fn belongs(me: &LocalPeer, dialler: PeerId, run: [u8; 32], admission: &Admission) -> Result<(), Refusal> {
     if dialler == me.peer {
         return Err(Refusal::Ourselves);
     }
-    if run != me.run.0 {
+    if run != me.root.run.0 {
         return Err(Refusal::AnotherRun);
     }
-    let expected = proof(&me.secret, binding, Role::Dialler, dialler, me.peer, me.run);
-    if proves(expected, found) {
-        Ok(())
-    } else {
-        Err(Refusal::WrongSecret)
+    if !admission.is_of(dialler, me.root, Scheme::Ed25519) {
+        return Err(Refusal::WrongTicket);
     }
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let gate = me.gate.lock().expect("nobody panics at the gate");
+    Ok(gate.check(dialler, admission, me.root.run, since_1970.as_secs())?)
 }
 
 /// Answers a hello that was found good.
 pub(crate) async fn welcome(
     me: &LocalPeer,
-    session: &Session,
     caller: &mut Caller,
     manifest: Option<&Bytes>,
 ) -> Result<(), Refusal> {
-    let proof = proof(
-        &me.secret,
-        &caller.binding,
-        Role::Acceptor,
-        caller.peer,
-        me.peer,
-        me.run,
-    );
     let welcome = Welcome {
         instance: me.instance,
         contact: me.contact(),
         manifest: manifest.map(|bytes| bytes.to_vec()),
-        proof,
+        admission: me.admission.clone(),
     };
-    let words = match &me.host {
-        Some(host) if is_tab(session) => {
-            let said = signed(&caller.binding, Role::Acceptor, caller.peer, me.peer, me.run);
+    let words = match (&me.host, &caller.binding) {
+        (Some(host), Some(binding)) => {
+            let said = signed(binding, Role::Acceptor, caller.peer, me.peer, me.root.run);
             encode(&TabWelcome {
                 welcome,
                 peer: me.peer.0,
@@ -271,16 +258,6 @@ pub(crate) fn dial_error(error: ConnectionError) -> DialError {
 
 fn closed(connection: &Connection) -> ConnectionError {
     connection.close_reason().unwrap_or(ConnectionError::Reset)
-}
-
-/// What is unique to a TLS session, and known to its ends alone. `None` if it cannot export keying material, which a
-/// finished TLS 1.3 handshake always can.
-pub(crate) fn exported(connection: &Connection, run: RunId) -> Option<[u8; 32]> {
-    let mut session = [0; 32];
-    connection
-        .export_keying_material(&mut session, b"EXPORTER-annulus-1", &run.0)
-        .ok()?;
-    Some(session)
 }
 
 async fn read_hello<T: DeserializeOwned>(recv: &mut RecvStream) -> Result<T, Refusal> {

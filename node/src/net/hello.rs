@@ -1,17 +1,18 @@
 //! The words that two peers exchange before a link stands, as bytes, and the proofs in them.
 //!
 //! The dialler says a hello on the first stream; the acceptor answers with a welcome or closes the connection with a
-//! [`Refusal`](crate::net::link::Refusal). Each shows that it knows the ticket's secret by a keyed hash over what is unique
-//! to the session, so a proof is of no use on any other connection and the secret itself never crosses the wire.
+//! [`Refusal`](crate::net::link::Refusal). Each shows what let it in: a chain of grants that goes back to the run's key, and
+//! the ticket's signature under the name of whoever came by it. What one shows is of no use to anybody with another name, and
+//! who has that name the session proves; no secret crosses the wire.
 //!
-//! Between native peers TLS names both ends, and its exporter makes the session. A browser shows a page neither a
-//! certificate's key nor the exporter, so there a [`TabHello`] names the certificate that the tab pinned and a random
+//! Between native peers TLS names both ends. A browser shows a page neither a certificate's key nor what is unique to a
+//! session, so there a [`TabHello`] names the certificate that the tab pinned and a random
 //! number of its own, and both sign that with the key that their [`PeerId`] is: whoever reads or alters it would need the
 //! private key of that certificate or of that peer.
 //!
 //! It must know no transport.
 
-use crate::net::ticket::Secret;
+use annulus_core::invitation::Admission;
 use annulus_core::signature::Signature;
 use annulus_core::{Contact, Digest, PeerId, RunId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -22,8 +23,8 @@ pub use annulus_core::wire::VERSION;
 /// Longest manifest that is served or fetched.
 pub const MAX_MANIFEST: usize = 1 << 20;
 
-/// Longest hello: all addresses at their longest, and room for the rest.
-pub const MAX_HELLO: usize = Contact::LIMIT * (Contact::ADDRESS_LIMIT + 4) + 512;
+/// Longest hello: all addresses at their longest, four grants, and room for the rest.
+pub const MAX_HELLO: usize = Contact::LIMIT * (Contact::ADDRESS_LIMIT + 4) + 1024;
 
 /// Path of the URL at which a native peer answers WebTransport.
 pub const PATH: &str = "/annulus/1";
@@ -50,8 +51,8 @@ pub struct Hello {
     pub instance: u64,
     /// Where others can dial it.
     pub contact: Contact,
-    /// That it knows the secret.
-    pub proof: [u8; 32],
+    /// What let it in.
+    pub admission: Admission,
 }
 
 /// What a native dialler is answered.
@@ -63,8 +64,8 @@ pub struct Welcome {
     pub contact: Contact,
     /// Only for [`Purpose::Manifest`].
     pub manifest: Option<Vec<u8>>,
-    /// That it knows the secret.
-    pub proof: [u8; 32],
+    /// What let it in.
+    pub admission: Admission,
 }
 
 /// What a tab says. Nobody can dial it, so it has no contact.
@@ -84,8 +85,8 @@ pub struct TabHello {
     pub nonce: [u8; 32],
     /// Who it is.
     pub peer: [u8; 32],
-    /// That it knows the secret.
-    pub proof: [u8; 32],
+    /// What let it in.
+    pub admission: Admission,
     /// Of [`signed`] by the dialler.
     pub signature: Signature,
 }
@@ -108,33 +109,6 @@ pub enum Role {
     Dialler,
     /// The one who answered.
     Acceptor,
-}
-
-/// Shows knowledge of the secret to the other end of the session.
-pub fn proof(
-    secret: &Secret,
-    session: &[u8; 32],
-    role: Role,
-    dialler: PeerId,
-    acceptor: PeerId,
-    run: RunId,
-) -> [u8; 32] {
-    let key = match role {
-        Role::Dialler => blake3::derive_key("annulus 1 proof of the dialler", &secret.0),
-        Role::Acceptor => blake3::derive_key("annulus 1 proof of the acceptor", &secret.0),
-    };
-    let mut hasher = blake3::Hasher::new_keyed(&key);
-    hasher
-        .update(session)
-        .update(&dialler.0)
-        .update(&acceptor.0)
-        .update(&run.0);
-    hasher.finalize().into()
-}
-
-/// Whether two proofs are the same; takes the same time wherever they differ.
-pub fn proves(expected: [u8; 32], found: [u8; 32]) -> bool {
-    blake3::Hash::from_bytes(expected) == blake3::Hash::from_bytes(found)
 }
 
 /// What is unique to the session that a tab opened.

@@ -4,10 +4,12 @@
 //! framing that both share, because a frame must look alike whoever carries it. It must know no sockets, no
 //! runtime, and nothing of what the frames mean.
 
+use crate::net::gate::Gate;
 #[cfg(doc)]
 use annulus_core::Contact;
 pub use annulus_core::Lane;
 use annulus_core::PeerId;
+use annulus_core::tickets::Barred;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::{
     future::Future,
@@ -93,6 +95,9 @@ pub trait Link {
 
     /// What went over the present link to `peer`, if it is up.
     fn traffic(&self, peer: PeerId) -> Option<Traffic>;
+
+    /// Learns who may come in. For those who can be dialled.
+    fn judge_by(&mut self, _gate: Gate) {}
 
     /// The next event, in order. `Ready(None)` once the transport has stopped for good.
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<LinkEvent>>;
@@ -186,12 +191,11 @@ pub enum DownReason {
 /// Why a peer turned a connection away. The number of each is its close code on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
-    /// The ticket's secret is not the run's.
+    /// The ticket was not granted by this run.
     #[error(
-        "the ticket's secret is not the one of this run; it may be of an earlier start of the run. \
-         Ask someone who takes part for a fresh ticket and copy it whole"
+        "the ticket is not one of this run: ask someone who takes part for a fresh one and copy it whole"
     )]
-    WrongSecret = 0x11,
+    WrongTicket = 0x11,
     /// The peer takes part in another run.
     #[error(
         "that address takes part in another run than the ticket names, perhaps because a new run was \
@@ -231,11 +235,34 @@ pub enum Refusal {
     /// The handshake took too long.
     #[error("the handshake took too long. The network or one of the machines is overloaded: try again")]
     TooSlow = 0x18,
+    /// The ticket's time is over.
+    #[error("{}", Barred::Expired)]
+    Expired = 0x19,
+    /// The ticket was taken back.
+    #[error("{}", Barred::Revoked)]
+    Revoked = 0x1a,
+    /// As many as the ticket lets in have come.
+    #[error("{}", Barred::UsedUp)]
+    UsedUp = 0x1b,
+    /// Who came by the ticket has lied.
+    #[error("{}", Barred::Convicted)]
+    Convicted = 0x1c,
+}
+
+impl From<Barred> for Refusal {
+    fn from(barred: Barred) -> Self {
+        match barred {
+            Barred::Expired => Self::Expired,
+            Barred::Revoked => Self::Revoked,
+            Barred::UsedUp => Self::UsedUp,
+            Barred::Convicted => Self::Convicted,
+        }
+    }
 }
 
 impl Refusal {
-    const ALL: [Self; 8] = [
-        Self::WrongSecret,
+    const ALL: [Self; 12] = [
+        Self::WrongTicket,
         Self::AnotherRun,
         Self::AnotherVersion,
         Self::TooManyPeers,
@@ -243,7 +270,22 @@ impl Refusal {
         Self::Duplicate,
         Self::BadHandshake,
         Self::TooSlow,
+        Self::Expired,
+        Self::Revoked,
+        Self::UsedUp,
+        Self::Convicted,
     ];
+
+    /// What is wrong with the ticket, if that is why.
+    pub fn barred(self) -> Option<Barred> {
+        match self {
+            Self::Expired => Some(Barred::Expired),
+            Self::Revoked => Some(Barred::Revoked),
+            Self::UsedUp => Some(Barred::UsedUp),
+            Self::Convicted => Some(Barred::Convicted),
+            _ => None,
+        }
+    }
 
     /// The close code that says this on the wire.
     pub fn code(self) -> u32 {
@@ -276,9 +318,9 @@ pub enum DialError {
     /// The peer answered and turned us away.
     #[error(transparent)]
     Refused(Refusal),
-    /// The one who answers cannot prove that it knows the ticket's secret: it is not part of the run.
+    /// The one who answers was not let into the run.
     #[error(
-        "whoever answers there cannot prove to know the ticket's secret, so it is no part of the run. \
+        "whoever answers there cannot show that anybody has let it in, so it is no part of the run. \
          Ask for a fresh ticket"
     )]
     Unproven,
@@ -288,6 +330,16 @@ pub enum DialError {
     /// Too many dials run at once.
     #[error("too many dials at once; try again when some have ended")]
     Busy,
+}
+
+impl DialError {
+    /// What is wrong with the ticket, if that is why.
+    pub fn barred(&self) -> Option<Barred> {
+        match self {
+            Self::Refused(refusal) => refusal.barred(),
+            _ => None,
+        }
+    }
 }
 
 /// Why a frame was not queued.

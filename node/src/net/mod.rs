@@ -1,5 +1,6 @@
 //! How peers reach each other: what a link is, the words of a handshake, tickets, and natively all of QUIC.
 
+pub mod gate;
 pub mod hello;
 pub mod link;
 pub mod ticket;

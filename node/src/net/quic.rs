@@ -40,6 +40,7 @@ use crate::net::config::{HANDSHAKE_TIMEOUT, HANDSHAKES_OF_KNOWN, HANDSHAKES_PER_
 use crate::net::congestion::Congestion;
 use crate::net::connection::{ConnectionEvent, Inbox, LEFT, Wire};
 use crate::net::endpoint::Shared;
+use crate::net::gate::Gate;
 use crate::net::handshake::{LocalPeer, TabHost};
 use crate::net::hello::MAX_MANIFEST;
 use crate::net::identity::Identity;
@@ -116,8 +117,9 @@ impl QuicLink {
         let (inbox, events) = Inbox::new(config.inbox_bytes);
         let me = LocalPeer {
             peer: identity.peer(),
-            run: config.run,
-            secret: config.secret,
+            root: config.root,
+            admission: config.right.admit(identity.peer(), config.root.run),
+            gate: Mutex::default(),
             instance: getrandom::u64().expect("the operating system gives random bytes"),
             addresses: Mutex::default(),
             host: Some(TabHost {
@@ -208,6 +210,10 @@ impl Link for QuicLink {
 
     fn send(&mut self, peer: PeerId, lane: Lane, frame: Frame) -> Result<(), SendError> {
         self.up.get(&peer).ok_or(SendError::NotUp)?.send(lane, frame)
+    }
+
+    fn judge_by(&mut self, gate: Gate) {
+        *self.shared.me.gate.lock().expect("nobody panics at the gate") = gate;
     }
 
     fn hang_up(&mut self, peer: PeerId) {

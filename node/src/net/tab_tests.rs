@@ -4,13 +4,15 @@
 use crate::net::config::QuicConfig;
 use crate::net::hello::{
     HEAD, MAX_HELLO, PATH, Purpose, Role, TabHello, TabWelcome, VERSION, body_len, certificates, decode,
-    encode, proof, signed, tab_session,
+    encode, signed, tab_session,
 };
 use crate::net::identity::Identity;
 use crate::net::link::{DownReason, FrameError, Lane, Link, LinkEvent, MAX_FRAME, Refusal, next_event};
 use crate::net::quic::QuicLink;
-use crate::net::quic::tests::{Cable, RUN, SECRET, config, down, event, first_bytes, frame, start, up};
-use crate::net::ticket::Secret;
+use crate::net::quic::tests::{
+    Cable, RUN, config, down, event, first_bytes, frame, start, ticket, ticket_by, up,
+};
+use crate::net::ticket::{Secret, Ticket};
 use crate::net::transport::AnyKey;
 use annulus_core::signature::{Key, Scheme};
 use annulus_core::{PeerId, RunId};
@@ -25,7 +27,7 @@ use web_transport_quinn::{
 /// A browser's tab, as far as a node can tell.
 struct Tab {
     key: Key,
-    secret: Secret,
+    ticket: Ticket,
     run: RunId,
     instance: u64,
 }
@@ -41,7 +43,7 @@ impl Tab {
     fn new() -> Self {
         Self {
             key: Identity::generate().key(),
-            secret: SECRET,
+            ticket: ticket(),
             run: RUN,
             instance: 1,
         }
@@ -65,7 +67,7 @@ impl Tab {
             certificate,
             nonce,
             peer: me.0,
-            proof: proof(&self.secret, &binding, Role::Dialler, me, acceptor, self.run),
+            admission: self.ticket.right().admit(me, RUN),
             signature: self
                 .key
                 .sign_bytes(&signed(&binding, Role::Dialler, me, acceptor, self.run)),
@@ -94,10 +96,8 @@ impl Tab {
         let binding = tab_session(&hello.certificate, &hello.nonce);
         let said = signed(&binding, Role::Acceptor, me, acceptor, self.run);
         assert!(Scheme::Ed25519.verifies(acceptor, &said, &welcome.signature));
-        assert_eq!(
-            welcome.welcome.proof,
-            proof(&self.secret, &binding, Role::Acceptor, me, acceptor, self.run)
-        );
+        let root = self.ticket.root;
+        assert!(welcome.welcome.admission.is_of(acceptor, root, Scheme::Ed25519));
         assert_eq!(
             certificates(&welcome.welcome.contact.0),
             host.certificates().fingerprints()
@@ -215,11 +215,11 @@ async fn a_tab_that_does_not_belong_is_refused_and_told_why() {
     let host = start(config());
     let tab = Tab::new();
     let stranger = Tab {
-        secret: Secret([9; 16]),
+        ticket: ticket_by(Secret([9; 32]), Vec::new()),
         ..Tab::new()
     };
     let hello = stranger.hello(&host, Purpose::Link);
-    assert_eq!(stranger.refusal(&host, &hello).await, Refusal::WrongSecret);
+    assert_eq!(stranger.refusal(&host, &hello).await, Refusal::WrongTicket);
     let elsewhere = Tab {
         run: RunId([9; 32]),
         ..Tab::new()
@@ -238,7 +238,7 @@ async fn a_tab_that_does_not_belong_is_refused_and_told_why() {
         peer: Tab::new().peer().0,
         ..good.clone()
     };
-    assert_eq!(tab.refusal(&host, &forged).await, Refusal::WrongSecret);
+    assert_eq!(tab.refusal(&host, &forged).await, Refusal::WrongTicket);
 
     // Proven and signed, but for another certificate, as by one who stands between the two ends.
     let between = |certificate: [u8; 32], acceptor: PeerId| {
@@ -247,7 +247,6 @@ async fn a_tab_that_does_not_belong_is_refused_and_told_why() {
         TabHello {
             certificate,
             acceptor: acceptor.0,
-            proof: proof(&SECRET, &binding, Role::Dialler, me, host.peer(), RUN),
             signature: tab
                 .key
                 .sign_bytes(&signed(&binding, Role::Dialler, me, host.peer(), RUN)),

@@ -1,9 +1,12 @@
 //! Tickets: the one line of text that lets somebody join a run.
 //!
-//! A ticket says where to dial, which run, and a secret that proves the right to take part. It must know
-//! nothing of connections; that the secret never crosses the wire is the handshake's business.
+//! A ticket says where to dial, which run, and what was granted to whoever holds it: a chain that goes back to the run's key,
+//! and the secret half of the key that its last grant was made to. It must know nothing of connections; that the secret never
+//! crosses the wire is seen to by what signs with it.
 
-use annulus_core::{Contact, RunId};
+use annulus_core::invitation::{Chain, ChainError, Invitation, Role, Root};
+use annulus_core::signature::Key;
+use annulus_core::{Contact, PeerId, RunId};
 use data_encoding::{Encoding, Specification};
 use std::{
     fmt,
@@ -13,7 +16,7 @@ use std::{
 };
 
 /// Start of every ticket's text; the number is the format's version.
-const START: &str = "annulus1";
+const START: &str = "annulus2";
 
 /// What a ticket is written in, in small or capital letters.
 const ALPHABET: &str = "0123456789abcdefghjkmnpqrstvwxyz";
@@ -24,30 +27,71 @@ const MAX_ADDRESSES: usize = Contact::LIMIT;
 /// Bytes of BLAKE3 at the end: a mistyped ticket passes once in four thousand million.
 const CHECKSUM: usize = 4;
 
-/// Longest text that is looked at: [`MAX_ADDRESSES`] IPv6 addresses need about 330 characters.
-const MAX_TEXT: usize = 512;
+/// Longest text that is looked at: four grants and [`MAX_ADDRESSES`] IPv6 addresses need about 1,150 characters.
+const MAX_TEXT: usize = 1280;
 
 /// All that a newcomer needs.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq)]
 pub struct Ticket {
     /// Where members of the run listen.
     pub addrs: Vec<SocketAddr>,
-    /// The run, by the hash of its manifest.
-    pub run: RunId,
-    /// Known to the run's members alone.
+    /// The run, and the key that all rights in it go back to.
+    pub root: Root,
+    /// What was granted.
+    pub chain: Chain,
+    /// Of the key that it was granted to.
     pub secret: Secret,
 }
 
-/// A run's secret: 128 random bits, out of reach of guessing.
+impl Ticket {
+    /// A ticket for others, made from what somebody may do. As long and for as many as that, if nobody says less.
+    ///
+    /// # Errors
+    ///
+    /// If it were for more than there is.
+    pub fn made_from(
+        right: &Invitation,
+        root: Root,
+        role: Role,
+        until_s: Option<u64>,
+        uses: Option<u32>,
+    ) -> Result<Self, ChainError> {
+        let (secret, last) = (Secret::generate(), right.chain.0.last());
+        let until_s = until_s.or(last.and_then(|last| last.until_s));
+        let uses = uses.or(last.and_then(|last| last.uses));
+        let made = right.narrow(root, secret.key(), role, until_s, uses)?;
+        Ok(Self {
+            addrs: Vec::new(),
+            root,
+            chain: made.chain,
+            secret,
+        })
+    }
+
+    /// The right that it gives.
+    pub fn right(&self) -> Invitation {
+        Invitation {
+            chain: self.chain.clone(),
+            key: self.secret.key(),
+        }
+    }
+}
+
+/// The secret half of a key: 256 random bits, out of reach of guessing.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Secret(pub [u8; 16]);
+pub struct Secret(pub [u8; 32]);
 
 impl Secret {
     /// A fresh one from the operating system's generator.
     pub fn generate() -> Self {
-        let mut bytes = [0; 16];
+        let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
         Self(bytes)
+    }
+
+    /// The key.
+    pub fn key(&self) -> Key {
+        Key::from_seed(&self.0)
     }
 }
 
@@ -62,8 +106,10 @@ impl fmt::Debug for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "Ticket {{ addrs: {:?}, run: {}, secret: .. }}",
-            self.addrs, self.run
+            "Ticket {{ addrs: {:?}, run: {}, role: {}, secret: .. }}",
+            self.addrs,
+            self.root.run,
+            self.chain.role()
         )
     }
 }
@@ -71,9 +117,9 @@ impl fmt::Debug for Ticket {
 impl fmt::Display for Ticket {
     /// The text to hand on. It contains the secret. Addresses beyond [`Contact::LIMIT`] are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut bytes = Vec::with_capacity(64);
-        bytes.extend(self.run.0);
-        bytes.extend(self.secret.0);
+        let Root { run, key } = self.root;
+        let mut bytes = [run.0, key.0, self.secret.0].concat();
+        bytes = postcard::to_extend(&self.chain, bytes).expect("a chain has only plain data");
         for addr in self.addrs.iter().take(MAX_ADDRESSES) {
             match addr.ip() {
                 IpAddr::V4(ip) => {
@@ -112,7 +158,9 @@ impl FromStr for Ticket {
             return Err(TicketError::Mistyped);
         }
         let (run, rest) = payload.split_first_chunk().ok_or(TicketError::Cut)?;
-        let (secret, mut rest) = rest.split_first_chunk().ok_or(TicketError::Cut)?;
+        let (key, rest) = rest.split_first_chunk().ok_or(TicketError::Cut)?;
+        let (secret, rest) = rest.split_first_chunk().ok_or(TicketError::Cut)?;
+        let (chain, mut rest): (Chain, _) = postcard::take_from_bytes(rest).map_err(|_| TicketError::Cut)?;
         let mut addrs = vec![];
         while let [kind, after @ ..] = rest {
             let (ip, after) = match kind {
@@ -135,11 +183,26 @@ impl FromStr for Ticket {
         if addrs.len() > MAX_ADDRESSES {
             return Err(TicketError::TooManyAddresses(addrs.len()));
         }
-        Ok(Self {
-            addrs,
+        let root = Root {
             run: RunId(*run),
-            secret: Secret(*secret),
-        })
+            key: PeerId(*key),
+        };
+        let secret = Secret(*secret);
+        let ticket = Self {
+            addrs,
+            root,
+            chain,
+            secret,
+        };
+        match ticket.chain.0.is_empty() {
+            // Else it would be the run's own key.
+            true => Err(TicketError::Cut),
+            false => ticket
+                .right()
+                .check(root)
+                .map(|()| ticket)
+                .map_err(TicketError::Chain),
+        }
     }
 }
 
@@ -167,13 +230,16 @@ pub enum TicketError {
     /// It names no address.
     #[error("the ticket names no address to dial: ask for a new one")]
     NoAddress,
+    /// What it grants was not granted.
+    #[error(transparent)]
+    Chain(ChainError),
     /// It names too many.
     #[error("the ticket names {0} addresses, {MAX_ADDRESSES} are allowed: ask for a new one")]
     TooManyAddresses(usize),
 }
 
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
-    let hash = blake3::derive_key("annulus 1 ticket checksum", bytes);
+    let hash = blake3::derive_key("annulus 2 ticket checksum", bytes);
     *hash.first_chunk().expect("a hash is longer than a checksum")
 }
 
@@ -202,18 +268,28 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const RUN: RunId = RunId([3; 32]);
+
+    /// A ticket that was handed on so often.
+    fn ticket(addrs: Vec<SocketAddr>, grants: usize, until_s: Option<u64>) -> Ticket {
+        let mut right = Invitation::of_run(Key::from_seed(&[7; 32]));
+        let root = Root {
+            run: RUN,
+            key: right.key.peer(),
+        };
+        let mut ticket = Ticket::made_from(&right, root, Role::Member, until_s, None).unwrap();
+        for _ in 1..grants {
+            right = ticket.right();
+            ticket = Ticket::made_from(&right, root, Role::Member, None, Some(1000)).unwrap();
+        }
+        Ticket { addrs, ..ticket }
+    }
+
     fn tickets() -> impl Strategy<Value = Ticket> {
         let addr = (any::<IpAddr>(), any::<u16>()).prop_map(|(ip, port)| SocketAddr::new(ip, port));
-        (
-            prop::collection::vec(addr, 1..=MAX_ADDRESSES),
-            any::<[u8; 32]>(),
-            any::<[u8; 16]>(),
-        )
-            .prop_map(|(addrs, run, secret)| Ticket {
-                addrs,
-                run: RunId(run),
-                secret: Secret(secret),
-            })
+        let addrs = prop::collection::vec(addr, 1..=MAX_ADDRESSES);
+        (addrs, 1usize..=4, any::<Option<u64>>())
+            .prop_map(|(addrs, grants, until)| ticket(addrs, grants, until))
     }
 
     proptest! {
@@ -250,36 +326,34 @@ mod tests {
 
     #[test]
     fn errors_say_what_to_do() {
-        let ticket = Ticket {
-            addrs: vec!["192.0.2.7:4100".parse().unwrap()],
-            run: RunId([3; 32]),
-            secret: Secret([99; 16]),
-        };
+        let ticket = ticket(vec!["192.0.2.7:4100".parse().unwrap()], 1, None);
         let text = ticket.to_string();
-        assert!(text.len() < 110, "{text}");
+        assert!(text.len() < 350, "{text}");
         assert_eq!("hello".parse::<Ticket>(), Err(TicketError::NoTicket));
         assert_eq!(
-            text.replacen("annulus1", "annulus9", 1).parse::<Ticket>(),
+            text.replacen("annulus2", "annulus1", 1).parse::<Ticket>(),
             Err(TicketError::OtherVersion)
         );
         assert_eq!(
             format!("{text}!").parse::<Ticket>(),
             Err(TicketError::Character('!'))
         );
-        assert_eq!("annulus1".parse::<Ticket>(), Err(TicketError::Cut));
+        assert_eq!(START.parse::<Ticket>(), Err(TicketError::Cut));
         assert_eq!("a".repeat(2000).parse::<Ticket>(), Err(TicketError::TooLong));
-        assert_eq!(
-            Ticket {
-                addrs: vec![],
-                ..ticket.clone()
-            }
-            .to_string()
-            .parse::<Ticket>(),
-            Err(TicketError::NoAddress)
-        );
-        let shown = format!("{ticket:?} {:?}", ticket.secret);
+        let with = |change: fn(&mut Ticket)| {
+            let mut ticket = ticket.clone();
+            change(&mut ticket);
+            ticket.to_string().parse::<Ticket>()
+        };
+        assert_eq!(with(|t| t.addrs.clear()), Err(TicketError::NoAddress));
+        let unsigned = Err(TicketError::Chain(ChainError::Unsigned));
+        assert_eq!(with(|t| t.secret = Secret([99; 32])), unsigned);
+        assert_eq!(with(|t| t.chain.0[0].content.until_s = Some(1)), unsigned);
+        assert_eq!(with(|t| t.chain.0.clear()), Err(TicketError::Cut));
+        let shown = format!("{:?} {:?}", Secret([99; 32]), ticket);
+        let hidden = data_encoding::HEXLOWER.encode(&ticket.secret.0);
         assert!(
-            !shown.contains("99") && !shown.contains("6363"),
+            !shown.contains("99") && !shown.contains(&hidden),
             "the secret shows in {shown}"
         );
     }

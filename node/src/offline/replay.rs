@@ -231,6 +231,7 @@ mod tests {
     fn member(n: usize) -> Member {
         Member {
             peer: testing::peer(n as u8 + 1),
+            admission: testing::member(n as u8 + 1).admission,
             speed: 1000 + n as u64,
             contact: Contact::default(),
             trials: Trials::default(),
@@ -248,6 +249,7 @@ mod tests {
             digest,
             ready: Vec::new(),
             ahead: false,
+            revoked: Vec::new(),
             leaving: false,
         };
         head.members.iter().enumerate().map(header).collect()

@@ -2,12 +2,13 @@
 //! runtime: the loop around it is [`host`](super::host)'s.
 
 use super::trace::Trace;
+use crate::net::gate::Gate;
 use crate::net::link::{Frame, Lane, Link, LinkEvent, SendError};
 use crate::trainer::Share;
 use annulus_core::peer::Event;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::wire::Message;
-use annulus_core::{Contact, Exit, Input, Output, Peer, PeerId, Round, Time};
+use annulus_core::{Contact, Digest, Exit, Input, Output, Peer, PeerId, Round, Time};
 use std::collections::VecDeque;
 
 /// What the owner of a [`Driver`] has to do.
@@ -36,6 +37,8 @@ pub struct Driver<L> {
     received_bytes: u64,
     /// Links that failed to take a frame, to be hung up.
     broken: Vec<PeerId>,
+    /// The lineage by which the link judges who may come in.
+    judged: Option<Digest>,
     todo: VecDeque<Todo>,
 }
 
@@ -50,6 +53,7 @@ impl<L: Link> Driver<L> {
             sent_bytes: 0,
             received_bytes: 0,
             broken: Vec::new(),
+            judged: None,
             todo: VecDeque::new(),
         };
         driver.carry_out();
@@ -103,7 +107,10 @@ impl<L: Link> Driver<L> {
                 contact: Contact(addresses),
             },
             LinkEvent::Down { peer, .. } => Input::LinkDown { peer },
-            LinkEvent::DialFailed { peer, .. } => Input::DialFailed { peer },
+            LinkEvent::DialFailed { peer, reason } => Input::DialFailed {
+                peer,
+                barred: reason.barred(),
+            },
             LinkEvent::Frame { peer, bytes, .. } => {
                 let size = bytes.len();
                 self.received_bytes += size as u64;
@@ -147,6 +154,10 @@ impl<L: Link> Driver<L> {
                 Output::Event(event) => self.todo.push_back(Todo::Event(event)),
                 Output::Exit(exit) => self.todo.push_back(Todo::Exit(exit)),
             }
+        }
+        let head = self.peer.head();
+        if self.judged.replace(head.chain) != Some(head.chain) {
+            self.link.judge_by(Gate::at(head));
         }
         for peer in std::mem::take(&mut self.broken) {
             self.link.hang_up(peer);

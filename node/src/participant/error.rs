@@ -11,7 +11,9 @@ use crate::task::TaskError;
 use crate::trainer::WorkerError;
 use crate::web::TlsError;
 use annulus_core::config::ManifestError;
+use annulus_core::invitation::ChainError;
 use annulus_core::optim::OptimError;
+use annulus_core::tickets::Barred;
 use annulus_core::{DataSource, Digest, Round};
 use std::path::PathBuf;
 
@@ -64,6 +66,26 @@ pub enum Error {
     /// The ticket.
     #[error(transparent)]
     Ticket(#[from] TicketError),
+    /// A ticket cannot be made.
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+    /// The members let this peer in no more.
+    #[error(transparent)]
+    Barred(Barred),
+    /// Who may not go on alone has waited for those who may.
+    #[error(
+        "no full member of the run has been there for minutes, and this peer's ticket is not for going on without one. What \
+         it holds is in {dir}: `annulus resume {dir}` waits again",
+        dir = .0.display()
+    )]
+    NoMember(PathBuf),
+    /// There is nothing by which this peer may come in again.
+    #[error(
+        "the ticket in {dir} is gone, and without one no member lets this peer in: get another, and go on by \
+         `annulus join TICKET --out {dir}`",
+        dir = .0.display()
+    )]
+    NoTicket(PathBuf),
     /// No member could be reached or none would talk.
     #[error(transparent)]
     Dial(#[from] DialError),

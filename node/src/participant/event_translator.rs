@@ -3,6 +3,7 @@
 use crate::events::{self, Event};
 use crate::net::link::Link;
 use crate::participant::driver::Driver;
+use annulus_core::invitation::Role;
 use annulus_core::peer::{Change, Commit, Event as PeerEvent};
 
 /// Turns a peer's events into those of the run.
@@ -46,6 +47,7 @@ impl EventTranslator {
                 }
                 vec![Event::Sync { bytes, total, round }]
             }
+            PeerEvent::Entered if peer.settings().role() == Role::Watch => Vec::new(),
             PeerEvent::Entered => vec![member(me(), events::Change::Joined, String::new())],
             PeerEvent::Continued => {
                 vec![warning(

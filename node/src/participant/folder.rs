@@ -3,19 +3,13 @@
 use crate::net::identity::Identity;
 use crate::net::ticket::{Secret, Ticket};
 use crate::participant::error::Error;
-use crate::store::files::{read_limited, write_private};
+use crate::participant::right::{Right, run_key_of, ticket_file};
 use crate::store::known::Known;
 use crate::store::lock::RunLock;
 use crate::store::run_dir::{CheckpointError, RunDir};
 use annulus_core::RunId;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// What a folder calls the ticket that its peer hands out.
-const TICKET: &str = "ticket";
-
-/// Longest file of that name that is read: no ticket is longer.
-const TICKET_LIMIT: usize = 4096;
 
 /// Most folders that are tried for one that is not in use.
 const FOLDERS: usize = 1000;
@@ -25,8 +19,8 @@ pub(crate) struct Folder {
     pub lock: Arc<RunLock>,
     /// The peer's key, which gives it the same name after a restart.
     pub identity: Arc<Identity>,
-    /// What it handed out last; it holds the run's secret.
-    ticket: Option<Ticket>,
+    /// What it may do in the run that it is of.
+    right: Option<Right>,
 }
 
 impl Folder {
@@ -35,12 +29,11 @@ impl Folder {
         std::fs::create_dir_all(path).map_err(|error| Error::Out(path.to_path_buf(), error))?;
         let lock = Arc::new(RunLock::take(path)?);
         let identity = Arc::new(Identity::load_or_create(&path.join("identity"))?);
-        let ticket = read_limited(&path.join(TICKET), TICKET_LIMIT).ok();
-        let ticket = ticket.and_then(|bytes| String::from_utf8(bytes).ok());
+        let right = Right::of_folder(path);
         Ok(Self {
             lock,
             identity,
-            ticket: ticket.and_then(|text| text.parse().ok()),
+            right,
         })
     }
 
@@ -69,18 +62,23 @@ impl Folder {
 
     /// Where the ticket is.
     pub fn ticket_file(path: &Path) -> PathBuf {
-        path.join(TICKET)
+        ticket_file(path)
     }
 
-    /// The ticket that was handed out from here, if it is of this run.
-    pub fn ticket_of(&self, run: RunId) -> Option<&Ticket> {
-        self.ticket.as_ref().filter(|ticket| ticket.run == run)
+    /// What its peer may do in this run, as far as is known here.
+    pub fn right_in(&self, run: RunId) -> Option<&Right> {
+        self.right.as_ref().filter(|right| right.ticket.root.run == run)
+    }
+
+    /// The key of the run that was founded here, or a new one for a run that is to be.
+    pub fn run_key(&self) -> Secret {
+        run_key_of(self.path()).unwrap_or_else(Secret::generate)
     }
 
     /// The ticket by which its peer came to a run, if it came by one.
     pub fn came_by(&self) -> Option<Ticket> {
-        let own = self.ticket.as_ref()?;
-        let ticket = ticket_to(&self.known(own.run), own.run, own.secret);
+        let right = self.right.as_ref().filter(|right| right.run_key.is_none())?;
+        let ticket = ticket_to(&self.known(right.ticket.root.run), &right.ticket);
         (!ticket.addrs.is_empty()).then_some(ticket)
     }
 
@@ -104,19 +102,6 @@ impl Folder {
         }
     }
 
-    /// The same of the run that a ticket lets into. Equal settings make runs of equal names, which their secrets tell apart.
-    ///
-    /// # Errors
-    ///
-    /// If it is another.
-    pub fn holds_run_of(&self, ticket: &Ticket) -> Result<bool, Error> {
-        let holds = self.holds(ticket.run)?;
-        match self.ticket_of(ticket.run) {
-            Some(own) if holds && own.secret != ticket.secret => Err(self.occupied()),
-            _ => Ok(holds),
-        }
-    }
-
     fn occupied(&self) -> Error {
         CheckpointError::Occupied(self.path().to_path_buf()).into()
     }
@@ -127,16 +112,18 @@ impl Folder {
     }
 
     /// Keeps what the next start needs.
-    pub fn keep(&self, ticket: &Ticket, known: &Known) -> Result<(), CheckpointError> {
-        let text = format!("{ticket}\n");
-        write_private(&Self::ticket_file(self.path()), text.as_bytes())?;
+    pub fn keep(&self, right: &Right, known: &Known) -> Result<(), CheckpointError> {
+        right.keep(self.path())?;
         Ok(known.save(self.path())?)
     }
 }
 
 /// A ticket to where others were when this peer came to the run; without addresses if it founded it.
-pub(crate) fn ticket_to(known: &Known, run: RunId, secret: Secret) -> Ticket {
+pub(crate) fn ticket_to(known: &Known, ticket: &Ticket) -> Ticket {
     let addresses = known.ticket_addresses.iter();
     let addrs = addresses.filter_map(|address| address.parse().ok()).collect();
-    Ticket { addrs, run, secret }
+    Ticket {
+        addrs,
+        ..ticket.clone()
+    }
 }

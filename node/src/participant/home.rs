@@ -8,14 +8,15 @@ use crate::net::hello::addresses;
 use crate::net::identity::Identity;
 use crate::net::link::bulk_queue;
 use crate::net::quic::{QuicLink, own_addresses};
-use crate::net::ticket::{Secret, Ticket};
 use crate::options::Local;
 use crate::participant::error::Error;
 use crate::participant::folder::Folder;
+use crate::participant::right::Right;
 use crate::participant::run_setup::RunSetup;
 use crate::web::hosts::Hosts;
 use crate::web::{self, About, Site};
-use annulus_core::{Contact, DataSource, Manifest, RunId, Settings};
+use annulus_core::invitation::Role;
+use annulus_core::{Contact, DataSource, Manifest, Settings};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
@@ -39,7 +40,7 @@ pub(crate) fn listen(
     identity: &Identity,
     local: &Local,
     manifest: &Manifest,
-    secret: Secret,
+    right: &Right,
     setup: &RunSetup,
     former: u16,
 ) -> Result<Home, Error> {
@@ -51,7 +52,7 @@ pub(crate) fn listen(
         // For the next one on this machine who asks for it. If that fails, it is fetched or named again.
         let _ = Place::new(folder, manifest.data).note(path);
     }
-    let config = QuicConfig::new(manifest.run_id(), secret, manifest.encode().into());
+    let config = QuicConfig::new(manifest.root(), right.invitation(), manifest.encode().into());
     let served = match (&setup.files, manifest.data_source) {
         (Some(_), _) if local.keep_data => ServedData::Kept,
         (Some(stock), DataSource::Given { files }) => ServedData::Files(stock.clone(), files),
@@ -110,7 +111,8 @@ pub(crate) fn listen(
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let settings = Settings {
         started: started.as_micros() as u64,
-        ..Settings::new(identity.key(), link.contact())
+        epoch_s: started.as_secs(),
+        ..Settings::new(identity.key(), right.admission(identity.peer()), link.contact())
     };
     Ok(Home {
         link,
@@ -127,10 +129,9 @@ impl Home {
         self.link.local_addr().port()
     }
 
-    /// What lets others take part through this peer.
-    pub fn ticket(&self, run: RunId, secret: Secret) -> Ticket {
-        let addrs = dialable(&self.settings.contact);
-        Ticket { addrs, run, secret }
+    /// Where it can be dialled, as a ticket holds it.
+    pub fn dialable(&self) -> Vec<SocketAddr> {
+        dialable(&self.settings.contact)
     }
 
     /// Serves the page and tells the first event.
@@ -138,20 +139,21 @@ impl Home {
         self,
         local: &Local,
         manifest: &Manifest,
-        ticket: &Ticket,
+        right: &Right,
         setup: &RunSetup,
         sink: Sink<'_>,
     ) -> Result<(Option<Site>, QuicLink, Settings), Error> {
         let addresses: Vec<String> = addresses(&self.settings.contact.0).cloned().collect();
         let at = self.link.local_addr();
+        let for_guests = right.for_guests().map(|ticket| ticket.to_string());
         let (url, share_url) = match self.page {
-            Some(_) => web::urls(at, &addresses, &ticket.to_string()),
+            Some(_) => web::urls(at, &addresses, for_guests.as_deref()),
             None => (None, None),
         };
         let ready = Event::Ready(events::Ready {
             peer: self.settings.me.to_hex(),
             run: manifest.run_id().to_hex(),
-            ticket: Some(ticket.to_string()),
+            ticket: (right.role() == Role::Member).then(|| right.ticket.to_string()),
             ticket_file: Folder::ticket_file(&local.out).display().to_string(),
             url,
             share_url,

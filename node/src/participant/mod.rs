@@ -16,6 +16,8 @@ pub(crate) mod home;
 #[cfg(feature = "native")]
 pub(crate) mod native;
 #[cfg(feature = "native")]
+pub(crate) mod right;
+#[cfg(feature = "native")]
 pub mod run_setup;
 #[cfg(feature = "native")]
 pub mod start;

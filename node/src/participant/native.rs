@@ -13,6 +13,7 @@ use crate::participant::driver::Driver;
 use crate::participant::error::Error;
 use crate::participant::event_translator::EventTranslator;
 use crate::participant::host::{self, Host};
+use crate::participant::right::revocations_in;
 use crate::participant::run_setup::RunSetup;
 use crate::participant::workers::{WorkerResult, Workers};
 use crate::store::checkpoint_writer::{CheckpointWriter, Destination, Written};
@@ -29,9 +30,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{Interval, interval};
 
 /// Between two times of asking where a ticket leads.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Between two looks at what was left in the folder.
+const LOOK_AT_FOLDER: Duration = Duration::from_secs(1);
 
 /// How long frames that were sent may still travel when a peer goes.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -70,6 +75,7 @@ impl<'a> Participant<'a> {
             known,
             interrupt: Box::pin(interrupted()),
             interrupts: 0,
+            look: interval(LOOK_AT_FOLDER),
             local,
             start,
             sink,
@@ -103,10 +109,14 @@ impl<'a> Participant<'a> {
                 match fetch_manifest(&ticket, iter::empty(), &identity).await {
                     Ok((source, _)) => {
                         // If nobody hears it, the peer is gone.
-                        let _ = found.send(source);
+                        let _ = found.send(Ok(source));
                         return;
                     }
                     Err(DialError::Refused(Refusal::Ourselves)) => return,
+                    Err(error) if error.barred().is_some() => {
+                        let _ = found.send(Err(error));
+                        return;
+                    }
                     Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
                 }
             }
@@ -140,6 +150,14 @@ impl<'a> Participant<'a> {
             let dir = self.host.local.out.clone();
             self.host.failure.get_or_insert(Error::StateLost { dir });
         }
+        let failure = match exit {
+            Exit::Barred(why) => Some(Error::Barred(why)),
+            Exit::NoMember => Some(Error::NoMember(self.host.local.out.clone())),
+            _ => None,
+        };
+        if let Some(failure) = failure {
+            self.host.failure.get_or_insert(failure);
+        }
         self.host.close(self.driver.peer()).await
     }
 }
@@ -151,12 +169,14 @@ struct NativeHost<'a> {
     checkpoint_writer: CheckpointWriter,
     written: UnboundedReceiver<Written>,
     /// Who answered where a ticket leads.
-    answers: UnboundedReceiver<Source>,
-    found: UnboundedSender<Source>,
+    answers: UnboundedReceiver<Result<Source, DialError>>,
+    found: UnboundedSender<Result<Source, DialError>>,
     /// Whom to look for after a restart.
     known: Known,
     interrupt: Pin<Box<dyn Future<Output = ()>>>,
     interrupts: u32,
+    /// For revocations that were left in the folder.
+    look: Interval,
     local: Local,
     start: Instant,
     sink: Sink<'a>,
@@ -173,7 +193,8 @@ struct NativeHost<'a> {
 enum Happening {
     Result(WorkerResult),
     Written(Written),
-    Found(Source),
+    Found(Result<Source, DialError>),
+    Look,
     Interrupt,
 }
 
@@ -200,7 +221,8 @@ impl Host for NativeHost<'_> {
         tokio::select! {
             Some(result) = self.results.recv() => Happening::Result(result),
             Some(written) = self.written.recv() => Happening::Written(written),
-            Some(source) = self.answers.recv() => Happening::Found(source),
+            Some(found) = self.answers.recv() => Happening::Found(found),
+            _ = self.look.tick() => Happening::Look,
             () = &mut self.interrupt => Happening::Interrupt,
         }
     }
@@ -212,7 +234,9 @@ impl Host for NativeHost<'_> {
             Happening::Written(Written::Saved { .. }) => {}
             Happening::Written(Written::Warning(message)) => self.warn(message),
             Happening::Written(Written::Failed(error)) => self.fail(error.into(), driver),
-            Happening::Found(Source { peer, contact }) => driver.know(peer, &contact, self.now()),
+            Happening::Found(Ok(Source { peer, contact })) => driver.know(peer, &contact, self.now()),
+            Happening::Found(Err(error)) => self.fail(error.into(), driver),
+            Happening::Look => self.pass_on_revocations(driver),
             Happening::Interrupt => {
                 self.interrupts += 1;
                 if self.interrupts > 1 {
@@ -281,6 +305,19 @@ impl NativeHost<'_> {
             }
             Ok(None) => {}
             Err(why) => self.warn(format!("the evaluation failed: {why}")),
+        }
+    }
+
+    /// Tells the run of tickets that were taken back here, until it knows.
+    fn pass_on_revocations(&mut self, driver: &mut Driver<QuicLink>) {
+        for (file, revocation) in revocations_in(&self.local.out) {
+            let peer = driver.peer();
+            if peer.head().tickets.knows(&revocation, peer.manifest().run_id()) {
+                // If it stays, it is looked at once more.
+                let _ = std::fs::remove_file(file);
+            } else {
+                self.feed(Input::Revoke(Box::new(revocation)), driver);
+            }
         }
     }
 

@@ -5,20 +5,22 @@ use crate::data::cache::{self, Place};
 use crate::data::provision::Trouble;
 use crate::data::{Data, Stock};
 use crate::device::{self, DeviceRequest, OpenDevice};
+use crate::net::ticket::Secret;
 use crate::options::{self, Local, NewRun, Start, TrainOptions};
 use crate::participant::error::Error;
 use crate::store::run_dir::RunDir;
 use crate::task_factory::{LoadedTask, TaskFactory, WorkerFactory, Writing};
 use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::optim::{Optimizer, Schedule};
-use annulus_core::{DataSource, Digest, Manifest};
+use annulus_core::{DataSource, Digest, Manifest, PeerId};
 use std::path::Path;
 
 /// What a run would need, without starting it.
 pub fn plan(options: &TrainOptions, factories: &[TaskFactory]) -> Result<(Manifest, String), Error> {
     let (manifest, setup) = match &options.start {
         Start::New(run) => {
-            let (setup, manifest) = prepare(run, &options.local, factories)?;
+            // A run that is begun draws a key of its own.
+            let (setup, manifest) = prepare(run, Secret::generate().key().peer(), &options.local, factories)?;
             (manifest, setup)
         }
         Start::Resume(dir) => {
@@ -177,6 +179,7 @@ fn find<'a>(factories: &'a [TaskFactory], name: &str) -> Result<&'a TaskFactory,
 /// A new run's manifest, and what computes.
 pub(crate) fn prepare(
     run: &NewRun,
+    key: PeerId,
     local: &Local,
     factories: &[TaskFactory],
 ) -> Result<(RunSetup, Manifest), Error> {
@@ -186,6 +189,7 @@ pub(crate) fn prepare(
     let loaded = (factory.load)(&factory.config(&run.task_config), data.as_ref())?;
     let setup = RunSetup::new(&loaded, &local.device, run.seed, run.micro_batch)?;
     let manifest = Manifest {
+        key,
         task: run.task.clone(),
         task_config: loaded.config.clone(),
         seed: run.seed,

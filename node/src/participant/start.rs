@@ -11,6 +11,7 @@ use crate::participant::error::Error;
 use crate::participant::folder::{Folder, ticket_to};
 use crate::participant::home::{listen, told_to};
 use crate::participant::native::Participant;
+use crate::participant::right::Right;
 use crate::participant::run_setup::{RunSetup, check_data, prepare};
 use crate::store::checkpoint::RunWriter;
 use crate::store::checkpoint_writer::Destination;
@@ -30,10 +31,11 @@ pub async fn train(options: TrainOptions, factories: &[TaskFactory], sink: Sink<
     let (local, dir) = match options.start {
         Start::New(run) => {
             let starting = Starting::new(Folder::take(&options.local.out)?, options.local, factories, sink);
-            let (setup, manifest) = prepare(&run, &starting.local, factories)?;
+            let run_key = starting.folder.run_key();
+            let (setup, manifest) = prepare(&run, run_key.key().peer(), &starting.local, factories)?;
             return match starting.folder.holds(manifest.run_id())? {
                 true => starting.go_on(None, Some(setup)).await,
-                false => starting.found(setup, manifest).await,
+                false => starting.found(setup, manifest, run_key).await,
             };
         }
         Start::Resume(dir) => (options.local, dir),
@@ -61,7 +63,7 @@ pub async fn join(options: JoinOptions, factories: &[TaskFactory], sink: Sink<'_
         false => Folder::take(&options.local.out)?,
     };
     let starting = Starting::new(folder, options.local, factories, sink);
-    match starting.folder.holds_run_of(&ticket)? {
+    match starting.folder.holds(ticket.root.run)? {
         true => starting.go_on(Some(ticket), None).await,
         false => starting.enter(ticket).await,
     }
@@ -97,14 +99,16 @@ impl<'a> Starting<'a> {
     }
 
     /// A run that is new.
-    async fn found(self, setup: RunSetup, manifest: Manifest) -> Result<(), Error> {
+    async fn found(self, setup: RunSetup, manifest: Manifest, run_key: Secret) -> Result<(), Error> {
         let run = manifest.run_id();
         // It may have begun here before, and come to nothing: then whoever was told of it may still come.
-        let kept = self.folder.ticket_of(run).map(|ticket| ticket.secret);
-        let (secret, known) = (kept.unwrap_or_else(Secret::generate), self.folder.known(run));
+        let right = match self.folder.right_in(run) {
+            Some(kept) => kept.clone(),
+            None => Right::of_founder(run_key, manifest.root())?,
+        };
+        let known = self.folder.known(run);
         let way = Way::Found(State::new(setup.worker.init(), &manifest));
-        self.take_part(Arc::new(manifest), setup, secret, known, way)
-            .await
+        self.take_part(Arc::new(manifest), setup, right, known, way).await
     }
 
     /// A run that has begun here, from its last checkpoint. Others go on too: whoever is behind follows.
@@ -122,40 +126,51 @@ impl<'a> Starting<'a> {
         let run = manifest.run_id();
         let mut known = self.folder.known(run);
         known.meet(self.folder.identity.peer(), loaded.head.members.iter());
-        let kept = self.folder.ticket_of(run).map(|ticket| ticket.secret);
-        let secret = match ticket.as_ref().map(|ticket| ticket.secret).or(kept) {
-            Some(secret) => secret,
-            None => {
-                self.warn("its ticket is gone: it gets a new secret, and older tickets let nobody in".into());
-                Secret::generate()
-            }
-        };
-        if let Some(ticket) = ticket {
-            known.ticket_addresses = texts(&ticket);
+        if let Some(ticket) = &ticket {
+            known.ticket_addresses = texts(ticket);
         }
+        let right = self.right(ticket, &manifest)?;
         let setup = match setup {
             Some(setup) => setup,
             None => {
-                let ticket = ticket_to(&known, run, secret);
+                let ticket = ticket_to(&known, &right.ticket);
                 self.set_up(&manifest, &ticket, &known, None).await?.0
             }
         };
         let way = Way::GoOn(Box::new((writer, loaded.state, loaded.head)));
-        self.take_part(manifest, setup, secret, known, way).await
+        self.take_part(manifest, setup, right, known, way).await
+    }
+
+    /// What this peer may do in the run that has begun here: what it may by its folder, or by a ticket that it was given now.
+    fn right(&mut self, ticket: Option<Ticket>, manifest: &Manifest) -> Result<Right, Error> {
+        let (root, kept) = (manifest.root(), self.folder.right_in(manifest.run_id()).cloned());
+        let run_key = Some(self.folder.run_key()).filter(|key| key.key().peer() == root.key);
+        match (ticket.or(kept.map(|right| right.ticket)), run_key) {
+            (Some(ticket), run_key) => Ok(Right { ticket, run_key }),
+            (None, Some(run_key)) => {
+                self.warn(
+                    "its ticket is gone: it hands on a new one. Those from before let people in".into(),
+                );
+                Ok(Right::of_founder(run_key, root)?)
+            }
+            (None, None) => Err(Error::NoTicket(self.local.out.clone())),
+        }
     }
 
     /// A run of others.
     async fn enter(mut self, ticket: Ticket) -> Result<(), Error> {
-        let mut known = self.folder.known(ticket.run);
+        let mut known = self.folder.known(ticket.root.run);
         known.ticket_addresses = texts(&ticket);
         let (first, manifest) = self.ask(&ticket, &known).await?;
         let manifest = Arc::new(Manifest::decode(&manifest)?);
-        if manifest.run_id() != ticket.run {
+        if manifest.root() != ticket.root {
             return Err(ManifestError::Unusable("it is not the one that the ticket names").into());
         }
         let (setup, sponsor) = self.set_up(&manifest, &ticket, &known, Some(&first)).await?;
         let way = Way::Enter(sponsor.unwrap_or(first));
-        self.take_part(manifest, setup, ticket.secret, known, way).await
+        let run_key = None;
+        self.take_part(manifest, setup, Right { ticket, run_key }, known, way)
+            .await
     }
 
     /// Opens link, page and record, and lets the peer run.
@@ -163,19 +178,19 @@ impl<'a> Starting<'a> {
         self,
         manifest: Arc<Manifest>,
         setup: RunSetup,
-        secret: Secret,
+        mut right: Right,
         mut known: Known,
         way: Way,
     ) -> Result<(), Error> {
         let Self {
             folder, local, sink, ..
         } = self;
-        let run = manifest.run_id();
-        let home = listen(&folder.identity, &local, &manifest, secret, &setup, known.port)?;
-        let own = home.ticket(run, secret);
+        let home = listen(&folder.identity, &local, &manifest, &right, &setup, known.port)?;
+        let former = ticket_to(&known, &right.ticket);
+        right.ticket.addrs = home.dialable();
         known.port = home.port();
-        folder.keep(&own, &known)?;
-        let (site, link, settings) = home.open(&local, &manifest, &own, &setup, sink)?;
+        folder.keep(&right, &known)?;
+        let (site, link, settings) = home.open(&local, &manifest, &right, &setup, sink)?;
         let sink = &mut told_to(&site, sink);
         let start = Instant::now();
         let new = || Destination::New(folder.lock.clone());
@@ -186,8 +201,11 @@ impl<'a> Starting<'a> {
             Way::GoOn(record) => {
                 let (mut writer, state, head) = *record;
                 let peer = Peer::resume(manifest.clone(), settings, state, head, Time(0));
-                writer.resume(peer.founder().expect("it goes on alone").clone())?;
-                looks = Some(ticket_to(&known, run, secret));
+                // Who may not go on alone waits for who may.
+                if let Some(founder) = peer.founder() {
+                    writer.resume(founder.clone())?;
+                }
+                looks = Some(former);
                 (peer, Destination::Open(Box::new(writer)))
             }
             Way::Enter(Source { peer, contact }) => {

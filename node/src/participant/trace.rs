@@ -192,6 +192,7 @@ impl Display for Told<'_> {
             Message::Following { head, member, .. } => {
                 write!(f, "\"you follow from round {}\", member: {member}", head.round)
             }
+            Message::Barred { why } => write!(f, "\"I do not let you in\": {why}"),
             Message::NotMember { .. } => f.write_str("\"I am no member\""),
             Message::Goodbye { acquaintances } => write!(f, "goodbye, with {} contacts", acquaintances.len()),
             Message::Followed { round } => write!(f, "\"I have applied round {round}\""),

@@ -99,6 +99,7 @@ mod tests {
     fn member(name: u8, addresses: &[&str]) -> Member {
         Member {
             peer: PeerId([name; 32]),
+            admission: crate::testing::member(1).admission,
             speed: 1,
             contact: Contact(addresses.iter().map(|address| (*address).to_owned()).collect()),
             trials: Trials::default(),

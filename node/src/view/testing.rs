@@ -19,9 +19,9 @@ pub(crate) fn ready_for(n: u8, target: u64) -> Event {
     Event::Ready(Ready {
         peer: name(n),
         run: name(0xee),
-        ticket: Some("annulus1secret".into()),
+        ticket: Some("annulus2secret".into()),
         ticket_file: "out/ticket".into(),
-        url: Some("http://localhost:1/#annulus1secret".into()),
+        url: Some("http://localhost:1/#annulus2secret".into()),
         share_url: None,
         task: "digits".into(),
         device: "CPU \"x\"".into(),

@@ -187,17 +187,18 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// The page's address for browsers on this machine and for those on others, of a peer that listens on `at` and can be
-/// reached at `addresses`. The ticket is in the fragment, which browsers do not send.
-pub fn urls(at: SocketAddr, addresses: &[String], ticket: &str) -> (Option<String>, Option<String>) {
+/// reached at `addresses`. The ticket, if guests may have one, is in the fragment, which browsers do not send.
+pub fn urls(at: SocketAddr, addresses: &[String], ticket: Option<&str>) -> (Option<String>, Option<String>) {
+    let fragment = ticket.map(|ticket| format!("#{ticket}")).unwrap_or_default();
     let is_near = |address: &&String| {
         let parsed = address.parse::<SocketAddr>();
         parsed.is_ok_and(|address| address.ip().to_canonical().is_loopback())
     };
     let far = addresses.iter().find(|address| !is_near(address));
-    let far = far.map(|address| format!("https://{address}/#{ticket}"));
+    let far = far.map(|address| format!("https://{address}/{fragment}"));
     let ip = at.ip().to_canonical();
     if ip.is_unspecified() || ip.is_loopback() {
-        (Some(format!("http://localhost:{}/#{ticket}", at.port())), far)
+        (Some(format!("http://localhost:{}/{fragment}", at.port())), far)
     } else {
         // Localhost is another address than the one that it listens on.
         (far.clone(), far)

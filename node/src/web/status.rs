@@ -193,7 +193,7 @@ mod tests {
         let text = status(&[(0, ready(1)), (0, warning), (0, done(1))], 0).to_string();
         assert!(text.contains("\"done\""));
         assert!(
-            !text.contains("annulus1secret") && !text.contains("someone"),
+            !text.contains("annulus2secret") && !text.contains("someone"),
             "{text}"
         );
     }

@@ -73,7 +73,7 @@ async fn one_port_speaks_plain_and_tls() {
     let (code, text) = body(&answer);
     let status: Value = serde_json::from_str(text).unwrap();
     assert_eq!((code, &status["round"]), (200, &3.into()));
-    assert!(!answer.contains("annulus1secret"));
+    assert!(!answer.contains("annulus2secret"));
 
     let mut roots = RootCertStore::empty();
     roots.add(certificates.present().cert[0].clone()).unwrap();
@@ -218,7 +218,7 @@ async fn a_port_that_is_taken_is_told() {
 fn browsers_here_and_elsewhere_get_the_address_that_works_for_them() {
     let urls = |at: &str, addresses: &[&str]| {
         let addresses: Vec<String> = addresses.iter().map(|&address| address.to_owned()).collect();
-        urls(at.parse().unwrap(), &addresses, "T")
+        urls(at.parse().unwrap(), &addresses, Some("T"))
     };
     let here = Some("http://localhost:4433/#T".to_owned());
     let there = |host: &str| Some(format!("https://{host}/#T"));

@@ -4,13 +4,16 @@ use super::*;
 use crate::data::fetch::fetch_manifest;
 use crate::net::config::{HANDSHAKES_OF_KNOWN, HANDSHAKES_PER_ADDRESS, MAX_HANDSHAKES};
 use crate::net::congestion::Congestion;
-use crate::net::handshake::{Caller, exported, propose, welcome};
+use crate::net::handshake::{Caller, propose, welcome};
 use crate::net::hello::{Purpose, VERSION, certificates};
 use crate::net::link::{DialError, DownReason, FrameError, MAX_FRAME, Refusal};
-use crate::net::ticket::Secret;
-use crate::net::ticket::Ticket;
+use crate::net::ticket::{Secret, Ticket};
 use crate::net::transport::peer_at;
 use annulus_core::RunId;
+use annulus_core::config::{Layout, Manifest, Settings};
+use annulus_core::invitation::{Invitation, Role, Root};
+use annulus_core::ledger::{Head, Member};
+use annulus_core::tickets::Barred;
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, Endpoint};
 use std::iter;
@@ -21,12 +24,42 @@ use tokio::{
 use web_transport_quinn::Session;
 
 pub(crate) const RUN: RunId = RunId([1; 32]);
-pub(crate) const SECRET: Secret = Secret([2; 16]);
+/// The run's key.
+const RUN_KEY: Secret = Secret([2; 32]);
+
+pub(crate) fn root() -> Root {
+    let key = RUN_KEY.key().peer();
+    Root { run: RUN, key }
+}
+
+/// A ticket of the run, or of one that only calls itself so.
+pub(crate) fn ticket_by(run_key: Secret, addrs: Vec<SocketAddr>) -> Ticket {
+    let ticket = made(run_key, RUN, addrs);
+    Ticket {
+        root: root(),
+        ..ticket
+    }
+}
+
+/// A ticket of another run.
+pub(crate) fn ticket_in(run: RunId, addrs: Vec<SocketAddr>) -> Ticket {
+    made(RUN_KEY, run, addrs)
+}
+
+fn made(run_key: Secret, run: RunId, addrs: Vec<SocketAddr>) -> Ticket {
+    let (all, key) = (Invitation::of_run(run_key.key()), run_key.key().peer());
+    let ticket = Ticket::made_from(&all, Root { run, key }, Role::Member, None, None).unwrap();
+    Ticket { addrs, ..ticket }
+}
+
+pub(crate) fn ticket() -> Ticket {
+    ticket_by(RUN_KEY, Vec::new())
+}
 
 pub(crate) fn config() -> QuicConfig {
     QuicConfig {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        ..QuicConfig::new(RUN, SECRET, Bytes::from_static(b"the manifest"))
+        ..QuicConfig::new(root(), ticket().right(), Bytes::from_static(b"the manifest"))
     }
 }
 
@@ -105,11 +138,12 @@ async fn raw_from(
     Ok((endpoint, connecting.unwrap().await?))
 }
 
-fn me(identity: &Identity, secret: Secret) -> LocalPeer {
+fn me(identity: &Identity, ticket: &Ticket) -> LocalPeer {
     LocalPeer {
         peer: identity.peer(),
-        run: RUN,
-        secret,
+        root: root(),
+        admission: ticket.right().admit(identity.peer(), RUN),
+        gate: Mutex::default(),
         instance: 7,
         addresses: Mutex::default(),
         host: None,
@@ -285,15 +319,18 @@ async fn whoever_does_not_belong_is_refused_and_told_why() {
     let refused = |refusal| DialError::Refused(refusal);
 
     let mut guest = start(QuicConfig {
-        secret: Secret([3; 16]),
+        right: ticket_by(Secret([3; 32]), Vec::new()).right(),
         ..config()
     });
     assert_eq!(
         dial_error(&mut guest, host.peer(), &there).await,
-        refused(Refusal::WrongSecret)
+        refused(Refusal::WrongTicket)
     );
     let mut guest = start(QuicConfig {
-        run: RunId([9; 32]),
+        root: Root {
+            run: RunId([9; 32]),
+            ..root()
+        },
         ..config()
     });
     assert_eq!(
@@ -326,11 +363,7 @@ async fn whoever_does_not_belong_is_refused_and_told_why() {
 async fn two_nodes_with_one_identity_are_told() {
     let identity = Identity::generate();
     let host = QuicLink::start(&identity, config()).unwrap();
-    let ticket = Ticket {
-        addrs: vec![host.local_addr()],
-        run: RUN,
-        secret: SECRET,
-    };
+    let ticket = ticket_by(RUN_KEY, vec![host.local_addr()]);
     let error = fetch_manifest(&ticket, iter::empty(), &identity)
         .await
         .unwrap_err();
@@ -349,7 +382,7 @@ async fn another_version_is_told_whatever_follows_it() {
 }
 
 #[tokio::test]
-async fn an_acceptor_without_the_secret_is_unmasked() {
+async fn an_acceptor_that_nobody_has_let_in_is_unmasked() {
     let (identity, impostor) = (Identity::generate(), Identity::generate());
     let tabs = Arc::new(Certificates::new([]));
     let configs = Configs::new(
@@ -361,7 +394,7 @@ async fn an_acceptor_without_the_secret_is_unmasked() {
     let endpoint = transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     endpoint.set_server_config(configs.server(Path::Local).as_deref().cloned());
     let address = endpoint.local_addr().unwrap();
-    let pretended = me(&impostor, Secret([0; 16]));
+    let pretended = me(&impostor, &ticket_by(Secret([0; 32]), Vec::new()));
     tokio::spawn(async move {
         let connection = endpoint.accept().await.unwrap().await.unwrap();
         let session = Session::raw(connection);
@@ -373,9 +406,9 @@ async fn an_acceptor_without_the_secret_is_unmasked() {
             contact: Contact::default(),
             send,
             recv,
-            binding: exported(&session, RUN).unwrap(),
+            binding: None,
         };
-        welcome(&pretended, &session, &mut caller, None).await.unwrap();
+        welcome(&pretended, &mut caller, None).await.unwrap();
         session.closed().await;
     });
     let mut link = QuicLink::start(&identity, config()).unwrap();
@@ -413,11 +446,11 @@ async fn garbage_harms_nobody() {
         .unwrap();
     assert_eq!(refusal(connection.closed().await), Some(Refusal::BadHandshake));
 
-    // Garbage instead of frames, from a peer that knows the secret.
+    // Garbage instead of frames, from a peer that was let in.
     let guest = Identity::generate();
     let (_endpoint, connection) = raw(&guest, to).await;
     let session = Session::raw(connection);
-    let (_, mut control, _recv) = propose(&me(&guest, SECRET), Purpose::Link, &session, host.peer())
+    let (_, mut control, _recv) = propose(&me(&guest, &ticket()), Purpose::Link, &session, host.peer())
         .await
         .unwrap();
     let mut bulk = session.open_bi().await.unwrap();
@@ -606,11 +639,7 @@ async fn a_ticket_alone_fetches_the_manifest() {
         ..config()
     });
     let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
-    let ticket = Ticket {
-        addrs: vec![nobody, host.local_addr()],
-        run: RUN,
-        secret: SECRET,
-    };
+    let ticket = ticket_by(RUN_KEY, vec![nobody, host.local_addr()]);
     let identity = Identity::generate();
     let (source, fetched) = fetch_manifest(&ticket, iter::empty(), &identity).await.unwrap();
     assert_eq!((source.peer, fetched), (host.peer(), manifest));
@@ -623,13 +652,10 @@ async fn a_ticket_alone_fetches_the_manifest() {
     let found = fetch_manifest(&old, others.into_iter(), &identity).await.unwrap();
     assert_eq!(found.0.peer, host.peer());
 
-    let wrong = Ticket {
-        secret: Secret([0; 16]),
-        ..ticket
-    };
+    let wrong = ticket_by(Secret([0; 32]), ticket.addrs);
     assert_eq!(
         fetch_manifest(&wrong, iter::empty(), &identity).await,
-        Err(DialError::Refused(Refusal::WrongSecret))
+        Err(DialError::Refused(Refusal::WrongTicket))
     );
     let too_long = QuicConfig {
         manifest: Bytes::from(vec![0; MAX_MANIFEST + 1]),
@@ -669,4 +695,50 @@ async fn bad_addresses_are_clear_errors() {
     let error = dial_error(&mut a, peer, &["127.0.0.1:9".to_owned(), "[::1]:0".to_owned()]).await;
     assert!(matches!(error, DialError::Unreachable(_)), "{error}");
     assert!(own_addresses(a.local_addr()).contains(&a.local_addr()));
+}
+
+#[tokio::test]
+async fn who_may_not_come_in_is_told_at_the_door() {
+    let mut host = start(config());
+    let there = door(&host);
+    let all = Invitation::of_run(RUN_KEY.key());
+    let made = |until_s, uses| Ticket::made_from(&all, root(), Role::Contribute, until_s, uses).unwrap();
+    let (late, out, once) = (made(Some(1_000_000), None), made(None, None), made(None, Some(1)));
+    let manifest = Manifest {
+        key: root().key,
+        ..Manifest::new(Layout::flat(1))
+    };
+    // Out of a ledger in which one was taken back, and one has been used by another.
+    let settings = |ticket: &Ticket| {
+        let identity = Identity::generate();
+        let admission = ticket.right().admit(identity.peer(), RUN);
+        Settings::new(identity.key(), admission, Contact::default())
+    };
+    let mut head = Head::genesis(&manifest, Member::new(&settings(&late), None));
+    let revocation = all.revoke(root(), out.chain.clone()).unwrap();
+    head.tickets.revoke(&revocation, RUN);
+    let first = settings(&once);
+    head.tickets.spend(&first.admission, first.me, RUN);
+    host.judge_by(Gate::at(&head));
+    for (ticket, why) in [
+        (&late, Barred::Expired),
+        (&out, Barred::Revoked),
+        (&once, Barred::UsedUp),
+    ] {
+        let mut guest = start(QuicConfig {
+            right: ticket.right(),
+            ..config()
+        });
+        let error = dial_error(&mut guest, host.peer(), &there).await;
+        assert_eq!(error.barred(), Some(why));
+        let ticket = Ticket {
+            addrs: vec![host.local_addr()],
+            ..ticket.clone()
+        };
+        let asked = fetch_manifest(&ticket, iter::empty(), &Identity::generate()).await;
+        assert_eq!(asked.unwrap_err().barred(), Some(why));
+    }
+    let mut guest = start(config());
+    guest.dial(host.peer(), &there);
+    up(&mut guest).await;
 }

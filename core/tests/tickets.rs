@@ -1,0 +1,375 @@
+//! Stories about who may come in and do what: roles, ends, uses, revocations, and tickets that are bound by a conviction.
+
+mod story;
+
+use annulus_core::check::Fault;
+use annulus_core::conviction::Conviction;
+use annulus_core::id::Digest;
+use annulus_core::invitation::{Admission, Invitation, Role};
+use annulus_core::ledger::Header;
+use annulus_core::signature::{Attempt, Key};
+use annulus_core::tickets::Barred;
+use annulus_core::wire::Message;
+use annulus_core::{Event, Exit, Input, PeerId, Reason};
+use std::collections::BTreeMap;
+use story::*;
+
+const DAN: PeerId = PeerId([4; 32]);
+
+fn of_run(story: &Story) -> Invitation {
+    Invitation::of_run(Key::stand_in(story.manifest.key))
+}
+
+/// A ticket of the run's own key.
+fn ticket(story: &Story, name: u8, role: Role, until_s: Option<u64>, uses: Option<u32>) -> Invitation {
+    let key = Key::stand_in(PeerId([name; 32]));
+    of_run(story)
+        .narrow(story.manifest.root(), key, role, until_s, uses)
+        .unwrap()
+}
+
+/// Somebody comes by a ticket.
+fn by(story: &Story, who: PeerId, ticket: &Invitation) -> Admission {
+    ticket.admit(who, story.manifest.run_id())
+}
+
+fn guests(story: &mut Story, who: &[PeerId]) {
+    for who in who {
+        let own = ticket(story, 100 + who.0[0], Role::Contribute, None, None);
+        let admission = by(story, *who, &own);
+        story.admissions.insert(*who, admission);
+    }
+}
+
+fn links_of_all(story: &mut Story, who: &[PeerId]) {
+    for (i, a) in who.iter().enumerate() {
+        for b in &who[..i] {
+            if !story.links.contains(&(*b.min(a), *b.max(a))) {
+                story.open(*a, *b);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_contributor_computes_and_sums_and_sponsors_nobody() {
+    let mut story = Story::new(1);
+    guests(&mut story, &[BEN]);
+    story.found(ANN, 100 * MILLI);
+    story.join(BEN, ANN, 100 * MILLI);
+    story.run(5 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    // Who knows it alone comes no further.
+    story.join(CAT, BEN, 100 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]) && !story.peers[&CAT].is_member());
+    story.open(CAT, ANN);
+    story.run(5 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+    let headers = || story.records(ANN).flat_map(|record| &record.headers);
+    assert!(headers().any(|h| h.peer == BEN && h.weight > 0));
+    assert!(headers().all(|h| h.peer != BEN || h.ready.is_empty()));
+    assert_eq!(troubles(&story, 0), Vec::<String>::new());
+}
+
+#[test]
+fn contributors_that_lose_all_full_members_wait_for_one_and_then_give_up() {
+    let mut story = Story::new(1);
+    let all = [ANN, BEN, CAT];
+    guests(&mut story, &[BEN, CAT]);
+    story.found(ANN, 100 * MILLI);
+    story.join(BEN, ANN, 100 * MILLI);
+    story.join(CAT, ANN, 100 * MILLI);
+    story.open(BEN, CAT);
+    story.run(5 * SECOND);
+    assert!(story.are_together(&all));
+    [BEN, CAT].into_iter().for_each(|guest| story.cut(ANN, guest));
+    story.run(5 * SECOND);
+    let rounds = |story: &Story, who| story.commits(who).len();
+    let before: BTreeMap<PeerId, usize> = all.map(|who| (who, rounds(&story, who))).into();
+    story.run(60 * SECOND);
+    assert!(rounds(&story, ANN) > before[&ANN] + 100, "who counts goes on");
+    for guest in [BEN, CAT] {
+        assert_eq!(rounds(&story, guest), before[&guest]);
+        assert!(!story.peers[&guest].is_member() && !story.exits.contains_key(&guest));
+        story.open(ANN, guest);
+    }
+    story.run(5 * SECOND);
+    assert!(story.are_together(&all));
+    [BEN, CAT].into_iter().for_each(|guest| story.cut(ANN, guest));
+    story.run(400 * SECOND);
+    assert_eq!(story.exits.get(&BEN), Some(&Exit::NoMember));
+    assert_eq!(story.exits.get(&CAT), Some(&Exit::NoMember));
+    assert_eq!(story.exits.get(&ANN), None);
+}
+
+#[test]
+fn contributors_have_no_voice_where_lineages_meet() {
+    let mut story = Story::new(1);
+    let all = [ANN, BEN, CAT, DAN];
+    guests(&mut story, &[CAT, DAN]);
+    story.found(ANN, 100 * MILLI);
+    all[1..].iter().for_each(|who| story.join(*who, ANN, 100 * MILLI));
+    links_of_all(&mut story, &all);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&all));
+    [BEN, CAT, DAN]
+        .into_iter()
+        .for_each(|other| story.cut(ANN, other));
+    // One of the two who count is alone, and does more.
+    story.compute_us.insert(ANN, 20 * MILLI);
+    story.run(20 * SECOND);
+    let samples = |story: &Story, who| story.peers[&who].head().samples;
+    assert!(story.are_together(&[BEN, CAT, DAN]));
+    let alone = samples(&story, ANN);
+    assert!(alone > samples(&story, BEN));
+    [BEN, CAT, DAN]
+        .into_iter()
+        .for_each(|other| story.open(ANN, other));
+    story.run(10 * SECOND);
+    assert!(story.are_together(&all));
+    assert!(samples(&story, BEN) > alone);
+    let outcast = |who| {
+        story
+            .events
+            .iter()
+            .any(|(_, of, event)| *of == who && matches!(event, Event::Outcast { .. }))
+    };
+    assert!(outcast(BEN) && !outcast(ANN));
+}
+
+#[test]
+fn a_ticket_for_one_lets_in_one_whoever_lets_it_in_and_that_one_again() {
+    let mut story = Story::new(1);
+    story.gather(2, 100 * MILLI);
+    story.run(5 * SECOND);
+    let once = ticket(&story, 50, Role::Member, None, Some(1));
+    for who in [CAT, DAN] {
+        let admission = by(&story, who, &once);
+        story.admissions.insert(who, admission);
+    }
+    // At the same time, by different members.
+    story.join(CAT, ANN, 100 * MILLI);
+    story.join(DAN, BEN, 100 * MILLI);
+    story.run(10 * SECOND);
+    let (inside, outside) = match story.peers[&CAT].is_member() {
+        true => (CAT, DAN),
+        false => (DAN, CAT),
+    };
+    assert!(story.are_together(&[ANN, BEN, inside]));
+    assert_eq!(story.exits.get(&outside), Some(&Exit::Barred(Barred::UsedUp)));
+    let way = if inside == CAT { ANN } else { BEN };
+    story.cut(inside, way);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    story.open(inside, way);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, inside]));
+}
+
+#[test]
+fn who_came_by_a_revoked_ticket_is_out_and_nobody_comes_by_it() {
+    let mut story = Story::new(1);
+    let shared = ticket(&story, 50, Role::Member, None, None);
+    let root = story.manifest.root();
+    let made = shared.narrow(
+        root,
+        Key::stand_in(PeerId([51; 32])),
+        Role::Contribute,
+        None,
+        None,
+    );
+    let admissions = [
+        (CAT, by(&story, CAT, &shared)),
+        (DAN, by(&story, DAN, &made.unwrap())),
+    ];
+    story.admissions.extend(admissions);
+    let all = story.gather(4, 100 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&all));
+    // One that no issuer has signed does nothing.
+    let by_another = ticket(&story, 60, Role::Member, None, None);
+    assert!(by_another.revoke(root, shared.chain.clone()).is_err());
+    let revocation = of_run(&story).revoke(root, shared.chain.clone()).unwrap();
+    let round = story.peers[&ANN].head().round;
+    story.give(BEN, Input::Revoke(Box::new(revocation)));
+    story.run(2 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    for out in [CAT, DAN] {
+        assert_eq!(story.exits.get(&out), Some(&Exit::Barred(Barred::Revoked)));
+        assert!(story.events.iter().any(|(_, who, event)| *who == ANN
+            && matches!(event, Event::Member { peer, reason: Reason::Revoked, .. } if *peer == out)));
+    }
+    // Nobody was waited for.
+    let retried = |record: &&annulus_core::ledger::Record| record.round >= round && record.attempt > 0;
+    assert_eq!(story.records(ANN).find(retried), None);
+    let eve = PeerId([5; 32]);
+    let admission = by(&story, eve, &shared);
+    story.admissions.insert(eve, admission);
+    story.join(eve, BEN, 100 * MILLI);
+    story.run(3 * SECOND);
+    assert_eq!(story.exits.get(&eve), Some(&Exit::Barred(Barred::Revoked)));
+    assert!(story.are_together(&[ANN, BEN]));
+}
+
+#[test]
+fn a_run_that_waits_for_members_hears_of_a_revocation() {
+    let mut story = Story::new(3);
+    let own = ticket(&story, 50, Role::Member, None, None);
+    let admission = by(&story, BEN, &own);
+    story.admissions.insert(BEN, admission);
+    story.gather(2, 100 * MILLI);
+    story.run(5 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    let revocation = of_run(&story).revoke(story.manifest.root(), own.chain).unwrap();
+    story.give(ANN, Input::Revoke(Box::new(revocation)));
+    story.run(5 * SECOND);
+    assert!(story.are_together(&[ANN]));
+    assert_eq!(story.exits.get(&BEN), Some(&Exit::Barred(Barred::Revoked)));
+}
+
+#[test]
+fn a_conviction_binds_the_ticket_too() {
+    let mut story = Story::new(1);
+    let liars = ticket(&story, 50, Role::Member, None, None);
+    let root = story.manifest.root();
+    let made = liars
+        .narrow(
+            root,
+            Key::stand_in(PeerId([51; 32])),
+            Role::Contribute,
+            None,
+            None,
+        )
+        .unwrap();
+    let eve = PeerId([5; 32]);
+    for (who, ticket) in [(CAT, &liars), (DAN, &liars), (eve, &made)] {
+        let admission = by(&story, who, ticket);
+        story.admissions.insert(who, admission);
+    }
+    story.gather(3, 100 * MILLI);
+    story.run(5 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+    let chain = story.peers[&ANN].head().chain;
+    let (view, _) = story.peers[&ANN].view().unwrap();
+    let attempt = Attempt { chain, view };
+    let header = |weight| {
+        let header = Header {
+            peer: CAT,
+            weight,
+            loss: 0.0,
+            speed: 1,
+            compute_us: 0,
+            digest: Digest([0; 32]),
+            ready: Vec::new(),
+            revoked: Vec::new(),
+            ahead: false,
+            leaving: false,
+        };
+        Key::stand_in(CAT).signed(&attempt, header)
+    };
+    let proof = Conviction::new(attempt, [header(1), header(2)]);
+    story.say(BEN, ANN, Message::Convicted(Box::new(proof)));
+    story.run(5 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    // Under another name, and by a ticket made from that one; from a member that was told of it by another.
+    for (who, via) in [(DAN, BEN), (eve, ANN)] {
+        story.join(who, via, 100 * MILLI);
+        story.run(3 * SECOND);
+        assert_eq!(story.exits.get(&who), Some(&Exit::Barred(Barred::Convicted)));
+    }
+    assert!(story.are_together(&[ANN, BEN]));
+}
+
+#[test]
+fn an_expired_ticket_lets_nobody_in_and_puts_nobody_out() {
+    let mut story = Story::new(1);
+    let short = ticket(&story, 50, Role::Member, Some(1_000_020), None);
+    for who in [ANN, BEN, CAT, DAN] {
+        story.epoch_s.insert(who, 1_000_000);
+    }
+    for who in [CAT, DAN] {
+        let admission = by(&story, who, &short);
+        story.admissions.insert(who, admission);
+    }
+    story.gather(3, 100 * MILLI);
+    story.run(30 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+    story.join(DAN, ANN, 100 * MILLI);
+    story.run(5 * SECOND);
+    assert_eq!(story.exits.get(&DAN), Some(&Exit::Barred(Barred::Expired)));
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+    assert_eq!(troubles(&story, 0), Vec::<String>::new());
+}
+
+/// Whether Ben, whose clock is late, lets somebody in whose ticket has expired by the clock of four others, and is blamed.
+fn let_in_late(others_s: u64) -> (bool, bool) {
+    let mut story = Story::new(1);
+    let (eve, short) = (
+        PeerId([9; 32]),
+        ticket(&story, 50, Role::Member, Some(1_000_000), None),
+    );
+    let admission = by(&story, eve, &short);
+    story.admissions.insert(eve, admission);
+    let clock_s = |name| {
+        if PeerId([name; 32]) == BEN {
+            999_900
+        } else {
+            others_s
+        }
+    };
+    story
+        .epoch_s
+        .extend((1..=5).map(|name| (PeerId([name; 32]), clock_s(name))));
+    story.gather(5, 100 * MILLI);
+    story.run(10 * SECOND);
+    let since = story.events.len();
+    story.join(eve, BEN, 100 * MILLI);
+    story.run(20 * SECOND);
+    let is_expiry = |event: &Event| {
+        let late = Reason::Header(Fault::Expired);
+        matches!(event, Event::Member { peer, reason, .. } if *peer == BEN && *reason == late)
+    };
+    let blamed = story.events[since..].iter().any(|(_, _, event)| is_expiry(event));
+    (story.peers[&ANN].head().position(eve).is_some(), blamed)
+}
+
+#[test]
+fn a_sponsor_whose_clock_is_late_lets_nobody_in_by_an_expired_ticket() {
+    assert_eq!(let_in_late(1_000_400), (false, true));
+    // By as little clocks may differ.
+    assert_eq!(let_in_late(1_000_200), (true, false));
+}
+
+#[test]
+fn who_only_watches_gets_each_round_and_is_never_a_member() {
+    let mut story = Story::new(1);
+    let watch = ticket(&story, 50, Role::Watch, None, None);
+    let admission = by(&story, CAT, &watch);
+    story.admissions.insert(CAT, admission);
+    story.gather(2, 100 * MILLI);
+    story.run(5 * SECOND);
+    story.join(CAT, ANN, 100 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    let digests = |who| {
+        let of = story.events.iter().filter(move |(_, peer, _)| *peer == who);
+        let commits = of.filter_map(|(_, _, event)| match event {
+            Event::Committed(commit) => Some((commit.record.round, commit.digest)),
+            _ => None,
+        });
+        commits.collect::<BTreeMap<u64, Digest>>()
+    };
+    let (ann, cat) = (digests(ANN), digests(CAT));
+    assert!(cat.len() > 50, "{}", cat.len());
+    assert!(cat.iter().all(|(round, digest)| ann.get(round) == Some(digest)));
+    let rounds: Vec<u64> = cat.into_keys().collect();
+    assert!(rounds.is_sorted_by(|a, b| a + 1 == *b), "none is missing");
+    assert!(story.peers[&ANN].head().members.iter().all(|m| m.peer != CAT));
+    // Its sponsor is gone: it follows another.
+    story.open(CAT, BEN);
+    story.cut(CAT, ANN);
+    let before = story.commits(CAT).len();
+    story.run(5 * SECOND);
+    assert!(story.commits(CAT).len() > before + 20);
+}

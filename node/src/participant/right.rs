@@ -1,0 +1,135 @@
+//! What a peer's folder may do in a run: the ticket that it came by, or the run's own key if the run was founded there.
+//!
+//! It is read by the peer at its start, and beside it by who invites and revokes.
+
+use crate::net::ticket::{Secret, Ticket};
+use crate::store::files::{At, FileError, read_limited, write_private};
+use annulus_core::PeerId;
+use annulus_core::id::TicketId;
+use annulus_core::invitation::{Admission, ChainError, Invitation, Revocation, Role, Root};
+use std::path::{Path, PathBuf};
+
+/// What a folder calls the ticket that its peer hands on.
+const TICKET: &str = "ticket";
+
+/// The secret half of the run's key, in hexadecimal digits, where the run was founded.
+const RUN_KEY: &str = "run_key";
+
+/// The folder of revocations that the peer has not passed on yet.
+const REVOCATIONS: &str = "revocations";
+
+/// Longest of these files that is read: none is longer.
+const LIMIT: usize = 4096;
+
+/// What a peer may do in a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Right {
+    /// What it came by, or as a founder hands to others.
+    pub ticket: Ticket,
+    /// Of the run, where it was founded.
+    pub run_key: Option<Secret>,
+}
+
+impl Right {
+    /// A founder's, who is told apart from all whom it lets in.
+    pub fn of_founder(run_key: Secret, root: Root) -> Result<Self, ChainError> {
+        let all = Invitation::of_run(run_key.key());
+        Ok(Self {
+            ticket: Ticket::made_from(&all, root, Role::Member, None, None)?,
+            run_key: Some(run_key),
+        })
+    }
+
+    /// What a folder holds, if it holds a ticket.
+    pub fn of_folder(path: &Path) -> Option<Self> {
+        let ticket: Ticket = text_of(&ticket_file(path))?.parse().ok()?;
+        let run_key = run_key_of(path).filter(|secret| secret.key().peer() == ticket.root.key);
+        Some(Self { ticket, run_key })
+    }
+
+    /// All that it may do.
+    pub fn invitation(&self) -> Invitation {
+        match self.run_key {
+            Some(secret) => Invitation::of_run(secret.key()),
+            None => self.ticket.right(),
+        }
+    }
+
+    /// What its peer shows.
+    pub fn admission(&self, peer: PeerId) -> Admission {
+        self.invitation().admit(peer, self.ticket.root.run)
+    }
+
+    /// What it may do itself, once it is there.
+    pub fn role(&self) -> Role {
+        self.invitation().chain.role()
+    }
+
+    /// A ticket for guests of its page: to contribute, and no more.
+    pub fn for_guests(&self) -> Option<Ticket> {
+        match self.role() {
+            Role::Watch => None,
+            Role::Contribute => Some(self.ticket.clone()),
+            Role::Member => {
+                let made =
+                    Ticket::made_from(&self.invitation(), self.ticket.root, Role::Contribute, None, None);
+                let addrs = self.ticket.addrs.clone();
+                made.ok().map(|made| Ticket { addrs, ..made })
+            }
+        }
+    }
+
+    /// Keeps it for the next start.
+    pub fn keep(&self, path: &Path) -> Result<(), FileError> {
+        if let Some(Secret(seed)) = self.run_key {
+            let hex = data_encoding::HEXLOWER.encode(&seed);
+            write_private(&path.join(RUN_KEY), format!("{hex}\n").as_bytes())?;
+        }
+        write_private(&ticket_file(path), format!("{}\n", self.ticket).as_bytes())
+    }
+}
+
+/// Where the ticket is.
+pub(crate) fn ticket_file(path: &Path) -> PathBuf {
+    path.join(TICKET)
+}
+
+/// The key of the run that was founded in a folder.
+pub(crate) fn run_key_of(path: &Path) -> Option<Secret> {
+    let hex = text_of(&path.join(RUN_KEY))?;
+    let bytes = data_encoding::HEXLOWER_PERMISSIVE
+        .decode(hex.trim().as_bytes())
+        .ok()?;
+    bytes.try_into().ok().map(Secret)
+}
+
+fn text_of(path: &Path) -> Option<String> {
+    String::from_utf8(read_limited(path, LIMIT).ok()?).ok()
+}
+
+/// Leaves a revocation for the peer of a folder. Gives the file, which the peer removes once the run has heard of it.
+pub(crate) fn leave_revocation(
+    path: &Path,
+    revocation: &Revocation,
+    root: Root,
+) -> Result<PathBuf, FileError> {
+    let name = revocation.ticket(root.run).map(|(_, id)| id.to_hex());
+    let file = path.join(REVOCATIONS).join(name.unwrap_or_default());
+    let folder = path.join(REVOCATIONS);
+    std::fs::create_dir_all(&folder).at(&folder)?;
+    let bytes = postcard::to_allocvec(revocation).expect("a revocation has only plain data");
+    write_private(&file, &bytes)?;
+    Ok(file)
+}
+
+/// The revocations that were left in a folder.
+pub(crate) fn revocations_in(path: &Path) -> Vec<(PathBuf, Revocation)> {
+    let files = std::fs::read_dir(path.join(REVOCATIONS)).into_iter().flatten();
+    let read = |file: std::fs::DirEntry| {
+        // What is still being written has a longer name.
+        TicketId::from_hex(file.file_name().to_str()?)?;
+        let bytes = read_limited(&file.path(), LIMIT).ok()?;
+        Some((file.path(), postcard::from_bytes(&bytes).ok()?))
+    };
+    files.flatten().filter_map(read).collect()
+}
