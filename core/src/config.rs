@@ -3,8 +3,7 @@
 use crate::codec::Codec;
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::invitation::{Admission, Role, Root};
-use crate::local::LocalSteps;
-use crate::optim::{Optimizer, Schedule};
+use crate::optim::{LocalSteps, Optimizer, Schedule};
 use crate::planted::Bug;
 use crate::signature::Key;
 use serde::{Deserialize, Serialize};

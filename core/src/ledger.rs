@@ -328,14 +328,6 @@ impl Head {
         self.members.iter().position(|m| m.peer == peer)
     }
 
-    /// All that is before the cursor and not counted, whether handed out by now or not, in order.
-    pub fn open(&self) -> Vec<&Hole> {
-        let given = self.ahead.iter().flat_map(|given| &given.share);
-        let mut open: Vec<&Hole> = self.holes.iter().chain(given).collect();
-        open.sort_by_key(|hole| hole.start);
-        open
-    }
-
     /// Whether a peer is one of its full members.
     pub fn is_full(&self, peer: PeerId) -> bool {
         self.members.iter().any(|m| m.peer == peer && m.is_full())
@@ -349,11 +341,6 @@ impl Head {
         let votes = |digest| digests.iter().filter(|d| **d == digest).count();
         let first_of_most = |best, other| if votes(other) > votes(best) { other } else { best };
         digests.iter().copied().reduce(first_of_most)
-    }
-
-    /// Whether every sample has been counted or given up.
-    pub fn finished(&self, manifest: &Manifest) -> bool {
-        self.cursor >= manifest.target.get() && self.holes.is_empty() && self.ahead.is_empty()
     }
 
     /// Takes a record: counts its samples, returns what was not counted to the holes, and derives the next view.
@@ -444,82 +431,6 @@ impl Head {
         };
         let next: Vec<PeerId> = self.members.iter().map(|m| m.peer).collect();
         self.admissions.apply(record.round, took_part, &next, named_by);
-    }
-
-    fn count(&mut self, record: &Record, shares: &[Vec<Hole>]) {
-        let mut uncounted = Vec::new();
-        for (member, share) in self.members.iter().zip(shares) {
-            let header = record.headers.iter().find(|h| h.peer == member.peer);
-            let refuses = header.is_some_and(|h| h.weight == 0);
-            let mut counted = header.map_or(0, |h| u64::from(h.weight));
-            for range in share {
-                let n = counted.min(range.len());
-                counted -= n;
-                self.samples += n;
-                let rest = Hole {
-                    start: range.start + n,
-                    end: range.end,
-                    refused_by: range.refused_by.or(refuses.then_some(member.peer)),
-                };
-                if refuses && rest.refused_by != Some(member.peer) {
-                    self.skipped += rest.len();
-                } else if rest.len() > 0 {
-                    uncounted.push(rest);
-                }
-            }
-        }
-        self.give_back(uncounted);
-        self.steps += u64::from(record.weight() > 0);
-    }
-
-    /// What was handed out for the next round stays with those who are members then; the rest is open again.
-    fn hand_over(&mut self, ahead: Vec<Vec<Hole>>, members: &[Member]) {
-        let stays = |peer: PeerId| members.iter().any(|m| m.peer == peer);
-        let names = self.members.iter().map(|m| m.peer);
-        let given = names.zip(ahead).map(|(peer, share)| Given { peer, share });
-        let given = given.filter(|given| !given.share.is_empty());
-        let (kept, lost): (Vec<Given>, Vec<Given>) = given.partition(|given| stays(given.peer));
-        self.ahead = kept;
-        self.give_back(lost.into_iter().flat_map(|given| given.share));
-    }
-
-    /// These are to be handed out again.
-    fn give_back(&mut self, open: impl IntoIterator<Item = Hole>) {
-        self.holes.extend(open);
-        self.holes.sort_by_key(|hole| hole.start);
-        self.holes.dedup_by(|next, hole| {
-            let adjacent = hole.end == next.start && hole.refused_by == next.refused_by;
-            if adjacent {
-                hole.end = next.end;
-            }
-            adjacent
-        });
-    }
-
-    /// What was handed out is open no more.
-    pub(crate) fn take_out(&mut self, shares: &[Vec<Hole>]) {
-        let mut given: Vec<&Hole> = shares.iter().flatten().collect();
-        given.sort_by_key(|range| range.start);
-        let fresh = given.iter().filter(|range| range.start >= self.cursor);
-        let fresh: u64 = fresh.map(|range| range.len()).sum();
-        let mut given = given.into_iter().peekable();
-        let mut left = Vec::new();
-        for mut hole in std::mem::take(&mut self.holes) {
-            while let Some(range) = given.next_if(|range| range.start < hole.end) {
-                if hole.start < range.start {
-                    left.push(Hole {
-                        end: range.start,
-                        ..hole.clone()
-                    });
-                }
-                hole.start = range.end;
-            }
-            if hole.start < hole.end {
-                left.push(hole);
-            }
-        }
-        self.holes = left;
-        self.cursor += fresh;
     }
 
     /// The next round's, given what this round's had to do if it had samples. Who is new has used its ticket.

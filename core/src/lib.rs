@@ -64,6 +64,7 @@ pub mod random;
 pub mod reason;
 mod relayed;
 pub mod rights;
+mod samples;
 mod shared;
 pub mod shuffle;
 pub mod signature;

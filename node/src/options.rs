@@ -5,8 +5,7 @@
 
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
-use annulus_core::local::LocalSteps;
-use annulus_core::optim::Optimizer;
+use annulus_core::optim::{LocalSteps, Optimizer};
 use serde_json::{Map, Value};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::PathBuf;

@@ -29,6 +29,7 @@
 
 mod adam;
 mod clip;
+mod local;
 mod parse;
 mod rmsprop;
 mod schedule;
@@ -40,6 +41,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub use clip::{clip_scale, norm_squared};
+pub use local::LocalSteps;
 pub use schedule::Schedule;
 
 /// An optimizer and its hyper-parameters, with the semantics of its namesake in `torch.optim`.

@@ -6,8 +6,7 @@ use super::lie::Lie;
 use super::rng::Rng;
 use crate::codec::Codec;
 use crate::config::{Layout, Manifest, TensorSpec, Topology};
-use crate::local::LocalSteps;
-use crate::optim::Optimizer;
+use crate::optim::{LocalSteps, Optimizer};
 use crate::random::mix;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
