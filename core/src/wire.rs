@@ -188,6 +188,8 @@ pub enum Message {
         resumes: Option<Digest>,
         /// Whether the follower is in the sponsor's view already: it was admitted and had not heard.
         member: bool,
+        /// What shows where the ledger stands: who enters there has to show it too.
+        claim: Option<Box<Claim>>,
     },
     /// You cannot follow me.
     NotMember {
@@ -338,8 +340,12 @@ impl Message {
                     .is_none_or(|claim| headers_ok(&claim.record.headers));
                 places.len() <= FORKS + 1 && shown
             }
-            Self::Following { head, .. } => {
-                head.members.len() <= MAX_PEERS && head.members.iter().all(|m| m.contact.is_bounded())
+            Self::Following { head, claim, .. } => {
+                let shown = claim
+                    .as_ref()
+                    .is_none_or(|claim| headers_ok(&claim.record.headers));
+                let members = head.members.len() <= MAX_PEERS;
+                shown && members && head.members.iter().all(|m| m.contact.is_bounded())
             }
             Self::Follow { contact, .. } => contact.is_bounded(),
             Self::Goodbye { acquaintances } => {
