@@ -96,6 +96,10 @@ impl Lingering {
                 if finished || standing.round >= shared.head().round {
                     self.waits_for.remove(&from);
                 }
+                if member && !finished && standing.chain != shared.head().chain {
+                    // It may have been told where this lineage ends before it could compare that with its own.
+                    shared.send_status(from, Stage::Finished);
+                }
             }
             Message::Follow {
                 have,

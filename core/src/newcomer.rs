@@ -17,7 +17,7 @@ use crate::sponsor::Sponsor;
 use crate::state::State;
 use crate::tickets::Barred;
 use crate::time::Time;
-use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
+use crate::wire::{Claim, Doing, Leg, Message, Standing, ViewKey};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -194,7 +194,15 @@ impl Newcomer {
                 digest,
                 resumes,
                 member,
-            } => return self.on_following(from, *head, digest, resumes, member, shared),
+                claim,
+            } => {
+                if self.sponsor == Some(from) {
+                    // Whoever shows what is not signed is cut off for it.
+                    let signed = |claim: &Claim| claim.is_signed_by(|_| true, shared.scheme());
+                    shared.lineage.followed = claim.map(|claim| *claim).filter(signed);
+                }
+                return self.on_following(from, *head, digest, resumes, member, shared);
+            }
             Message::Follow { .. } | Message::Fetch { .. } => {
                 let standing = self.whole_standing(shared);
                 let follows = self.follower_away(shared);

@@ -210,6 +210,7 @@ impl Sponsor {
             digest: shared.lineage.digest,
             resumes: have.filter(|_| resumes),
             member,
+            claim: shared.lineage.claim(),
         };
         let (round, missed) = (head.round, missed.map(|last| last.message()));
         let applied = round - u64::from(missed.is_some());
@@ -238,6 +239,7 @@ impl Sponsor {
             digest: shared.lineage.digest,
             resumes: None,
             member: false,
+            claim: shared.lineage.claim(),
         };
         let round = shared.head().round;
         if let Some(f) = self.followers.get_mut(&peer) {

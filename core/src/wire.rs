@@ -192,6 +192,8 @@ pub enum Message {
         resumes: Option<Digest>,
         /// Whether the follower is in the sponsor's view already: it was admitted and had not heard.
         member: bool,
+        /// What shows where the ledger stands: who enters there has to show it too.
+        claim: Option<Box<Claim>>,
     },
     /// You cannot follow me.
     NotMember {
@@ -346,9 +348,12 @@ impl Message {
                     .is_none_or(|claim| headers_ok(&claim.record.headers));
                 places.len() <= FORKS + 1 && shown
             }
-            Self::Following { head, .. } => {
+            Self::Following { head, claim, .. } => {
+                let shown = claim
+                    .as_ref()
+                    .is_none_or(|claim| headers_ok(&claim.record.headers));
                 let bounded = |m: &Member| m.contact.is_bounded() && m.admission.chain.is_bounded();
-                head.members.len() <= MAX_PEERS && head.members.iter().all(bounded)
+                shown && head.members.len() <= MAX_PEERS && head.members.iter().all(bounded)
             }
             Self::Follow {
                 contact, admission, ..

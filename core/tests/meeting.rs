@@ -5,7 +5,7 @@ mod story;
 use annulus_core::ledger::{Header, Record};
 use annulus_core::signature::{Attempt, Key, Signed};
 use annulus_core::wire::{Claim, Message, Standing, ViewKey};
-use annulus_core::{Digest, Event, PeerId};
+use annulus_core::{Digest, Event, PeerId, Topology};
 use story::{ANN, BEN, CAT, MAL, MILLI, SECOND, Story, nothing_follows, three};
 
 /// Three who train with each other, and Mal, whom they have shown for a while where they stand.
@@ -279,4 +279,57 @@ fn who_has_just_been_let_in_shows_the_round_in_which_it_was() {
     let (standing, claim) = shown.last().expect("it shows something");
     assert_eq!(claim.standing(), *standing);
     assert!(claim.record.headers.iter().all(|header| header.peer == ANN));
+}
+
+#[test]
+fn who_has_finished_shows_it_to_a_member_of_another_lineage() {
+    let mut story = Story::with(Topology::Ring, |manifest| {
+        manifest.target = 16.try_into().unwrap()
+    });
+    story.found(ANN, 50 * MILLI);
+    story.open(ANN, MAL);
+    story.run(SECOND);
+    let before = shown(&story).len();
+    assert!(story.peers[&ANN].head().samples == 16 && story.exits.is_empty());
+    // Mal has not been a member when Ann said so first, or has not looked.
+    let mine = Message::Status {
+        standing: Standing {
+            samples: 8,
+            round: 1,
+            ..AHEAD
+        },
+        places: Vec::new(),
+        claim: None,
+        member: true,
+        finished: false,
+    };
+    story.say(MAL, ANN, mine);
+    story.run(20 * MILLI);
+    assert_eq!(shown(&story).len(), before + 1);
+}
+
+#[test]
+fn who_takes_the_result_from_another_shows_it_as_that_would() {
+    let mut story = Story::with(Topology::Ring, |manifest| {
+        manifest.target = 16.try_into().unwrap()
+    });
+    story.found(ANN, 50 * MILLI);
+    story.open(ANN, MAL);
+    story.run(SECOND);
+    let before = shown(&story).len();
+    story.open(CAT, MAL);
+    story.join(CAT, ANN, 50 * MILLI);
+    story.give(
+        CAT,
+        annulus_core::Input::LinkUp {
+            peer: MAL,
+            contact: annulus_core::Contact::default(),
+        },
+    );
+    story.run(200 * MILLI);
+    assert_eq!(story.peers[&CAT].head().samples, 16);
+    let shown = shown(&story);
+    assert_eq!(shown.len(), before + 1, "by Cat");
+    let (standing, claim) = &shown[before];
+    assert_eq!((claim.standing(), standing.samples), (*standing, 16));
 }

@@ -63,7 +63,7 @@ fn all_promises_hold_in_every_world() {
 fn seeds_that_once_failed_hold() {
     let of_storms = [25_802, 1_045_217, 1_059_497, 1_074_770, 1_090_679];
     // Lineages passed each other by.
-    let of_meetings = [602_082, 618_604, 629_967, 603_474, 616_365];
+    let of_meetings = [602_082, 618_604, 629_967, 603_474, 616_365, 2_002_426];
     for seed in of_storms.into_iter().chain(of_meetings) {
         assert_eq!(sim::run(seed, Setup::default()).failure, None, "seed {seed}");
     }

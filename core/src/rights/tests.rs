@@ -208,6 +208,7 @@ fn said(kind: Kind, view: ViewKey) -> Message {
             digest,
             resumes: None,
             member: false,
+            claim: None,
         },
         Kind::NotMember => Message::NotMember {
             standing: None,

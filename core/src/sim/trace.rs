@@ -241,6 +241,7 @@ pub(super) fn message(world: &World, message: &Message) -> String {
             digest,
             resumes,
             member,
+            claim: _,
         } => {
             format!(
                 "following from {} digest {digest}, resumes {resumes:?}, member {member}",

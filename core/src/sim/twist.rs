@@ -259,6 +259,7 @@ impl Twist<'_> {
                 digest,
                 resumes,
                 member,
+                claim: _,
             } => match self.rng.below(9) {
                 0 => *digest = self.digest(*digest),
                 1 => *resumes = Some(self.digest(*digest)),
