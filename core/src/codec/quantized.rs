@@ -126,21 +126,10 @@ fn quantize<const B: usize>(values: &[f32; B], most: u8) -> (u16, [i8; B]) {
     // few bits; so it is the value that is rounded to nearest even.
     const MAGIC: f32 = (3 << 22) as f32;
     let divisor = value(scale);
-    for (codes, values) in eights_mut(&mut codes).iter_mut().zip(eights(values)) {
-        *codes = values.map(|x| (x / divisor + MAGIC).to_bits() as i8);
+    for (code, x) in codes.iter_mut().zip(values) {
+        *code = (x / divisor + MAGIC).to_bits() as i8;
     }
     (scale, codes)
-}
-
-/// A block in parts that fill a vector of `f32` each, which compilers see better than a loop of a known length.
-#[inline(always)]
-fn eights<T, const B: usize>(block: &[T; B]) -> &[[T; 8]] {
-    block.as_chunks().0
-}
-
-#[inline(always)]
-fn eights_mut<T, const B: usize>(block: &mut [T; B]) -> &mut [[T; 8]] {
-    block.as_chunks_mut().0
 }
 
 /// The scale for a block's largest magnitude.
@@ -173,8 +162,8 @@ fn decode_block<const B: usize, const P: usize, C: Codes<B, P>>(bytes: &[u8]) ->
     let (scale, codes) = open::<B, P, C>(bytes);
     let factor = value(scale);
     let mut values = [0.0; B];
-    for (values, codes) in eights_mut(&mut values).iter_mut().zip(eights(&codes)) {
-        *values = codes.map(|code| f32::from(code) * factor);
+    for (value, code) in values.iter_mut().zip(&codes) {
+        *value = f32::from(*code) * factor;
     }
     values
 }
