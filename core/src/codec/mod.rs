@@ -33,6 +33,13 @@ use int8::Int8;
 /// |---|---|---|---|
 /// | `f32` | 38 | 40 | 32 |
 /// | `f16` | 12.6 (5.3) | 15.4 (3.8) | 14.6 (3.6) |
+///
+/// and on one of a busy 2.8 GHz Ice Lake Xeon:
+///
+/// | | encode | decode | decode_add |
+/// |---|---|---|---|
+/// | `int8` | 14.7 | 24.2 | 11.4 |
+/// | `int4` | 7.6 | 11.5 | 9.5 |
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Codec {
