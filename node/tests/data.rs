@@ -191,6 +191,7 @@ fn an_interrupted_newcomer_goes_on_the_next_time() {
     assert!(kept(&second, "partial").is_some() && kept(&second, "file").is_none());
     second = join(&folder, "second", &ticket, &[]);
     second.members(2);
+    second.rounds(5);
     let told = fetched(&second);
     println!("went on at {:?}", told.first());
     assert!(told[0].0 > 4_000_000 && told[0].0 < 40_000_000, "{:?}", told[0]);
