@@ -78,6 +78,7 @@ fn who_was_invited_does_what_its_ticket_allows() {
     assert!(refusal(&["invite", &second.dir]).contains("role contribute"));
     // One that follows.
     let mut third = join(&folder, "third", &invite(&first.dir, "watch"));
+    third.rounds(1);
     third.rounds(5);
     let name = third.peer();
     let others = digests(&first);
