@@ -97,7 +97,9 @@ impl Lingering {
                     self.waits_for.remove(&from);
                 }
                 if member && !finished && standing.chain != shared.head().chain {
-                    // It may have been told where this lineage ends before it could compare that with its own.
+                    // It may have been told where this lineage ends before it could compare that with its own. If it comes
+                    // over, it asks for the result.
+                    self.until = longer(shared);
                     shared.send_status(from, Stage::Finished);
                 }
             }
