@@ -148,20 +148,14 @@ mod tests {
     /// The next round among these, in which the first names somebody.
     fn next(head: &Head, who: &[u8], named: Option<u8>) -> Record {
         let header = |name: &u8| Header {
-            peer: PeerId([*name; 32]),
-            weight: 0,
-            loss: 0.0,
             speed: 1000,
-            compute_us: 1,
             digest: Digest([7; 32]),
             ready: named
                 .filter(|_| *name == 1)
                 .map(|name| newcomer(name, head.round))
                 .into_iter()
                 .collect(),
-            ahead: false,
-            revoked: Vec::new(),
-            leaving: false,
+            ..Header::stand_in(PeerId([*name; 32]))
         };
         let mut record = Record::signed_by_stand_ins(head, who.iter().map(header).collect());
         record.attempt = u32::from(who.len() < head.members.len());

@@ -332,10 +332,8 @@ impl Record {
     ///
     /// The first header that names one whose ticket has expired.
     pub(crate) fn check_expiry(&self, now_s: u64) -> Result<(), RecordError> {
-        let is_late = |newcomer: &Newcomer| {
-            let until_s = newcomer.admission.chain.until_s();
-            until_s.is_some_and(|until_s| until_s.saturating_add(CLOCKS_S) < now_s)
-        };
+        let at_least_s = now_s.saturating_sub(CLOCKS_S);
+        let is_late = |newcomer: &Newcomer| newcomer.admission.chain.has_expired(at_least_s);
         let late = self.headers.iter().find(|h| h.ready.iter().any(is_late));
         late.map_or(Ok(()), |header| {
             let (peer, fault) = (header.peer, Fault::Expired);
@@ -426,16 +424,10 @@ mod tests {
 
     fn record(head: &Head) -> Record {
         let header = |member: &Member| Header {
-            peer: member.peer,
             weight: 4,
             loss: 2.0,
             speed: member.speed,
-            compute_us: 1,
-            digest: Digest([0; 32]),
-            ready: Vec::new(),
-            ahead: false,
-            revoked: Vec::new(),
-            leaving: false,
+            ..Header::stand_in(member.peer)
         };
         Record::signed_by_stand_ins(head, head.members.iter().map(header).collect())
     }

@@ -45,7 +45,13 @@ impl CommittedRound<'_> {
         let (before, trail) = (shared.lineage.standing(), shared.head().trail);
         let members_before = shared.head().members.clone();
         let had = shared.device.moments_after == Some(shared.head().chain);
-        let goes_on = keeps_moments(shared.head(), &self.record, shared.me(), &shared.manifest, had);
+        let goes_on = keeps_moments(
+            (shared.head(), self.allotment),
+            &self.record,
+            shared.me(),
+            &shared.manifest,
+            had,
+        );
         shared.apply_record(&self.record);
         shared.device.moments_after = goes_on.then_some(shared.head().chain);
         let made_at = self.made_at.unwrap_or(self.complete_at);

@@ -138,16 +138,9 @@ mod tests {
     fn header(name: u8, weight: u32, round: u64) -> Signed<Header> {
         let peer = PeerId([name; 32]);
         let header = Header {
-            peer,
             weight,
             loss: 1.0,
-            speed: 1,
-            compute_us: 1,
-            digest: Digest([0; 32]),
-            ready: Vec::new(),
-            ahead: false,
-            revoked: Vec::new(),
-            leaving: false,
+            ..Header::stand_in(peer)
         };
         Key::stand_in(peer).signed(&attempt(round), header)
     }

@@ -132,6 +132,11 @@ impl Chain {
         self.0.last().and_then(|grant| grant.until_s)
     }
 
+    /// Whether it lets nobody new in any more, at a time in seconds since 1970.
+    pub fn has_expired(&self, now_s: u64) -> bool {
+        self.until_s().is_some_and(|until_s| until_s < now_s)
+    }
+
     /// Whether it is no longer than it may be: else it is not looked at.
     pub fn is_bounded(&self) -> bool {
         self.0.len() <= MAX_CHAIN

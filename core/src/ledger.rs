@@ -11,6 +11,7 @@ use crate::signature::Key;
 use crate::signature::{Attempt, Signed, Statement};
 use crate::tickets::Tickets;
 use serde::{Deserialize, Serialize};
+use std::cell::LazyCell;
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
 pub const VERSION: u8 = 4;
@@ -41,6 +42,23 @@ pub struct Header {
 }
 
 impl Header {
+    /// That of a member that adds nothing to a first round, for who has only names.
+    #[cfg(any(test, feature = "sim"))]
+    pub fn stand_in(peer: PeerId) -> Self {
+        Self {
+            peer,
+            weight: 0,
+            loss: 0.0,
+            speed: 1,
+            compute_us: 1,
+            digest: Digest([0; 32]),
+            ahead: false,
+            ready: Vec::new(),
+            revoked: Vec::new(),
+            leaving: false,
+        }
+    }
+
     /// Bytes that it holds in memory.
     pub(crate) fn bytes(&self) -> usize {
         let ready = self.ready.iter().map(Newcomer::bytes);
@@ -333,6 +351,11 @@ impl Head {
         self.members.iter().any(|m| m.peer == peer && m.is_full())
     }
 
+    /// Its full members in ring order.
+    pub fn full_members(&self) -> impl Iterator<Item = PeerId> {
+        self.members.iter().filter(|m| m.is_full()).map(|m| m.peer)
+    }
+
     /// The state's digest that most full members started from; among equals, that of the earliest in ring order. None if no
     /// full member has contributed.
     pub fn majority(&self, record: &Record) -> Option<Digest> {
@@ -353,10 +376,11 @@ impl Head {
         // What was computed while this round's sums travelled was handed out before.
         let ahead = self.allot_ahead(manifest).shares;
         let trains = manifest.trains(record.headers.len());
-        let run = manifest.run_id();
+        // To hash the manifest takes a while, and in most rounds nobody comes and no ticket matters.
+        let run = LazyCell::new(|| manifest.run_id());
         let revoked = record.headers.iter().flat_map(|h| &h.revoked);
-        revoked.for_each(|revocation| self.tickets.revoke(revocation, run));
-        let mut members = self.next_members(record, trains.then_some(&shares[..]), run);
+        revoked.for_each(|revocation| self.tickets.revoke(revocation, *run));
+        let mut members = self.next_members(record, trains.then_some(&shares[..]), || *run);
         if self.ahead.is_empty() && (trains || manifest.overlap) {
             self.take_out(&shares);
         }
@@ -366,7 +390,8 @@ impl Head {
         } else if manifest.overlap {
             self.give_back(shares.into_iter().flatten());
         }
-        let is_out = |m: &&Member| self.tickets.revokes(&m.admission, run);
+        let revokes = self.tickets.has_revoked();
+        let is_out = |m: &&Member| revokes && self.tickets.revokes(&m.admission, *run);
         let out: Vec<PeerId> = self.members.iter().filter(is_out).map(|m| m.peer).collect();
         members.retain(|m| !out.contains(&m.peer));
         self.hand_over(ahead, &members);
@@ -399,12 +424,7 @@ impl Head {
         Fork {
             chain: self.chain,
             samples: self.samples,
-            members: self
-                .members
-                .iter()
-                .filter(|m| m.is_full())
-                .map(|m| m.peer)
-                .collect(),
+            members: self.full_members().collect(),
             lost: Vec::new(),
         }
     }
@@ -434,7 +454,12 @@ impl Head {
     }
 
     /// The next round's, given what this round's had to do if it had samples. Who is new has used its ticket.
-    fn next_members(&mut self, record: &Record, shares: Option<&[Vec<Hole>]>, run: RunId) -> Vec<Member> {
+    fn next_members(
+        &mut self,
+        record: &Record,
+        shares: Option<&[Vec<Hole>]>,
+        run: impl Fn() -> RunId,
+    ) -> Vec<Member> {
         let mut next = Vec::new();
         for header in record.headers.iter().filter(|h| !h.leaving) {
             // A record that follows has members' headers only.
@@ -465,8 +490,9 @@ impl Head {
             let guests = next.iter().filter(|m| !m.is_full()).count();
             let room = next.len() < MAX_PEERS && (member.is_full() || guests < MAX_CONTRIBUTORS);
             let took_part = record.headers.iter().any(|h| h.peer == member.peer);
-            if room && !took_part && self.tickets.check(&member.admission, member.peer, run).is_ok() {
-                self.tickets.spend(&member.admission, member.peer, run);
+            let may = || self.tickets.check(&member.admission, member.peer, run()).is_ok();
+            if room && !took_part && may() {
+                self.tickets.spend(&member.admission, member.peer, run());
                 next.push(member);
             }
         }
@@ -533,20 +559,13 @@ mod tests {
     fn commit(head: &mut Head, manifest: &Manifest, refuse: &[u8]) {
         let allotment = head.allot(manifest);
         let header = |(place, member): (usize, &Member)| Header {
-            peer: member.peer,
             weight: if refuse.iter().any(|n| peer(*n) == member.peer) {
                 0
             } else {
                 allotment.len(place) as u32
             },
-            loss: 0.0,
             speed: member.speed,
-            compute_us: 1,
-            digest: Digest([0; 32]),
-            ready: Vec::new(),
-            ahead: false,
-            revoked: Vec::new(),
-            leaving: false,
+            ..Header::stand_in(member.peer)
         };
         let headers = head.members.iter().enumerate().map(header).collect();
         let record = Record::signed_by_stand_ins(head, headers);

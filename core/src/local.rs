@@ -93,19 +93,24 @@ impl LocalRound {
     }
 }
 
-/// Whether a member's moments go on after a round, if they did before it.
+/// Whether a member's moments go on after a round that handed out these shares, if they did before it.
 ///
 /// Not if it was no contributor: then it enters anew. Not if it has had a share and none of its samples count: what it has
 /// come to then is of no use.
-pub fn keeps_moments(head: &Head, record: &Record, peer: PeerId, manifest: &Manifest, had: bool) -> bool {
+pub fn keeps_moments(
+    (head, allotment): (&Head, &Allotment),
+    record: &Record,
+    peer: PeerId,
+    manifest: &Manifest,
+    had: bool,
+) -> bool {
     if manifest.local.is_none() {
         return false;
     }
     let Some(header) = record.headers.iter().find(|h| h.peer == peer) else {
         return false;
     };
-    let shares = head.allot(manifest);
-    let share = head.position(peer).map_or(0, |place| shares.len(place));
+    let share = head.position(peer).map_or(0, |place| allotment.len(place));
     let computed = share > 0 && manifest.trains(head.members.len());
     if computed { header.weight > 0 } else { had }
 }
@@ -169,7 +174,7 @@ pub fn way(start: &mut [f32], now: &[f32], samples: u32) {
 mod tests {
     use super::*;
     use crate::config::Layout;
-    use crate::id::{Contact, Digest};
+    use crate::id::Contact;
     use crate::invitation::Admission;
     use crate::ledger::{Header, Member, Trials};
 
@@ -312,16 +317,10 @@ mod tests {
     fn moments_go_on_with_who_contributes_and_begin_with_each_membership() {
         let manifest = manifest(2, 2);
         let header = |member: &Member| Header {
-            peer: member.peer,
             weight: 1,
             loss: 1.0,
             speed: member.speed,
-            compute_us: 1,
-            digest: Digest([0; 32]),
-            ready: Vec::new(),
-            revoked: Vec::new(),
-            ahead: false,
-            leaving: false,
+            ..Header::stand_in(member.peer)
         };
         // The third is so slow that it has no share.
         let head = head(&manifest, &[1000, 1000, 1]);
@@ -330,7 +329,8 @@ mod tests {
         headers[1].weight = 0;
         headers[2].weight = 0;
         let record = Record::signed_by_stand_ins(&head, headers);
-        let keeps = |n, had| keeps_moments(&head, &record, PeerId([n; 32]), &manifest, had);
+        let allotment = head.allot(&manifest);
+        let keeps = |n, had| keeps_moments((&head, &allotment), &record, PeerId([n; 32]), &manifest, had);
         assert!(keeps(1, true) && keeps(1, false), "its samples count");
         assert!(!keeps(2, true), "it has had a share, and nothing came of it");
         assert!(
@@ -342,6 +342,12 @@ mod tests {
             local: None,
             ..manifest.clone()
         };
-        assert!(!keeps_moments(&head, &record, PeerId([1; 32]), &plain, true));
+        assert!(!keeps_moments(
+            (&head, &allotment),
+            &record,
+            PeerId([1; 32]),
+            &plain,
+            true
+        ));
     }
 }

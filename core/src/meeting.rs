@@ -112,12 +112,7 @@ fn members_of_old(from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Vec<Peer
     if let Some(first) = first {
         return first.members.clone();
     }
-    let here: Vec<PeerId> = head
-        .members
-        .iter()
-        .filter(|m| m.is_full())
-        .map(|m| m.peer)
-        .collect();
+    let here: Vec<PeerId> = head.full_members().collect();
     match shared.forgetful && !here.iter().any(there) {
         // Strangers, as far as it remembers: all of them are one voice, as it is itself.
         true => vec![me, from],

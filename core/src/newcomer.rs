@@ -283,13 +283,8 @@ impl Newcomer {
     fn seek(&mut self, via: Option<PeerId>, shared: &mut Shared) {
         let have = self.whole_standing(shared).filter(|_| !self.damaged);
         let next = via.filter(|v| shared.links.is_up(*v));
-        let is_guest = |peer: &PeerId| {
-            shared
-                .head()
-                .members
-                .iter()
-                .any(|m| m.peer == *peer && !m.is_full())
-        };
+        let head = shared.head();
+        let is_guest = |peer: &PeerId| head.position(*peer).is_some() && !head.is_full(*peer);
         let usable = |peer: &PeerId| !self.refused.contains_key(peer) && !is_guest(peer);
         let next = next.or_else(|| shared.links.reachable().find(usable));
         let former = std::mem::replace(&mut self.sponsor, next).filter(|former| Some(*former) != next);

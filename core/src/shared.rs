@@ -219,12 +219,7 @@ impl Shared {
     /// Why not.
     pub fn may_enter(&self, peer: PeerId, admission: &Admission, is_new: bool) -> Result<(), Barred> {
         let expires = is_new || admission.role() > Role::Watch;
-        if expires
-            && admission
-                .chain
-                .until_s()
-                .is_some_and(|until_s| until_s < self.clock_s())
-        {
+        if expires && admission.chain.has_expired(self.clock_s()) {
             return Err(Barred::Expired);
         }
         if self.outlaws.bars(admission, self.root.run) {

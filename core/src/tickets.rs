@@ -63,10 +63,15 @@ impl Tickets {
         }
     }
 
+    /// Whether any was taken back.
+    pub fn has_revoked(&self) -> bool {
+        !self.revoked.is_empty()
+    }
+
     /// Whether a ticket that somebody came by was taken back since.
     pub fn revokes(&self, admission: &Admission, run: RunId) -> bool {
         let is_revoked = |id: &TicketId| self.revoked.iter().any(|(_, revoked)| revoked == id);
-        !self.revoked.is_empty() && admission.chain.ids(run).iter().any(is_revoked)
+        self.has_revoked() && admission.chain.ids(run).iter().any(is_revoked)
     }
 
     /// A ticket was taken back.

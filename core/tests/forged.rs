@@ -545,16 +545,9 @@ fn a_newcomer_is_told_who_was_convicted() {
     let attempt = world.attempt(ANN);
     let header = |weight| {
         let header = Header {
-            peer: EVE,
             weight,
-            loss: 0.0,
-            speed: 1,
             compute_us: 0,
-            digest: Digest([0; 32]),
-            ready: Vec::new(),
-            ahead: false,
-            revoked: Vec::new(),
-            leaving: false,
+            ..Header::stand_in(EVE)
         };
         Key::stand_in(EVE).signed(&attempt, header)
     };

@@ -36,16 +36,11 @@ const AHEAD: Standing = Standing {
 fn invented(with: &[PeerId]) -> Claim {
     let header = |peer: &PeerId| {
         let said = Header {
-            peer: *peer,
             weight: 1,
             loss: 1.0,
             speed: 1000,
-            compute_us: 1,
             digest: Digest([7; 32]),
-            ready: Vec::new(),
-            ahead: false,
-            revoked: Vec::new(),
-            leaving: false,
+            ..Header::stand_in(*peer)
         };
         let view = ViewKey {
             round: AHEAD.round,
@@ -281,14 +276,20 @@ fn who_has_just_been_let_in_shows_the_round_in_which_it_was() {
     assert!(claim.record.headers.iter().all(|header| header.peer == ANN));
 }
 
-#[test]
-fn who_has_finished_shows_it_to_a_member_of_another_lineage() {
+/// Ann has counted all samples alone, and told Mal.
+fn finished() -> Story {
     let mut story = Story::with(Topology::Ring, |manifest| {
         manifest.target = 16.try_into().unwrap()
     });
     story.found(ANN, 50 * MILLI);
     story.open(ANN, MAL);
     story.run(SECOND);
+    story
+}
+
+#[test]
+fn who_has_finished_shows_it_to_a_member_of_another_lineage() {
+    let mut story = finished();
     let before = shown(&story).len();
     assert!(story.peers[&ANN].head().samples == 16 && story.exits.is_empty());
     // Mal has not been a member when Ann said so first, or has not looked.
@@ -310,12 +311,7 @@ fn who_has_finished_shows_it_to_a_member_of_another_lineage() {
 
 #[test]
 fn who_takes_the_result_from_another_shows_it_as_that_would() {
-    let mut story = Story::with(Topology::Ring, |manifest| {
-        manifest.target = 16.try_into().unwrap()
-    });
-    story.found(ANN, 50 * MILLI);
-    story.open(ANN, MAL);
-    story.run(SECOND);
+    let mut story = finished();
     let before = shown(&story).len();
     story.open(CAT, MAL);
     story.join(CAT, ANN, 50 * MILLI);

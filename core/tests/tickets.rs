@@ -255,16 +255,9 @@ fn a_conviction_binds_the_ticket_too() {
     let attempt = Attempt { chain, view };
     let header = |weight| {
         let header = Header {
-            peer: CAT,
             weight,
-            loss: 0.0,
-            speed: 1,
             compute_us: 0,
-            digest: Digest([0; 32]),
-            ready: Vec::new(),
-            revoked: Vec::new(),
-            ahead: false,
-            leaving: false,
+            ..Header::stand_in(CAT)
         };
         Key::stand_in(CAT).signed(&attempt, header)
     };

@@ -9,28 +9,11 @@ use common::*;
 use std::path::Path;
 use std::time::Duration;
 
-const CPU: [&str; 2] = ["--device", "cpu"];
-
-/// A run that outlasts its test. A round's vector is of several pieces for each owner.
-const LONG: [&str; 7] = [
-    "train",
-    "--task",
-    "digits",
-    "train=2000",
-    "test=500",
-    "rounds=1000000",
-    "topology=direct",
-];
-
-fn join(folder: &Folder, name: &'static str, ticket: &str) -> Node {
-    Node::start(name, folder.join(name), &[&["join", ticket][..], &CPU].concat())
-}
-
 #[test]
 fn one_of_four_is_killed_and_another_comes() {
     let _alone = alone();
     let folder = Folder::new("direct");
-    let mut first = Node::start("first", folder.join("first"), &[&LONG[..], &CPU].concat());
+    let mut first = Node::start("first", folder.join("first"), &LONG_DIRECT);
     let ticket = first.ticket();
     let mut nodes = vec![first];
     nodes.extend(["second", "third", "fourth"].map(|name| join(&folder, name, &ticket)));
@@ -67,9 +50,6 @@ fn one_of_four_is_killed_and_another_comes() {
     for node in &nodes {
         let dir = RunDir::open(Path::new(&node.dir)).expect("a run");
         assert_eq!(dir.manifest().topology, Topology::Direct);
-        let replay = run(&["replay", &node.dir, "--json"]);
-        let text = String::from_utf8_lossy(&replay.stdout);
-        assert!(replay.status.success(), "{}: {text}", node.name);
-        assert!(text.contains("\"verdict\":\"exact\""), "{}: {text}", node.name);
+        assert_replays_exactly(node);
     }
 }

@@ -67,10 +67,7 @@ fn three_peers_learn_mnist() {
     println!("three peers, MNIST, 5 epochs: {:.2} %", 100.0 * accuracy);
     assert!(accuracy >= 0.94, "{accuracy}");
     // The first peer's folder tells the whole run: alone it gives the same bits.
-    let replay = run(&["replay", &nodes[0].dir, "--json"]);
-    let text = String::from_utf8_lossy(&replay.stdout).into_owned();
-    assert!(replay.status.success(), "{text}");
-    assert!(text.contains("\"verdict\":\"exact\""), "{text}");
+    assert_replays_exactly(&nodes[0]);
 }
 
 #[test]

@@ -4,30 +4,6 @@
 mod common;
 
 use common::*;
-use std::process::Output;
-
-/// The error told, as one line.
-fn refusal(args: &[&str]) -> String {
-    told(&run(args))
-}
-
-fn told(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success(), "it succeeded: {text}");
-    let paragraph: Vec<&str> = text
-        .lines()
-        .skip_while(|line| !line.starts_with("error:"))
-        .collect();
-    assert!(!paragraph.is_empty(), "no error told: {text}");
-    assert!(
-        paragraph.iter().all(|line| !line.is_empty()),
-        "more than one paragraph: {text}"
-    );
-    assert!(!text.contains("panicked"), "{text}");
-    let told = paragraph.join(" ");
-    println!("{told}");
-    told
-}
 
 #[track_caller]
 fn assert_tells(text: &str, words: &[&str]) {
@@ -37,16 +13,7 @@ fn assert_tells(text: &str, words: &[&str]) {
 }
 
 fn join(folder: &Folder, ticket: &str) -> String {
-    refusal(&[
-        "join",
-        ticket,
-        "--device",
-        "cpu",
-        "--listen",
-        "127.0.0.1:0",
-        "--out",
-        &folder.join("refused"),
-    ])
+    refused(folder, "refused", ticket)
 }
 
 #[test]

@@ -9,26 +9,9 @@ use annulus::store::run_dir::RunDir;
 use common::*;
 use std::path::Path;
 
-const CPU: [&str; 2] = ["--device", "cpu"];
-
-/// A run that outlasts its test.
-const LONG: [&str; 7] = [
-    "train",
-    "--task",
-    "digits",
-    "train=2000",
-    "test=500",
-    "rounds=1000000",
-    "topology=direct",
-];
-
-fn join(folder: &Folder, name: &'static str, ticket: &str) -> Node {
-    Node::start(name, folder.join(name), &[&["join", ticket][..], &CPU].concat())
-}
-
 /// Lets members come and go; those that were there at the end, the first among them from the beginning.
 fn come_and_go(folder: &Folder, settings: &[&str]) -> Vec<Node> {
-    let train = [&LONG[..], settings, &CPU].concat();
+    let train = [&LONG_DIRECT[..], settings].concat();
     let mut first = Node::start("first", folder.join("first"), &train);
     let ticket = first.ticket();
     first.rounds(10);
@@ -61,18 +44,8 @@ fn come_and_go(folder: &Folder, settings: &[&str]) -> Vec<Node> {
     nodes
 }
 
-fn replay(node: &Node) -> (bool, String) {
-    let output = run(&["replay", &node.dir, "--json"]);
-    let text = [output.stdout, output.stderr].concat();
-    (
-        output.status.success(),
-        String::from_utf8_lossy(&text).into_owned(),
-    )
-}
-
 fn assert_replays_from_the_beginning(nodes: &[Node]) {
-    let (good, text) = replay(&nodes[0]);
-    assert!(good && text.contains("\"verdict\":\"exact\""), "{text}");
+    assert_replays_exactly(&nodes[0]);
     // Who came later lacks what others went on from.
     let (good, text) = replay(&nodes[3]);
     assert!(!good && text.contains("what they alone know"), "{text}");

@@ -18,41 +18,12 @@ const LONG: [&str; 8] = [
     "test=100",
 ];
 
-fn join(folder: &Folder, name: &'static str, ticket: &str) -> Node {
-    Node::start(name, folder.join(name), &["join", ticket, "--device", "cpu"])
-}
-
 /// What a command prints, if it succeeds.
 fn say(args: &[&str]) -> String {
     let output = run(args);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{args:?}: {errors}");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
-}
-
-/// With what error a command fails.
-fn refusal(args: &[&str]) -> String {
-    let output = run(args);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{args:?} succeeds");
-    let words: Vec<&str> = errors.split_whitespace().collect();
-    println!("{}", words.join(" "));
-    words.join(" ")
-}
-
-fn refused(folder: &Folder, name: &str, ticket: &str) -> String {
-    let out = folder.join(name);
-    let args = [
-        "join",
-        ticket,
-        "--device",
-        "cpu",
-        "--listen",
-        "127.0.0.1:0",
-        "--out",
-        &out,
-    ];
-    refusal(&args)
 }
 
 /// Whether a peer's samples are in a round.

@@ -37,16 +37,9 @@ fn signed(header: Header) -> Signed<Header> {
 
 fn said(member: usize) -> Header {
     Header {
-        peer: peer(member),
         weight: member as u32,
         loss: 0.5,
-        speed: 1,
-        compute_us: 1,
-        digest: Digest([0; 32]),
-        ready: Vec::new(),
-        ahead: false,
-        revoked: Vec::new(),
-        leaving: false,
+        ..Header::stand_in(peer(member))
     }
 }
 

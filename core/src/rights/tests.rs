@@ -106,16 +106,9 @@ fn key(round: u64) -> ViewKey {
 
 fn header(peer: PeerId) -> Header {
     Header {
-        peer,
         weight: 1,
         loss: 1.0,
-        speed: 1,
-        compute_us: 1,
-        digest: Digest([0; 32]),
-        ready: Vec::new(),
-        ahead: false,
-        revoked: Vec::new(),
-        leaving: false,
+        ..Header::stand_in(peer)
     }
 }
 

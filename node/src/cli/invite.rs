@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
 fn ticket(args: &Args, now_s: u64) -> Result<Ticket, Error> {
     let right = right_in(&args.dir)?;
     let invitation = right.invitation();
-    if invitation.chain.until_s().is_some_and(|until_s| until_s < now_s) {
+    if invitation.chain.has_expired(now_s) {
         return Err(Error::failed(
             "the ticket of this folder has expired, and so would each that is made from it: ask a member of the run for a \
              new one",

@@ -28,8 +28,7 @@ impl Gate {
     ///
     /// Why not.
     pub fn check(&self, peer: PeerId, admission: &Admission, run: RunId, now_s: u64) -> Result<(), Barred> {
-        let until_s = admission.chain.until_s();
-        if !self.members.contains(&peer) && until_s.is_some_and(|until_s| until_s < now_s) {
+        if !self.members.contains(&peer) && admission.chain.has_expired(now_s) {
             return Err(Barred::Expired);
         }
         self.tickets.check(admission, peer, run)

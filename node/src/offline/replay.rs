@@ -131,8 +131,9 @@ impl Replay {
             self.errors = authors().zip(errors.into_iter().flatten()).collect();
         }
         let (head, manifest) = (&self.head, &self.manifest);
+        let before = (head, &head.allot(manifest));
         self.moments
-            .retain(|peer, _| keeps_moments(head, record, *peer, manifest, true));
+            .retain(|peer, _| keeps_moments(before, record, *peer, manifest, true));
         self.errors
             .retain(|peer, _| authors().any(|author| author == *peer));
         self.head.apply(record, &self.manifest);

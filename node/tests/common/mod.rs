@@ -319,6 +319,75 @@ impl Drop for Node {
 
 /// Digest of each round that a peer committed on the lineage that it is on. A peer that rejoined may have committed a round
 /// twice: the last counts.
+/// A long run's command: digits under the direct plan, on the processor.
+pub const LONG_DIRECT: [&str; 9] = [
+    "train",
+    "--task",
+    "digits",
+    "--device",
+    "cpu",
+    "train=2000",
+    "test=500",
+    "rounds=1000000",
+    "topology=direct",
+];
+
+/// A peer that joins, on the processor.
+pub fn join(folder: &Folder, name: &'static str, ticket: &str) -> Node {
+    Node::start(name, folder.join(name), &["join", ticket, "--device", "cpu"])
+}
+
+/// Whether a peer's folder can be replayed, and what is said of it.
+pub fn replay(node: &Node) -> (bool, String) {
+    let output = run(&["replay", &node.dir, "--json"]);
+    let text = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+/// One process alone makes the bits that a peer has recorded.
+pub fn assert_replays_exactly(node: &Node) {
+    let (good, text) = replay(node);
+    assert!(
+        good && text.contains("\"verdict\":\"exact\""),
+        "{}: {text}",
+        node.name
+    );
+}
+
+/// With what error a command fails, as one line.
+pub fn refusal(args: &[&str]) -> String {
+    told(&run(args))
+}
+
+/// The one error that a command tells, as one line.
+pub fn told(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "it succeeded: {text}");
+    let paragraph: Vec<&str> = text
+        .lines()
+        .skip_while(|line| !line.starts_with("error:"))
+        .collect();
+    assert!(!paragraph.is_empty(), "no error told: {text}");
+    assert!(
+        paragraph.iter().all(|line| !line.is_empty()),
+        "more than one paragraph: {text}"
+    );
+    assert!(!text.contains("panicked"), "{text}");
+    let told = paragraph.join(" ");
+    println!("{told}");
+    told
+}
+
+/// With what error a peer is not let in that joins.
+pub fn refused(folder: &Folder, name: &str, ticket: &str) -> String {
+    let out = folder.join(name);
+    let listen = ["--listen", "127.0.0.1:0", "--out", &out];
+    refusal(&[&["join", ticket, "--device", "cpu"], &listen[..]].concat())
+}
+
 pub fn digests(node: &Node) -> BTreeMap<u64, String> {
     let mut digests = BTreeMap::new();
     for seen in node.log() {
