@@ -66,7 +66,7 @@ impl Head {
 
     /// Samples for a round: holes first, then fresh ones, split by speed.
     fn hand_out(&self, manifest: &Manifest, round: Round) -> Allotment {
-        let taken = self.take(manifest.round_samples(), manifest.target.get());
+        let taken = self.take(self.pace.round_samples(manifest), manifest.target.get());
         let total: u64 = taken.iter().map(Hole::len).sum();
         let quotas = split(total, &limits(&self.members, round));
         // The first range goes to another member each round.

@@ -21,7 +21,7 @@ pub const MAX_SPEED: u64 = 1_000_000_000_000_000;
 /// by whoever has kept what it said.
 pub const READY_ROUNDS: Round = 4 * Settings::LAG;
 
-/// Longest computing that a header may tell, in microseconds: twelve days. Keeps the arithmetic of deadlines from overflow.
+/// Longest computing and longest exchange that a header may tell, in microseconds: twelve days. Keeps the arithmetic of deadlines from overflow.
 pub const MAX_COMPUTE_US: u64 = 1 << 40;
 
 /// Most rounds of a run: a guess, far above any. Keeps the arithmetic of rounds from overflow.
@@ -86,9 +86,9 @@ pub enum Fault {
     /// Its speed is 0 or above [`MAX_SPEED`].
     #[error("has a speed that cannot be")]
     Speed,
-    /// Its computing took longer than [`MAX_COMPUTE_US`].
-    #[error("has a computing time that cannot be")]
-    Compute,
+    /// Its computing or its exchange took longer than [`MAX_COMPUTE_US`].
+    #[error("has a time that cannot be")]
+    Time,
     /// It was made from another state than most.
     #[error("is of another state than the majority's")]
     Digest,
@@ -125,6 +125,9 @@ pub enum HeadError {
     /// What it says of members that were lost cannot be.
     #[error("what it says of members that were lost cannot be")]
     Forks,
+    /// It does not exchange as the run wants it.
+    #[error("it does not exchange as the run wants it")]
+    Pace,
     /// Its holes do not lie below its cursor, one after the other.
     #[error("it has holes that do not lie below its cursor")]
     Holes,
@@ -262,6 +265,7 @@ impl Head {
         let is_member = |peer| names.contains(&peer);
         need(self.admissions.is_sound(is_member), HeadError::Admissions)?;
         need(self.tickets.is_sound(), HeadError::Tickets)?;
+        need(self.pace.is_sound(manifest), HeadError::Pace)?;
         let few = |names: &[PeerId]| names.len() <= MAX_PEERS;
         let bounded = |f: &Fork| few(&f.lost) && few(&f.members) && f.samples <= self.samples;
         let sound = self.forks.len() <= FORKS && self.forks.iter().chain(&self.before).all(bounded);
@@ -305,8 +309,8 @@ fn check_claims(header: &Header) -> Result<(), Fault> {
     if !(1..=MAX_SPEED).contains(&header.speed) {
         return Err(Fault::Speed);
     }
-    if header.compute_us > MAX_COMPUTE_US {
-        return Err(Fault::Compute);
+    if header.compute_us.max(header.exchange_us) > MAX_COMPUTE_US {
+        return Err(Fault::Time);
     }
     Ok(())
 }
@@ -477,14 +481,15 @@ mod tests {
             change(&mut record);
             assert_eq!(check(&head, record, &manifest), Err(error));
         }
-        let cases: [(Spoil<Header>, Fault); 15] = [
+        let cases: [(Spoil<Header>, Fault); 16] = [
             (|h| h.weight = 5, Samples { counted: 5, share: 4 }),
             (|h| h.loss = f32::NAN, Loss),
             (|h| h.loss = f32::INFINITY, Loss),
             (|h| h.weight = 0, Loss),
             (|h| h.speed = 0, Speed),
             (|h| h.speed = MAX_SPEED + 1, Speed),
-            (|h| h.compute_us = MAX_COMPUTE_US + 1, Compute),
+            (|h| h.compute_us = MAX_COMPUTE_US + 1, Time),
+            (|h| h.exchange_us = MAX_COMPUTE_US + 1, Time),
             (|h| h.ready = vec![newcomer(3)], Ready),
             (|h| h.ready = vec![newcomer(4), newcomer(4)], Ready),
             (|h| h.ready = (10..80).map(newcomer).collect(), Ready),

@@ -80,6 +80,6 @@ impl Claim {
 
     /// Whether a lineage can stand where it says: what one round adds is no more than a round has.
     pub(crate) fn is_of(&self, standing: &Standing, manifest: &Manifest) -> bool {
-        self.record.weight() <= manifest.round_samples() && self.standing() == *standing
+        self.record.weight() <= manifest.most_samples() && self.standing() == *standing
     }
 }

@@ -8,6 +8,7 @@ use crate::interface::{Commit, Event, Exit};
 use crate::ledger::{Member, Record};
 use crate::lineage::Committed;
 use crate::local::keeps_moments;
+use crate::planted::Bug;
 use crate::reason::{Change, Reason};
 use crate::shared::{Shared, Stage};
 use crate::sponsor::Sponsor;
@@ -41,6 +42,7 @@ impl CommittedRound<'_> {
     pub fn enter(self, sponsor: &mut Sponsor, shared: &mut Shared) -> Option<Exit> {
         let before = std::mem::replace(&mut shared.began_before, self.began);
         self.observe(before, &mut shared.detector);
+        shared.exchange = self.exchange();
         let refused = self.is_refused(shared);
         let (before, trail) = (shared.lineage.standing(), shared.head().trail);
         let members_before = shared.head().members.clone();
@@ -53,6 +55,9 @@ impl CommittedRound<'_> {
             had,
         );
         shared.apply_record(&self.record);
+        if shared.settings.planted(Bug::PaceByOwnClock) {
+            shared.lineage.head.pace.mistake(shared.exchange);
+        }
         shared.device.moments_after = goes_on.then_some(shared.head().chain);
         let made_at = self.made_at.unwrap_or(self.complete_at);
         let commit = Commit {
@@ -76,6 +81,9 @@ impl CommittedRound<'_> {
             shared.barren += 1;
         }
         shared.tell(Event::Committed(Box::new(commit)));
+        if let Some(turn) = shared.head().pace.turn {
+            shared.tell(Event::Pace(turn));
+        }
         tell_changes(&members_before, &self.record, shared);
         let me = shared.me();
         let left = self.record.headers.iter().any(|h| h.leaving && h.peer == me);
@@ -108,6 +116,14 @@ impl CommittedRound<'_> {
         let refused = |(peer, weight)| weight == 0 && share(peer) > 0;
         let mut weights = self.record.headers.iter().map(|h| (h.peer, h.weight));
         !self.is_null && weights.any(refused)
+    }
+
+    /// How long the exchange took, if it went well.
+    fn exchange(&self) -> Duration {
+        let in_since = self
+            .in_since
+            .filter(|_| self.healthy && !self.is_null && self.view.attempt == 0);
+        in_since.map_or(Duration::ZERO, |since| self.complete_at - since)
     }
 
     /// Takes from a round what it tells of usual waits.

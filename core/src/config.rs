@@ -156,8 +156,8 @@ pub struct Manifest {
     pub overlap: bool,
     /// How chunks travel.
     pub codec: Codec,
-    /// Who sends them to whom.
-    pub topology: Topology,
+    /// Who sends them to whom; none: whichever takes less time ([`Pace`](crate::pace::Pace)).
+    pub topology: Option<Topology>,
     /// Elements in one piece of a chunk.
     pub piece: NonZeroU32,
     /// Below this many members the run waits.
@@ -194,7 +194,7 @@ const MARK: &[u8] = b"annrun\0";
 
 impl Manifest {
     /// Version of a manifest's encoding. Another field is another version.
-    pub const VERSION: u8 = 4;
+    pub const VERSION: u8 = 5;
 
     /// A run of one sample with these parameters, for whoever names only what matters to it:
     /// `Manifest { lr: 0.1, ..Manifest::new(layout) }`.
@@ -218,7 +218,7 @@ impl Manifest {
             local: None,
             overlap: false,
             codec: Codec::F32,
-            topology: Topology::Ring,
+            topology: Some(Topology::Ring),
             piece: Self::PIECE,
             min_peers: NonZeroU16::MIN,
         }
@@ -240,10 +240,10 @@ impl Manifest {
         members >= usize::from(self.min_peers.get())
     }
 
-    /// Samples that a round hands out.
-    pub fn round_samples(&self) -> u64 {
-        let steps = self.local.as_ref().map_or(1, |local| local.steps.get());
-        u64::from(self.batch.get()) * u64::from(steps)
+    /// Most samples that a round hands out.
+    pub fn most_samples(&self) -> u64 {
+        let most = |local: &LocalSteps| local.steps.map_or(LocalSteps::MOST, NonZeroU32::get);
+        u64::from(self.batch.get()) * u64::from(self.local.as_ref().map_or(1, most))
     }
 
     /// What a round's sum is applied to the shared state by, and at which base rate.
@@ -481,12 +481,12 @@ mod tests {
         let bytes = manifest.encode();
         assert_eq!(Manifest::decode(&bytes), Ok(manifest.clone()));
         let mut later = bytes.clone();
-        later[MARK.len()] = 5;
+        later[MARK.len()] = 6;
         let error = Manifest::decode(&later).unwrap_err();
-        assert_eq!(error, ManifestError::Version { found: 5 });
+        assert_eq!(error, ManifestError::Version { found: 6 });
         let text = error.to_string();
         assert!(
-            text.contains("version 5") && text.contains("reads version 4"),
+            text.contains("version 6") && text.contains("reads version 5"),
             "{text}"
         );
         // As it was before there were versions.

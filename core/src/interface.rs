@@ -4,6 +4,7 @@ use crate::id::{Contact, Digest, PeerId, Round};
 use crate::invitation::Revocation;
 use crate::ledger::Record;
 use crate::local::LocalRound;
+use crate::pace::Turn;
 use crate::reason::{Change, OutcastReason, Reason};
 use crate::tickets::Barred;
 use crate::wire::{Message, ViewKey};
@@ -164,6 +165,8 @@ pub enum Event {
         /// The round.
         round: Round,
     },
+    /// The run goes on in another way.
+    Pace(Turn),
     /// The run waits until there are `min_peers` members.
     Waiting {
         /// Members now.

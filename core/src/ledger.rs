@@ -6,6 +6,7 @@ use crate::config::{MAX_CONTRIBUTORS, MAX_PEERS, Manifest, Settings};
 use crate::fork::{self, Fork};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::invitation::{Admission, Revocation, Role};
+use crate::pace::Pace;
 #[cfg(test)]
 use crate::signature::Key;
 use crate::signature::{Attempt, Signed, Statement};
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +30,8 @@ pub struct Header {
     pub speed: u64,
     /// How long the contribution took.
     pub compute_us: u64,
+    /// How long its last exchange took, from its own contribution to the last piece; 0 if it had none, or it failed at first.
+    pub exchange_us: u64,
     /// The state before the round.
     pub digest: Digest,
     /// Whether the contribution was computed while the sums of the round before travelled: from the state before that one.
@@ -51,6 +54,7 @@ impl Header {
             loss: 0.0,
             speed: 1,
             compute_us: 1,
+            exchange_us: 0,
             digest: Digest([0; 32]),
             ahead: false,
             ready: Vec::new(),
@@ -295,6 +299,8 @@ pub struct Head {
     pub admissions: Admissions,
     /// What became of tickets.
     pub tickets: Tickets,
+    /// How the next round is done.
+    pub pace: Pace,
     /// Hash over all records.
     pub trail: Digest,
     /// The lineage: [`lineage`] of the trail and the samples.
@@ -317,6 +323,7 @@ impl Head {
             forks: Vec::new(),
             admissions: Admissions::default(),
             tickets: Tickets::default(),
+            pace: Pace::new(manifest),
             trail: Digest(manifest.run_id().0),
             chain: lineage(&Digest(manifest.run_id().0), 0),
         }
@@ -399,6 +406,7 @@ impl Head {
             out.contains(&peer) || record.headers.iter().any(|h| h.leaving && h.peer == peer)
         });
         self.admit(record);
+        self.pace.apply(record, manifest);
         self.round = record.round;
         self.trail = record.trail_after(&self.chain);
         self.chain = lineage(&self.trail, self.samples);

@@ -57,6 +57,7 @@ mod member;
 mod newcomer;
 mod next;
 pub mod optim;
+pub mod pace;
 pub mod peer;
 pub mod planted;
 mod probation;

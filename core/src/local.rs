@@ -54,11 +54,11 @@ impl LocalRound {
         manifest: &Manifest,
         fresh: bool,
     ) -> Option<Self> {
-        let local = manifest.local.as_ref()?;
+        manifest.local.as_ref()?;
         let lens = || (0..head.members.len()).map(|member| allotment.len(member));
         let (share, largest, allotted) = (allotment.len(place), lens().max()?.max(1), lens().sum());
         // Rounded; one at least.
-        let most = u128::from(local.steps.get());
+        let most = u128::from(head.pace.batches.get());
         let steps = (most * u128::from(share) + u128::from(largest) / 2) / u128::from(largest);
         Some(Self {
             steps: steps.clamp(1, share.clamp(1, u64::from(LocalSteps::MOST)).into()) as u32,

@@ -366,6 +366,7 @@ impl Member {
             loss: made.loss,
             speed: shared.speed.unwrap_or(1),
             compute_us: (made.compute.as_micros() as u64).min(MAX_COMPUTE_US),
+            exchange_us: (shared.exchange.as_micros() as u64).min(MAX_COMPUTE_US),
             digest: shared.lineage.digest,
             ahead: made.ahead,
             ready: self.sponsor.ready(&self.view, shared),
@@ -752,7 +753,8 @@ fn in_work<'a>(view: &'a View, reduce: &'a Run) -> Option<InWork<'a>> {
 
 /// An attempt's reduce before anything has come or gone.
 fn new_reduce(view: &View, shared: &Shared) -> Run {
-    let plan = Plan::of(&shared.manifest, view.members.len());
+    let topology = shared.head().pace.topology;
+    let plan = Plan::of(&shared.manifest, topology, view.members.len());
     let run = Run::new(
         view.attempt(shared.head()),
         view.members.clone(),

@@ -364,7 +364,7 @@ impl Newcomer {
         let side = Side {
             members: &here,
             until: Round::MAX,
-            lead: 2 * shared.manifest.round_samples(),
+            lead: 2 * shared.head().pace.round_samples(&shared.manifest),
         };
         match compare(&side, from, &shown, shared) {
             Stands::Ours => {}

@@ -32,6 +32,8 @@ pub enum Bug {
     AheadOfNothing,
     /// The moments of local steps are not begun anew with a membership.
     MomentsOutliveMembership,
+    /// A member goes by its own clock where what all have told counts.
+    PaceByOwnClock,
     /// What rounding has taken is added to a contribution again for each attempt.
     FeedTwice,
     /// Contributors go on without a full member.
@@ -70,7 +72,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those that faults bring to light.
-    pub const OF_FAULTS: [Self; 16] = [
+    pub const OF_FAULTS: [Self; 17] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -86,6 +88,7 @@ impl Bug {
         Self::MomentsOutliveMembership,
         Self::AheadOfNothing,
         Self::FeedTwice,
+        Self::PaceByOwnClock,
         Self::GuestsGoOn,
     ];
 

@@ -24,6 +24,7 @@ use crate::time::Time;
 use crate::wire::{Message, Standing, ViewKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Most peers of which anything is remembered beside what the head says of its members.
 pub(crate) const MAX_REMEMBERED: usize = 4 * MAX_PEERS;
@@ -69,6 +70,8 @@ pub(crate) struct Shared {
     /// Rounds running in which nothing was finite.
     pub barren: u32,
     pub committed_at: Time,
+    /// How long the exchange of the last round took; zero if it had none, or it failed at first.
+    pub exchange: Duration,
     /// When the round before this one began.
     pub began_before: Time,
     /// Whether it goes on from a checkpoint, and has met nobody since: it does not know whom it has trained with after
@@ -118,6 +121,7 @@ impl Shared {
             ended: BTreeSet::new(),
             barren: 0,
             committed_at: now,
+            exchange: Duration::ZERO,
             began_before: now,
             forgetful: false,
             left: VecDeque::new(),

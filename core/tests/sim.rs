@@ -30,7 +30,7 @@ fn run(seeds: u64, topology: Option<Topology>, setup: Setup, stop: bool) -> Vec<
                     if seed >= seeds {
                         break;
                     }
-                    if topology.is_some_and(|topology| topology != sim::topology(seed)) {
+                    if topology.is_some() && topology != sim::topology(seed) {
                         continue;
                     }
                     if let Some(why) = sim::run(seed, setup).failure {

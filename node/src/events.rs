@@ -47,6 +47,17 @@ pub enum Event {
         /// Why, in words; empty where there is nothing to explain.
         reason: String,
     },
+    /// The members exchange in another way from now on, as they have measured it to be faster.
+    Pace {
+        /// The last round of the former way.
+        round: u64,
+        /// `ring` or `direct`.
+        topology: String,
+        /// Batches in a round.
+        batches: u64,
+        /// Why, in words.
+        why: String,
+    },
     /// The model was tried on data that it does not train on.
     Eval {
         /// The committed round whose parameters were tried.
@@ -297,6 +308,12 @@ mod tests {
                 ..ready
             }),
             Event::Fetch { bytes: 1, total: 2 },
+            Event::Pace {
+                round: 7,
+                topology: "direct".into(),
+                batches: 3,
+                why: "why".into(),
+            },
             Event::Sync {
                 bytes: 1,
                 total: 2,

@@ -65,18 +65,18 @@ pub struct NewRun {
     pub warmup: u64,
     /// Largest norm of the mean gradient.
     pub clip: Option<f32>,
-    /// Batches between two exchanges, in which members step on their own; 1: none, every batch is a round.
-    pub local_steps: NonZeroU32,
+    /// Batches between two exchanges, in which members step on their own.
+    pub local_steps: Steps,
     /// With local steps: the rate at which the mean of the members' ways moves the shared parameters.
     pub outer_lr: f32,
     /// With local steps: Nesterov momentum of that; 0: none.
     pub outer_momentum: f32,
     /// Whether members compute for the next round while the sums of this one travel.
     pub overlap: bool,
-    /// How numbers travel.
-    pub codec: Codec,
-    /// Who sends them to whom.
-    pub topology: Topology,
+    /// How numbers travel; none: as they are, or with local steps in as few bits as there is a codec for.
+    pub codec: Option<Codec>,
+    /// Who sends them to whom; none: whichever the members measure to be faster.
+    pub topology: Option<Topology>,
     /// With fewer members the run waits.
     pub min_peers: NonZeroU16,
 }
@@ -96,12 +96,12 @@ impl Default for NewRun {
             schedule: Schedule::Constant,
             warmup: 0,
             clip: None,
-            local_steps: NonZeroU32::MIN,
+            local_steps: Steps::None,
             outer_lr: 1.0,
             outer_momentum: 0.0,
             overlap: false,
-            codec: Codec::F32,
-            topology: Topology::Ring,
+            codec: None,
+            topology: None,
             min_peers: NonZeroU16::MIN,
         }
     }
@@ -126,17 +126,43 @@ impl NewRun {
                 weight_decay: 0.0,
             },
         };
-        (self.local_steps > NonZeroU32::MIN).then_some(LocalSteps {
-            steps: self.local_steps,
+        let steps = match self.local_steps {
+            Steps::None => return None,
+            Steps::Fixed(steps) => Some(steps),
+            Steps::Auto => None,
+        };
+        Some(LocalSteps {
+            steps,
             outer,
             outer_lr: self.outer_lr,
         })
+    }
+
+    /// How numbers travel.
+    pub fn codec(&self) -> Codec {
+        // Of local steps the sums are so large that four bits cost no learning that could be measured.
+        let usual = match self.local_steps {
+            Steps::None => Codec::F32,
+            Steps::Fixed(_) | Steps::Auto => Codec::Int4,
+        };
+        self.codec.unwrap_or(usual)
     }
 
     /// Batches until its end.
     pub fn batches(&self, samples: NonZeroU64) -> u64 {
         self.target(samples).get().div_ceil(u64::from(self.batch.get()))
     }
+}
+
+/// How many local steps members take between two exchanges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steps {
+    /// None: every batch is a round.
+    None,
+    /// So many batches are a round.
+    Fixed(NonZeroU32),
+    /// As many as exchanges ask for, beside the computing.
+    Auto,
 }
 
 /// When a run ends.

@@ -238,6 +238,7 @@ impl Run {
             loss: 2.0 * allotment.len(i) as f32,
             speed: member.speed,
             compute_us: 1500,
+            exchange_us: 0,
             digest,
             ready: Vec::new(),
             ahead: false,

@@ -49,7 +49,7 @@ fn one_of_four_is_killed_and_another_comes() {
     assert!(assert_equal(&all) > 100);
     for node in &nodes {
         let dir = RunDir::open(Path::new(&node.dir)).expect("a run");
-        assert_eq!(dir.manifest().topology, Topology::Direct);
+        assert_eq!(dir.manifest().topology, Some(Topology::Direct));
         assert_replays_exactly(node);
     }
 }

@@ -57,7 +57,12 @@ fn a_replay_follows_the_local_steps_of_members_that_come_and_go() {
     let folder = Folder::new("local-steps");
     let nodes = come_and_go(&folder, &["local_steps=6", "outer_momentum=0.5", "clip=1"]);
     let dir = RunDir::open(Path::new(&nodes[0].dir)).expect("a run");
-    let steps = dir.manifest().local.as_ref().map(|local| local.steps.get());
+    let steps = dir
+        .manifest()
+        .local
+        .as_ref()
+        .and_then(|local| local.steps)
+        .map(|steps| steps.get());
     assert_eq!(steps, Some(6));
     assert_replays_from_the_beginning(&nodes);
 }

@@ -32,9 +32,9 @@ pub struct Plan {
 
 impl Plan {
     /// The plan of a run's attempt among so many members.
-    pub fn of(manifest: &Manifest, members: usize) -> Self {
+    pub fn of(manifest: &Manifest, topology: Topology, members: usize) -> Self {
         Self {
-            topology: manifest.topology,
+            topology,
             cut: Cut::of(manifest, members),
         }
     }

@@ -7,8 +7,9 @@ use std::num::NonZeroU32;
 /// How the members of a run step between exchanges.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LocalSteps {
-    /// Batches between two exchanges: the steps of the member with the largest share.
-    pub steps: NonZeroU32,
+    /// Batches between two exchanges: the steps of the member with the largest share. None: as many as exchanges ask for
+    /// ([`Pace`](crate::pace::Pace)).
+    pub steps: Option<NonZeroU32>,
     /// What the mean of the members' ways does to the shared parameters, as if it were a gradient. Plain averaging is SGD at
     /// a rate of 1.
     pub outer: Optimizer,
@@ -23,7 +24,7 @@ impl LocalSteps {
     /// So many, averaged.
     pub fn averaged(steps: NonZeroU32) -> Self {
         Self {
-            steps,
+            steps: Some(steps),
             outer: Optimizer::Sgd { weight_decay: 0.0 },
             outer_lr: 1.0,
         }
@@ -35,8 +36,8 @@ impl LocalSteps {
         if !(self.outer_lr.is_finite() && self.outer_lr > 0.0) {
             return out_of_range("outer_lr", self.outer_lr, "positive");
         }
-        if self.steps.get() > Self::MOST {
-            return out_of_range("local_steps", self.steps.get() as f32, "at most 65536");
+        if let Some(steps) = self.steps.filter(|steps| steps.get() > Self::MOST) {
+            return out_of_range("local_steps", steps.get() as f32, "at most 65536");
         }
         self.outer.check()
     }

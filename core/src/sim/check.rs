@@ -409,8 +409,7 @@ impl World {
         let whole = |p: &Peer| stands(p).is_some() || p.holds_whole_state();
         self.hopeless |= self.starting == 0 && alive().count() > 0 && !alive().any(|p| whole(p));
         let round_us = self.longest_round_us();
-        let rounds =
-            self.plan.manifest.target.get() as f64 / self.plan.manifest.round_samples() as f64 + 10.0;
+        let rounds = self.plan.rounds() + 10.0;
         let bound = healed_at + (rounds * round_us) as u64 + 2 * PATIENCE_US;
         if self.now > bound {
             if !self.is_fair() {

@@ -94,7 +94,7 @@ impl Conversation {
             samples: NonZeroU64::new(100).expect("so many"),
             target: NonZeroU64::new(100_000).expect("so many"),
             batch: NonZeroU32::new(8).expect("so many"),
-            topology,
+            topology: Some(topology),
             codec: Codec::ALL[rng.index(4)],
             piece: NonZeroU32::new(rng.between(1, 8) as u32).expect("from 1 on"),
             min_peers: NonZeroU16::new(rng.between(1, 2) as u16).expect("1 or 2"),

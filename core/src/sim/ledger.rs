@@ -514,7 +514,7 @@ impl Ledger {
             piece: m.piece.get() as usize,
         };
         let values: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
-        let (sums, errors) = reference::sums(m.topology, cut, m.codec, &values);
+        let (sums, errors) = reference::sums(self.points[&before].head.pace.topology, cut, m.codec, &values);
         let authors = record.headers.iter().map(|h| h.peer);
         let errors = authors.zip(errors).filter(|_| m.feedback()).collect();
         Ok((Some(sums), Some(errors)))

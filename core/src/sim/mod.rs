@@ -130,8 +130,8 @@ impl Stats {
     }
 }
 
-/// The topology of a seed's world.
-pub fn topology(seed: u64) -> Topology {
+/// The topology of a seed's world; none: its members choose.
+pub fn topology(seed: u64) -> Option<Topology> {
     plan::Plan::draw(seed).manifest.topology
 }
 

@@ -7,6 +7,7 @@ use super::rng::Rng;
 use crate::codec::Codec;
 use crate::config::{Layout, Manifest, TensorSpec, Topology};
 use crate::optim::{LocalSteps, Optimizer};
+use crate::pace::Pace;
 use crate::random::mix;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
@@ -24,6 +25,9 @@ const INTEGERS: u64 = 0x696e_7473;
 const OVERLAP: u64 = 0x6f76_6572;
 /// Sets the draw of local steps apart from the others.
 const LOCAL_STEPS: u64 = 0x6c6f_6361;
+
+/// Sets the draw of what members choose themselves apart from the others.
+const PACE: u64 = 0x7061_6365;
 
 /// Sets the draw of contributors apart from the others.
 const GUESTS: u64 = 0x6775_6573_7473;
@@ -184,7 +188,7 @@ impl Plan {
             peer.is_guest = guests > 0.0 && draw.chance(guests);
         }
         if Rng::new(mix(seed ^ TOPOLOGY)).chance(0.5) {
-            manifest.topology = Topology::Direct;
+            manifest.topology = Some(Topology::Direct);
         }
         let integers = &mut Rng::new(mix(seed ^ INTEGERS));
         if integers.chance(0.4) {
@@ -192,7 +196,8 @@ impl Plan {
         }
         manifest.overlap = Rng::new(mix(seed ^ OVERLAP)).chance(0.3);
         draw_local_steps(&mut Rng::new(mix(seed ^ LOCAL_STEPS)), &mut manifest);
-        let rounds = manifest.target.get() as f64 / manifest.round_samples() as f64;
+        draw_pace(&mut Rng::new(mix(seed ^ PACE)), &mut manifest);
+        let rounds = rounds(&manifest);
         Self {
             peers,
             round_us,
@@ -219,6 +224,11 @@ impl Plan {
             faults,
             manifest,
         }
+    }
+
+    /// Rounds that the run has at most, if nothing goes wrong.
+    pub fn rounds(&self) -> f64 {
+        rounds(&self.manifest)
     }
 
     /// Whether nothing ever goes wrong here.
@@ -275,7 +285,7 @@ impl Plan {
 }
 
 fn draw_speed(rng: &mut Rng, manifest: &Manifest, count: usize, round_us: f64) -> f64 {
-    manifest.round_samples() as f64 / count as f64 / (round_us / 1e6) * rng.octaves(0.5, 2.0)
+    first_round(manifest) / count as f64 / (round_us / 1e6) * rng.octaves(0.5, 2.0)
 }
 
 fn draw_manifest(rng: &mut Rng, count: usize) -> Manifest {
@@ -306,10 +316,30 @@ fn draw_manifest(rng: &mut Rng, count: usize) -> Manifest {
         optimizer: draw_optimizer(rng),
         clip: rng.chance(0.25).then_some(0.5),
         codec: if rng.chance(0.5) { Codec::F32 } else { Codec::F16 },
-        topology: Topology::Ring,
+        topology: Some(Topology::Ring),
         piece: NonZeroU32::new(rng.between(least, least.max(64)) as u32).expect("from 1 on"),
         min_peers: NonZeroU16::new(if rng.chance(0.85) { 1 } else { 2 }).expect("1 or 2"),
         ..Manifest::new(Layout { tensors, len })
+    }
+}
+
+/// Samples of a first round.
+fn first_round(manifest: &Manifest) -> f64 {
+    Pace::new(manifest).round_samples(manifest) as f64
+}
+
+/// Rounds of a run in which nothing goes wrong, if none hands out fewer samples than the first.
+fn rounds(manifest: &Manifest) -> f64 {
+    manifest.target.get() as f64 / first_round(manifest)
+}
+
+/// In some worlds members find out themselves how to exchange.
+fn draw_pace(rng: &mut Rng, manifest: &mut Manifest) {
+    if rng.chance(0.3) {
+        manifest.topology = None;
+    }
+    if let Some(local) = manifest.local.as_mut().filter(|_| rng.chance(0.4)) {
+        local.steps = None;
     }
 }
 

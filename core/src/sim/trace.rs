@@ -27,7 +27,8 @@ pub(super) fn plan(plan: &Plan) -> String {
         m.target,
         m.min_peers,
         m.codec,
-        m.topology,
+        m.topology
+            .map_or_else(|| "auto".into(), |topology| topology.to_string()),
         m.optimizer,
         m.local
             .as_ref()
@@ -180,6 +181,7 @@ fn event(world: &World, i: usize, event: &Event) {
         Event::Outcast { reason, lost } => format!("OUTCAST: {reason}; {lost} samples lost"),
         Event::NotFinite { round } => format!("not finite in round {round}"),
         Event::Waiting { members } => format!("waits with {members} members"),
+        Event::Pace(turn) => format!("goes on with {turn:?}"),
     };
     tell!(world, "  {} {text}", world.nodes[i].name);
 }

@@ -96,7 +96,7 @@ impl Story {
             samples: 100.try_into().unwrap(),
             target: 1_000_000.try_into().unwrap(),
             batch: 8.try_into().unwrap(),
-            topology,
+            topology: Some(topology),
             piece: 4.try_into().unwrap(),
             ..Manifest::new(Layout::flat(12))
         };

@@ -145,7 +145,7 @@ impl Plan {
             optimizer: Optimizer::parse(optimizer).expect("a name that is known"),
             lr: 0.0,
             codec: self.codec,
-            topology: self.topology,
+            topology: Some(self.topology),
             piece: self.piece,
             min_peers: NonZeroU16::new(self.peers).expect(some),
             ..Manifest::new(Layout::flat(self.elements))

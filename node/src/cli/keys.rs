@@ -62,8 +62,9 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "local_steps",
-        "N",
-        "batches between two exchanges, for slow links: peers step on their own meanwhile (default 1: none)",
+        "N|auto",
+        "batches between two exchanges, for slow links: peers step on their own meanwhile (default 1: none; auto: as many as \
+         the links ask for)",
     ),
     key(
         "outer_lr",
@@ -83,12 +84,12 @@ pub const KEYS: &[Key] = &[
     key(
         "codec",
         "f32|f16|int8|int4",
-        "how numbers travel between peers (default f32)",
+        "how numbers travel between peers (default f32, with local steps int4)",
     ),
     key(
         "topology",
-        "ring|direct",
-        "around the ring, or straight between any two: quick on slow links (default ring)",
+        "auto|ring|direct",
+        "around the ring, or straight between any two: quick on slow links (default auto: whichever is measured to be faster)",
     ),
     key("min_peers", "N", "wait while there are fewer members (default 1)"),
     key(

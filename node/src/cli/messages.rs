@@ -57,6 +57,22 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
             let text = format!("round {round}: eval {}", quality(*loss, *accuracy));
             ("*", Color::Magenta, text)
         }
+        Event::Pace {
+            round,
+            topology,
+            batches,
+            why,
+        } => {
+            let steps = match batches {
+                1 => String::new(),
+                batches => format!(", {batches} batches a round"),
+            };
+            let text = format!(
+                "after round {}: {topology}{steps}, since {why}",
+                human::grouped(*round)
+            );
+            ("~", Color::Cyan, text)
+        }
         Event::Warning { message } => ("! warning:", Color::Yellow, message.clone()),
         Event::Ready(_) | Event::Fetch { .. } | Event::Sync { .. } | Event::Round(_) | Event::Done(_) => {
             return None;
@@ -183,6 +199,10 @@ mod tests {
             ),
             (eval(9, 0.25, None), "* round 9: eval loss 0.250"),
             (Event::Warning { message: "m".into() }, "! warning: m"),
+            (
+                pace(1200),
+                "~ after round 1,200: direct, since why",
+            ),
             (Event::Fetch { bytes: 1, total: 2 }, ""),
         ] {
             assert_eq!(told(&event, Role::Founder), text);

@@ -3,7 +3,7 @@
 use super::human;
 use super::terminal::{Color, Style};
 use crate::events::{Round, Share};
-use crate::view::{Phase, RunView};
+use crate::view::{Phase, RunView, TimeShares};
 
 /// Rates are taken over so many milliseconds.
 const WINDOW_MS: u64 = 5000;
@@ -45,6 +45,10 @@ pub fn line(view: &RunView, now_ms: u64, width: usize, style: Style) -> Option<S
             let own = human::short(rates.own_samples);
             parts.push(Part::new(6, Color::Dim, format!("({own} here)")));
         }
+        if let Some(speed_up) = rates.time.speed_up.filter(|_| round.members.len() > 1) {
+            parts.push(Part::new(9, Color::Green, format!("{speed_up:.1}x alone")));
+            parts.push(Part::new(10, Color::Dim, time(&rates.time)));
+        }
     }
     parts.push(members(view, round));
     if let Some(rates) = rates {
@@ -60,6 +64,20 @@ pub fn line(view: &RunView, now_ms: u64, width: usize, style: Style) -> Option<S
         }
     }
     Some(fit(parts, width, style))
+}
+
+/// Where a peer's time goes.
+fn time(shares: &TimeShares) -> String {
+    let percent = |share: f64| format!("{:.0}%", 100.0 * share);
+    let hidden = match shares.hidden {
+        0.0..0.005 => String::new(),
+        hidden => format!(" and {} hidden", percent(hidden)),
+    };
+    format!(
+        "{} computing, {}{hidden} exchanging",
+        percent(shares.compute),
+        percent(shares.exchange)
+    )
 }
 
 /// The last round's number, and of how many where that can be told.

@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
-use crate::options::{Length, NewRun, Schedule};
+use crate::options::{Length, NewRun, Schedule, Steps};
 use crate::task_factory::TaskFactory;
 use serde_json::{Map, Value};
 use std::fmt::{Display, Write as _};
@@ -198,7 +198,13 @@ impl Reader<'_> {
                     .push((layer, key.name.to_owned(), text.to_owned()));
             }
             "clip" => run.clip = Some(real(key, text, |x| x > 0.0, "greater than 0")?),
-            "local_steps" => run.local_steps = number(key, text)?,
+            "local_steps" => {
+                run.local_steps = match text {
+                    "auto" => Steps::Auto,
+                    "1" => Steps::None,
+                    _ => Steps::Fixed(number(key, text)?),
+                }
+            }
             "outer_lr" => run.outer_lr = real(key, text, |x| x > 0.0, "greater than 0")?,
             "outer_momentum" => {
                 run.outer_momentum = real(key, text, |x| (0.0..1.0).contains(&x), "at least 0 and below 1")?;
@@ -211,14 +217,17 @@ impl Reader<'_> {
                 }
             }
             "codec" => {
-                run.codec = text
-                    .parse()
-                    .map_err(|_| bad(key, text, "that is none of its words"))?;
+                let codec = text.parse();
+                run.codec = Some(codec.map_err(|_| bad(key, text, "that is none of its words"))?);
             }
             "topology" => {
-                run.topology = text
-                    .parse()
-                    .map_err(|_| bad(key, text, "that is none of its words"))?;
+                run.topology = match text {
+                    "auto" => None,
+                    _ => Some(
+                        text.parse()
+                            .map_err(|_| bad(key, text, "that is none of its words"))?,
+                    ),
+                }
             }
             "min_peers" => run.min_peers = number(key, text)?,
             "seed" => run.seed = number(key, text)?,

@@ -7,7 +7,7 @@ use super::machine::block_on;
 use super::messages::Role;
 use super::output::{self, Log, LogFormat};
 use super::settings::{self, Settings};
-use crate::options::{Local, Page, Start, TrainOptions};
+use crate::options::{Local, NewRun, Page, Start, Steps, TrainOptions};
 use crate::participant::{run_setup, start};
 use crate::task_factory::TaskFactory;
 use annulus_core::codec::Codec;
@@ -219,13 +219,17 @@ fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
         Start::New(run) => Some(run.as_ref()),
         Start::Resume(_) => None,
     };
-    let codec = run.map_or(Codec::F32, |run| run.codec);
+    let codec = run.map_or(Codec::F32, NewRun::codec);
     // With int4 there are what rounding took in the last round and in this one, too.
     let vectors = if codec == Codec::Int4 { 4 } else { 2 };
     let memory = state + vectors * 4 * parameters;
     let vector = codec.encoded_len(parameters as usize) as u64;
     let sent = |peers: u64| 2 * (peers - 1) * vector / peers;
-    let rounds = run.map(|run| run.batches(plan.samples).div_ceil(run.local_steps.get().into()));
+    let steps = run.map_or(1, |run| match run.local_steps {
+        Steps::Fixed(steps) => steps.get(),
+        Steps::None | Steps::Auto => 1,
+    });
+    let rounds = run.map(|run| run.batches(plan.samples).div_ceil(steps.into()));
     if format == LogFormat::Json {
         let plan = json!({
             "task": run.map(|run| &run.task),
@@ -251,14 +255,17 @@ fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
             format!(
                 "{} of {} samples",
                 human::grouped(rounds),
-                human::grouped(u64::from(run.batch.get()) * u64::from(run.local_steps.get()))
+                human::grouped(u64::from(run.batch.get()) * u64::from(steps))
             ),
         ));
         lines.push(("optimizer", format!("{}, lr={}", run.optimizer, run.lr)));
         if let Some(local) = run.local() {
+            let steps = local
+                .steps
+                .map_or("as many as exchanges ask for".into(), |steps| steps.to_string());
             let steps = format!(
-                "{} between two exchanges, then {}, lr={}",
-                local.steps, local.outer, local.outer_lr
+                "{steps} between two exchanges, then {}, lr={}",
+                local.outer, local.outer_lr
             );
             lines.push(("local steps", steps));
         }

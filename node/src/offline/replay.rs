@@ -110,7 +110,7 @@ impl Replay {
             0 => None,
             _ => {
                 let contributions = self.contributions(record, &mut contribute)?;
-                let plan = Plan::of(&self.manifest, members);
+                let plan = Plan::of(&self.manifest, self.head.pace.topology, members);
                 let errors = errors.as_deref_mut();
                 Some(Assembly::serial(
                     plan,
@@ -223,7 +223,7 @@ mod tests {
             optimizer: Optimizer::parse("adam").expect("its name"),
             clip: Some(1.0),
             codec,
-            topology,
+            topology: Some(topology),
             piece: piece.try_into().unwrap(),
             ..Manifest::new(Layout::flat(len))
         }
@@ -247,6 +247,7 @@ mod tests {
             loss: 1.0,
             speed: member.speed,
             compute_us: 1,
+            exchange_us: 0,
             digest,
             ready: Vec::new(),
             ahead: false,
@@ -290,7 +291,7 @@ mod tests {
     ) -> Vec<(Assembly, Option<Vec<f32>>)> {
         let n = contributions.len();
         let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
-        let plan = Plan::of(manifest, n);
+        let plan = Plan::of(manifest, manifest.topology.expect("it is given"), n);
         let new = |me| {
             let run = Run::new(
                 attempt,

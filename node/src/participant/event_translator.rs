@@ -3,8 +3,12 @@
 use crate::events::{self, Event};
 use crate::net::link::Link;
 use crate::participant::driver::Driver;
+use annulus_core::PeerId;
 use annulus_core::invitation::Role;
+use annulus_core::ledger::Head;
+use annulus_core::pace::Turn;
 use annulus_core::peer::{Change, Commit, Event as PeerEvent};
+use std::time::Duration;
 
 /// Turns a peer's events into those of the run.
 #[derive(Debug, Default)]
@@ -29,7 +33,9 @@ impl EventTranslator {
         };
         let warning = |message| Event::Warning { message };
         match event {
-            PeerEvent::Committed(commit) => vec![Event::Round(self.round(commit, driver.traffic()))],
+            PeerEvent::Committed(commit) => {
+                vec![Event::Round(self.round(commit, peer.me(), driver.traffic()))]
+            }
             PeerEvent::Member { peer, change, reason } => {
                 let change = match change {
                     Change::Joined => events::Change::Joined,
@@ -71,6 +77,7 @@ impl EventTranslator {
                 vec![warning(format!("{} is cut off: {why}", peer.to_hex()))]
             }
             PeerEvent::NotFinite { .. } => Vec::new(),
+            &PeerEvent::Pace(turn) => vec![pace(turn, peer.head())],
             PeerEvent::Waiting { members } => {
                 let need = peer.manifest().min_peers;
                 vec![warning(format!(
@@ -80,7 +87,14 @@ impl EventTranslator {
         }
     }
 
-    fn round(&mut self, commit: &Commit, (sent, received): (u64, u64)) -> events::Round {
+    fn round(&mut self, commit: &Commit, me: PeerId, (sent, received): (u64, u64)) -> events::Round {
+        // What was computed ahead was so while the round before was exchanged.
+        let own = commit
+            .record
+            .headers
+            .iter()
+            .find(|h| h.peer == me && h.weight > 0);
+        let compute = own.map_or(commit.compute, |own| Duration::from_micros(own.compute_us));
         let before = std::mem::replace(&mut self.traffic, (sent, received));
         let members = commit.record.headers.iter();
         events::Round {
@@ -96,11 +110,47 @@ impl EventTranslator {
             digest: commit.digest.to_hex(),
             samples: commit.record.weight(),
             counted: commit.samples,
-            compute_seconds: commit.compute.as_secs_f64(),
+            compute_seconds: compute.as_secs_f64(),
             reduce_seconds: commit.reduce.as_secs_f64(),
             seconds: commit.total.as_secs_f64(),
             bytes_sent: sent - before.0,
             bytes_received: received - before.1,
         }
+    }
+}
+
+/// What has changed, with why in one line.
+fn pace(turn: Turn, head: &Head) -> Event {
+    let ms = |us: u64| format!("{} ms", (us as f64 / 1000.0).round());
+    let pace = &head.pace;
+    let why = match turn {
+        Turn::Topology {
+            exchange_us,
+            before_us,
+        } => match before_us {
+            Some(before_us) => format!(
+                "an exchange takes {} that way, and took {} before",
+                ms(exchange_us),
+                ms(before_us)
+            ),
+            None => format!(
+                "an exchange takes {} that way, and often failed before",
+                ms(exchange_us)
+            ),
+        },
+        Turn::Batches {
+            exchange_us,
+            batch_us,
+        } => format!(
+            "an exchange takes {}, and to compute a batch {}",
+            ms(exchange_us),
+            ms(batch_us)
+        ),
+    };
+    Event::Pace {
+        round: head.round,
+        topology: pace.topology.to_string(),
+        batches: pace.batches.get().into(),
+        why,
     }
 }

@@ -220,7 +220,7 @@ pub(crate) fn prepare(
         clip: run.clip,
         local: run.local(),
         overlap: run.overlap,
-        codec: run.codec,
+        codec: run.codec(),
         topology: run.topology,
         piece: Manifest::PIECE,
         min_peers: run.min_peers,

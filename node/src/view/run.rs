@@ -42,6 +42,8 @@ pub struct RunView {
     pub peers: BTreeMap<String, Peer>,
     /// Who came and went of late, the newest at the end.
     pub changes: VecDeque<MemberChange>,
+    /// How the members exchange, if that has changed.
+    pub pace: Option<Pace>,
     /// Sums over this peer's time in the run.
     pub totals: Totals,
     /// How it ended.
@@ -86,6 +88,19 @@ pub struct Evaluation {
     pub loss: f32,
     /// Share of right answers, 0 to 1.
     pub accuracy: Option<f32>,
+}
+
+/// How members exchange, since they have changed that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Pace {
+    /// The last round before.
+    pub round: u64,
+    /// `ring` or `direct`.
+    pub topology: String,
+    /// Batches in a round.
+    pub batches: u64,
+    /// Why, in words.
+    pub why: String,
 }
 
 /// One peer's part in the run.
@@ -151,6 +166,36 @@ pub struct Rates {
     pub own_samples: f64,
     /// Bytes that it sent.
     pub bytes_sent: f64,
+    /// Where its time goes.
+    pub time: TimeShares,
+}
+
+/// Where a peer's time goes, as parts of it. What is left was for the state, or for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TimeShares {
+    /// It computed.
+    pub compute: f64,
+    /// It exchanged, or waited for others, and did nothing else.
+    pub exchange: f64,
+    /// It exchanged while it computed.
+    pub hidden: f64,
+    /// How many times as many samples the run counts as this peer computes, while it computes: what it gains by not being
+    /// alone. None where it has computed nothing.
+    pub speed_up: Option<f64>,
+}
+
+impl TimeShares {
+    /// Of so many seconds, in which a run has counted so many samples and a peer so many of them.
+    fn of(seconds: f64, (compute, exchange): (f64, f64), (samples, own): (u64, u64)) -> Self {
+        let hidden = (compute + exchange - seconds).clamp(0.0, exchange.max(0.0));
+        let speed_up = samples as f64 / own as f64 * (compute / seconds);
+        Self {
+            compute: compute / seconds,
+            exchange: (exchange - hidden) / seconds,
+            hidden: hidden / seconds,
+            speed_up: (own > 0 && compute > 0.0).then_some(speed_up),
+        }
+    }
 }
 
 /// When a round was committed, and some of the sums up to then: what lies between two moments is a difference.
@@ -161,6 +206,8 @@ struct Moment {
     samples: u64,
     own_samples: u64,
     bytes_sent: u64,
+    compute_seconds: f64,
+    reduce_seconds: f64,
 }
 
 impl RunView {
@@ -174,6 +221,19 @@ impl RunView {
             &Event::Fetch { bytes, total } => self.phase = Phase::Fetching { bytes, total },
             &Event::Sync { bytes, total, round } => self.phase = Phase::Syncing { bytes, total, round },
             Event::Round(round) => self.commit(round, now_ms),
+            Event::Pace {
+                round,
+                topology,
+                batches,
+                why,
+            } => {
+                self.pace = Some(Pace {
+                    round: *round,
+                    topology: topology.clone(),
+                    batches: *batches,
+                    why: why.clone(),
+                });
+            }
             Event::Member {
                 peer,
                 change,
@@ -253,6 +313,8 @@ impl RunView {
             samples,
             own_samples,
             bytes_sent,
+            compute_seconds,
+            reduce_seconds,
             ..
         } = totals;
         self.recent.push_back(Moment {
@@ -261,6 +323,8 @@ impl RunView {
             samples,
             own_samples,
             bytes_sent,
+            compute_seconds,
+            reduce_seconds,
         });
         while self.recent.len() > RATE_ROUNDS && self.recent[0].at_ms + RATE_WINDOW_MS < now_ms {
             self.recent.pop_front();
@@ -339,12 +403,22 @@ impl RunView {
             last.at_ms
         };
         let seconds = end_ms.saturating_sub(first.at_ms) as f64 / 1000.0;
-        let per_second = |of: fn(&Moment) -> u64| (of(last) - of(first)) as f64 / seconds;
+        let counted = |of: fn(&Moment) -> u64| of(last) - of(first);
+        let per_second = |of| counted(of) as f64 / seconds;
+        let spent = (
+            last.compute_seconds - first.compute_seconds,
+            last.reduce_seconds - first.reduce_seconds,
+        );
+        let samples = (
+            counted(|moment| moment.samples),
+            counted(|moment| moment.own_samples),
+        );
         (seconds > 0.0 && last.rounds > first.rounds).then(|| Rates {
             rounds: per_second(|moment| moment.rounds),
             samples: per_second(|moment| moment.samples),
             own_samples: per_second(|moment| moment.own_samples),
             bytes_sent: per_second(|moment| moment.bytes_sent),
+            time: TimeShares::of(seconds, spent, samples),
         })
     }
 

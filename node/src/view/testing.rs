@@ -58,6 +58,16 @@ pub(crate) fn committed(number: u64, weights: &[(u8, u64)], loss: f32) -> Event 
     Event::Round(round(number, weights, loss))
 }
 
+/// The members exchange in another way.
+pub(crate) fn pace(round: u64) -> Event {
+    Event::Pace {
+        round,
+        topology: "direct".into(),
+        batches: 1,
+        why: "why".into(),
+    }
+}
+
 /// Something happened to a peer's membership.
 pub(crate) fn member(n: u8, change: Change, round: u64, reason: &str) -> Event {
     let reason = reason.into();

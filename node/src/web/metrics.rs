@@ -48,13 +48,16 @@ const CHANGES: &str = "annulus_member_changes_total";
 
 /// The metrics that are one number each: name, help, and the value if there is one.
 #[rustfmt::skip] // a table
-fn numbers(view: &RunView, now_ms: u64) -> [(&'static str, &'static str, Option<String>); 18] {
+fn numbers(view: &RunView, now_ms: u64) -> [(&'static str, &'static str, Option<String>); 23] {
     let of = |value: u64| Some(value.to_string());
     let float = |value: f64| Some(value.to_string());
     let finite = |value: f32| value.is_finite().then(|| value.to_string());
     let (ready, round, totals) = (view.ready.as_ref(), view.round.as_ref(), &view.totals);
     let eval = view.evaluations.back();
-    let rate = view.rates(RATE_WINDOW_MS, now_ms).map_or(0.0, |rates| rates.samples);
+    let rates = view.rates(RATE_WINDOW_MS, now_ms);
+    let rate = rates.map_or(0.0, |rates| rates.samples);
+    let time = rates.map(|rates| rates.time);
+    let sent = round.filter(|r| r.samples > 0).map(|r| r.bytes_sent as f64 / r.samples as f64);
     let training = u64::from(view.phase == Phase::Training);
     [
         ("annulus_parameters", "Parameters of the model.", ready.and_then(|r| of(r.parameters))),
@@ -66,6 +69,11 @@ fn numbers(view: &RunView, now_ms: u64) -> [(&'static str, &'static str, Option<
         ("annulus_samples_total", "Samples that the run has counted.", round.and_then(|r| of(r.counted))),
         ("annulus_round_seconds", "From the last commit but one to the last one, at this peer.", round.and_then(|r| float(r.seconds))),
         ("annulus_samples_per_second", "Samples that the run counts per second.", float(rate)),
+        ("annulus_compute_share", "Part of the time that this peer computes.", time.and_then(|t| float(t.compute))),
+        ("annulus_exchange_share", "Part of the time that it exchanges, or waits, and does nothing else.", time.and_then(|t| float(t.exchange))),
+        ("annulus_hidden_share", "Part of the time that it exchanges while it computes.", time.and_then(|t| float(t.hidden))),
+        ("annulus_speed_up", "How many times as fast the run is as this peer alone.", time.and_then(|t| t.speed_up).and_then(float)),
+        ("annulus_sample_bytes", "Bytes that this peer sent for each sample of the last round.", sent.and_then(float)),
         ("annulus_rounds_total", "Rounds that this peer saw committed.", of(totals.rounds)),
         ("annulus_bytes_sent_total", "Bytes that this peer sent for rounds.", of(totals.bytes_sent)),
         ("annulus_bytes_received_total", "Bytes that this peer received for rounds.", of(totals.bytes_received)),

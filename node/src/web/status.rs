@@ -4,7 +4,7 @@
 //! HTTP.
 
 use crate::events::{Change, rfc3339};
-use crate::view::{Evaluation, MemberChange, Peer, Phase, RATE_WINDOW_MS, RunView};
+use crate::view::{Evaluation, MemberChange, Pace, Peer, Phase, RATE_WINDOW_MS, RunView, TimeShares};
 use serde::Serialize;
 use std::collections::VecDeque;
 
@@ -27,6 +27,8 @@ pub struct Status<'a> {
     counted: u64,
     target: Option<u64>,
     samples_per_second: f64,
+    time: Option<TimeShares>,
+    pace: Option<&'a Pace>,
     bytes_sent: u64,
     bytes_received: u64,
     peers: Vec<PeerStatus<'a>>,
@@ -65,6 +67,7 @@ impl<'a> Status<'a> {
     pub fn of(view: &'a RunView, begun_ms: u64, now_ms: u64) -> Self {
         let ready = view.ready.as_ref();
         let round = view.round.as_ref();
+        let rates = view.rates(RATE_WINDOW_MS, now_ms);
         let (phase, sync) = match view.phase {
             // There is no page before the data is here.
             Phase::Starting | Phase::Fetching { .. } => ("starting", None),
@@ -95,9 +98,9 @@ impl<'a> Status<'a> {
             digest: round.map(|round| round.digest.as_str()),
             counted: view.counted(),
             target: ready.map(|ready| ready.target),
-            samples_per_second: view
-                .rates(RATE_WINDOW_MS, now_ms)
-                .map_or(0.0, |rates| rates.samples),
+            samples_per_second: rates.map_or(0.0, |rates| rates.samples),
+            time: rates.map(|rates| rates.time),
+            pace: view.pace.as_ref(),
             bytes_sent: view.totals.bytes_sent,
             bytes_received: view.totals.bytes_received,
             peers: peers(view),
@@ -130,7 +133,7 @@ fn peers<'a>(view: &'a RunView) -> Vec<PeerStatus<'a>> {
 mod tests {
     use super::*;
     use crate::events::Event;
-    use crate::view::testing::{committed, done, eval, member, name, ready, sync};
+    use crate::view::testing::{committed, done, eval, member, name, pace, ready, sync};
     use serde_json::{Value, json};
     use std::collections::BTreeSet;
 
@@ -228,9 +231,11 @@ mod tests {
             member(2, Change::Joined, 1, "why"),
             eval(1, 1.0, Some(0.5)),
             sync(1, 2, 3),
+            pace(1),
+            committed(2, &[(1, 64)], 1.0),
         ];
         let mut written = BTreeSet::new();
-        collect("", &status(&events.map(|event| (0, event)), 0), &mut written);
+        collect("", &status(&(0..).zip(events).collect::<Vec<_>>(), 7), &mut written);
         let text = include_str!("../../../docs/status.md");
         let section = text
             .split("## `/status`")

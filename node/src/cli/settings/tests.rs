@@ -55,8 +55,8 @@ fn every_key_is_read() {
         clip: Some(1.0),
         schedule: Schedule::Cosine,
         warmup: 20,
-        codec: Codec::F16,
-        topology: Topology::Direct,
+        codec: Some(Codec::F16),
+        topology: Some(Topology::Direct),
         ..NewRun::default()
     };
     assert_eq!(settings.run, expected);

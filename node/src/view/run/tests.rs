@@ -123,6 +123,12 @@ fn rates_are_of_the_window_and_fall_when_the_run_stands_still() {
         samples: 64.0,
         own_samples: 16.0,
         bytes_sent: 1000.0,
+        time: TimeShares {
+            compute: 0.25,
+            exchange: 0.0,
+            hidden: 0.0,
+            speed_up: Some(1.0),
+        },
     };
     assert_eq!(view.rates(10_000, 2000), Some(expected));
     assert_eq!(samples(&view, 10_000, 64_000), Some(1.0));

@@ -1,0 +1,388 @@
+//! How often and by which way members exchange, where the run leaves that open: a function of what records tell, so that all
+//! members choose the same in the same round.
+//!
+//! Each header tells how long its author's last exchange took. The shortest of a record is what the exchange itself takes:
+//! who was the last to put its contribution in has waited for nobody. A single one says little, so the median of some
+//! counts, and one that took more than one attempt counts as endless.
+
+use crate::config::{Manifest, Topology};
+use crate::id::Round;
+use crate::ledger::Record;
+use crate::optim::LocalSteps;
+use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// Exchanges of which the median counts.
+const WINDOW: usize = 5;
+
+/// Rounds from one trial of the other topology to the next, at first and at most.
+const REST: Round = 64;
+const LONGEST_REST: Round = 4096;
+
+/// The other topology must take less than so many hundredths of what the present one takes.
+const BETTER: u64 = 95;
+
+/// With local steps a round's computing lasts so many times as long as its exchange: a ninth of the time is lost. Fewer
+/// exchanges cost small models more than that.
+const EXCHANGES: u64 = 8;
+
+/// Rounds running that must ask for other local steps.
+const AGREEING: i8 = 3;
+
+/// A round hands out no more than this part of the run.
+const LARGEST: u64 = 16;
+
+/// What has changed, and why. Times are in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Turn {
+    /// Another topology was tried out and takes less.
+    Topology {
+        /// An exchange with it.
+        exchange_us: u64,
+        /// An exchange with the one before; none if that failed again and again.
+        before_us: Option<u64>,
+    },
+    /// Other local steps.
+    Batches {
+        /// An exchange.
+        exchange_us: u64,
+        /// One batch, computed by all.
+        batch_us: u64,
+    },
+}
+
+/// How the next round is done, and what that rests on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pace {
+    /// Who sends to whom.
+    pub topology: Topology,
+    /// How many batches it hands out: the local steps of the member with the largest share.
+    pub batches: NonZeroU32,
+    /// What the last round has changed for good.
+    pub turn: Option<Turn>,
+    /// The topology of the exchange that the next record tells of, if there was one.
+    told: Option<Topology>,
+    /// The last exchanges of the present topology, in microseconds.
+    measured: Vec<u64>,
+    /// What the other topology took, while this one is tried out against it.
+    against: Option<u64>,
+    /// When the other one is tried out, and how long the rest after that is.
+    until: Round,
+    rest: Round,
+    /// How many members the last round had.
+    members: u16,
+    /// Rounds running that would have had more batches, or, below 0, fewer.
+    votes: i8,
+}
+
+impl Pace {
+    /// What a run begins with.
+    pub fn new(manifest: &Manifest) -> Self {
+        let local = manifest.local.as_ref().and_then(|local| local.steps);
+        Self {
+            topology: manifest.topology.unwrap_or_default(),
+            batches: local.unwrap_or(NonZeroU32::MIN),
+            turn: None,
+            told: None,
+            measured: Vec::new(),
+            against: None,
+            until: 0,
+            rest: REST,
+            members: 0,
+            votes: 0,
+        }
+    }
+
+    /// Samples that the next round hands out.
+    pub fn round_samples(&self, manifest: &Manifest) -> u64 {
+        u64::from(manifest.batch.get()) * u64::from(self.batches.get())
+    }
+
+    /// What an exchange takes with the present topology, in microseconds, once enough were measured.
+    pub fn exchange_us(&self) -> Option<u64> {
+        let mut sorted = self.measured.clone();
+        sorted.sort_unstable();
+        let median = sorted.get(WINDOW / 2).copied();
+        median.filter(|us| sorted.len() == WINDOW && *us < u64::MAX)
+    }
+
+    /// Takes what a committed round tells.
+    pub(crate) fn apply(&mut self, record: &Record, manifest: &Manifest) {
+        self.turn = None;
+        let trains = manifest.trains(record.headers.len());
+        let told = std::mem::replace(&mut self.told, trains.then_some(self.topology));
+        let took = record.headers.iter().map(|h| h.exchange_us);
+        let took = took.filter(|us| *us > 0 && told == Some(self.topology)).min();
+        let failed = (record.attempt > 0 && trains).then_some(u64::MAX);
+        let Some(took) = failed.or(took) else {
+            return;
+        };
+        if self.measured.len() == WINDOW {
+            self.measured.remove(0);
+        }
+        self.measured.push(took);
+        if self.measured.len() < WINDOW {
+            return;
+        }
+        if manifest.topology.is_none() {
+            self.choose_topology(record);
+        }
+        if manifest.local.as_ref().is_some_and(|local| local.steps.is_none()) {
+            self.choose_batches(record, manifest);
+        }
+    }
+
+    /// Tries the other topology out now and then, for as many rounds as it takes to measure it, and keeps the faster.
+    fn choose_topology(&mut self, record: &Record) {
+        let members = record.headers.len() as u16;
+        if std::mem::replace(&mut self.members, members) != members {
+            self.rest = REST;
+            self.until = self.until.min(record.round + REST);
+        }
+        let here = self.exchange_us().unwrap_or(u64::MAX);
+        if let Some(there) = self.against.take() {
+            self.until = record.round + self.rest;
+            self.rest = LONGEST_REST.min(2 * self.rest);
+            // 128 bits, as one that never ended has the largest number.
+            let is_better = u128::from(here) * 100 < u128::from(there) * u128::from(BETTER);
+            match is_better {
+                true => {
+                    self.turn = Some(Turn::Topology {
+                        exchange_us: here,
+                        before_us: (there < u64::MAX).then_some(there),
+                    });
+                }
+                false => self.take_other(),
+            }
+        } else if members > 2 && (record.round >= self.until || here == u64::MAX) {
+            // Between two members there is only one way.
+            self.against = Some(here);
+            self.take_other();
+        }
+    }
+
+    fn take_other(&mut self) {
+        self.topology = match self.topology {
+            Topology::Ring => Topology::Direct,
+            Topology::Direct => Topology::Ring,
+        };
+        self.measured.clear();
+    }
+
+    /// More local steps where exchanges are long beside them, fewer where they are not: two fifths at a time, once several
+    /// rounds running would have had more, or fewer.
+    fn choose_batches(&mut self, record: &Record, manifest: &Manifest) {
+        let speed: u128 = record
+            .headers
+            .iter()
+            .filter(|h| h.weight > 0)
+            .map(|h| u128::from(h.speed))
+            .sum();
+        let Some(exchange) = self.exchange_us().filter(|_| speed > 0) else {
+            return;
+        };
+        // Speeds are samples in 1,000 seconds.
+        let batch_us = (u128::from(manifest.batch.get()) * 1_000_000_000 / speed).max(1);
+        let wanted = (u128::from(exchange) * u128::from(EXCHANGES)).div_ceil(batch_us);
+        let batches = manifest.target.get() / u64::from(manifest.batch.get());
+        let most = (batches / LARGEST).clamp(1, LocalSteps::MOST.into());
+        let wanted = wanted.clamp(1, most.into()) as u32;
+        let here = self.batches.get();
+        let (more, fewer) = (longer(here), (here * 5 / 7).max(1));
+        self.votes = match wanted {
+            _ if wanted >= more => self.votes.max(0) + 1,
+            _ if here > 1 && longer(wanted) <= here => self.votes.min(0) - 1,
+            _ => 0,
+        };
+        if self.votes.abs() < AGREEING {
+            return;
+        }
+        let batches = if self.votes > 0 { more } else { fewer.max(wanted) };
+        self.batches = NonZeroU32::new(batches).expect("at least 1");
+        self.votes = 0;
+        self.turn = Some(Turn::Batches {
+            exchange_us: exchange,
+            batch_us: batch_us as u64,
+        });
+    }
+
+    /// The planted bug of going by one's own clock.
+    pub(crate) fn mistake(&mut self, own: Duration) {
+        if let Some(last) = self.measured.last_mut() {
+            *last = own.as_micros() as u64;
+        }
+    }
+
+    /// Whether a run's ledger can have come to it.
+    pub(crate) fn is_sound(&self, manifest: &Manifest) -> bool {
+        let topology = manifest.topology.is_none_or(|topology| topology == self.topology);
+        let batches = match &manifest.local {
+            None => self.batches == NonZeroU32::MIN,
+            Some(local) => match local.steps {
+                Some(steps) => self.batches == steps,
+                None => self.batches.get() <= LocalSteps::MOST,
+            },
+        };
+        topology && batches && self.measured.len() <= WINDOW && self.rest <= LONGEST_REST
+    }
+}
+
+/// The next larger number of batches.
+fn longer(batches: u32) -> u32 {
+    (batches + 1).max(batches * 7 / 5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Layout, Settings};
+    use crate::id::{Contact, PeerId};
+    use crate::ledger::{Head, Header, Member};
+
+    fn manifest(local: bool) -> Manifest {
+        let mut local = local.then_some(LocalSteps::averaged(NonZeroU32::MIN));
+        if let Some(local) = &mut local {
+            local.steps = None;
+        }
+        Manifest {
+            batch: NonZeroU32::new(48).unwrap(),
+            target: (48 * 100_000).try_into().unwrap(),
+            topology: None,
+            local,
+            ..Manifest::new(Layout::flat(3))
+        }
+    }
+
+    fn head(manifest: &Manifest, members: u8) -> Head {
+        let member = |n| {
+            let settings = Settings::stand_in(PeerId([n; 32]), Contact::default(), manifest);
+            Member::new(&settings, Some(100_000))
+        };
+        let mut head = Head::genesis(manifest, member(1));
+        head.members = (1..=members).map(member).collect();
+        head
+    }
+
+    /// A round whose predecessor's exchange took so long, and so much longer with each other member.
+    fn round(head: &mut Head, manifest: &Manifest, exchange_us: u64, attempt: u32) {
+        let allotment = head.allot(manifest);
+        let header = |(place, member): (usize, &Member)| Header {
+            weight: allotment.len(place) as u32,
+            speed: 100_000,
+            exchange_us: exchange_us + 7000 * place as u64,
+            ..Header::stand_in(member.peer)
+        };
+        let headers = head.members.iter().enumerate().map(header).collect();
+        let mut record = Record::signed_by_stand_ins(head, headers);
+        record.attempt = attempt;
+        head.apply(&record, manifest);
+        assert_eq!(head.check_itself(manifest), Ok(()));
+    }
+
+    /// Which topologies so many rounds were done with, where an exchange takes this long with each, or never ends.
+    fn tried(
+        manifest: &Manifest,
+        members: u8,
+        rounds: usize,
+        [ring, direct]: [Option<u64>; 2],
+    ) -> Vec<Topology> {
+        let mut head = head(manifest, members);
+        let (mut before, mut tried) = (Topology::Ring, Vec::new());
+        let us = |topology| match topology {
+            Topology::Ring => ring,
+            Topology::Direct => direct,
+        };
+        for at in 0..rounds {
+            let now = head.pace.topology;
+            tried.push(now);
+            // A pause that is nobody's fault, now and then.
+            let noise = if at % 11 == 3 {
+                500_000
+            } else {
+                100 * (at as u64 % 5)
+            };
+            let attempt = u32::from(us(now).is_none());
+            round(
+                &mut head,
+                manifest,
+                us(before).map_or(0, |us| us + noise),
+                attempt,
+            );
+            before = now;
+        }
+        tried
+    }
+
+    #[test]
+    fn the_faster_topology_is_found_and_the_other_hardly_ever_tried_again() {
+        let manifest = manifest(false);
+        let [ring, direct] = Topology::ALL;
+        for (times, best) in [
+            ([Some(310_000), Some(110_000)], direct),
+            ([Some(20_000), Some(30_000)], ring),
+            ([Some(20_000), Some(19_500)], ring),
+            ([None, Some(500_000)], direct),
+            ([Some(500_000), None], ring),
+        ] {
+            let tried = tried(&manifest, 4, 1000, times);
+            let others = |range: std::ops::Range<usize>| tried[range].iter().filter(|t| **t != best).count();
+            assert!(others(0..20) <= 10, "{times:?}: {}", others(0..20));
+            assert!(others(20..1000) <= 30, "{times:?}: {}", others(20..1000));
+        }
+        let two = tried(&manifest, 2, 100, [Some(300_000), Some(100_000)]);
+        assert!(
+            two.iter().all(|topology| *topology == ring),
+            "there is but one way"
+        );
+        let fixed = Manifest {
+            topology: Some(ring),
+            ..manifest
+        };
+        let fixed = tried(&fixed, 4, 100, [Some(300_000), Some(100_000)]);
+        assert!(fixed.iter().all(|topology| *topology == ring), "it is the run's");
+    }
+
+    #[test]
+    fn rounds_are_as_long_as_exchanges_ask_for() {
+        let mut manifest = manifest(true);
+        manifest.topology = Some(Topology::Direct);
+        let mut head = head(&manifest, 4);
+        let mut changes = Vec::new();
+        let mut rounds = |head: &mut Head, us: u64, rounds: u64| {
+            for at in 0..rounds {
+                let before = head.pace.batches.get();
+                round(head, &manifest, us + us * (at * 7 % 11) / 50, 0);
+                if head.pace.batches.get() != before {
+                    changes.push(head.pace.batches.get());
+                }
+            }
+            head.pace.batches.get()
+        };
+        // Four at 100 samples a second have done 48 in 120 ms.
+        let many = rounds(&mut head, 150_000, 200);
+        assert!((8..=12).contains(&many), "{many}");
+        let more = rounds(&mut head, 600_000, 200);
+        assert!((34..=48).contains(&more), "{more}");
+        assert_eq!(rounds(&mut head, 5_000, 200), 1);
+        assert_eq!(changes.iter().filter(|n| **n == 1).count(), 1, "{changes:?}");
+        let turns = changes
+            .windows(3)
+            .filter(|w| (w[0] < w[1]) != (w[1] < w[2]))
+            .count();
+        assert_eq!(turns, 1, "{changes:?}");
+    }
+
+    #[test]
+    fn a_short_run_still_has_rounds() {
+        let manifest = Manifest {
+            target: (48 * 64).try_into().unwrap(),
+            ..manifest(true)
+        };
+        let mut head = head(&manifest, 3);
+        while !head.finished(&manifest) {
+            round(&mut head, &manifest, 10_000_000, 0);
+            assert!(head.pace.batches.get() <= 4);
+        }
+    }
+}
