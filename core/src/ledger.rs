@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +33,9 @@ pub struct Header {
     pub digest: Digest,
     /// Whether the contribution was computed while the sums of the round before travelled: from the state before that one.
     pub ahead: bool,
+    /// Whether what it carries on for itself, moments of local steps and rounding errors, begins at zero with this
+    /// contribution. Only who recomputes contributions asks for it: who says it falsely cannot be followed.
+    pub anew: bool,
     /// Newcomers that it sponsors and that have caught up, in the order of their names.
     pub ready: Vec<Newcomer>,
     /// Tickets that were taken back.
@@ -53,6 +56,7 @@ impl Header {
             compute_us: 1,
             digest: Digest([0; 32]),
             ahead: false,
+            anew: false,
             ready: Vec::new(),
             revoked: Vec::new(),
             leaving: false,

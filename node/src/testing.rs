@@ -241,6 +241,7 @@ impl Run {
             digest,
             ready: Vec::new(),
             ahead: false,
+            anew: false,
             revoked: Vec::new(),
             leaving: false,
         });
