@@ -7,7 +7,6 @@ use crate::detector::Detector;
 use crate::interface::{Commit, Event, Exit};
 use crate::ledger::{Member, Record};
 use crate::lineage::Committed;
-use crate::local::keeps_moments;
 use crate::planted::Bug;
 use crate::reason::{Change, Reason};
 use crate::shared::{Shared, Stage};
@@ -46,19 +45,10 @@ impl CommittedRound<'_> {
         let refused = self.is_refused(shared);
         let (before, trail) = (shared.lineage.standing(), shared.head().trail);
         let members_before = shared.head().members.clone();
-        let had = shared.device.moments_after == Some(shared.head().chain);
-        let goes_on = keeps_moments(
-            (shared.head(), self.allotment),
-            &self.record,
-            shared.me(),
-            &shared.manifest,
-            had,
-        );
         shared.apply_record(&self.record);
         if shared.settings.planted(Bug::PaceByOwnClock) {
             shared.lineage.head.pace.mistake(shared.exchange);
         }
-        shared.device.moments_after = goes_on.then_some(shared.head().chain);
         let made_at = self.made_at.unwrap_or(self.complete_at);
         let commit = Commit {
             view: self.view,

@@ -97,10 +97,11 @@ impl Contribution {
         if !wanted || positions.is_empty() || !shared.manifest.trains(shared.head().members.len()) {
             return;
         }
-        let lineage = &shared.lineage;
         let asked = share(self.round, false, shared);
-        let fresh = shared.device.moments_after != Some(lineage.head.chain)
-            && !shared.settings.planted(Bug::MomentsOutliveMembership);
+        let chain = shared.head().chain;
+        let fresh =
+            !shared.device.take_moments(chain) && !shared.settings.planted(Bug::MomentsOutliveMembership);
+        let lineage = &shared.lineage;
         let local = LocalRound::of(&lineage.head, allotment, place, &shared.manifest, fresh);
         let params = &lineage.state.params;
         let output = shared.device.ask(asked, (self.round, local), positions, params);
@@ -156,13 +157,14 @@ impl Contribution {
     /// A member without a share adds nothing but what rounding took from its sums before.
     pub fn make_empty(&mut self, shared: &Shared) {
         let mut gradient = vec![0.0; shared.manifest.layout.len];
-        shared.feedback.add_to(shared.head().chain, &mut gradient);
+        let anew = !shared.feedback.goes_on(shared.head().chain);
+        if !anew {
+            shared.feedback.add_to(&mut gradient);
+        }
         let made = Made {
             gradient,
-            weight: 0,
-            loss: 0.0,
-            compute: Duration::ZERO,
-            ahead: false,
+            anew,
+            ..Made::default()
         };
         self.hand_in(made, shared.now);
     }
@@ -234,8 +236,10 @@ impl Contribution {
 
     /// The planted bug of adding errors for each attempt.
     pub fn feed_again(&mut self, shared: &Shared) {
-        if let Values::Ready(made) = &mut self.values {
-            shared.feedback.add_to(shared.head().chain, &mut made.gradient);
+        if let Values::Ready(made) = &mut self.values
+            && !made.anew
+        {
+            shared.feedback.add_to(&mut made.gradient);
         }
     }
 
@@ -264,32 +268,25 @@ fn before(shared: &Shared) -> Option<Digest> {
 
 /// What may be handed in of what the device gave for a round.
 fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared) -> Made {
-    let elements = shared.manifest.layout.len;
-    if !is_usable(&given, elements) {
+    let mut made = given;
+    if is_usable(&made, shared.manifest.layout.len) {
+        // The share is that of the place in the head, not in the attempt's view.
+        let place = shared.head().position(shared.me());
+        let share = place.map_or(0, |place| allotment.len(place));
+        made.weight = made.weight.min(share.min(u64::from(u32::MAX)) as u32);
+        measure_speed(&mut shared.speed, made.weight, made.compute);
+    } else {
         shared.tell(Event::NotFinite { round });
-        let mut gradient = given.gradient;
-        gradient.clear();
-        gradient.resize(elements, 0.0);
-        shared.feedback.add_to(shared.head().chain, &mut gradient);
-        return Made {
-            gradient,
-            weight: 0,
-            loss: 0.0,
-            ..given
-        };
+        made.gradient.clear();
+        made.gradient.resize(shared.manifest.layout.len, 0.0);
+        (made.weight, made.loss) = (0, 0.0);
     }
-    // The share is that of the place in the head, not in the attempt's view.
-    let place = shared.head().position(shared.me());
-    let share = place.map_or(0, |place| allotment.len(place));
-    let weight = given.weight.min(share.min(u64::from(u32::MAX)) as u32);
-    measure_speed(&mut shared.speed, weight, given.compute);
-    let mut gradient = given.gradient;
-    shared.feedback.add_to(shared.head().chain, &mut gradient);
-    Made {
-        gradient,
-        weight,
-        ..given
+    // Moments that are lost take the errors with them: one word tells of both.
+    made.anew = shared.device.from_zero || !shared.feedback.goes_on(shared.head().chain);
+    if !made.anew {
+        shared.feedback.add_to(&mut made.gradient);
     }
+    made
 }
 
 /// Whether what the device gave may enter a sum.

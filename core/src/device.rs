@@ -44,6 +44,8 @@ pub(crate) struct Made {
     pub compute: Duration,
     /// Whether it was made while the sums of the round before travelled.
     pub ahead: bool,
+    /// Whether nothing that its author carries on for itself is in it: see [`crate::ledger::Header::anew`].
+    pub anew: bool,
 }
 
 /// The device gets one thing at a time, so that a peer in trouble does not bury it.
@@ -54,8 +56,11 @@ pub(crate) struct Device {
     pub ahead: Option<(Asked, Made)>,
     /// When it was last done, and how long it had worked.
     worked: Option<(Time, Duration)>,
-    /// The lineage after which a local optimizer's moments go on: see [`crate::local`].
-    pub moments_after: Option<Digest>,
+    /// The lineage after which a local optimizer's moments go on: see [`crate::local`]. None from when they are stepped
+    /// until that counts: a share that is done once more begins at zero.
+    moments_after: Option<Digest>,
+    /// Whether they began at zero with what it was last asked for.
+    pub from_zero: bool,
     /// A buffer as long as the parameters that nobody uses now.
     pub spare: Vec<f32>,
 }
@@ -70,6 +75,7 @@ impl Device {
         params: &[f32],
     ) -> Output {
         self.asked = Some(asked);
+        self.from_zero = local.is_some_and(|round| round.fresh);
         let mut buffer = std::mem::take(&mut self.spare);
         buffer.clear();
         buffer.extend_from_slice(params);
@@ -79,6 +85,17 @@ impl Device {
             buffer,
             local,
         }
+    }
+
+    /// The moments that go on after a lineage are to be stepped. Whether there are any.
+    pub fn take_moments(&mut self, chain: Digest) -> bool {
+        self.moments_after.take() == Some(chain)
+    }
+
+    /// A round is committed. Moments go on with the samples that they were stepped for, or if nothing has stepped them.
+    pub fn commit(&mut self, before: Digest, after: Digest, counted: bool) {
+        let goes_on = counted || self.moments_after == Some(before);
+        self.moments_after = goes_on.then_some(after);
     }
 
     /// It is done with what it was asked for.
@@ -112,5 +129,30 @@ impl Device {
     /// A buffer that may serve again.
     pub fn give_back(&mut self, buffer: Vec<f32>) {
         self.spare = buffer;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_go_on_with_what_counts_and_begin_at_zero_with_what_is_done_once_more() {
+        let [first, second, third] = [1, 2, 3].map(|n| Digest([n; 32]));
+        let mut device = Device::default();
+        assert!(!device.take_moments(first), "a membership begins without");
+        device.commit(first, second, true);
+        assert!(!device.take_moments(first), "they are of another lineage");
+        device.commit(first, second, true);
+        assert!(device.take_moments(second));
+        assert!(!device.take_moments(second), "they have been stepped");
+        device.commit(second, third, false);
+        assert!(!device.take_moments(third), "nothing came of its share");
+        device.commit(first, second, true);
+        device.commit(second, third, false);
+        assert!(
+            device.take_moments(third),
+            "it had no share, and nothing has changed"
+        );
     }
 }

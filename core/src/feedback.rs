@@ -18,11 +18,14 @@ pub(crate) struct Feedback {
 }
 
 impl Feedback {
-    /// Adds them to a contribution to the round after a lineage, if they are of its last round.
-    pub fn add_to(&self, chain: Digest, values: &mut [f32]) {
-        if self.chain == Some(chain) {
-            compensate(values, &self.errors);
-        }
+    /// Whether they go into the round after a lineage: then this peer was a member of its last round.
+    pub fn goes_on(&self, chain: Digest) -> bool {
+        self.chain == Some(chain)
+    }
+
+    /// Adds them to a contribution to that round.
+    pub fn add_to(&self, values: &mut [f32]) {
+        compensate(values, &self.errors);
     }
 
     /// A round is committed, and a member of it still. With `errors`, those of the attempt, if it has changed the state;
@@ -54,7 +57,9 @@ mod tests {
 
     fn added(feedback: &Feedback, chain: Digest) -> [f32; 2] {
         let mut values = [1.0, 2.0];
-        feedback.add_to(chain, &mut values);
+        if feedback.goes_on(chain) {
+            feedback.add_to(&mut values);
+        }
         values
     }
 

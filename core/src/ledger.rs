@@ -36,6 +36,9 @@ pub struct Header {
     pub digest: Digest,
     /// Whether the contribution was computed while the sums of the round before travelled: from the state before that one.
     pub ahead: bool,
+    /// Whether what it carries on for itself, moments of local steps and rounding errors, begins at zero with this
+    /// contribution. Only who recomputes contributions asks for it: who says it falsely cannot be followed.
+    pub anew: bool,
     /// Newcomers that it sponsors and that have caught up, in the order of their names.
     pub ready: Vec<Newcomer>,
     /// Tickets that were taken back.
@@ -57,6 +60,7 @@ impl Header {
             exchange_us: 0,
             digest: Digest([0; 32]),
             ahead: false,
+            anew: false,
             ready: Vec::new(),
             revoked: Vec::new(),
             leaving: false,

@@ -6,13 +6,13 @@
 //! the larger the share, so that unequal devices take unequal numbers of steps. Its contribution is its samples times the
 //! parameters at the round's start less those that it has come to; the mean over all samples moves the shared state.
 //!
-//! The moments of a member's optimizer are its own: nobody else holds them, and they begin at zero with each membership.
-//! When they do follows from the ledger ([`keeps_moments`]), so that a replay can follow each member's chain.
+//! The moments of a member's optimizer are its own: nobody else holds them. They begin at zero with each membership, and
+//! after a share that gave nothing. The member's header says when they do ([`Header::anew`](crate::ledger::Header::anew)),
+//! so that a replay can follow each member's chain.
 
 use crate::allot::Allotment;
 use crate::config::Manifest;
-use crate::id::PeerId;
-use crate::ledger::{Head, Record};
+use crate::ledger::Head;
 use crate::optim::{LocalSteps, clip_scale, norm_squared};
 use crate::state::apply_optimizer;
 use serde::{Deserialize, Serialize};
@@ -93,28 +93,6 @@ impl LocalRound {
     }
 }
 
-/// Whether a member's moments go on after a round that handed out these shares, if they did before it.
-///
-/// Not if it was no contributor: then it enters anew. Not if it has had a share and none of its samples count: what it has
-/// come to then is of no use.
-pub fn keeps_moments(
-    (head, allotment): (&Head, &Allotment),
-    record: &Record,
-    peer: PeerId,
-    manifest: &Manifest,
-    had: bool,
-) -> bool {
-    if manifest.local.is_none() {
-        return false;
-    }
-    let Some(header) = record.headers.iter().find(|h| h.peer == peer) else {
-        return false;
-    };
-    let share = head.position(peer).map_or(0, |place| allotment.len(place));
-    let computed = share > 0 && manifest.trains(head.members.len());
-    if computed { header.weight > 0 } else { had }
-}
-
 /// A member's own optimizer, between exchanges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalOptimizer {
@@ -174,9 +152,9 @@ pub fn way(start: &mut [f32], now: &[f32], samples: u32) {
 mod tests {
     use super::*;
     use crate::config::Layout;
-    use crate::id::Contact;
+    use crate::id::{Contact, PeerId};
     use crate::invitation::Admission;
-    use crate::ledger::{Header, Member, Trials};
+    use crate::ledger::{Member, Trials};
 
     fn manifest(batch: u32, steps: u32) -> Manifest {
         Manifest {
@@ -311,43 +289,5 @@ mod tests {
         for (shared, now) in shared.iter().zip(now) {
             assert!((shared - now).abs() <= 1e-6, "{shared} {now}");
         }
-    }
-
-    #[test]
-    fn moments_go_on_with_who_contributes_and_begin_with_each_membership() {
-        let manifest = manifest(2, 2);
-        let header = |member: &Member| Header {
-            weight: 1,
-            loss: 1.0,
-            speed: member.speed,
-            ..Header::stand_in(member.peer)
-        };
-        // The third is so slow that it has no share.
-        let head = head(&manifest, &[1000, 1000, 1]);
-        assert!(head.allot(&manifest).len(2) == 0);
-        let mut headers: Vec<Header> = head.members.iter().map(header).collect();
-        headers[1].weight = 0;
-        headers[2].weight = 0;
-        let record = Record::signed_by_stand_ins(&head, headers);
-        let allotment = head.allot(&manifest);
-        let keeps = |n, had| keeps_moments((&head, &allotment), &record, PeerId([n; 32]), &manifest, had);
-        assert!(keeps(1, true) && keeps(1, false), "its samples count");
-        assert!(!keeps(2, true), "it has had a share, and nothing came of it");
-        assert!(
-            keeps(3, true) && !keeps(3, false),
-            "without a share nothing changes"
-        );
-        assert!(!keeps(9, true), "it took no part");
-        let plain = Manifest {
-            local: None,
-            ..manifest.clone()
-        };
-        assert!(!keeps_moments(
-            (&head, &allotment),
-            &record,
-            PeerId([1; 32]),
-            &plain,
-            true
-        ));
     }
 }

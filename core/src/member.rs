@@ -204,7 +204,7 @@ impl Member {
                     weight,
                     loss,
                     compute,
-                    ahead: false,
+                    ..Made::default()
                 };
                 return self.on_contribution(round, made, shared);
             }
@@ -353,7 +353,10 @@ impl Member {
             return Next::Stay;
         }
         let null = self.is_null(shared);
-        let nothing = Made::default();
+        let nothing = Made {
+            anew: !shared.feedback.goes_on(shared.head().chain),
+            ..Made::default()
+        };
         let made = match self.contribution.made() {
             // A round that only changes the membership begins when there is something to change.
             _ if null && (shared.has_news() || self.sponsor.has_ready() || self.reduce.waits()) => &nothing,
@@ -369,6 +372,7 @@ impl Member {
             exchange_us: (shared.exchange.as_micros() as u64).min(MAX_COMPUTE_US),
             digest: shared.lineage.digest,
             ahead: made.ahead,
+            anew: made.anew,
             ready: self.sponsor.ready(&self.view, shared),
             revoked: shared
                 .revocations
@@ -578,6 +582,8 @@ impl Member {
         let healthy = self.reduce.headers().is_some() && self.agreement.flush().is_none();
         self.contribution.end(&mut shared.device);
         let changed = record.weight() > 0 && !self.is_null(shared);
+        let me = shared.me();
+        let counted = record.headers.iter().any(|h| h.peer == me && h.weight > 0);
         let (before, errors) = (shared.head().chain, self.reduce.take_errors());
         let round = CommittedRound {
             view: self.view.key,
@@ -595,6 +601,7 @@ impl Member {
         let exit = round.enter(&mut self.sponsor, shared);
         let after = shared.lineage.head.chain;
         shared.feedback.commit(before, after, errors.filter(|_| changed));
+        shared.device.commit(before, after, counted);
         match exit {
             Some(exit) => Next::Finish(exit),
             None => Next::Round(std::mem::take(&mut self.sponsor)),

@@ -283,10 +283,7 @@ impl Newcomer {
     fn seek(&mut self, via: Option<PeerId>, shared: &mut Shared) {
         let have = self.whole_standing(shared).filter(|_| !self.damaged);
         let next = via.filter(|v| shared.links.is_up(*v));
-        let head = shared.head();
-        let is_guest = |peer: &PeerId| head.position(*peer).is_some() && !head.is_full(*peer);
-        let usable = |peer: &PeerId| !self.refused.contains_key(peer) && !is_guest(peer);
-        let next = next.or_else(|| shared.links.reachable().find(usable));
+        let next = next.or_else(|| sponsors(shared).find(|peer| !self.refused.contains_key(peer)));
         let former = std::mem::replace(&mut self.sponsor, next).filter(|former| Some(*former) != next);
         self.following = false;
         self.catchup.forget_told();
@@ -381,8 +378,8 @@ impl Newcomer {
         let mine = shared.lineage.standing();
         let patience = shared.detector.answer();
         let waited = shared.now - self.lonely_since;
-        let nobody = shared.links.reachable().next().is_none();
-        let all_refused = shared.links.reachable().all(|p| self.refused.contains_key(&p));
+        let nobody = sponsors(shared).next().is_none();
+        let all_refused = sponsors(shared).all(|p| self.refused.contains_key(&p));
         let mut reachable = self.refused.iter().filter(|(p, _)| shared.links.is_up(**p));
         let best = reachable.all(|(_, standing)| standing.is_none_or(|s| !s.beats(&mine)));
         let alone = nobody && waited > LONELY * patience;
@@ -690,6 +687,13 @@ impl Newcomer {
             }
         }
     }
+}
+
+/// Who can be reached and may be followed. A contributor sponsors nobody: it is not asked, and no word of it waited for.
+fn sponsors(shared: &Shared) -> impl Iterator<Item = PeerId> {
+    let head = shared.head();
+    let is_guest = |peer: &PeerId| head.position(*peer).is_some() && !head.is_full(*peer);
+    shared.links.reachable().filter(move |peer| !is_guest(peer))
 }
 
 /// Tells a peer that still takes this one for a member.

@@ -52,7 +52,7 @@ impl World {
             samples: 100.try_into().unwrap(),
             target: 1_000_000.try_into().unwrap(),
             batch: 12.try_into().unwrap(),
-            topology,
+            topology: Some(topology),
             piece: 4.try_into().unwrap(),
             ..Manifest::new(Layout::flat(12))
         });

@@ -4,6 +4,7 @@ mod story;
 
 use annulus_core::check::Fault;
 use annulus_core::conviction::Conviction;
+use annulus_core::decision::Suspicion;
 use annulus_core::id::Digest;
 use annulus_core::invitation::{Admission, Invitation, Role};
 use annulus_core::ledger::Header;
@@ -136,6 +137,32 @@ fn contributors_have_no_voice_where_lineages_meet() {
             .any(|(_, of, event)| *of == who && matches!(event, Event::Outcast { .. }))
     };
     assert!(outcast(BEN) && !outcast(ANN));
+}
+
+#[test]
+fn who_has_only_contributors_around_goes_on_with_the_state_that_it_holds() {
+    let mut story = Story::new(1);
+    guests(&mut story, &[CAT]);
+    let all = story.gather(3, 100 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&all));
+    // Ben has lost sight of Ann, says so, and is gone.
+    let (view, _) = story.peers[&ANN].view().unwrap();
+    let chain = story.peers[&ANN].head().chain;
+    let suspects = vec![ANN];
+    let signature = Key::stand_in(BEN).sign(&Attempt { chain, view }, &Suspicion(&suspects));
+    let flush = Message::Flush {
+        view,
+        suspects,
+        signature,
+    };
+    [ANN, CAT].into_iter().for_each(|other| story.cut(BEN, other));
+    story.say(BEN, ANN, flush);
+    assert!(!story.peers[&ANN].is_member());
+    story.run(5 * SECOND);
+    assert!(!story.peers[&CAT].is_member(), "none is left who counts");
+    story.run(60 * SECOND);
+    assert!(story.are_together(&[ANN, CAT]));
 }
 
 #[test]

@@ -242,6 +242,7 @@ impl Run {
             digest,
             ready: Vec::new(),
             ahead: false,
+            anew: false,
             revoked: Vec::new(),
             leaving: false,
         });

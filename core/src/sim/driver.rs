@@ -366,14 +366,16 @@ impl World {
         };
         self.look_at(i);
         let (mut weight, mut loss, mut took) = (weight, loss, took);
+        let fresh = local.map(|round| round.fresh);
         if self.nodes[i].is_liar() {
             let mut said = (weight, loss, took);
             self.say_made(i, &mut gradient, &mut said);
             (weight, loss, took) = said;
             self.ledger
-                .give((&self.nodes[i], round), weight.min(share), &gradient);
+                .give((&self.nodes[i], round, fresh), weight.min(share), &gradient);
         } else if let Err(why) = self.ledger.contribute(
             (&self.nodes[i], round, flipped),
+            fresh,
             &positions,
             &params,
             made,

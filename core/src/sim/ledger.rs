@@ -61,12 +61,15 @@ struct Made {
     /// Of the state that it was made from: who finds its state damaged has its device do its share once more.
     from: Digest,
     weight: u32,
+    /// Whether a local optimizer began at zero with it.
+    fresh: Option<bool>,
     gradient: Vec<f32>,
 }
 
 impl Made {
     fn is_of(&self, header: &Header) -> bool {
-        self.weight == header.weight && (header.ahead || self.from == header.digest)
+        let anew = self.fresh.is_none_or(|fresh| fresh == header.anew);
+        self.weight == header.weight && anew && (header.ahead || self.from == header.digest)
     }
 }
 
@@ -140,6 +143,7 @@ impl Ledger {
     pub fn contribute(
         &mut self,
         (node, round, flipped): (&Node, Round, bool),
+        fresh: Option<bool>,
         positions: &[Range<u64>],
         params: &[f32],
         weight: u64,
@@ -181,13 +185,17 @@ impl Ledger {
             }
             let known = point.moments.get(&node.id);
             let allotment = point.head.allot(&self.manifest);
-            let local = LocalRound::of(&point.head, &allotment, me, &self.manifest, known.is_none());
+            let fresh = fresh.unwrap_or_default();
+            let local = LocalRound::of(&point.head, &allotment, me, &self.manifest, fresh);
             let (pure, _) = match local.filter(|_| !share.is_empty()) {
                 None => device::contribution(params, positions, weight),
                 Some(round) => {
-                    moments = known
-                        .cloned()
-                        .unwrap_or_else(|| LocalOptimizer::new(&self.manifest));
+                    moments = match fresh {
+                        true => LocalOptimizer::new(&self.manifest),
+                        false => known.cloned().ok_or_else(|| {
+                            format!("{} goes on with moments of another membership", node.name)
+                        })?,
+                    };
                     let round = (&*self.manifest, &round);
                     device::local_contribution(params, positions, weight, round, &mut moments)
                 }
@@ -200,7 +208,7 @@ impl Ledger {
             }
         }
         if weight > 0 {
-            self.give((node, round), weight, gradient);
+            self.give((node, round, fresh), weight, gradient);
         }
         if !share.is_empty() {
             self.moments.insert((node.id, from), moments);
@@ -208,37 +216,34 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whose local optimizers go on after a round: who has counted samples, as it was then; who had no share, as before.
+    /// Whose local optimizers may go on after a round: who has counted samples, as it was then; others as before, unless
+    /// they say that they have none.
     fn moments_after(&self, before: Digest, record: &Record) -> BTreeMap<PeerId, LocalOptimizer> {
         let point = &self.points[&before];
-        let shares = point.head.allot(&self.manifest);
-        let mut after = BTreeMap::new();
-        for header in &record.headers {
-            let place = point.head.position(header.peer);
-            let idle = !self.manifest.trains(point.head.members.len())
-                || place.is_none_or(|place| shares.len(place) == 0);
-            let moments = match idle {
-                true => point.moments.get(&header.peer),
-                false => self
-                    .moments
-                    .get(&(header.peer, before))
-                    .filter(|_| header.weight > 0),
-            };
-            if let Some(moments) = moments {
-                after.insert(header.peer, moments.clone());
-            }
-        }
-        after
+        let moments = |header: &Header| match header.weight {
+            0 => point.moments.get(&header.peer).filter(|_| !header.anew),
+            _ => self.moments.get(&(header.peer, before)),
+        };
+        let headers = record.headers.iter();
+        headers
+            .filter_map(|h| Some((h.peer, moments(h)?.clone())))
+            .collect()
     }
 
     /// A device made this, or a liar says so.
-    pub fn give(&mut self, (node, round): (&Node, Round), weight: u64, gradient: &[f32]) {
+    pub fn give(
+        &mut self,
+        (node, round, fresh): (&Node, Round, Option<bool>),
+        weight: u64,
+        gradient: &[f32],
+    ) {
         if let Some(peer) = &node.peer {
             let (from, state) = origin(peer);
             let made = self.contributions.entry((node.id, from, round)).or_default();
             made.push(Made {
                 from: state,
                 weight: weight as u32,
+                fresh,
                 gradient: gradient.to_vec(),
             });
         }
@@ -481,16 +486,15 @@ impl Ledger {
     }
 
     /// The round's sums, from the definition, `None` without samples; and what rounding has taken from them. A member's
-    /// errors are added to what it contributes next, and those of who is no member any more are lost.
+    /// errors are added to what it contributes next. Those of who is no member any more are lost, and of who says so.
     fn reduce(&self, before: Digest, record: &Record) -> Result<(Option<Vec<f32>>, Errors), String> {
         let m = &self.manifest;
-        let errors = self.points[&before].errors.clone();
+        let goes_on = |peer: &PeerId| record.headers.iter().any(|h| h.peer == *peer && !h.anew);
+        let errors = self.points[&before].errors.clone().map(|mut errors| {
+            errors.retain(|peer, _| goes_on(peer));
+            errors
+        });
         if record.weight() == 0 {
-            let stays = |peer: &PeerId| record.headers.iter().any(|h| h.peer == *peer);
-            let errors = errors.map(|mut errors| {
-                errors.retain(|peer, _| stays(peer));
-                errors
-            });
             return Ok((None, errors));
         }
         let errors = errors.unwrap_or_default();

@@ -6,7 +6,7 @@
 //! where all faults end, and what follows must then be as if they had never been.
 
 use super::league::Liar;
-use super::lie::{Episode, Lie, Speaker, invented_key};
+use super::lie::{Episode, Lie, Speaker, headers_of, invented_key};
 use super::node::Node;
 use super::plan::{LEAST_US, LIARS, MOST_PEERS};
 use super::rng::Rng;
@@ -15,10 +15,10 @@ use super::twist::Twist;
 use super::world::{What, World, tell};
 use crate::id::{Contact, PeerId};
 use crate::invitation::Admission;
-use crate::ledger::Ready;
+use crate::ledger::{Header, Ready};
 use crate::peer::{Input, Lane, Peer};
 use crate::random::mix;
-use crate::signature::Key;
+use crate::signature::{Key, Signed};
 use crate::wire::{Leg, Message, ViewKey};
 use bytes::Bytes;
 
@@ -226,6 +226,9 @@ impl World {
         {
             self.lies.spoilt.insert(sums.0);
         }
+        if let Some(view) = self.lies_of_anew(i, &said, meant.map(|(_, meant)| meant)) {
+            self.lies.spoilt.insert(view);
+        }
         if let Some(fed) = self.by_id.get(&to).copied()
             && let Message::Block { .. }
             | Message::Following { .. }
@@ -242,6 +245,20 @@ impl World {
         );
         let lane = meant.map_or(if bulk { Lane::Bulk } else { Lane::Control }, |(lane, _)| lane);
         self.send(i, to, lane, said);
+    }
+
+    /// The attempt in which the league does not say what it carries on, if it does not.
+    fn lies_of_anew(&self, i: usize, said: &Message, meant: Option<&Message>) -> Option<ViewKey> {
+        let (view, headers) = headers_in(said)?;
+        let known = self.nodes[i].peer.as_deref();
+        let known = known.map_or(Vec::new(), |peer| headers_of(peer, view));
+        let meant = meant.and_then(headers_in).map_or(&[][..], |(_, headers)| headers);
+        let is_true = |said: &Signed<Header>| {
+            let mut real = known.iter().chain(meant);
+            real.any(|real| (real.peer, real.anew) == (said.peer, said.anew))
+        };
+        let mut of_liars = headers.iter().filter(|h| self.ledger.liars.contains(&h.peer));
+        of_liars.any(|h| !is_true(h)).then_some(view)
     }
 
     /// A liar remembers what it hears and says.
@@ -349,6 +366,15 @@ impl World {
             4 => gradient.fill([f32::NAN, f32::INFINITY, 3e38][rng.index(3)]),
             _ => gradient.iter_mut().for_each(|value| *value = -*value),
         }
+    }
+}
+
+/// The headers in a message, and of which attempt.
+fn headers_in(message: &Message) -> Option<(ViewKey, &[Signed<Header>])> {
+    match message {
+        Message::Piece { view, headers, .. } | Message::Headers { view, headers } => Some((*view, headers)),
+        Message::Committed { view, record, .. } => Some((*view, &record.headers)),
+        _ => None,
     }
 }
 

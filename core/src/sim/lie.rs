@@ -29,7 +29,8 @@ const FLOOD: u64 = 100;
 pub enum Lie {
     /// Some members are told another header than others.
     Equivocate,
-    /// All are told the same header, and it is not true: speed, time, loss, samples, state, newcomers, goodbye.
+    /// All are told the same header, and it is not true: speed, time, loss, samples, state, what it carries on, newcomers,
+    /// goodbye.
     Claim,
     /// The device's values, samples or time are others than it made.
     Contribution,
@@ -311,7 +312,7 @@ impl Speaker<'_> {
     fn claim(&mut self, header: &mut Header) {
         let round = self.peer.head().round;
         let mut rng = self.choice(round ^ u64::from(header.peer.0[0]));
-        match rng.below(12) {
+        match rng.below(13) {
             0 => header.speed = [0, 1, MAX_SPEED, MAX_SPEED + 1, u64::MAX][rng.index(5)],
             1 => header.compute_us = [0, 1, MAX_COMPUTE_US, u64::MAX][rng.index(4)],
             2 => header.loss = [f32::NAN, f32::INFINITY, -1e30, 0.0][rng.index(4)],
@@ -323,6 +324,7 @@ impl Speaker<'_> {
             8 => header.ready = (0..rng.below(80)).map(|_| self.nobody(&mut rng, true)).collect(),
             9 => header.ready = vec![self.nobody(&mut rng, true)],
             10 => header.ready = vec![self.nobody(&mut rng, false)],
+            11 => header.anew ^= true,
             _ => header.ready.clear(),
         }
     }
@@ -698,7 +700,7 @@ impl Speaker<'_> {
 }
 
 /// The headers that a peer knows of an attempt, in ring order.
-fn headers_of(peer: &Peer, view: ViewKey) -> Vec<Signed<Header>> {
+pub(super) fn headers_of(peer: &Peer, view: ViewKey) -> Vec<Signed<Header>> {
     let last = peer.shared.lineage.last.as_ref();
     match &peer.phase {
         Phase::Member(member) if member.view.key == view => member.reduce.known_headers(),

@@ -85,7 +85,7 @@ impl Twist<'_> {
     }
 
     fn header(&mut self, header: &mut Header) {
-        match self.rng.below(9) {
+        match self.rng.below(10) {
             0 => header.peer = self.anybody(),
             1 => header.weight = self.number(header.weight.into()) as u32,
             2 => header.loss = self.float(),
@@ -93,6 +93,7 @@ impl Twist<'_> {
             4 => header.compute_us = self.number(header.compute_us),
             5 => header.digest = self.digest(header.digest),
             6 => header.leaving ^= true,
+            7 => header.anew ^= true,
             _ => header.ready = (0..self.rng.below(80)).map(|_| self.newcomer()).collect(),
         }
     }

@@ -164,7 +164,7 @@ fn program() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::testing::{done, eval, member, ready};
+    use crate::view::testing::{done, eval, member, pace, ready};
 
     const PLAIN: Style = Style {
         live: false,
@@ -199,10 +199,7 @@ mod tests {
             ),
             (eval(9, 0.25, None), "* round 9: eval loss 0.250"),
             (Event::Warning { message: "m".into() }, "! warning: m"),
-            (
-                pace(1200),
-                "~ after round 1,200: direct, since why",
-            ),
+            (pace(1200), "~ after round 1,200: direct, since why"),
             (Event::Fetch { bytes: 1, total: 2 }, ""),
         ] {
             assert_eq!(told(&event, Role::Founder), text);

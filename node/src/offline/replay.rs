@@ -9,7 +9,7 @@ use annulus_core::config::Manifest;
 use annulus_core::feedback::compensate;
 use annulus_core::id::{Digest, PeerId};
 use annulus_core::ledger::{Founder, Head, Record};
-use annulus_core::local::{LocalOptimizer, LocalRound, keeps_moments};
+use annulus_core::local::{LocalOptimizer, LocalRound};
 use annulus_core::signature::Scheme;
 use annulus_core::state::{self, State};
 use std::collections::BTreeMap;
@@ -102,9 +102,13 @@ impl Replay {
         self.head
             .check(record, &self.manifest, Scheme::Ed25519)
             .map_err(ReplayError::Record)?;
-        // Who has no part in a round is no member any more, and its errors are lost.
+        // Who has no part in a round is no member any more, and what it carried on is lost. A member's own word says when it
+        // begins at zero otherwise.
         let authors = || record.headers.iter().map(|header| header.peer);
         let (members, len) = (record.headers.len(), self.manifest.layout.len);
+        let goes_on = |peer: &PeerId| record.headers.iter().any(|h| h.peer == *peer && !h.anew);
+        self.moments.retain(|peer, _| goes_on(peer));
+        self.errors.retain(|peer, _| goes_on(peer));
         let mut errors = self.manifest.feedback().then(|| vec![vec![0.0; len]; members]);
         let sums = match record.weight() {
             0 => None,
@@ -130,12 +134,6 @@ impl Replay {
             self.state.apply_round(&self.manifest, &step, sums, 0..len);
             self.errors = authors().zip(errors.into_iter().flatten()).collect();
         }
-        let (head, manifest) = (&self.head, &self.manifest);
-        let before = (head, &head.allot(manifest));
-        self.moments
-            .retain(|peer, _| keeps_moments(before, record, *peer, manifest, true));
-        self.errors
-            .retain(|peer, _| authors().any(|author| author == *peer));
         self.head.apply(record, &self.manifest);
         Ok(self.state.digest())
     }
@@ -251,6 +249,7 @@ mod tests {
             digest,
             ready: Vec::new(),
             ahead: false,
+            anew: false,
             revoked: Vec::new(),
             leaving: false,
         };
@@ -374,6 +373,27 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn who_begins_anew_is_taken_at_its_word() {
+        let manifest = manifest(37, 5, Codec::Int4, Topology::Ring);
+        let mut head = Head::genesis(&manifest, member(0));
+        head.members = (0..2).map(member).collect();
+        let state = State::new(vec![0.1; 37], &manifest);
+        let mut replay = Replay::new(manifest.clone(), head, state);
+        let said = |replay: &Replay| headers(replay.head(), &manifest, replay.state().digest());
+        let first = record(replay.head(), 0, said(&replay));
+        replay.round(&first, contribute).unwrap();
+        let goes_on = record(replay.head(), 0, said(&replay));
+        let mut headers = said(&replay);
+        headers[0].anew = true;
+        let anew = record(replay.head(), 0, headers);
+        let mut bare = replay.clone();
+        bare.errors.remove(&member(0).peer);
+        let digest = |replay: &Replay, record| replay.clone().round(record, contribute).unwrap();
+        assert_ne!(digest(&replay, &goes_on), digest(&bare, &goes_on));
+        assert_eq!(digest(&replay, &anew), digest(&bare, &goes_on));
     }
 
     #[test]

@@ -235,7 +235,11 @@ mod tests {
             committed(2, &[(1, 64)], 1.0),
         ];
         let mut written = BTreeSet::new();
-        collect("", &status(&(0..).zip(events).collect::<Vec<_>>(), 7), &mut written);
+        collect(
+            "",
+            &status(&(0..).zip(events).collect::<Vec<_>>(), 7),
+            &mut written,
+        );
         let text = include_str!("../../../docs/status.md");
         let section = text
             .split("## `/status`")
