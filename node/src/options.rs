@@ -209,6 +209,10 @@ pub struct Local {
     pub device: String,
     /// `HOST:PORT` to listen on; port 0: any free one.
     pub listen: String,
+    /// The slow line that it is to seem to have, if any, as text: `20mbit/50ms`.
+    pub line: Option<String>,
+    /// The part of the time in which its device computes, at most; above 0, up to 1.
+    pub power: f64,
     /// Addresses to tell others, beside those found out; behind NAT, for example.
     pub advertise: Vec<String>,
     /// The page for browsers, if it is to be served.

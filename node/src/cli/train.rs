@@ -66,6 +66,13 @@ pub struct LocalArgs {
     /// Another address under which others can reach this peer. May be given more than once.
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Vec<String>,
+    /// The part of the time in which the device computes, at most: with 0.3 it rests for 7 s after 3 s of work.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = part)]
+    pub power: f64,
+    /// Seem to be behind a line of this rate and round-trip time, such as 20mbit/50ms: to see on one machine what slow
+    /// links do to a run.
+    #[arg(long, value_name = "RATE/RTT")]
+    pub line: Option<String>,
     /// Folder of the page on which browsers take part; without it, where `cargo xtask browser` puts it.
     #[arg(long, value_name = "DIR")]
     pub page: Option<PathBuf>,
@@ -109,6 +116,8 @@ impl LocalArgs {
             out: self.out.clone().unwrap_or(out),
             device: self.device.clone(),
             listen: self.listen.clone(),
+            line: self.line.clone(),
+            power: self.power,
             advertise: self.advertise.clone(),
             page: (!self.no_page).then(|| Page {
                 dir: self.page.clone(),
@@ -120,6 +129,12 @@ impl LocalArgs {
             eval_every: settings.eval_every,
         }
     }
+}
+
+/// A part of something, above 0 and up to 1.
+fn part(text: &str) -> Result<f64, String> {
+    let part = text.parse().ok().filter(|part| *part > 0.0 && *part <= 1.0);
+    part.ok_or_else(|| "write a number above 0, up to 1".into())
 }
 
 fn after_help() -> String {
@@ -325,6 +340,8 @@ mod tests {
             out: None,
             device: "cpu".into(),
             listen: "0.0.0.0:0".into(),
+            line: None,
+            power: 1.0,
             advertise: Vec::new(),
             page: None,
             host: Vec::new(),

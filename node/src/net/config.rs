@@ -1,6 +1,8 @@
 //! What an endpoint needs to know, and how long it and those who come in may take.
 
 use super::congestion::{Congestion, LOCAL_TAB_WINDOW};
+
+use super::line::Line;
 use super::link::bulk_queue;
 use super::transport;
 use crate::data::serve::ServedData;
@@ -46,6 +48,8 @@ pub struct QuicConfig {
     pub inbox_bytes: usize,
     /// Silence after which a link is down; keep-alives go out after three tenths of it.
     pub idle: Duration,
+    /// The slow line that this peer is to seem to have, if any.
+    pub line: Option<Line>,
     /// How fast to send over a network.
     pub congestion: Congestion,
     /// Most bytes under way to a browser's tab on this very machine.
@@ -67,6 +71,7 @@ impl QuicConfig {
             bulk_queue_bytes: bulk_queue(0),
             inbox_bytes: 64 << 20,
             idle: Duration::from_secs(10),
+            line: None,
             congestion: Congestion::default(),
             local_tab_window: LOCAL_TAB_WINDOW,
             receive_window: transport::WINDOW,

@@ -20,6 +20,8 @@ pub(crate) mod handshake;
 #[cfg(feature = "native")]
 pub mod identity;
 #[cfg(feature = "native")]
+pub mod line;
+#[cfg(feature = "native")]
 pub mod quic;
 #[cfg(feature = "native")]
 pub(crate) mod slots;

@@ -4,6 +4,7 @@
 use crate::net::certificates::Certificates;
 use crate::net::congestion::{self, Congestion};
 use crate::net::identity::{Identity, peer_of};
+use crate::net::line::{Line, OnLine};
 use annulus_core::PeerId;
 use quinn::{
     AckFrequencyConfig, ClientConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
@@ -114,11 +115,12 @@ pub(crate) struct Configs {
 }
 
 impl Configs {
-    /// For dialling, and for accepting if there are certificates for tabs.
+    /// For dialling, and for accepting if there are certificates for tabs. Behind a slow line, even one that is acted, all
+    /// others are far away.
     pub(crate) fn new(
         identity: &Identity,
         idle: Duration,
-        congestion: Congestion,
+        (congestion, line): (Congestion, Option<Line>),
         certificates: Option<Arc<Certificates>>,
     ) -> Self {
         let provider = Arc::new(provider());
@@ -144,7 +146,10 @@ impl Configs {
         let client =
             Arc::new(QuicClientConfig::try_from(client).expect("the provider has QUIC's first suite"));
 
-        let transport = [Path::Local, Path::Network].map(|path| Arc::new(transport(path, idle, congestion)));
+        let transport = [Path::Local, Path::Network].map(|path| {
+            let path = if line.is_some() { Path::Network } else { path };
+            Arc::new(transport(path, idle, congestion))
+        });
         let server = certificates.map(|tabs| {
             let mut server = rustls::ServerConfig::builder_with_provider(provider)
                 .with_protocol_versions(&[&rustls::version::TLS13])
@@ -208,7 +213,7 @@ impl ResolvesServerCert for ByProtocol {
 const MAX_INCOMING: usize = 256;
 
 /// An endpoint on a new socket at `listen`, for dialling. [`quinn::Endpoint::set_server_config`] lets it accept too.
-pub(crate) fn endpoint(listen: SocketAddr) -> io::Result<quinn::Endpoint> {
+pub(crate) fn endpoint(listen: SocketAddr, line: Option<Line>) -> io::Result<quinn::Endpoint> {
     let socket = Socket::new(Domain::for_address(listen), Type::DGRAM, Some(Protocol::UDP))?;
     if listen.is_ipv6() {
         // One socket for both families; where the system does not allow that, IPv6 alone is still of use.
@@ -222,7 +227,11 @@ pub(crate) fn endpoint(listen: SocketAddr) -> io::Result<quinn::Endpoint> {
     config
         .max_udp_payload_size(LARGEST_PAYLOAD)
         .expect("a constant within QUIC's limits");
-    quinn::Endpoint::new(config, None, socket.into(), Arc::new(quinn::TokioRuntime))
+    let runtime: Arc<dyn quinn::Runtime> = match line {
+        None => Arc::new(quinn::TokioRuntime),
+        Some(line) => Arc::new(OnLine(line)),
+    };
+    quinn::Endpoint::new(config, None, socket.into(), runtime)
 }
 
 /// Whether TLS has agreed on the protocol of tabs.

@@ -3,6 +3,7 @@
 use crate::data::provision::FetchError;
 use crate::device::DeviceError;
 use crate::net::identity::IdentityError;
+use crate::net::line::NoLine;
 use crate::net::link::DialError;
 use crate::net::quic::StartError;
 use crate::net::ticket::TicketError;
@@ -49,6 +50,9 @@ pub enum Error {
     /// The peer's key.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// `--line` is none.
+    #[error(transparent)]
+    Line(#[from] NoLine),
     /// `--listen` or `--advertise` is no address.
     #[error("{text:?} is no address to use: {why}. Write HOST:PORT, such as 0.0.0.0:4433")]
     Address {

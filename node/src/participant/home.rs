@@ -62,6 +62,7 @@ pub(crate) fn listen(
     let config = QuicConfig {
         served: served.clone(),
         bulk_queue_bytes: bulk_queue(manifest.layout.len),
+        line: local.line.as_deref().map(str::parse).transpose()?,
         ..config
     };
     let mut at = listen;

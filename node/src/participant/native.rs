@@ -66,7 +66,13 @@ impl<'a> Participant<'a> {
         let shuffle = Shuffle::of(&manifest);
         let keep = local.keep.get() as usize;
         let host = NativeHost {
-            workers: Workers::start(setup.worker, &manifest, setup.worker_factory, to_loop),
+            workers: Workers::start(
+                setup.worker,
+                &manifest,
+                setup.worker_factory,
+                local.power,
+                to_loop,
+            ),
             results,
             checkpoint_writer: CheckpointWriter::start(manifest, keep, destination, to_us),
             written,

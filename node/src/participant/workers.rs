@@ -4,7 +4,7 @@
 use super::compute::{ComputeResult, warm_up};
 use crate::task::Eval;
 use crate::task_factory::WorkerFactory;
-use crate::trainer::{Contributor, Share, Worker, WorkerError};
+use crate::trainer::{Contributor, Resting, Share, Worker, WorkerError};
 use annulus_core::{Manifest, Round};
 use burn::tensor::read_sync;
 use std::sync::mpsc;
@@ -33,13 +33,19 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts the threads; what they find out comes through `results`, at most one result for each job.
+    /// Starts the threads; what they find out comes through `results`, at most one result for each job. The device computes
+    /// for so great a part of the time, at most; to others it is as slow as that makes it.
     pub fn start(
         worker: Box<dyn Worker>,
         manifest: &Manifest,
         worker_factory: WorkerFactory,
+        power: f64,
         results: UnboundedSender<WorkerResult>,
     ) -> Self {
+        let worker = match power {
+            1.0 => worker,
+            power => Box::new(Resting::new(worker, power)),
+        };
         let (jobs, queue) = mpsc::channel();
         let (to, contributor) = (results.clone(), Contributor::new(manifest));
         spawn("annulus-compute", move || {

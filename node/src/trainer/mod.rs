@@ -10,6 +10,8 @@ mod on_device;
 mod parameters;
 mod prefetch;
 mod read;
+#[cfg(not(target_family = "wasm"))]
+mod resting;
 mod share;
 mod worker;
 
@@ -30,6 +32,8 @@ use annulus_shaders::split::{self, SplitLayout, SplitVector};
 
 pub use self::layout::layout_of;
 pub use self::parameters::with_parameters;
+#[cfg(not(target_family = "wasm"))]
+pub use self::resting::Resting;
 pub use self::share::{Contributor, Share, local_steps};
 pub use self::worker::{Contribution, Pending, Worker, WorkerError};
 

@@ -132,8 +132,13 @@ async fn raw_from(
     identity: &Identity,
     to: SocketAddr,
 ) -> Result<(Endpoint, Connection), ConnectionError> {
-    let configs = Configs::new(identity, Duration::from_secs(10), Congestion::default(), None);
-    let endpoint = transport::endpoint(SocketAddr::from((from, 0))).unwrap();
+    let configs = Configs::new(
+        identity,
+        Duration::from_secs(10),
+        (Congestion::default(), None),
+        None,
+    );
+    let endpoint = transport::endpoint(SocketAddr::from((from, 0)), None).unwrap();
     let connecting = endpoint.connect_with(configs.client(Path::Local), to, "annulus");
     Ok((endpoint, connecting.unwrap().await?))
 }
@@ -388,10 +393,10 @@ async fn an_acceptor_that_nobody_has_let_in_is_unmasked() {
     let configs = Configs::new(
         &impostor,
         Duration::from_secs(10),
-        Congestion::default(),
+        (Congestion::default(), None),
         Some(tabs),
     );
-    let endpoint = transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let endpoint = transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0)), None).unwrap();
     endpoint.set_server_config(configs.server(Path::Local).as_deref().cloned());
     let address = endpoint.local_addr().unwrap();
     let pretended = me(&impostor, &ticket_by(Secret([0; 32]), Vec::new()));
