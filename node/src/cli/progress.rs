@@ -196,7 +196,7 @@ mod tests {
     fn the_line_tells_all_where_there_is_room() {
         assert_eq!(
             plain(&after(500, 4), 100_000, 160).unwrap(),
-            "round 500/1,000  ▕████████        ▏  loss 0.500  320 samples/s  (80 here)  \
+            "round 500/1,000  ▕████████        ▏  loss 0.500  320 samples/s  (80 here)  5.0x alone  \
              me 25% 0202 25% 0303 25% 0404 25%  5.00 kB/s sent  1m 40s left"
         );
     }

@@ -7,6 +7,8 @@ mod canvas;
 mod children;
 mod observed;
 mod picture;
+mod race;
+mod slow_link;
 mod stage;
 mod story;
 mod summary;
@@ -28,6 +30,9 @@ use story::Next;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
+    /// Watch four peers behind slow lines train beside one alone, for a minute: what does it pay to train together?
+    #[arg(long, conflicts_with = "rounds")]
+    pub slow_link: bool,
     /// Rounds of the run; without it as many as suit this machine.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50..))]
     pub rounds: Option<u64>,
@@ -42,6 +47,7 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   annulus demo
+  annulus demo --slow-link
   annulus demo --rounds 5000 --plain
 ";
 
@@ -64,8 +70,12 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let rounds = (threads * ROUNDS_PER_THREAD).min(ROUNDS_MOST);
     let folder = std::env::temp_dir().join(format!("annulus-demo-{}", std::process::id()));
+    let children = Children::new(exe, folder)?;
+    if args.slow_link {
+        return slow_link::run(children, &args.device, args.plain);
+    }
     let mut show = Show {
-        children: Children::new(exe, folder)?,
+        children,
         start: Instant::now(),
         heard: Instant::now(),
         observed: Observed::default(),

@@ -9,9 +9,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 /// Between two frames of the picture, or two looks for news, in milliseconds.
-const FRAME_MS: u64 = 80;
+pub const FRAME_MS: u64 = 80;
 /// Between two lines of progress, in milliseconds.
-const LINE_PAUSE_MS: u64 = 3000;
+pub const LINE_PAUSE_MS: u64 = 3000;
 
 /// Where it is shown.
 pub struct Stage {
@@ -107,10 +107,11 @@ pub fn out(text: &str) {
 }
 
 /// The terminal's second screen, without a cursor and without wrapping; dropped, all is as before.
-struct Screen;
+pub struct Screen;
 
 impl Screen {
-    fn enter() -> Self {
+    /// Shows it.
+    pub fn enter() -> Self {
         out("\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J");
         Self
     }

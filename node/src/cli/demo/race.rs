@@ -1,0 +1,329 @@
+//! What the demo of slow links knows and shows: a run of several peers beside one of a peer alone, over time.
+//!
+//! Pure: events and times go in, a picture and a summary come out. Times are milliseconds since the demo's start.
+
+use super::super::human;
+use super::super::terminal::{Color, Style};
+use super::canvas::Canvas;
+use crate::events::Event;
+use crate::view::{Agreement, Logs, PeerLog, RunView};
+
+/// Peers of the run that trains together.
+pub const TOGETHER: usize = 4;
+
+/// The size of the picture.
+pub const SIZE: (usize, usize) = (78, 22);
+
+/// Curves begin where the loss of the first rounds, which is noise, has been smoothed.
+const NOISE_MS: u64 = 1500;
+
+const COLORS: [Color; 2] = [Color::Green, Color::Yellow];
+const NAMES: [&str; 2] = ["four together", "one alone"];
+
+/// Both runs.
+#[derive(Debug)]
+pub struct Race {
+    /// What each of the peers has behind it, in words.
+    conditions: String,
+    /// How long each run is looked at.
+    length_ms: u64,
+    together: Logs,
+    alone: RunView,
+    /// Of each run: when its first round was committed, and the smoothed loss since then.
+    curves: [Curve; 2],
+}
+
+#[derive(Debug, Default)]
+struct Curve {
+    began_ms: Option<u64>,
+    /// Milliseconds since the first round, and the loss.
+    points: Vec<(u64, f64)>,
+}
+
+impl Curve {
+    fn take(&mut self, view: &RunView, members: usize, now_ms: u64) {
+        let trains = view
+            .round
+            .as_ref()
+            .is_some_and(|round| round.members.len() == members);
+        let Some(loss) = view.loss.filter(|_| trains) else {
+            return;
+        };
+        let began_ms = *self.began_ms.get_or_insert(now_ms);
+        self.points.push((now_ms - began_ms, loss));
+    }
+
+    fn elapsed_ms(&self, now_ms: u64) -> u64 {
+        self.began_ms.map_or(0, |began_ms| now_ms - began_ms)
+    }
+
+    fn last(&self) -> Option<f64> {
+        self.points.last().map(|(_, loss)| *loss)
+    }
+
+    /// When the loss was first so low, after the noise of the beginning.
+    fn reaches(&self, loss: f64) -> Option<u64> {
+        let mut settled = self.points.iter().filter(|(ms, _)| *ms >= NOISE_MS);
+        settled.find(|(_, here)| *here <= loss).map(|(ms, _)| *ms)
+    }
+}
+
+impl Race {
+    /// Before anything has happened.
+    pub fn new(conditions: String, length_ms: u64) -> Self {
+        let mut together = Logs::default();
+        together.peers.resize_with(TOGETHER, PeerLog::default);
+        Self {
+            conditions,
+            length_ms,
+            together,
+            alone: RunView::default(),
+            curves: Default::default(),
+        }
+    }
+
+    /// The file that holds the ticket of the run that trains together, once it has one.
+    pub fn ticket_file(&self) -> Option<&str> {
+        let ready = self.together.peers[0].view.ready.as_ref()?;
+        Some(&ready.ticket_file)
+    }
+
+    /// Whether the run that trains together does so.
+    pub fn has_begun(&self) -> bool {
+        self.curves[0].began_ms.is_some()
+    }
+
+    /// Whether both have been looked at for long enough.
+    pub fn is_over(&self, now_ms: u64) -> bool {
+        self.curves
+            .iter()
+            .all(|curve| curve.elapsed_ms(now_ms) >= self.length_ms)
+    }
+
+    /// An event of a peer: of the run that trains together, or the one alone after these.
+    pub fn take(&mut self, peer: usize, event: &Event, now_ms: u64) {
+        let is_round = matches!(event, Event::Round(_));
+        if peer < TOGETHER {
+            let is_news = self.together.take(peer, event, now_ms);
+            if is_round && is_news {
+                self.curves[0].take(&self.together.run, TOGETHER, now_ms);
+            }
+        } else {
+            self.alone.take(event, now_ms);
+            if is_round {
+                self.curves[1].take(&self.alone, 1, now_ms);
+            }
+        }
+    }
+
+    fn views(&self) -> [&RunView; 2] {
+        [&self.together.run, &self.alone]
+    }
+
+    /// How many times as fast the loss falls together: how long it took alone to come to what both have come to, by how long
+    /// it took together.
+    fn factor(&self) -> Option<(f64, u64, u64)> {
+        let [together, alone] = &self.curves;
+        let loss = together.last()?.max(alone.last()?);
+        let (fast, slow) = (together.reaches(loss)?, alone.reaches(loss)?);
+        (fast > 0).then(|| (slow as f64 / fast as f64, fast, slow))
+    }
+
+    /// One line for each run.
+    pub fn lines(&self, now_ms: u64) -> Vec<(String, Color)> {
+        let line = |i: usize| {
+            let (curve, view) = (&self.curves[i], self.views()[i]);
+            let text = match curve.last() {
+                None => "starting".into(),
+                Some(loss) => {
+                    let samples = view.rates(super::picture::WINDOW_MS, now_ms);
+                    let samples = samples.map_or(0.0, |rates| rates.samples);
+                    format!(
+                        "loss {}   {} windows of text a second",
+                        human::loss(loss),
+                        human::short(samples)
+                    )
+                }
+            };
+            (format!("{:<14} {text}", NAMES[i]), COLORS[i])
+        };
+        (0..2).map(line).collect()
+    }
+
+    /// How the members of the run that trains together exchange.
+    fn pace(&self) -> String {
+        let pace = self.together.run.pace.as_ref();
+        pace.map_or_else(String::new, |pace| {
+            let batches = human::plural(pace.batches, "batch").replace("batchs", "batches");
+            format!("they exchange {}, after {batches}: {}", pace.topology, pace.why)
+        })
+    }
+
+    /// The loss of both over time.
+    pub fn draw(&self, now_ms: u64) -> Canvas {
+        let mut canvas = Canvas::new(SIZE.0, SIZE.1);
+        canvas.text(1, 0, "annulus", Color::Bold);
+        canvas.text(10, 0, &self.conditions, Color::Dim);
+        for (line, y) in self.lines(now_ms).into_iter().zip(2..) {
+            canvas.text(1, y, &line.0, line.1);
+        }
+        canvas.text(1, 4, &self.pace(), Color::Dim);
+        let (left, top, rows) = (8, 6, SIZE.1 as i64 - 8);
+        let (dots_x, dots_y) = (((SIZE.0 as i64 - left - 2) * 2) as f64, (rows * 4 - 1) as f64);
+        let settled = |curve: &Curve| -> Vec<(u64, f64)> {
+            let settled = curve.points.iter().filter(|(ms, _)| *ms >= NOISE_MS);
+            settled.copied().collect()
+        };
+        let curves = self.curves.each_ref().map(settled);
+        let losses = || curves.iter().flatten().map(|(_, loss)| *loss);
+        let (high, low) = (
+            losses().fold(f64::MIN, f64::max),
+            losses().fold(f64::MAX, f64::min),
+        );
+        if high <= low {
+            canvas.text(left, top + rows / 2, "the losses will be drawn here", Color::Dim);
+            return canvas;
+        }
+        canvas.right(left - 2, top, &human::loss(high), Color::Dim);
+        canvas.right(left - 2, top + rows - 1, &human::loss(low), Color::Dim);
+        (0..rows).for_each(|row| canvas.text(left - 1, top + row, "│", Color::Dim));
+        let axis = format!("└{}", "─".repeat(SIZE.0 - left as usize - 1));
+        canvas.text(left - 1, top + rows, &axis, Color::Dim);
+        let seconds = human::duration(self.length_ms as f64 / 1000.0);
+        canvas.right(
+            SIZE.0 as i64,
+            top + rows + 1,
+            &format!("time, {seconds} in all"),
+            Color::Dim,
+        );
+        let place = |(ms, loss): (u64, f64)| {
+            let x = (ms as f64 / self.length_ms as f64).min(1.0) * dots_x;
+            (
+                (left * 2) as f64 + x,
+                (top * 4) as f64 + dots_y * (high - loss) / (high - low),
+            )
+        };
+        for (curve, color) in curves.iter().zip(COLORS).rev() {
+            for pair in curve.windows(2) {
+                canvas.line(place(pair[0]), place(pair[1]), color);
+            }
+        }
+        canvas
+    }
+
+    /// What was seen, and whether all peers of the run held the same bits.
+    pub fn summary(&self, style: Style) -> (String, bool) {
+        let agree = |peer: usize| self.together.agreement(peer) != Agreement::Differs;
+        let same = (0..TOGETHER).all(agree) && self.together.rounds_lost() == 0;
+        let title = match self.factor() {
+            Some((factor, ..)) if factor > 1.0 => {
+                format!("Four together were {factor:.1} times as fast as one alone.")
+            }
+            Some(_) => "Together they were no faster than one alone.".into(),
+            None => "There was too little time to compare them.".into(),
+        };
+        let mut lines = vec![style.paint(Color::Bold, &title), String::new()];
+        for i in 0..2 {
+            let (view, curve) = (self.views()[i], &self.curves[i]);
+            let loss = curve.last().map_or("none".into(), human::loss);
+            let samples = human::grouped(view.counted());
+            lines.push(style.paint(
+                COLORS[i],
+                &format!("  {:<14} loss {loss} after {samples} windows of text", NAMES[i]),
+            ));
+        }
+        if let Some((_, fast, slow)) = self.factor() {
+            let seconds = |ms: u64| human::duration(ms as f64 / 1000.0);
+            lines.push(format!(
+                "  What took one {} took four {}.",
+                seconds(slow),
+                seconds(fast)
+            ));
+        }
+        let pace = self.pace();
+        if !pace.is_empty() {
+            lines.push(format!("  At the end {pace}."));
+        }
+        lines.push(match same {
+            true => format!(
+                "  {} all four held the same bits after each round",
+                style.paint(Color::Green, "✓")
+            ),
+            false => format!(
+                "  {} the four did not hold the same bits",
+                style.paint(Color::Red, "✗")
+            ),
+        });
+        lines.push(String::new());
+        (lines.join("\n"), same)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::testing::{ready_for, round};
+
+    const PLAIN: Style = Style {
+        live: false,
+        color: false,
+    };
+
+    fn seen(digest: &str) -> Race {
+        let mut race = Race::new("lines of 20mbit/50ms".into(), 10_000);
+        assert!(race.ticket_file().is_none());
+        (0..=TOGETHER).for_each(|peer| race.take(peer, &ready_for(peer as u8, 1_000_000), 10));
+        assert!(race.ticket_file().is_some());
+        let members = [(0, 12), (1, 12), (2, 12), (3, 12)];
+        for n in 1..=100u64 {
+            let now_ms = 2000 + 100 * n;
+            for peer in 0..TOGETHER {
+                let mut round = round(n, &members, 4.0 / (1.0 + 0.1 * n as f32));
+                if peer == 3 && n == 100 {
+                    round.digest = digest.repeat(64);
+                }
+                race.take(peer, &Event::Round(round), now_ms);
+            }
+            let alone = round(n, &[(4, 12)], 4.0 / (1.0 + 0.04 * n as f32));
+            race.take(TOGETHER, &Event::Round(alone), 3000 + 100 * n);
+            assert_eq!(race.is_over(now_ms), false, "{n}");
+        }
+        assert!(race.has_begun() && race.is_over(13_100));
+        race
+    }
+
+    #[test]
+    fn the_faster_is_seen_to_be_so() {
+        let last = round(100, &[], 1.0).digest;
+        let race = seen(&last[..1]);
+        let (factor, fast, slow) = race.factor().unwrap();
+        assert!((1.8..=3.0).contains(&factor), "{factor}");
+        assert!(fast < slow);
+        let picture = race.draw(13_000).rows(PLAIN).join("\n");
+        assert!(
+            picture.contains("four together") && picture.contains("lines of 20mbit/50ms"),
+            "{picture}"
+        );
+        assert!(
+            picture
+                .chars()
+                .filter(|c| ('\u{2801}'..='\u{28ff}').contains(c))
+                .count()
+                > 60,
+            "{picture}"
+        );
+    }
+
+    #[test]
+    fn other_bits_are_told() {
+        let (text, same) = seen("e").summary(PLAIN);
+        assert!(!same && text.contains("did not hold the same bits"), "{text}");
+    }
+
+    #[test]
+    fn before_anything_has_happened_there_is_a_picture_too() {
+        let race = Race::new(String::new(), 10_000);
+        assert!(race.draw(0).rows(PLAIN).join("\n").contains("will be drawn"));
+        assert!(race.summary(PLAIN).0.contains("too little time"));
+    }
+}

@@ -1,0 +1,172 @@
+//! `annulus demo --slow-link`: four peers behind slow lines train together beside one that trains alone.
+//!
+//! All five are processes of this program with a part of the machine each, the same for all; the lines are acted by their
+//! sockets. What is shown comes from their logs.
+
+use super::super::error::Error;
+use super::super::terminal::{self, Style};
+use super::children::{Children, Message};
+use super::race::{Race, SIZE, TOGETHER};
+use super::stage::{FRAME_MS, LINE_PAUSE_MS, Screen, out};
+use std::time::{Duration, Instant};
+
+/// The line of each peer.
+const LINE: &str = "20mbit/50ms";
+/// How long the runs are looked at.
+const LENGTH: Duration = Duration::from_secs(45);
+/// The demo gives up when the four have not begun by then.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What five peers leave of the machine to the rest of it.
+const SHARE: f64 = 0.7;
+
+/// Plays it to its end.
+pub fn run(children: Children, device: &str, lines: bool) -> Result<(), Error> {
+    let style = Style::of_stdout();
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    // Equal devices for all, so slow that the five do not get in each other's way.
+    let power = (SHARE * threads as f64 / (TOGETHER + 1) as f64).min(0.5);
+    let conditions = format!("four behind lines of {LINE}, and one alone: each {power:.2} of a core");
+    let fits = terminal::size().0 >= SIZE.0 && terminal::size().1 >= SIZE.1;
+    let mut show = Show {
+        children,
+        device: device.to_owned(),
+        power,
+        start: Instant::now(),
+        race: Race::new(conditions, LENGTH.as_millis() as u64),
+        started: 0,
+        screen: (style.live && fits && !lines).then(Screen::enter),
+        due_ms: 0,
+        style,
+    };
+    let done = show.play();
+    let now_ms = show.now_ms();
+    drop(show.children);
+    drop(show.screen.take());
+    if fits && !lines && style.live {
+        out(&format!(
+            "{}\n\n",
+            show.race.draw(now_ms).rows(style).join("\n").trim_end()
+        ));
+    }
+    done?;
+    let (text, same) = show.race.summary(style);
+    out(&text);
+    match same {
+        true => Ok(()),
+        false => Err(Error::failed(
+            "the peers did not agree, as told above: please report it with this output",
+        )),
+    }
+}
+
+struct Show {
+    children: Children,
+    device: String,
+    power: f64,
+    start: Instant,
+    race: Race,
+    started: usize,
+    screen: Option<Screen>,
+    due_ms: u64,
+    style: Style,
+}
+
+impl Show {
+    fn now_ms(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+
+    fn play(&mut self) -> Result<(), Error> {
+        loop {
+            let wait = Duration::from_millis(self.due_ms.saturating_sub(self.now_ms()));
+            match self.children.next(wait) {
+                Some(Message::Event(peer, event)) => {
+                    let now_ms = self.now_ms();
+                    self.race.take(peer, &event, now_ms);
+                }
+                Some(Message::Ended(peer)) => {
+                    let words = self.children.last_words(peer);
+                    return Err(Error::failed(format!(
+                        "a peer has ended before its time. Its last words: \u{201c}{words}\u{201d}. `annulus doctor` may know why"
+                    )));
+                }
+                Some(Message::Interrupted) => {
+                    return Err(Error::failed(
+                        "interrupted; all peers of the demo have been ended",
+                    ));
+                }
+                None => {}
+            }
+            self.start_next()?;
+            let now_ms = self.now_ms();
+            if self.race.is_over(now_ms) {
+                return Ok(());
+            }
+            if !self.race.has_begun() && self.start.elapsed() > PATIENCE {
+                return Err(Error::failed(format!(
+                    "four peers have not come together within {} s: try `annulus doctor`",
+                    PATIENCE.as_secs()
+                )));
+            }
+            self.show(now_ms);
+        }
+    }
+
+    /// Starts whoever is to start now: the founder, those who join it, and when they train the one alone.
+    fn start_next(&mut self) -> Result<(), Error> {
+        let ticket = self.race.ticket_file().map(|file| format!("@{file}"));
+        let args: Vec<&str> = match (self.started, &ticket) {
+            (0, _) => {
+                let settings = ["batch=48", "lr=4e-3", "local_steps=auto", "min_peers=4"];
+                [&TRAIN[..], &settings].concat()
+            }
+            (1..TOGETHER, Some(ticket)) => vec!["join", ticket],
+            (TOGETHER, _) if self.race.has_begun() => [&TRAIN[..], &["batch=12", "lr=4e-3"]].concat(),
+            _ => return Ok(()),
+        };
+        let out = self.children.folder().join(self.started.to_string());
+        let (out, power) = (out.to_string_lossy(), self.power.to_string());
+        let common = [
+            ["--device", &self.device],
+            ["--listen", "127.0.0.1:0"],
+            ["--log-format", "json"],
+            ["--out", &out],
+            ["--power", &power],
+            ["--line", LINE],
+            ["--no-page", "checkpoint_every=0"],
+        ];
+        let args = [&args[..], common.as_flattened()].concat();
+        let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
+        self.children.start(&args)?;
+        self.started += 1;
+        Ok(())
+    }
+
+    fn show(&mut self, now_ms: u64) {
+        if now_ms < self.due_ms {
+            return;
+        }
+        if self.screen.is_some() {
+            self.due_ms = now_ms + FRAME_MS;
+            let frame = self.race.draw(now_ms).rows(self.style).join("\x1b[K\r\n");
+            return out(&format!("\x1b[?2026h\x1b[H{frame}\x1b[J\x1b[?2026l"));
+        }
+        self.due_ms = now_ms + LINE_PAUSE_MS;
+        for (text, color) in self.race.lines(now_ms) {
+            let text = self.style.paint(color, &text);
+            out(&format!("{:>6.1} s  {text}\n", now_ms as f64 / 1000.0));
+        }
+    }
+}
+
+/// What both runs train: the smallest model of text there is, on the text that is in the program.
+const TRAIN: [&str; 8] = [
+    "train",
+    "--task",
+    "gpt",
+    "preset=pico",
+    "rounds=20000",
+    "schedule=warmup",
+    "warmup=20",
+    "eval_every=0",
+];
