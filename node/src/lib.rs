@@ -26,6 +26,8 @@ pub mod bench;
 #[cfg(feature = "native")]
 pub mod cli;
 #[cfg(feature = "native")]
+pub mod forecast;
+#[cfg(feature = "native")]
 pub mod store;
 #[cfg(all(test, feature = "native"))]
 mod testing;

@@ -21,6 +21,7 @@ pub mod machine;
 pub mod man;
 pub mod messages;
 pub mod output;
+pub mod plan;
 pub mod plot;
 pub mod progress;
 mod qr;
@@ -85,6 +86,7 @@ pub enum Command {
     Inspect(inspect::Args),
     Replay(replay::Args),
     Export(export::Args),
+    Plan(plan::Args),
     Doctor(doctor::Args),
     Bench(bench::Args),
     Completions(completions::Args),
@@ -166,6 +168,7 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<(), Error> {
         Command::Inspect(args) => inspect::run(&args),
         Command::Replay(args) => replay::run(&args, tasks),
         Command::Export(args) => export::run(&args),
+        Command::Plan(args) => plan::run(&args, tasks),
         Command::Doctor(args) => doctor::run(args, tasks),
         Command::Bench(args) => bench::run(args, tasks),
         Command::Completions(args) => completions::run(args),

@@ -7,20 +7,29 @@ use crate::data::{Data, Stock};
 use crate::device::{self, DeviceRequest, OpenDevice};
 use crate::net::ticket::Secret;
 use crate::options::{self, Local, NewRun, Start, TrainOptions};
+use crate::participant::compute::{ComputeResult, warm_up};
 use crate::participant::error::Error;
 use crate::store::run_dir::RunDir;
 use crate::task_factory::{LoadedTask, TaskFactory, WorkerFactory, Writing};
 use crate::trainer::{TrainerOptions, Worker};
+use annulus_core::interface::Input;
 use annulus_core::optim::{Optimizer, Schedule};
 use annulus_core::{DataSource, Digest, Manifest, PeerId};
+use burn::tensor::read_sync;
 use std::path::Path;
+use std::time::Instant;
 
 /// What a run would need, without starting it.
 pub fn plan(options: &TrainOptions, factories: &[TaskFactory]) -> Result<(Manifest, String), Error> {
     let (manifest, setup) = match &options.start {
         Start::New(run) => {
             // A run that is begun draws a key of its own.
-            let (setup, manifest) = prepare(run, Secret::generate().key().peer(), &options.local, factories)?;
+            let (setup, manifest) = prepare(
+                run,
+                Secret::generate().key().peer(),
+                given(&options.local),
+                factories,
+            )?;
             (manifest, setup)
         }
         Start::Resume(dir) => {
@@ -176,18 +185,66 @@ fn find<'a>(factories: &'a [TaskFactory], name: &str) -> Result<&'a TaskFactory,
     })
 }
 
+/// A model tried out on a device.
+pub struct TriedOut {
+    /// Its parameters.
+    pub elements: usize,
+    /// Samples per second, if that was asked for.
+    pub speed: Option<f64>,
+    /// The device, in words.
+    pub device: String,
+}
+
+/// What a new run would train, with data and device as given, and how fast this machine would.
+pub fn try_out(
+    run: &NewRun,
+    given: (Option<&Path>, &str),
+    fast: bool,
+    factories: &[TaskFactory],
+) -> Result<TriedOut, Error> {
+    let (mut setup, manifest) = prepare(run, Secret::generate().key().peer(), given, factories)?;
+    let (start, elements) = (Instant::now(), manifest.layout.len);
+    let worker = &mut setup.worker;
+    let speed = match fast {
+        false => None,
+        true => {
+            let gradient = async |params, samples: &[u64]| worker.gradient(params, samples).await;
+            match read_sync(warm_up(
+                gradient,
+                || start.elapsed(),
+                elements,
+                manifest.samples.get(),
+            )) {
+                ComputeResult::Made(Input::Warm { speed }) => Some(speed as f64 / 1000.0),
+                ComputeResult::Made(_) => None,
+                ComputeResult::Refused(_, error) | ComputeResult::Failed(error) => return Err(error.into()),
+            }
+        }
+    };
+    Ok(TriedOut {
+        elements,
+        speed,
+        device: worker.device_name().to_owned(),
+    })
+}
+
+/// Where the data is, and which device computes.
+pub(crate) fn given(local: &Local) -> (Option<&Path>, &str) {
+    (local.data.as_deref(), &local.device)
+}
+
 /// A new run's manifest, and what computes.
 pub(crate) fn prepare(
     run: &NewRun,
     key: PeerId,
-    local: &Local,
+    (data, device): (Option<&Path>, &str),
     factories: &[TaskFactory],
 ) -> Result<(RunSetup, Manifest), Error> {
     let factory = find(factories, &run.task)?;
-    let data = local.data.as_deref().map(Data::open).transpose();
+    let data = data.map(Data::open).transpose();
     let data = data.map_err(|error| Error::Task(error.into()))?;
     let loaded = (factory.load)(&factory.config(&run.task_config), data.as_ref())?;
-    let setup = RunSetup::new(&loaded, &local.device, run.seed, run.micro_batch)?;
+    let setup = RunSetup::new(&loaded, device, run.seed, run.micro_batch)?;
     let manifest = Manifest {
         key,
         task: run.task.clone(),

@@ -12,7 +12,7 @@ use crate::participant::folder::{Folder, ticket_to};
 use crate::participant::home::{listen, told_to};
 use crate::participant::native::Participant;
 use crate::participant::right::Right;
-use crate::participant::run_setup::{RunSetup, check_data, prepare};
+use crate::participant::run_setup::{RunSetup, check_data, given, prepare};
 use crate::store::checkpoint::RunWriter;
 use crate::store::checkpoint_writer::Destination;
 use crate::store::known::Known;
@@ -32,7 +32,7 @@ pub async fn train(options: TrainOptions, factories: &[TaskFactory], sink: Sink<
         Start::New(run) => {
             let starting = Starting::new(Folder::take(&options.local.out)?, options.local, factories, sink);
             let run_key = starting.folder.run_key();
-            let (setup, manifest) = prepare(&run, run_key.key().peer(), &starting.local, factories)?;
+            let (setup, manifest) = prepare(&run, run_key.key().peer(), given(&starting.local), factories)?;
             return match starting.folder.holds(manifest.run_id())? {
                 true => starting.go_on(None, Some(setup)).await,
                 false => starting.found(setup, manifest, run_key).await,

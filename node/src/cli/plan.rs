@@ -1,0 +1,176 @@
+//! `annulus plan`: what training together would give, before anybody starts.
+
+use super::error::Error;
+use super::human;
+use super::output;
+use super::settings;
+use crate::forecast::{Conditions, Forecast, Mode};
+use crate::participant::run_setup;
+use crate::task_factory::TaskFactory;
+use annulus_core::Topology;
+use annulus_core::codec::Codec;
+use serde_json::json;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+/// See what training together would give on your links, before anybody starts.
+///
+/// Tries the model out on this machine, takes all peers to be as fast, and tells for each way of training together how long
+/// rounds take, how much of the time is lost, and how many times as fast as one machine it is. It counts samples: gradients
+/// that are one step late, and local steps, cost some learning besides.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// What to train.
+    #[arg(long, value_name = "NAME")]
+    pub task: Option<String>,
+    /// The task's preset, as the setting preset=NAME.
+    #[arg(long, value_name = "NAME")]
+    pub preset: Option<String>,
+    /// How many peers.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub peers: u8,
+    /// Megabits per second that each can send and receive.
+    #[arg(long, value_name = "MBIT", default_value_t = 100.0, value_parser = positive)]
+    pub mbit: f64,
+    /// Round-trip time between two of them, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 50.0, value_parser = positive)]
+    pub rtt: f64,
+    /// Samples that a peer computes per second, instead of trying it out here.
+    #[arg(long, value_name = "SAMPLES", value_parser = positive)]
+    pub speed: Option<f64>,
+    /// Where to try it out: auto, cpu, gpu or gpu:N.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: String,
+    /// Training data, a folder or a file, where the task needs it to know its model.
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Settings of the run, as for `annulus train`.
+    #[arg(value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus plan
+  annulus plan --task gpt --preset gpt2 --peers 4 --mbit 100 --rtt 50
+  annulus plan --task gpt --preset small --speed 6 batch=48
+";
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0);
+    number.ok_or_else(|| "write a number above 0".into())
+}
+
+/// The ways that are told of, with the settings that give them.
+const WAYS: [(Mode, Topology, Codec, &str); 5] = [
+    (
+        Mode::EveryStep,
+        Topology::Ring,
+        Codec::F32,
+        "codec=f32 topology=ring",
+    ),
+    (Mode::EveryStep, Topology::Direct, Codec::F16, "codec=f16"),
+    (Mode::EveryStep, Topology::Direct, Codec::Int8, "codec=int8"),
+    (
+        Mode::Overlap,
+        Topology::Direct,
+        Codec::Int8,
+        "codec=int8 overlap=on",
+    ),
+    (
+        Mode::LocalSteps,
+        Topology::Direct,
+        Codec::Int4,
+        "local_steps=auto",
+    ),
+];
+
+/// Does it.
+pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+    let preset = args.preset.iter().map(|name| format!("preset={name}"));
+    let words: Vec<String> = preset.chain(args.settings.iter().cloned()).collect();
+    let settings = settings::read(None, &words, args.task.as_deref(), tasks)?;
+    let given = (args.data.as_deref(), args.device.as_str());
+    let tried = run_setup::try_out(&settings.run, given, args.speed.is_none(), tasks).map_err(Error::of)?;
+    let conditions = Conditions {
+        elements: tried.elements,
+        batch: f64::from(settings.run.batch.get()),
+        peers: args.peers.into(),
+        speed: args.speed.or(tried.speed).unwrap_or(1.0),
+        rate: args.mbit * 1e6 / 8.0,
+        round_trip: args.rtt / 1e3,
+    };
+    let ways = WAYS.map(|(mode, topology, codec, words)| (words, conditions.forecast(mode, topology, codec)));
+    output::print(&match args.json {
+        true => {
+            let way = |(words, forecast): &(&str, Forecast)| json!({"settings": words, "forecast": forecast});
+            let ways: Vec<_> = ways.iter().map(way).collect();
+            let (parameters, speed) = (conditions.elements, conditions.speed);
+            format!(
+                "{}\n",
+                json!({"parameters": parameters, "samples_per_second": speed, "ways": ways})
+            )
+        }
+        false => table(args, &settings.run.task, &tried.device, &conditions, &ways),
+    });
+    Ok(())
+}
+
+fn table(args: &Args, task: &str, device: &str, of: &Conditions, ways: &[(&str, Forecast)]) -> String {
+    let mut text = format!(
+        "{task}: {} parameters, batches of {}. {} with {} Mbit/s and {} ms between them.\n",
+        human::grouped(of.elements as u64),
+        of.batch,
+        human::plural(of.peers as u64, "peer"),
+        args.mbit,
+        args.rtt
+    );
+    let speed = human::short(of.speed);
+    let _ = match args.speed {
+        None => writeln!(
+            text,
+            "Each computes {speed} samples a second, as this machine does ({device}).\n"
+        ),
+        Some(_) => writeln!(text, "Each computes {speed} samples a second.\n"),
+    };
+    let _ = writeln!(
+        text,
+        "  {:<26}{:>8}{:>11}{:>11}{:>8}{:>12}",
+        "settings", "batches", "exchange", "round", "lost", "times one"
+    );
+    let best = ways.iter().map(|(_, f)| f.speed_up).fold(0.0, f64::max);
+    for (words, f) in ways {
+        let mark = if f.speed_up == best { "  <" } else { "" };
+        let _ = writeln!(
+            text,
+            "  {words:<26}{:>8}{:>11}{:>11}{:>8}{:>12.2}{mark}",
+            f.batches,
+            seconds(f.exchange_seconds),
+            seconds(f.round_seconds),
+            human::percent(f.lost, 0),
+            f.speed_up
+        );
+    }
+    let advice = match best {
+        ..=1.0 => {
+            "One machine alone is as fast: a larger batch, a larger model for as many bytes, or faster lines would help."
+        }
+        _ => {
+            "It counts samples. Late gradients and local steps cost some learning: take the first that is fast enough."
+        }
+    };
+    let _ = writeln!(text, "\n{advice}");
+    text
+}
+
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        ..0.9995 => format!("{:.0} ms", seconds * 1e3),
+        ..99.95 => format!("{seconds:.1} s"),
+        _ => format!("{seconds:.0} s"),
+    }
+}
