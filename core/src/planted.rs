@@ -34,6 +34,10 @@ pub enum Bug {
     MomentsOutliveMembership,
     /// What rounding has taken is added to a contribution again for each attempt.
     FeedTwice,
+    /// What rounding has taken is added to the shared parameters, on one member.
+    FeedbackIntoState,
+    /// An owner does not keep what rounding takes from the sum that it finishes.
+    OwnersRoundingForgotten,
     /// Contributors go on without a full member.
     GuestsGoOn,
     /// Nobody looks whether a flush is signed.
@@ -70,7 +74,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those that faults bring to light.
-    pub const OF_FAULTS: [Self; 16] = [
+    pub const OF_FAULTS: [Self; 18] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -86,6 +90,8 @@ impl Bug {
         Self::MomentsOutliveMembership,
         Self::AheadOfNothing,
         Self::FeedTwice,
+        Self::FeedbackIntoState,
+        Self::OwnersRoundingForgotten,
         Self::GuestsGoOn,
     ];
 
