@@ -27,7 +27,7 @@ const LONELY: u32 = 8;
 /// With nothing but peers that hold nothing either for so many answer deadlines, a newcomer gives up.
 const HOPELESS: u32 = 30;
 
-/// Without a full member to follow for so long, who may not go on alone gives up. A guess: time for somebody to start one
+/// Without a full member that anybody follows for so long, who may not go on alone gives up. A guess: time for somebody to start one
 /// again.
 const NO_MEMBER: Duration = Duration::from_secs(300);
 
@@ -643,7 +643,8 @@ impl Newcomer {
             return Next::Exit(Exit::Lost);
         }
         if shared.settings.role() != Role::Member {
-            if self.following {
+            // Where others follow a member the run goes on, however long its rounds are.
+            if self.follower_away(shared).is_some() {
                 self.lonely_since = shared.now;
             }
             if shared.now - self.lonely_since > NO_MEMBER {

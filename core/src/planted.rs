@@ -36,6 +36,10 @@ pub enum Bug {
     PaceByOwnClock,
     /// What rounding has taken is added to a contribution again for each attempt.
     FeedTwice,
+    /// What rounding has taken is added to the shared parameters, on one member.
+    FeedbackIntoState,
+    /// An owner does not keep what rounding takes from the sum that it finishes.
+    OwnersRoundingForgotten,
     /// Contributors go on without a full member.
     GuestsGoOn,
     /// Nobody looks whether a flush is signed.
@@ -72,7 +76,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those that faults bring to light.
-    pub const OF_FAULTS: [Self; 17] = [
+    pub const OF_FAULTS: [Self; 19] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -89,6 +93,8 @@ impl Bug {
         Self::AheadOfNothing,
         Self::FeedTwice,
         Self::PaceByOwnClock,
+        Self::FeedbackIntoState,
+        Self::OwnersRoundingForgotten,
         Self::GuestsGoOn,
     ];
 

@@ -105,6 +105,19 @@ fn contributors_that_lose_all_full_members_wait_for_one_and_then_give_up() {
 }
 
 #[test]
+fn a_contributor_waits_for_as_long_as_others_follow_a_member() {
+    let mut story = Story::new(1);
+    guests(&mut story, &[CAT]);
+    // Ann's round is long, and only Ben sees her.
+    story.found(ANN, 1000 * SECOND);
+    story.join(BEN, ANN, SECOND);
+    story.run(5 * SECOND);
+    story.join(CAT, BEN, SECOND);
+    story.run(600 * SECOND);
+    assert!(!story.peers[&BEN].is_member() && !story.exits.contains_key(&CAT));
+}
+
+#[test]
 fn contributors_have_no_voice_where_lineages_meet() {
     let mut story = Story::new(1);
     let all = [ANN, BEN, CAT, DAN];

@@ -349,7 +349,9 @@ impl Run {
         let range = self.plan.cut.range(chunk, piece).expect("own piece");
         let own = &own[range.clone()];
         let mut sum = Vec::with_capacity(self.codec.encoded_len(own.len()));
-        let errors = self.errors.as_mut().map(|errors| &mut errors[range.clone()]);
+        let forgets = chunk == self.me && self.planted(Bug::OwnersRoundingForgotten);
+        let errors = self.errors.as_mut().filter(|_| !forgets);
+        let errors = errors.map(|errors| &mut errors[range.clone()]);
         if let Err(input) = sum_encode(self.codec, &inputs, own, &mut self.room, errors, &mut sum) {
             let by = self.plan.inputs(chunk, self.me).nth(input).expect("an input");
             return Err(Violation::of_plan(self.members[by]));
