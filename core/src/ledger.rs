@@ -305,6 +305,16 @@ impl Head {
     /// Before the first round.
     pub fn genesis(manifest: &Manifest, founder: Member) -> Self {
         Self {
+            members: vec![founder],
+            forks: Vec::new(),
+            ..Self::unfounded(manifest)
+        }
+    }
+
+    /// Before the first round of a run that several peers may found, each by itself: nobody is a member yet. This is where
+    /// their lineages part, and they remember it.
+    pub fn unfounded(manifest: &Manifest) -> Self {
+        let mut head = Self {
             round: 0,
             steps: 0,
             samples: 0,
@@ -312,14 +322,16 @@ impl Head {
             cursor: 0,
             holes: Vec::new(),
             ahead: Vec::new(),
-            members: vec![founder],
+            members: Vec::new(),
             before: None,
             forks: Vec::new(),
             admissions: Admissions::default(),
             tickets: Tickets::default(),
             trail: Digest(manifest.run_id().0),
             chain: lineage(&Digest(manifest.run_id().0), 0),
-        }
+        };
+        head.forks.push(head.place());
+        head
     }
 
     /// The same head continued by one peer alone: after a restart, or when no member is left.
