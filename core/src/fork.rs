@@ -34,6 +34,9 @@ pub(crate) fn lose(forks: &mut Vec<Fork>, places: impl Iterator<Item = Fork>, lo
         }
         forks.push(fork);
     }
-    let more = forks.len().saturating_sub(FORKS);
-    forks.drain(..more);
+    while forks.len() > FORKS {
+        // Where nobody was a member yet is the one place that all lineages of a run may have in common.
+        let oldest = forks.iter().position(|fork| !fork.members.is_empty());
+        forks.remove(oldest.unwrap_or(0));
+    }
 }

@@ -315,6 +315,16 @@ impl Head {
     /// Before the first round.
     pub fn genesis(manifest: &Manifest, founder: Member) -> Self {
         Self {
+            members: vec![founder],
+            forks: Vec::new(),
+            ..Self::unfounded(manifest)
+        }
+    }
+
+    /// Before the first round of a run that several peers may found, each by itself: nobody is a member yet. This is where
+    /// their lineages part, and they remember it.
+    pub fn unfounded(manifest: &Manifest) -> Self {
+        let mut head = Self {
             round: 0,
             steps: 0,
             samples: 0,
@@ -322,7 +332,7 @@ impl Head {
             cursor: 0,
             holes: Vec::new(),
             ahead: Vec::new(),
-            members: vec![founder],
+            members: Vec::new(),
             before: None,
             forks: Vec::new(),
             admissions: Admissions::default(),
@@ -330,7 +340,9 @@ impl Head {
             pace: Pace::new(manifest),
             trail: Digest(manifest.run_id().0),
             chain: lineage(&Digest(manifest.run_id().0), 0),
-        }
+        };
+        head.forks.push(head.place());
+        head
     }
 
     /// The same head continued by one peer alone: after a restart, or when no member is left.

@@ -83,7 +83,10 @@ pub(crate) fn compare(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared:
     let counts = |peer: &&PeerId| all_count || old(peer);
     let voices: BTreeSet<PeerId> = there.iter().filter(counts).copied().collect();
     let (there, here) = (voices.len(), here().filter(counts).count());
-    let (few, many) = (2 * there < here, there > 2 * here);
+    // Where they parted before anybody was a member, numbers say nothing: who has just begun may be more than who has come
+    // far.
+    let speak = !of_old.is_empty();
+    let (few, many) = (speak && 2 * there < here, speak && there > 2 * here);
     if there == 0 || few || (!many && !theirs.standing.beats(&ahead)) {
         return Stands::Ours;
     }
@@ -98,7 +101,8 @@ pub(crate) fn compare(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared:
     Stands::Theirs(*way.unwrap_or(&from))
 }
 
-/// The members where two lineages parted: at the last place that both know. Where they know none, before this one lost the
+/// The members where two lineages parted: at the last place that both know, which may be before there were any. Where they
+/// know none, before this one lost the
 /// first of those who are there, as it remembers it.
 fn members_of_old(from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Vec<PeerId> {
     let (head, me) = (shared.head(), shared.me());

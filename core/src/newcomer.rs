@@ -381,7 +381,9 @@ impl Newcomer {
         let nobody = sponsors(shared).next().is_none();
         let all_refused = sponsors(shared).all(|p| self.refused.contains_key(&p));
         let mut reachable = self.refused.iter().filter(|(p, _)| shared.links.is_up(**p));
-        let best = reachable.all(|(_, standing)| standing.is_none_or(|s| !s.beats(&mine)));
+        // Of those who hold the same, one goes on.
+        let yields = |peer: PeerId, s: Standing| s.beats(&mine) || (s == mine && peer < shared.me());
+        let best = reachable.all(|(peer, standing)| standing.is_none_or(|s| !yields(*peer, s)));
         let alone = nobody && waited > LONELY * patience;
         // Who holds more, by what it says, and does not go on, is not waited for much longer.
         let best = best || waited > LONELY * patience;

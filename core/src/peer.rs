@@ -47,7 +47,8 @@ impl Peer {
         peer
     }
 
-    /// Goes on with a run from a checkpoint, as its only member so far; who is no full member waits for one.
+    /// Goes on with a run from a checkpoint, as its only member so far. Who is no full member waits for one; and where
+    /// nobody was a member yet ([`Head::unfounded`]), whoever finds none founds the run.
     pub fn resume(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
         let others = head.members.clone();
         let mut peer = Self::new(manifest, settings, state, head, now);
@@ -57,7 +58,8 @@ impl Peer {
         }
         let shared = &mut peer.shared;
         shared.forgetful = true;
-        if shared.settings.role() == Role::Member {
+        let founded = !shared.head().members.is_empty();
+        if shared.settings.role() == Role::Member && founded {
             shared.go_on_alone();
             peer.go(Next::Round(Sponsor::default()));
         } else {

@@ -329,3 +329,74 @@ fn who_takes_the_result_from_another_shows_it_as_that_would() {
     let (standing, claim) = &shown[before];
     assert_eq!((claim.standing(), standing.samples), (*standing, 16));
 }
+
+const DAN: PeerId = PeerId([4; 32]);
+
+/// How often somebody went on, or began, alone.
+fn began_alone(story: &Story) -> usize {
+    let events = story.events.iter();
+    events
+        .filter(|(_, _, event)| matches!(event, Event::Continued))
+        .count()
+}
+
+fn meet(story: &mut Story, all: &[PeerId], compute_us: u64) {
+    for (i, who) in all.iter().enumerate() {
+        story.meet(*who, compute_us);
+        all[..i].iter().for_each(|other| story.open(*who, *other));
+    }
+}
+
+#[test]
+fn of_those_who_would_found_the_same_run_one_does() {
+    for min_peers in [1, 3] {
+        let mut story = Story::new(min_peers);
+        let all = [BEN, CAT, ANN];
+        meet(&mut story, &all, 100 * MILLI);
+        story.run(30 * SECOND);
+        assert!(story.are_together(&all));
+        assert_eq!(began_alone(&story), 1);
+        assert_eq!(outcasts(&story, 0), []);
+    }
+}
+
+#[test]
+fn those_who_have_founded_the_same_run_apart_become_one() {
+    for (min_peers, compute_us) in [
+        (1, 100 * MILLI),
+        (2, 100 * MILLI),
+        (3, 100 * MILLI),
+        (1, 500 * MILLI),
+    ] {
+        let mut story = Story::new(min_peers);
+        meet(&mut story, &[ANN, BEN], 100 * MILLI);
+        meet(&mut story, &[CAT, DAN], compute_us);
+        story.run(60 * SECOND);
+        assert!(story.are_together(&[ANN, BEN]) && story.are_together(&[CAT, DAN]));
+        let samples = |story: &Story, who: PeerId| story.peers[&who].head().samples;
+        let most = samples(&story, ANN).max(samples(&story, CAT));
+        [(ANN, CAT), (ANN, DAN), (BEN, CAT), (BEN, DAN)]
+            .into_iter()
+            .for_each(|(a, b)| story.open(a, b));
+        story.run(30 * SECOND);
+        assert!(story.are_together(&[ANN, BEN, CAT, DAN]), "{min_peers}");
+        assert!(samples(&story, ANN) >= most);
+    }
+}
+
+#[test]
+fn many_that_have_just_begun_do_not_outvote_one_that_has_come_far() {
+    let mut story = Story::new(1);
+    story.meet(ANN, 100 * MILLI);
+    story.run(200 * SECOND);
+    let far = story.peers[&ANN].head().samples;
+    meet(&mut story, &[BEN, CAT, DAN], 100 * MILLI);
+    story.run(30 * SECOND);
+    assert!(story.are_together(&[BEN, CAT, DAN]) && story.are_together(&[ANN]));
+    let since = story.events.len();
+    [BEN, CAT, DAN].into_iter().for_each(|who| story.open(ANN, who));
+    story.run(30 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT, DAN]));
+    assert!(story.peers[&BEN].head().samples > far);
+    assert!(!outcasts(&story, since).contains(&ANN));
+}

@@ -9,6 +9,8 @@ use annulus_core::optim::{LocalSteps, Optimizer};
 use serde_json::{Map, Value};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
 
 /// Start a run, or go on with one that has stopped.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,8 +26,43 @@ pub struct TrainOptions {
 pub enum Start {
     /// It is new.
     New(Box<NewRun>),
+    /// Whoever meets there: it is new if nobody has been there yet. The file holds what only they know, where the place
+    /// itself keeps no secret.
+    Meet(Box<NewRun>, Meet, Option<PathBuf>),
     /// Its last checkpoint, in the folder of an earlier run. The settings are those of then.
     Resume(PathBuf),
+}
+
+/// Where the peers of a run meet, told the same everywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Meet {
+    /// A file that all of them see.
+    File(PathBuf),
+    /// A machine that each of them can reach, `NAME:PORT`.
+    Host(String),
+    /// All addresses of some names, each `NAME:PORT`.
+    Names(Vec<String>),
+}
+
+impl FromStr for Meet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let with_port = |name: &str| {
+            let (name, port) = name.rsplit_once(':')?;
+            (!name.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)).then_some(())
+        };
+        let (kind, place) = text.split_once(':').unwrap_or_default();
+        let names: Vec<String> = place.split(',').map(str::to_owned).collect();
+        match kind {
+            "file" if !place.is_empty() => Ok(Self::File(place.into())),
+            "host" if with_port(place).is_some() => Ok(Self::Host(place.into())),
+            "dns" if names.iter().all(|name| with_port(name).is_some()) => Ok(Self::Names(names)),
+            _ => Err("write it as file:PATH (a file that all machines see), host:NAME:PORT (a machine that all can reach) \
+                      or dns:NAME:PORT (a name with the addresses of all)"
+                .into()),
+        }
+    }
 }
 
 /// Take part in a run.
@@ -223,4 +260,6 @@ pub struct Local {
     pub keep: NonZeroU32,
     /// Rounds from one evaluation to the next; 0: only at the end.
     pub eval_every: u64,
+    /// How long leaving may take.
+    pub leave_within: Duration,
 }

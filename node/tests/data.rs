@@ -115,7 +115,7 @@ fn a_newcomer_fetches_a_text_and_keeps_it() {
     third.members(3);
     assert_eq!(fetched(&third).last(), Some(&(3_000_000, 3_000_000)));
     for node in [&mut third, &mut second] {
-        assert!(node.leave().success(), "{}", node.errors());
+        assert!(node.leave(), "{}", node.errors());
     }
     assert!(assert_equal(&[&founder, &second, &third]) >= 10);
 
@@ -128,13 +128,13 @@ fn a_newcomer_fetches_a_text_and_keeps_it() {
         second = join(&folder, "second", &ticket, &[]);
         second.members(2);
         assert_eq!(!fetched(&second).is_empty(), damaged);
-        assert!(second.leave().success(), "{}", second.errors());
+        assert!(second.leave(), "{}", second.errors());
     }
     assert_audited(&second);
     // Other commands find it too.
     let replay = run(&["replay", &second.dir]);
     assert!(replay.status.success(), "{replay:?}");
-    assert!(founder.leave().success(), "{}", founder.errors());
+    assert!(founder.leave(), "{}", founder.errors());
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_newcomer_goes_on_from_another_when_the_first_dies() {
     assert_eq!(told.last(), Some(&(40_000_000, 40_000_000)));
     third.rounds(10);
     for node in [&mut third, &mut second] {
-        assert!(node.leave().success(), "{}", node.errors());
+        assert!(node.leave(), "{}", node.errors());
     }
     assert!(assert_equal(&[&second, &third]) >= 10);
     // What a peer commits as it dies, the others may never hear of.
@@ -196,7 +196,7 @@ fn an_interrupted_newcomer_goes_on_the_next_time() {
     println!("went on at {:?}", told.first());
     assert!(told[0].0 > 4_000_000 && told[0].0 < 40_000_000, "{:?}", told[0]);
     for node in [&mut second, &mut founder] {
-        assert!(node.leave().success(), "{}", node.errors());
+        assert!(node.leave(), "{}", node.errors());
     }
     assert!(assert_equal(&[&founder, &second]) >= 1);
 }
@@ -228,7 +228,7 @@ fn data_that_is_kept_reaches_nobody() {
     third.members(3);
     assert_eq!(fetched(&third).last(), Some(&(100_000, 100_000)));
     for node in [&mut third, &mut second, &mut founder] {
-        assert!(node.leave().success(), "{}", node.errors());
+        assert!(node.leave(), "{}", node.errors());
     }
     assert!(assert_equal(&[&founder, &second, &third]) >= 1);
 }
@@ -272,7 +272,7 @@ fn a_data_set_of_several_files() {
     names.sort();
     assert_eq!(names, ["images-idx3-ubyte", "labels-idx1-ubyte"]);
     for node in [&mut second, &mut founder] {
-        assert!(node.leave().success(), "{}", node.errors());
+        assert!(node.leave(), "{}", node.errors());
     }
     assert!(assert_equal(&[&founder, &second]) >= 10);
 }

@@ -86,7 +86,7 @@ fn a_tab_fetches_a_text() {
     );
     tab.click("Leave");
     tab.wait("the way out", |message| message["state"] == "left");
-    assert!(node.leave().success(), "{}", node.errors());
+    assert!(node.leave(), "{}", node.errors());
     assert!(assert_same(&mut tab, &node) >= 10);
     assert_gapless(&mut node);
     assert_audited(&node);
@@ -122,7 +122,7 @@ fn a_tab_goes_on_from_another_when_its_host_dies() {
     assert!(fetched(&mut tab).is_sorted(), "it began again");
     tab.click("Leave");
     tab.wait("the way out", |message| message["state"] == "left");
-    assert!(second.leave().success(), "{}", second.errors());
+    assert!(second.leave(), "{}", second.errors());
     assert!(assert_same(&mut tab, &second) >= 5);
 }
 
@@ -147,7 +147,7 @@ fn a_tab_fetches_a_set_of_several_files() {
     node.rounds(20);
     tab.click("Leave");
     tab.wait("the way out", |message| message["state"] == "left");
-    assert!(node.leave().success(), "{}", node.errors());
+    assert!(node.leave(), "{}", node.errors());
     assert!(assert_same(&mut tab, &node) >= 10);
 }
 
@@ -169,7 +169,7 @@ fn a_tab_is_told_what_it_cannot_have() {
     assert_eq!(failed["kind"], "no-data", "{failed}");
     tab.until("told", "document.title.startsWith('This run keeps its data')");
     drop(tab);
-    assert!(node.leave().success(), "{}", node.errors());
+    assert!(node.leave(), "{}", node.errors());
     drop(node);
 
     // Larger than what a tab takes, though there is hardly anything in it.
@@ -188,5 +188,5 @@ fn a_tab_is_told_what_it_cannot_have() {
         tab.evaluate("document.querySelectorAll('#actions .button').length"),
         1
     );
-    assert!(node.leave().success(), "{}", node.errors());
+    assert!(node.leave(), "{}", node.errors());
 }

@@ -41,7 +41,7 @@ fn one_of_four_is_killed_and_another_comes() {
         node.rounds(20);
     }
     for node in &mut nodes {
-        assert!(node.leave().success(), "{}: {}", node.name, node.errors());
+        assert!(node.leave(), "{}: {}", node.name, node.errors());
         assert_gapless(node);
         assert_audited(node);
     }

@@ -41,7 +41,7 @@ fn a_ticket_that_does_not_fit() {
     assert_tells(&join(&folder, &typo), &["mistyped"]);
     assert_tells(&join(&folder, "what?"), &["no ticket"]);
     first.rounds(3);
-    assert!(first.leave().success(), "{}", first.errors());
+    assert!(first.leave(), "{}", first.errors());
     // Nobody is there any more.
     assert_tells(&join(&folder, &ticket), &["nobody answers"]);
     // The same settings again are another run, whose key is another.
@@ -49,7 +49,7 @@ fn a_ticket_that_does_not_fit() {
     again.rounds(1);
     assert_tells(&join(&folder, &ticket), &["another run"]);
     again.rounds(3);
-    assert!(again.leave().success(), "{}", again.errors());
+    assert!(again.leave(), "{}", again.errors());
     // Other settings are another run.
     let mut other = Node::start("other", folder.join("other"), &[&args[..], &["seed=2"]].concat());
     other.rounds(1);
@@ -87,11 +87,11 @@ fn a_folder_that_is_not_free() {
     assert_tells(&join(&ticket, "first"), &held);
     assert_tells(&refusal(&["resume", &dir("first"), "--device", "cpu"]), &held);
     // Another run's.
-    assert!(second.leave().success(), "{}", second.errors());
+    assert!(second.leave(), "{}", second.errors());
     let others = ["another run", "second", "--out"];
     assert_tells(&join(&other_ticket, "second"), &others);
     assert_tells(&into(&args("seed=2"), "second"), &others);
-    assert!(other.leave().success(), "{}", other.errors());
+    assert!(other.leave(), "{}", other.errors());
     // The same settings, but somewhere else: it is not what was there before.
     let mut again = Node::start("again", dir("again"), &args("seed=1"));
     let again = again.ticket();

@@ -133,7 +133,7 @@ fn after_a_power_cut_all_meet_again_by_the_same_commands() {
     );
     newcomer.members(4);
     newcomer.rounds(20);
-    assert!(newcomer.leave().success(), "{}", newcomer.errors());
+    assert!(newcomer.leave(), "{}", newcomer.errors());
 
     // Once more, with nothing but the folders.
     for node in &mut nodes {
@@ -148,7 +148,7 @@ fn after_a_power_cut_all_meet_again_by_the_same_commands() {
         node.rounds(20);
     }
     for node in &mut nodes {
-        assert!(node.leave().success(), "{}: {}", node.name, node.errors());
+        assert!(node.leave(), "{}: {}", node.name, node.errors());
     }
     assert!(assert_equal(&nodes.iter().collect::<Vec<_>>()) > 10);
     for node in &nodes {
@@ -178,7 +178,7 @@ fn a_joiner_that_crashed_enters_again() {
     first.members(2);
     first.rounds(20);
     for mut node in [second, first] {
-        assert!(node.leave().success(), "{}: {}", node.name, node.errors());
+        assert!(node.leave(), "{}: {}", node.name, node.errors());
         assert_audited(&node);
     }
 }
@@ -218,7 +218,7 @@ fn who_comes_back_finds_others_than_its_ticket_names() {
     third.members(2);
     assert_eq!(third.peer(), name);
     for node in [&mut third, &mut nodes[1]] {
-        assert!(node.leave().success(), "{}: {}", node.name, node.errors());
+        assert!(node.leave(), "{}: {}", node.name, node.errors());
         assert_audited(node);
     }
 }

@@ -111,7 +111,7 @@ fn the_page_shows_the_ring_as_the_log_does() {
 
 fn assert_sound(nodes: &mut [Node]) {
     for node in nodes.iter_mut() {
-        assert!(node.leave().success(), "{}: {}", node.name, node.errors());
+        assert!(node.leave(), "{}: {}", node.name, node.errors());
     }
     assert!(assert_equal(&nodes.iter().collect::<Vec<_>>()) > 10);
     for node in nodes {
@@ -182,7 +182,7 @@ fn freeze_one_for_twenty_seconds() {
     }
     // What the frozen one slept through it never committed.
     for node in &mut nodes {
-        assert!(node.leave().success(), "{}: {}", node.name, node.errors());
+        assert!(node.leave(), "{}: {}", node.name, node.errors());
     }
     for node in &mut nodes {
         assert_gapless(node);
@@ -205,7 +205,7 @@ fn join_a_running_one_and_leave_it() {
     );
     newcomer.members(3);
     newcomer.rounds(20);
-    assert!(newcomer.leave().success(), "{}", newcomer.errors());
+    assert!(newcomer.leave(), "{}", newcomer.errors());
     for node in &mut nodes {
         node.members(2);
         node.rounds(20);
@@ -249,7 +249,7 @@ fn a_trace_tells_what_became_of_a_frozen_peer() {
     });
     first.members(1);
     frozen.kill();
-    assert!(first.leave().success());
+    assert!(first.leave());
     let trace = first.errors();
     let at = |words: &str| {
         trace

@@ -36,7 +36,7 @@ fn come_and_go(folder: &Folder, settings: &[&str]) -> Vec<Node> {
         node.rounds(20);
     }
     for node in &mut nodes {
-        assert!(node.leave().success(), "{}: {}", node.name, node.errors());
+        assert!(node.leave(), "{}: {}", node.name, node.errors());
         assert_gapless(node);
         assert_audited(node);
     }

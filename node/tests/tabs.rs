@@ -191,7 +191,7 @@ fn through_thick_and_thin(name: &'static str, settings: &[&str]) {
     third.listen();
     third.click("Leave");
     third.wait("the way out", |message| message["state"] == "left");
-    assert!(node.leave().success(), "{}", node.errors());
+    assert!(node.leave(), "{}", node.errors());
     assert!(assert_same(&mut second, &node) >= 30);
     assert!(assert_same(&mut third, &node) >= 3);
     assert_gapless(&mut node);

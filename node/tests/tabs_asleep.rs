@@ -53,7 +53,7 @@ fn goes_on_without(node: &mut Node, from: usize, peer: &str) -> Duration {
 /// The run was sound all the while.
 fn assert_sound(node: &mut Node, tab: &mut Tab, rounds: usize) {
     tab.listen();
-    assert!(node.leave().success(), "{}", node.errors());
+    assert!(node.leave(), "{}", node.errors());
     assert!(assert_same(tab, node) >= rounds);
     assert_gapless(node);
     assert_audited(node);

@@ -64,7 +64,7 @@ fn who_was_invited_does_what_its_ticket_allows() {
             .iter()
             .all(|s| !s.is("round") || !s.members().contains(&name))
     );
-    assert!(third.leave().success(), "{}", third.errors());
+    assert!(third.leave(), "{}", third.errors());
     // The one that only contributes keeps no run.
     let from = second.seen();
     first.kill();
@@ -91,8 +91,8 @@ fn who_was_invited_does_what_its_ticket_allows() {
     first.rounds(1);
     let from = second.seen();
     second.wait_from(from, "another round", |s| s.is("round"));
-    assert!(second.leave().success(), "{}", second.errors());
-    assert!(first.leave().success(), "{}", first.errors());
+    assert!(second.leave(), "{}", second.errors());
+    assert!(first.leave(), "{}", first.errors());
 }
 
 #[test]
@@ -108,14 +108,14 @@ fn a_ticket_is_for_so_many_and_for_so_long() {
     // What it hands on is no more.
     let on = say(&["invite", &second.dir]);
     assert!(refused(&folder, "third", &on).contains("used up"));
-    assert!(second.leave().success(), "{}", second.errors());
+    assert!(second.leave(), "{}", second.errors());
     second = join(&folder, "second", &once);
     second.members(2);
     let short = say(&["invite", &first.dir, "--expires", "1s"]);
     std::thread::sleep(Duration::from_secs(3));
     assert!(refused(&folder, "fourth", &short).contains("expired"));
-    assert!(second.leave().success(), "{}", second.errors());
-    assert!(first.leave().success(), "{}", first.errors());
+    assert!(second.leave(), "{}", second.errors());
+    assert!(first.leave(), "{}", first.errors());
 }
 
 #[test]
@@ -138,9 +138,9 @@ fn a_revoked_ticket_lets_nobody_in_and_puts_out_who_came_by_it() {
     assert!(second.errors().contains("revoked"), "{}", second.errors());
     assert!(refused(&folder, "fourth", &one).contains("revoked"));
     third.members(2);
-    assert!(third.leave().success(), "{}", third.errors());
+    assert!(third.leave(), "{}", third.errors());
     // Said while nobody runs there, it is passed on later.
-    assert!(first.leave().success(), "{}", first.errors());
+    assert!(first.leave(), "{}", first.errors());
     let told = say(&["revoke", &first.dir, &other]);
     assert!(told.contains("has not heard"), "{told}");
     let dir = folder.join("first");
@@ -153,7 +153,7 @@ fn a_revoked_ticket_lets_nobody_in_and_puts_out_who_came_by_it() {
     let named = other.parse::<Ticket>().expect("a ticket").addrs;
     assert_eq!(port, named, "it listens where it did");
     assert!(late().contains("revoked"));
-    assert!(first.leave().success(), "{}", first.errors());
+    assert!(first.leave(), "{}", first.errors());
 }
 
 #[test]
@@ -171,6 +171,6 @@ fn the_page_lets_in_contributors_and_no_members() {
     let mut second = join(&folder, "second", of_page);
     second.members(2);
     assert!(second.ready().event["ticket"].is_null());
-    assert!(second.leave().success(), "{}", second.errors());
-    assert!(first.leave().success(), "{}", first.errors());
+    assert!(second.leave(), "{}", second.errors());
+    assert!(first.leave(), "{}", first.errors());
 }

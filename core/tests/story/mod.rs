@@ -3,7 +3,7 @@
 
 use annulus_core::config::Topology;
 use annulus_core::invitation::Admission;
-use annulus_core::ledger::Record;
+use annulus_core::ledger::{Head, Record};
 use annulus_core::wire::{Message, ViewKey};
 use annulus_core::{
     Change, Contact, Event, Exit, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
@@ -134,6 +134,14 @@ impl Story {
         let state = State::new(vec![0.5; self.manifest.layout.len], &self.manifest);
         let settings = self.settings(who);
         let peer = Peer::found(self.manifest.clone(), settings, state, Time(self.now));
+        self.begin(who, peer, compute_us);
+    }
+
+    /// Somebody founds the run, unless it finds others who have.
+    pub fn meet(&mut self, who: PeerId, compute_us: u64) {
+        let state = State::new(vec![0.5; self.manifest.layout.len], &self.manifest);
+        let (settings, head) = (self.settings(who), Head::unfounded(&self.manifest));
+        let peer = Peer::resume(self.manifest.clone(), settings, state, head, Time(self.now));
         self.begin(who, peer, compute_us);
     }
 

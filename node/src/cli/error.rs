@@ -1,5 +1,7 @@
 //! Errors as the terminal shows them: one paragraph on stderr that says what is wrong and what to do.
 
+use super::exit::Exit;
+use crate::participant::error::Error as ParticipantError;
 use std::fmt;
 
 /// Why something could not be done, in words that say what to do.
@@ -9,23 +11,23 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug)]
 pub struct Error {
     text: String,
-    code: u8,
+    exit: Exit,
 }
 
 impl Error {
-    /// The command line itself is wrong. Exit code 2.
+    /// The command line itself is wrong.
     pub fn usage(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
-            code: 2,
+            exit: Exit::Usage,
         }
     }
 
-    /// The command was understood and could not be done. Exit code 1.
+    /// The command was understood and could not be done.
     pub fn failed(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
-            code: 1,
+            exit: Exit::Failed,
         }
     }
 
@@ -63,9 +65,9 @@ impl Error {
         ))
     }
 
-    /// The process's exit code: 1 or 2.
-    pub fn code(&self) -> u8 {
-        self.code
+    /// How the process ends for it.
+    pub fn exit(&self) -> Exit {
+        self.exit
     }
 
     /// The paragraph, wrapped to a width.
@@ -85,6 +87,8 @@ impl std::error::Error for Error {}
 impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
     /// The error, then each of its causes that it does not tell itself.
     fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        let of_participant = error.downcast_ref::<ParticipantError>();
+        let exit = of_participant.map_or(Exit::Failed, Exit::of_error);
         let mut text = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
@@ -94,7 +98,7 @@ impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
             }
             cause = error.source();
         }
-        Self::failed(text)
+        Self { text, exit }
     }
 }
 
@@ -149,6 +153,6 @@ mod tests {
         let boxed: Box<dyn std::error::Error + Send + Sync> = Box::new(Outer(Error::failed("no such file")));
         let error = Error::from(boxed);
         assert_eq!(error.to_string(), "cannot read the checkpoint: no such file");
-        assert_eq!(error.code(), 1);
+        assert_eq!(error.exit(), Exit::Failed);
     }
 }

@@ -70,7 +70,7 @@ pub(super) fn right_in(dir: &Path) -> Result<Right, Error> {
 }
 
 /// A time such as 30m, 12h, 7d or 4w, in seconds.
-fn seconds(text: &str) -> Result<u64, String> {
+pub(super) fn seconds(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no time: write it as 90s, 30m, 12h, 7d or 4w");
     let unit = text.chars().last().and_then(|unit| match unit {
         's' => Some(1),

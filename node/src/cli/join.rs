@@ -1,6 +1,7 @@
 //! `annulus join`: take part in a run.
 
 use super::error::Error;
+use super::exit::Exit;
 use super::keys::KEYS;
 use super::machine::block_on;
 use super::messages::Role;
@@ -43,11 +44,12 @@ Examples:
 ";
 
 /// Does it.
-pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     let options = options(&args, tasks)?;
-    output::tell(args.local.log(), Role::Newcomer, |sink| {
+    let ending = output::tell(args.local.log(), Role::Newcomer, |sink| {
         Ok(block_on(start::join(options, tasks, sink))??)
-    })
+    })?;
+    Ok(Exit::of(ending))
 }
 
 /// The options that the arguments mean.

@@ -10,6 +10,7 @@ pub mod demo;
 pub mod doctor;
 pub mod error;
 pub mod eval;
+pub mod exit;
 pub mod export;
 pub mod human;
 pub mod inspect;
@@ -37,6 +38,7 @@ pub mod train;
 use crate::task_factory::TaskFactory;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use error::Error;
+use exit::Exit;
 use std::process::ExitCode;
 
 /// Train a model on all the machines that you have, of any make, without a master.
@@ -108,15 +110,15 @@ pub fn main(tasks: &[TaskFactory]) -> ExitCode {
         }
         Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
-            return ExitCode::from(2);
+            return ExitCode::from(Exit::Usage as u8);
         }
         Err(error) => Err(Error::of_parser(&error)),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(exit) => ExitCode::from(exit as u8),
         Err(error) => {
             eprintln!("{}", error.render(terminal::size().0.min(100)));
-            ExitCode::from(error.code())
+            ExitCode::from(error.exit() as u8)
         }
     }
 }
@@ -155,25 +157,26 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<(), Error> {
+fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     match cli.command {
-        Command::Demo(args) => demo::run(args, tasks),
-        Command::Train(args) => train::run(args, tasks),
-        Command::Join(args) => join::run(args, tasks),
-        Command::Resume(args) => resume::run(args, tasks),
-        Command::Invite(args) => invite::run(&args),
-        Command::Revoke(args) => revoke::run(&args),
-        Command::Eval(args) => eval::run(&args, tasks),
-        Command::Sample(args) => sample::run(&args, tasks),
-        Command::Inspect(args) => inspect::run(&args),
-        Command::Replay(args) => replay::run(&args, tasks),
-        Command::Export(args) => export::run(&args),
-        Command::Plan(args) => plan::run(&args, tasks),
-        Command::Doctor(args) => doctor::run(args, tasks),
-        Command::Bench(args) => bench::run(args, tasks),
-        Command::Completions(args) => completions::run(args),
-        Command::Man(args) => man::run(args),
+        Command::Demo(args) => demo::run(args, tasks)?,
+        Command::Train(args) => return train::run(args, tasks),
+        Command::Join(args) => return join::run(args, tasks),
+        Command::Resume(args) => return resume::run(args, tasks),
+        Command::Invite(args) => invite::run(&args)?,
+        Command::Revoke(args) => revoke::run(&args)?,
+        Command::Eval(args) => eval::run(&args, tasks)?,
+        Command::Sample(args) => sample::run(&args, tasks)?,
+        Command::Inspect(args) => inspect::run(&args)?,
+        Command::Replay(args) => replay::run(&args, tasks)?,
+        Command::Export(args) => export::run(&args)?,
+        Command::Plan(args) => plan::run(&args, tasks)?,
+        Command::Doctor(args) => doctor::run(args, tasks)?,
+        Command::Bench(args) => bench::run(args, tasks)?,
+        Command::Completions(args) => completions::run(args)?,
+        Command::Man(args) => man::run(args)?,
     }
+    Ok(Exit::Done)
 }
 
 #[cfg(test)]

@@ -32,8 +32,8 @@ pub struct Log {
 /// Runs something that tells events, and writes them to standard output.
 ///
 /// If standard output goes away (its reader has ended), the process ends: nobody would learn what it does.
-pub fn tell(log: Log, role: Role, work: impl FnOnce(Sink<'_>) -> Result<(), Failure>) -> Result<(), Error> {
-    match log.format {
+pub fn tell<T>(log: Log, role: Role, work: impl FnOnce(Sink<'_>) -> Result<T, Failure>) -> Result<T, Error> {
+    Ok(match log.format {
         LogFormat::Json => work(&mut |event| {
             // Logs are kept, and read by others than those whom the ticket is for.
             let event = if log.tickets {
@@ -49,10 +49,9 @@ pub fn tell(log: Log, role: Role, work: impl FnOnce(Sink<'_>) -> Result<(), Fail
             let mut screen = Screen::new(style, role);
             let done = work(&mut |event| print(&screen.show(&event)));
             print(&screen.close());
-            done?;
+            done?
         }
-    }
-    Ok(())
+    })
 }
 
 /// Milliseconds since 1970.

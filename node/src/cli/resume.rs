@@ -1,6 +1,7 @@
 //! `annulus resume`: go on with a run from its folder.
 
 use super::error::Error;
+use super::exit::Exit;
 use super::machine::block_on;
 use super::messages::Role;
 use super::output;
@@ -36,11 +37,12 @@ Examples:
 ";
 
 /// Does it.
-pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     let options = options(&args, tasks)?;
-    output::tell(args.local.log(), Role::Founder, |sink| {
+    let ending = output::tell(args.local.log(), Role::Founder, |sink| {
         Ok(block_on(start::train(options, tasks, sink))??)
-    })
+    })?;
+    Ok(Exit::of(ending))
 }
 
 /// The options that the arguments mean.

@@ -147,7 +147,7 @@ fn a_configuration_file_is_read() {
     assert_eq!((run.lr, run.batch.get()), (0.25, 8));
     assert_eq!(run.task_config["model"], "cnn");
     let error = train("annulus train --config /no/such/file.toml").unwrap_err();
-    assert_eq!(error.code(), 1);
+    assert_eq!(error.exit() as u8, 1);
     assert!(error.to_string().contains("/no/such/file.toml"), "{error}");
 }
 
@@ -204,7 +204,7 @@ fn join_takes_a_ticket_and_settings_of_its_own() {
             .to_string()
             .contains("ticket is missing")
     );
-    assert_eq!(join("annulus join").unwrap_err().code(), 2);
+    assert_eq!(join("annulus join").unwrap_err().exit() as u8, 2);
 }
 
 #[test]
@@ -244,4 +244,52 @@ fn completions_and_manuals_know_all_commands() {
         assert!(page.contains("Examples:"), "{name}");
     }
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn the_commands_in_the_files_for_others_to_run_it_can_be_typed() {
+    let typed = |words: Vec<&str>| {
+        let begin = words
+            .iter()
+            .position(|word| word.ends_with("annulus"))
+            .expect("a command");
+        let line: Vec<&str> = words[begin + 1..].to_vec();
+        let options =
+            train(&format!("annulus {}", line.join(" "))).unwrap_or_else(|e| panic!("{line:?}: {e}"));
+        assert!(matches!(options.start, Start::Meet(..)), "{line:?}");
+        // It has left before it is killed.
+        assert!(options.local.leave_within.as_secs() < 30);
+    };
+    let compose = include_str!("../../../examples/deploy/compose.yaml");
+    let (_, after) = compose.split_once("command: >").expect("a command");
+    typed(
+        after
+            .split("secrets: [")
+            .next()
+            .expect("more")
+            .split_whitespace()
+            .collect(),
+    );
+    let service = include_str!("../../../examples/deploy/annulus.service");
+    let (_, after) = service.split_once("ExecStart=").expect("a command");
+    typed(
+        after
+            .split("StateDirectory=")
+            .next()
+            .expect("more")
+            .split_whitespace()
+            .filter(|w| *w != "\\")
+            .collect(),
+    );
+    let kubernetes = include_str!("../../../examples/deploy/kubernetes.yaml");
+    let (_, after) = kubernetes.split_once("args:").expect("a command");
+    typed(
+        after
+            .split("ports:")
+            .next()
+            .expect("more")
+            .split_whitespace()
+            .filter(|w| *w != "-")
+            .collect(),
+    );
 }

@@ -1,19 +1,22 @@
 //! `annulus train`: start a run, or go on with one.
 
 use super::error::Error;
+use super::exit::Exit;
 use super::human;
+use super::invite;
 use super::keys;
 use super::machine::block_on;
 use super::messages::Role;
 use super::output::{self, Log, LogFormat};
 use super::settings::{self, Settings};
-use crate::options::{Local, NewRun, Page, Start, Steps, TrainOptions};
+use crate::options::{Local, Meet, NewRun, Page, Start, Steps, TrainOptions};
 use crate::participant::{run_setup, start};
 use crate::task_factory::TaskFactory;
 use annulus_core::codec::Codec;
 use serde_json::json;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Start a run that others can join, or go on with one that has stopped.
 ///
@@ -29,6 +32,15 @@ pub struct Args {
     /// What concerns this peer alone.
     #[command(flatten)]
     pub local: LocalArgs,
+    /// Meet the run's other peers there: the same command on every machine, in any order and again after a stop. Whoever
+    /// comes first founds the run, the others join it. WHERE is file:PATH, a file that all machines see; host:NAME:PORT, a
+    /// machine that all can reach; or dns:NAME:PORT, a name that has the addresses of all (several names with commas between
+    /// them do too).
+    #[arg(long, value_name = "WHERE", conflicts_with = "resume")]
+    pub meet: Option<Meet>,
+    /// With host: or dns:, a file with the same secret on every machine: whoever knows it may take part.
+    #[arg(long, value_name = "FILE", requires = "meet")]
+    pub secret_file: Option<PathBuf>,
     /// Go on with the run whose checkpoints are in DIR, with its settings.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["task", "out"])]
     pub resume: Option<PathBuf>,
@@ -90,6 +102,10 @@ pub struct LocalArgs {
     /// The private key of that certificate, PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
+    /// How long leaving may take once the peer is asked to (Ctrl-C, SIGTERM, SIGUSR1): as 25s or 2m. After that, or when it
+    /// is asked a second time, it goes at once, and what it did since its last checkpoint is done again.
+    #[arg(long, value_name = "TIME", default_value = "25s", value_parser = invite::seconds)]
+    pub leave_within: u64,
     /// How to tell what happens.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
@@ -127,6 +143,7 @@ impl LocalArgs {
             checkpoint_every: settings.checkpoint_every,
             keep: settings.keep,
             eval_every: settings.eval_every,
+            leave_within: Duration::from_secs(self.leave_within),
         }
     }
 }
@@ -154,6 +171,8 @@ Examples:
   annulus train --device gpu:1 --listen 0.0.0.0:4433 --advertise 203.0.113.7:4433 min_peers=2
   annulus train --config run.toml lr=1e-4 --dry-run
   annulus train --resume run1
+  annulus train --task gpt --meet file:/shared/words
+  annulus train --task gpt --meet dns:trainers:4433 --secret-file secret
   annulus train --device cpu --listen 127.0.0.1:0 --log-format json rounds=100
 ",
         keys::help()
@@ -161,7 +180,7 @@ Examples:
 }
 
 /// Does it.
-pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     let options = options(&args, tasks)?;
     if args.dry_run {
         let (manifest, device) = run_setup::plan(&options, tasks).map_err(Error::of)?;
@@ -173,11 +192,12 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             samples: manifest.samples,
         };
         output::print(&tell_plan(&plan, &options, args.local.log_format));
-        return Ok(());
+        return Ok(Exit::Done);
     }
-    output::tell(args.local.log(), Role::Founder, |sink| {
+    let ending = output::tell(args.local.log(), Role::Founder, |sink| {
         Ok(block_on(start::train(options, tasks, sink))??)
-    })
+    })?;
+    Ok(Exit::of(ending))
 }
 
 /// The options that the arguments mean. Reads the configuration file, if one is named.
@@ -192,11 +212,28 @@ pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<TrainOptions, Error
         })?),
     };
     let settings = settings::read(toml.as_deref(), &args.settings, args.task.as_deref(), tasks)?;
+    match (&args.meet, &args.secret_file) {
+        (Some(Meet::Host(_) | Meet::Names(_)), None) => {
+            return Err(Error::usage(
+                "with --meet host: or dns: anybody could come: give all machines the same secret in a file, and name it with \
+                 --secret-file FILE. `head -c 32 /dev/urandom | base64 > FILE` makes one",
+            ));
+        }
+        (Some(Meet::File(_)), Some(_)) => {
+            return Err(Error::usage(
+                "with --meet file: whoever can read the file may take part: leave --secret-file out",
+            ));
+        }
+        _ => {}
+    }
     let Some(dir) = &args.resume else {
         let out = PathBuf::from("runs").join(&settings.run.task);
         return Ok(TrainOptions {
             local: args.local.to_local(out, &settings),
-            start: Start::New(Box::new(settings.run)),
+            start: match args.meet.clone() {
+                Some(meet) => Start::Meet(Box::new(settings.run), meet, args.secret_file.clone()),
+                None => Start::New(Box::new(settings.run)),
+            },
         });
     };
     if let Some(key) = settings.of_run {
@@ -231,7 +268,7 @@ fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
     // What a peer holds: parameters, the optimizer's vectors, its contribution, and the last round's sums for repair.
     let state = 4 * parameters * (1 + plan.slots);
     let run = match &options.start {
-        Start::New(run) => Some(run.as_ref()),
+        Start::New(run) | Start::Meet(run, ..) => Some(run.as_ref()),
         Start::Resume(_) => None,
     };
     let codec = run.map_or(Codec::F32, NewRun::codec);
@@ -348,6 +385,7 @@ mod tests {
             no_page: true,
             tls_cert: None,
             tls_key: None,
+            leave_within: 25,
             log_format: LogFormat::Text,
             log_tickets: false,
         };

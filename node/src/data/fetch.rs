@@ -133,6 +133,30 @@ pub async fn fetch_manifest(
     fetched
 }
 
+/// Asks at each of some addresses who is there, and tells of each as soon as it answers, or why it does not.
+pub async fn who_is_there(
+    ticket: &Ticket,
+    addresses: Vec<SocketAddr>,
+    identity: &Identity,
+    tell: impl Fn(Result<Source, DialError>),
+) {
+    let guest = match Guest::new(ticket, identity) {
+        Ok(guest) => Arc::new(guest),
+        Err(error) => return tell(Err(error)),
+    };
+    let mut asked = JoinSet::new();
+    for address in addresses {
+        let guest = guest.clone();
+        let contact = Contact(vec![address.to_string()]);
+        asked.spawn(async move { Ok(guest.manifest(contact).await?.0) });
+    }
+    while let Some(answer) = asked.join_next().await {
+        // They neither panic nor are they aborted while this set lives.
+        answer.into_iter().for_each(&tell);
+    }
+    guest.leave().await;
+}
+
 fn no_answer() -> DialError {
     DialError::Unreachable("no answer in time".to_owned())
 }

@@ -7,6 +7,7 @@ use crate::net::line::NoLine;
 use crate::net::link::DialError;
 use crate::net::quic::StartError;
 use crate::net::ticket::TicketError;
+use crate::store::files::FileError;
 use crate::store::run_dir::CheckpointError;
 use crate::task::TaskError;
 use crate::trainer::WorkerError;
@@ -64,9 +65,48 @@ pub enum Error {
     /// The socket.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// Requests to end cannot be heard.
+    #[error("this system does not tell when a process is asked to end: {0}")]
+    Requests(std::io::Error),
     /// The page's certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// A file that is neither of a run nor of a page.
+    #[error(transparent)]
+    File(FileError),
+    /// The file system has no locks.
+    #[error(
+        "{path} cannot be locked ({1}), and without a lock two peers could found the run at once: mount the file system with \
+         locks, or name a file elsewhere after --meet file:",
+        path = .0.display()
+    )]
+    NoLocks(PathBuf, std::io::Error),
+    /// The file at which peers are to meet is something else.
+    #[error("{path} is no ticket of a run ({1}): name another file after --meet file:", path = .0.display())]
+    NoMeetingFile(PathBuf, TicketError),
+    /// There is no secret.
+    #[error("to meet by names all peers need the same secret: name its file with --secret-file")]
+    NoSecret,
+    /// The secret can be guessed.
+    #[error(
+        "the secret in {path} is too short to be one: `head -c 32 /dev/urandom | base64 > {path}` makes a good one, for all \
+         machines",
+        path = .0.display()
+    )]
+    ShortSecret(PathBuf),
+    /// Another run is met for at the same place.
+    #[error(
+        "{path} is of another run by now: name a file of its own for each run after --meet file:",
+        path = .0.display()
+    )]
+    MeetingTaken(PathBuf),
+    /// The command is not that of the run's founder.
+    #[error(
+        "the run that meets at {path} has other settings or data than this command says: give the same command on all \
+         machines, or name another file after --meet file:",
+        path = .0.display()
+    )]
+    OtherSettings(PathBuf),
     /// The ticket.
     #[error(transparent)]
     Ticket(#[from] TicketError),

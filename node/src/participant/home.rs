@@ -80,7 +80,7 @@ pub(crate) fn listen(
         ) {
             Err(error) if at != listen => {
                 warnings.push(format!(
-                    "UDP port {former}, where this peer was before, is taken ({error}). It listens on another, and tickets \
+                    "UDP port {former}, where others look for this peer, is taken ({error}). It listens on another, and tickets \
                      that name that port do not lead here"
                 ));
                 at = listen;

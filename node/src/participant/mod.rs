@@ -14,11 +14,15 @@ pub(crate) mod folder;
 #[cfg(feature = "native")]
 pub(crate) mod home;
 #[cfg(feature = "native")]
+pub(crate) mod meeting;
+#[cfg(feature = "native")]
 pub(crate) mod native;
 #[cfg(feature = "native")]
 pub(crate) mod right;
 #[cfg(feature = "native")]
 pub mod run_setup;
+#[cfg(feature = "native")]
+pub(crate) mod signals;
 #[cfg(feature = "native")]
 pub mod start;
 #[cfg(feature = "native")]

@@ -1,12 +1,9 @@
 //! A native participant at work: what happens beside its link, and what its commits mean for disk, device and user.
 
-use crate::data::fetch::fetch_manifest;
 use crate::data::provision::Source;
 use crate::events::{self, Event, Sink};
-use crate::net::identity::Identity;
 use crate::net::link::{DialError, Refusal};
 use crate::net::quic::QuicLink;
-use crate::net::ticket::Ticket;
 use crate::options::Local;
 use crate::participant::compute::ComputeResult;
 use crate::participant::driver::Driver;
@@ -15,6 +12,7 @@ use crate::participant::event_translator::EventTranslator;
 use crate::participant::host::{self, Host};
 use crate::participant::right::revocations_in;
 use crate::participant::run_setup::RunSetup;
+use crate::participant::signals::Requests;
 use crate::participant::workers::{WorkerResult, Workers};
 use crate::store::checkpoint_writer::{CheckpointWriter, Destination, Written};
 use crate::store::evals::Evaluated;
@@ -24,22 +22,33 @@ use crate::trainer::{Share, WorkerError};
 use annulus_core::peer::{Commit, Event as PeerEvent};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Digest, Exit, Input, Manifest, Peer, Round, Time};
-use std::iter;
 use std::ops::ControlFlow;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Interval, interval};
 
-/// Between two times of asking where a ticket leads.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+mod look;
+
+use look::{Meeting, is_member_with};
 
 /// Between two looks at what was left in the folder.
 const LOOK_AT_FOLDER: Duration = Duration::from_secs(1);
 
+/// Exit code of a process that left before its run's end, whether it left in time or had to be ended.
+pub const LEFT: u8 = 75;
+
 /// How long frames that were sent may still travel when a peer goes.
 const DRAIN: Duration = Duration::from_secs(3);
+
+/// How a participant's part in a run ended, if nothing failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The run is finished.
+    Finished,
+    /// It was asked to leave before.
+    Left,
+}
 
 /// A participant at work.
 pub(crate) struct Participant<'a> {
@@ -57,6 +66,7 @@ impl<'a> Participant<'a> {
         local: Local,
         destination: Destination,
         known: Known,
+        requests: Requests,
         start: Instant,
         sink: Sink<'a>,
     ) -> Self {
@@ -79,9 +89,12 @@ impl<'a> Participant<'a> {
             found,
             answers,
             known,
-            interrupt: Box::pin(interrupted()),
-            interrupts: 0,
+            requests,
+            asked_to_leave: false,
+            in_a_hurry: false,
             look: interval(LOOK_AT_FOLDER),
+            meeting: None,
+            told_at: None,
             local,
             start,
             sink,
@@ -103,32 +116,6 @@ impl<'a> Participant<'a> {
             .warm(self.driver.peer().manifest().samples.get());
     }
 
-    /// Asks again and again where a ticket leads, until somebody answers: the others of the run that goes on here may be
-    /// somewhere else than they were.
-    pub fn look_for(&self, ticket: Ticket, identity: Arc<Identity>) {
-        if ticket.addrs.is_empty() {
-            return;
-        }
-        let found = self.host.found.clone();
-        tokio::spawn(async move {
-            loop {
-                match fetch_manifest(&ticket, iter::empty(), &identity).await {
-                    Ok((source, _)) => {
-                        // If nobody hears it, the peer is gone.
-                        let _ = found.send(Ok(source));
-                        return;
-                    }
-                    Err(DialError::Refused(Refusal::Ourselves)) => return,
-                    Err(error) if error.barred().is_some() => {
-                        let _ = found.send(Err(error));
-                        return;
-                    }
-                    Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
-                }
-            }
-        });
-    }
-
     /// This peer's ledger goes on from its present head.
     pub fn resume_record(&mut self) {
         self.host.recorded = Some(end(self.driver.peer()));
@@ -140,9 +127,11 @@ impl<'a> Participant<'a> {
     }
 
     /// Takes part until the run ends or this peer is asked to leave it.
-    pub async fn run(mut self) -> Result<(), Error> {
+    pub async fn run(mut self) -> Result<Ending, Error> {
         let exit = host::run(&mut self.host, &mut self.driver).await;
-        self.driver.link().drain(DRAIN).await;
+        if !self.host.in_a_hurry {
+            self.driver.link().drain(DRAIN).await;
+        }
         if exit == Exit::NotFinite {
             let round = self.driver.peer().head().round;
             let why = self.host.refused.take();
@@ -164,7 +153,16 @@ impl<'a> Participant<'a> {
         if let Some(failure) = failure {
             self.host.failure.get_or_insert(failure);
         }
-        self.host.close(self.driver.peer()).await
+        let meeting = self.host.meeting.take();
+        let out = self.host.local.out.clone();
+        self.host.close(self.driver.peer()).await?;
+        if exit != Exit::Finished {
+            return Ok(Ending::Left);
+        }
+        if let Some(meeting) = meeting {
+            meeting.finish(&out).await;
+        }
+        Ok(Ending::Finished)
     }
 }
 
@@ -179,10 +177,17 @@ struct NativeHost<'a> {
     found: UnboundedSender<Result<Source, DialError>>,
     /// Whom to look for after a restart.
     known: Known,
-    interrupt: Pin<Box<dyn Future<Output = ()>>>,
-    interrupts: u32,
+    /// To leave.
+    requests: Requests,
+    asked_to_leave: bool,
+    /// It was asked twice.
+    in_a_hurry: bool,
     /// For revocations that were left in the folder.
     look: Interval,
+    /// Where the run's peers meet.
+    meeting: Option<Meeting>,
+    /// When others were last told there of this peer.
+    told_at: Option<Instant>,
     local: Local,
     start: Instant,
     sink: Sink<'a>,
@@ -201,7 +206,7 @@ enum Happening {
     Written(Written),
     Found(Result<Source, DialError>),
     Look,
-    Interrupt,
+    Request,
 }
 
 impl Host for NativeHost<'_> {
@@ -229,7 +234,7 @@ impl Host for NativeHost<'_> {
             Some(written) = self.written.recv() => Happening::Written(written),
             Some(found) = self.answers.recv() => Happening::Found(found),
             _ = self.look.tick() => Happening::Look,
-            () = &mut self.interrupt => Happening::Interrupt,
+            () = self.requests.next() => Happening::Request,
         }
     }
 
@@ -240,15 +245,25 @@ impl Host for NativeHost<'_> {
             Happening::Written(Written::Saved { .. }) => {}
             Happening::Written(Written::Warning(message)) => self.warn(message),
             Happening::Written(Written::Failed(error)) => self.fail(error.into(), driver),
+            // Where a member is to be had is known better by what it says itself.
+            Happening::Found(Ok(Source { peer, .. })) if is_member_with(driver.peer(), peer) => {}
             Happening::Found(Ok(Source { peer, contact })) => driver.know(peer, &contact, self.now()),
+            Happening::Found(Err(DialError::Refused(Refusal::AnotherRun))) => self.warn(
+                "somebody is where this run's peers meet and takes part in another run: was it started by another command?"
+                    .into(),
+            ),
             Happening::Found(Err(error)) => self.fail(error.into(), driver),
-            Happening::Look => self.pass_on_revocations(driver),
-            Happening::Interrupt => {
-                self.interrupts += 1;
-                if self.interrupts > 1 {
-                    return ControlFlow::Break(Exit::Left);
-                }
-                self.interrupt = Box::pin(interrupted());
+            Happening::Look => {
+                self.pass_on_revocations(driver);
+                self.keep_fresh(driver.peer());
+            }
+            Happening::Request if self.asked_to_leave => {
+                self.in_a_hurry = true;
+                return ControlFlow::Break(Exit::Left);
+            }
+            Happening::Request => {
+                self.asked_to_leave = true;
+                end_after(self.local.leave_within);
                 self.warn("leaving after this round; once more to leave at once".into());
                 self.feed(Input::Leave, driver);
             }
@@ -386,7 +401,7 @@ impl NativeHost<'_> {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
-        if whole && self.last_eval.is_none_or(|(r, _)| r != round) {
+        if whole && !self.in_a_hurry && self.last_eval.is_none_or(|(r, _)| r != round) {
             while !self.workers.evaluate(round, &peer.state().params) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -430,18 +445,11 @@ fn end(peer: &Peer) -> (Round, Digest) {
     (head.round, head.chain)
 }
 
-/// Ctrl-C, or a polite request to end.
-pub(crate) async fn interrupted() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
-        }
-    }
-    let _ = tokio::signal::ctrl_c().await;
+/// Ends the process after so long, whatever it is at then: who asked it to leave will not wait for longer, and what is on the
+/// disk is as whole as after a power cut.
+fn end_after(limit: Duration) {
+    std::thread::spawn(move || {
+        std::thread::sleep(limit);
+        std::process::exit(LEFT.into());
+    });
 }

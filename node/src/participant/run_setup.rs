@@ -22,7 +22,7 @@ use std::time::Instant;
 /// What a run would need, without starting it.
 pub fn plan(options: &TrainOptions, factories: &[TaskFactory]) -> Result<(Manifest, String), Error> {
     let (manifest, setup) = match &options.start {
-        Start::New(run) => {
+        Start::New(run) | Start::Meet(run, ..) => {
             // A run that is begun draws a key of its own.
             let (setup, manifest) = prepare(
                 run,

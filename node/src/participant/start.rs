@@ -6,13 +6,15 @@ use crate::data::provision::{FetchError, News, Source, fetch};
 use crate::events::{Event, Sink};
 use crate::net::link::DialError;
 use crate::net::ticket::{Secret, Ticket};
-use crate::options::{JoinOptions, Local, Start, TrainOptions};
+use crate::options::{JoinOptions, Local, NewRun, Start, TrainOptions};
 use crate::participant::error::Error;
 use crate::participant::folder::{Folder, ticket_to};
 use crate::participant::home::{listen, told_to};
 use crate::participant::native::Participant;
+pub use crate::participant::native::{Ending, LEFT};
 use crate::participant::right::Right;
 use crate::participant::run_setup::{RunSetup, check_data, given, prepare};
+use crate::participant::signals::Requests;
 use crate::store::checkpoint::RunWriter;
 use crate::store::checkpoint_writer::Destination;
 use crate::store::known::Known;
@@ -25,47 +27,71 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
 
+mod meet;
+
+use meet::Met;
+
 /// Starts or resumes a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C). A new run whose
 /// folder holds just that run already is resumed.
-pub async fn train(options: TrainOptions, factories: &[TaskFactory], sink: Sink<'_>) -> Result<(), Error> {
-    let (local, dir) = match options.start {
+pub async fn train(
+    options: TrainOptions,
+    factories: &[TaskFactory],
+    sink: Sink<'_>,
+) -> Result<Ending, Error> {
+    let requests = Requests::new().map_err(Error::Requests)?;
+    let local = options.local;
+    match options.start {
         Start::New(run) => {
-            let starting = Starting::new(Folder::take(&options.local.out)?, options.local, factories, sink);
-            let run_key = starting.folder.run_key();
-            let (setup, manifest) = prepare(&run, run_key.key().peer(), given(&starting.local), factories)?;
-            return match starting.folder.holds(manifest.run_id())? {
-                true => starting.go_on(None, Some(setup)).await,
-                false => starting.found(setup, manifest, run_key).await,
-            };
+            let starting = Starting::new(Folder::take(&local.out)?, local, factories, sink);
+            take_part(starting.begin(&run), requests).await
         }
-        Start::Resume(dir) => (options.local, dir),
-    };
-    if !dir.is_dir() {
-        return Err(CheckpointError::NoRun(dir).into());
-    }
-    let starting = Starting::new(Folder::take(&dir)?, local, factories, sink);
-    if starting.folder.has_run() {
-        return starting.go_on(None, None).await;
-    }
-    // One that came by a ticket and had not a whole state yet may still have it. A founder has nobody to ask.
-    match starting.folder.came_by() {
-        Some(ticket) => starting.enter(ticket).await,
-        None => Err(CheckpointError::NoRun(dir).into()),
+        Start::Meet(run, meet, secret) => {
+            let starting = Starting::new(Folder::take_free(&local.out)?, local, factories, sink);
+            take_part_in(starting.meet(&run, meet, secret.as_deref()), requests).await
+        }
+        Start::Resume(dir) => {
+            if !dir.is_dir() {
+                return Err(CheckpointError::NoRun(dir).into());
+            }
+            let starting = Starting::new(Folder::take(&dir)?, local, factories, sink);
+            take_part(starting.resume(), requests).await
+        }
     }
 }
 
 /// Joins a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C). If its folder holds that run
 /// already, it goes on from there.
-pub async fn join(options: JoinOptions, factories: &[TaskFactory], sink: Sink<'_>) -> Result<(), Error> {
+pub async fn join(options: JoinOptions, factories: &[TaskFactory], sink: Sink<'_>) -> Result<Ending, Error> {
+    let requests = Requests::new().map_err(Error::Requests)?;
     let ticket: Ticket = options.ticket.parse()?;
     let folder = match options.numbered {
         true => Folder::take_free(&options.local.out)?,
         false => Folder::take(&options.local.out)?,
     };
     let starting = Starting::new(folder, options.local, factories, sink);
-    match starting.folder.holds(ticket.root.run)? {
-        true => starting.go_on(Some(ticket), None).await,
-        false => starting.enter(ticket).await,
+    take_part(starting.join(ticket), requests).await
+}
+
+/// Takes part as soon as all is ready for that, unless this peer is asked to leave before.
+async fn take_part(
+    entrance: impl Future<Output = Result<Entrance<'_>, Error>>,
+    requests: Requests,
+) -> Result<Ending, Error> {
+    take_part_in(async { entrance.await.map(Some) }, requests).await
+}
+
+/// The same in a run that may be finished.
+async fn take_part_in(
+    entrance: impl Future<Output = Result<Option<Entrance<'_>>, Error>>,
+    mut requests: Requests,
+) -> Result<Ending, Error> {
+    let entrance = tokio::select! {
+        entrance = entrance => entrance?,
+        () = requests.next() => return Ok(Ending::Left),
+    };
+    match entrance {
+        Some(entrance) => entrance.take_part(requests).await,
+        None => Ok(Ending::Finished),
     }
 }
 
@@ -77,10 +103,23 @@ struct Starting<'a> {
     sink: Sink<'a>,
 }
 
+/// A participant that has all that it needs to take part.
+struct Entrance<'a> {
+    starting: Starting<'a>,
+    manifest: Arc<Manifest>,
+    setup: RunSetup,
+    right: Right,
+    known: Known,
+    way: Way,
+    met: Option<Met>,
+}
+
 /// How it comes to take part.
 enum Way {
     /// With a new run's first state.
     Found(State),
+    /// As whoever founds a new run, with its first state, unless others are found who have.
+    Look(State),
     /// From its own record of the run.
     GoOn(Box<(RunWriter, State, Head)>),
     /// Through a member.
@@ -98,8 +137,38 @@ impl<'a> Starting<'a> {
         }
     }
 
+    /// A run that is new, unless it has begun here.
+    async fn begin(self, run: &NewRun) -> Result<Entrance<'a>, Error> {
+        let run_key = self.folder.run_key();
+        let (setup, manifest) = prepare(run, run_key.key().peer(), given(&self.local), self.factories)?;
+        match self.folder.holds(manifest.run_id())? {
+            true => self.go_on(None, Some(setup)).await,
+            false => self.found(setup, manifest, run_key),
+        }
+    }
+
+    /// Whatever has begun in the folder.
+    async fn resume(self) -> Result<Entrance<'a>, Error> {
+        if self.folder.has_run() {
+            return self.go_on(None, None).await;
+        }
+        // One that came by a ticket and had not a whole state yet may still have it. A founder has nobody to ask.
+        match self.folder.came_by() {
+            Some(ticket) => self.enter(ticket).await,
+            None => Err(CheckpointError::NoRun(self.local.out).into()),
+        }
+    }
+
+    /// The run that a ticket is for.
+    async fn join(self, ticket: Ticket) -> Result<Entrance<'a>, Error> {
+        match self.folder.holds(ticket.root.run)? {
+            true => self.go_on(Some(ticket), None).await,
+            false => self.enter(ticket).await,
+        }
+    }
+
     /// A run that is new.
-    async fn found(self, setup: RunSetup, manifest: Manifest, run_key: Secret) -> Result<(), Error> {
+    fn found(self, setup: RunSetup, manifest: Manifest, run_key: Secret) -> Result<Entrance<'a>, Error> {
         let run = manifest.run_id();
         // It may have begun here before, and come to nothing: then whoever was told of it may still come.
         let right = match self.folder.right_in(run) {
@@ -108,11 +177,11 @@ impl<'a> Starting<'a> {
         };
         let known = self.folder.known(run);
         let way = Way::Found(State::new(setup.worker.init(), &manifest));
-        self.take_part(Arc::new(manifest), setup, right, known, way).await
+        Ok(self.by(way, Arc::new(manifest), setup, right, known))
     }
 
     /// A run that has begun here, from its last checkpoint. Others go on too: whoever is behind follows.
-    async fn go_on(mut self, ticket: Option<Ticket>, setup: Option<RunSetup>) -> Result<(), Error> {
+    async fn go_on(mut self, ticket: Option<Ticket>, setup: Option<RunSetup>) -> Result<Entrance<'a>, Error> {
         let (writer, loaded) = RunWriter::open_in(self.folder.lock.clone())?;
         let manifest = Arc::new(loaded.manifest);
         for message in loaded.warnings {
@@ -138,7 +207,7 @@ impl<'a> Starting<'a> {
             }
         };
         let way = Way::GoOn(Box::new((writer, loaded.state, loaded.head)));
-        self.take_part(manifest, setup, right, known, way).await
+        Ok(self.by(way, manifest, setup, right, known))
     }
 
     /// What this peer may do in the run that has begun here: what it may by its folder, or by a ticket that it was given now.
@@ -158,7 +227,7 @@ impl<'a> Starting<'a> {
     }
 
     /// A run of others.
-    async fn enter(mut self, ticket: Ticket) -> Result<(), Error> {
+    async fn enter(mut self, ticket: Ticket) -> Result<Entrance<'a>, Error> {
         let mut known = self.folder.known(ticket.root.run);
         known.ticket_addresses = texts(&ticket);
         let (first, manifest) = self.ask(&ticket, &known).await?;
@@ -169,64 +238,27 @@ impl<'a> Starting<'a> {
         let (setup, sponsor) = self.set_up(&manifest, &ticket, &known, Some(&first)).await?;
         let way = Way::Enter(sponsor.unwrap_or(first));
         let run_key = None;
-        self.take_part(manifest, setup, Right { ticket, run_key }, known, way)
-            .await
+        Ok(self.by(way, manifest, setup, Right { ticket, run_key }, known))
     }
 
-    /// Opens link, page and record, and lets the peer run.
-    async fn take_part(
+    /// It is ready.
+    fn by(
         self,
+        way: Way,
         manifest: Arc<Manifest>,
         setup: RunSetup,
-        mut right: Right,
-        mut known: Known,
-        way: Way,
-    ) -> Result<(), Error> {
-        let Self {
-            folder, local, sink, ..
-        } = self;
-        let home = listen(&folder.identity, &local, &manifest, &right, &setup, known.port)?;
-        let former = ticket_to(&known, &right.ticket);
-        right.ticket.addrs = home.dialable();
-        known.port = home.port();
-        folder.keep(&right, &known)?;
-        let (site, link, settings) = home.open(&local, &manifest, &right, &setup, sink)?;
-        let sink = &mut told_to(&site, sink);
-        let start = Instant::now();
-        let new = || Destination::New(folder.lock.clone());
-        let begins = matches!(way, Way::Found(_));
-        let mut looks = None;
-        let (mut peer, record) = match way {
-            Way::Found(state) => (Peer::found(manifest.clone(), settings, state, Time(0)), new()),
-            Way::GoOn(record) => {
-                let (mut writer, state, head) = *record;
-                let peer = Peer::resume(manifest.clone(), settings, state, head, Time(0));
-                // Who may not go on alone waits for who may.
-                if let Some(founder) = peer.founder() {
-                    writer.resume(founder.clone())?;
-                }
-                looks = Some(former);
-                (peer, Destination::Open(Box::new(writer)))
-            }
-            Way::Enter(Source { peer, contact }) => {
-                let peer = Peer::join(manifest.clone(), settings, peer, &contact, Time(0));
-                (peer, new())
-            }
-        };
-        for (other, contact) in known.contacts() {
-            peer.know(other, &contact);
+        right: Right,
+        known: Known,
+    ) -> Entrance<'a> {
+        Entrance {
+            starting: self,
+            manifest,
+            setup,
+            right,
+            known,
+            way,
+            met: None,
         }
-        let mut node = Participant::new(peer, link, manifest, setup, local, record, known, start, sink);
-        match begins {
-            true => node.begin_record(),
-            // Its speed is asked for when it enters, which who goes on may have to do as well.
-            false => node.warm(),
-        }
-        if let Some(ticket) = looks {
-            node.resume_record();
-            node.look_for(ticket, folder.identity.clone());
-        }
-        node.run().await
     }
 
     /// What computes. If the data is not here it is fetched, and then a peer that is still there is told too.
@@ -270,6 +302,87 @@ impl<'a> Starting<'a> {
 
     fn warn(&mut self, message: String) {
         (self.sink)(Event::Warning { message });
+    }
+}
+
+impl Entrance<'_> {
+    /// Opens link, page and record, and lets the peer run.
+    async fn take_part(self, requests: Requests) -> Result<Ending, Error> {
+        let Self {
+            starting,
+            manifest,
+            setup,
+            mut right,
+            mut known,
+            way,
+            met,
+        } = self;
+        let Starting {
+            folder, local, sink, ..
+        } = starting;
+        let home = listen(&folder.identity, &local, &manifest, &right, &setup, known.port)?;
+        let former = ticket_to(&known, &right.ticket);
+        right.ticket.addrs = home.dialable();
+        known.port = home.port();
+        folder.keep(&right, &known)?;
+        let meeting = match (met, &way) {
+            (None, _) => None,
+            (Some(met), Way::Enter(_)) => Some(met.later()),
+            (Some(met), _) => Some(met.tell(&right.ticket).await?),
+        };
+        let (site, link, settings) = home.open(&local, &manifest, &right, &setup, sink)?;
+        let sink = &mut told_to(&site, sink);
+        let start = Instant::now();
+        let new = || Destination::New(folder.lock.clone());
+        let begins = matches!(way, Way::Found(_) | Way::Look(_));
+        let warm = !matches!(way, Way::Found(_));
+        let mut looks = None;
+        let (mut peer, record) = match way {
+            Way::Found(state) => (Peer::found(manifest.clone(), settings, state, Time(0)), new()),
+            Way::Look(state) => {
+                let head = Head::unfounded(&manifest);
+                (
+                    Peer::resume(manifest.clone(), settings, state, head, Time(0)),
+                    new(),
+                )
+            }
+            Way::GoOn(record) => {
+                let (mut writer, state, head) = *record;
+                let peer = Peer::resume(manifest.clone(), settings, state, head, Time(0));
+                // Who may not go on alone waits for who may.
+                if let Some(founder) = peer.founder() {
+                    writer.resume(founder.clone())?;
+                }
+                looks = Some(former);
+                (peer, Destination::Open(Box::new(writer)))
+            }
+            Way::Enter(Source { peer, contact }) => {
+                let peer = Peer::join(manifest.clone(), settings, peer, &contact, Time(0));
+                (peer, new())
+            }
+        };
+        for (other, contact) in known.contacts() {
+            peer.know(other, &contact);
+        }
+        let mut node = Participant::new(
+            peer, link, manifest, setup, local, record, known, requests, start, sink,
+        );
+        if begins {
+            node.begin_record();
+        }
+        if warm {
+            // Its speed is asked for when it enters, which who goes on may have to do as well.
+            node.warm();
+        }
+        if looks.is_some() {
+            node.resume_record();
+        }
+        match (meeting, looks) {
+            (Some(place), _) => node.meet_at(place, right.ticket, folder.identity.clone()),
+            (None, Some(ticket)) => node.look_for(ticket, folder.identity.clone()),
+            (None, None) => {}
+        }
+        node.run().await
     }
 }
 

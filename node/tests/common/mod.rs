@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 /// Longest wait for anything, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Exit code of who has left before the run's end.
+pub const LEFT: i32 = 75;
+
 /// One of the tests in a file at a time: they share two cores, and their deadlines are about real time.
 pub static ALONE: Mutex<()> = Mutex::new(());
 
@@ -275,10 +278,10 @@ impl Node {
         at
     }
 
-    /// Asks it to leave and waits for its end.
-    pub fn leave(&mut self) -> ExitStatus {
+    /// Asks it to leave and waits for its end. Whether it has left in good order, or just finished.
+    pub fn leave(&mut self) -> bool {
         self.signal("-TERM");
-        self.end()
+        matches!(self.end().code(), Some(0 | LEFT))
     }
 
     /// Prints what is needed to understand a failure: all events but rounds, and for each the round before it.

@@ -5,7 +5,7 @@
 
 use super::super::error::Error;
 use crate::events::{Event, LogLine};
-use crate::participant::native::interrupted;
+use crate::participant::signals::Requests;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -135,26 +135,28 @@ fn watch_signals(send: SyncSender<Message>) -> io::Result<()> {
         .enable_all()
         .build()?;
     thread::spawn(move || {
-        runtime.block_on(asked_to_end());
-        let _ = send.send(Message::Interrupted);
+        if runtime.block_on(asked_to_end()).is_ok() {
+            let _ = send.send(Message::Interrupted);
+        }
     });
     Ok(())
 }
 
-async fn asked_to_end() {
+async fn asked_to_end() -> io::Result<()> {
+    let mut requests = Requests::new()?;
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
         // The terminal is gone.
-        if let Ok(mut hangup) = signal(SignalKind::hangup()) {
-            tokio::select! {
-                () = interrupted() => {}
-                _ = hangup.recv() => {}
-            }
-            return;
+        let mut hangup = signal(SignalKind::hangup())?;
+        tokio::select! {
+            () = requests.next() => {}
+            _ = hangup.recv() => {}
         }
     }
-    interrupted().await;
+    #[cfg(not(unix))]
+    requests.next().await;
+    Ok(())
 }
 
 #[cfg(all(test, unix))]

@@ -204,7 +204,7 @@ fn bad_values_are_errors() {
         "batch=",
     ] {
         let error = of(text).expect_err(text);
-        assert_eq!(error.code(), 2, "{text}");
+        assert_eq!(error.exit() as u8, 2, "{text}");
     }
 }
 

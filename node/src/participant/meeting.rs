@@ -1,0 +1,280 @@
+//! Where the peers of a run meet without a person who hands tickets on: a file that all of them see, or names.
+//!
+//! The file is a ticket, which members keep fresh: who finds none founds the run and writes it. A lock beside it picks the
+//! founder. Where there are only names nothing can pick one; but all have the same secret, of which the run's key is made, and
+//! so the same run: whoever finds nobody begins with it, and those who have both begun become one when they meet. It must not
+//! know how a peer takes part.
+
+use crate::net::ticket::{Secret, Ticket};
+use crate::participant::error::Error;
+use crate::store::files::{At, FileError, read_limited, write_private};
+use annulus_core::{Contact, RunId};
+use std::fs::{File, TryLockError};
+use std::net::{SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::lookup_host;
+
+/// Between two tries to get hold of the file. Others hold it for as long as it takes to read it; the founder for as long as
+/// it takes to open its sockets.
+const TRY_AGAIN: Duration = Duration::from_millis(50);
+
+/// Longest file that is read: no ticket is longer.
+const LIMIT: usize = 4096;
+
+/// Where peers meet.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// At a file.
+    File(MeetingFile),
+    /// At the addresses of these names, each with a port.
+    Names(Vec<String>),
+}
+
+impl Place {
+    /// Where others may be. What cannot be found out now may be later.
+    pub async fn addresses(&self) -> Vec<SocketAddr> {
+        match self {
+            Self::File(file) => file
+                .ticket()
+                .ok()
+                .flatten()
+                .map_or(Vec::new(), |there| there.addrs),
+            Self::Names(names) => {
+                let mut addresses = Vec::new();
+                for name in names {
+                    addresses.extend(lookup_host(name).await.into_iter().flatten());
+                }
+                addresses
+            }
+        }
+    }
+}
+
+/// Whether an address is one of this machine's.
+pub(crate) fn is_here(address: &SocketAddr) -> bool {
+    UdpSocket::bind((address.ip(), 0)).is_ok()
+}
+
+/// Shortest secret: fewer bytes can be guessed.
+const SHORTEST_SECRET: usize = 16;
+
+/// The key of the run that is met for with the secret in a file.
+pub(crate) fn key_of_secret(path: &Path) -> Result<Secret, Error> {
+    let bytes = read_limited(path, LIMIT).map_err(Error::File)?;
+    let secret = bytes.trim_ascii();
+    match secret.len() < SHORTEST_SECRET {
+        true => Err(Error::ShortSecret(path.to_path_buf())),
+        false => Ok(Secret(blake3::derive_key(
+            "annulus 2026 key of a run from a secret",
+            secret,
+        ))),
+    }
+}
+
+/// A file at which peers meet.
+#[derive(Clone, Debug)]
+pub(crate) struct MeetingFile(PathBuf);
+
+/// The right to write it, until this is dropped or the process ends, however it does.
+pub(crate) struct Held {
+    file: MeetingFile,
+    lock: File,
+}
+
+impl MeetingFile {
+    /// The one of this name, whether or not anybody has been there.
+    pub fn new(path: &Path) -> Self {
+        Self(path.to_path_buf())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Gets hold of it, once nobody else has.
+    pub async fn hold(&self) -> Result<Held, Error> {
+        loop {
+            match self.try_hold()? {
+                Some(held) => return Ok(held),
+                None => tokio::time::sleep(TRY_AGAIN).await,
+            }
+        }
+    }
+
+    fn try_hold(&self) -> Result<Option<Held>, Error> {
+        let name = self.beside(".lock");
+        if let Some(folder) = name.parent() {
+            std::fs::create_dir_all(folder).at(folder).map_err(Error::File)?;
+        }
+        let lock = File::create(&name).at(&name).map_err(Error::File)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(Held {
+                file: self.clone(),
+                lock,
+            })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(Error::NoLocks(name, error)),
+        }
+    }
+
+    /// The ticket in it, if anybody has founded the run.
+    ///
+    /// # Errors
+    ///
+    /// If it holds something else.
+    pub fn ticket(&self) -> Result<Option<Ticket>, Error> {
+        let bytes = match read_limited(&self.0, LIMIT) {
+            Err(FileError::Missing(_)) => return Ok(None),
+            other => other.map_err(Error::File)?,
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let ticket = text
+            .parse()
+            .map_err(|why| Error::NoMeetingFile(self.0.clone(), why))?;
+        Ok(Some(ticket))
+    }
+
+    /// Where the result of a run is, on the machine of whoever finished it, if it is finished.
+    pub fn finished(&self, run: RunId) -> Option<String> {
+        let bytes = read_limited(&self.beside(".finished"), LIMIT).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let (of, result) = text.trim().split_once(' ')?;
+        (of == run.to_hex()).then(|| result.to_owned())
+    }
+
+    fn beside(&self, ending: &str) -> PathBuf {
+        let mut name = self.0.clone().into_os_string();
+        name.push(ending);
+        name.into()
+    }
+}
+
+impl Held {
+    /// Puts the addresses of a member that is here first, before those of others that were. Who has not been here for the
+    /// longest is forgotten.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written, or is another run's meanwhile.
+    pub fn keep_fresh(&self, ours: &Ticket) -> Result<(), Error> {
+        let mut fresh = Ticket {
+            addrs: for_others(&ours.addrs),
+            ..ours.clone()
+        };
+        let old = self.file.ticket()?;
+        if let Some(old) = &old {
+            if old.root.run != ours.root.run {
+                return Err(Error::MeetingTaken(self.file.0.clone()));
+            }
+            let others = old.addrs.iter().filter(|address| !ours.addrs.contains(address));
+            fresh.addrs.extend(others);
+        }
+        fresh.addrs.truncate(Contact::LIMIT);
+        if old.as_ref() == Some(&fresh) {
+            return Ok(());
+        }
+        write_private(&self.file.0, format!("{fresh}\n").as_bytes()).map_err(Error::File)
+    }
+
+    /// Says that a run is finished: nobody need come any more.
+    pub fn finish(&self, run: RunId, result: &Path) -> Result<(), FileError> {
+        let text = format!("{} {}\n", run.to_hex(), result.display());
+        write_private(&self.file.beside(".finished"), text.as_bytes())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
+    }
+}
+
+/// Of a peer's addresses those that mean something to other machines too, if it has any such.
+fn for_others(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let mut far: Vec<_> = addresses.to_vec();
+    far.retain(|address| !address.ip().is_loopback());
+    match far.is_empty() {
+        true => addresses.to_vec(),
+        false => far,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::quic::tests::ticket_in;
+    use crate::testing::Scratch;
+
+    fn ticket(run: u8, addresses: &[&str]) -> Ticket {
+        let addrs = addresses.iter().map(|address| address.parse().unwrap());
+        ticket_in(RunId([run; 32]), addrs.collect())
+    }
+
+    #[tokio::test]
+    async fn whoever_was_there_last_comes_first() {
+        let scratch = Scratch::new();
+        let file = MeetingFile::new(&scratch.0.join("folder/run"));
+        assert!(
+            file.ticket().is_ok_and(|ticket| ticket.is_none()),
+            "nobody was there"
+        );
+        let held = file.hold().await.unwrap();
+        assert!(file.try_hold().unwrap().is_none(), "two hold it");
+        let addresses = || file.ticket().unwrap().unwrap().addrs;
+        for port in 1..=20 {
+            let ours = [format!("192.0.2.1:{port}"), format!("127.0.0.1:{port}")];
+            held.keep_fresh(&ticket(1, &[&ours[0], &ours[1]])).unwrap();
+            assert_eq!(addresses()[0], ours[0].parse().unwrap());
+        }
+        assert_eq!(addresses().len(), Contact::LIMIT);
+        assert!(addresses().iter().all(|address| !address.ip().is_loopback()));
+        assert_eq!(addresses()[1].port(), 19);
+        held.keep_fresh(&ticket(1, &["192.0.2.1:19"])).unwrap();
+        assert_eq!([addresses()[0].port(), addresses()[1].port()], [19, 20]);
+        assert!(matches!(
+            held.keep_fresh(&ticket(2, &["192.0.2.1:1"])),
+            Err(Error::MeetingTaken(_))
+        ));
+        let run = RunId([1; 32]);
+        assert_eq!(file.finished(run), None);
+        held.finish(run, Path::new("runs/my gpt")).unwrap();
+        assert_eq!(file.finished(run).as_deref(), Some("runs/my gpt"));
+        assert_eq!(file.finished(RunId([2; 32])), None);
+        drop(held);
+        assert!(file.try_hold().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_secret_is_the_same_key_everywhere() {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("secret");
+        let key = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            key_of_secret(&path)
+        };
+        let one = key("correct horse battery\n").unwrap();
+        assert_eq!(one, key("correct horse battery").unwrap());
+        assert_ne!(one, key("correct horse batteries").unwrap());
+        let error = key("secret\n").unwrap_err().to_string();
+        assert!(
+            error.contains("too short") && error.contains("/dev/urandom"),
+            "{error}"
+        );
+        assert!(is_here(&"127.0.0.1:9".parse().unwrap()));
+        assert!(!is_here(&"192.0.2.1:9".parse().unwrap()));
+    }
+
+    #[test]
+    fn another_file_is_told() {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("run");
+        std::fs::write(&path, "my notes").unwrap();
+        let error = MeetingFile::new(&path).ticket().unwrap_err().to_string();
+        assert!(
+            error.contains("no ticket") && error.contains("another file"),
+            "{error}"
+        );
+    }
+}

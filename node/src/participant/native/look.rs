@@ -1,0 +1,134 @@
+//! Looking for others of the run, and being found by them: where a ticket leads, and where peers meet.
+
+use super::{NativeHost, Participant};
+use crate::data::fetch::{fetch_manifest, who_is_there};
+use crate::data::provision::Source;
+use crate::net::identity::Identity;
+use crate::net::link::{DialError, Refusal};
+use crate::net::ticket::Ticket;
+use crate::participant::meeting::Place;
+use annulus_core::{Contact, Peer, PeerId};
+use std::iter;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Between two times of asking where a ticket leads.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Before the first look at who else has come to where a run's peers meet, and the longest between two.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+const LAST_LOOK: Duration = Duration::from_secs(60);
+
+/// Between two times of saying there that this peer is there.
+const KEEP_FRESH: Duration = Duration::from_secs(60);
+
+/// Where others look for this peer.
+pub(super) struct Meeting {
+    place: Place,
+    ours: Ticket,
+}
+
+impl Meeting {
+    /// Says there that the run is finished.
+    pub(super) async fn finish(self, result: &Path) {
+        if let Place::File(file) = self.place
+            && let Ok(held) = file.hold().await
+        {
+            // It is finished all the same; if nobody hears that there, who comes later waits.
+            let _ = held.finish(self.ours.root.run, result);
+        }
+    }
+}
+
+impl Participant<'_> {
+    /// Asks again and again where a ticket leads, until somebody answers: the others of the run that goes on here may be
+    /// somewhere else than they were.
+    pub fn look_for(&self, ticket: Ticket, identity: Arc<Identity>) {
+        if ticket.addrs.is_empty() {
+            return;
+        }
+        let found = self.host.found.clone();
+        tokio::spawn(async move {
+            loop {
+                match fetch_manifest(&ticket, iter::empty(), &identity).await {
+                    Ok((source, _)) => {
+                        // If nobody hears it, the peer is gone.
+                        let _ = found.send(Ok(source));
+                        return;
+                    }
+                    Err(DialError::Refused(Refusal::Ourselves)) => return,
+                    Err(error) if error.barred().is_some() => {
+                        let _ = found.send(Err(error));
+                        return;
+                    }
+                    Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+                }
+            }
+        });
+    }
+
+    /// Looks again and again for whoever else has come to where its run's peers meet, and tells those who come later of this
+    /// peer, which has such a ticket.
+    pub fn meet_at(&mut self, place: Place, ours: Ticket, identity: Arc<Identity>) {
+        let (found, meeting, ticket) = (self.host.found.clone(), place.clone(), ours.clone());
+        tokio::spawn(async move {
+            let mut pause = FIRST_LOOK;
+            let others_run = AtomicBool::new(false);
+            loop {
+                let mut others = meeting.addresses().await;
+                others.retain(|address| !ticket.addrs.contains(address));
+                // Of many a few will do, others each time: they know each other.
+                let first = getrandom::u64().unwrap_or_default() as usize % others.len().max(1);
+                others.rotate_left(first);
+                others.truncate(Contact::LIMIT);
+                let tell = |answer: Result<Source, DialError>| {
+                    let matters = match &answer {
+                        Ok(_) => true,
+                        // Once is enough.
+                        Err(DialError::Refused(Refusal::AnotherRun)) => {
+                            !others_run.swap(true, Ordering::Relaxed)
+                        }
+                        Err(error) => error.barred().is_some(),
+                    };
+                    if matters {
+                        // If nobody hears it, the peer is gone, and soon this too.
+                        let _ = found.send(answer);
+                    }
+                };
+                who_is_there(&ticket, others, &identity, tell).await;
+                tokio::time::sleep(pause).await;
+                pause = (2 * pause).min(LAST_LOOK);
+            }
+        });
+        self.host.meeting = Some(Meeting { place, ours });
+    }
+}
+
+impl NativeHost<'_> {
+    /// Says now and then where the run's peers meet that this one is there, if it is a member.
+    pub(super) fn keep_fresh(&mut self, peer: &Peer) {
+        let due = self.told_at.is_none_or(|at| at.elapsed() >= KEEP_FRESH);
+        let Some(Meeting {
+            place: Place::File(file),
+            ours,
+        }) = self.meeting.as_ref().filter(|_| due && peer.is_member())
+        else {
+            return;
+        };
+        self.told_at = Some(Instant::now());
+        let (file, ours) = (file.clone(), ours.clone());
+        tokio::spawn(async move {
+            // Whoever has a ticket from before comes in as well: the next time is soon enough.
+            if let Ok(held) = file.hold().await {
+                let _ = held.keep_fresh(&ours);
+            }
+        });
+    }
+}
+
+/// Whether two peers are members of one round, as the first of them sees it.
+pub(super) fn is_member_with(peer: &Peer, other: PeerId) -> bool {
+    peer.is_member() && peer.head().position(other).is_some()
+}

@@ -1,0 +1,171 @@
+//! Coming to a run through where its peers meet: the same command founds it, joins it or goes on with it, whichever it is
+//! that there is to do.
+
+use super::{Entrance, Starting, Way, texts};
+use crate::net::ticket::Ticket;
+use crate::options::{Meet, NewRun};
+use crate::participant::error::Error;
+use crate::participant::meeting::{Held, MeetingFile, Place, is_here, key_of_secret};
+use crate::participant::right::Right;
+use crate::participant::run_setup::{given, prepare};
+use crate::store::run_dir::RunDir;
+use annulus_core::State;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where a peer has come to its run.
+pub(super) struct Met {
+    place: Place,
+    /// Nobody else gets hold of it until this peer listens.
+    held: Option<Held>,
+}
+
+impl Met {
+    /// Tells the others where this peer is.
+    pub(super) async fn tell(self, ours: &Ticket) -> Result<Place, Error> {
+        match (&self.place, self.held) {
+            (_, Some(held)) => held.keep_fresh(ours)?,
+            (Place::File(file), None) => file.hold().await?.keep_fresh(ours)?,
+            // They find it by itself.
+            (Place::Names(_), None) => {}
+        }
+        Ok(self.place)
+    }
+
+    /// Leaves that to when it is a member: who has nothing yet is nobody to ask.
+    pub(super) fn later(self) -> Place {
+        self.place
+    }
+}
+
+impl Entrance<'_> {
+    fn met_at(self, file: MeetingFile, held: Option<Held>) -> Self {
+        self.met(Place::File(file), held)
+    }
+
+    fn met(self, place: Place, held: Option<Held>) -> Self {
+        Self {
+            met: Some(Met { place, held }),
+            ..self
+        }
+    }
+}
+
+/// Between two times of asking who is there, where nobody has answered.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+
+impl<'a> Starting<'a> {
+    /// At a file, or by names and a secret.
+    pub(super) async fn meet(
+        self,
+        run: &NewRun,
+        meet: Meet,
+        secret: Option<&Path>,
+    ) -> Result<Option<Entrance<'a>>, Error> {
+        let (names, all_listen_there) = match meet {
+            Meet::File(path) => return self.meet_at(MeetingFile::new(&path), run).await,
+            Meet::Host(name) => (vec![name], false),
+            Meet::Names(names) => (names, true),
+        };
+        let secret = secret.ok_or(Error::NoSecret)?;
+        self.meet_by(names, all_listen_there, secret, run).await.map(Some)
+    }
+
+    /// Whoever finds no ticket in the file founds the run, the others join it. Who has taken part in it before goes on.
+    /// Nothing if the run is finished.
+    async fn meet_at(mut self, file: MeetingFile, run: &NewRun) -> Result<Option<Entrance<'a>>, Error> {
+        let run_key = self.folder.run_key();
+        let (setup, mut manifest) = prepare(run, run_key.key().peer(), given(&self.local), self.factories)?;
+        let held = file.hold().await?;
+        let Some(ticket) = file.ticket()? else {
+            if self.folder.has_run() {
+                // Its own settings hold, whoever founded it.
+                manifest.key = RunDir::open(self.folder.path())?.manifest().key;
+            }
+            let entrance = match self.folder.holds(manifest.run_id())? {
+                true => self.go_on(None, Some(setup)).await?,
+                false => self.found(setup, manifest, run_key)?,
+            };
+            return Ok(Some(entrance.met_at(file, Some(held))));
+        };
+        drop(held);
+        manifest.key = ticket.root.key;
+        if manifest.run_id() != ticket.root.run {
+            return Err(Error::OtherSettings(file.path().to_path_buf()));
+        }
+        if self.folder.holds(ticket.root.run)? {
+            let entrance = self.go_on(Some(ticket), Some(setup)).await?;
+            return Ok(Some(entrance.met_at(file, None)));
+        }
+        let mut waits = false;
+        loop {
+            if let Some(result) = file.finished(ticket.root.run) {
+                self.warn(format!(
+                    "the run is finished: its result is in {result} where it ended"
+                ));
+                return Ok(None);
+            }
+            let ticket = file.ticket()?.unwrap_or_else(|| ticket.clone());
+            let mut known = self.folder.known(ticket.root.run);
+            known.ticket_addresses = texts(&ticket);
+            match self.ask(&ticket, &known).await {
+                Ok((first, _)) => {
+                    let (run_key, way) = (None, Way::Enter(first));
+                    let entrance = self.by(way, Arc::new(manifest), setup, Right { ticket, run_key }, known);
+                    return Ok(Some(entrance.met_at(file, None)));
+                }
+                Err(error) if error.barred().is_some() => return Err(error.into()),
+                // It was founded here, and nothing has come of it.
+                Err(_) if run_key.key().peer() == ticket.root.key => {
+                    let held = file.hold().await?;
+                    let entrance = self.found(setup, manifest, run_key)?;
+                    return Ok(Some(entrance.met_at(file, Some(held))));
+                }
+                Err(error) if !waits => {
+                    waits = true;
+                    self.warn(format!(
+                        "the run has begun, but none of its members is there ({error}): waiting for one. To begin anew, \
+                         remove {}",
+                        file.path().display()
+                    ));
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// Whoever finds nobody at these names goes on with the run, or founds it; the others join. All have the run's key, since
+    /// it is made of a secret that all have.
+    async fn meet_by(
+        self,
+        names: Vec<String>,
+        all_listen_there: bool,
+        secret: &Path,
+        run: &NewRun,
+    ) -> Result<Entrance<'a>, Error> {
+        let run_key = key_of_secret(secret)?;
+        let (setup, manifest) = prepare(run, run_key.key().peer(), given(&self.local), self.factories)?;
+        let port = names[0].rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        let place = Place::Names(names);
+        let is_host = all_listen_there || place.addresses().await.iter().any(is_here);
+        let mut entrance = match self.folder.holds(manifest.run_id())? {
+            true => self.go_on(None, Some(setup)).await?,
+            false => {
+                let right = match self.folder.right_in(manifest.run_id()) {
+                    Some(kept) => kept.clone(),
+                    None => Right::of_founder(run_key, manifest.root())?,
+                };
+                let known = self.folder.known(manifest.run_id());
+                let way = Way::Look(State::new(setup.worker.init(), &manifest));
+                self.by(way, Arc::new(manifest), setup, right, known)
+            }
+        };
+        if let Some(port) = port.filter(|_| is_host) {
+            // Others look for it there.
+            entrance.known.port = port;
+        }
+        Ok(entrance.met(place, None))
+    }
+}
