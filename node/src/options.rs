@@ -248,8 +248,8 @@ pub struct Local {
     pub listen: String,
     /// The slow line that it is to seem to have, if any, as text: `20mbit/50ms`.
     pub line: Option<String>,
-    /// The part of the time in which its device computes, at most; above 0, up to 1.
-    pub power: f64,
+    /// How many times slower than it is its device is to seem; at least 1.
+    pub slower: f64,
     /// Addresses to tell others, beside those found out; behind NAT, for example.
     pub advertise: Vec<String>,
     /// The page for browsers, if it is to be served.

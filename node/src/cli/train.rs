@@ -78,9 +78,9 @@ pub struct LocalArgs {
     /// Another address under which others can reach this peer. May be given more than once.
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Vec<String>,
-    /// The part of the time in which the device computes, at most: with 0.3 it rests for 7 s after 3 s of work.
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = part)]
-    pub power: f64,
+    /// Seem to have a device that is so many times slower: to see on one machine what a run of slow ones is like.
+    #[arg(long, value_name = "TIMES", default_value_t = 1.0, value_parser = times)]
+    pub slower: f64,
     /// Seem to be behind a line of this rate and round-trip time, such as 20mbit/50ms: to see on one machine what slow
     /// links do to a run.
     #[arg(long, value_name = "RATE/RTT")]
@@ -133,7 +133,7 @@ impl LocalArgs {
             device: self.device.clone(),
             listen: self.listen.clone(),
             line: self.line.clone(),
-            power: self.power,
+            slower: self.slower,
             advertise: self.advertise.clone(),
             page: (!self.no_page).then(|| Page {
                 dir: self.page.clone(),
@@ -148,10 +148,10 @@ impl LocalArgs {
     }
 }
 
-/// A part of something, above 0 and up to 1.
-fn part(text: &str) -> Result<f64, String> {
-    let part = text.parse().ok().filter(|part| *part > 0.0 && *part <= 1.0);
-    part.ok_or_else(|| "write a number above 0, up to 1".into())
+/// How many times.
+fn times(text: &str) -> Result<f64, String> {
+    let times = text.parse().ok().filter(|times| (1.0..=1e6).contains(times));
+    times.ok_or_else(|| "write a number from 1 on".into())
 }
 
 fn after_help() -> String {
@@ -378,7 +378,7 @@ mod tests {
             device: "cpu".into(),
             listen: "0.0.0.0:0".into(),
             line: None,
-            power: 1.0,
+            slower: 1.0,
             advertise: Vec::new(),
             page: None,
             host: Vec::new(),

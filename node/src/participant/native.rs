@@ -80,7 +80,7 @@ impl<'a> Participant<'a> {
                 setup.worker,
                 &manifest,
                 setup.worker_factory,
-                local.power,
+                local.slower,
                 to_loop,
             ),
             results,

@@ -4,7 +4,7 @@
 use super::compute::{ComputeResult, warm_up};
 use crate::task::Eval;
 use crate::task_factory::WorkerFactory;
-use crate::trainer::{Contributor, Resting, Share, Worker, WorkerError};
+use crate::trainer::{Contributor, Share, Slowed, Worker, WorkerError};
 use annulus_core::{Manifest, Round};
 use burn::tensor::read_sync;
 use std::sync::mpsc;
@@ -33,18 +33,18 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts the threads; what they find out comes through `results`, at most one result for each job. The device computes
-    /// for so great a part of the time, at most; to others it is as slow as that makes it.
+    /// Starts the threads; what they find out comes through `results`, at most one result for each job. The device is to
+    /// seem so many times slower than it is.
     pub fn start(
         worker: Box<dyn Worker>,
         manifest: &Manifest,
         worker_factory: WorkerFactory,
-        power: f64,
+        slower: f64,
         results: UnboundedSender<WorkerResult>,
     ) -> Self {
-        let worker = match power {
+        let worker = match slower {
             1.0 => worker,
-            power => Box::new(Resting::new(worker, power)),
+            times => Box::new(Slowed::new(worker, times)),
         };
         let (jobs, queue) = mpsc::channel();
         let (to, contributor) = (results.clone(), Contributor::new(manifest));

@@ -10,9 +10,9 @@ mod on_device;
 mod parameters;
 mod prefetch;
 mod read;
-#[cfg(not(target_family = "wasm"))]
-mod resting;
 mod share;
+#[cfg(not(target_family = "wasm"))]
+mod slowed;
 mod worker;
 
 use std::sync::Arc;
@@ -32,9 +32,9 @@ use annulus_shaders::split::{self, SplitLayout, SplitVector};
 
 pub use self::layout::layout_of;
 pub use self::parameters::with_parameters;
-#[cfg(not(target_family = "wasm"))]
-pub use self::resting::Resting;
 pub use self::share::{Contributor, Share, local_steps};
+#[cfg(not(target_family = "wasm"))]
+pub use self::slowed::Slowed;
 pub use self::worker::{Contribution, Pending, Worker, WorkerError};
 
 /// What a trainer needs to know beside its task and device.

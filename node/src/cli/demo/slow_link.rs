@@ -24,13 +24,14 @@ pub fn run(children: Children, device: &str, lines: bool) -> Result<(), Error> {
     let style = Style::of_stdout();
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     // Equal devices for all, so slow that the five do not get in each other's way.
-    let power = (SHARE * threads as f64 / (TOGETHER + 1) as f64).min(0.5);
-    let conditions = format!("four behind lines of {LINE}, and one alone: each {power:.2} of a core");
+    let slower = ((TOGETHER + 1) as f64 / (SHARE * threads as f64)).max(2.0);
+    let conditions =
+        format!("four behind lines of {LINE}, and one alone, on devices {slower:.1} times slower than here");
     let fits = terminal::size().0 >= SIZE.0 && terminal::size().1 >= SIZE.1;
     let mut show = Show {
         children,
         device: device.to_owned(),
-        power,
+        slower,
         start: Instant::now(),
         race: Race::new(conditions, LENGTH.as_millis() as u64),
         started: 0,
@@ -62,7 +63,7 @@ pub fn run(children: Children, device: &str, lines: bool) -> Result<(), Error> {
 struct Show {
     children: Children,
     device: String,
-    power: f64,
+    slower: f64,
     start: Instant,
     race: Race,
     started: usize,
@@ -125,13 +126,13 @@ impl Show {
             _ => return Ok(()),
         };
         let out = self.children.folder().join(self.started.to_string());
-        let (out, power) = (out.to_string_lossy(), self.power.to_string());
+        let (out, slower) = (out.to_string_lossy(), self.slower.to_string());
         let common = [
             ["--device", &self.device],
             ["--listen", "127.0.0.1:0"],
             ["--log-format", "json"],
             ["--out", &out],
-            ["--power", &power],
+            ["--slower", &slower],
             ["--line", LINE],
             ["--no-page", "checkpoint_every=0"],
         ];

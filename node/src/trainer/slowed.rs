@@ -1,4 +1,5 @@
-//! A worker that computes for a part of the time only, for whoever lends a machine that has other things to do.
+//! A slow device, acted: a worker that takes so many times as long, so that anybody can see on one machine what a run of
+//! slow machines is like.
 
 use super::worker::{Contribution, Pending, Worker, WorkerError};
 use crate::task::{Emit, Eval, Prompt};
@@ -6,26 +7,25 @@ use annulus_core::Layout;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Rests after each sum of gradients, so that the device works for no more than a part of the time. Whoever measures how
-/// fast it is counts the rests in.
-pub struct Resting {
+/// Sleeps after each sum of gradients. Whoever measures how fast it is counts that in.
+pub struct Slowed {
     worker: Box<dyn Worker>,
-    power: f64,
+    times: f64,
     worked: Duration,
 }
 
-impl Resting {
-    /// With a power above 0, up to 1.
-    pub fn new(worker: Box<dyn Worker>, power: f64) -> Self {
+impl Slowed {
+    /// So many times slower, at least 1.
+    pub fn new(worker: Box<dyn Worker>, times: f64) -> Self {
         Self {
             worker,
-            power,
+            times,
             worked: Duration::ZERO,
         }
     }
 }
 
-impl Worker for Resting {
+impl Worker for Slowed {
     fn layout(&self) -> &Layout {
         self.worker.layout()
     }
@@ -54,7 +54,7 @@ impl Worker for Resting {
             let began = Instant::now();
             let taken = self.worker.take().await;
             let worked = std::mem::take(&mut self.worked) + began.elapsed();
-            thread::sleep(worked.mul_f64(1.0 / self.power - 1.0));
+            thread::sleep(worked.mul_f64(self.times - 1.0));
             taken
         })
     }
