@@ -1,6 +1,7 @@
 //! Activation functions and their slopes.
 
 use super::Real;
+use super::processor::widest;
 
 /// What a layer applies to its sums, element by element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,26 +30,22 @@ impl Activation {
         }
     }
 
-    /// The function of each number. Which one is decided once, so that the loops become vector
-    /// instructions.
+    /// The function of each number.
     pub fn apply_all<T: Real>(self, numbers: &mut [T]) {
-        match self {
-            Self::Identity => {}
-            Self::Relu => numbers.iter_mut().for_each(|x| *x = Self::Relu.apply(*x)),
-            Self::Gelu => numbers.iter_mut().for_each(|x| *x = Self::Gelu.apply(*x)),
-            Self::Silu => numbers.iter_mut().for_each(|x| *x = Self::Silu.apply(*x)),
-        }
+        let activation = self;
+        widest!(
+            [T: Real] (activation: Activation, numbers: &mut [T]),
+            fused apply_all, otherwise apply_all,
+        )
     }
 
     /// Multiplies each gradient by the slope at `input`.
     pub fn times_slopes<T: Real>(self, gradient: &mut [T], input: &[T]) {
-        let pairs = gradient.iter_mut().zip(input);
-        match self {
-            Self::Identity => {}
-            Self::Relu => pairs.for_each(|(g, x)| *g *= Self::Relu.slope(*x)),
-            Self::Gelu => pairs.for_each(|(g, x)| *g *= Self::Gelu.slope(*x)),
-            Self::Silu => pairs.for_each(|(g, x)| *g *= Self::Silu.slope(*x)),
-        }
+        let activation = self;
+        widest!(
+            [T: Real] (activation: Activation, gradient: &mut [T], input: &[T]),
+            fused times_slopes, otherwise times_slopes,
+        )
     }
 
     /// Its derivative; 0 for the ReLU at 0.
@@ -70,10 +67,41 @@ impl Activation {
     }
 }
 
+// Which function it is is decided once, so that the loops become vector instructions.
+
+#[inline(always)]
+fn apply_all<T: Real>(activation: Activation, numbers: &mut [T]) {
+    match activation {
+        Activation::Identity => {}
+        Activation::Relu => numbers.iter_mut().for_each(|x| *x = Activation::Relu.apply(*x)),
+        Activation::Gelu => numbers.iter_mut().for_each(|x| *x = Activation::Gelu.apply(*x)),
+        Activation::Silu => numbers.iter_mut().for_each(|x| *x = Activation::Silu.apply(*x)),
+    }
+}
+
+#[inline(always)]
+fn times_slopes<T: Real>(activation: Activation, gradient: &mut [T], input: &[T]) {
+    match activation {
+        Activation::Identity => {}
+        Activation::Relu => times(gradient, input, |x| Activation::Relu.slope(x)),
+        Activation::Gelu => times(gradient, input, |x| Activation::Gelu.slope(x)),
+        Activation::Silu => times(gradient, input, |x| Activation::Silu.slope(x)),
+    }
+}
+
+#[inline(always)]
+fn times<T: Real>(gradient: &mut [T], input: &[T], slope: impl Fn(T) -> T) {
+    for (g, x) in gradient.iter_mut().zip(input) {
+        *g *= slope(*x);
+    }
+}
+
+#[inline(always)]
 fn normal_cdf<T: Real>(x: T) -> T {
     T::from_f64(0.5) * (T::ONE + (x * T::from_f64(std::f64::consts::FRAC_1_SQRT_2)).erf())
 }
 
+#[inline(always)]
 fn sigmoid<T: Real>(x: T) -> T {
     T::ONE / (T::ONE + (-x).exp())
 }

@@ -24,6 +24,14 @@ impl<'a, T> Matrix<'a, T> {
         }
     }
 
+    /// What begins at this row and column.
+    pub fn from(self, row: usize, column: usize) -> Self {
+        Self {
+            data: &self.data[row * self.row + column * self.column..],
+            ..self
+        }
+    }
+
     /// The transpose, which moves nothing.
     pub fn transposed(self) -> Self {
         Self {

@@ -3,6 +3,7 @@
 //!
 //! They are generic over the element type, so that finite differences can be taken in `f64`.
 
+mod processor;
 mod real;
 mod sums;
 
@@ -19,6 +20,7 @@ pub mod int8;
 pub mod momentum;
 pub mod norm;
 pub mod pack;
+pub mod product;
 pub mod rotary;
 pub mod sgd;
 pub mod softmax;

@@ -1,6 +1,7 @@
 //! Layer norm and RMS norm: the twin of `norm` and `norm_backward`.
 
 use super::Real;
+use super::processor::widest;
 use super::sums::{sum_by, sum_by_pairs};
 
 /// Which statistics a row is brought to.
@@ -23,6 +24,14 @@ pub struct Normed<T> {
 
 /// `(x - mean) / deviation * gamma + beta` for each row of `gamma.len()` numbers.
 pub fn norm<T: Real>(x: &[T], gamma: &[T], beta: Option<&[T]>, kind: Norm, epsilon: f32) -> Normed<T> {
+    widest!(
+        [T: Real] (x: &[T], gamma: &[T], beta: Option<&[T]>, kind: Norm, epsilon: f32) -> Normed<T>,
+        fused forward, otherwise forward,
+    )
+}
+
+#[inline(always)]
+fn forward<T: Real>(x: &[T], gamma: &[T], beta: Option<&[T]>, kind: Norm, epsilon: f32) -> Normed<T> {
     let count = T::from_f64(gamma.len() as f64);
     let epsilon = T::from_f64(f64::from(epsilon));
     let mut out = vec![T::ZERO; x.len()];
@@ -64,6 +73,14 @@ pub fn norm_backward<T: Real>(
     gradient: &[T],
     kind: Norm,
 ) -> NormGradients<T> {
+    widest!(
+        [T: Real] (x: &[T], stats: &[T], gamma: &[T], gradient: &[T], kind: Norm) -> NormGradients<T>,
+        fused backward, otherwise backward,
+    )
+}
+
+#[inline(always)]
+fn backward<T: Real>(x: &[T], stats: &[T], gamma: &[T], gradient: &[T], kind: Norm) -> NormGradients<T> {
     let width = gamma.len();
     let count = T::from_f64(width as f64);
     let mut to_x = vec![T::ZERO; x.len()];

@@ -56,6 +56,7 @@ macro_rules! real {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
 
+            #[inline(always)]
             fn from_f64(value: f64) -> Self {
                 value as Self
             }
@@ -64,10 +65,12 @@ macro_rules! real {
                 f64::from(self)
             }
 
+            #[inline(always)]
             fn exp(self) -> Self {
                 $exp(self)
             }
 
+            #[inline(always)]
             fn mul_add(self, factor: Self, term: Self) -> Self {
                 self.mul_add(factor, term)
             }
@@ -76,6 +79,7 @@ macro_rules! real {
                 self.ln()
             }
 
+            #[inline(always)]
             fn sqrt(self) -> Self {
                 self.sqrt()
             }
@@ -84,14 +88,17 @@ macro_rules! real {
                 self.tanh()
             }
 
+            #[inline(always)]
             fn erf(self) -> Self {
                 $erf(self)
             }
 
+            #[inline(always)]
             fn max(self, other: Self) -> Self {
                 self.max(other)
             }
 
+            #[inline(always)]
             fn abs(self) -> Self {
                 self.abs()
             }
@@ -104,7 +111,7 @@ real!(f64, f64::exp, libm::erf);
 
 /// The exponential function to about 2 units in the last place, without branches or calls, so that loops
 /// over it become vector instructions. Results below 1.7e-38 are 0.
-#[inline]
+#[inline(always)]
 fn exp(x: f32) -> f32 {
     /// Adding it rounds to a whole number, which then stands in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
@@ -131,7 +138,7 @@ fn exp(x: f32) -> f32 {
 
 /// The error function to 6e-7 (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26), as the
 /// kernels have it.
-#[inline]
+#[inline(always)]
 fn erf(x: f32) -> f32 {
     let t = 1.0 / (1.0 + 0.327_591_1 * x.abs());
     let poly = t * 1.061_405_4 - 1.453_152;

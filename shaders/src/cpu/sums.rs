@@ -6,6 +6,7 @@ use super::Real;
 const SIDES: usize = 16;
 
 /// The sum of `term` over `xs`: element i goes to partial sum i mod 16.
+#[inline(always)]
 pub fn sum_by<T: Real>(xs: &[T], term: impl Fn(T) -> T) -> T {
     let mut sums = [T::ZERO; SIDES];
     let (chunks, rest) = xs.as_chunks::<SIDES>();
@@ -21,6 +22,7 @@ pub fn sum_by<T: Real>(xs: &[T], term: impl Fn(T) -> T) -> T {
 }
 
 /// The sum of `term` over pairs from two slices of one length, in the same order.
+#[inline(always)]
 pub fn sum_by_pairs<T: Real>(xs: &[T], ys: &[T], term: impl Fn(T, T) -> T) -> T {
     let mut sums = [T::ZERO; SIDES];
     let (x_chunks, x_rest) = xs.as_chunks::<SIDES>();
@@ -37,6 +39,7 @@ pub fn sum_by_pairs<T: Real>(xs: &[T], ys: &[T], term: impl Fn(T, T) -> T) -> T 
 }
 
 /// The largest number, or about the lowest finite one if there is none larger.
+#[inline(always)]
 pub fn largest<T: Real>(xs: &[T]) -> T {
     let mut tops = [T::from_f64(-3.0e38); SIDES];
     let (chunks, rest) = xs.as_chunks::<SIDES>();

@@ -40,8 +40,3 @@ pub fn whole(tensor: &FlexTensor) -> &[i32] {
 pub fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(values, shape.into()))
 }
-
-/// The same buffer seen in another shape with as many elements.
-pub fn reshaped(tensor: FlexTensor, shape: impl Into<Shape>) -> FlexTensor {
-    contiguous(tensor).reshape(shape.into())
-}

@@ -8,10 +8,9 @@
 mod head;
 mod sizes;
 
-use std::thread;
-
 use self::head::{head_backward, head_forward};
 use super::Real;
+use super::processor::{FUSED_EVERYWHERE, in_threads, widest};
 
 pub use self::sizes::Sizes;
 
@@ -85,49 +84,21 @@ pub fn backward<T: Real>(qkv: &[T], out: &[T], lse: &[T], d_out: &[T], sizes: Si
     d_qkv
 }
 
-/// Does `work` on each part, the last one in this thread.
-fn in_threads<P: Send>(parts: impl Iterator<Item = P>, work: impl Fn(P) + Sync) {
-    thread::scope(|scope| {
-        let mut parts = parts.peekable();
-        while let Some(part) = parts.next() {
-            let work = &work;
-            if parts.peek().is_some() {
-                scope.spawn(move || work(part));
-            } else {
-                work(part);
-            }
-        }
-    });
-}
-
 fn forward_of_head<T: Real>(qkv: &[T], out: &mut [T], lse: &mut [T], head: usize, sizes: Sizes) {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        #[target_feature(enable = "avx2,fma")]
-        fn fused<T: Real>(qkv: &[T], out: &mut [T], lse: &mut [T], head: usize, sizes: Sizes) {
-            head_forward::<T, true>(qkv, out, lse, head, sizes);
-        }
-        // SAFETY: safe code that needs AVX2 and FMA, which this processor has.
-        return unsafe { fused(qkv, out, lse, head, sizes) };
-    }
-    head_forward::<T, FUSED_EVERYWHERE>(qkv, out, lse, head, sizes);
+    widest!(
+        [T: Real] (qkv: &[T], out: &mut [T], lse: &mut [T], head: usize, sizes: Sizes),
+        fused head_forward::<T, true>,
+        otherwise head_forward::<T, FUSED_EVERYWHERE>,
+    )
 }
 
 fn backward_of_head<T: Real>(given: [&[T]; 4], d_qkv: &mut [T], head: usize, sizes: Sizes) {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        #[target_feature(enable = "avx2,fma")]
-        fn fused<T: Real>(given: [&[T]; 4], d_qkv: &mut [T], head: usize, sizes: Sizes) {
-            head_backward::<T, true>(given, d_qkv, head, sizes);
-        }
-        // SAFETY: safe code that needs AVX2 and FMA, which this processor has.
-        return unsafe { fused(given, d_qkv, head, sizes) };
-    }
-    head_backward::<T, FUSED_EVERYWHERE>(given, d_qkv, head, sizes);
+    widest!(
+        [T: Real] (given: [&[T]; 4], d_qkv: &mut [T], head: usize, sizes: Sizes),
+        fused head_backward::<T, true>,
+        otherwise head_backward::<T, FUSED_EVERYWHERE>,
+    )
 }
-
-/// Whether every processor of this kind has fused multiply-add.
-const FUSED_EVERYWHERE: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! How large an attention is, and how it is cut.
 
-use std::thread;
+use crate::cpu::processor;
 
 /// Queries that are treated together: their keys and values are read once.
 pub(super) const ROWS: usize = 4;
@@ -65,7 +65,6 @@ impl Sizes {
     /// Threads that are worth starting, at most one per sequence.
     pub(super) fn threads(&self) -> usize {
         let products = self.batch * self.inner() * self.tokens * self.tokens;
-        let useful = (products / PRODUCTS_PER_THREAD).clamp(1, self.batch.max(1));
-        useful.min(thread::available_parallelism().map_or(1, usize::from))
+        processor::threads(products, PRODUCTS_PER_THREAD, self.batch)
     }
 }

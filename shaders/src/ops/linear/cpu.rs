@@ -1,12 +1,13 @@
-//! Products on Burn's CPU backend: its own, and loops of ours for what rides along.
+//! Products on Burn's CPU backend, and loops for what rides along.
 
 use burn::backend::flex::FlexTensor;
-use burn::backend::ops::FloatTensorOps;
 use burn::backend::{Flex, TensorMetadata};
 
 use super::{Products, Rest, Weight, WeightLayout, with_last};
 use crate::cpu;
 use crate::cpu::activation::Activation;
+use crate::cpu::gemm::Matrix;
+use crate::cpu::product::product;
 use crate::ops::host;
 
 impl Products for Flex {
@@ -16,22 +17,11 @@ impl Products for Flex {
         layout: WeightLayout,
         rest: Rest<Self>,
     ) -> (FlexTensor, Option<FlexTensor>) {
-        let shape = with_last(
-            &x.shape(),
-            match layout {
-                WeightLayout::InputsFirst => weight.full.shape()[1],
-                WeightLayout::OutputsFirst => weight.full.shape()[0],
-            },
-        );
-        let weight = match layout {
-            WeightLayout::InputsFirst => weight.full.clone(),
-            WeightLayout::OutputsFirst => weight.full.transpose(0, 1),
-        };
-        let mut out = host::contiguous(Self::float_matmul(as_matrix(x), weight));
+        let mut out = times(x, weight, layout == WeightLayout::OutputsFirst);
         if let Some(bias) = rest.bias {
             cpu::gemm::add_bias(out.storage_mut(), host::floats(&host::contiguous(bias)));
         }
-        let sums = rest.keep.then(|| host::reshaped(out.clone(), shape.clone()));
+        let sums = rest.keep.then(|| out.clone());
         rest.activation.apply_all(out.storage_mut::<f32>());
         if let Some(residual) = rest.residual {
             let residual = host::contiguous(residual);
@@ -39,7 +29,7 @@ impl Products for Flex {
                 *x += *r;
             }
         }
-        (host::reshaped(out, shape), sums)
+        (out, sums)
     }
 
     fn affine_input_gradient(
@@ -48,12 +38,7 @@ impl Products for Flex {
         layout: WeightLayout,
         slope: Option<(Activation, &FlexTensor)>,
     ) -> FlexTensor {
-        let weight = match layout {
-            WeightLayout::InputsFirst => weight.full.transpose(0, 1),
-            WeightLayout::OutputsFirst => weight.full.clone(),
-        };
-        let shape = with_last(&gradient.shape(), weight.shape()[1]);
-        let mut out = host::contiguous(Self::float_matmul(as_matrix(gradient), weight));
+        let mut out = times(gradient, weight, layout == WeightLayout::InputsFirst);
         if let Some((activation, input)) = slope {
             cpu::gemm::times_slope(
                 out.storage_mut(),
@@ -61,7 +46,7 @@ impl Products for Flex {
                 activation,
             );
         }
-        host::reshaped(out, shape)
+        out
     }
 
     fn affine_weight_gradient(
@@ -70,25 +55,62 @@ impl Products for Flex {
         layout: WeightLayout,
         bias: bool,
     ) -> (FlexTensor, Option<FlexTensor>) {
-        let (x, gradient) = (as_matrix(x), as_matrix(gradient));
-        let columns = gradient.shape()[1];
+        let (x, gradient) = (host::contiguous(x.clone()), host::contiguous(gradient.clone()));
+        let (x, gradient) = (Operand::of(&x), Operand::of(&gradient));
         let sums = bias.then(|| {
             host::tensor(
-                cpu::gemm::column_sums(host::floats(&gradient), columns),
-                [columns],
+                cpu::gemm::column_sums(gradient.numbers, gradient.columns),
+                [gradient.columns],
             )
         });
-        let product = match layout {
-            WeightLayout::InputsFirst => Self::float_matmul(x.transpose(0, 1), gradient),
-            WeightLayout::OutputsFirst => Self::float_matmul(gradient.transpose(0, 1), x),
+        let (first, second) = match layout {
+            WeightLayout::InputsFirst => (x, gradient),
+            WeightLayout::OutputsFirst => (gradient, x),
         };
-        (product, sums)
+        let product = product(
+            [first.columns, second.columns, first.rows()],
+            first.matrix().transposed(),
+            second.matrix(),
+        );
+        (host::tensor(product, [first.columns, second.columns]), sums)
     }
 }
 
-/// All axes but the last as rows.
-fn as_matrix(x: &FlexTensor) -> FlexTensor {
+/// A tensor as a matrix of its last axis, the others being rows.
+#[derive(Clone, Copy)]
+struct Operand<'a> {
+    numbers: &'a [f32],
+    columns: usize,
+}
+
+impl<'a> Operand<'a> {
+    fn of(contiguous: &'a FlexTensor) -> Self {
+        let shape = contiguous.shape();
+        Self {
+            numbers: host::floats(contiguous),
+            columns: shape[shape.num_dims() - 1],
+        }
+    }
+
+    fn rows(self) -> usize {
+        self.numbers.len() / self.columns.max(1)
+    }
+
+    fn matrix(self) -> Matrix<'a, f32> {
+        Matrix::row_major(self.numbers, self.columns)
+    }
+}
+
+/// `x w`, or `x wᵀ` if `transposed`.
+fn times(x: &FlexTensor, weight: &Weight<Flex>, transposed: bool) -> FlexTensor {
+    let (x, weight) = (host::contiguous(x.clone()), host::contiguous(weight.full.clone()));
     let shape = x.shape();
-    let columns = shape[shape.num_dims() - 1];
-    host::reshaped(x.clone(), [shape.num_elements() / columns, columns])
+    let (x, weight) = (Operand::of(&x), Operand::of(&weight));
+    let (matrix, columns) = if transposed {
+        (weight.matrix().transposed(), weight.rows())
+    } else {
+        (weight.matrix(), weight.columns)
+    };
+    let out = product([x.rows(), columns, x.columns], x.matrix(), matrix);
+    host::tensor(out, with_last(&shape, columns))
 }
