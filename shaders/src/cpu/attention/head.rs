@@ -283,6 +283,8 @@ fn mix_vectors<T: Real, const FUSED: bool, const N: usize>(
     }
 }
 
+// With an iterator over `to` the compiler makes no vectors of it, which takes twice as long.
+#[allow(clippy::needless_range_loop)]
 #[inline(always)]
 fn add<T: Real, const FUSED: bool, const N: usize>(
     to: &mut [T; N],
