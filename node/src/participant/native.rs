@@ -10,6 +10,7 @@ use crate::participant::driver::Driver;
 use crate::participant::error::Error;
 use crate::participant::event_translator::EventTranslator;
 use crate::participant::host::{self, Host};
+use crate::participant::limits::Pace;
 use crate::participant::right::revocations_in;
 use crate::participant::run_setup::RunSetup;
 use crate::participant::signals::Requests;
@@ -76,7 +77,13 @@ impl<'a> Participant<'a> {
         let shuffle = Shuffle::of(&manifest);
         let keep = local.keep.get() as usize;
         let host = NativeHost {
-            workers: Workers::start(setup.worker, &manifest, setup.worker_factory, to_loop),
+            workers: Workers::start(
+                setup.worker,
+                &manifest,
+                setup.worker_factory,
+                Pace::new(local.power),
+                to_loop,
+            ),
             results,
             checkpoint_writer: CheckpointWriter::start(manifest, keep, destination, to_us),
             written,
