@@ -7,7 +7,7 @@ use annulus_core::Topology;
 use annulus_core::codec::Codec;
 use annulus_core::optim::{LocalSteps, Optimizer};
 use serde_json::{Map, Value};
-use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -260,6 +260,10 @@ pub struct Local {
     pub keep: NonZeroU32,
     /// Rounds from one evaluation to the next; 0: only at the end.
     pub eval_every: u64,
+    /// For how much of the time the device may compute, of 1.
+    pub power: f64,
+    /// Cores to keep to; none: all that the process may use.
+    pub cores: Option<NonZeroUsize>,
     /// How long leaving may take.
     pub leave_within: Duration,
 }

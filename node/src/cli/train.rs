@@ -14,7 +14,7 @@ use crate::participant::{run_setup, start};
 use crate::task_factory::TaskFactory;
 use annulus_core::codec::Codec;
 use serde_json::json;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -102,6 +102,13 @@ pub struct LocalArgs {
     /// The private key of that certificate, PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
+    /// For how much of the time this peer's device computes: 0.3 is three tenths. In between it rests, and the peer's share
+    /// of the run is smaller for it.
+    #[arg(long, value_name = "PART", default_value = "1", value_parser = power)]
+    pub power: f64,
+    /// Keep to so many cores of the processor (Linux).
+    #[arg(long, value_name = "N")]
+    pub cores: Option<NonZeroUsize>,
     /// How long leaving may take once the peer is asked to (Ctrl-C, SIGTERM, SIGUSR1): as 25s or 2m. After that, or when it
     /// is asked a second time, it goes at once, and what it did since its last checkpoint is done again.
     #[arg(long, value_name = "TIME", default_value = "25s", value_parser = invite::seconds)]
@@ -143,6 +150,8 @@ impl LocalArgs {
             checkpoint_every: settings.checkpoint_every,
             keep: settings.keep,
             eval_every: settings.eval_every,
+            power: self.power,
+            cores: self.cores,
             leave_within: Duration::from_secs(self.leave_within),
         }
     }
@@ -152,6 +161,14 @@ impl LocalArgs {
 fn times(text: &str) -> Result<f64, String> {
     let times = text.parse().ok().filter(|times| (1.0..=1e6).contains(times));
     times.ok_or_else(|| "write a number from 1 on".into())
+}
+
+/// A part of the time.
+fn power(text: &str) -> Result<f64, String> {
+    let part = text.parse().ok().filter(|part| *part >= 0.01 && *part <= 1.0);
+    part.ok_or_else(|| {
+        format!("{text:?} is no part of the time: write 0.3 for three tenths; 0.01 is the least, 1 is all")
+    })
 }
 
 fn after_help() -> String {
@@ -385,6 +402,8 @@ mod tests {
             no_page: true,
             tls_cert: None,
             tls_key: None,
+            power: 1.0,
+            cores: None,
             leave_within: 25,
             log_format: LogFormat::Text,
             log_tickets: false,

@@ -65,6 +65,9 @@ pub enum Error {
     /// The socket.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// It cannot keep to some cores.
+    #[error("this system does not keep a process to some of its cores ({0}): leave --cores out")]
+    Cores(std::io::Error),
     /// Requests to end cannot be heard.
     #[error("this system does not tell when a process is asked to end: {0}")]
     Requests(std::io::Error),

@@ -14,6 +14,8 @@ pub(crate) mod folder;
 #[cfg(feature = "native")]
 pub(crate) mod home;
 #[cfg(feature = "native")]
+pub mod limits;
+#[cfg(feature = "native")]
 pub(crate) mod meeting;
 #[cfg(feature = "native")]
 pub(crate) mod native;

@@ -10,6 +10,7 @@ use crate::participant::driver::Driver;
 use crate::participant::error::Error;
 use crate::participant::event_translator::EventTranslator;
 use crate::participant::host::{self, Host};
+use crate::participant::limits::Pace;
 use crate::participant::right::revocations_in;
 use crate::participant::run_setup::RunSetup;
 use crate::participant::signals::Requests;
@@ -18,7 +19,7 @@ use crate::store::checkpoint_writer::{CheckpointWriter, Destination, Written};
 use crate::store::evals::Evaluated;
 use crate::store::known::Known;
 use crate::task::Eval;
-use crate::trainer::{Share, WorkerError};
+use crate::trainer::{Share, Slowed, WorkerError};
 use annulus_core::peer::{Commit, Event as PeerEvent};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Digest, Exit, Input, Manifest, Peer, Round, Time};
@@ -75,12 +76,16 @@ impl<'a> Participant<'a> {
         let (found, answers) = unbounded_channel();
         let shuffle = Shuffle::of(&manifest);
         let keep = local.keep.get() as usize;
+        let worker = match local.slower {
+            1.0 => setup.worker,
+            times => Box::new(Slowed::new(setup.worker, times)),
+        };
         let host = NativeHost {
             workers: Workers::start(
-                setup.worker,
+                worker,
                 &manifest,
                 setup.worker_factory,
-                local.slower,
+                Pace::new(local.power),
                 to_loop,
             ),
             results,

@@ -10,6 +10,7 @@ use crate::options::{JoinOptions, Local, NewRun, Start, TrainOptions};
 use crate::participant::error::Error;
 use crate::participant::folder::{Folder, ticket_to};
 use crate::participant::home::{listen, told_to};
+use crate::participant::limits::keep_to_cores;
 use crate::participant::native::Participant;
 pub use crate::participant::native::{Ending, LEFT};
 use crate::participant::right::Right;
@@ -38,7 +39,7 @@ pub async fn train(
     factories: &[TaskFactory],
     sink: Sink<'_>,
 ) -> Result<Ending, Error> {
-    let requests = Requests::new().map_err(Error::Requests)?;
+    let requests = prepared_for(&options.local)?;
     let local = options.local;
     match options.start {
         Start::New(run) => {
@@ -62,7 +63,7 @@ pub async fn train(
 /// Joins a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C). If its folder holds that run
 /// already, it goes on from there.
 pub async fn join(options: JoinOptions, factories: &[TaskFactory], sink: Sink<'_>) -> Result<Ending, Error> {
-    let requests = Requests::new().map_err(Error::Requests)?;
+    let requests = prepared_for(&options.local)?;
     let ticket: Ticket = options.ticket.parse()?;
     let folder = match options.numbered {
         true => Folder::take_free(&options.local.out)?,
@@ -70,6 +71,14 @@ pub async fn join(options: JoinOptions, factories: &[TaskFactory], sink: Sink<'_
     };
     let starting = Starting::new(folder, options.local, factories, sink);
     take_part(starting.join(ticket), requests).await
+}
+
+/// What is to be seen to before there are any threads: how much of the machine they may take, and who hears of requests.
+fn prepared_for(local: &Local) -> Result<Requests, Error> {
+    if let Some(cores) = local.cores {
+        keep_to_cores(cores.get()).map_err(Error::Cores)?;
+    }
+    Requests::new().map_err(Error::Requests)
 }
 
 /// Takes part as soon as all is ready for that, unless this peer is asked to leave before.

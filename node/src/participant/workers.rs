@@ -2,10 +2,11 @@
 //! or the network. Each makes its own [`Worker`]; the second only when it is first needed.
 
 use super::compute::{ComputeResult, warm_up};
+use super::limits::Pace;
 use crate::task::Eval;
 use crate::task_factory::WorkerFactory;
-use crate::trainer::{Contributor, Share, Slowed, Worker, WorkerError};
-use annulus_core::{Manifest, Round};
+use crate::trainer::{Contributor, Share, Worker, WorkerError};
+use annulus_core::{Input, Manifest, Round};
 use burn::tensor::read_sync;
 use std::sync::mpsc;
 use std::thread;
@@ -33,23 +34,18 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts the threads; what they find out comes through `results`, at most one result for each job. The device is to
-    /// seem so many times slower than it is.
+    /// Starts the threads; what they find out comes through `results`, at most one result for each job.
     pub fn start(
         worker: Box<dyn Worker>,
         manifest: &Manifest,
         worker_factory: WorkerFactory,
-        slower: f64,
+        pace: Pace,
         results: UnboundedSender<WorkerResult>,
     ) -> Self {
-        let worker = match slower {
-            1.0 => worker,
-            times => Box::new(Slowed::new(worker, times)),
-        };
         let (jobs, queue) = mpsc::channel();
         let (to, contributor) = (results.clone(), Contributor::new(manifest));
         spawn("annulus-compute", move || {
-            compute((worker, contributor), &queue, &to)
+            compute((worker, contributor), pace, &queue, &to)
         });
         // Two waiting evaluations hold two copies of the parameters; more are not worth their memory.
         let (evaluations, queue) = mpsc::sync_channel::<(Round, Vec<f32>)>(1);
@@ -84,6 +80,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
 
 fn compute(
     (mut worker, mut contributor): (Box<dyn Worker>, Contributor),
+    mut pace: Pace,
     jobs: &mpsc::Receiver<Job>,
     results: &UnboundedSender<WorkerResult>,
 ) {
@@ -93,11 +90,21 @@ fn compute(
         let result = match job {
             Job::Warm { samples } => {
                 let gradient = async |params, samples: &[u64]| worker.gradient(params, samples).await;
-                read_sync(warm_up(gradient, || start.elapsed(), parameters, samples))
+                match read_sync(warm_up(gradient, || start.elapsed(), parameters, samples)) {
+                    ComputeResult::Made(Input::Warm { speed }) => {
+                        let speed = pace.speed(speed);
+                        ComputeResult::Made(Input::Warm { speed })
+                    }
+                    other => other,
+                }
             }
             Job::Contribute { round, share } => {
                 let start = Instant::now();
+                thread::sleep(pace.rest(start));
+                let awake = Instant::now();
                 let made = read_sync(contributor.contribute(&mut *worker, share));
+                pace.worked(awake, Instant::now());
+                // The rest too is time that the others wait: the share follows from both.
                 ComputeResult::of(round, made, start.elapsed())
             }
         };

@@ -1,0 +1,104 @@
+//! How much of its machine a participant takes: a part of the device's time, and some of the cores.
+
+use std::time::{Duration, Instant};
+
+/// Has a device rest after it has worked, so that it computes for no more than a part of the time.
+///
+/// It rests before the next job and not after the last one: what a job is made of the others wait for, and while its round's
+/// sums travel there is time to rest that costs nobody anything.
+#[derive(Debug)]
+pub struct Pace {
+    power: f64,
+    rested_at: Option<Instant>,
+}
+
+impl Pace {
+    /// A device that may compute for so much of the time, of 1.
+    pub fn new(power: f64) -> Self {
+        Self {
+            power,
+            rested_at: None,
+        }
+    }
+
+    /// How long there is to rest at a time.
+    pub fn rest(&self, now: Instant) -> Duration {
+        self.rested_at
+            .map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
+    }
+
+    /// The device has worked from one time to another.
+    pub fn worked(&mut self, began: Instant, ended: Instant) {
+        let rest = (ended - began).mul_f64((1.0 - self.power) / self.power);
+        self.rested_at = Some(ended + rest);
+    }
+
+    /// What a speed that was measured without rest comes to.
+    pub fn speed(&self, speed: u64) -> u64 {
+        (speed as f64 * self.power) as u64
+    }
+}
+
+/// Keeps this thread, and those that it starts, to so many of the cores that it may use.
+///
+/// # Errors
+///
+/// If the system refuses.
+#[cfg(target_os = "linux")]
+pub fn keep_to_cores(count: usize) -> std::io::Result<()> {
+    let size = size_of::<libc::cpu_set_t>();
+    // SAFETY: a set of cores is plain bits, of which all may be 0; the calls read and write no more than one set.
+    unsafe {
+        let mut may: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size, &mut may) != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        let mut keep: libc::cpu_set_t = std::mem::zeroed();
+        let all = 0..8 * size;
+        let usable = all.filter(|core| libc::CPU_ISSET(*core, &may));
+        usable.take(count).for_each(|core| libc::CPU_SET(core, &mut keep));
+        match libc::sched_setaffinity(0, size, &keep) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+}
+
+/// Where the system has no such thing.
+#[cfg(not(target_os = "linux"))]
+pub fn keep_to_cores(_count: usize) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_rests_for_as_long_as_its_work_asks_for() {
+        let mut pace = Pace::new(0.25);
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        assert_eq!(pace.rest(begin), Duration::ZERO);
+        pace.worked(begin, at(1));
+        assert_eq!(pace.rest(at(1)), Duration::from_secs(3));
+        // What it waits for others is rest as well.
+        assert_eq!(pace.rest(at(3)), Duration::from_secs(1));
+        assert_eq!(pace.rest(at(9)), Duration::ZERO);
+        assert_eq!(pace.speed(1000), 250);
+        let mut all = Pace::new(1.0);
+        all.worked(begin, at(1));
+        assert_eq!(all.rest(at(1)), Duration::ZERO);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_a_thread_starts_keeps_to_its_cores() {
+        let cores = || std::thread::available_parallelism().map_or(0, |cores| cores.get());
+        let kept = std::thread::spawn(move || {
+            keep_to_cores(1).expect("it may");
+            std::thread::spawn(cores).join().expect("no panic")
+        });
+        assert_eq!(kept.join().expect("no panic"), 1);
+    }
+}
