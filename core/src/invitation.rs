@@ -333,9 +333,7 @@ impl Invitation {
     ///
     /// If it did not.
     pub fn revoke(&self, root: Root, chain: Chain) -> Result<Revocation, NotTheIssuer> {
-        let id = chain.ids(root.run).last().copied().unwrap_or(origin(root.run));
-        let signature = self.key.sign(&root.run, &Revoked(id));
-        let revocation = Revocation { chain, signature };
+        let revocation = Revocation::by(&self.key, chain, root.run);
         if revocation.is_good(root, self.key.scheme()) {
             Ok(revocation)
         } else {
@@ -372,6 +370,13 @@ pub struct Revocation {
 impl Revocation {
     /// Most that one header brings: a guess, since people make them.
     pub const MOST: usize = 4;
+
+    /// As this key's owner says it, who may or may not.
+    pub(crate) fn by(key: &Key, chain: Chain, run: RunId) -> Self {
+        let id = chain.ids(run).last().copied().unwrap_or(origin(run));
+        let signature = key.sign(&run, &Revoked(id));
+        Self { chain, signature }
+    }
 
     /// The ticket, and how far it is from the run's key.
     pub fn ticket(&self, run: RunId) -> Option<(u8, TicketId)> {

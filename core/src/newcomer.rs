@@ -18,7 +18,7 @@ use crate::state::State;
 use crate::tickets::Barred;
 use crate::time::Time;
 use crate::wire::{Claim, Doing, Leg, Message, Standing, ViewKey};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Without any other peer for so many answer deadlines, a peer that holds a whole state goes on alone.
@@ -52,6 +52,10 @@ pub(crate) struct Newcomer {
     asked_alive: bool,
     /// Who cannot be followed, and the standing of the whole state that it holds.
     refused: BTreeMap<PeerId, Option<Standing>>,
+    /// Who does not let it in, since it was followed or let in last.
+    barred_by: BTreeSet<PeerId>,
+    /// Since when there is any, and what it has said.
+    barred: Option<(Time, Barred)>,
     /// Since when it has nobody to follow, as far as that matters.
     lonely_since: Time,
     /// Whether it tells of each round that it follows, as who only watches does.
@@ -88,6 +92,8 @@ impl Newcomer {
             late: None,
             asked_alive: false,
             refused: BTreeMap::new(),
+            barred_by: BTreeSet::new(),
+            barred: None,
             lonely_since: now,
             watching: false,
             hope_at: now,
@@ -247,7 +253,8 @@ impl Newcomer {
 
     /// Bytes that others have had it hold, beside the state.
     pub fn bytes(&self) -> usize {
-        self.catchup.bytes() + self.refused.len() * size_of::<(PeerId, Option<Standing>)>()
+        let barred = self.barred_by.len() * size_of::<PeerId>();
+        self.catchup.bytes() + barred + self.refused.len() * size_of::<(PeerId, Option<Standing>)>()
     }
 
     fn follows(&self, peer: PeerId) -> bool {
@@ -328,17 +335,43 @@ impl Newcomer {
         Next::Stay
     }
 
-    /// A peer does not let this one in. It is done when no other is left to ask.
+    /// A peer does not let this one in. It is done when no other is left to ask, and most of those say so that counted when
+    /// it last knew of any, or all of those and whoever else it can reach. One that lies must not be able to send others
+    /// away.
     fn on_barred(&mut self, from: PeerId, why: Barred, shared: &mut Shared) -> Next {
+        if self.barred_by.len() < MAX_REMEMBERED {
+            self.barred_by.insert(from);
+        }
+        self.barred.get_or_insert((shared.now, why));
         self.refused.insert(from, None);
         self.catchup.lost(from);
         if self.sponsor == Some(from) {
             self.seek(None, shared);
         }
+        let me = shared.me();
+        let others: BTreeSet<PeerId> = shared.head().full_members().filter(|m| *m != me).collect();
+        let of_others = others.intersection(&self.barred_by).count();
+        let most = of_others > 1 && 2 * of_others > others.len();
+        let alone = self.whole && others.is_empty();
+        let all = !alone && of_others == others.len() && self.is_barred_by_all(shared);
+        let enough = most || all || self.is_barred(shared).is_some();
         match self.sponsor {
             Some(_) => Next::Stay,
-            None => Next::Exit(Exit::Barred(why)),
+            None if enough || shared.settings.planted(Bug::HeedWhoBars) => Next::Exit(Exit::Barred(why)),
+            None => self.resume_if_last(shared),
         }
+    }
+
+    /// Why it is not let in, if nobody else has been in sight for long.
+    fn is_barred(&self, shared: &Shared) -> Option<Barred> {
+        let (since, why) = self.barred?;
+        let long = shared.now - since > HOPELESS * shared.detector.answer();
+        (long && self.is_barred_by_all(shared)).then_some(why)
+    }
+
+    /// Whether nobody is in sight that has not barred it.
+    fn is_barred_by_all(&self, shared: &Shared) -> bool {
+        sponsors(shared).all(|peer| self.barred_by.contains(&peer))
     }
 
     /// A member is there, and perhaps it shows where its lineage stands.
@@ -425,6 +458,8 @@ impl Newcomer {
         self.hope_at = now;
         self.heard(shared);
         self.refused.clear();
+        self.barred_by.clear();
+        self.barred = None;
         self.ready = None;
         self.excluded_after = (!member).then_some(head.chain);
         self.since = head.round;
@@ -641,6 +676,9 @@ impl Newcomer {
             return Next::Stay;
         }
         self.heard_at = shared.now;
+        if let Some(why) = self.is_barred(shared) {
+            return Next::Exit(Exit::Barred(why));
+        }
         if self.is_hopeless(shared) {
             return Next::Exit(Exit::Lost);
         }

@@ -52,6 +52,10 @@ pub enum Bug {
     TrustCommits,
     /// Nobody looks whether a newcomer has said itself that it is ready.
     TrustSponsors,
+    /// Nobody looks whether a revocation is signed by who may.
+    TrustRevocations,
+    /// Who is not let in by one member looks for no other.
+    HeedWhoBars,
     /// Nobody looks whether a relayed frame is signed.
     TrustRelays,
     /// Nobody looks whether what is said to convict somebody does.
@@ -99,12 +103,14 @@ impl Bug {
     ];
 
     /// Those that only a liar makes use of.
-    pub const OF_LIARS: [Self; 15] = [
+    pub const OF_LIARS: [Self; 17] = [
         Self::TrustFlushes,
         Self::TrustDecisions,
         Self::TrustHeaders,
         Self::TrustCommits,
         Self::TrustSponsors,
+        Self::TrustRevocations,
+        Self::HeedWhoBars,
         Self::TrustRelays,
         Self::TrustProofs,
         Self::TrustClaims,

@@ -307,6 +307,7 @@ impl Shared {
                 let bug = match fault {
                     Fault::Digest => Bug::IgnoreDivergence,
                     Fault::Ready => Bug::TrustSponsors,
+                    Fault::Revocation => Bug::TrustRevocations,
                     Fault::Samples { .. } => Bug::CountAboveShare,
                     _ => return Err(error),
                 };

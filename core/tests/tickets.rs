@@ -11,7 +11,7 @@ use annulus_core::ledger::Header;
 use annulus_core::signature::{Attempt, Key};
 use annulus_core::tickets::Barred;
 use annulus_core::wire::Message;
-use annulus_core::{Event, Exit, Input, PeerId, Reason};
+use annulus_core::{Event, Exit, Input, Peer, PeerId, Reason};
 use std::collections::BTreeMap;
 use story::*;
 
@@ -191,6 +191,9 @@ fn a_ticket_for_one_lets_in_one_whoever_lets_it_in_and_that_one_again() {
     // At the same time, by different members.
     story.join(CAT, ANN, 100 * MILLI);
     story.join(DAN, BEN, 100 * MILLI);
+    [(CAT, BEN), (DAN, ANN)]
+        .into_iter()
+        .for_each(|(a, b)| story.open(a, b));
     story.run(10 * SECOND);
     let (inside, outside) = match story.peers[&CAT].is_member() {
         true => (CAT, DAN),
@@ -198,11 +201,11 @@ fn a_ticket_for_one_lets_in_one_whoever_lets_it_in_and_that_one_again() {
     };
     assert!(story.are_together(&[ANN, BEN, inside]));
     assert_eq!(story.exits.get(&outside), Some(&Exit::Barred(Barred::UsedUp)));
-    let way = if inside == CAT { ANN } else { BEN };
-    story.cut(inside, way);
+    let ways = [ANN, BEN];
+    ways.into_iter().for_each(|way| story.cut(inside, way));
     story.run(10 * SECOND);
-    assert!(story.are_together(&[ANN, BEN]));
-    story.open(inside, way);
+    assert!(story.are_together(&ways));
+    ways.into_iter().for_each(|way| story.open(inside, way));
     story.run(10 * SECOND);
     assert!(story.are_together(&[ANN, BEN, inside]));
 }
@@ -312,6 +315,56 @@ fn a_conviction_binds_the_ticket_too() {
         assert_eq!(story.exits.get(&who), Some(&Exit::Barred(Barred::Convicted)));
     }
     assert!(story.are_together(&[ANN, BEN]));
+}
+
+/// Ben lets in nobody, and says that he may not.
+fn bars(_: &Peer, _: PeerId, message: &mut Message) {
+    if let Message::Following { .. } | Message::NotMember { .. } = message {
+        *message = Message::Barred { why: Barred::Revoked };
+    }
+}
+
+#[test]
+fn one_that_lies_sends_nobody_away_for_good() {
+    let mut story = Story::new(1);
+    let all = story.gather(3, 100 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&all));
+    [ANN, BEN].into_iter().for_each(|other| story.cut(CAT, other));
+    story.run(5 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    // Alone it counts no more than one sample now and then, and so yields.
+    story.compute_us.insert(CAT, 5 * SECOND);
+    story.run(20 * SECOND);
+    story.liar = Some((BEN, bars));
+    story.open(CAT, BEN);
+    let since = story.events.len();
+    story.run(SECOND);
+    let asked =
+        |(_, who, event): &(u64, PeerId, Event)| *who == CAT && matches!(event, Event::Outcast { .. });
+    assert!(story.events[since..].iter().any(asked) && !story.exits.contains_key(&CAT));
+    story.open(CAT, ANN);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&all));
+}
+
+#[test]
+fn who_hears_from_nobody_but_that_it_may_not_come_in_gives_up_at_last() {
+    let mut story = Story::new(1);
+    story.gather(2, 100 * MILLI);
+    story.run(5 * SECOND);
+    // Dan has followed Ben for a moment, and so knows that there is Ann, whom it never meets.
+    story.join(DAN, BEN, 100 * MILLI);
+    while story.peers[&DAN].head().members.len() < 2 {
+        story.run(MILLI);
+    }
+    story.cut(DAN, BEN);
+    story.liar = Some((BEN, bars));
+    story.open(DAN, BEN);
+    story.run(5 * SECOND);
+    assert!(!story.exits.contains_key(&DAN));
+    story.run(200 * SECOND);
+    assert_eq!(story.exits.get(&DAN), Some(&Exit::Barred(Barred::Revoked)));
 }
 
 #[test]

@@ -108,7 +108,7 @@ impl World {
     }
 
     /// What lets a peer in: a ticket of its own, of the run's key.
-    fn admission(&self, i: usize) -> Admission {
+    pub(super) fn admission(&self, i: usize) -> Admission {
         let node = &self.nodes[i];
         let role = if node.is_guest {
             Role::Contribute

@@ -14,7 +14,7 @@ use super::trace;
 use super::twist::Twist;
 use super::world::{What, World, tell};
 use crate::id::{Contact, PeerId};
-use crate::invitation::Admission;
+use crate::invitation::{Admission, Invitation, Role};
 use crate::ledger::{Header, Ready};
 use crate::peer::{Input, Lane, Peer};
 use crate::random::mix;
@@ -280,8 +280,10 @@ impl World {
         if !episode.invents {
             return;
         }
-        if episode.lie == Lie::Invent {
-            return self.invent_newcomers(i);
+        match episode.lie {
+            Lie::Invent => return self.invent_newcomers(i),
+            Lie::Revoke => return self.take_back(i),
+            _ => {}
         }
         for j in (0..self.nodes.len()).filter(|j| *j != i) {
             let to = self.nodes[j].id;
@@ -290,6 +292,25 @@ impl World {
                 self.send_lie(i, to, said, None);
             }
         }
+    }
+
+    /// The run's key takes back a ticket that nobody has come by, or the liar's: others may say that again.
+    fn take_back(&mut self, i: usize) {
+        let fair: Vec<usize> = (0..self.nodes.len())
+            .filter(|j| self.nodes[*j].is_member() && !self.nodes[*j].is_liar())
+            .collect();
+        let (of_run, own) = (Invitation::of_run(self.run_key.clone()), self.admission(i).chain);
+        let root = self.manifest.root();
+        let rng = &mut self.nodes[i].liar.as_mut().expect("it is one").rng;
+        let Some(by) = rng.pick(&fair) else { return };
+        let nobody = invented_key(self.scheme, rng.next());
+        let unused = of_run.narrow(root, nobody, Role::Member, None, None);
+        let chain = match rng.chance(0.1) {
+            true => own,
+            false => unused.expect("the run's key grants all").chain,
+        };
+        let revocation = of_run.revoke(root, chain).expect("the run's key is above all");
+        self.give(by, Input::Revoke(Box::new(revocation)));
     }
 
     /// Newcomers that nobody is come to somebody, and are ready at once.

@@ -10,12 +10,13 @@ use crate::config::Settings;
 use crate::conviction::Conviction;
 use crate::decision::Suspicion;
 use crate::id::{Contact, Digest, PeerId};
-use crate::invitation::Admission;
+use crate::invitation::{Admission, Chain, Invitation, Revocation, Role};
 use crate::ledger::{Header, Newcomer, Ready, Record};
 use crate::peer::{Peer, Phase};
 use crate::random::mix;
 use crate::relayed::Relayed;
 use crate::signature::{Attempt, Key, Signed};
+use crate::tickets::Barred;
 use crate::view::view_key;
 use crate::wire::{Claim, Doing, Leg, Message, Standing, ViewKey};
 use bytes::Bytes;
@@ -56,6 +57,11 @@ pub enum Lie {
     Invent,
     /// A newcomer says that it is ready, and is not.
     Ready,
+    /// Tickets of others are taken back by a key that may not, or by one's own all that it has made; what others took back
+    /// is said again.
+    Revoke,
+    /// Whoever asks to be let in is told that it may not.
+    Bar,
     /// Newcomers are given another state than the run's.
     State,
     /// What was said before is said again, by whomever it was said.
@@ -72,7 +78,7 @@ pub enum Lie {
 
 impl Lie {
     /// All that are drawn.
-    pub const DRAWN: [Self; 20] = [
+    pub const DRAWN: [Self; 22] = [
         Self::Equivocate,
         Self::Claim,
         Self::Contribution,
@@ -87,6 +93,8 @@ impl Lie {
         Self::Alive,
         Self::Invent,
         Self::Ready,
+        Self::Revoke,
+        Self::Bar,
         Self::State,
         Self::Replay,
         Self::Flood,
@@ -204,6 +212,8 @@ impl Speaker<'_> {
             Lie::Silent => return Vec::new(),
             Lie::Alive => self.alive(&mut said),
             Lie::State => self.state(to, &mut said),
+            Lie::Revoke => self.headers(&mut said, Self::revoke),
+            Lie::Bar => self.bar(&mut said),
             Lie::Replay => {
                 let again = self.again(to);
                 return std::iter::once(said).chain(again).collect();
@@ -327,6 +337,78 @@ impl Speaker<'_> {
             11 => header.anew ^= true,
             _ => header.ready.clear(),
         }
+    }
+
+    /// Takes back what it may and what it may not: always the same in a round.
+    fn revoke(&mut self, header: &mut Header) {
+        let head = self.peer.head();
+        let mut rng = self.choice(head.round ^ u64::from(header.peer.0[0]));
+        let (run, members) = (self.twist.root.run, &head.members);
+        let key = self.keys.iter().find(|key| key.peer() == header.peer);
+        let (Some(key), Some(member)) = (key, members.iter().find(|m| m.peer == header.peer)) else {
+            return;
+        };
+        let chain = member.admission.chain.clone();
+        let own = Invitation {
+            chain: chain.clone(),
+            key: key.clone(),
+        };
+        let made = |rng: &mut Rng| {
+            let to = invented_key(key.scheme(), rng.next());
+            let made = own.narrow(self.twist.root, to, Role::Member, None, None);
+            made.map_or(chain.clone(), |made| made.chain)
+        };
+        let mut of_others = members.iter().map(|m| m.admission.chain.clone());
+        let chains: Vec<Chain> = match rng.below(5) {
+            0 => of_others.nth(rng.index(members.len())).into_iter().collect(),
+            1 => of_others.take(Revocation::MOST + rng.index(2)).collect(),
+            2 => (0..Revocation::MOST).map(|_| made(&mut rng)).collect(),
+            3 => {
+                // What it has made is put under the chain of somebody else.
+                let mut other = of_others.nth(rng.index(members.len())).unwrap_or_default();
+                other.0.extend(made(&mut rng).0.pop());
+                vec![other]
+            }
+            _ => {
+                header.revoked = self.revoked_before(&mut rng);
+                return;
+            }
+        };
+        let by = |chain| Revocation::by(key, chain, run);
+        header.revoked = chains.into_iter().map(by).collect();
+    }
+
+    /// What others have taken back, as they have said it, or signed by itself.
+    fn revoked_before(&self, rng: &mut Rng) -> Vec<Revocation> {
+        let headers = self.heard.iter().flat_map(|message| match message {
+            Message::Piece { headers, .. } | Message::Headers { headers, .. } => &headers[..],
+            Message::Committed { record, .. } => &record.headers[..],
+            _ => &[],
+        });
+        let mut said: Vec<Revocation> = headers.flat_map(|h| h.revoked.clone()).collect();
+        said.truncate(Revocation::MOST);
+        if rng.chance(0.5) {
+            let again = |said: Revocation| Revocation::by(&self.keys[0], said.chain, self.twist.root.run);
+            said = said.into_iter().map(again).collect();
+        }
+        said
+    }
+
+    /// Nobody is let in.
+    fn bar(&mut self, message: &mut Message) {
+        if let Message::Following { .. } | Message::NotMember { .. } = message {
+            *message = self.barred();
+        }
+    }
+
+    fn barred(&mut self) -> Message {
+        let why = [
+            Barred::Expired,
+            Barred::Revoked,
+            Barred::UsedUp,
+            Barred::Convicted,
+        ][self.rng().index(4)];
+        Message::Barred { why }
     }
 
     /// A newcomer that does not exist, with its own key or without.
@@ -491,6 +573,7 @@ impl Speaker<'_> {
             (Lie::Differ, Some(view)) => self.differ(view),
             (Lie::Leave, _) => Some(self.leave(view)),
             (Lie::Standing, _) => Some(self.status()),
+            (Lie::Bar, _) => Some(self.barred()),
             (Lie::Ready, _) if own.is_none() => {
                 let (peer, speed, round) = (self.peer.me(), 1 << 20, self.peer.head().round);
                 let round = round + self.rng().below(3);

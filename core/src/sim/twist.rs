@@ -2,7 +2,7 @@
 
 use super::rng::Rng;
 use crate::id::{Contact, Digest, PeerId};
-use crate::invitation::{Admission, Root};
+use crate::invitation::{Admission, Revocation, Root};
 use crate::ledger::{Header, Hole, Member, Newcomer, Ready, Record};
 use crate::signature::{Key, Signed};
 use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
@@ -85,7 +85,7 @@ impl Twist<'_> {
     }
 
     fn header(&mut self, header: &mut Header) {
-        match self.rng.below(10) {
+        match self.rng.below(11) {
             0 => header.peer = self.anybody(),
             1 => header.weight = self.number(header.weight.into()) as u32,
             2 => header.loss = self.float(),
@@ -94,8 +94,15 @@ impl Twist<'_> {
             5 => header.digest = self.digest(header.digest),
             6 => header.leaving ^= true,
             7 => header.anew ^= true,
+            8 => header.revoked = (0..self.rng.below(6)).map(|_| self.revocation()).collect(),
             _ => header.ready = (0..self.rng.below(80)).map(|_| self.newcomer()).collect(),
         }
+    }
+
+    /// Somebody's ticket, taken back by somebody.
+    fn revocation(&mut self) -> Revocation {
+        let (chain, by) = (self.member().admission.chain, Key::stand_in(self.anybody()));
+        Revocation::by(&by, chain, self.root.run)
     }
 
     fn newcomer(&mut self) -> Newcomer {
