@@ -6,11 +6,12 @@ use crate::config::{MAX_CONTRIBUTORS, MAX_PEERS, Manifest, Settings};
 use crate::fork::{self, Fork};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::invitation::{Admission, Revocation, Role};
-use crate::pace::Pace;
+use crate::pace::{Exchanged, Pace};
 #[cfg(test)]
 use crate::signature::Key;
 use crate::signature::{Attempt, Signed, Statement};
 use crate::tickets::Tickets;
+pub use crate::trials::Trials;
 use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;
 
@@ -176,38 +177,6 @@ pub struct Founder {
     pub at: u64,
 }
 
-/// What a member's shares have shown of its device: a speed is only what it says of itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trials {
-    /// Whether its last share gave samples.
-    pub delivered: bool,
-    /// Shares in a row that gave none.
-    pub refused: u8,
-    /// Before this round it gets no share, if others can do the work.
-    pub rests_until: Round,
-}
-
-/// Doublings of a member's rest, at most: a thousand rounds.
-const LONGEST_REST: u8 = 10;
-
-impl Trials {
-    /// After a round in which it had a share.
-    fn after(self, round: Round, weight: u32) -> Self {
-        if weight > 0 {
-            return Self {
-                delivered: true,
-                ..Self::default()
-            };
-        }
-        let refused = self.refused.saturating_add(1);
-        Self {
-            delivered: false,
-            refused,
-            rests_until: round + 1 + (1 << refused.min(LONGEST_REST)),
-        }
-    }
-}
-
 /// One committed round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -229,6 +198,19 @@ impl Record {
     pub fn loss(&self) -> f32 {
         let sum: f64 = self.headers.iter().map(|h| f64::from(h.loss)).sum();
         (sum / self.weight() as f64) as f32
+    }
+
+    /// What it tells of exchanges.
+    fn exchanged(&self) -> Exchanged {
+        let took = self.headers.iter().map(|h| h.exchange_us).filter(|us| *us > 0);
+        let at_work = self.headers.iter().filter(|h| h.weight > 0);
+        Exchanged {
+            round: self.round,
+            members: self.headers.len(),
+            failed: self.attempt > 0,
+            us: took.min(),
+            speed: at_work.map(|h| u128::from(h.speed)).sum(),
+        }
     }
 
     /// The hash over all records with this one, after a lineage: over what was said, not how it was signed. An author can
@@ -422,7 +404,7 @@ impl Head {
             out.contains(&peer) || record.headers.iter().any(|h| h.leaving && h.peer == peer)
         });
         self.admit(record);
-        self.pace.apply(record, manifest);
+        self.pace.apply(&record.exchanged(), manifest);
         self.round = record.round;
         self.trail = record.trail_after(&self.chain);
         self.chain = lineage(&self.trail, self.samples);

@@ -75,6 +75,7 @@ mod sponsor;
 pub mod state;
 pub mod tickets;
 mod time;
+pub mod trials;
 mod view;
 pub mod wire;
 

@@ -7,7 +7,6 @@
 
 use crate::config::{Manifest, Topology};
 use crate::id::Round;
-use crate::ledger::Record;
 use crate::optim::LocalSteps;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
@@ -32,6 +31,21 @@ const AGREEING: i8 = 3;
 
 /// A round hands out no more than this part of the run.
 const LARGEST: u64 = 16;
+
+/// What a record tells of exchanges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exchanged {
+    /// The round.
+    pub round: Round,
+    /// Contributors.
+    pub members: usize,
+    /// Whether it took more than one attempt.
+    pub failed: bool,
+    /// The shortest exchange of the round before, in microseconds.
+    pub us: Option<u64>,
+    /// Samples in 1,000 seconds, of all who computed.
+    pub speed: u128,
+}
 
 /// What has changed, and why. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,13 +122,12 @@ impl Pace {
     }
 
     /// Takes what a committed round tells.
-    pub(crate) fn apply(&mut self, record: &Record, manifest: &Manifest) {
+    pub(crate) fn apply(&mut self, round: &Exchanged, manifest: &Manifest) {
         self.turn = None;
-        let trains = manifest.trains(record.headers.len());
+        let trains = manifest.trains(round.members);
         let told = std::mem::replace(&mut self.told, trains.then_some(self.topology));
-        let took = record.headers.iter().map(|h| h.exchange_us);
-        let took = took.filter(|us| *us > 0 && told == Some(self.topology)).min();
-        let failed = (record.attempt > 0 && trains).then_some(u64::MAX);
+        let took = round.us.filter(|_| told == Some(self.topology));
+        let failed = (round.failed && trains).then_some(u64::MAX);
         let Some(took) = failed.or(took) else {
             return;
         };
@@ -126,23 +139,23 @@ impl Pace {
             return;
         }
         if manifest.topology.is_none() {
-            self.choose_topology(record);
+            self.choose_topology(round);
         }
         if manifest.local.as_ref().is_some_and(|local| local.steps.is_none()) {
-            self.choose_batches(record, manifest);
+            self.choose_batches(round, manifest);
         }
     }
 
     /// Tries the other topology out now and then, for as many rounds as it takes to measure it, and keeps the faster.
-    fn choose_topology(&mut self, record: &Record) {
-        let members = record.headers.len() as u16;
+    fn choose_topology(&mut self, round: &Exchanged) {
+        let members = round.members as u16;
         if std::mem::replace(&mut self.members, members) != members {
             self.rest = REST;
-            self.until = self.until.min(record.round + REST);
+            self.until = self.until.min(round.round + REST);
         }
         let here = self.exchange_us().unwrap_or(u64::MAX);
         if let Some(there) = self.against.take() {
-            self.until = record.round + self.rest;
+            self.until = round.round + self.rest;
             self.rest = LONGEST_REST.min(2 * self.rest);
             // 128 bits, as one that never ended has the largest number.
             let is_better = u128::from(here) * 100 < u128::from(there) * u128::from(BETTER);
@@ -155,7 +168,7 @@ impl Pace {
                 }
                 false => self.take_other(),
             }
-        } else if members > 2 && (record.round >= self.until || here == u64::MAX) {
+        } else if members > 2 && (round.round >= self.until || here == u64::MAX) {
             // Between two members there is only one way.
             self.against = Some(here);
             self.take_other();
@@ -172,13 +185,8 @@ impl Pace {
 
     /// More local steps where exchanges are long beside them, fewer where they are not: two fifths at a time, once several
     /// rounds running would have had more, or fewer.
-    fn choose_batches(&mut self, record: &Record, manifest: &Manifest) {
-        let speed: u128 = record
-            .headers
-            .iter()
-            .filter(|h| h.weight > 0)
-            .map(|h| u128::from(h.speed))
-            .sum();
+    fn choose_batches(&mut self, round: &Exchanged, manifest: &Manifest) {
+        let speed = round.speed;
         let Some(exchange) = self.exchange_us().filter(|_| speed > 0) else {
             return;
         };
@@ -238,7 +246,7 @@ mod tests {
     use super::*;
     use crate::config::{Layout, Settings};
     use crate::id::{Contact, PeerId};
-    use crate::ledger::{Head, Header, Member};
+    use crate::ledger::{Head, Header, Member, Record};
 
     fn manifest(local: bool) -> Manifest {
         let mut local = local.then_some(LocalSteps::averaged(NonZeroU32::MIN));

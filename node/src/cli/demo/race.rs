@@ -286,7 +286,7 @@ mod tests {
             }
             let alone = round(n, &[(4, 12)], 4.0 / (1.0 + 0.04 * n as f32));
             race.take(TOGETHER, &Event::Round(alone), 3000 + 100 * n);
-            assert_eq!(race.is_over(now_ms), false, "{n}");
+            assert!(!race.is_over(now_ms), "{n}");
         }
         assert!(race.has_begun() && race.is_over(13_100));
         race

@@ -1,3 +1,5 @@
+//! Products against their definition, bit for bit, with each of the instruction sets that this processor has.
+
 use super::*;
 
 /// Numbers that have no pattern.
