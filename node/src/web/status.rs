@@ -230,9 +230,9 @@ mod tests {
             committed(1, &[(1, 64)], 1.0),
             member(2, Change::Joined, 1, "why"),
             eval(1, 1.0, Some(0.5)),
-            sync(1, 2, 3),
             pace(1),
             committed(2, &[(1, 64)], 1.0),
+            sync(1, 2, 3),
         ];
         let mut written = BTreeSet::new();
         collect(

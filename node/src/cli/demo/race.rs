@@ -7,6 +7,7 @@ use super::super::terminal::{Color, Style};
 use super::canvas::Canvas;
 use crate::events::Event;
 use crate::view::{Agreement, Logs, PeerLog, RunView};
+use std::collections::VecDeque;
 
 /// Peers of the run that trains together.
 pub const TOGETHER: usize = 4;
@@ -14,8 +15,8 @@ pub const TOGETHER: usize = 4;
 /// The size of the picture.
 pub const SIZE: (usize, usize) = (78, 22);
 
-/// Curves begin where the loss of the first rounds, which is noise, has been smoothed.
-const NOISE_MS: u64 = 1500;
+/// The loss is the mean over the samples of so many milliseconds, whatever the rounds are: single ones are noise.
+const WINDOW_MS: u64 = 3000;
 
 const COLORS: [Color; 2] = [Color::Green, Color::Yellow];
 const NAMES: [&str; 2] = ["four together", "one alone"];
@@ -29,7 +30,7 @@ pub struct Race {
     length_ms: u64,
     together: Logs,
     alone: RunView,
-    /// Of each run: when its first round was committed, and the smoothed loss since then.
+    /// Of each run: when its first round was committed, and the loss since then.
     curves: [Curve; 2],
 }
 
@@ -38,19 +39,28 @@ struct Curve {
     began_ms: Option<u64>,
     /// Milliseconds since the first round, and the loss.
     points: Vec<(u64, f64)>,
+    /// The last rounds: when, how many samples, and the sum of their losses.
+    recent: VecDeque<(u64, f64, f64)>,
 }
 
 impl Curve {
     fn take(&mut self, view: &RunView, members: usize, now_ms: u64) {
-        let trains = view
-            .round
-            .as_ref()
-            .is_some_and(|round| round.members.len() == members);
-        let Some(loss) = view.loss.filter(|_| trains) else {
+        let round = view.round.as_ref().filter(|round| round.members.len() == members);
+        let Some(round) = round.filter(|round| round.samples > 0 && round.loss.is_finite()) else {
             return;
         };
-        let began_ms = *self.began_ms.get_or_insert(now_ms);
-        self.points.push((now_ms - began_ms, loss));
+        let ms = now_ms - *self.began_ms.get_or_insert(now_ms);
+        let samples = round.samples as f64;
+        self.recent
+            .push_back((ms, samples, samples * f64::from(round.loss)));
+        while self.recent[0].0 + WINDOW_MS < ms {
+            self.recent.pop_front();
+        }
+        let sum = |of: fn(&(u64, f64, f64)) -> f64| self.recent.iter().map(of).sum::<f64>();
+        if ms >= WINDOW_MS {
+            self.points
+                .push((ms, sum(|round| round.2) / sum(|round| round.1)));
+        }
     }
 
     fn elapsed_ms(&self, now_ms: u64) -> u64 {
@@ -61,10 +71,10 @@ impl Curve {
         self.points.last().map(|(_, loss)| *loss)
     }
 
-    /// When the loss was first so low, after the noise of the beginning.
+    /// When the loss was first so low.
     fn reaches(&self, loss: f64) -> Option<u64> {
-        let mut settled = self.points.iter().filter(|(ms, _)| *ms >= NOISE_MS);
-        settled.find(|(_, here)| *here <= loss).map(|(ms, _)| *ms)
+        let mut points = self.points.iter();
+        points.find(|(_, here)| *here <= loss).map(|(ms, _)| *ms)
     }
 }
 
@@ -170,12 +180,12 @@ impl Race {
         canvas.text(1, 4, &self.pace(), Color::Dim);
         let (left, top, rows) = (8, 6, SIZE.1 as i64 - 8);
         let (dots_x, dots_y) = (((SIZE.0 as i64 - left - 2) * 2) as f64, (rows * 4 - 1) as f64);
-        let settled = |curve: &Curve| -> Vec<(u64, f64)> {
-            let settled = curve.points.iter().filter(|(ms, _)| *ms >= NOISE_MS);
-            settled.copied().collect()
+        let losses = || {
+            self.curves
+                .iter()
+                .flat_map(|curve| &curve.points)
+                .map(|(_, loss)| *loss)
         };
-        let curves = self.curves.each_ref().map(settled);
-        let losses = || curves.iter().flatten().map(|(_, loss)| *loss);
         let (high, low) = (
             losses().fold(f64::MIN, f64::max),
             losses().fold(f64::MAX, f64::min),
@@ -203,8 +213,8 @@ impl Race {
                 (top * 4) as f64 + dots_y * (high - loss) / (high - low),
             )
         };
-        for (curve, color) in curves.iter().zip(COLORS).rev() {
-            for pair in curve.windows(2) {
+        for (curve, color) in self.curves.iter().zip(COLORS).rev() {
+            for pair in curve.points.windows(2) {
                 canvas.line(place(pair[0]), place(pair[1]), color);
             }
         }
