@@ -7,11 +7,15 @@ use annulus_core::Layout;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Sleeps after each sum of gradients. Whoever measures how fast it is counts that in.
+/// Sleeps after each sum of gradients, so that it takes so many times what as many samples have taken at best: a device of its
+/// own has the same speed whatever else the processor does. Whoever measures how fast it is counts that in.
 pub struct Slowed {
     worker: Box<dyn Worker>,
     times: f64,
     worked: Duration,
+    samples: usize,
+    /// Seconds of a sample, at best.
+    least: f64,
 }
 
 impl Slowed {
@@ -21,6 +25,8 @@ impl Slowed {
             worker,
             times,
             worked: Duration::ZERO,
+            samples: 0,
+            least: f64::INFINITY,
         }
     }
 }
@@ -46,6 +52,7 @@ impl Worker for Slowed {
         let began = Instant::now();
         let done = self.worker.accumulate(samples);
         self.worked += began.elapsed();
+        self.samples += samples.len();
         done
     }
 
@@ -54,7 +61,12 @@ impl Worker for Slowed {
             let began = Instant::now();
             let taken = self.worker.take().await;
             let worked = std::mem::take(&mut self.worked) + began.elapsed();
-            thread::sleep(worked.mul_f64(self.times - 1.0));
+            let samples = std::mem::take(&mut self.samples) as f64;
+            if samples > 0.0 {
+                self.least = self.least.min(worked.as_secs_f64() / samples);
+                let wanted = Duration::from_secs_f64(self.least * samples * self.times);
+                thread::sleep(wanted.saturating_sub(worked));
+            }
             taken
         })
     }
