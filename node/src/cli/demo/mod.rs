@@ -31,7 +31,8 @@ use story::Next;
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Watch four peers behind slow lines train beside one alone, for a minute: what does it pay to train together?
-    #[arg(long, conflicts_with = "rounds")]
+    // Not told of in the help as long as the model is so small that it hardly pays.
+    #[arg(long, hide = true, conflicts_with = "rounds")]
     pub slow_link: bool,
     /// Rounds of the run; without it as many as suit this machine.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50..))]
@@ -47,7 +48,6 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   annulus demo
-  annulus demo --slow-link
   annulus demo --rounds 5000 --plain
 ";
 

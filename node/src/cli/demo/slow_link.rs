@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 /// The line of each peer.
 const LINE: &str = "20mbit/50ms";
 /// How long the runs are looked at.
-const LENGTH: Duration = Duration::from_secs(45);
+const LENGTH: Duration = Duration::from_secs(60);
 /// The demo gives up when the four have not begun by then.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What five peers take of the machine: so little that they do not get in each other's way.
-const SHARE: f64 = 0.125;
+const SHARE: f64 = 0.25;
 
 /// Plays it to its end.
 pub fn run(children: Children, device: &str, lines: bool) -> Result<(), Error> {
