@@ -48,16 +48,7 @@ pub enum Event {
         reason: String,
     },
     /// The members exchange in another way from now on, as they have measured it to be faster.
-    Pace {
-        /// The last round of the former way.
-        round: u64,
-        /// `ring` or `direct`.
-        topology: String,
-        /// Batches in a round.
-        batches: u64,
-        /// Why, in words.
-        why: String,
-    },
+    Pace(Pace),
     /// The model was tried on data that it does not train on.
     Eval {
         /// The committed round whose parameters were tried.
@@ -117,6 +108,19 @@ pub struct Ready {
     pub parameters: u64,
     /// Samples after which the run ends.
     pub target: u64,
+}
+
+/// See [`Event::Pace`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pace {
+    /// The last round of the former way.
+    pub round: u64,
+    /// `ring` or `direct`.
+    pub topology: String,
+    /// Batches in a round.
+    pub batches: u64,
+    /// Why, in words.
+    pub why: String,
 }
 
 /// See [`Event::Round`].
@@ -308,12 +312,12 @@ mod tests {
                 ..ready
             }),
             Event::Fetch { bytes: 1, total: 2 },
-            Event::Pace {
+            Event::Pace(Pace {
                 round: 7,
                 topology: "direct".into(),
                 batches: 3,
                 why: "why".into(),
-            },
+            }),
             Event::Sync {
                 bytes: 1,
                 total: 2,

@@ -86,9 +86,14 @@ pub fn id(hex: &str) -> &str {
     hex.get(..8).unwrap_or(hex)
 }
 
-/// `1 peer`, `2 peers`.
+/// `1 peer`, `2 peers`, `2 batches`.
 pub fn plural(count: u64, noun: &str) -> String {
-    format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
+    let ending = match count {
+        1 => "",
+        _ if noun.ends_with("ch") => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{ending}", grouped(count))
 }
 
 #[cfg(test)]

@@ -57,19 +57,15 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
             let text = format!("round {round}: eval {}", quality(*loss, *accuracy));
             ("*", Color::Magenta, text)
         }
-        Event::Pace {
-            round,
-            topology,
-            batches,
-            why,
-        } => {
-            let steps = match batches {
+        Event::Pace(pace) => {
+            let steps = match pace.batches {
                 1 => String::new(),
                 batches => format!(", {batches} batches a round"),
             };
+            let round = human::grouped(pace.round);
             let text = format!(
-                "after round {}: {topology}{steps}, since {why}",
-                human::grouped(*round)
+                "after round {round}: {}{steps}, since {}",
+                pace.topology, pace.why
             );
             ("~", Color::Cyan, text)
         }

@@ -147,10 +147,10 @@ fn pace(turn: Turn, head: &Head) -> Event {
             ms(batch_us)
         ),
     };
-    Event::Pace {
+    Event::Pace(events::Pace {
         round: head.round,
         topology: pace.topology.to_string(),
         batches: pace.batches.get().into(),
         why,
-    }
+    })
 }

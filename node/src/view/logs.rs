@@ -88,7 +88,7 @@ impl Logs {
             Event::Fetch { .. } | Event::Sync { .. } => false,
             Event::Ready(_) | Event::Warning { .. } | Event::Done(_) => true,
             Event::Round(round) => round.round > run.last_round(),
-            Event::Pace { round, .. } => run.pace.as_ref().is_none_or(|pace| pace.round < *round),
+            Event::Pace(pace) => run.pace.as_ref().is_none_or(|last| last.round < pace.round),
             Event::Eval { round, .. } => run.evaluations.back().is_none_or(|last| last.round < *round),
             Event::Member {
                 peer, change, round, ..

@@ -12,6 +12,6 @@ pub(crate) mod testing;
 pub use curve::Curve;
 pub use logs::{Agreement, Logs, PeerLog};
 pub use run::{
-    CHANGES, EVALUATIONS, Evaluation, MemberChange, PEERS, Pace, Peer, Phase, RATE_WINDOW_MS, Rates, RunView,
+    CHANGES, EVALUATIONS, Evaluation, MemberChange, PEERS, Peer, Phase, RATE_WINDOW_MS, Rates, RunView,
     TimeShares, Totals,
 };

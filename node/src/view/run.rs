@@ -1,7 +1,7 @@
 //! A run as one peer tells it, event by event. It must not hold more the longer the run lasts.
 
 use super::curve::Curve;
-use crate::events::{Change, Done, Event, Ready, Round};
+use crate::events::{Change, Done, Event, Pace, Ready, Round};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -88,19 +88,6 @@ pub struct Evaluation {
     pub loss: f32,
     /// Share of right answers, 0 to 1.
     pub accuracy: Option<f32>,
-}
-
-/// How members exchange, since they have changed that.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Pace {
-    /// The last round before.
-    pub round: u64,
-    /// `ring` or `direct`.
-    pub topology: String,
-    /// Batches in a round.
-    pub batches: u64,
-    /// Why, in words.
-    pub why: String,
 }
 
 /// One peer's part in the run.
@@ -221,19 +208,7 @@ impl RunView {
             &Event::Fetch { bytes, total } => self.phase = Phase::Fetching { bytes, total },
             &Event::Sync { bytes, total, round } => self.phase = Phase::Syncing { bytes, total, round },
             Event::Round(round) => self.commit(round, now_ms),
-            Event::Pace {
-                round,
-                topology,
-                batches,
-                why,
-            } => {
-                self.pace = Some(Pace {
-                    round: *round,
-                    topology: topology.clone(),
-                    batches: *batches,
-                    why: why.clone(),
-                });
-            }
+            Event::Pace(pace) => self.pace = Some(pace.clone()),
             Event::Member {
                 peer,
                 change,

@@ -1,7 +1,7 @@
 //! Events for tests of all that shows a run.
 
 use super::logs::{Logs, PeerLog};
-use crate::events::{Change, Done, Event, Ready, Round, Share};
+use crate::events::{Change, Done, Event, Pace, Ready, Round, Share};
 use std::ops::RangeInclusive;
 
 /// A peer's name.
@@ -60,12 +60,12 @@ pub(crate) fn committed(number: u64, weights: &[(u8, u64)], loss: f32) -> Event 
 
 /// The members exchange in another way.
 pub(crate) fn pace(round: u64) -> Event {
-    Event::Pace {
+    Event::Pace(Pace {
         round,
         topology: "direct".into(),
         batches: 1,
         why: "why".into(),
-    }
+    })
 }
 
 /// Something happened to a peer's membership.

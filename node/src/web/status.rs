@@ -3,8 +3,8 @@
 //! The fields are listed in `docs/status.md`; a test holds that page and this code together. It must know nothing of
 //! HTTP.
 
-use crate::events::{Change, rfc3339};
-use crate::view::{Evaluation, MemberChange, Pace, Peer, Phase, RATE_WINDOW_MS, RunView, TimeShares};
+use crate::events::{Change, Pace, rfc3339};
+use crate::view::{Evaluation, MemberChange, Peer, Phase, RATE_WINDOW_MS, RunView, TimeShares};
 use serde::Serialize;
 use std::collections::VecDeque;
 

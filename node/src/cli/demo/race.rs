@@ -164,7 +164,7 @@ impl Race {
     fn pace(&self) -> String {
         let pace = self.together.run.pace.as_ref();
         pace.map_or_else(String::new, |pace| {
-            let batches = human::plural(pace.batches, "batch").replace("batchs", "batches");
+            let batches = human::plural(pace.batches, "batch");
             format!("they exchange {}, after {batches}: {}", pace.topology, pace.why)
         })
     }
