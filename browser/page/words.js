@@ -88,6 +88,9 @@ function watching({ run, picture, ticket, secure, transport, https }) {
     };
   }
   if (!run.status) return { title: "Looking at the run …", actions };
+  if (run.status.phase === "waiting") {
+    return { title: "This page's peer takes a break", text: `It is out of the ring: ${run.status.waiting}. The others carry on, and it comes back by itself.`, actions };
+  }
   if (run.status.phase === "done") return { title: "The run is complete", text: summary(picture) };
   return {
     name: "Watching",

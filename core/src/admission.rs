@@ -39,10 +39,14 @@ pub struct Admissions {
 impl Admissions {
     /// Whether a member may name newcomers in an attempt at a round, given who takes part in it.
     pub(crate) fn may_name(&self, peer: PeerId, round: Round, takes_part: impl Fn(PeerId) -> bool) -> bool {
-        let namer = self.namers.iter().find(|namer| namer.peer == peer);
         let mut its_own = self.fresh.iter().filter(|(_, by)| *by == peer);
-        namer.is_none_or(|namer| namer.barred_until <= round)
-            && its_own.all(|(newcomer, _)| takes_part(*newcomer))
+        !self.is_barred(peer, round) && its_own.all(|(newcomer, _)| takes_part(*newcomer))
+    }
+
+    /// Whether a member may name nobody in a round because such as it has named did not come.
+    pub(crate) fn is_barred(&self, peer: PeerId, round: Round) -> bool {
+        let namer = self.namers.iter().find(|namer| namer.peer == peer);
+        namer.is_some_and(|namer| namer.barred_until > round)
     }
 
     /// Whether a peer was let in by the last round.

@@ -572,7 +572,7 @@ impl Agreement {
         view: &View,
         from: PeerId,
         record: Record,
-        missing: Vec<(u16, u32)>,
+        reduce: &mut Run,
         shared: &mut Shared,
     ) -> Verdict {
         if !view.contains(from) || !self.trusts(from, shared) {
@@ -584,6 +584,7 @@ impl Agreement {
             return self.suspect(view, [from].into(), Reason::FalseCommit, shared);
         }
         self.told = Some(Told { by: from, record });
+        let missing = reduce.give_up();
         if !missing.is_empty() {
             self.quiet_at = Some(shared.now + shared.detector.quiet());
             let view = view.key;

@@ -4,6 +4,7 @@
 //! sample in that time gets none: it stands by, still a member and still summing.
 
 use crate::config::Manifest;
+use crate::cut::Cut;
 use crate::id::{PeerId, Round};
 use crate::ledger::{Head, Hole, Member};
 use std::ops::Range;
@@ -27,6 +28,11 @@ impl Allotment {
             .iter()
             .map(|hole| hole.start..hole.end)
             .collect()
+    }
+
+    /// Samples of each member's share.
+    fn lens(&self) -> Vec<u64> {
+        (0..self.shares.len()).map(|member| self.len(member)).collect()
     }
 
     /// Whether there is nothing left to do.
@@ -62,6 +68,28 @@ impl Head {
         let mut rest = self.clone();
         rest.take_out(&self.allot(manifest).shares);
         rest.hand_out(manifest, round)
+    }
+
+    /// How the share of the member at a place is cut into local steps: as it was when it was handed out, if that was a round
+    /// ago. `None` where members sum gradients.
+    pub fn cut(&self, allotment: &Allotment, place: usize, manifest: &Manifest) -> Option<Cut> {
+        manifest.local.as_ref()?;
+        let peer = self.members[place].peer;
+        let given = self.ahead.iter().find(|given| given.peer == peer);
+        let new = || Cut::new(&allotment.lens(), place, self.pace.batches, self.samples);
+        Some(given.and_then(|given| given.cut).unwrap_or_else(new))
+    }
+
+    /// The same for all members, of what they are given ahead, if all that is handed out now will be counted.
+    pub(crate) fn cuts_ahead(
+        &self,
+        (now, ahead): (&Allotment, &Allotment),
+        manifest: &Manifest,
+    ) -> Vec<Option<Cut>> {
+        let (counted, lens) = (now.lens().iter().sum::<u64>(), ahead.lens());
+        let new = |place| Cut::new(&lens, place, self.pace.batches, self.samples + counted);
+        let cut = |place| manifest.local.as_ref().map(|_| new(place));
+        (0..lens.len()).map(cut).collect()
     }
 
     /// Samples for a round: holes first, then fresh ones, split by speed.

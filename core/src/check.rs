@@ -9,7 +9,7 @@ use crate::config::{MAX_PEERS, Manifest, Settings};
 use crate::fork::{FORKS, Fork};
 use crate::id::{PeerId, Round, RunId};
 use crate::invitation::{Revocation, Role, Root};
-use crate::ledger::{Head, Header, Hole, Newcomer, Ready, Record};
+use crate::ledger::{Given, Head, Header, Hole, Newcomer, Ready, Record};
 use crate::signature::{Attempt, Scheme, Signed};
 use crate::view::view_key;
 use std::collections::BTreeSet;
@@ -275,10 +275,17 @@ impl Head {
         let ordered = self.holes.is_sorted_by(|a, b| a.end <= b.start);
         let good = |hole: &Hole| hole.start < hole.end && hole.end <= self.cursor;
         let to_members = self.ahead.iter().all(|given| self.position(given.peer).is_some());
-        let ahead =
-            self.ahead.is_empty() || (manifest.overlap && self.ahead.len() <= MAX_PEERS && to_members);
+        let is_cut = |given: &Given| match &given.cut {
+            None => manifest.local.is_none(),
+            Some(cut) => {
+                let share = given.share.iter().map(|hole| hole.len()).sum();
+                manifest.local.is_some() && cut.is_sound(share, manifest)
+            }
+        };
+        let given = to_members && self.ahead.len() <= MAX_PEERS && manifest.overlap;
+        let ahead = self.ahead.is_empty() || given;
         need(
-            ordered && apart && ahead && open.iter().all(|hole| good(hole)),
+            ordered && apart && ahead && open.iter().all(|hole| good(hole)) && self.ahead.iter().all(is_cut),
             HeadError::Holes,
         )?;
         let returned: u64 = open.iter().map(|hole| hole.len()).sum();

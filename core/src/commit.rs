@@ -9,7 +9,9 @@ use crate::ledger::{Member, Record};
 use crate::lineage::Committed;
 use crate::planted::Bug;
 use crate::reason::{Change, Reason};
+use crate::seal::{Seal, Sealed};
 use crate::shared::{Shared, Stage};
+use crate::signature::Attempt;
 use crate::sponsor::Sponsor;
 use crate::tickets::Barred;
 use crate::time::Time;
@@ -21,6 +23,8 @@ pub(crate) struct CommittedRound<'a> {
     pub view: ViewKey,
     pub record: Record,
     pub sums: Assembly,
+    /// What owners have signed of them, if they have.
+    pub seals: Option<Vec<Seal>>,
     /// The attempts that were aborted on the way to it.
     pub decided: Vec<Decided>,
     pub allotment: &'a Allotment,
@@ -77,6 +81,14 @@ impl CommittedRound<'_> {
         tell_changes(&members_before, &self.record, shared);
         let me = shared.me();
         let left = self.record.headers.iter().any(|h| h.leaving && h.peer == me);
+        if let Some(seals) = self.seals {
+            let (chain, view) = (before.chain, self.view);
+            shared.lineage.seals.keep(Sealed {
+                attempt: Attempt { chain, view },
+                members: self.record.headers.iter().map(|h| h.peer).collect(),
+                seals,
+            });
+        }
         shared.lineage.last = Some(Committed {
             view: self.view,
             digest: shared.lineage.digest,

@@ -343,11 +343,6 @@ impl Manifest {
             self.local.as_ref().is_none_or(|local| local.check().is_ok()),
             "a setting of local steps is out of its range",
         )?;
-        need(
-            !(self.overlap && self.local.is_some()),
-            "overlap hides the exchange of single steps: with local steps it would delay all of them, which costs more than \
-             it saves",
-        )?;
         let mut end = 0usize;
         for tensor in &self.layout.tensors {
             let len = tensor.shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));

@@ -6,7 +6,7 @@ use crate::codec::Codec;
 use crate::device::{Asked, Device, Made};
 use crate::id::{Digest, Round};
 use crate::interface::Event;
-use crate::local::LocalRound;
+use crate::local::Part;
 use crate::planted::Bug;
 use crate::shared::Shared;
 use crate::time::Time;
@@ -64,6 +64,14 @@ impl Contribution {
         }
     }
 
+    /// Samples in them.
+    fn weight(&self) -> u32 {
+        match &self.values {
+            Values::Computing => 0,
+            Values::Held { made, .. } | Values::Ready(made) => made.weight,
+        }
+    }
+
     /// Until when they are held back, if they are.
     pub fn held_until(&self) -> Option<Time> {
         match &self.values {
@@ -74,6 +82,10 @@ impl Contribution {
 
     /// Takes what was made ahead for this round, or else asks for it. Gives back what may be handed in.
     pub fn begin(&self, allotment: &Allotment, shared: &mut Shared) -> Option<Made> {
+        if shared.manifest.local.is_some() {
+            self.ask(allotment, shared);
+            return None;
+        }
         let ahead = before(shared).and_then(|chain| shared.device.take_ahead(self.round, chain));
         if let Some(given) = ahead {
             return Some(accept(
@@ -98,12 +110,16 @@ impl Contribution {
             return;
         }
         let asked = share(self.round, false, shared);
-        let chain = shared.head().chain;
-        let fresh =
-            !shared.device.take_moments(chain) && !shared.settings.planted(Bug::MomentsOutliveMembership);
-        let lineage = &shared.lineage;
-        let local = LocalRound::of(&lineage.head, allotment, place, &shared.manifest, fresh);
-        let params = &lineage.state.params;
+        let lineages = (before(shared), shared.head().chain);
+        let cut = shared.head().cut(allotment, place, &shared.manifest);
+        let mut local = cut.map(|cut| shared.device.local_round(self.round, lineages, cut));
+        if let Some(local) = &mut local {
+            local.fresh &= !shared.settings.planted(Bug::MomentsOutliveMembership);
+            if shared.settings.planted(Bug::FirstStepsTwice) {
+                local.part = Part::Whole;
+            }
+        }
+        let params = &shared.lineage.state.params;
         let output = shared.device.ask(asked, (self.round, local), positions, params);
         shared.out.push_back(output);
     }
@@ -122,16 +138,28 @@ impl Contribution {
         let Some(place) = head.position(shared.me()) else {
             return;
         };
-        let positions = match shared.settings.planted(Bug::AheadOfNothing) {
-            true => head.allot(&shared.manifest).ranges(place),
-            false => head.allot_ahead(&shared.manifest).ranges(place),
+        let now = head.allot(&shared.manifest);
+        let ahead = match shared.settings.planted(Bug::AheadOfNothing) {
+            true => now.clone(),
+            false => head.allot_ahead(&shared.manifest),
         };
+        let positions = ahead.ranges(place);
         if positions.is_empty() {
             return;
         }
+        let mut local = None;
+        if let Some(cut) = head.cuts_ahead((&now, &ahead), &shared.manifest)[place] {
+            // The first steps begin where this round's have led.
+            if self.weight() > 0 {
+                local = shared.device.local_lead(cut);
+            }
+            if local.is_none() {
+                return;
+            }
+        }
         let asked = share(round, true, shared);
         let params = &shared.lineage.state.params;
-        let output = shared.device.ask(asked, (round, None), positions, params);
+        let output = shared.device.ask(asked, (round, local), positions, params);
         shared.out.push_back(output);
     }
 
@@ -194,6 +222,11 @@ impl Contribution {
             return None;
         }
         let ahead = before(shared).is_some_and(|chain| asked.is_ahead(self.round, chain));
+        if ahead && shared.manifest.local.is_some() {
+            shared.device.ahead = Some((asked, given));
+            self.ask(allotment, shared);
+            return None;
+        }
         let current = (ahead || asked == share(self.round, false, shared)) && self.round == round;
         if !current || !matches!(self.values, Values::Computing) {
             return self.no_use(given, allotment, shared);
@@ -269,6 +302,11 @@ fn before(shared: &Shared) -> Option<Digest> {
 /// What may be handed in of what the device gave for a round.
 fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared) -> Made {
     let mut made = given;
+    if let Some((compute, loss)) = shared.device.take_lead() {
+        made.ahead = true;
+        made.compute += compute;
+        made.loss += loss;
+    }
     if is_usable(&made, shared.manifest.layout.len) {
         // The share is that of the place in the head, not in the attempt's view.
         let place = shared.head().position(shared.me());

@@ -1,7 +1,7 @@
 //! Who has said two things at once: what proves it, and who is cut off for it.
 //!
-//! An honest peer signs one header in an attempt. Two different ones convict their author, whoever brings them, and are
-//! passed on. Names are free, so the ticket that the author came by is bound too: nobody comes in by it any more.
+//! An honest peer signs one header in an attempt, and one hash of the chunk that it finishes. Two different ones convict
+//! their author, whoever brings them, and are passed on. Names are free, so the ticket that the author came by is bound too: nobody comes in by it any more.
 //!
 //! A peer that brings what is falsely signed is cut off too, by the one who has seen it: nobody else can know
 //! that it came from there.
@@ -10,6 +10,7 @@ use crate::config::MAX_PEERS;
 use crate::id::{PeerId, RunId};
 use crate::invitation::Admission;
 use crate::ledger::Header;
+use crate::seal::{Seal, Sealed};
 use crate::signature::{Attempt, Scheme, Signed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,37 +18,106 @@ use std::collections::BTreeMap;
 /// Peers that are remembered as cut off.
 const OUTLAWS: usize = 4 * MAX_PEERS;
 
-/// Two headers of one author for one attempt that say different things.
+/// Two statements of one author for one attempt that say different things.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conviction {
     /// What both were signed for.
     pub attempt: Attempt,
     /// The one, and the other.
-    pub headers: [Signed<Header>; 2],
+    pub said: Contradiction,
     /// What had let their author in, where it is known.
     pub admission: Option<Box<Admission>>,
 }
+
+/// What contradicts itself.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there are few, and a conviction is boxed as a whole"
+)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Contradiction {
+    /// What an author says of itself.
+    Headers([Signed<Header>; 2]),
+    /// What an owner has sent as its finished chunk.
+    Seals {
+        /// Whose chunk it is.
+        owner: PeerId,
+        /// What it has signed.
+        seals: [Seal; 2],
+    },
+}
+
+impl Contradiction {
+    /// Bytes that it holds.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Headers(headers) => headers.iter().map(|h| h.bytes()).sum(),
+            Self::Seals { .. } => size_of::<Self>(),
+        }
+    }
+}
+
+/// What somebody shows its author has not signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Forged;
 
 impl Conviction {
     /// What somebody has said about an attempt, and what it has said too.
     pub fn new(attempt: Attempt, headers: [Signed<Header>; 2]) -> Self {
         Self {
             attempt,
-            headers,
+            said: Contradiction::Headers(headers),
             admission: None,
+        }
+    }
+
+    /// Whom it is about.
+    pub fn author(&self) -> PeerId {
+        match &self.said {
+            Contradiction::Headers(headers) => headers[0].peer,
+            Contradiction::Seals { owner, .. } => *owner,
         }
     }
 
     /// Whom it convicts, if it does.
     pub fn of(&self, scheme: Scheme) -> Option<PeerId> {
-        let [one, other] = &self.headers;
-        let contradict = one.peer == other.peer && one.content != other.content;
-        let signed = || {
-            self.headers
-                .iter()
-                .all(|h| h.is_by(h.peer, &self.attempt, scheme))
+        let (author, attempt) = (self.author(), &self.attempt);
+        let convicts = match &self.said {
+            Contradiction::Headers(headers) => {
+                let [one, other] = headers;
+                let contradict = one.peer == other.peer && one.content != other.content;
+                contradict && headers.iter().all(|h| h.is_by(author, attempt, scheme))
+            }
+            Contradiction::Seals { seals, .. } => {
+                let contradict = seals[0].content != seals[1].content;
+                contradict && seals.iter().all(|seal| seal.is_by(author, attempt, scheme))
+            }
         };
-        (contradict && signed()).then_some(one.peer)
+        convicts.then_some(author)
+    }
+
+    /// The first owner that has sealed another chunk to somebody than to this peer.
+    ///
+    /// # Errors
+    ///
+    /// Who shows it says of an owner what that has not signed.
+    pub(crate) fn find_seal(known: &Sealed, others: &[Seal], scheme: Scheme) -> Result<Option<Self>, Forged> {
+        let mut pairs = known.members.iter().zip(known.seals.iter().zip(others));
+        let differing = pairs.find(|(_, (one, other))| one.content != other.content);
+        let Some((owner, (one, other))) = differing else {
+            return Ok(None);
+        };
+        if !other.is_by(*owner, &known.attempt, scheme) {
+            return Err(Forged);
+        }
+        Ok(Some(Self {
+            attempt: known.attempt,
+            said: Contradiction::Seals {
+                owner: *owner,
+                seals: [one.clone(), other.clone()],
+            },
+            admission: None,
+        }))
     }
 
     /// The first header of some that contradicts a known one of its author.
@@ -101,8 +171,7 @@ impl Outlaws {
     /// Bytes that they hold.
     pub fn bytes(&self) -> usize {
         let admission = |proof: &Conviction| proof.admission.as_ref().map_or(0, |a| a.chain.bytes());
-        let headers = |proof: &Conviction| proof.headers.iter().map(|h| h.bytes()).sum::<usize>();
-        let proofs = self.proofs().map(|proof| headers(proof) + admission(proof));
+        let proofs = self.proofs().map(|proof| proof.said.bytes() + admission(proof));
         self.0.len() * size_of::<(PeerId, usize)>() + proofs.sum::<usize>()
     }
 

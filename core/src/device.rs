@@ -1,5 +1,6 @@
 //! The device as the protocol sees it: a state to compute from, and a buffer.
 
+use crate::cut::Cut;
 use crate::id::{Digest, Round};
 use crate::interface::Output;
 use crate::local::LocalRound;
@@ -61,6 +62,10 @@ pub(crate) struct Device {
     moments_after: Option<Digest>,
     /// Whether they began at zero with what it was last asked for.
     pub from_zero: bool,
+    /// Whether the first steps of a share that is not asked for yet were asked for.
+    led: bool,
+    /// How long the first steps of the share at work have taken, and the sum of their losses.
+    lead: Option<(Duration, f32)>,
     /// A buffer as long as the parameters that nobody uses now.
     pub spare: Vec<f32>,
 }
@@ -87,8 +92,44 @@ impl Device {
         }
     }
 
+    /// What is to be asked of it for a round's share that is cut so, from the end of a lineage: the whole of it, or what is
+    /// left after the first steps, which it may have taken ahead of this lineage's last round.
+    pub fn local_round(
+        &mut self,
+        round: Round,
+        (before, chain): (Option<Digest>, Digest),
+        cut: Cut,
+    ) -> LocalRound {
+        let ahead = before.and_then(|before| self.take_ahead(round, before));
+        let lead = ahead.map(|made| {
+            self.give_back(made.gradient);
+            let first = LocalRound::lead(cut).map(|lead| lead.counted(usize::MAX));
+            (Some(made.weight) == first).then_some((made.compute, made.loss))
+        });
+        let (led, goes_on) = (std::mem::take(&mut self.led), self.take_moments(chain));
+        self.lead = lead.flatten().filter(|_| goes_on);
+        match self.lead {
+            Some(_) => LocalRound::rest(cut),
+            // Steps that came to nothing have moved the moments.
+            None => LocalRound::whole(cut, led || !goes_on),
+        }
+    }
+
+    /// What is to be asked of it for the first steps of a share that is cut so, if there are any.
+    pub fn local_lead(&mut self, cut: Cut) -> Option<LocalRound> {
+        let lead = LocalRound::lead(cut)?;
+        self.led = true;
+        Some(lead)
+    }
+
+    /// How long the first steps of the share that it is done with have taken, and the sum of their losses, if they were taken
+    /// ahead.
+    pub fn take_lead(&mut self) -> Option<(Duration, f32)> {
+        self.lead.take()
+    }
+
     /// The moments that go on after a lineage are to be stepped. Whether there are any.
-    pub fn take_moments(&mut self, chain: Digest) -> bool {
+    fn take_moments(&mut self, chain: Digest) -> bool {
         self.moments_after.take() == Some(chain)
     }
 
@@ -135,6 +176,7 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::num::NonZeroU32;
 
     #[test]
     fn moments_go_on_with_what_counts_and_begin_at_zero_with_what_is_done_once_more() {
@@ -154,5 +196,60 @@ mod tests {
             device.take_moments(third),
             "it had no share, and nothing has changed"
         );
+    }
+
+    #[test]
+    fn first_steps_count_once_and_in_vain_they_take_the_moments_with_them() {
+        let [first, second, third] = [1, 2, 3].map(|n| Digest([n; 32]));
+        let cut = Cut::new(&[8, 8], 0, NonZeroU32::new(4).unwrap(), 0);
+        let lead = |device: &mut Device, weight| {
+            let asked = Asked::Share {
+                round: 2,
+                chain: first,
+                state: first,
+                ahead: true,
+            };
+            assert_eq!(device.local_lead(cut), LocalRound::lead(cut));
+            let compute = Duration::from_secs(1);
+            let made = Made {
+                weight,
+                compute,
+                loss: 3.0,
+                ..Made::default()
+            };
+            device.ahead = Some((asked, made));
+        };
+        let committed = || {
+            let mut device = Device::default();
+            device.commit(first, second, true);
+            device
+        };
+        let asked = |device: &mut Device| device.local_round(2, (Some(first), second), cut);
+
+        let mut device = committed();
+        assert_eq!(
+            asked(&mut device),
+            LocalRound::whole(cut, false),
+            "there are none"
+        );
+        let mut device = committed();
+        lead(&mut device, 2);
+        assert_eq!(asked(&mut device), LocalRound::rest(cut));
+        assert_eq!(device.take_lead(), Some((Duration::from_secs(1), 3.0)));
+        device.commit(second, third, true);
+        let next = device.local_round(3, (Some(second), third), cut);
+        assert_eq!((next, device.take_lead()), (LocalRound::whole(cut, false), None));
+
+        // The device has failed at them, the round before did not count, or they are of another lineage.
+        let mut device = committed();
+        lead(&mut device, 1);
+        assert_eq!(asked(&mut device), LocalRound::whole(cut, true));
+        let mut device = Device::default();
+        lead(&mut device, 2);
+        assert_eq!(asked(&mut device), LocalRound::whole(cut, true));
+        let mut device = committed();
+        lead(&mut device, 2);
+        let other = device.local_round(2, (Some(third), second), cut);
+        assert_eq!((other, device.take_lead()), (LocalRound::whole(cut, true), None));
     }
 }

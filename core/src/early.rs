@@ -6,6 +6,7 @@
 
 use crate::config::MAX_PEERS;
 use crate::id::PeerId;
+use crate::seal::Seal;
 use crate::wire::{Message, ViewKey};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -119,8 +120,14 @@ impl EarlyPieces {
 /// frame, and as they were read.
 fn weight(message: &Message) -> usize {
     match message {
-        Message::Piece { headers, data, .. } => {
-            size_of::<(u64, Message)>() + data.len() + 2 * headers.iter().map(|h| h.bytes()).sum::<usize>()
+        Message::Piece {
+            headers, seal, data, ..
+        } => {
+            let seal = if seal.is_some() { size_of::<Seal>() } else { 0 };
+            size_of::<(u64, Message)>()
+                + seal
+                + data.len()
+                + 2 * headers.iter().map(|h| h.bytes()).sum::<usize>()
         }
         _ => 0,
     }
@@ -146,6 +153,7 @@ mod tests {
             piece: number,
             headers: Vec::new(),
             all: None,
+            seal: None,
             data: Bytes::from(vec![0; bytes]),
         }
     }

@@ -109,7 +109,13 @@ pub(crate) fn repair(
     }
     let of_last = |shared: &Shared, (chunk, piece): (u16, u32)| {
         let last = shared.lineage.last.as_ref()?;
-        last.sums.message(last.view, chunk, piece)
+        let mut message = last.sums.message(last.view, chunk, piece)?;
+        let is_end = piece as usize + 1 == last.sums.cut().pieces(usize::from(chunk));
+        let sealed = shared.lineage.seals.of(last.view).filter(|_| is_end);
+        if let (Message::Piece { seal, .. }, Some(sealed)) = (&mut message, sealed) {
+            *seal = sealed.seals.get(usize::from(chunk)).cloned().map(Box::new);
+        }
+        Some(message)
     };
     if missing.is_empty() {
         let committed = shared.lineage.last.as_ref().map(|last| last.message());

@@ -3,6 +3,7 @@
 
 use crate::admission::Admissions;
 use crate::config::{MAX_CONTRIBUTORS, MAX_PEERS, Manifest, Settings};
+use crate::cut::Cut;
 use crate::fork::{self, Fork};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::invitation::{Admission, Revocation, Role};
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 
 /// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -249,6 +250,8 @@ pub struct Given {
     pub peer: PeerId,
     /// What it was given.
     pub share: Vec<Hole>,
+    /// How that is cut, where members take local steps.
+    pub cut: Option<Cut>,
 }
 
 /// A lineage: what its members sign for, and with it how many samples it counts.
@@ -377,9 +380,11 @@ impl Head {
     /// ([`Head::check`]).
     pub fn apply(&mut self, record: &Record, manifest: &Manifest) {
         debug_assert_eq!(record.round, self.round + 1);
-        let shares = self.allot(manifest).shares;
+        let now = self.allot(manifest);
         // What was computed while this round's sums travelled was handed out before.
-        let ahead = self.allot_ahead(manifest).shares;
+        let ahead = self.allot_ahead(manifest);
+        let cuts = self.cuts_ahead((&now, &ahead), manifest);
+        let (shares, ahead) = (now.shares, ahead.shares);
         let trains = manifest.trains(record.headers.len());
         // To hash the manifest takes a while, and in most rounds nobody comes and no ticket matters.
         let run = LazyCell::new(|| manifest.run_id());
@@ -399,7 +404,7 @@ impl Head {
         let is_out = |m: &&Member| revokes && self.tickets.revokes(&m.admission, *run);
         let out: Vec<PeerId> = self.members.iter().filter(is_out).map(|m| m.peer).collect();
         members.retain(|m| !out.contains(&m.peer));
-        self.hand_over(ahead, &members);
+        self.hand_over(ahead.into_iter().zip(cuts), &members);
         self.part(members, |peer| {
             out.contains(&peer) || record.headers.iter().any(|h| h.leaving && h.peer == peer)
         });

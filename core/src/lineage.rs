@@ -7,6 +7,7 @@ use crate::decision::{Decided, Known};
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Founder, Head, Header, Record};
 use crate::planted::Bug;
+use crate::seal::Seals;
 use crate::signature::Attempt;
 use crate::state::State;
 use crate::wire::{Message, Standing, ViewKey};
@@ -55,6 +56,8 @@ pub(crate) struct Lineage {
     /// The state's, at the head.
     pub digest: Digest,
     pub last: Option<Committed>,
+    /// What owners have signed of the sums of the last rounds.
+    pub seals: Seals,
     /// The last round that it has followed, before it has committed one itself.
     pub followed: Option<Claim>,
     /// How this peer last went on alone.
@@ -68,6 +71,7 @@ impl Lineage {
             head,
             state,
             last: None,
+            seals: Seals::default(),
             followed: None,
             founder: None,
         }

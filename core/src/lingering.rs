@@ -96,9 +96,10 @@ impl Lingering {
                 if finished || standing.round >= shared.head().round {
                     self.waits_for.remove(&from);
                 }
-                if member && !finished && standing.chain != shared.head().chain {
+                let goes_on = member && !finished && standing.chain != shared.head().chain;
+                if goes_on && shared.head().finished(&shared.manifest) {
                     // It may have been told where this lineage ends before it could compare that with its own. If it comes
-                    // over, it asks for the result.
+                    // over, it asks for the result. Who has left has none to give, and would only lead others astray.
                     self.until = longer(shared);
                     shared.send_status(from, Stage::Finished);
                 }
@@ -108,8 +109,8 @@ impl Lingering {
                 admission,
                 contact,
             } => {
-                self.until = longer(shared);
                 if shared.head().finished(&shared.manifest) {
+                    self.until = longer(shared);
                     self.sponsor
                         .on_follow(from, (have, *admission, contact), None, shared);
                 } else {
@@ -120,6 +121,7 @@ impl Lingering {
             Message::Ready { ready } => {
                 self.sponsor.on_ready(from, ready, None, shared);
             }
+            Message::Seals { view, seals } => drop(shared.compare_seals(from, view, &seals)),
             Message::Convicted(proof) => drop(shared.convict(*proof)),
             Message::Headers { view, headers } => {
                 if let Some(proof) = late::contradiction(view, &headers, shared) {

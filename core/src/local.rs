@@ -9,30 +9,40 @@
 //! The moments of a member's optimizer are its own: nobody else holds them. They begin at zero with each membership, and
 //! after a share that gave nothing. The member's header says when they do ([`Header::anew`](crate::ledger::Header::anew)),
 //! so that a replay can follow each member's chain.
+//!
+//! Where exchange and computing overlap, a member goes on from where its share has led while the sums travel, for the first
+//! step of the next one ([`Part::Lead`]). Once the round's parameters are there it takes the other steps from
+//! those, moved on by as much as the first ones have gained ([`Part::Rest`]); so nothing is lost and nothing counted twice,
+//! and only the first steps knew less than they could have. (Streaming DiLoCo, Douillard et al. 2025, arXiv 2501.18512, section
+//! 2.3, overlaps so too, but mixes the two and so gives a part of what was gained up.)
 
-use crate::allot::Allotment;
 use crate::config::Manifest;
-use crate::ledger::Head;
-use crate::optim::{LocalSteps, clip_scale, norm_squared};
+use crate::cut::Cut;
+use crate::optim::{clip_scale, norm_squared};
 use crate::state::apply_optimizer;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
+/// Which of a share's steps are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// All, from the round's parameters.
+    Whole,
+    /// The first ones, before these are known: from where the share before has led.
+    Lead,
+    /// The others: from the round's parameters, moved on by what the first ones have gained.
+    Rest,
+}
+
 /// What a member does with its share of one round.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalRound {
-    /// Steps that the share is cut into.
-    steps: u32,
+    /// How the share is cut.
+    pub cut: Cut,
+    /// Which of its steps are taken.
+    pub part: Part,
     /// Whether the optimizer begins at zero.
     pub fresh: bool,
-    /// Samples in the share.
-    share: u64,
-    /// Samples that the run had counted before it.
-    samples: u64,
-    /// Samples handed out in it.
-    allotted: u64,
-    /// How many times the largest share these are: the number of members, where all are equally fast.
-    members: f64,
 }
 
 impl LocalRound {
@@ -46,37 +56,63 @@ impl LocalRound {
         postcard::from_bytes(bytes)
     }
 
-    /// Of the member at a place of the head, which has a share. `None` where members sum gradients.
-    pub fn of(
-        head: &Head,
-        allotment: &Allotment,
-        place: usize,
-        manifest: &Manifest,
-        fresh: bool,
-    ) -> Option<Self> {
-        manifest.local.as_ref()?;
-        let lens = || (0..head.members.len()).map(|member| allotment.len(member));
-        let (share, largest, allotted) = (allotment.len(place), lens().max()?.max(1), lens().sum());
-        // Rounded; one at least.
-        let most = u128::from(head.pace.batches.get());
-        let steps = (most * u128::from(share) + u128::from(largest) / 2) / u128::from(largest);
-        Some(Self {
-            steps: steps.clamp(1, share.clamp(1, u64::from(LocalSteps::MOST)).into()) as u32,
+    /// The whole of a share.
+    pub fn whole(cut: Cut, fresh: bool) -> Self {
+        Self {
+            cut,
+            part: Part::Whole,
             fresh,
-            share,
-            samples: head.samples,
-            allotted,
-            members: allotted as f64 / largest as f64,
+        }
+    }
+
+    /// The first steps of a share, if it has enough for some to be taken before the others.
+    pub fn lead(cut: Cut) -> Option<Self> {
+        let part = Part::Lead;
+        (cut.lead() > 0).then_some(Self {
+            cut,
+            part,
+            fresh: false,
         })
     }
 
-    /// The steps, from 0, each with which of the samples it is made of. Only so many of the share's, from the front, are
+    /// The others.
+    pub fn rest(cut: Cut) -> Self {
+        let part = Part::Rest;
+        Self {
+            cut,
+            part,
+            fresh: false,
+        }
+    }
+
+    /// Where a step begins in the share.
+    fn begins(&self, step: u32) -> usize {
+        (u128::from(self.cut.share) * u128::from(step) / u128::from(self.cut.steps)) as usize
+    }
+
+    /// The steps, from 0, each with which of the share's samples it is made of. Only so many of these, from the front, are
     /// there.
     pub fn steps(&self, there: usize) -> impl Iterator<Item = (u32, Range<usize>)> + use<> {
-        let (share, steps) = (u128::from(self.share), self.steps);
-        let at = move |step: u32| there.min((share * u128::from(step) / u128::from(steps)) as usize);
-        let all = (0..steps).map(move |step| (step, at(step)..at(step + 1)));
+        let taken = match self.part {
+            Part::Whole => 0..self.cut.steps,
+            Part::Lead => 0..self.cut.lead(),
+            Part::Rest => self.cut.lead()..self.cut.steps,
+        };
+        let round = *self;
+        let at = move |step: u32| there.min(round.begins(step));
+        let all = taken.map(move |step| (step, at(step)..at(step + 1)));
         all.filter(|(_, samples)| !samples.is_empty())
+    }
+
+    /// Samples of the share, of which so many are there, that have been stepped with once these steps are taken.
+    pub fn counted(&self, there: usize) -> u32 {
+        let lead = self.begins(self.cut.lead());
+        let counted = match self.part {
+            Part::Whole => there,
+            Part::Lead => there.min(lead),
+            Part::Rest => there.max(lead),
+        };
+        counted as u32
     }
 
     /// The learning rate of a step, from 0.
@@ -85,20 +121,27 @@ impl LocalRound {
     /// course. And it grows with the square root of the members: the mean of `n` ways has the noise of a batch `n` times as
     /// large, for which Adam's rate is larger by that (Malladi et al. 2022, arXiv 2205.10287, definition 2).
     fn rate(&self, manifest: &Manifest, step: u32) -> f32 {
-        let within = u128::from(self.allotted) * u128::from(step) / u128::from(self.steps);
-        let batches = (self.samples + within as u64) / u64::from(manifest.batch.get());
+        let cut = &self.cut;
+        let within = u128::from(cut.allotted) * u128::from(step) / u128::from(cut.steps);
+        let batches = (cut.samples + within as u64) / u64::from(manifest.batch.get());
         let rate = manifest.schedule.rate(manifest.lr, batches + 1);
+        // How many shares like the largest would make the round: the members, where all are equally fast.
+        let members = cut.allotted as f64 / cut.largest as f64;
         // `f64::sqrt` is exactly rounded everywhere.
-        (f64::from(rate) * self.members.sqrt()) as f32
+        (f64::from(rate) * members.sqrt()) as f32
     }
 }
 
-/// A member's own optimizer, between exchanges.
+/// A member's own optimizer, between exchanges, and where it has led.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalOptimizer {
     slots: Vec<Vec<f32>>,
     /// Steps since it began.
     steps: u64,
+    /// Where exchange and computing overlap: the parameters at which the last share has ended, or, once the first steps of the
+    /// next are taken, by how much these have moved on.
+    way: Vec<f32>,
+    overlap: bool,
 }
 
 impl LocalOptimizer {
@@ -107,14 +150,35 @@ impl LocalOptimizer {
         Self {
             slots: vec![vec![0.0; manifest.layout.len]; manifest.optimizer.slots()],
             steps: 0,
+            way: Vec::new(),
+            overlap: manifest.overlap,
         }
     }
 
-    /// To be called at the start of a round.
-    pub fn begin(&mut self, round: &LocalRound) {
+    /// To be called before a round's steps, with the round's parameters; what it gives is to be stepped. The round's are of no
+    /// account for the first steps of a share.
+    ///
+    /// # Panics
+    ///
+    /// If the first steps are not those after a share, or the others not those after the first.
+    pub fn begin(&mut self, round: &LocalRound, params: &[f32]) -> Vec<f32> {
         if round.fresh {
             self.steps = 0;
             self.slots.iter_mut().for_each(|slot| slot.fill(0.0));
+        }
+        if round.part != Part::Whole {
+            assert_eq!(self.way.len(), params.len(), "a share has led somewhere");
+        }
+        match round.part {
+            Part::Whole => params.to_vec(),
+            Part::Lead => self.way.clone(),
+            Part::Rest => {
+                let mut now = std::mem::take(&mut self.way);
+                now.iter_mut()
+                    .zip(params)
+                    .for_each(|(gained, start)| *gained += *start);
+                now
+            }
         }
     }
 
@@ -137,11 +201,24 @@ impl LocalOptimizer {
         let mut slots: Vec<&mut [f32]> = self.slots.iter_mut().map(|slot| &mut slot[..]).collect();
         apply_optimizer(optimizer, &manifest.layout, &step, 0, params, &mut slots, sum);
     }
+
+    /// To be called after a round's steps, with where they have led. The round's parameters become the member's contribution:
+    /// its samples times the way from them; the first steps of a share contribute nothing yet.
+    pub fn end(&mut self, round: &LocalRound, params: &mut [f32], now: Vec<f32>, samples: u32) {
+        if round.part == Part::Lead {
+            let ways = self.way.iter_mut().zip(now);
+            return ways.for_each(|(before, now)| *before = now - *before);
+        }
+        way(params, &now, samples);
+        if self.overlap {
+            self.way = now;
+        }
+    }
 }
 
 /// A member's contribution, into the buffer that holds the parameters at the round's start: its samples times the way that
 /// it has come.
-pub fn way(start: &mut [f32], now: &[f32], samples: u32) {
+fn way(start: &mut [f32], now: &[f32], samples: u32) {
     let samples = samples as f32;
     for (start, now) in start.iter_mut().zip(now) {
         *start = samples * (*start - now);
@@ -154,13 +231,14 @@ mod tests {
     use crate::config::Layout;
     use crate::id::{Contact, PeerId};
     use crate::invitation::Admission;
-    use crate::ledger::{Member, Trials};
+    use crate::ledger::{Head, Member, Trials};
+    use crate::optim::LocalSteps;
 
     fn manifest(batch: u32, steps: u32) -> Manifest {
         Manifest {
             batch: batch.try_into().unwrap(),
             target: 1_000_000.try_into().unwrap(),
-            optimizer: "adamw".parse().unwrap(),
+            optimizer: "adam".parse().unwrap(),
             clip: Some(1.0),
             local: Some(LocalSteps::averaged(steps.try_into().unwrap())),
             ..Manifest::new(Layout::flat(3))
@@ -189,7 +267,7 @@ mod tests {
 
     fn rounds(manifest: &Manifest, head: &Head) -> Vec<LocalRound> {
         let allotment = head.allot(manifest);
-        let of = |place| LocalRound::of(head, &allotment, place, manifest, true).unwrap();
+        let of = |place| LocalRound::whole(head.cut(&allotment, place, manifest).unwrap(), true);
         (0..head.members.len()).map(of).collect()
     }
 
@@ -242,6 +320,65 @@ mod tests {
     }
 
     #[test]
+    fn first_steps_and_the_others_are_all_and_come_to_what_they_would_in_a_row() {
+        let manifest = Manifest {
+            overlap: true,
+            ..manifest(4, 5)
+        };
+        let head = head(&manifest, &[1000]);
+        let whole = rounds(&manifest, &head)[0];
+        let (lead, rest) = (LocalRound::lead(whole.cut).unwrap(), LocalRound::rest(whole.cut));
+        for there in [0, 3, 4, 11, 20] {
+            let parts = lead.steps(there).chain(rest.steps(there));
+            assert!(parts.eq(whole.steps(there)));
+        }
+        assert_eq!(
+            (lead.counted(20), rest.counted(20), whole.counted(20)),
+            (4, 20, 20)
+        );
+        assert_eq!(
+            (lead.counted(3), rest.counted(3)),
+            (3, 4),
+            "what is taken is taken"
+        );
+        let single = LocalRound::lead(Cut {
+            steps: 1,
+            ..whole.cut
+        });
+        assert_eq!(single, None, "all of it would be late");
+
+        let walk = |own: &mut LocalOptimizer, round: &LocalRound, params: &mut [f32; 3]| {
+            let mut now = own.begin(round, params);
+            for (step, samples) in round.steps(20) {
+                let sum = [1.0 - step as f32, 0.25, -3.0];
+                own.step(&manifest, (round, step), &mut now, (&sum, samples.len() as u32));
+            }
+            own.end(round, params, now.clone(), round.counted(20));
+            now
+        };
+        let start = [0.5f32, -1.0, 2.0];
+        let goes_on = LocalRound::whole(whole.cut, false);
+        let mut in_a_row = LocalOptimizer::new(&manifest);
+        let first = walk(&mut in_a_row, &whole, &mut start.clone());
+        let mut ahead = in_a_row.clone();
+        let second = walk(&mut in_a_row, &goes_on, &mut first.clone().try_into().unwrap());
+
+        // The others have come elsewhere: what was gained meanwhile counts from there.
+        let shared = [0.25f32, -1.5, 2.5];
+        let mut untouched = start;
+        walk(&mut ahead, &lead, &mut untouched);
+        assert_eq!(untouched, start, "no contribution yet");
+        let mut contribution = shared;
+        let now = walk(&mut ahead, &rest, &mut contribution);
+        for i in 0..3 {
+            let gained = second[i] - first[i];
+            // Weight decay is none here, so the same gradients lead the same way from anywhere.
+            assert!((now[i] - shared[i] - gained).abs() <= 1e-5);
+            assert_eq!(contribution[i], 20.0 * (shared[i] - now[i]));
+        }
+    }
+
+    #[test]
     fn one_member_that_averages_takes_the_steps_of_its_optimizer() {
         let manifest = manifest(4, 5);
         let head = head(&manifest, &[1000]);
@@ -250,8 +387,7 @@ mod tests {
         let gradients: Vec<[f32; 3]> = (0..5).map(|i| [8.0 - i as f32, 0.25, -3.0 * i as f32]).collect();
 
         let mut own = LocalOptimizer::new(&manifest);
-        own.begin(&round);
-        let mut now = start;
+        let mut now = own.begin(&round, &start);
         for (step, samples) in round.steps(20) {
             let sum = &gradients[step as usize];
             own.step(&manifest, (&round, step), &mut now, (sum, samples.len() as u32));
@@ -271,7 +407,7 @@ mod tests {
         assert_eq!(now, expected);
 
         // A round later, in another membership, it begins anew.
-        own.begin(&round);
+        own.begin(&round, &start);
         assert_eq!(own, LocalOptimizer::new(&manifest));
 
         // Averaged, the way leads to where the member is.

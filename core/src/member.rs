@@ -21,6 +21,7 @@ use crate::next::{Next, Outcast};
 use crate::planted::Bug;
 use crate::reason::{OutcastReason, Reason};
 use crate::rights::Kind;
+use crate::seal::Seal;
 use crate::shared::{Shared, Stage};
 use crate::signature::{Signature, Signed};
 use crate::sponsor::{Asked, InWork, Sponsor, hand_out};
@@ -242,6 +243,7 @@ impl Member {
             }
             Message::Committed { view, record, .. } => return self.on_committed(from, view, record, shared),
             Message::Headers { view, headers } => return self.on_headers(view, &headers, shared),
+            Message::Seals { view, seals } => return self.on_seals(from, view, &seals, shared),
             Message::Convicted(proof) => return self.on_proof(*proof, shared),
             Message::Repair { view, missing } => self.on_repair(from, view, &missing, shared),
             Message::Out { view } if self.view.key.round == view.round && self.view.contains(from) => {
@@ -432,8 +434,8 @@ impl Member {
             shared.refused.count(Kind::Piece);
             return Next::Stay;
         }
-        let told = self.agreement.told().is_some();
-        if !told && self.agreement.is_frozen(shared) {
+        let told_by = self.agreement.told().map(|told| told.by);
+        if told_by.is_none() && self.agreement.is_frozen(shared) {
             return Next::Stay;
         }
         let null = self.is_null(shared);
@@ -442,9 +444,9 @@ impl Member {
             made => made.map(|made| made.gradient.as_slice()),
         };
         let mut sends = Sends::default();
-        let result = match told {
-            true => self.reduce.accept_repair(from, piece, &mut sends),
-            false => self.reduce.accept(from, own, piece, &mut sends),
+        let result = match told_by {
+            Some(told_by) => self.reduce.accept_repair((from, told_by), piece, &mut sends),
+            None => self.reduce.accept(from, own, piece, &mut sends),
         };
         if let Err(violation) = result {
             return self.on_violation(violation, shared);
@@ -495,6 +497,14 @@ impl Member {
         }
     }
 
+    /// Somebody whose state is another shows what owners have signed of the last round's sums.
+    fn on_seals(&mut self, from: PeerId, view: ViewKey, seals: &[Seal], shared: &mut Shared) -> Next {
+        match shared.compare_seals(from, view, seals) {
+            Some((peer, why)) if self.view.contains(peer) => self.suspect(peer, why, shared),
+            _ => Next::Stay,
+        }
+    }
+
     /// A member has other headers than this one.
     fn on_headers(&mut self, view: ViewKey, headers: &[Signed<Header>], shared: &mut Shared) -> Next {
         let proof = if view == self.view.key {
@@ -511,7 +521,7 @@ impl Member {
         if self.applying.is_some() {
             return Next::Stay;
         }
-        let whole = self.reduce.gathered.is_complete() || shared.settings.planted(Bug::CommitWithoutRepair);
+        let whole = self.reduce.is_whole() || shared.settings.planted(Bug::CommitWithoutRepair);
         if self.agreement.told().is_some() {
             return match self.agreement.take_told_if(whole) {
                 Some(record) => self.commit(record, shared),
@@ -531,9 +541,13 @@ impl Member {
         };
         let checked = shared.check_said(&record);
         if let Err(error) = checked.and_then(|()| record.check_expiry(shared.clock_s())) {
-            let (me, fault) = (shared.me(), Fault::Digest);
-            if error == (RecordError::Header { peer: me, fault }) {
-                return Next::Outcast(Outcast::damaged(OutcastReason::Diverged));
+            if let RecordError::Header { peer, fault } = error
+                && fault == Fault::Digest
+            {
+                shared.show_seals(&record);
+                if peer == shared.me() {
+                    return Next::Outcast(Outcast::damaged(OutcastReason::Diverged));
+                }
             }
             let verdict = self.agreement.refuse(&self.view, error, shared);
             return self.conclude(verdict, shared);
@@ -596,6 +610,7 @@ impl Member {
         let round = CommittedRound {
             view: self.view.key,
             record,
+            seals: self.reduce.seals(),
             sums: self.reduce.take_gathered(),
             decided: self.agreement.take_decided(),
             allotment: &self.allotment,
@@ -668,9 +683,8 @@ impl Member {
         if proof.and_then(|proof| shared.convict(proof)) == Some(from) {
             return self.suspect(from, Reason::Convicted, shared);
         }
-        let missing = self.reduce.gathered.missing();
         let agreement = &mut self.agreement;
-        match agreement.on_committed(&self.view, from, record, missing, shared) {
+        match agreement.on_committed(&self.view, from, record, &mut self.reduce, shared) {
             Verdict::Wait => self.try_commit(shared),
             verdict => self.conclude(verdict, shared),
         }
@@ -776,7 +790,7 @@ fn new_reduce(view: &View, shared: &Shared) -> Run {
         view.me,
         plan,
         shared.manifest.codec,
-        shared.scheme(),
+        shared.settings.key.clone(),
     );
     let run = match shared.manifest.feedback() {
         true => run.with_errors(),

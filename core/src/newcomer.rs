@@ -167,6 +167,11 @@ impl Newcomer {
             Message::Repair { view, .. } => late::answer(from, view, None, None, Stage::Newcomer, shared),
             Message::Out { .. } => return self.on_refused(from, None, shared),
             Message::Barred { why } => return self.on_barred(from, why, shared),
+            Message::Seals { view, seals } => {
+                if let Some((peer, _)) = shared.compare_seals(from, view, &seals) {
+                    return self.on_refused(peer, None, shared);
+                }
+            }
             Message::Convicted(proof) => {
                 if let Some(peer) = shared.convict(*proof) {
                     return self.on_refused(peer, None, shared);
@@ -589,6 +594,7 @@ impl Newcomer {
         self.synced = true;
         self.sound = Some(shared.head().chain);
         self.catchup.sponsor_only = false;
+        let has_gone_on = after.is_some();
         self.watch(after, shared);
         let head = shared.head();
         let admitted = head.position(shared.me()).is_some()
@@ -604,8 +610,24 @@ impl Newcomer {
             }
             return Next::Round(Sponsor::default());
         }
-        self.say_ready(shared);
+        // What it holds may be long past, but for the round that it has just heard of.
+        match self.who_may_name(shared).filter(|_| has_gone_on) {
+            Some(other) => self.follow_elsewhere(other, shared),
+            None => self.say_ready(shared),
+        }
         Next::Stay
+    }
+
+    /// A member that may name newcomers, if the sponsor may not for some rounds.
+    fn who_may_name(&self, shared: &Shared) -> Option<PeerId> {
+        let head = shared.head();
+        let barred = |peer| head.admissions.is_barred(peer, head.round + 1);
+        let waits = shared.settings.role() > Role::Watch && self.sponsor.is_some_and(barred);
+        if !waits || !shared.manifest.trains(head.members.len()) {
+            return None;
+        }
+        let usable = |peer: &PeerId| shared.links.is_up(*peer) && !self.refused.contains_key(peer);
+        head.full_members().find(|peer| usable(peer) && !barred(*peer))
     }
 
     /// Who only watches tells of what it holds and of each round from there on.

@@ -32,6 +32,8 @@ pub enum Bug {
     AheadOfNothing,
     /// The moments of local steps are not begun anew with a membership.
     MomentsOutliveMembership,
+    /// The steps that a member has taken ahead it takes once more with the others.
+    FirstStepsTwice,
     /// A member goes by its own clock where what all have told counts.
     PaceByOwnClock,
     /// What rounding has taken is added to a contribution again for each attempt.
@@ -70,6 +72,10 @@ pub enum Bug {
     Forgive,
     /// Nobody compares the hashes of all headers.
     CompareNothing,
+    /// Nobody looks whether a finished chunk is what its owner has signed.
+    TrustSeals,
+    /// Whose states differ do not show each other what owners have signed.
+    CompareNoSeals,
     /// More samples are counted than were given.
     CountAboveShare,
     /// Any record follows any head.
@@ -80,7 +86,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those that faults bring to light.
-    pub const OF_FAULTS: [Self; 19] = [
+    pub const OF_FAULTS: [Self; 20] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -94,6 +100,7 @@ impl Bug {
         Self::JoinUnchecked,
         Self::IgnoreDivergence,
         Self::MomentsOutliveMembership,
+        Self::FirstStepsTwice,
         Self::AheadOfNothing,
         Self::FeedTwice,
         Self::PaceByOwnClock,
@@ -103,7 +110,7 @@ impl Bug {
     ];
 
     /// Those that only a liar makes use of.
-    pub const OF_LIARS: [Self; 17] = [
+    pub const OF_LIARS: [Self; 19] = [
         Self::TrustFlushes,
         Self::TrustDecisions,
         Self::TrustHeaders,
@@ -118,6 +125,8 @@ impl Bug {
         Self::TakeAgain,
         Self::Forgive,
         Self::CompareNothing,
+        Self::TrustSeals,
+        Self::CompareNoSeals,
         Self::CountAboveShare,
         Self::CheckNothing,
         Self::HoldWithoutEnd,

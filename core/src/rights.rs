@@ -32,13 +32,14 @@ pub enum Kind {
     Relay,
     Unreachable,
     Headers,
+    Seals,
     Convicted,
     Barred,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Piece,
         Self::Probe,
         Self::Alive,
@@ -59,6 +60,7 @@ impl Kind {
         Self::Relay,
         Self::Unreachable,
         Self::Headers,
+        Self::Seals,
         Self::Convicted,
         Self::Barred,
     ];
@@ -73,6 +75,7 @@ impl Kind {
             Message::Committed { view, .. } => (Self::Committed, Some(*view)),
             Message::Repair { view, .. } => (Self::Repair, Some(*view)),
             Message::Headers { view, .. } => (Self::Headers, Some(*view)),
+            Message::Seals { view, .. } => (Self::Seals, Some(*view)),
             Message::Convicted(_) => (Self::Convicted, None),
             Message::Barred { .. } => (Self::Barred, None),
             Message::Out { view } => (Self::Out, Some(*view)),
@@ -229,6 +232,9 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         (Headers,     Now)         => [NOBODY,  MEMBER,   NOBODY],
         (Headers,     Past)        => [NOBODY,  KNOWN,    KNOWN],
         (Headers,     _)           => [NOBODY,  NOBODY,   NOBODY],
+        // Who compares what the last round has left, with those too that are no members any more because of it.
+        (Seals,       Past)        => [KNOWN,   KNOWN,    KNOWN],
+        (Seals,       _)           => [NOBODY,  NOBODY,   NOBODY],
         // It proves itself.
         (Convicted,   _)           => [ANYBODY, ANYBODY,  ANYBODY],
         // Whoever is not entitled to pieces is told where this lineage stands.

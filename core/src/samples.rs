@@ -2,6 +2,7 @@
 //! `allot.rs`.
 
 use crate::config::Manifest;
+use crate::cut::Cut;
 use crate::id::PeerId;
 use crate::ledger::{Given, Head, Hole, Member, Record};
 
@@ -47,10 +48,16 @@ impl Head {
     }
 
     /// What was handed out for the next round stays with those who are members then; the rest is open again.
-    pub(crate) fn hand_over(&mut self, ahead: Vec<Vec<Hole>>, members: &[Member]) {
+    pub(crate) fn hand_over(
+        &mut self,
+        ahead: impl Iterator<Item = (Vec<Hole>, Option<Cut>)>,
+        members: &[Member],
+    ) {
         let stays = |peer: PeerId| members.iter().any(|m| m.peer == peer);
         let names = self.members.iter().map(|m| m.peer);
-        let given = names.zip(ahead).map(|(peer, share)| Given { peer, share });
+        let given = names
+            .zip(ahead)
+            .map(|(peer, (share, cut))| Given { peer, share, cut });
         let given = given.filter(|given| !given.share.is_empty());
         let (kept, lost): (Vec<Given>, Vec<Given>) = given.partition(|given| stays(given.peer));
         self.ahead = kept;

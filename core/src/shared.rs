@@ -3,7 +3,7 @@
 use crate::allowance::Allowance;
 use crate::check::{Fault, RecordError};
 use crate::config::{MAX_PEERS, Manifest, Settings};
-use crate::conviction::{Conviction, Outlaws};
+use crate::conviction::{Conviction, Forged, Outlaws};
 use crate::detector::Detector;
 use crate::device::Device;
 use crate::early::EarlyPieces;
@@ -16,7 +16,9 @@ use crate::lineage::Lineage;
 use crate::links::Links;
 use crate::planted::Bug;
 use crate::probation::Probation;
+use crate::reason::Reason;
 use crate::rights::{Kind, Refused};
+use crate::seal::Seal;
 use crate::signature::{Scheme, Signed};
 use crate::state::State;
 use crate::tickets::Barred;
@@ -240,6 +242,7 @@ impl Shared {
             + self.links.bytes()
             + self.outlaws.bytes()
             + last
+            + self.lineage.seals.bytes()
             + peers * size_of::<(PeerId, (Time, Standing))>()
     }
 
@@ -323,7 +326,7 @@ impl Shared {
 
     /// Somebody has said two things at once. Who, if it is news: then all hear of it.
     pub fn convict(&mut self, mut proof: Conviction) -> Option<PeerId> {
-        let peer = proof.headers[0].peer;
+        let peer = proof.author();
         let known = self.outlaws.proof(peer).is_some() || peer == self.me();
         let proven = proof.of(self.scheme()).is_some() || self.settings.planted(Bug::TrustProofs);
         if known || !proven || self.settings.planted(Bug::Forgive) {
@@ -360,6 +363,35 @@ impl Shared {
     /// shows does not come.
     pub fn differs_for_long(&self, peer: PeerId) -> bool {
         self.differing.get(&peer).is_some_and(|until| *until <= self.now)
+    }
+
+    /// The states of some are others than this one's: they get what owners have signed of the last round's sums, and this
+    /// peer from them.
+    pub fn show_seals(&mut self, record: &Record) {
+        let digest = self.lineage.digest;
+        let last = self.lineage.last.as_ref();
+        let sealed = last.and_then(|last| self.lineage.seals.of(last.view));
+        let Some(sealed) = sealed.filter(|_| !self.settings.planted(Bug::CompareNoSeals)) else {
+            return;
+        };
+        let (view, seals) = (sealed.attempt.view, sealed.seals.clone());
+        for header in record.headers.iter().filter(|h| h.digest != digest) {
+            let seals = seals.clone();
+            self.control(header.peer, Message::Seals { view, seals });
+        }
+    }
+
+    /// Somebody whose state is another shows what owners have signed. Who is cut off now, and why: an owner that has signed
+    /// two things, or who shows what none has signed.
+    pub fn compare_seals(&mut self, from: PeerId, view: ViewKey, seals: &[Seal]) -> Option<(PeerId, Reason)> {
+        let known = self.lineage.seals.of(view)?;
+        match Conviction::find_seal(known, seals, self.scheme()) {
+            Ok(proof) => Some((self.convict(proof?)?, Reason::Convicted)),
+            Err(Forged) => {
+                self.outlaw(from, None);
+                Some((from, Reason::Forged))
+            }
+        }
     }
 
     /// Nothing is taken from a peer any more. False if that is no news.

@@ -6,12 +6,13 @@
 use crate::admission::MAX_NAMED;
 pub use crate::claim::{Claim, Standing};
 use crate::config::MAX_PEERS;
-use crate::conviction::Conviction;
+use crate::conviction::{Contradiction, Conviction};
 use crate::fork::FORKS;
 pub use crate::id::ViewKey;
 use crate::id::{Contact, Digest, PeerId, Round};
 use crate::invitation::{Admission, Revocation};
 use crate::ledger::{Head, Header, Member, Newcomer, Ready, Record};
+use crate::seal::Seal;
 use crate::signature::{Signature, Signed};
 use crate::tickets::Barred;
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the messages and of all that is in them. Peers of another version are refused by the first word of the
 /// handshake. Another field is another version.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
 pub const META_LIMIT: usize = 1 << 20;
@@ -32,7 +33,8 @@ pub const PAYLOAD_LIMIT: usize = 8 << 20;
 // four states and vectors and 1 MiB to each within the time of an answer (`allowance.rs`); peers of which anything is
 // remembered, 128 contacts (`links.rs`) and 256 of all else (`shared.rs`, `conviction.rs`); numbers of relayed frames,
 // 4,096 of each of 128 authors (`relayed.rs`); frames that wait for a relay's word, 1,024
-// hashes (`links.rs`); aborted attempts of a round, 64 (`agreement.rs`). `Peer::buffered_bytes` counts all of it.
+// hashes (`links.rs`); aborted attempts of a round, 64 (`agreement.rs`); what owners have signed in the last three rounds
+// (`seal.rs`). `Peer::buffered_bytes` counts all of it.
 
 /// Which of a piece's two ways this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -92,6 +94,9 @@ pub enum Message {
         headers: Vec<Signed<Header>>,
         /// Hash of what all members' headers say, with the first piece for this receiver after the sender had them all.
         all: Option<Digest>,
+        /// The owner's word on the whole chunk, with the last of its finished pieces under a plan in which they come from
+        /// the owner alone.
+        seal: Option<Box<Seal>>,
         /// Encoded values.
         #[serde(skip)]
         data: Bytes,
@@ -146,7 +151,14 @@ pub enum Message {
         /// All of them.
         headers: Vec<Signed<Header>>,
     },
-    /// Somebody has.
+    /// Your state is another than mine. This is what the owners have signed of the sums of the last round, in ring order.
+    Seals {
+        /// The attempt that succeeded.
+        view: ViewKey,
+        /// One of each.
+        seals: Vec<Seal>,
+    },
+    /// Somebody has said two things.
     Convicted(Box<Conviction>),
     /// Send me what I lack of a committed round.
     Repair {
@@ -335,8 +347,13 @@ impl Message {
             Self::Piece { headers, .. } | Self::Headers { headers, .. } => headers_ok(headers),
             Self::Convicted(proof) => {
                 let admission = proof.admission.as_ref();
-                headers_ok(&proof.headers) && admission.is_none_or(|a| a.chain.is_bounded())
+                let said_ok = match &proof.said {
+                    Contradiction::Headers(headers) => headers_ok(headers),
+                    Contradiction::Seals { .. } => true,
+                };
+                said_ok && admission.is_none_or(|a| a.chain.is_bounded())
             }
+            Self::Seals { seals, .. } => seals.len() <= MAX_PEERS,
             Self::Flush { suspects, .. } => are_bounded(suspects),
             Self::Decision { suspects, proof, .. } => are_bounded(suspects) && proof.len() <= MAX_PEERS,
             // Each once, and so no more than there are.

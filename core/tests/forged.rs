@@ -2,15 +2,17 @@
 //! real, and one of them, or a stranger, has its words changed on their way.
 
 use annulus_core::config::Topology;
-use annulus_core::conviction::Conviction;
+use annulus_core::conviction::{Contradiction, Conviction};
 use annulus_core::invitation::Admission;
 use annulus_core::ledger::{Header, Newcomer, Ready, Record};
+use annulus_core::seal::{Finished, Seal};
 use annulus_core::signature::{Attempt, Key, Scheme, Signed};
 use annulus_core::wire::{Doing, Message, ViewKey};
 use annulus_core::{
     Contact, Digest, Event, Input, Layout, Manifest, Output, Peer, PeerId, Reason, Round, Settings, State,
     Time,
 };
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -539,6 +541,110 @@ fn who_tells_two_members_different_things_is_convicted_by_all_before_anybody_com
     }
 }
 
+/// An owner's chunk on its way, of one piece here, and what it was signed for.
+fn sealed<'a>(owner: &Peer, message: &'a mut Message) -> Option<(Attempt, &'a mut Seal, &'a mut Bytes)> {
+    let Message::Piece {
+        view,
+        seal: Some(seal),
+        data,
+        ..
+    } = message
+    else {
+        return None;
+    };
+    let head = owner.head();
+    // It may have committed the round since.
+    let chains = [Some(head.chain), head.before.as_ref().map(|before| before.chain)];
+    let mut attempts = chains
+        .into_iter()
+        .flatten()
+        .map(|chain| Attempt { chain, view: *view });
+    let attempt = attempts.find(|attempt| seal.is_by(owner.me(), attempt, Scheme::StandIn));
+    Some((attempt.expect("it has just signed it"), seal, data))
+}
+
+/// One of five members, and what it sends to another one of them of its finished chunk.
+fn with_owner(change: fn(&Peer, &mut Message)) -> (World, PeerId, PeerId, Vec<PeerId>) {
+    let all = [ANN, BEN, CAT, DAN, EVE];
+    let (liar, one) = (BEN, DAN);
+    let mut world = World::new(Topology::Direct, &all);
+    world.rounds(ANN, 2);
+    let lie: Lie = Box::new(move |liar, to, message| {
+        if to == one {
+            change(liar, message);
+        }
+    });
+    world.liar = Some((liar, lie));
+    let rest: Vec<PeerId> = all.into_iter().filter(|peer| *peer != liar).collect();
+    (world, liar, one, rest)
+}
+
+#[test]
+fn an_owner_that_finishes_its_chunk_differently_for_one_is_convicted_by_all() {
+    let (mut world, liar, one, rest) = with_owner(|liar, message| {
+        if let Some((attempt, seal, data)) = sealed(liar, message) {
+            // So much that it is seen in the state.
+            let mut other = data.to_vec();
+            other[2] ^= 0x40;
+            *data = other.into();
+            *seal = Key::stand_in(liar.me()).signed(&attempt, Finished::of(&[Digest::of(data)]));
+        }
+    });
+    world.until(|world| world.are_together(&rest));
+    for peer in &rest {
+        assert_eq!(world.outlaws(*peer), [(liar, true)]);
+        assert_eq!(
+            world.outcasts(*peer),
+            usize::from(*peer == one),
+            "it got the others' state"
+        );
+    }
+    let digests = rest.iter().map(|peer| world.peers[peer].digest());
+    assert_eq!(digests.collect::<BTreeSet<_>>().len(), 1);
+}
+
+#[test]
+fn an_owner_that_sends_another_chunk_than_it_has_signed_is_cut_off_before_that_is_committed() {
+    let spoil: [fn(&Peer, &mut Message); 2] = [
+        |liar, message| {
+            if let Some((_, _, data)) = sealed(liar, message) {
+                let mut other = data.to_vec();
+                other[0] ^= 1;
+                *data = other.into();
+            }
+        },
+        |_, message| {
+            if let Message::Piece { seal, .. } = message {
+                *seal = None;
+            }
+        },
+    ];
+    for spoil in spoil {
+        let (mut world, liar, one, rest) = with_owner(spoil);
+        world.until(|world| world.are_together(&rest));
+        assert_eq!(world.outlaws(one), [(liar, false)]);
+        assert!(rest.iter().all(|peer| world.outcasts(*peer) == 0));
+    }
+}
+
+#[test]
+fn who_shows_of_an_owner_what_that_has_not_signed_is_cut_off() {
+    let all = [ANN, BEN, CAT];
+    let mut world = World::new(Topology::Direct, &all);
+    world.rounds(ANN, 2);
+    let last = world.events.iter().rev().find_map(|(peer, event)| match event {
+        Event::Committed(commit) if *peer == ANN => Some(commit.view),
+        _ => None,
+    });
+    let view = last.expect("she has committed");
+    let chain = world.peers[&ANN].head().before.as_ref().unwrap().chain;
+    let seal = Key::stand_in(BEN).signed(&Attempt { chain, view }, Finished(Digest([7; 32])));
+    let seals = vec![seal.clone(), seal.clone(), seal];
+    // Of her own chunk, or of Cat's, whoever is the first.
+    world.say(BEN, ANN, Message::Seals { view, seals });
+    assert_eq!(world.outlaws(ANN), [(BEN, false)]);
+}
+
 #[test]
 fn a_newcomer_is_told_who_was_convicted() {
     let mut world = World::new(Topology::Ring, &[ANN, BEN]);
@@ -555,7 +661,10 @@ fn a_newcomer_is_told_who_was_convicted() {
     world.link(ANN, EVE);
     let proof = Conviction::new(attempt, headers);
     let mut invented = proof.clone();
-    invented.headers[1].content.weight = 3;
+    let Contradiction::Headers(headers) = &mut invented.said else {
+        panic!()
+    };
+    headers[1].content.weight = 3;
     world.say(BEN, ANN, Message::Convicted(Box::new(invented)));
     assert_eq!(world.outlaws(ANN), []);
     world.say(BEN, ANN, Message::Convicted(Box::new(proof)));

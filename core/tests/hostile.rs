@@ -193,6 +193,7 @@ fn forged(story: &Story, view: ViewKey, chunk: u16, elements: usize) -> Message 
         piece: 0,
         headers: Vec::new(),
         all: None,
+        seal: None,
         data: data.into(),
     }
 }
@@ -255,6 +256,8 @@ fn a_piece_that_came_early_from_a_stranger_enters_no_sum_either() {
     assert_eq!(story.peers[&ANN].refused().of(Kind::Piece), 3);
 }
 
+const DAN: PeerId = PeerId([4; 32]);
+
 /// Names that nobody has.
 fn invented(number: u16) -> PeerId {
     let mut name = [200; 32];
@@ -267,22 +270,10 @@ fn newcomers_that_never_come_do_not_stop_the_rounds() {
     let mut story = three();
     let before = story.commits(ANN).len();
     // Sixty-four at once, and one more in every round for a minute.
-    let name = |number| invented(number);
     let mut next = 0;
     for tenth in 0..600 {
         for _ in 0..if tenth == 0 { 64 } else { 1 } {
-            story.open(ANN, name(next));
-            let (have, contact) = (None, Contact::default());
-            let admission = Box::new(Admission::stand_in(name(next), story.manifest.root()));
-            let follow = Message::Follow {
-                have,
-                admission,
-                contact,
-            };
-            story.say(name(next), ANN, follow);
-            let (peer, speed) = (name(next), 1_000_000_000);
-            let round = story.peers[&ANN].head().round;
-            story.say(peer, ANN, ready(&story, peer, speed, round));
+            invent(&mut story, invented(next), ANN);
             next += 1;
         }
         story.run(100 * MILLI);
@@ -290,6 +281,35 @@ fn newcomers_that_never_come_do_not_stop_the_rounds() {
     let rounds = story.commits(ANN).len() - before;
     assert!(rounds > 330, "{rounds} rounds in a minute, of 500 without them");
     assert!([ANN, BEN, CAT].iter().all(|who| story.peers[who].is_member()));
+}
+
+/// A newcomer that nobody is follows somebody, and is ready at once.
+fn invent(story: &mut Story, newcomer: PeerId, to: PeerId) {
+    story.open(to, newcomer);
+    let (have, contact) = (None, Contact::default());
+    let admission = Box::new(Admission::stand_in(newcomer, story.manifest.root()));
+    let follow = Message::Follow {
+        have,
+        admission,
+        contact,
+    };
+    story.say(newcomer, to, follow);
+    let round = story.peers[&to].head().round;
+    story.say(newcomer, to, ready(story, newcomer, 1_000_000_000, round));
+}
+
+#[test]
+fn a_newcomer_goes_to_a_member_that_may_name_it() {
+    let mut story = three();
+    for number in 0..600 {
+        invent(&mut story, invented(number), ANN);
+        story.run(100 * MILLI);
+    }
+    // Ann names nobody for half a hundred rounds.
+    story.join(DAN, ANN, 100 * MILLI);
+    story.open(DAN, BEN);
+    story.run(2 * SECOND);
+    assert!(story.peers[&DAN].is_member());
 }
 
 /// Two who train a model of so many elements, and Mal with a link to each.
@@ -336,6 +356,7 @@ fn what_comes_too_early_is_held_within_bounds_whoever_sends_it() {
             piece: number,
             headers: vec![header.clone(); 60],
             all: None,
+            seal: None,
             data: Bytes::from_static(&[0; 8]),
         };
         story.say(from, ANN, message);

@@ -4,8 +4,8 @@ mod story;
 
 use annulus_core::ledger::{Header, Record};
 use annulus_core::signature::{Attempt, Key, Signed};
-use annulus_core::wire::{Claim, Message, Standing, ViewKey};
-use annulus_core::{Digest, Event, PeerId, Topology};
+use annulus_core::wire::{Claim, Leg, Message, Standing, ViewKey};
+use annulus_core::{Digest, Event, Exit, Input, PeerId, Topology};
 use story::{ANN, BEN, CAT, MAL, MILLI, SECOND, Story, nothing_follows, three};
 
 /// Three who train with each other, and Mal, whom they have shown for a while where they stand.
@@ -307,6 +307,29 @@ fn who_has_finished_shows_it_to_a_member_of_another_lineage() {
     story.say(MAL, ANN, mine);
     story.run(20 * MILLI);
     assert_eq!(shown(&story).len(), before + 1);
+}
+
+#[test]
+fn who_has_left_does_not_lead_others_where_nobody_is() {
+    let mut story = Story::new(1);
+    story.gather(2, 5 * SECOND);
+    story.run(60 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    // Of the round after which Ben leaves, Ann never gets what Ben has finished.
+    story.liar = Some((BEN, |_, _, message| {
+        if let Message::Piece {
+            leg: Leg::Finished, ..
+        } = message
+        {
+            *message = Message::Followed { round: 0 };
+        }
+    }));
+    story.give(BEN, Input::Leave);
+    story.run(60 * SECOND);
+    assert_eq!(story.exits.get(&BEN), Some(&Exit::Left));
+    let before = story.commits(ANN).len();
+    story.run(60 * SECOND);
+    assert!(story.commits(ANN).len() >= before + 10);
 }
 
 #[test]

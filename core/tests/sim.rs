@@ -64,7 +64,9 @@ fn seeds_that_once_failed_hold() {
     let of_storms = [25_802, 1_045_217, 1_059_497, 1_074_770, 1_090_679];
     // Lineages passed each other by.
     let of_meetings = [602_082, 618_604, 629_967, 603_474, 616_365, 2_002_426];
-    for seed in of_storms.into_iter().chain(of_meetings) {
+    // Who had left led others on, and newcomers stayed with a sponsor that might name nobody.
+    let of_waiting = [5_009_192, 5_031_066, 5_061_108];
+    for seed in of_storms.into_iter().chain(of_meetings).chain(of_waiting) {
         assert_eq!(sim::run(seed, Setup::default()).failure, None, "seed {seed}");
     }
 }
@@ -75,8 +77,8 @@ fn seeds_of_liars_that_once_failed_hold() {
     let believed = 643;
     // A liar leads a member back into a round that it was excluded from, and it signs there twice.
     let led_back = 5097;
-    // A liar spoils the sums, one holds the run alone, and a device does its share twice.
-    let of_the_checker = [8993, 19_519, 10_528];
+    // A liar spoils the sums, one holds the run alone, a device does its share twice, and newcomers know nobody but a liar.
+    let of_the_checker = [8993, 19_519, 10_528, 1078];
     for seed in [believed, led_back].into_iter().chain(of_the_checker) {
         assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");
     }

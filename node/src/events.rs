@@ -59,6 +59,11 @@ pub enum Event {
         /// Share of right answers, 0 to 1, of tasks that have such a thing.
         accuracy: Option<f32>,
     },
+    /// This peer is out of the ring until its machine may be computed on; then it is ready again.
+    Waiting {
+        /// What stands against it, in words.
+        why: String,
+    },
     /// Something that a person should know, and that the run survives.
     Warning {
         /// What, and what to do about it.
@@ -312,6 +317,7 @@ mod tests {
                 ..ready
             }),
             Event::Fetch { bytes: 1, total: 2 },
+            Event::Waiting { why: "why".into() },
             Event::Pace(Pace {
                 round: 7,
                 topology: "direct".into(),

@@ -6,12 +6,11 @@
 
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
+use annulus_core::cut::LEAD;
+use annulus_core::pace::local_batches;
 
 /// What of a line's rate an exchange reaches, as measured over emulated lines of 100 Mbit/s and 50 ms: 88 to 91 %.
 const REACHED: f64 = 0.88;
-
-/// With local steps, computing lasts so many times as long as the exchange, as the protocol has it.
-const EXCHANGES: f64 = 8.0;
 
 /// What the peers and the lines between them are like.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,7 +36,7 @@ pub enum Mode {
     EveryStep,
     /// Every batch is a round, and its sums travel while the next is computed.
     Overlap,
-    /// Local steps, as many as the exchange asks for.
+    /// Local steps, as many as the exchange asks for; some of it while the first of the next round is taken.
     LocalSteps,
 }
 
@@ -74,12 +73,18 @@ impl Conditions {
         let batch = self.batch / (self.speed * self.peers as f64);
         let batches = match mode {
             Mode::EveryStep | Mode::Overlap => 1.0,
-            Mode::LocalSteps => (EXCHANGES * exchange / batch).ceil().max(1.0),
+            Mode::LocalSteps => {
+                let [exchange, batch] = [exchange, batch].map(|seconds| (seconds * 1e6).ceil() as u128);
+                local_batches(exchange, batch.max(1), true).max(1) as f64
+            }
         };
-        let round = match mode {
-            Mode::EveryStep | Mode::LocalSteps => batches * batch + exchange,
-            Mode::Overlap => batch.max(exchange),
+        let hidden = match mode {
+            Mode::EveryStep => 0.0,
+            Mode::Overlap => batch,
+            Mode::LocalSteps if batches > 1.0 => f64::from(LEAD) * batch,
+            Mode::LocalSteps => 0.0,
         };
+        let round = batches * batch + (exchange - hidden).max(0.0);
         let used = batches * batch / round;
         Forecast {
             batches,
@@ -126,8 +131,13 @@ mod tests {
         let late = SMALL.forecast(Mode::Overlap, Topology::Direct, Codec::Int8);
         assert_eq!(late.round_seconds, late.exchange_seconds.max(2.0));
         let local = SMALL.forecast(Mode::LocalSteps, Topology::Direct, Codec::Int4);
-        assert!(local.lost > 0.08 && local.lost <= 1.0 / 9.0, "{local:?}");
-        assert!(local.speed_up > 3.5);
+        assert_eq!((local.lost, local.speed_up), (0.0, 4.0), "{local:?}");
+        let far = Conditions {
+            rate: 1.25e6,
+            ..SMALL
+        };
+        let local = far.forecast(Mode::LocalSteps, Topology::Direct, Codec::Int4);
+        assert!(local.lost > 0.1 && local.lost < 0.2, "{local:?}");
         for mode in [Mode::EveryStep, Mode::Overlap, Mode::LocalSteps] {
             let alone = Conditions { peers: 1, ..SMALL }.forecast(mode, Topology::Direct, Codec::F32);
             assert_eq!((alone.speed_up, alone.lost), (1.0, 0.0));

@@ -7,6 +7,7 @@ use annulus_core::Topology;
 use annulus_core::codec::Codec;
 use annulus_core::optim::{LocalSteps, Optimizer};
 use serde_json::{Map, Value};
+use std::fmt::{self, Display, Formatter};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -108,8 +109,8 @@ pub struct NewRun {
     pub outer_lr: f32,
     /// With local steps: Nesterov momentum of that; 0: none.
     pub outer_momentum: f32,
-    /// Whether members compute for the next round while the sums of this one travel.
-    pub overlap: bool,
+    /// Whether members compute for the next round while the sums of this one travel; none: if they take local steps.
+    pub overlap: Option<bool>,
     /// How numbers travel; none: as they are, or with local steps in as few bits as there is a codec for.
     pub codec: Option<Codec>,
     /// Who sends them to whom; none: whichever the members measure to be faster.
@@ -136,7 +137,7 @@ impl Default for NewRun {
             local_steps: Steps::None,
             outer_lr: 1.0,
             outer_momentum: 0.0,
-            overlap: false,
+            overlap: None,
             codec: None,
             topology: None,
             min_peers: NonZeroU16::MIN,
@@ -183,6 +184,12 @@ impl NewRun {
             Steps::Fixed(_) | Steps::Auto => Codec::Int4,
         };
         self.codec.unwrap_or(usual)
+    }
+
+    /// Whether members compute for the next round while the sums of this one travel.
+    pub fn overlap(&self) -> bool {
+        // Gradients are late by a whole step, which costs much learning; of local steps only the first are.
+        self.overlap.unwrap_or(self.local_steps != Steps::None)
     }
 
     /// Batches until its end.
@@ -244,7 +251,7 @@ pub struct Local {
     pub out: PathBuf,
     /// The device as text: `auto`, `cpu`, `gpu` or `gpu:N`.
     pub device: String,
-    /// `HOST:PORT` to listen on; port 0: any free one.
+    /// `HOST:PORT` to listen on, or a port alone for all of this machine's addresses; port 0: any free one.
     pub listen: String,
     /// The slow line that it is to seem to have, if any, as text: `20mbit/50ms`.
     pub line: Option<String>,
@@ -266,4 +273,88 @@ pub struct Local {
     pub cores: Option<NonZeroUsize>,
     /// How long leaving may take.
     pub leave_within: Duration,
+    /// When it may compute.
+    pub when: When,
+    /// How far its computing stands back behind other processes, as Unix has it: 0 is not at all, 19 the most.
+    pub nice: u8,
+}
+
+/// When a peer may compute on its machine; by default always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct When {
+    /// At these hours alone.
+    pub hours: Option<Hours>,
+    /// Only while the machine is plugged in.
+    pub plugged_in: bool,
+    /// Only while it has no other work.
+    pub idle: bool,
+}
+
+/// From one time of the day to another, perhaps over midnight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hours {
+    /// Minutes since midnight.
+    from: u16,
+    until: u16,
+}
+
+impl Hours {
+    /// Whether a time is within them, in minutes since midnight.
+    pub fn contains(self, minute: u16) -> bool {
+        match self.from < self.until {
+            true => (self.from..self.until).contains(&minute),
+            false => minute >= self.from || minute < self.until,
+        }
+    }
+}
+
+impl FromStr for Hours {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let minute = |text: &str| {
+            let (hours, minutes) = text.split_once(':').unwrap_or((text, "0"));
+            let (hours, minutes): (u16, u16) = (hours.parse().ok()?, minutes.parse().ok()?);
+            (hours < 24 && minutes < 60 || (hours, minutes) == (24, 0)).then_some(60 * hours + minutes)
+        };
+        let hours = text
+            .split_once('-')
+            .and_then(|(from, until)| Some((minute(from)?, minute(until)?)));
+        match hours {
+            Some((from, until)) if from != until => Ok(Self { from, until }),
+            _ => Err("write it as 22-7, or 22:30-6:15".into()),
+        }
+    }
+}
+
+impl Display for Hours {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { from, until } = self;
+        write!(
+            f,
+            "{}:{:02}-{}:{:02}",
+            from / 60,
+            from % 60,
+            until / 60,
+            until % 60
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hours_may_go_over_midnight() {
+        let hours = |text: &str| text.parse::<Hours>();
+        let at = |text: &str, hour: u16, minute: u16| hours(text).unwrap().contains(60 * hour + minute);
+        assert!(at("22-7", 22, 0) && at("22-7", 6, 59) && !at("22-7", 7, 0) && !at("22-7", 21, 59));
+        assert!(at("9:30-17", 9, 30) && !at("9:30-17", 9, 29) && !at("9:30-17", 17, 0));
+        assert!(at("0-24", 23, 59) && at("0-24", 0, 0));
+        assert_eq!(hours("22:30-6:05").unwrap().to_string(), "22:30-6:05");
+        for bad in ["", "22", "22-", "25-7", "22-7:60", "7-7", "24:01-3", "a-b"] {
+            assert!(hours(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -96,8 +96,12 @@ fn keys() -> &'static [Key] {
     })
 }
 
+pub(crate) fn key(n: u8) -> Key {
+    keys()[usize::from(n)].clone()
+}
+
 pub(crate) fn peer(n: u8) -> PeerId {
-    keys()[usize::from(n)].peer()
+    key(n).peer()
 }
 
 /// A record that follows a head, signed by all whom it names.

@@ -1,8 +1,9 @@
-//! Peers that take only a part of their machine: how much, and that the ring goes on.
+//! Peers that take only a part of their machine, or take it only at times: how much, when, and that the ring goes on.
 
 mod common;
 
 use common::*;
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 /// Seconds of processor time that a process has used.
@@ -80,4 +81,122 @@ fn who_may_take_three_tenths_takes_no_more() {
     let part = part_of_a_core(20);
     // Besides the device's there is the protocol's work.
     assert!((0.05..0.35).contains(&part), "{part}");
+}
+
+#[test]
+#[ignore = "the same for a minute"]
+fn who_may_take_three_tenths_takes_no_more_for_a_minute() {
+    let part = part_of_a_core(60);
+    assert!((0.05..0.35).contains(&part), "{part}");
+}
+
+/// Waits until a peer is out of the ring, and gives what it says of that.
+fn out_of_the_ring(node: &mut Node, from: usize) -> String {
+    let seen = node.wait_from(from, "that it waits", |s| s.is("waiting"));
+    seen.event["why"].as_str().expect("words").to_owned()
+}
+
+/// What a peer's page answers to `/status`.
+fn status(node: &mut Node) -> serde_json::Value {
+    let url = node.ready().event["url"].as_str().expect("a page").to_owned();
+    let host = url
+        .split('/')
+        .nth(2)
+        .expect("a host")
+        .replace("localhost", "127.0.0.1");
+    let mut stream = std::net::TcpStream::connect(&host).expect("a page");
+    write!(
+        stream,
+        "GET /status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )
+    .expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+    serde_json::from_str(body).expect("JSON")
+}
+
+/// A peer that may compute only at night, plugged in, and while nobody else does comes and goes as its machine is, and by
+/// hand; nobody takes it for dead.
+#[test]
+fn who_may_not_compute_leaves_the_ring_and_comes_back() {
+    let _alone = alone();
+    let folder = Folder::new("permission");
+    let machine = folder.0.join("machine");
+    let is = |minute: u16, on_battery: bool, others: f64| {
+        let text =
+            serde_json::json!({"minute": minute, "on_battery": on_battery, "others": others}).to_string();
+        std::fs::write(folder.0.join("machine.new"), text).expect("written");
+        std::fs::rename(folder.0.join("machine.new"), &machine).expect("renamed");
+    };
+    let train = ["train", "--task", "digits", "--device", "cpu", "rounds=1000000"];
+    let mut first = Node::start("first", folder.join("first"), &train);
+    let ticket = first.ticket();
+    let dir = folder.join("second");
+    let mut command = annulus();
+    command.args(["join", &ticket, "--device", "cpu", "--out", &dir]);
+    command.args(["--hours", "22-7", "--only-plugged-in", "--only-idle"]);
+    command.env("ANNULUS_MACHINE", &machine);
+    is(12 * 60, false, 0.0);
+    let mut second = Node::spawn("second", dir.clone(), command);
+    assert_eq!(
+        out_of_the_ring(&mut second, 0),
+        "only within the hours 22:00-7:00"
+    );
+    is(23 * 60, false, 0.0);
+    second.members(2);
+    let (name, from) = (second.peer(), first.seen());
+    for (time, (on_battery, others, says)) in [
+        (true, 0.0, "this machine is not plugged in"),
+        (false, 0.9, "this machine has other work"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let before = second.seen();
+        is(23 * 60, on_battery, others);
+        assert_eq!(out_of_the_ring(&mut second, before), says);
+        first.members(1);
+        let status = status(&mut second);
+        assert_eq!(
+            (&status["phase"], &status["waiting"]),
+            (&"waiting".into(), &says.into()),
+            "{time}"
+        );
+        is(23 * 60, false, 0.1);
+        second.members(2);
+    }
+    let before = second.seen();
+    assert!(run(&["pause", &dir]).status.success());
+    assert!(out_of_the_ring(&mut second, before).contains("unpause"));
+    first.members(1);
+    first.rounds(5);
+    assert!(run(&["unpause", &dir]).status.success());
+    second.members(2);
+    first.members(2);
+    for seen in &first.log()[from..] {
+        if seen.is("member") {
+            let change = seen.event["change"].as_str().expect("a change");
+            assert!(
+                matches!(change, "joined" | "left") && seen.event["peer"] == *name,
+                "{}",
+                seen.event
+            );
+        }
+    }
+    // Asked to leave while it waits, it goes.
+    let before = second.seen();
+    is(23 * 60, true, 0.0);
+    out_of_the_ring(&mut second, before);
+    second.signal("-TERM");
+    assert_eq!(second.end().code(), Some(LEFT));
+    assert!(first.leave(), "{}", first.errors());
+    assert_audited(&first);
+    assert_audited(&second);
+    let given = std::fs::read_to_string(format!("{}/annulus/given.json", cache_of(&dir))).expect("kept");
+    let given: serde_json::Value = serde_json::from_str(&given).expect("JSON");
+    assert!(
+        given["samples"].as_u64() > Some(0) && given["runs"] == 1,
+        "{given}"
+    );
 }

@@ -51,11 +51,28 @@ fn assert_replays_from_the_beginning(nodes: &[Node]) {
     assert!(!good && text.contains("what they alone know"), "{text}");
 }
 
+/// Most contributions have begun while the sums before them travelled.
+fn assert_mostly_ahead(node: &Node) {
+    let dir = RunDir::open(Path::new(&node.dir)).expect("a run");
+    let (mut ahead, mut at_once) = (0, 0);
+    for entry in dir.entries().expect("a ledger") {
+        let Entry::Round { record, .. } = entry.expect("an entry") else {
+            continue;
+        };
+        for header in record.headers.iter().filter(|h| h.weight > 0) {
+            *(if header.ahead { &mut ahead } else { &mut at_once }) += 1;
+        }
+    }
+    println!("{ahead} contributions were begun ahead, {at_once} not");
+    assert!(ahead > 10 * at_once);
+}
+
 #[test]
 fn a_replay_follows_the_local_steps_of_members_that_come_and_go() {
     let _alone = alone();
     let folder = Folder::new("local-steps");
-    let nodes = come_and_go(&folder, &["local_steps=6", "outer_momentum=0.5", "clip=1"]);
+    let settings = ["local_steps=6", "overlap=off", "outer_momentum=0.5", "clip=1"];
+    let nodes = come_and_go(&folder, &settings);
     let dir = RunDir::open(Path::new(&nodes[0].dir)).expect("a run");
     let steps = dir
         .manifest()
@@ -72,17 +89,15 @@ fn members_that_compute_while_sums_travel_come_and_go() {
     let _alone = alone();
     let folder = Folder::new("overlap");
     let nodes = come_and_go(&folder, &["overlap=on"]);
-    let dir = RunDir::open(Path::new(&nodes[0].dir)).expect("a run");
-    let (mut ahead, mut at_once) = (0, 0);
-    for entry in dir.entries().expect("a ledger") {
-        let Entry::Round { record, .. } = entry.expect("an entry") else {
-            continue;
-        };
-        for header in record.headers.iter().filter(|h| h.weight > 0) {
-            *(if header.ahead { &mut ahead } else { &mut at_once }) += 1;
-        }
-    }
-    println!("{ahead} contributions were computed ahead, {at_once} not");
-    assert!(ahead > 10 * at_once);
+    assert_mostly_ahead(&nodes[0]);
+    assert_replays_from_the_beginning(&nodes);
+}
+
+#[test]
+fn members_that_take_first_steps_while_sums_travel_come_and_go() {
+    let _alone = alone();
+    let folder = Folder::new("first-steps");
+    let nodes = come_and_go(&folder, &["local_steps=6", "clip=1"]);
+    assert_mostly_ahead(&nodes[0]);
     assert_replays_from_the_beginning(&nodes);
 }

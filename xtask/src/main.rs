@@ -9,6 +9,7 @@ mod command;
 #[path = "../../shaders/src/kernel/include.rs"]
 mod include;
 mod mutate;
+mod package;
 mod packages;
 mod steps;
 mod tally;
@@ -28,6 +29,8 @@ usage: cargo xtask COMMAND
                       training steps in Chromium: ours, TensorFlow.js and jax-js in turns, which npm fetches
   bench-browser --link
                       bytes a second of a tab's link, by windows and frames
+  prove               the tests that take long: the same again and again, for half an hour or more
+  package             what others install: a tarball, a Debian package, a wheel, their sums
   mutate [KERNELS]    changes kernels by one token at a time: do their tests notice?
   tidy                only what the project believes of its own files
   help                this text
@@ -46,6 +49,8 @@ fn main() -> ExitCode {
         ["bench-browser"] => bench_browser::run(&root(), false),
         ["bench-browser", "--link"] => bench_browser::link(&root()),
         ["bench-browser", "--json"] => bench_browser::run(&root(), true),
+        ["prove"] => Ok(steps::prove(&root())),
+        ["package"] => package::run(&root()),
         ["mutate", kernels @ ..] => mutate::mutate(&root(), kernels),
         ["tidy"] => Ok(steps::tidy(&root())),
         [] | ["help" | "--help" | "-h"] => {

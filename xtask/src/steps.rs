@@ -30,7 +30,7 @@ pub fn test(root: &Path, seeds: &str) -> bool {
     tally.add(tool(root, "clippy", "lints", &lints));
     tally.add(page(root));
     title("tests");
-    tally.add(cargo_test(root, &[]));
+    tally.add(cargo_test(root, &[], &[]));
     title("simulation");
     tally.count(sim(root, &["--seeds", seeds]));
     println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
@@ -44,7 +44,18 @@ pub fn browser_test(root: &Path) -> bool {
     let mut tally = page(root);
     title("tests in a browser");
     let tests = ["tabs", "tabs_asleep", "data_in_tabs", "kernels_in_browser"].map(|name| ["--test", name]);
-    tally.add(cargo_test(root, &tests.concat()));
+    tally.add(cargo_test(root, &tests.concat(), &[]));
+    println!("{tally}");
+    tally.failed == 0
+}
+
+/// The tests that are left out elsewhere since they do the same again and again, for long.
+pub fn prove(root: &Path) -> bool {
+    let began = Instant::now();
+    title("long tests");
+    let tests = ["elsewhere", "meeting", "comfort"].map(|name| ["--test", name]);
+    let tally = cargo_test(root, &tests.concat(), &["--ignored"]);
+    println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
     println!("{tally}");
     tally.failed == 0
 }
@@ -110,12 +121,13 @@ fn tool(root: &Path, name: &str, what: &str, args: &[&str]) -> Tally {
     tally
 }
 
-fn cargo_test(root: &Path, which: &[&str]) -> Tally {
+fn cargo_test(root: &Path, which: &[&str], how: &[&str]) -> Tally {
     let mut command = cargo(root);
     command
         .args(["test", "--release", "--workspace", "--no-fail-fast"])
         .args(which)
-        .args(["--", "--show-output"]);
+        .args(["--", "--show-output"])
+        .args(how);
     command.stdout(Stdio::piped());
     let mut reader = Reader::default();
     let whole = command.spawn().and_then(|mut child| {

@@ -88,6 +88,13 @@ impl Assembly {
         self.pieces.get(usize::from(chunk))?.get(piece as usize)?.as_ref()
     }
 
+    /// Forgets the pieces of a chunk.
+    pub fn drop_chunk(&mut self, chunk: usize) {
+        let pieces = &mut self.pieces[chunk];
+        self.lacking += pieces.iter().flatten().count();
+        pieces.fill(None);
+    }
+
     /// Bytes of the pieces that are there.
     pub fn bytes(&self) -> usize {
         self.pieces.iter().flatten().flatten().map(Bytes::len).sum()
@@ -107,6 +114,7 @@ impl Assembly {
             piece,
             headers: Vec::new(),
             all: None,
+            seal: None,
             data: self.get(chunk, piece)?.clone(),
         })
     }

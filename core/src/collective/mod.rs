@@ -6,6 +6,7 @@
 //! - [`Run`]: carries a plan out for one member, piece by piece, and says who broke it.
 //! - [`Assembly`]: the finished pieces. [`Assembly::serial`] makes the same of all contributions in one place.
 //! - `headers`: how each member's header reaches all, whatever the plan.
+//! - `seals`: what owners sign of what they finish, where they could tell each member something else.
 //!
 //! Nothing here knows of rounds, time, deadlines or failures: an attempt that does not end is somebody else's business.
 
@@ -16,12 +17,15 @@ mod plan;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod reference;
 mod run;
+mod seals;
+mod step;
 mod sum;
 
 pub use assembly::Assembly;
 pub use cut::Cut;
 pub use plan::Plan;
-pub use run::{Run, Sends, Violation, Wrong};
+pub use run::Run;
+pub use step::{Sends, Violation, Wrong};
 
 #[cfg(test)]
 mod tests;

@@ -86,6 +86,12 @@ impl Plan {
         }
     }
 
+    /// Whether each member gets finished chunks from their owners alone, who could send each something else: then they sign
+    /// what they finish.
+    pub fn is_sealed(&self) -> bool {
+        self.topology == Topology::Direct && self.cut.members > 1
+    }
+
     /// Chunk and number of the pieces whose sums begin with a member's values, in the order in which it sends them:
     /// first a piece for everybody, from the next member on, so that no two begin with the same.
     pub fn begins(&self, member: usize) -> impl Iterator<Item = (usize, usize)> + use<> {

@@ -2,6 +2,8 @@
 //! is there (cut-through); nobody waits for a whole chunk.
 
 use super::headers::Headers;
+use super::seals::Seals;
+use super::step::{Sends, Violation, Wrong};
 use super::sum::{Room, sum_encode};
 use super::{Assembly, Cut, Plan};
 use crate::codec::Codec;
@@ -9,41 +11,11 @@ use crate::conviction::Conviction;
 use crate::id::{Digest, PeerId};
 use crate::ledger::Header;
 use crate::planted::Bug;
-use crate::signature::{Attempt, Scheme, Signed};
+use crate::seal::Seal;
+use crate::signature::{Attempt, Key, Signed};
 use crate::wire::{Leg, Message};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-
-/// What one step of a member's part gives.
-#[derive(Debug, Default)]
-pub struct Sends {
-    /// Messages and whom they go to, in the order in which they are to be sent.
-    pub to: Vec<(PeerId, Message)>,
-    /// Pieces that are finished and that this member did not hold before.
-    pub finished: Vec<Message>,
-    /// Members that have other headers than this one: one of their authors has said two things.
-    pub differing: Vec<PeerId>,
-}
-
-/// Something came that no honest member sends.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Violation {
-    /// Whose fault it is.
-    pub by: PeerId,
-    /// What it is.
-    pub what: Wrong,
-}
-
-/// What a member has done that none may do.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Wrong {
-    /// It has sent what contradicts the plan.
-    Plan,
-    /// It has sent a header that its author has not signed.
-    Forged,
-    /// It has signed two headers.
-    Contradiction(Box<Conviction>),
-}
 
 /// A piece's sum at this member.
 #[derive(Clone, Debug)]
@@ -58,13 +30,15 @@ enum Sum {
 #[derive(Debug)]
 pub struct Run {
     attempt: Attempt,
-    scheme: Scheme,
+    key: Key,
     plan: Plan,
     codec: Codec,
     members: Vec<PeerId>,
     me: usize,
     started: bool,
     headers: Headers,
+    /// What owners have signed of what they finish, if they do.
+    seals: Option<Seals>,
     /// The hash of all headers that others have, by member.
     others_have: BTreeMap<usize, Digest>,
     /// By chunk and piece.
@@ -93,19 +67,20 @@ impl Run {
         me: usize,
         plan: Plan,
         codec: Codec,
-        scheme: Scheme,
+        key: Key,
     ) -> Self {
         debug_assert_eq!(members.len(), plan.cut.members);
         let chunks = 0..plan.cut.members;
         Self {
             attempt,
-            scheme,
+            key,
             plan,
             codec,
             members,
             me,
             started: false,
             headers: Headers::new(plan, me),
+            seals: plan.is_sealed().then(|| Seals::new(plan.cut)),
             others_have: BTreeMap::new(),
             sums: chunks
                 .map(|c| vec![Sum::Open(Vec::new()); plan.cut.pieces(c)])
@@ -208,7 +183,29 @@ impl Run {
                 .values()
                 .all(|other| Some(*other) == self.headers.digest())
         };
-        self.started && self.gathered.is_complete() && self.headers.are_complete() && same()
+        self.started && self.is_whole() && self.headers.are_complete() && same()
+    }
+
+    /// Whether all sums are there, and are what their owners have signed.
+    pub fn is_whole(&self) -> bool {
+        self.gathered.is_complete() && self.seals.as_ref().is_none_or(Seals::are_complete)
+    }
+
+    /// What owners have signed of the sums, in ring order, once that is what this member holds; nothing if they do not.
+    pub fn seals(&self) -> Option<Vec<Seal>> {
+        self.seals.as_ref()?.all()
+    }
+
+    /// Somebody who has all sums will send what is missing here: chunk and number of each such piece. Of a chunk that its
+    /// owner has not sealed yet that is all of it: what came might be of another.
+    pub fn give_up(&mut self) -> Vec<(u16, u32)> {
+        for chunk in 0..self.plan.cut.members {
+            if let Some(seals) = self.seals.as_mut().filter(|seals| !seals.has(chunk)) {
+                seals.drop(chunk);
+                self.gathered.drop_chunk(chunk);
+            }
+        }
+        self.gathered.missing()
     }
 
     /// Puts this member's values in: sends the sums that begin here and adds to all that waited.
@@ -250,6 +247,7 @@ impl Run {
             piece,
             headers,
             all,
+            seal,
             data,
             ..
         } = message
@@ -264,7 +262,7 @@ impl Run {
             Leg::Finished => {
                 self.take_headers(sender, headers, out)?;
                 self.compare(sender, all, out);
-                self.finish(c, p, data, out).ok_or_else(violation)?;
+                self.finish(sender, (c, p), (data, seal), out)?;
             }
             Leg::Partial => {
                 if !self.fits(c, p, sender, &data) {
@@ -283,24 +281,29 @@ impl Run {
         Ok(())
     }
 
-    /// Takes a finished piece of an attempt that is known to be committed: from anybody, and others may lack it too.
+    /// Takes a finished piece of an attempt that is known to be committed: others may lack it too. Where owners sign what
+    /// they finish it is taken from who told of the commit alone, so that what is not what the owner has signed is that
+    /// one's fault.
     pub fn accept_repair(
         &mut self,
-        from: PeerId,
+        (from, told_by): (PeerId, PeerId),
         message: Message,
         out: &mut Sends,
     ) -> Result<(), Violation> {
+        let sender = self.members.iter().position(|m| *m == from);
+        let sender = sender.ok_or(Violation::of_plan(from))?;
         if let Message::Piece {
             leg: Leg::Finished,
             chunk,
             piece,
+            seal,
             data,
             ..
         } = message
+            && (self.seals.is_none() || from == told_by)
         {
-            let (chunk, piece) = (usize::from(chunk), piece as usize);
-            let finished = self.finish(chunk, piece, data, out);
-            return finished.ok_or(Violation::of_plan(from));
+            let place = (usize::from(chunk), piece as usize);
+            return self.finish(sender, place, (data, seal), out);
         }
         Ok(())
     }
@@ -362,30 +365,70 @@ impl Run {
             self.gathered.exact.insert(range.start, exact.to_vec());
         }
         match self.plan.partial_to(chunk, self.me) {
-            Some(to) => self.send(to, Leg::Partial, chunk, piece, sum.into(), out),
+            Some(to) => self.send(to, Leg::Partial, (chunk, piece), (sum.into(), None), out),
             None => {
-                let finished = self.finish(chunk, piece, sum.into(), out);
-                debug_assert!(finished.is_some(), "what can be summed gives what can be a sum");
+                let finished = self.finish(self.me, (chunk, piece), (sum.into(), None), out);
+                debug_assert!(finished.is_ok(), "what can be summed gives what can be a sum");
             }
         }
         Ok(())
     }
 
-    /// Keeps a finished piece and forwards it verbatim to those who get it from here. `None` if there cannot be such a piece.
-    fn finish(&mut self, chunk: usize, piece: usize, data: Bytes, out: &mut Sends) -> Option<()> {
+    /// Keeps a finished piece and forwards it verbatim to those who get it from here, with the word of its owner on the
+    /// whole chunk, if it is the last that this one finishes.
+    fn finish(
+        &mut self,
+        sender: usize,
+        (chunk, piece): (usize, usize),
+        (data, seal): (Bytes, Option<Box<Seal>>),
+        out: &mut Sends,
+    ) -> Result<(), Violation> {
         let (c, p) = (chunk as u16, piece as u32);
-        if !self.gathered.put(c, p, data.clone())? {
-            return Some(());
+        let new = self.gathered.put(c, p, data.clone());
+        if !new.ok_or(Violation::of_plan(self.members[sender]))? {
+            return Ok(());
         }
+        let seal = self.seal(sender, (chunk, piece), &data, seal)?;
         for to in self.plan.finished_to(chunk, self.me) {
-            self.send(to, Leg::Finished, chunk, piece, data.clone(), out);
+            let seal = seal.clone();
+            self.send(to, Leg::Finished, (chunk, piece), (data.clone(), seal), out);
         }
-        out.finished
-            .extend(self.gathered.message(self.attempt.view, c, p));
-        Some(())
+        let kept = self.gathered.message(self.attempt.view, c, p);
+        out.finished.extend(kept);
+        Ok(())
     }
 
-    fn send(&mut self, to: usize, leg: Leg, chunk: usize, piece: usize, data: Bytes, out: &mut Sends) {
+    /// Seals a piece of this member's own chunk, or checks another's.
+    fn seal(
+        &mut self,
+        sender: usize,
+        (chunk, piece): (usize, usize),
+        data: &Bytes,
+        seal: Option<Box<Seal>>,
+    ) -> Result<Option<Box<Seal>>, Violation> {
+        let (trusted, members) = (self.planted(Bug::TrustSeals), &self.members);
+        let (key, attempt) = (&self.key, &self.attempt);
+        let Some(seals) = &mut self.seals else {
+            return Ok(None);
+        };
+        if chunk == self.me && sender == self.me {
+            let own = seals.finish((chunk, piece), data, attempt, key);
+            return Ok(own.map(Box::new));
+        }
+        let sound = |seal: &Seal, owner: usize| seal.is_by(members[owner], attempt, key.scheme());
+        let taken = seals.take((chunk, piece), data, seal.map(|seal| *seal), trusted, sound);
+        let (by, what) = (members[sender], Wrong::Forged);
+        taken.map(|()| None).map_err(|_| Violation { by, what })
+    }
+
+    fn send(
+        &mut self,
+        to: usize,
+        leg: Leg,
+        (chunk, piece): (usize, usize),
+        (data, seal): (Bytes, Option<Box<Seal>>),
+        out: &mut Sends,
+    ) {
         let (headers, all) = self.headers.for_frame(to);
         let message = Message::Piece {
             view: self.attempt.view,
@@ -394,6 +437,7 @@ impl Run {
             piece: piece as u32,
             headers,
             all,
+            seal,
             data,
         };
         self.sent[to] += 1;
@@ -417,18 +461,16 @@ impl Run {
             if known.is_some_and(|known| known.content == header.content) {
                 continue;
             }
-            let trusted = self.planted(Bug::TrustHeaders);
-            if !trusted && !header.is_by(header.peer, &self.attempt, self.scheme) {
+            let signed = header.is_by(header.peer, &self.attempt, self.key.scheme());
+            if !signed && !self.planted(Bug::TrustHeaders) {
                 let what = Wrong::Forged;
                 return Err(Violation { by, what });
             }
             if let Some(known) = known {
-                let (attempt, headers) = (self.attempt, [known.clone(), header.clone()]);
-                let what = Wrong::Contradiction(Box::new(Conviction::new(attempt, headers)));
-                return Err(Violation {
-                    by: header.peer,
-                    what,
-                });
+                let by = header.peer;
+                let proof = Conviction::new(self.attempt, [known.clone(), header]);
+                let what = Wrong::Contradiction(Box::new(proof));
+                return Err(Violation { by, what });
             }
             self.take_header(author, header, out);
         }
@@ -453,12 +495,5 @@ impl Run {
         if new && self.headers.digest().is_some_and(|own| own != all) {
             out.differing.push(self.members[sender]);
         }
-    }
-}
-
-impl Violation {
-    fn of_plan(by: PeerId) -> Self {
-        let what = Wrong::Plan;
-        Self { by, what }
     }
 }

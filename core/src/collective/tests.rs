@@ -5,7 +5,7 @@ use crate::codec::Codec;
 use crate::config::Topology;
 use crate::id::{Digest, PeerId};
 use crate::ledger::Header;
-use crate::signature::{Key, Scheme, Signed};
+use crate::signature::{Key, Signed};
 use crate::wire::{Leg, Message, ViewKey};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -86,7 +86,7 @@ struct Attempt {
 impl Attempt {
     fn new(plan: Plan, codec: Codec, own: Vec<Vec<f32>>) -> Self {
         let members: Vec<PeerId> = (0..plan.cut.members).map(peer).collect();
-        let run = |me| Run::new(ATTEMPT, members.clone(), me, plan, codec, Scheme::StandIn);
+        let run = |me| Run::new(ATTEMPT, members.clone(), me, plan, codec, Key::stand_in(peer(me)));
         Self {
             runs: (0..plan.cut.members).map(run).collect(),
             own,
@@ -251,7 +251,10 @@ proptest! {
             prop_assert_eq!(decoded(&run.gathered), expected.clone());
             prop_assert_eq!(run.headers(), Some((0..n).map(header).collect()));
             prop_assert_eq!((run.waits(), run.waiting_bytes()), (false, 0));
+            prop_assert_eq!(run.seals().is_some(), plan.is_sealed());
         }
+        let seals: Vec<_> = attempt.runs.iter().map(Run::seals).collect();
+        prop_assert!(seals.windows(2).all(|pair| pair[0] == pair[1]));
     }
 
     #[test]
@@ -494,4 +497,79 @@ fn nothing_is_complete_without_all_headers() {
             );
         }
     }
+}
+
+/// Member 2 of four with what the others have sent it of member 1's chunk, all but one piece, and the frames that make it
+/// whole.
+fn all_but_one() -> (Run, Vec<Message>) {
+    let plan = plan(Topology::Direct, 4, 80, 5);
+    let mut attempt = Attempt::new(plan, Codec::F32, contributions(plan, 3));
+    attempt.run(1);
+    let of_chunk = |(from, to, message): &(usize, usize, Message)| {
+        let finished = matches!(
+            message,
+            Message::Piece {
+                leg: Leg::Finished,
+                chunk: 1,
+                ..
+            }
+        );
+        (*from == 1 && *to == 2 && finished).then(|| message.clone())
+    };
+    let frames: Vec<Message> = attempt.sent.iter().filter_map(of_chunk).collect();
+    let mut run = Attempt::new(plan, Codec::F32, contributions(plan, 3))
+        .runs
+        .remove(2);
+    for frame in &frames[1..] {
+        let taken = run.accept(peer(1), None, frame.clone(), &mut Sends::default());
+        assert_eq!(taken, Ok(()));
+    }
+    (run, frames)
+}
+
+fn spoilt(mut frame: Message) -> Message {
+    edit(&mut frame, |_, _, _, _, data| {
+        let mut other = data.to_vec();
+        other[0] ^= 1;
+        *data = other.into();
+    });
+    frame
+}
+
+#[test]
+fn a_chunk_is_what_its_owner_has_signed_of_all_its_pieces() {
+    let forged = Err(Violation {
+        by: peer(1),
+        what: Wrong::Forged,
+    });
+    let (mut run, frames) = all_but_one();
+    assert!(frames.len() > 2);
+    let accept = |run: &mut Run, frame| run.accept(peer(1), None, frame, &mut Sends::default());
+    assert_eq!(accept(&mut run, spoilt(frames[0].clone())), forged);
+    let (mut run, frames) = all_but_one();
+    assert_eq!(accept(&mut run, frames[0].clone()), Ok(()));
+    assert!(!run.give_up().iter().any(|(chunk, _)| *chunk == 1), "it is whole");
+}
+
+#[test]
+fn what_a_commit_left_missing_comes_from_who_told_of_it_and_is_what_the_owners_have_signed() {
+    let (mut run, frames) = all_but_one();
+    let lacking: Vec<u32> = run
+        .give_up()
+        .into_iter()
+        .filter_map(|(chunk, piece)| (chunk == 1).then_some(piece))
+        .collect();
+    assert_eq!(lacking.len(), frames.len(), "what came may be of another chunk");
+    let teller = peer(3);
+    let mut repair = |from, frame| run.accept_repair((from, teller), frame, &mut Sends::default());
+    // What the owner has sent may still be under way, and may be another too.
+    assert_eq!(repair(peer(1), spoilt(frames[0].clone())), Ok(()));
+    for frame in &frames[1..] {
+        assert_eq!(repair(teller, frame.clone()), Ok(()));
+    }
+    let by_teller = Err(Violation {
+        by: teller,
+        what: Wrong::Forged,
+    });
+    assert_eq!(repair(teller, spoilt(frames[0].clone())), by_teller);
 }

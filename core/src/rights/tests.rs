@@ -143,6 +143,7 @@ fn said(kind: Kind, view: ViewKey) -> Message {
             piece: 0,
             headers: Vec::new(),
             all: None,
+            seal: None,
             data: vec![0; 24].into(),
         },
         Kind::Probe => Message::Probe { view, nonce: 1 },
@@ -164,6 +165,10 @@ fn said(kind: Kind, view: ViewKey) -> Message {
         Kind::Headers => Message::Headers {
             view,
             headers: vec![signed(header(MEMBER))],
+        },
+        Kind::Seals => Message::Seals {
+            view,
+            seals: Vec::new(),
         },
         Kind::Convicted => Message::Convicted(Box::new(Conviction::new(
             Attempt { chain: digest, view },
@@ -315,7 +320,7 @@ fn what_the_table_does_not_allow_is_dropped_and_counted_and_nothing_else_is() {
             cells_seen += 1;
         }
     }
-    assert_eq!(cells_seen, (8 * 4 + 12) * (4 + 5 + 4));
+    assert_eq!(cells_seen, (9 * 4 + 12) * (4 + 5 + 4));
 }
 
 #[test]

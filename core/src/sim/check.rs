@@ -330,7 +330,7 @@ impl World {
                 let spoilt = self.plan.faults.iter().any(|(k, _)| *k == Kind::Spoil);
                 (!ruined && !spoilt).then_some("saw nothing finite")
             }
-            Exit::Barred(_) => Some("was not let in any more"),
+            Exit::Barred(_) => (!self.knows_liars(node, peer)).then_some("was not let in any more"),
             Exit::Lost | Exit::NoMember => {
                 let long_healed = self.healed_at.is_some_and(|at| self.now > at + GRACE_US);
                 let any = |n: &Node| n.is_member() && !n.is_guest;
@@ -339,9 +339,12 @@ impl World {
             }
         };
         let stands = (head.chain, peer.digest());
+        // The last whole state may have left or been damaged long before all faults end.
+        let hopeless = *exit == Exit::Lost && self.is_state_gone();
         if let Some(wrong) = wrong {
             return self.fail(format!("{} {wrong}", node.name));
         }
+        self.hopeless |= hopeless;
         if self.nodes[i].exit == Some(Exit::Finished) && self.first_finish.is_none() {
             self.first_finish = Some(self.now);
         }
@@ -399,15 +402,8 @@ impl World {
     pub(super) fn check_progress(&mut self) {
         self.check_pace_among_liars();
         let Some(healed_at) = self.healed_at else { return };
-        let alive = || {
-            self.nodes
-                .iter()
-                .filter(|n| !n.is_guest)
-                .filter_map(|n| n.peer.as_ref())
-        };
         // The last that held a whole state may have left while the others were on their way back.
-        let whole = |p: &Peer| stands(p).is_some() || p.holds_whole_state();
-        self.hopeless |= self.starting == 0 && alive().count() > 0 && !alive().any(|p| whole(p));
+        self.hopeless |= self.is_state_gone();
         let round_us = self.longest_round_us();
         let rounds = self.plan.rounds() + 10.0;
         let bound = healed_at + (rounds * round_us) as u64 + 2 * PATIENCE_US;
@@ -471,7 +467,7 @@ fn is_drawn(output: &Output) -> bool {
 }
 
 /// Lineage and digest of a peer that holds all that its lineage does: a member, or one that is done.
-fn stands(peer: &Peer) -> Option<(Digest, Digest)> {
+pub(super) fn stands(peer: &Peer) -> Option<(Digest, Digest)> {
     let whole = matches!(peer.phase, Phase::Member(_) | Phase::Lingering(_));
     whole.then(|| (peer.head().chain, peer.digest()))
 }

@@ -2,7 +2,7 @@
 //! position, so that a wrong state, a wrong share or a sample counted twice changes the sum.
 
 use crate::config::Manifest;
-use crate::local::{LocalOptimizer, LocalRound, way};
+use crate::local::{LocalOptimizer, LocalRound};
 use crate::random::mix;
 use std::ops::Range;
 
@@ -24,7 +24,8 @@ pub fn contribution(params: &[f32], positions: &[Range<u64>], weight: u64) -> (V
     (sum, loss)
 }
 
-/// The way that local steps over the first `weight` samples of a share lead, and the sum of their losses.
+/// The way that local steps over the first `weight` samples of a share lead, and the sum of their losses. Of the first steps of
+/// a share it says nothing that counts.
 pub fn local_contribution(
     params: &[f32],
     positions: &[Range<u64>],
@@ -32,14 +33,14 @@ pub fn local_contribution(
     (manifest, round): (&Manifest, &LocalRound),
     optimizer: &mut LocalOptimizer,
 ) -> (Vec<f32>, f32) {
-    optimizer.begin(round);
+    let mut now = optimizer.begin(round, params);
     let there: Vec<u64> = positions
         .iter()
         .cloned()
         .flatten()
         .take(weight as usize)
         .collect();
-    let (mut now, mut loss) = (params.to_vec(), 0.0);
+    let mut loss = 0.0;
     for (step, samples) in round.steps(there.len()) {
         let each: Vec<Range<u64>> = there[samples].iter().map(|at| *at..at + 1).collect();
         let (sum, of_step) = contribution(&now, &each, weight);
@@ -47,7 +48,7 @@ pub fn local_contribution(
         optimizer.step(manifest, (round, step), &mut now, (&sum, each.len() as u32));
     }
     let mut start = params.to_vec();
-    way(&mut start, &now, weight as u32);
+    optimizer.end(round, &mut start, now, weight as u32);
     (start, loss)
 }
 

@@ -338,15 +338,26 @@ impl World {
         params: Vec<f32>,
     ) {
         let share: u64 = positions.iter().map(|r| r.end - r.start).sum();
+        let counted = |there: u64| match &local {
+            None => there,
+            Some(round) => round.counted(there as usize).into(),
+        };
+        let taken = match &local {
+            None => share,
+            Some(round) => round
+                .steps(share as usize)
+                .map(|(_, samples)| samples.len() as u64)
+                .sum(),
+        };
         let node = &mut self.nodes[i];
         let spoil = node.spoil.take();
         let weight = if spoil == Some(Spoil::Partial) {
-            self.chaos.below(share + 1)
+            counted(self.chaos.below(share + 1))
         } else {
-            share
+            counted(share)
         };
         let wobble = 1.0 + self.plan.jitter * (2.0 * self.work.unit() - 1.0);
-        let seconds = share as f64 / node.speed * node.slow * wobble;
+        let seconds = taken as f64 / node.speed * node.slow * wobble;
         let took = 200 + (seconds * 1e6) as u64;
         // The device does one thing after the other.
         let start = node.busy_until.max(self.now);
@@ -366,16 +377,15 @@ impl World {
         };
         self.look_at(i);
         let (mut weight, mut loss, mut took) = (weight, loss, took);
-        let fresh = local.map(|round| round.fresh);
         if self.nodes[i].is_liar() {
             let mut said = (weight, loss, took);
             self.say_made(i, &mut gradient, &mut said);
             (weight, loss, took) = said;
-            self.ledger
-                .give((&self.nodes[i], round, fresh), weight.min(share), &gradient);
+            let made = (&self.nodes[i], round, local);
+            self.ledger.give(made, weight.min(share), None, &gradient);
         } else if let Err(why) = self.ledger.contribute(
             (&self.nodes[i], round, flipped),
-            fresh,
+            local,
             &positions,
             &params,
             made,

@@ -369,7 +369,11 @@ impl World {
         }
         let alive = self.honest().filter(|n| n.is_alive() && !n.leaving).count();
         if self.healed_at.is_some() && alive < usize::from(self.manifest.min_peers.get()) && alive > 0 {
-            self.hopeless |= self.sponsor().is_none() || self.newcomer().is_none();
+            // Whoever comes by a liar enters a run of that one's own.
+            let honest = self
+                .sponsor()
+                .is_some_and(|sponsor| !self.nodes[sponsor].is_liar());
+            self.hopeless |= !honest || self.newcomer().is_none();
         }
         self.check_progress();
         self.schedule(self.now + OPERATOR_US, What::Operator);

@@ -1,15 +1,17 @@
 //! What must hold of honest peers among liars: they blame whoever's lie shows itself, and nobody else; they commit nothing
 //! that one of them has not said; and their rounds go on.
 
-use super::check::Duty;
+use super::check::{Duty, stands};
 use super::node::Node;
 use super::world::World;
+use crate::config::Topology;
 use crate::decision::Suspicion;
 use crate::fork::Fork;
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Header, Newcomer, Record};
 use crate::member::Member;
 use crate::peer::{Change, Commit, Event, Input, Peer, Phase, Reason};
+use crate::seal::Finished;
 use crate::signature::{Attempt, Signature, Signed};
 use crate::time::Time;
 use crate::view::view_key;
@@ -148,6 +150,9 @@ impl World {
                 change: Change::Failed | Change::Evicted,
                 reason,
             } => {
+                if *reason == Reason::Diverged {
+                    self.on_diverged(i, *peer);
+                }
                 let is_lie = matches!(
                     reason,
                     Reason::Header(_)
@@ -171,6 +176,48 @@ impl World {
             let (me, it) = (&self.nodes[i].name, self.name(peer));
             self.fail(format!("{me} takes {it}, which is honest, for a liar: {why}"));
         }
+    }
+
+    /// The states of two honest members differ: an owner that has signed different sums to them is to be convicted for it.
+    fn on_diverged(&mut self, i: usize, other: PeerId) {
+        let lineage = |i: usize| Some(&self.nodes[i].peer.as_ref()?.shared.lineage);
+        let both = self.by_id.get(&other).and_then(|j| lineage(i).zip(lineage(*j)));
+        let owner = both.and_then(|(mine, theirs)| {
+            let view = mine.last.as_ref()?.view;
+            let (mine, theirs) = (mine.seals.of(view)?, theirs.seals.of(view)?);
+            let mut pairs = mine.members.iter().zip(mine.seals.iter().zip(&theirs.seals));
+            let owner = pairs.find(|(_, (one, other))| one.content != other.content)?.0;
+            Some(*owner)
+        });
+        let honest = self.by_id.get(&other).is_some_and(|j| !self.nodes[*j].is_liar());
+        if let Some(owner) = owner.filter(|_| honest) {
+            self.lies.sealed_twice.entry(owner).or_insert(self.now);
+        }
+    }
+
+    /// What a peer commits is what the owners have signed, where they do.
+    fn check_seals(&self, peer: &Peer, commit: &Commit) -> Result<(), String> {
+        let lineage = &peer.shared.lineage;
+        let last = lineage.last.as_ref().filter(|last| last.view == commit.view);
+        let Some(last) = last else { return Ok(()) };
+        let n = last.record.headers.len();
+        let before = self.ledger.topology(last.before.chain);
+        if n < 2 || before != Some(Topology::Direct) {
+            return Ok(());
+        }
+        let sealed = lineage.seals.of(commit.view);
+        let sealed = sealed.ok_or("nobody has signed its sums")?;
+        for (chunk, (owner, seal)) in sealed.members.iter().zip(&sealed.seals).enumerate() {
+            let pieces = 0..last.sums.cut().pieces(chunk) as u32;
+            let pieces = pieces.filter_map(|piece| last.sums.get(chunk as u16, piece));
+            let hashes: Vec<Digest> = pieces.map(|data| Digest::of(data)).collect();
+            let same = Finished::of(&hashes) == seal.content;
+            if !same || !seal.is_by(*owner, &sealed.attempt, self.scheme) {
+                let owner = self.name(*owner);
+                return Err(format!("it holds another chunk of {owner} than that has signed"));
+            }
+        }
+        Ok(())
     }
 
     /// An honest peer says something of itself.
@@ -239,6 +286,9 @@ impl World {
                 ));
             }
         }
+        if let Some(peer) = &self.nodes[i].peer {
+            self.check_seals(peer, commit)?;
+        }
         let state = self.nodes[i].peer.as_ref().map(|peer| peer.state());
         let mut values = state
             .into_iter()
@@ -249,6 +299,22 @@ impl World {
             return Err("its state is not finite".into());
         }
         Ok(())
+    }
+
+    /// Whether a peer has hardly anybody to ask but liars: most of the members that it knows, or whoever its ticket names.
+    pub(super) fn knows_liars(&self, node: &Node, peer: &Peer) -> bool {
+        let known = peer.head().full_members().filter(|m| *m != node.id);
+        let (liars, honest): (Vec<PeerId>, Vec<PeerId>) = known.partition(|m| self.is_liar(*m));
+        let by_liar = node.sponsor.is_some_and(|sponsor| self.nodes[sponsor].is_liar());
+        liars.len() > honest.len() || (honest.is_empty() && by_liar)
+    }
+
+    /// Whether there is somebody, and nobody holds a whole state.
+    pub(super) fn is_state_gone(&self) -> bool {
+        let full = self.nodes.iter().filter(|n| !n.is_guest);
+        let mut alive = full.filter_map(|n| n.peer.as_ref()).peekable();
+        let whole = |p: &Peer| stands(p).is_some() || p.holds_whole_state();
+        self.starting == 0 && alive.peek().is_some() && !alive.any(|p| whole(p))
     }
 
     /// Rounds go on though there are liars, and without those who were seen to lie.
@@ -273,6 +339,18 @@ impl World {
             return self.fail(format!(
                 "{name} is still with {liar} in {view:?}, whose lie it has seen: {situation}"
             ));
+        }
+        let proven = |liar: PeerId| {
+            let peers = self.honest().filter_map(|n| n.peer.as_ref());
+            peers.into_iter().any(|p| p.shared.outlaws.proof(liar).is_some())
+        };
+        let mut twice = self.lies.sealed_twice.iter();
+        if let Some((liar, _)) = twice.find(|(liar, at)| self.now > **at + OUT_US && !proven(**liar)) {
+            let why = format!(
+                "{} has signed two sums, and nobody holds that against it",
+                self.name(*liar)
+            );
+            return self.fail(why);
         }
         let patience = STALLED_US + (10.0 * self.longest_round_us()) as u64;
         let last = since.max(self.lies.committed_at);

@@ -29,6 +29,8 @@ pub(super) struct Lies {
     pub seen: BTreeMap<(usize, ViewKey, PeerId), u64>,
     /// What honest members have committed in each attempt, and who was the first.
     pub committed: BTreeMap<ViewKey, (Digest, usize)>,
+    /// Who has signed two finished chunks in an attempt, and when honest members have seen that their states differ.
+    pub sealed_twice: BTreeMap<PeerId, u64>,
     /// When an honest member last committed a round.
     pub committed_at: u64,
 }

@@ -6,11 +6,11 @@
 use super::device;
 use super::node::Node;
 use crate::collective::{Cut, reference};
-use crate::config::Manifest;
+use crate::config::{Manifest, Topology};
 use crate::device::Asked;
 use crate::id::{Digest, PeerId, Round};
 use crate::ledger::{Head, Header, Record};
-use crate::local::{LocalOptimizer, LocalRound};
+use crate::local::{LocalOptimizer, LocalRound, Part};
 use crate::optim::{clip_scale, norm_squared};
 use crate::peer::{Commit, Peer};
 use crate::state::State;
@@ -63,13 +63,16 @@ struct Made {
     weight: u32,
     /// Whether a local optimizer began at zero with it.
     fresh: Option<bool>,
+    /// The sum of the losses, where it is known what that must be.
+    loss: Option<f32>,
     gradient: Vec<f32>,
 }
 
 impl Made {
     fn is_of(&self, header: &Header) -> bool {
         let anew = self.fresh.is_none_or(|fresh| fresh == header.anew);
-        self.weight == header.weight && anew && (header.ahead || self.from == header.digest)
+        let loss = self.loss.is_none_or(|loss| loss == header.loss);
+        self.weight == header.weight && anew && loss && (header.ahead || self.from == header.digest)
     }
 }
 
@@ -115,6 +118,11 @@ impl Ledger {
         self.points.len().saturating_sub(1) as u64
     }
 
+    /// How members exchange in the round after a lineage.
+    pub fn topology(&self, chain: Digest) -> Option<Topology> {
+        self.points.get(&chain).map(|point| point.head.pace.topology)
+    }
+
     /// The run's beginning.
     pub fn found(&mut self, head: &Head, state: &State) {
         let digest = state.digest();
@@ -143,7 +151,7 @@ impl Ledger {
     pub fn contribute(
         &mut self,
         (node, round, flipped): (&Node, Round, bool),
-        fresh: Option<bool>,
+        local: Option<LocalRound>,
         positions: &[Range<u64>],
         params: &[f32],
         weight: u64,
@@ -172,7 +180,7 @@ impl Ledger {
                 node.name
             ));
         }
-        let mut moments = node.moments.clone();
+        let (mut moments, mut loss) = (node.moments.clone(), None);
         if !flipped {
             let held = point.states.iter().find(|s| s.digest == digest);
             let held =
@@ -184,22 +192,34 @@ impl Ledger {
                 ));
             }
             let known = point.moments.get(&node.id);
-            let allotment = point.head.allot(&self.manifest);
-            let fresh = fresh.unwrap_or_default();
-            let local = LocalRound::of(&point.head, &allotment, me, &self.manifest, fresh);
-            let (pure, _) = match local.filter(|_| !share.is_empty()) {
+            let mut made = (Vec::new(), 0.0);
+            let (pure, of_steps) = match local.filter(|_| !share.is_empty()) {
                 None => device::contribution(params, positions, weight),
+                // What comes of the first steps is seen in what comes of the others.
+                Some(round) if round.part == Part::Lead => return Ok(()),
                 Some(round) => {
-                    moments = match fresh {
+                    let allotment = point.head.allot(&self.manifest);
+                    if point.head.cut(&allotment, me, &self.manifest) != Some(round.cut) {
+                        return Err(format!("{} cuts its share into other steps", node.name));
+                    }
+                    moments = match round.fresh {
                         true => LocalOptimizer::new(&self.manifest),
                         false => known.cloned().ok_or_else(|| {
                             format!("{} goes on with moments of another membership", node.name)
                         })?,
                     };
-                    let round = (&*self.manifest, &round);
-                    device::local_contribution(params, positions, weight, round, &mut moments)
+                    let lead = LocalRound::lead(round.cut).filter(|_| round.part == Part::Rest);
+                    for round in lead.into_iter().chain([round]) {
+                        let weight = round.counted(weight as usize).into();
+                        let round = (&*self.manifest, &round);
+                        let (pure, of_steps) =
+                            device::local_contribution(params, positions, weight, round, &mut moments);
+                        made = (pure, made.1 + of_steps);
+                    }
+                    made
                 }
             };
+            loss = Some(of_steps);
             if weight > 0 && !same_bits(&pure, gradient) {
                 return Err(format!(
                     "{}'s contribution is not what its state gives",
@@ -208,7 +228,7 @@ impl Ledger {
             }
         }
         if weight > 0 {
-            self.give((node, round, fresh), weight, gradient);
+            self.give((node, round, local), weight, loss, gradient);
         }
         if !share.is_empty() {
             self.moments.insert((node.id, from), moments);
@@ -233,17 +253,20 @@ impl Ledger {
     /// A device made this, or a liar says so.
     pub fn give(
         &mut self,
-        (node, round, fresh): (&Node, Round, Option<bool>),
+        (node, round, local): (&Node, Round, Option<LocalRound>),
         weight: u64,
+        loss: Option<f32>,
         gradient: &[f32],
     ) {
-        if let Some(peer) = &node.peer {
+        let is_lead = local.is_some_and(|round| round.part == Part::Lead);
+        if let Some(peer) = node.peer.as_ref().filter(|_| !is_lead) {
             let (from, state) = origin(peer);
             let made = self.contributions.entry((node.id, from, round)).or_default();
             made.push(Made {
                 from: state,
                 weight: weight as u32,
-                fresh,
+                fresh: local.map(|round| round.fresh),
+                loss,
                 gradient: gradient.to_vec(),
             });
         }
@@ -408,7 +431,8 @@ impl Ledger {
 
     /// What a contributor's device made for a round after a lineage.
     fn made(&self, before: Digest, round: Round, header: &Header) -> Option<&Vec<Made>> {
-        let from = match header.ahead {
+        // Of local steps only the first were taken ahead.
+        let from = match header.ahead && self.manifest.local.is_none() {
             true => self.points[&before].previous?,
             false => before,
         };

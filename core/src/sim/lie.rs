@@ -6,6 +6,7 @@ use super::resign::resign;
 use super::rng::Rng;
 use super::twist::Twist;
 use crate::check::{MAX_COMPUTE_US, MAX_SPEED};
+use crate::codec::Codec;
 use crate::config::Settings;
 use crate::conviction::Conviction;
 use crate::decision::Suspicion;
@@ -15,6 +16,7 @@ use crate::ledger::{Header, Newcomer, Ready, Record};
 use crate::peer::{Peer, Phase};
 use crate::random::mix;
 use crate::relayed::Relayed;
+use crate::seal::Finished;
 use crate::signature::{Attempt, Key, Signed};
 use crate::tickets::Barred;
 use crate::view::view_key;
@@ -39,6 +41,8 @@ pub enum Lie {
     Partial,
     /// Finished values are not what was summed, for all or for one.
     Finished,
+    /// Some get another finished chunk than others, and each the hash of it, signed.
+    Sums,
     /// What only others could have signed is said in their name, or changed on its way.
     Forge,
     /// Members that are there are suspected, others by each word.
@@ -78,12 +82,13 @@ pub enum Lie {
 
 impl Lie {
     /// All that are drawn.
-    pub const DRAWN: [Self; 22] = [
+    pub const DRAWN: [Self; 23] = [
         Self::Equivocate,
         Self::Claim,
         Self::Contribution,
         Self::Partial,
         Self::Finished,
+        Self::Sums,
         Self::Forge,
         Self::Suspect,
         Self::Outcome,
@@ -192,6 +197,7 @@ impl Speaker<'_> {
             Lie::Claim => self.headers(&mut said, Self::claim),
             Lie::Partial => self.values(&mut said, Leg::Partial),
             Lie::Finished if one || self.choice(1).chance(0.5) => self.values(&mut said, Leg::Finished),
+            Lie::Sums if one || self.choice(u64::from(to.0[0])).chance(0.3) => self.sums(to, &mut said),
             Lie::Forge => self.forge(&mut said),
             Lie::Suspect => self.suspect(&mut said),
             Lie::Outcome => {
@@ -439,18 +445,54 @@ impl Speaker<'_> {
         }
     }
 
+    /// Sends somebody another chunk than is finished, as if it were that.
+    fn sums(&self, to: PeerId, message: &mut Message) {
+        let Message::Piece {
+            view,
+            leg: Leg::Finished,
+            chunk,
+            seal,
+            data,
+            ..
+        } = message
+        else {
+            return;
+        };
+        let (last, codec) = (self.peer.shared.lineage.last.as_ref(), self.peer.manifest().codec);
+        let sums = match &self.peer.phase {
+            Phase::Member(member) if member.view.key == *view => Some(&member.reduce.gathered),
+            _ => last.filter(|last| last.view == *view).map(|last| &last.sums),
+        };
+        // The same change whenever it is made for this one.
+        let add = self.choice(view.round ^ u64::from(to.0[0])).unit() as f32;
+        let change = |data: &Bytes| {
+            let mut values = vec![0.0; elements(codec, data)];
+            let mut bytes = Vec::new();
+            if codec.decode(data, &mut values).is_err() {
+                return data.clone();
+            }
+            values.iter_mut().for_each(|value| *value += add);
+            codec.encode(&values, &mut bytes);
+            bytes.into()
+        };
+        *data = change(data);
+        if let (Some(seal), Some(sums)) = (seal, sums) {
+            let pieces = 0..sums.cut().pieces(usize::from(*chunk)) as u32;
+            let pieces = pieces.filter_map(|piece| sums.get(*chunk, piece));
+            let hashes: Vec<Digest> = pieces.map(|data| Digest::of(&change(data))).collect();
+            let finished = Finished::of(&hashes);
+            let (chain, view) = (self.chain(*view), *view);
+            **seal = self.keys[0].signed(&Attempt { chain, view }, finished);
+        }
+    }
+
     fn other_values(&mut self, data: &Bytes) -> Bytes {
         let codec = self.peer.manifest().codec;
         let bytes = match self.rng().below(6) {
             0 => vec![0xff; data.len()],
             1 => data[..data.len() / 2].to_vec(),
             _ => {
-                let mut values = vec![
-                    0.0;
-                    (1..=data.len())
-                        .rfind(|n| codec.encoded_len(*n) == data.len())
-                        .unwrap_or(0)
-                ];
+                let mut values = vec![0.0; elements(codec, data)];
                 if codec.decode(data, &mut values).is_err() {
                     return data.clone();
                 }
@@ -708,6 +750,18 @@ impl Speaker<'_> {
     }
 
     fn differ(&mut self, view: ViewKey) -> Option<Message> {
+        let sealed = self.peer.shared.lineage.last.as_ref();
+        let sealed = sealed.and_then(|last| self.peer.shared.lineage.seals.of(last.view));
+        if let Some(sealed) = sealed.cloned().filter(|_| self.rng().chance(0.3)) {
+            // What no owner has signed so, or a true word that nobody has asked for.
+            let mut seals = sealed.seals;
+            let at = self.rng().index(seals.len());
+            if self.rng().chance(0.7) {
+                seals[at] = self.keys[0].signed(&sealed.attempt, Finished(Digest([7; 32])));
+            }
+            let view = sealed.attempt.view;
+            return Some(Message::Seals { view, seals });
+        }
         let mut headers = headers_of(self.peer, view);
         if self.rng().chance(0.5) {
             return Some(Message::Headers { view, headers });
@@ -760,6 +814,7 @@ impl Speaker<'_> {
                 piece: n as u32,
                 headers: headers.clone(),
                 all: None,
+                seal: None,
                 data: Bytes::from_static(&[0; 4]),
             },
             (0, Some(view), _) => Message::Repair {
@@ -791,6 +846,12 @@ pub(super) fn headers_of(peer: &Peer, view: ViewKey) -> Vec<Signed<Header>> {
             .filter(|last| last.view == view)
             .map_or(Vec::new(), |last| last.record.headers.clone()),
     }
+}
+
+/// How many values are encoded here.
+fn elements(codec: Codec, data: &Bytes) -> usize {
+    let mut most = (1..=data.len()).rev();
+    most.find(|n| codec.encoded_len(*n) == data.len()).unwrap_or(0)
 }
 
 /// The key of a name that nobody has.

@@ -348,7 +348,6 @@ fn draw_local_steps(rng: &mut Rng, manifest: &mut Manifest) {
     if !rng.chance(0.3) {
         return;
     }
-    manifest.overlap = false;
     let most = manifest.batch.get().min(6);
     let steps = NonZeroU32::new(rng.between(1, most.into()) as u32).expect("from 1 on");
     manifest.batch = NonZeroU32::new(manifest.batch.get() / steps).expect("no fewer than steps");

@@ -222,6 +222,7 @@ pub(super) fn message(world: &World, message: &Message) -> String {
         } => {
             format!("COMMITTED {}: {} -> {digest}", view(v), record(world, r))
         }
+        Message::Seals { view: v, .. } => format!("seals of {}", view(v)),
         Message::Repair { view: v, missing } => format!("repair {}: {missing:?}", view(v)),
         Message::Out { view: v } => format!("OUT of {}", view(v)),
         Message::Status {

@@ -1,6 +1,7 @@
 //! What a liar says otherwise: a message that was said before, with some of its fields changed.
 
 use super::rng::Rng;
+use crate::conviction::Contradiction;
 use crate::id::{Contact, Digest, PeerId};
 use crate::invitation::{Admission, Revocation, Root};
 use crate::ledger::{Header, Hole, Member, Newcomer, Ready, Record};
@@ -174,14 +175,22 @@ impl Twist<'_> {
                 piece,
                 headers,
                 all,
+                seal,
                 data,
-            } => match self.rng.below(7) {
+            } => match self.rng.below(8) {
                 0 => self.view(view),
                 1 => *leg = [Leg::Partial, Leg::Finished][self.rng.index(2)],
                 2 => *chunk = self.number((*chunk).into()) as u16,
                 3 => *piece = self.number((*piece).into()) as u32,
                 4 => self.headers(headers),
-                5 => *all = self.rng.chance(0.5).then(|| self.digest(Digest([0; 32]))),
+                5 => {
+                    let other = self.digest(Digest([0; 32]));
+                    match seal {
+                        Some(seal) if self.rng.chance(0.7) => seal.content.0 = other,
+                        seal => *seal = None,
+                    }
+                }
+                6 => *all = self.rng.chance(0.5).then(|| self.digest(Digest([0; 32]))),
                 _ => self.data(data),
             },
             Message::Headers { view, headers } => match self.rng.chance(0.3) {
@@ -191,7 +200,26 @@ impl Twist<'_> {
             Message::Convicted(proof) => match self.rng.below(3) {
                 0 => self.view(&mut proof.attempt.view),
                 1 => proof.attempt.chain = self.digest(proof.attempt.chain),
-                _ => self.header(&mut proof.headers[0].content),
+                _ => match &mut proof.said {
+                    Contradiction::Headers(headers) => self.header(&mut headers[0].content),
+                    Contradiction::Seals { owner, seals } => match self.rng.chance(0.5) {
+                        true => *owner = self.anybody(),
+                        false => seals[0].content.0 = self.digest(seals[1].content.0),
+                    },
+                },
+            },
+            Message::Seals { view, seals } => match self.rng.below(3) {
+                0 => self.view(view),
+                1 => seals.extend_from_within(..seals.len().min(64 - seals.len().min(64))),
+                _ => {
+                    let at = self.rng.index(seals.len().max(1));
+                    let other = self.digest(Digest([0; 32]));
+                    seals
+                        .iter_mut()
+                        .skip(at)
+                        .take(1)
+                        .for_each(|seal| seal.content.0 = other);
+                }
             },
             Message::Probe { view, nonce } => {
                 self.view(view);

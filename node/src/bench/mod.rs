@@ -2,11 +2,12 @@
 //! training ones. Each is a process of its own with a protocol, a driver and links like any participant's; only
 //! its contributions are made up and its optimizer has a learning rate of 0.
 //!
-//! Only `step` and `kernels`, which measure training itself, know tasks and devices.
+//! Only `step`, `kernels` and `learning`, which measure training itself, know tasks and devices.
 
 pub mod allreduce;
 pub mod join;
 pub mod kernels;
+pub mod learning;
 pub mod memory;
 pub mod peer;
 pub mod plan;
@@ -62,6 +63,9 @@ pub enum Error {
     /// A program that takes steps ended too early, or answered what it should not.
     #[error("{0} does not take its steps: what it says on standard error tells why")]
     Contestant(String),
+    /// There is no such run, or its model cannot be trained or evaluated.
+    #[error("{0}")]
+    Training(String),
     /// The run went another way than a healthy one does, so that its times say nothing.
     #[error("the measurement was disturbed ({0}): run it again")]
     Disturbed(String),

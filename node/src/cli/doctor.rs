@@ -6,6 +6,9 @@ use super::machine::{self, Adapter};
 use super::output::{self, unix_ms};
 use super::terminal::{Color, Style};
 use crate::events::rfc3339;
+use crate::net::addresses::{everywhere, own_addresses};
+use crate::store::given::Given;
+use crate::store::user_folders;
 use crate::task_factory::TaskFactory;
 use serde::Serialize;
 use std::io::{self, Read, Write};
@@ -80,6 +83,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         port(args.port),
         address().softened(),
         folder(),
+        given(),
     ]);
     let bad = findings.iter().filter(|f| f.verdict == Verdict::Bad).count();
     let report = Findings {
@@ -336,12 +340,11 @@ fn tcp_round_trip(ip: IpAddr) -> io::Result<()> {
 
 /// Peers use UDP, pages TCP, of one number.
 fn port(wanted: u16) -> Finding {
-    let any = |port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
-    let tried = UdpSocket::bind(any(wanted))
+    let tried = UdpSocket::bind(everywhere(wanted))
         .map_err(|e| ("UDP", e))
         .and_then(|udp| {
             let port = udp.local_addr().map_err(|e| ("UDP", e))?.port();
-            TcpListener::bind(any(port)).map_err(|e| ("TCP", e))?;
+            TcpListener::bind(everywhere(port)).map_err(|e| ("TCP", e))?;
             Ok(port)
         });
     match tried {
@@ -349,26 +352,30 @@ fn port(wanted: u16) -> Finding {
         Err((protocol, e)) => Finding::new(
             "port",
             Verdict::Bad,
-            format!("{protocol} port {wanted} cannot be had ({e}): choose another with --listen HOST:PORT"),
+            format!("{protocol} port {wanted} cannot be had ({e}): choose another with --listen PORT"),
         ),
     }
 }
 
-/// The address that others in the same network would use. Connecting a UDP socket sends nothing.
+/// The addresses that others in the same network would use.
 fn address() -> Finding {
-    let route = || -> io::Result<IpAddr> {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        // A documentation address (RFC 5737): the default route leads there as it does anywhere.
-        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
-        Ok(socket.local_addr()?.ip())
-    };
-    match route() {
-        Ok(ip) => Finding::new(
+    let own = own_addresses(everywhere(0))
+        .into_iter()
+        .map(|address| address.ip());
+    let own: Vec<String> = own
+        .filter(|ip| !ip.is_loopback())
+        .map(|ip| ip.to_string())
+        .collect();
+    match own.is_empty() {
+        false => Finding::new(
             "address",
             Verdict::Good,
-            format!("{ip}; let UDP to the port of --listen pass the firewall"),
+            format!(
+                "{}; let UDP to the port of --listen pass the firewall",
+                own.join(" and ")
+            ),
         ),
-        Err(_) => Finding::new(
+        true => Finding::new(
             "address",
             Verdict::Bad,
             "no route to other machines: peers on this machine work, others need a network",
@@ -402,6 +409,23 @@ fn folder() -> Finding {
             ),
         ),
     }
+}
+
+/// What this user's peers have given on this machine.
+fn given() -> Finding {
+    let given = user_folders::data()
+        .map(|folder| Given::load(&folder))
+        .unwrap_or_default();
+    let text = match given.samples {
+        0 => "nothing to any run yet".into(),
+        samples => format!(
+            "{} samples in {} of computing, to {}",
+            human::grouped(samples),
+            human::duration(given.seconds),
+            human::plural(given.runs, "run")
+        ),
+    };
+    Finding::new("given", Verdict::Good, text)
 }
 
 #[cfg(test)]

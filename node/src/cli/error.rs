@@ -31,6 +31,14 @@ impl Error {
         }
     }
 
+    /// Nobody was there.
+    pub fn unreachable(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            exit: Exit::Unreachable,
+        }
+    }
+
     /// Something that failed in the crate's own words.
     pub fn of(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::from(Box::new(error) as Failure)

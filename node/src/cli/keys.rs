@@ -79,7 +79,8 @@ pub const KEYS: &[Key] = &[
     key(
         "overlap",
         "on|off",
-        "compute for the next round while sums travel, for slow links: gradients are one step late (default off)",
+        "compute for the next round while sums travel, for slow links (default on with local steps, else off: gradients \
+         would be one step late)",
     ),
     key(
         "codec",

@@ -69,6 +69,7 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
             );
             ("~", Color::Cyan, text)
         }
+        Event::Waiting { why } => ("=", Color::Yellow, format!("waiting: {why}")),
         Event::Warning { message } => ("! warning:", Color::Yellow, message.clone()),
         Event::Ready(_) | Event::Fetch { .. } | Event::Sync { .. } | Event::Round(_) | Event::Done(_) => {
             return None;
@@ -195,6 +196,7 @@ mod tests {
             ),
             (eval(9, 0.25, None), "* round 9: eval loss 0.250"),
             (Event::Warning { message: "m".into() }, "! warning: m"),
+            (Event::Waiting { why: "w".into() }, "= waiting: w"),
             (pace(1200), "~ after round 1,200: direct, since why"),
             (Event::Fetch { bytes: 1, total: 2 }, ""),
         ] {

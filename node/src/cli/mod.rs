@@ -22,6 +22,7 @@ pub mod machine;
 pub mod man;
 pub mod messages;
 pub mod output;
+pub mod pause;
 pub mod plan;
 pub mod plot;
 pub mod progress;
@@ -30,10 +31,12 @@ pub mod replay;
 pub mod resume;
 pub mod revoke;
 pub mod sample;
+pub mod service;
 pub mod settings;
 pub mod terminal;
 pub mod ticket;
 pub mod train;
+pub mod watch;
 
 use crate::task_factory::TaskFactory;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -83,6 +86,9 @@ pub enum Command {
     Resume(resume::Args),
     Invite(invite::Args),
     Revoke(revoke::Args),
+    Pause(pause::PauseArgs),
+    Unpause(pause::UnpauseArgs),
+    Watch(watch::Args),
     Eval(eval::Args),
     Sample(sample::Args),
     Inspect(inspect::Args),
@@ -90,6 +96,7 @@ pub enum Command {
     Export(export::Args),
     Plan(plan::Args),
     Doctor(doctor::Args),
+    Service(service::Args),
     Bench(bench::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -165,6 +172,9 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<Exit, Error> {
         Command::Resume(args) => return resume::run(args, tasks),
         Command::Invite(args) => invite::run(&args)?,
         Command::Revoke(args) => revoke::run(&args)?,
+        Command::Pause(args) => pause::pause(&args)?,
+        Command::Unpause(args) => pause::unpause(&args)?,
+        Command::Watch(args) => return watch::run(&args),
         Command::Eval(args) => eval::run(&args, tasks)?,
         Command::Sample(args) => sample::run(&args, tasks)?,
         Command::Inspect(args) => inspect::run(&args)?,
@@ -172,6 +182,7 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<Exit, Error> {
         Command::Export(args) => export::run(&args)?,
         Command::Plan(args) => plan::run(&args, tasks)?,
         Command::Doctor(args) => doctor::run(args, tasks)?,
+        Command::Service(args) => service::run(args)?,
         Command::Bench(args) => bench::run(args, tasks)?,
         Command::Completions(args) => completions::run(args)?,
         Command::Man(args) => man::run(args)?,

@@ -19,6 +19,11 @@ pub fn line(view: &RunView, now_ms: u64, width: usize, style: Style) -> Option<S
             let what = format!("catching up with round {} ", human::grouped(round));
             return Some(part_of_bytes(what, bytes, total, width, style));
         }
+        Phase::Waiting => {
+            let why = view.waiting.as_deref().unwrap_or_default();
+            let parts = vec![Part::new(0, Color::Yellow, format!("waiting: {why}"))];
+            return Some(fit(parts, width, style));
+        }
         Phase::Starting | Phase::Training | Phase::Done => {}
     }
     let round = view.round.as_ref()?;
@@ -239,6 +244,14 @@ mod tests {
             view.take(&event, 0);
             assert_eq!(plain(&view, 0, 80).as_deref(), text);
         }
+        let why = "this machine is not plugged in".into();
+        view.take(&Event::Waiting { why }, 0);
+        assert_eq!(
+            plain(&view, 0, 80).as_deref(),
+            Some("waiting: this machine is not plugged in")
+        );
+        view.take(&ready_for(1, 64_000), 0);
+        assert_eq!(plain(&view, 0, 80), None);
         view.take(&committed(1235, &[(1, 32), (2, 32)], 0.5), 100);
         assert!(plain(&view, 100, 80).unwrap().starts_with("round 1,235/"));
     }

@@ -211,8 +211,8 @@ impl Reader<'_> {
             }
             "overlap" => {
                 run.overlap = match text {
-                    "on" => true,
-                    "off" => false,
+                    "on" => Some(true),
+                    "off" => Some(false),
                     _ => return Err(bad(key, text, "that is none of its words")),
                 }
             }

@@ -9,7 +9,7 @@ use super::machine::block_on;
 use super::messages::Role;
 use super::output::{self, Log, LogFormat};
 use super::settings::{self, Settings};
-use crate::options::{Local, Meet, NewRun, Page, Start, Steps, TrainOptions};
+use crate::options::{Hours, Local, Meet, NewRun, Page, Start, Steps, TrainOptions, When};
 use crate::participant::{run_setup, start};
 use crate::task_factory::TaskFactory;
 use annulus_core::codec::Codec;
@@ -72,8 +72,9 @@ pub struct LocalArgs {
     /// layers keep their weights as halves on the GPU: less to load, and gradients that differ by the rounding.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
-    /// UDP address to listen on, and TCP address for the page; port 0 takes any free one.
-    #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:0")]
+    /// UDP address to listen on, and TCP address for the page. A port alone means all of this machine's addresses, IPv4 and
+    /// IPv6; port 0 takes any free one.
+    #[arg(long, value_name = "[HOST:]PORT", default_value = "0")]
     pub listen: String,
     /// Another address under which others can reach this peer. May be given more than once.
     #[arg(long, value_name = "HOST:PORT")]
@@ -109,6 +110,19 @@ pub struct LocalArgs {
     /// Keep to so many cores of the processor (Linux).
     #[arg(long, value_name = "N")]
     pub cores: Option<NonZeroUsize>,
+    /// Compute at these hours alone, as 22-7 or 9:30-17, by the clock of this machine. Outside of them the peer leaves the
+    /// ring, frees the device, and comes back by itself.
+    #[arg(long, value_name = "FROM-UNTIL")]
+    pub hours: Option<Hours>,
+    /// Compute only while this machine is plugged in (Linux).
+    #[arg(long)]
+    pub only_plugged_in: bool,
+    /// Compute only while other processes take less than a quarter of this machine's processors (Linux).
+    #[arg(long)]
+    pub only_idle: bool,
+    /// How far computing stands back behind other processes: 0 is not at all, 19 the most (Linux).
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u8).range(..=19))]
+    pub nice: u8,
     /// How long leaving may take once the peer is asked to (Ctrl-C, SIGTERM, SIGUSR1): as 25s or 2m. After that, or when it
     /// is asked a second time, it goes at once, and what it did since its last checkpoint is done again.
     #[arg(long, value_name = "TIME", default_value = "25s", value_parser = invite::seconds)]
@@ -153,6 +167,12 @@ impl LocalArgs {
             power: self.power,
             cores: self.cores,
             leave_within: Duration::from_secs(self.leave_within),
+            when: When {
+                hours: self.hours,
+                plugged_in: self.only_plugged_in,
+                idle: self.only_idle,
+            },
+            nice: self.nice,
         }
     }
 }
@@ -185,7 +205,7 @@ Examples:
   annulus train
   annulus train --task digits --data mnist/ --out run1 optimizer=adam lr=1e-3 batch=64 epochs=5
   annulus train --task gpt --data shakespeare.txt vocabulary=characters
-  annulus train --device gpu:1 --listen 0.0.0.0:4433 --advertise 203.0.113.7:4433 min_peers=2
+  annulus train --device gpu:1 --listen 4433 --advertise 203.0.113.7:4433 min_peers=2
   annulus train --config run.toml lr=1e-4 --dry-run
   annulus train --resume run1
   annulus train --task gpt --meet file:/shared/words
@@ -393,7 +413,7 @@ mod tests {
             keep_data: false,
             out: None,
             device: "cpu".into(),
-            listen: "0.0.0.0:0".into(),
+            listen: "0".into(),
             line: None,
             slower: 1.0,
             advertise: Vec::new(),
@@ -405,6 +425,10 @@ mod tests {
             power: 1.0,
             cores: None,
             leave_within: 25,
+            hours: None,
+            only_plugged_in: false,
+            only_idle: false,
+            nice: 10,
             log_format: LogFormat::Text,
             log_tickets: false,
         };

@@ -14,6 +14,7 @@
 use crate::data::provision::{ListedFile, Listing, Store, Trouble};
 use crate::data::tree::BLOCK;
 use crate::store::files::{At, FileError, PARTIAL, remove_if_there, write_atomic};
+use crate::store::user_folders;
 use annulus_core::Digest;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -34,21 +35,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Where fetched data is kept: `$ANNULUS_CACHE`, or `annulus` in what the system has for such things.
 pub fn folder() -> Option<PathBuf> {
-    let of = |name: &str| {
-        let path = PathBuf::from(std::env::var_os(name)?);
-        // As the XDG specification wants it: one that is relative is passed over.
-        path.is_absolute().then_some(path)
-    };
-    let system = || {
-        if cfg!(windows) {
-            of("LOCALAPPDATA")
-        } else if cfg!(target_os = "macos") {
-            Some(of("HOME")?.join("Library/Caches"))
-        } else {
-            Some(of("HOME")?.join(".cache"))
-        }
-    };
-    of(VARIABLE).or_else(|| Some(of("XDG_CACHE_HOME").or_else(system)?.join("annulus")))
+    user_folders::named(VARIABLE).or_else(user_folders::cache)
 }
 
 /// The place of one data set.

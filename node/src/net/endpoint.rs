@@ -244,6 +244,27 @@ impl Shared {
 
     /// Dials in a task of its own, unless there is a link or a dial already.
     pub(crate) fn start_dial(self: Arc<Self>, peer: PeerId, addresses: Vec<String>) {
+        if !self.links().contains_key(&peer) {
+            self.dial_anew(peer, addresses);
+        }
+    }
+
+    /// The links to native peers.
+    pub(crate) fn native(&self) -> Vec<Arc<Wire>> {
+        let links = self.links();
+        links.values().filter(|wire| !wire.is_tab()).cloned().collect()
+    }
+
+    /// Makes a link anew whose other end is where it was.
+    pub(crate) fn redial(self: Arc<Self>, wire: &Wire) {
+        let known = self.contacts().get(&wire.peer).cloned().unwrap_or_default();
+        let mut addresses = vec![wire.connection().remote_address().to_string()];
+        addresses.extend(known.0);
+        self.dial_anew(wire.peer, addresses);
+    }
+
+    /// Dials, unless it is being done, even where there is a link: the new one takes its place.
+    fn dial_anew(self: Arc<Self>, peer: PeerId, addresses: Vec<String>) {
         let failed = |reason| self.inbox.tell(ConnectionEvent::DialFailed { peer, reason });
         if peer == self.me.peer {
             return failed(DialError::Refused(Refusal::Ourselves));
@@ -251,7 +272,7 @@ impl Shared {
         let (over, dial) = watch::channel(());
         {
             let mut dials = self.dials();
-            if dials.contains_key(&peer) || self.links().contains_key(&peer) {
+            if dials.contains_key(&peer) {
                 return;
             }
             if dials.len() >= MAX_DIALS {

@@ -46,6 +46,14 @@ pub(crate) struct TabHost {
 
 impl LocalPeer {
     /// Where others can dial us, and what tabs will find there.
+    /// Says from now on that it can be dialled there.
+    pub(crate) fn advertise(&self, addresses: Vec<String>) {
+        *self
+            .addresses
+            .lock()
+            .expect("nobody panics while holding the addresses") = addresses;
+    }
+
     pub(crate) fn contact(&self) -> Contact {
         let addresses = self
             .addresses

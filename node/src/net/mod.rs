@@ -6,6 +6,8 @@ pub mod link;
 pub mod ticket;
 
 #[cfg(feature = "native")]
+pub mod addresses;
+#[cfg(feature = "native")]
 pub mod certificates;
 #[cfg(feature = "native")]
 pub mod config;
@@ -23,6 +25,8 @@ pub mod identity;
 pub mod line;
 #[cfg(feature = "native")]
 pub mod quic;
+#[cfg(feature = "native")]
+pub(crate) mod roaming;
 #[cfg(feature = "native")]
 pub(crate) mod slots;
 #[cfg(all(test, feature = "native"))]

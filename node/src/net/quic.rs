@@ -32,6 +32,7 @@
 //!
 //! It must know nothing of what the frames mean.
 
+use crate::net::addresses::own_addresses;
 use crate::net::certificates::Certificates;
 use crate::net::config::QuicConfig;
 #[cfg(doc)]
@@ -45,13 +46,14 @@ use crate::net::handshake::{LocalPeer, TabHost};
 use crate::net::hello::MAX_MANIFEST;
 use crate::net::identity::Identity;
 use crate::net::link::{Frame, Lane, Link, LinkEvent, SendError, Traffic, next_event};
+use crate::net::roaming::Roaming;
 use crate::net::transport::{self, Configs, Path};
 use annulus_core::{Contact, PeerId};
 use quinn::VarInt;
 use std::{
     collections::HashMap,
     io,
-    net::{IpAddr, SocketAddr, UdpSocket},
+    net::SocketAddr,
     sync::{Arc, Mutex},
     task::{Context, Poll, ready},
     time::Duration,
@@ -91,6 +93,7 @@ pub struct QuicLink {
     /// The links that are up as far as the owner has been told.
     up: HashMap<PeerId, Arc<Wire>>,
     accepting: JoinHandle<()>,
+    roaming: Option<JoinHandle<()>>,
 }
 
 impl QuicLink {
@@ -136,6 +139,7 @@ impl QuicLink {
             events,
             up: HashMap::new(),
             accepting,
+            roaming: None,
         })
     }
 
@@ -150,12 +154,14 @@ impl QuicLink {
     /// Says to every peer that comes up from now on where we can be dialled, `host:port`, as many of them as fit into a
     /// [`Contact`] beside our certificates for tabs. Of itself a peer sees only where our packets come from.
     pub fn advertise(&self, addresses: Vec<String>) {
-        *self
-            .shared
-            .me
-            .addresses
-            .lock()
-            .expect("nobody panics while holding the addresses") = addresses;
+        self.shared.me.advertise(addresses);
+    }
+
+    /// Advertises these and this machine's own addresses, now and whenever the own ones change; then links that hung on a
+    /// former address are made anew.
+    pub fn roam(&mut self, given: Vec<String>) {
+        let roaming = Roaming::new(self.shared.clone(), self.local_addr(), given);
+        self.roaming = Some(tokio::spawn(roaming.go_on()));
     }
 
     /// What every peer that comes up is told of where to dial us.
@@ -177,6 +183,7 @@ impl QuicLink {
     /// dropped. Returns whether all went in time.
     pub async fn drain(&mut self, limit: Duration) -> bool {
         self.accepting.abort();
+        self.roaming.iter().for_each(JoinHandle::abort);
         self.up.values().for_each(|wire| wire.hang_up());
         let until = Instant::now() + limit;
         while !self.up.is_empty() {
@@ -261,36 +268,9 @@ impl Link for QuicLink {
 impl Drop for QuicLink {
     fn drop(&mut self) {
         self.accepting.abort();
+        self.roaming.iter().for_each(JoinHandle::abort);
         self.shared.endpoint.close(VarInt::from_u32(LEFT), b"");
     }
-}
-
-/// The addresses at which others can probably reach a socket bound to `listen`: itself, or for a wildcard the
-/// address that packets to the outside would carry (nothing is sent), and loopback last.
-pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
-    if !listen.ip().is_unspecified() {
-        return vec![listen];
-    }
-    // Addresses reserved for documentation: routed like any outside address, owned by nobody.
-    let outside: [(SocketAddr, IpAddr); 2] = [
-        (SocketAddr::from(([192, 0, 2, 1], 9)), IpAddr::from([0; 4])),
-        (
-            SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 9)),
-            IpAddr::from([0u16; 8]),
-        ),
-    ];
-    let mut addresses: Vec<SocketAddr> = outside
-        .into_iter()
-        .filter(|(to, _)| listen.is_ipv6() || to.is_ipv4())
-        .filter_map(|(to, any)| {
-            let socket = UdpSocket::bind((any, 0)).ok()?;
-            socket.connect(to).ok()?;
-            let ip = socket.local_addr().ok()?.ip();
-            (!ip.is_loopback() && !ip.is_unspecified()).then(|| SocketAddr::new(ip, listen.port()))
-        })
-        .collect();
-    addresses.push(SocketAddr::from(([127, 0, 0, 1], listen.port())));
-    addresses
 }
 
 #[cfg(test)]

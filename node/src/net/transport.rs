@@ -1,6 +1,7 @@
 //! How QUIC is set up: TLS with certificates on both sides, or on ours alone for tabs; sockets; and transport parameters
 //! for the two kinds of path. It must know nothing of the handshake above TLS, nor of frames.
 
+use crate::net::addresses::source_towards;
 use crate::net::certificates::Certificates;
 use crate::net::congestion::{self, Congestion};
 use crate::net::identity::{Identity, peer_of};
@@ -28,7 +29,7 @@ use rustls::{
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
     io,
-    net::{IpAddr, SocketAddr, UdpSocket},
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
@@ -85,16 +86,7 @@ pub(crate) enum Path {
 impl Path {
     /// The path to `remote`, as seen before there is a connection. Sends nothing.
     pub(crate) fn to(remote: SocketAddr) -> Self {
-        let any = match remote.ip().to_canonical() {
-            IpAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
-            IpAddr::V6(_) => SocketAddr::from(([0; 8], 0)),
-        };
-        let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
-        let local = UdpSocket::bind(any).and_then(|socket| {
-            socket.connect(remote)?;
-            socket.local_addr()
-        });
-        Self::between(local.ok().map(|addr| addr.ip()), remote.ip())
+        Self::between(source_towards(remote).ok(), remote.ip())
     }
 
     /// The path between these two addresses.

@@ -8,7 +8,8 @@ use crate::participant::run_setup::RunSetup;
 use crate::store::ledger_file::Entry;
 use crate::store::run_dir::{CheckpointError, RunDir};
 use crate::task_factory::TaskFactory;
-use crate::trainer::local_steps;
+use crate::trainer::{Worker, WorkerError, local_steps};
+use annulus_core::Manifest;
 use annulus_core::id::{Digest, Round};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::state::State;
@@ -157,21 +158,34 @@ pub fn replay(
     let mut setup = RunSetup::on(dir.manifest(), data, device, factories)?;
     let shuffle = Shuffle::of(dir.manifest());
     let manifest = dir.manifest();
-    let contribute = |asked: Asked<'_>| {
-        let positions = asked.positions.into_iter().flatten();
-        let samples: Vec<u64> = positions.map(|p| shuffle.index(p)).collect();
-        let (worker, params) = (&mut *setup.worker, asked.params.to_vec());
-        let made = read_sync(async {
-            match asked.local {
-                None => worker.gradient(params, &samples).await,
-                Some((round, optimizer)) => {
-                    local_steps(worker, manifest, (&round, optimizer), params, &samples).await
-                }
-            }
-        });
-        made.map(|made| made.gradient)
-    };
+    let contribute = |asked: Asked<'_>| contribution(&mut *setup.worker, manifest, &shuffle, asked);
     Ok(recompute(&dir, tolerance, contribute, progress)?)
+}
+
+/// A member's contribution, made on this device.
+pub(crate) fn contribution(
+    worker: &mut dyn Worker,
+    manifest: &Manifest,
+    shuffle: &Shuffle,
+    asked: Asked<'_>,
+) -> Result<Vec<f32>, WorkerError> {
+    let positions = asked.positions.into_iter().flatten();
+    let samples: Vec<u64> = positions.map(|p| shuffle.index(p)).collect();
+    let params = asked.params.to_vec();
+    let made = read_sync(async {
+        match asked.local {
+            None => worker.gradient(params, &samples).await,
+            Some((rounds, optimizer)) => {
+                let mut made = None;
+                for round in &rounds {
+                    let round = (round, &mut *optimizer);
+                    made = Some(local_steps(worker, manifest, round, params.clone(), &samples).await?);
+                }
+                Ok(made.expect("at least one part of a share"))
+            }
+        }
+    });
+    made.map(|made| made.gradient)
 }
 
 /// Recomputes all rounds of the present lineage. `contribute` is that of [`Replay::round`].

@@ -24,8 +24,8 @@ pub enum ReplayError<E> {
     /// A contribution could not be made.
     #[error("a contribution could not be recomputed: {0}")]
     Contribution(E),
-    /// A contribution was computed from a state that the ledger does not have.
-    #[error("{0} has computed from the state before this ledger begins")]
+    /// A contribution was computed from what the ledger does not have.
+    #[error("{0} has computed from what it knew before this ledger begins")]
     Ahead(PeerId),
     /// A contribution is not as long as the parameters.
     #[error("a recomputed contribution has {got} elements instead of {expected}: is this the run's model?")]
@@ -43,8 +43,9 @@ pub struct Asked<'a> {
     pub params: &'a [f32],
     /// The stream positions of the samples that it counted.
     pub positions: Vec<Range<u64>>,
-    /// How it stepped, and its optimizer, where it did not only sum gradients.
-    pub local: Option<(LocalRound, &'a mut LocalOptimizer)>,
+    /// How it stepped, part after part of its share, and its optimizer, where it did not only sum gradients. What comes of the
+    /// last is the contribution.
+    pub local: Option<(Vec<LocalRound>, &'a mut LocalOptimizer)>,
 }
 
 /// A run that is being recomputed.
@@ -124,7 +125,7 @@ impl Replay {
                 ))
             }
         };
-        if self.manifest.overlap {
+        if self.manifest.overlap && self.manifest.local.is_none() {
             self.previous
                 .get_or_insert_default()
                 .clone_from(&self.state.params);
@@ -159,17 +160,23 @@ impl Replay {
             let member = self.head.position(header.peer).expect("the record follows");
             let positions = front(allotment.ranges(member), u64::from(header.weight));
             let fresh = !self.moments.contains_key(&header.peer);
-            let local = LocalRound::of(&self.head, &allotment, member, &self.manifest, fresh);
+            let cut = self.head.cut(&allotment, member, &self.manifest);
+            let unknown = || ReplayError::Ahead(header.peer);
+            let (mut params, mut parts) = (&self.state.params, None);
+            match (cut, header.ahead) {
+                (None, false) => {}
+                (None, true) => params = self.previous.as_ref().ok_or_else(unknown)?,
+                (Some(cut), false) => parts = Some(vec![LocalRound::whole(cut, fresh)]),
+                (Some(cut), true) => {
+                    let lead = LocalRound::lead(cut).filter(|_| !fresh).ok_or_else(unknown)?;
+                    parts = Some(vec![lead, LocalRound::rest(cut)]);
+                }
+            }
             let new = || LocalOptimizer::new(&self.manifest);
-            let params = match (header.ahead, &self.previous) {
-                (false, _) => &self.state.params,
-                (true, Some(previous)) => previous,
-                (true, None) => return Err(ReplayError::Ahead(header.peer)),
-            };
             let asked = Asked {
                 params,
                 positions,
-                local: local.map(|round| (round, self.moments.entry(header.peer).or_insert_with(new))),
+                local: parts.map(|parts| (parts, self.moments.entry(header.peer).or_insert_with(new))),
             };
             let sum = contribute(asked).map_err(ReplayError::Contribution)?;
             if sum.len() != expected {
@@ -298,7 +305,7 @@ mod tests {
                 me,
                 plan,
                 manifest.codec,
-                Scheme::Ed25519,
+                testing::key(me as u8 + 1),
             );
             match manifest.feedback() {
                 true => run.with_errors(),

@@ -55,7 +55,7 @@ pub enum Error {
     #[error(transparent)]
     Line(#[from] NoLine),
     /// `--listen` or `--advertise` is no address.
-    #[error("{text:?} is no address to use: {why}. Write HOST:PORT, such as 0.0.0.0:4433")]
+    #[error("{text:?} is no address to use: {why}. Write HOST:PORT, such as 192.0.2.7:4433, or a port alone")]
     Address {
         /// What was given.
         text: String,
@@ -68,6 +68,11 @@ pub enum Error {
     /// It cannot keep to some cores.
     #[error("this system does not keep a process to some of its cores ({0}): leave --cores out")]
     Cores(std::io::Error),
+    /// What it is asked to heed cannot be known here.
+    #[error(
+        "this system does not tell {0}: leave out the option that asks for it (--hours, --only-plugged-in, --only-idle)"
+    )]
+    Senseless(&'static str),
     /// Requests to end cannot be heard.
     #[error("this system does not tell when a process is asked to end: {0}")]
     Requests(std::io::Error),

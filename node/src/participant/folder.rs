@@ -55,6 +55,15 @@ impl Folder {
         taken
     }
 
+    /// The same, as it is found now.
+    pub fn again(&self) -> Self {
+        Self {
+            lock: self.lock.clone(),
+            identity: self.identity.clone(),
+            right: Right::of_folder(self.path()),
+        }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         self.lock.path()

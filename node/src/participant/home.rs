@@ -3,11 +3,12 @@
 use crate::data::cache::{self, Place};
 use crate::data::serve::ServedData;
 use crate::events::{self, Event, Sink};
+use crate::net::addresses::everywhere;
 use crate::net::config::QuicConfig;
 use crate::net::hello::addresses;
 use crate::net::identity::Identity;
 use crate::net::link::bulk_queue;
-use crate::net::quic::{QuicLink, own_addresses};
+use crate::net::quic::QuicLink;
 use crate::options::Local;
 use crate::participant::error::Error;
 use crate::participant::folder::Folder;
@@ -44,7 +45,10 @@ pub(crate) fn listen(
     setup: &RunSetup,
     former: u16,
 ) -> Result<Home, Error> {
-    let listen = resolve(&local.listen)?;
+    let listen = match local.listen.parse() {
+        Ok(port) => everywhere(port),
+        Err(_) => resolve(&local.listen)?,
+    };
     for text in &local.advertise {
         resolve(text)?;
     }
@@ -70,7 +74,7 @@ pub(crate) fn listen(
         at.set_port(former);
     }
     let (mut tries, mut warnings) = (OTHER_PORTS, Vec::new());
-    let (link, page) = loop {
+    let (mut link, page) = loop {
         let link = match QuicLink::start(
             identity,
             QuicConfig {
@@ -104,10 +108,7 @@ pub(crate) fn listen(
             }
         }
     };
-    let own = own_addresses(link.local_addr()).into_iter();
-    let mut addresses = local.advertise.clone();
-    addresses.extend(own.map(|address| address.to_string()));
-    link.advertise(addresses);
+    link.roam(local.advertise.clone());
     // A clock before 1970 only makes that a peer may be deaf for a while to what others pass on for this one.
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let settings = Settings {
@@ -221,7 +222,7 @@ fn resolve(text: &str) -> Result<SocketAddr, Error> {
 }
 
 /// A contact's addresses as a ticket holds them.
-fn dialable(contact: &Contact) -> Vec<SocketAddr> {
+pub(crate) fn dialable(contact: &Contact) -> Vec<SocketAddr> {
     addresses(&contact.0)
         .filter_map(|text| text.to_socket_addrs().ok()?.next())
         .collect()

@@ -70,6 +70,17 @@ pub fn keep_to_cores(_count: usize) -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
+/// Has this thread, and those that it starts, stand back behind other processes. Where the system refuses, it does not.
+#[cfg(target_os = "linux")]
+pub fn be_nice(niceness: u8) {
+    // SAFETY: sets a number of this thread, which is what 0 means on Linux; there is nothing to read or write.
+    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness.into()) };
+}
+
+/// Where niceness is the whole process's, which others wait for.
+#[cfg(not(target_os = "linux"))]
+pub fn be_nice(_niceness: u8) {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +111,18 @@ mod tests {
             std::thread::spawn(cores).join().expect("no panic")
         });
         assert_eq!(kept.join().expect("no panic"), 1);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn only_what_computes_stands_back() {
+        // SAFETY: asks for a number of this thread.
+        let niceness = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let before = niceness();
+        let nice = std::thread::spawn(move || {
+            be_nice(19);
+            std::thread::spawn(niceness).join().expect("no panic")
+        });
+        assert_eq!((nice.join().expect("no panic"), niceness()), (19, before));
     }
 }

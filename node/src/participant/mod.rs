@@ -20,9 +20,13 @@ pub(crate) mod meeting;
 #[cfg(feature = "native")]
 pub(crate) mod native;
 #[cfg(feature = "native")]
+pub mod permission;
+#[cfg(feature = "native")]
 pub(crate) mod right;
 #[cfg(feature = "native")]
 pub mod run_setup;
+#[cfg(feature = "native")]
+pub mod senses;
 #[cfg(feature = "native")]
 pub(crate) mod signals;
 #[cfg(feature = "native")]

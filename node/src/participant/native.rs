@@ -1,7 +1,7 @@
 //! A native participant at work: what happens beside its link, and what its commits mean for disk, device and user.
 
 use crate::data::provision::Source;
-use crate::events::{self, Event, Sink};
+use crate::events::{Event, Sink};
 use crate::net::link::{DialError, Refusal};
 use crate::net::quic::QuicLink;
 use crate::options::Local;
@@ -11,26 +11,31 @@ use crate::participant::error::Error;
 use crate::participant::event_translator::EventTranslator;
 use crate::participant::host::{self, Host};
 use crate::participant::limits::Pace;
+use crate::participant::permission::Permission;
 use crate::participant::right::revocations_in;
 use crate::participant::run_setup::RunSetup;
 use crate::participant::signals::Requests;
 use crate::participant::workers::{WorkerResult, Workers};
 use crate::store::checkpoint_writer::{CheckpointWriter, Destination, Written};
 use crate::store::evals::Evaluated;
+use crate::store::given::Tally;
 use crate::store::known::Known;
+use crate::store::user_folders;
 use crate::task::Eval;
 use crate::trainer::{Share, Slowed, WorkerError};
 use annulus_core::peer::{Commit, Event as PeerEvent};
 use annulus_core::shuffle::Shuffle;
-use annulus_core::{Digest, Exit, Input, Manifest, Peer, Round, Time};
+use annulus_core::{Contact, Digest, Exit, Input, Manifest, Peer, Round, Time};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Interval, interval};
 
+mod leaving;
 mod look;
 
+use leaving::end_after;
 use look::{Meeting, is_member_with};
 
 /// Between two looks at what was left in the folder.
@@ -67,7 +72,8 @@ impl<'a> Participant<'a> {
         local: Local,
         destination: Destination,
         known: Known,
-        requests: Requests,
+        requests: &'a mut Requests,
+        permission: &'a mut Permission,
         start: Instant,
         sink: Sink<'a>,
     ) -> Self {
@@ -85,7 +91,7 @@ impl<'a> Participant<'a> {
                 worker,
                 &manifest,
                 setup.worker_factory,
-                Pace::new(local.power),
+                (Pace::new(local.power), local.nice),
                 to_loop,
             ),
             results,
@@ -95,11 +101,15 @@ impl<'a> Participant<'a> {
             answers,
             known,
             requests,
+            permission,
+            aside: None,
             asked_to_leave: false,
             in_a_hurry: false,
             look: interval(LOOK_AT_FOLDER),
             meeting: None,
             told_at: None,
+            contact: link.contact(),
+            given: Tally::new(peer.manifest().run_id().to_hex()),
             local,
             start,
             sink,
@@ -131,8 +141,8 @@ impl<'a> Participant<'a> {
         self.host.begin_record(self.driver.peer());
     }
 
-    /// Takes part until the run ends or this peer is asked to leave it.
-    pub async fn run(mut self) -> Result<Ending, Error> {
+    /// Takes part until the run ends or this peer is asked to leave it. Nothing if it only stands aside.
+    pub async fn run(mut self) -> Result<Option<Ending>, Error> {
         let exit = host::run(&mut self.host, &mut self.driver).await;
         if !self.host.in_a_hurry {
             self.driver.link().drain(DRAIN).await;
@@ -160,14 +170,15 @@ impl<'a> Participant<'a> {
         }
         let meeting = self.host.meeting.take();
         let out = self.host.local.out.clone();
+        let aside = self.host.aside.is_some() && !self.host.asked_to_leave;
         self.host.close(self.driver.peer()).await?;
         if exit != Exit::Finished {
-            return Ok(Ending::Left);
+            return Ok((!aside).then_some(Ending::Left));
         }
         if let Some(meeting) = meeting {
             meeting.finish(&out).await;
         }
-        Ok(Ending::Finished)
+        Ok(Some(Ending::Finished))
     }
 }
 
@@ -183,7 +194,11 @@ struct NativeHost<'a> {
     /// Whom to look for after a restart.
     known: Known,
     /// To leave.
-    requests: Requests,
+    requests: &'a mut Requests,
+    /// To compute on this machine.
+    permission: &'a mut Permission,
+    /// Since when it leaves for want of that.
+    aside: Option<Instant>,
     asked_to_leave: bool,
     /// It was asked twice.
     in_a_hurry: bool,
@@ -193,6 +208,9 @@ struct NativeHost<'a> {
     meeting: Option<Meeting>,
     /// When others were last told there of this peer.
     told_at: Option<Instant>,
+    /// Where others were last known to reach it.
+    contact: Contact,
+    given: Tally,
     local: Local,
     start: Instant,
     sink: Sink<'a>,
@@ -259,8 +277,14 @@ impl Host for NativeHost<'_> {
             ),
             Happening::Found(Err(error)) => self.fail(error.into(), driver),
             Happening::Look => {
+                self.follow_addresses(driver.link().contact());
                 self.pass_on_revocations(driver);
                 self.keep_fresh(driver.peer());
+                if let (Some(tally), Some(folder)) = (self.given.due(), user_folders::data()) {
+                    // If it fails, so much is forgotten.
+                    tokio::task::spawn_blocking(move || tally.keep(&folder));
+                }
+                return self.stand_aside(driver);
             }
             Happening::Request if self.asked_to_leave => {
                 self.in_a_hurry = true;
@@ -285,6 +309,12 @@ impl Host for NativeHost<'_> {
             self.begin_record(driver.peer());
         }
         for told in self.translator.tell(&event, driver) {
+            if let Event::Round(round) = &told {
+                let name = driver.peer().me().to_hex();
+                let own = round.members.iter().filter(|share| share.peer == name);
+                let samples = own.map(|share| share.weight).sum();
+                self.given.count(samples, round.compute_seconds);
+            }
             (self.sink)(told);
         }
         self.remember(&event, driver.peer());
@@ -332,6 +362,25 @@ impl NativeHost<'_> {
             Ok(None) => {}
             Err(why) => self.warn(format!("the evaluation failed: {why}")),
         }
+    }
+
+    /// Leaves the ring where something stands against computing here, in good order while that takes no longer than it may.
+    fn stand_aside(&mut self, driver: &mut Driver<QuicLink>) -> ControlFlow<Exit> {
+        match self.aside {
+            Some(since) if since.elapsed() >= self.local.leave_within => {
+                self.in_a_hurry = true;
+                return ControlFlow::Break(Exit::Left);
+            }
+            None if !self.asked_to_leave => {
+                if let Some(against) = self.permission.against() {
+                    self.aside = Some(Instant::now());
+                    self.warn(format!("leaving after this round for a while: {against}"));
+                    self.feed(Input::Leave, driver);
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
     }
 
     /// Tells the run of tickets that were taken back here, until it knows.
@@ -395,66 +444,10 @@ impl NativeHost<'_> {
             self.workers.evaluate(round, &peer.state().params);
         }
     }
-
-    /// The last checkpoint and evaluation, and the last word.
-    async fn close(mut self, peer: &Peer) -> Result<(), Error> {
-        let (round, digest) = (peer.head().round, peer.digest());
-        let whole = self.recorded == Some(end(peer));
-        let wrote = !matches!(self.failure, Some(Error::Checkpoint(_)));
-        if whole && wrote {
-            while !self.checkpoint_writer.save(peer.head(), peer.state(), digest) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        }
-        if whole && !self.in_a_hurry && self.last_eval.is_none_or(|(r, _)| r != round) {
-            while !self.workers.evaluate(round, &peer.state().params) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            while let Some(result) = self.results.recv().await {
-                if let WorkerResult::Evaluated(of, result) = result {
-                    self.on_evaluated(of, result);
-                    if of == round {
-                        break;
-                    }
-                }
-            }
-        }
-        self.checkpoint_writer.finish();
-        while let Ok(written) = self.written.try_recv() {
-            match written {
-                Written::Failed(error) => {
-                    self.failure.get_or_insert(error.into());
-                }
-                Written::Warning(message) => (self.sink)(Event::Warning { message }),
-                Written::Saved { .. } => {}
-            }
-        }
-        if let Some(error) = self.failure {
-            return Err(error);
-        }
-        let eval = self.last_eval.filter(|(r, _)| *r == round).map(|(_, eval)| eval);
-        (self.sink)(Event::Done(events::Done {
-            round,
-            digest: digest.to_hex(),
-            loss: eval.map_or(self.last_loss, |e| e.loss),
-            accuracy: eval.and_then(|e| e.accuracy),
-            dir: self.local.out.display().to_string(),
-        }));
-        Ok(())
-    }
 }
 
 /// Where a peer's ledger ends.
 fn end(peer: &Peer) -> (Round, Digest) {
     let head = peer.head();
     (head.round, head.chain)
-}
-
-/// Ends the process after so long, whatever it is at then: who asked it to leave will not wait for longer, and what is on the
-/// disk is as whole as after a power cut.
-fn end_after(limit: Duration) {
-    std::thread::spawn(move || {
-        std::thread::sleep(limit);
-        std::process::exit(LEFT.into());
-    });
 }

@@ -276,7 +276,7 @@ pub(crate) fn prepare(
         },
         clip: run.clip,
         local: run.local(),
-        overlap: run.overlap,
+        overlap: run.overlap(),
         codec: run.codec(),
         topology: run.topology,
         piece: Manifest::PIECE,

@@ -1,35 +1,39 @@
 //! One participant from its start: puts task, device, link, peer and disk together and lets them run.
 
-use crate::data::cache::{self, Place};
 use crate::data::fetch::{Guest, fetch_manifest};
-use crate::data::provision::{FetchError, News, Source, fetch};
+use crate::data::provision::Source;
 use crate::events::{Event, Sink};
 use crate::net::link::DialError;
 use crate::net::ticket::{Secret, Ticket};
-use crate::options::{JoinOptions, Local, NewRun, Start, TrainOptions};
+use crate::options::{JoinOptions, Local, Meet, NewRun, Start, TrainOptions};
 use crate::participant::error::Error;
 use crate::participant::folder::{Folder, ticket_to};
 use crate::participant::home::{listen, told_to};
 use crate::participant::limits::keep_to_cores;
 use crate::participant::native::Participant;
 pub use crate::participant::native::{Ending, LEFT};
+use crate::participant::permission::{LOOK, Permission};
 use crate::participant::right::Right;
-use crate::participant::run_setup::{RunSetup, check_data, given, prepare};
+use crate::participant::run_setup::{RunSetup, given, prepare};
 use crate::participant::signals::Requests;
 use crate::store::checkpoint::RunWriter;
 use crate::store::checkpoint_writer::Destination;
 use crate::store::known::Known;
 use crate::store::run_dir::CheckpointError;
 use crate::task_factory::TaskFactory;
+use crate::web::Site;
 use annulus_core::config::ManifestError;
 use annulus_core::ledger::Head;
-use annulus_core::{Contact, DataSource, Digest, Manifest, Peer, State, Time};
+use annulus_core::{Contact, DataSource, Manifest, Peer, State, Time};
 use bytes::Bytes;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+mod fetching;
 mod meet;
 
+use fetching::fetch_data;
 use meet::Met;
 
 /// Starts or resumes a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C). A new run whose
@@ -41,23 +45,13 @@ pub async fn train(
 ) -> Result<Ending, Error> {
     let requests = prepared_for(&options.local)?;
     let local = options.local;
-    match options.start {
-        Start::New(run) => {
-            let starting = Starting::new(Folder::take(&local.out)?, local, factories, sink);
-            take_part(starting.begin(&run), requests).await
-        }
-        Start::Meet(run, meet, secret) => {
-            let starting = Starting::new(Folder::take_free(&local.out)?, local, factories, sink);
-            take_part_in(starting.meet(&run, meet, secret.as_deref()), requests).await
-        }
-        Start::Resume(dir) => {
-            if !dir.is_dir() {
-                return Err(CheckpointError::NoRun(dir).into());
-            }
-            let starting = Starting::new(Folder::take(&dir)?, local, factories, sink);
-            take_part(starting.resume(), requests).await
-        }
-    }
+    let (folder, errand) = match options.start {
+        Start::New(run) => (Folder::take(&local.out)?, Errand::Begin(run)),
+        Start::Meet(run, meet, secret) => (Folder::take_free(&local.out)?, Errand::Meet(run, meet, secret)),
+        Start::Resume(dir) if !dir.is_dir() => return Err(CheckpointError::NoRun(dir).into()),
+        Start::Resume(dir) => (Folder::take(&dir)?, Errand::Resume),
+    };
+    take_part(folder, local, &errand, factories, requests, sink).await
 }
 
 /// Joins a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C). If its folder holds that run
@@ -69,8 +63,15 @@ pub async fn join(options: JoinOptions, factories: &[TaskFactory], sink: Sink<'_
         true => Folder::take_free(&options.local.out)?,
         false => Folder::take(&options.local.out)?,
     };
-    let starting = Starting::new(folder, options.local, factories, sink);
-    take_part(starting.join(ticket), requests).await
+    take_part(
+        folder,
+        options.local,
+        &Errand::Join(ticket),
+        factories,
+        requests,
+        sink,
+    )
+    .await
 }
 
 /// What is to be seen to before there are any threads: how much of the machine they may take, and who hears of requests.
@@ -81,27 +82,78 @@ fn prepared_for(local: &Local) -> Result<Requests, Error> {
     Requests::new().map_err(Error::Requests)
 }
 
-/// Takes part as soon as all is ready for that, unless this peer is asked to leave before.
+/// Takes part whenever this machine may be computed on, until the run ends or this peer is asked to leave. When it may not,
+/// all that it held is let go: it comes back as if by the same command again.
 async fn take_part(
-    entrance: impl Future<Output = Result<Entrance<'_>, Error>>,
-    requests: Requests,
+    folder: Folder,
+    local: Local,
+    errand: &Errand,
+    factories: &[TaskFactory],
+    mut requests: Requests,
+    sink: Sink<'_>,
 ) -> Result<Ending, Error> {
-    take_part_in(async { entrance.await.map(Some) }, requests).await
+    let mut permission = Permission::new(local.when, folder.path())?;
+    let mut site = None;
+    loop {
+        let mut told = told_to(&site, sink);
+        if !wait_for(&mut permission, &mut requests, &mut told).await {
+            return Ok(Ending::Left);
+        }
+        drop(told);
+        if let Some(site) = site.take() {
+            // Its port is needed again.
+            site.close().await;
+        }
+        let starting = Starting::new(folder.again(), local.clone(), factories, sink);
+        let entrance = tokio::select! {
+            entrance = starting.go_to(errand) => entrance?,
+            () = requests.next() => return Ok(Ending::Left),
+            () = permission.withdrawn() => continue,
+        };
+        let Some(entrance) = entrance else {
+            return Ok(Ending::Finished);
+        };
+        match entrance.take_part(&mut requests, &mut permission).await? {
+            Outcome::Over(ending) => return Ok(ending),
+            Outcome::Aside(page) => site = page,
+        }
+    }
 }
 
-/// The same in a run that may be finished.
-async fn take_part_in(
-    entrance: impl Future<Output = Result<Option<Entrance<'_>>, Error>>,
-    mut requests: Requests,
-) -> Result<Ending, Error> {
-    let entrance = tokio::select! {
-        entrance = entrance => entrance?,
-        () = requests.next() => return Ok(Ending::Left),
-    };
-    match entrance {
-        Some(entrance) => entrance.take_part(requests).await,
-        None => Ok(Ending::Finished),
+/// Waits until this machine may be computed on. Says whether it may be, or else the peer was asked to leave.
+async fn wait_for(permission: &mut Permission, requests: &mut Requests, sink: Sink<'_>) -> bool {
+    let mut told = None;
+    while let Some(against) = permission.against() {
+        if told.replace(against) != Some(against) {
+            let why = against.to_string();
+            sink(Event::Waiting { why });
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = requests.next() => return false,
+        }
     }
+    true
+}
+
+/// What a peer is there for.
+enum Errand {
+    /// A new run, unless it has begun in the folder.
+    Begin(Box<NewRun>),
+    /// The run that others meet for.
+    Meet(Box<NewRun>, Meet, Option<PathBuf>),
+    /// Whatever has begun in the folder.
+    Resume,
+    /// The run that a ticket is for.
+    Join(Ticket),
+}
+
+/// How a participant's part ended, if nothing failed.
+enum Outcome {
+    /// For good.
+    Over(Ending),
+    /// Until its machine may be computed on again. The page stays.
+    Aside(Option<Site>),
 }
 
 /// A participant before it takes part.
@@ -143,6 +195,16 @@ impl<'a> Starting<'a> {
             local: Local { out, ..local },
             factories,
             sink,
+        }
+    }
+
+    /// What it takes to take part. Nothing if the run is finished.
+    async fn go_to(self, errand: &Errand) -> Result<Option<Entrance<'a>>, Error> {
+        match errand {
+            Errand::Begin(run) => self.begin(run).await.map(Some),
+            Errand::Meet(run, meet, secret) => self.meet(run, meet.clone(), secret.as_deref()).await,
+            Errand::Resume => self.resume().await.map(Some),
+            Errand::Join(ticket) => self.join(ticket.clone()).await.map(Some),
         }
     }
 
@@ -316,7 +378,7 @@ impl<'a> Starting<'a> {
 
 impl Entrance<'_> {
     /// Opens link, page and record, and lets the peer run.
-    async fn take_part(self, requests: Requests) -> Result<Ending, Error> {
+    async fn take_part(self, requests: &mut Requests, permission: &mut Permission) -> Result<Outcome, Error> {
         let Self {
             starting,
             manifest,
@@ -340,7 +402,7 @@ impl Entrance<'_> {
             (Some(met), _) => Some(met.tell(&right.ticket).await?),
         };
         let (site, link, settings) = home.open(&local, &manifest, &right, &setup, sink)?;
-        let sink = &mut told_to(&site, sink);
+        let mut told = told_to(&site, sink);
         let start = Instant::now();
         let new = || Destination::New(folder.lock.clone());
         let begins = matches!(way, Way::Found(_) | Way::Look(_));
@@ -374,7 +436,7 @@ impl Entrance<'_> {
             peer.know(other, &contact);
         }
         let mut node = Participant::new(
-            peer, link, manifest, setup, local, record, known, requests, start, sink,
+            peer, link, manifest, setup, local, record, known, requests, permission, start, &mut told,
         );
         if begins {
             node.begin_record();
@@ -391,7 +453,9 @@ impl Entrance<'_> {
             (None, Some(ticket)) => node.look_for(ticket, folder.identity.clone()),
             (None, None) => {}
         }
-        node.run().await
+        let ending = node.run().await?;
+        drop(told);
+        Ok(ending.map_or(Outcome::Aside(site), Outcome::Over))
     }
 }
 
@@ -399,63 +463,4 @@ impl Entrance<'_> {
 fn texts(ticket: &Ticket) -> Vec<String> {
     let addresses = ticket.addrs.iter().take(Contact::LIMIT);
     addresses.map(ToString::to_string).collect()
-}
-
-/// Most data that is fetched from other peers: more is better copied by hand.
-const FETCH_LIMIT: u64 = 64 << 30;
-
-/// Fetches the run's data to where it is kept for the next time, and makes of it what computes. Also gives a peer that is
-/// still there.
-async fn fetch_data(
-    mut guest: Guest,
-    (first, files): (Source, Digest),
-    manifest: &Manifest,
-    local: &Local,
-    factories: &[TaskFactory],
-    sink: Sink<'_>,
-) -> Result<(RunSetup, Source), Error> {
-    let failed = |why| Error::NotFetched { why };
-    let folder = cache::folder().unwrap_or_else(|| local.out.join("data"));
-    let place = Place::new(folder, manifest.data);
-    let wait = || {
-        let message = "waiting for another process on this machine, which fetches the same data".into();
-        sink(Event::Warning { message });
-    };
-    let fetching = place.fetching(wait).await;
-    let fetching = fetching.map_err(|error| failed(FetchError::Here(error.to_string())))?;
-    let setup = |path| {
-        let local = Local {
-            data: Some(path),
-            ..local.clone()
-        };
-        RunSetup::of(manifest, &local, factories)
-    };
-    // Another process may have fetched it meanwhile.
-    if let Some(path) = place.found()
-        && let Ok(setup) = setup(path)
-    {
-        return Ok((setup, first));
-    }
-    let (mut told, mut waits) = (None, false);
-    let mut tell = |news| match news {
-        News::Got { bytes, total } => {
-            waits = false;
-            // A line for each percent is enough.
-            let percent = bytes * 100 / total.max(1);
-            if told.replace(percent) != Some(percent) {
-                sink(Event::Fetch { bytes, total });
-            }
-        }
-        News::Waiting if !waits => {
-            waits = true;
-            let message = "waiting for the run's data: all that have it are handing it to others".into();
-            sink(Event::Warning { message });
-        }
-        News::Waiting => {}
-    };
-    let mut store = fetching.into_store(|path| check_data(manifest, path, factories));
-    let fetched = fetch(&mut guest, &mut store, first, files, FETCH_LIMIT, &mut tell).await;
-    guest.leave().await;
-    let (path, from) = fetched.map_err(failed)?;
-    Ok((setup(path)?, from))
 }

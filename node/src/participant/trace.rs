@@ -161,14 +161,10 @@ impl Display for Told<'_> {
             }
             Message::Committed { view, digest, .. } => write!(f, "commit of {}, state {digest}", Named(view)),
             Message::Headers { view, .. } => write!(f, "headers of {}, which differ", Named(view)),
+            Message::Seals { view, .. } => write!(f, "what was signed of the sums of {}", Named(view)),
             Message::Convicted(proof) => {
-                let [header, _] = &proof.headers;
-                write!(
-                    f,
-                    "proof against {}, of {}",
-                    header.peer,
-                    Named(&proof.attempt.view)
-                )
+                let (author, view) = (proof.author(), Named(&proof.attempt.view));
+                write!(f, "proof against {author}, of {view}")
             }
             Message::Repair { view, missing } => {
                 write!(f, "wish for {} missing pieces of {}", missing.len(), Named(view))

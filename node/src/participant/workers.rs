@@ -2,7 +2,7 @@
 //! or the network. Each makes its own [`Worker`]; the second only when it is first needed.
 
 use super::compute::{ComputeResult, warm_up};
-use super::limits::Pace;
+use super::limits::{Pace, be_nice};
 use crate::task::Eval;
 use crate::task_factory::WorkerFactory;
 use crate::trainer::{Contributor, Share, Worker, WorkerError};
@@ -39,17 +39,19 @@ impl Workers {
         worker: Box<dyn Worker>,
         manifest: &Manifest,
         worker_factory: WorkerFactory,
-        pace: Pace,
+        (pace, nice): (Pace, u8),
         results: UnboundedSender<WorkerResult>,
     ) -> Self {
         let (jobs, queue) = mpsc::channel();
         let (to, contributor) = (results.clone(), Contributor::new(manifest));
         spawn("annulus-compute", move || {
+            be_nice(nice);
             compute((worker, contributor), pace, &queue, &to)
         });
         // Two waiting evaluations hold two copies of the parameters; more are not worth their memory.
         let (evaluations, queue) = mpsc::sync_channel::<(Round, Vec<f32>)>(1);
         spawn("annulus-evaluate", move || {
+            be_nice(nice);
             evaluate(&worker_factory, &queue, &results)
         });
         Self { jobs, evaluations }

@@ -4,6 +4,7 @@ pub mod checkpoint;
 pub mod checkpoint_writer;
 pub mod evals;
 pub(crate) mod files;
+pub mod given;
 #[cfg(test)]
 mod hostile;
 pub mod known;
@@ -11,3 +12,4 @@ pub mod ledger_file;
 pub mod lock;
 pub mod run_dir;
 pub(crate) mod state_file;
+pub mod user_folders;

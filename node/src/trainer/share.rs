@@ -2,7 +2,7 @@
 
 use super::worker::{Contribution, Worker, WorkerError};
 use annulus_core::Manifest;
-use annulus_core::local::{LocalOptimizer, LocalRound, way};
+use annulus_core::local::{LocalOptimizer, LocalRound};
 
 /// What there is to do for a round.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl Contributor {
 }
 
 /// The way that the local steps of a round lead from the parameters: the samples, as many of the share as are there, times
-/// the parameters now less those at the end.
+/// the parameters now less those at the end. What comes of the first steps of a share alone is kept by the optimizer.
 ///
 /// # Errors
 ///
@@ -71,8 +71,8 @@ pub async fn local_steps(
     params: Vec<f32>,
     samples: &[u64],
 ) -> Result<Contribution, WorkerError> {
-    optimizer.begin(round);
-    let (mut start, mut now) = (params.clone(), params);
+    let mut now = optimizer.begin(round, &params);
+    let mut contribution = params;
     let (mut buffer, mut loss_sum) = (Vec::with_capacity(now.len()), 0.0);
     let mut steps = round.steps(samples.len()).peekable();
     if let Some((_, first)) = steps.peek() {
@@ -92,10 +92,10 @@ pub async fn local_steps(
         loss_sum += made.loss_sum;
         buffer = made.gradient;
     }
-    let samples = samples.len() as u32;
-    way(&mut start, &now, samples);
+    let samples = round.counted(samples.len());
+    optimizer.end(round, &mut contribution, now, samples);
     Ok(Contribution {
-        gradient: start,
+        gradient: contribution,
         loss_sum,
         samples,
     })

@@ -86,7 +86,7 @@ impl Logs {
         let run = &self.run;
         match event {
             Event::Fetch { .. } | Event::Sync { .. } => false,
-            Event::Ready(_) | Event::Warning { .. } | Event::Done(_) => true,
+            Event::Ready(_) | Event::Waiting { .. } | Event::Warning { .. } | Event::Done(_) => true,
             Event::Round(round) => round.round > run.last_round(),
             Event::Pace(pace) => run.pace.as_ref().is_none_or(|last| last.round < pace.round),
             Event::Eval { round, .. } => run.evaluations.back().is_none_or(|last| last.round < *round),

@@ -44,6 +44,8 @@ pub struct RunView {
     pub changes: VecDeque<MemberChange>,
     /// How the members exchange, if that has changed.
     pub pace: Option<Pace>,
+    /// What it waits for, while it does.
+    pub waiting: Option<String>,
     /// Sums over this peer's time in the run.
     pub totals: Totals,
     /// How it ended.
@@ -73,6 +75,8 @@ pub enum Phase {
         /// The committed round that it is catching up with.
         round: u64,
     },
+    /// It is out of the ring for a while.
+    Waiting,
     /// It takes part.
     Training,
     /// Its part is over.
@@ -203,6 +207,7 @@ impl RunView {
         match event {
             Event::Ready(ready) => {
                 self.phase = Phase::Starting;
+                self.waiting = None;
                 self.ready = Some(ready.clone());
             }
             &Event::Fetch { bytes, total } => self.phase = Phase::Fetching { bytes, total },
@@ -244,6 +249,10 @@ impl RunView {
             }
             // Words for the person at this machine; they may name its files.
             Event::Warning { .. } => self.totals.warnings += 1,
+            Event::Waiting { why } => {
+                self.phase = Phase::Waiting;
+                self.waiting = Some(why.clone());
+            }
             Event::Done(done) => {
                 self.phase = Phase::Done;
                 self.done = Some(done.clone());

@@ -258,6 +258,13 @@ impl Site {
         Self { view, accepting }
     }
 
+    /// Ends it; its port is free then.
+    pub async fn close(mut self) {
+        self.accepting.abort();
+        // An error is what is waited for.
+        let _ = (&mut self.accepting).await;
+    }
+
     /// What the page shows. To be given every event.
     pub fn view(&self) -> MutexGuard<'_, RunView> {
         locked(&self.view)

@@ -119,13 +119,14 @@ impl Files {
 }
 
 /// Where the page is if nobody says: `browser` beside the folder of the profile that this program was built in, which is
-/// where it is built to, or beside this program.
+/// where it is built to, or beside this program, or where packages have it.
 pub fn usual_folder() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let beside = program.parent()?;
     let folders = [
         beside.parent().map(|target| target.join("browser")),
         Some(beside.join("browser")),
+        beside.parent().map(|prefix| prefix.join("share/annulus/browser")),
     ];
     folders
         .into_iter()

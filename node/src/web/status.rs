@@ -19,6 +19,7 @@ pub struct Status<'a> {
     device: Option<&'a str>,
     phase: &'static str,
     sync: Option<SyncStatus>,
+    waiting: Option<&'a str>,
     started: String,
     elapsed_seconds: f64,
     round: u64,
@@ -72,6 +73,7 @@ impl<'a> Status<'a> {
             // There is no page before the data is here.
             Phase::Starting | Phase::Fetching { .. } => ("starting", None),
             Phase::Syncing { bytes, total, round } => ("syncing", Some(SyncStatus { bytes, total, round })),
+            Phase::Waiting => ("waiting", None),
             Phase::Training => ("training", None),
             Phase::Done => ("done", None),
         };
@@ -91,6 +93,7 @@ impl<'a> Status<'a> {
             device: ready.map(|ready| ready.device.as_str()),
             phase,
             sync,
+            waiting: view.waiting.as_deref(),
             started: rfc3339(begun_ms),
             elapsed_seconds: now_ms.saturating_sub(begun_ms) as f64 / 1000.0,
             round: view.last_round(),

@@ -27,6 +27,7 @@ pub fn annulus() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_annulus"));
     // Not the user's.
     command.env("ANNULUS_CACHE", std::env::temp_dir().join("annulus-test-cache"));
+    command.env("XDG_DATA_HOME", std::env::temp_dir().join("annulus-test-data"));
     // Mesa warns on standard error where it is not set.
     if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
         command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
@@ -133,6 +134,7 @@ impl Node {
         command.args(["--log-format", "json"]);
         // Each as if on a machine of its own.
         command.env("ANNULUS_CACHE", cache_of(&dir));
+        command.env("XDG_DATA_HOME", cache_of(&dir));
         if !command.get_args().any(|arg| arg == "--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }

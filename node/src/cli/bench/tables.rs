@@ -1,7 +1,7 @@
 //! What `annulus bench` has measured, as tables for people.
 
 use super::super::human;
-use crate::bench::{allreduce, join, kernels, memory, step};
+use crate::bench::{allreduce, join, kernels, learning, memory, step};
 use std::fmt::Write as _;
 
 /// For people to read.
@@ -29,6 +29,21 @@ pub fn kernels_table(report: &kernels::KernelsReport) -> String {
         table.row(&row.name, numbers);
     }
     table.load(report.load);
+    table.0
+}
+
+/// For people to read.
+pub fn learning_table(report: &learning::LearningReport) -> String {
+    let members = human::plural(report.members.into(), "member");
+    let mut table = Table(format!("what {members} learn, by batches\n"));
+    if let Some(batches) = report.batches {
+        table.row("batches to the loss", format!("{batches:.0}"));
+    }
+    if let Some(last) = report.points.last() {
+        table.row("held-out loss", format!("{:.4}", last.loss));
+        table.row("batches", human::grouped(last.batches));
+        table.row("rounds", human::grouped(last.rounds));
+    }
     table.0
 }
 

@@ -3,13 +3,13 @@
 //! Nothing is staged: the peers are processes of this program, as `annulus train` and `annulus join` start them, and
 //! all that is shown comes from their logs.
 
-mod canvas;
+pub(super) mod canvas;
 mod children;
 mod observed;
 mod picture;
 mod race;
 mod slow_link;
-mod stage;
+pub(super) mod stage;
 mod story;
 mod summary;
 

@@ -137,6 +137,7 @@ impl Observed {
                 let share = human::percent(bytes as f64 / total.max(1) as f64, 0);
                 return (format!("catching up {share}"), Color::Yellow);
             }
+            Phase::Waiting => ("waiting", Color::Yellow),
             Phase::Training => ("member", Color::Green),
             Phase::Done => ("done", Color::Green),
         };

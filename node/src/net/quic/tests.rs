@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::data::fetch::fetch_manifest;
+use crate::net::addresses::everywhere;
 use crate::net::config::{HANDSHAKES_OF_KNOWN, HANDSHAKES_PER_ADDRESS, MAX_HANDSHAKES};
 use crate::net::congestion::Congestion;
 use crate::net::handshake::{Caller, propose, welcome};
@@ -16,7 +17,7 @@ use annulus_core::ledger::{Head, Member};
 use annulus_core::tickets::Barred;
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, Endpoint};
-use std::iter;
+use std::{iter, net::UdpSocket};
 use tokio::{
     net::UdpSocket as AsyncUdpSocket,
     time::{sleep, timeout},
@@ -700,6 +701,34 @@ async fn bad_addresses_are_clear_errors() {
     let error = dial_error(&mut a, peer, &["127.0.0.1:9".to_owned(), "[::1]:0".to_owned()]).await;
     assert!(matches!(error, DialError::Unreachable(_)), "{error}");
     assert!(own_addresses(a.local_addr()).contains(&a.local_addr()));
+}
+
+#[tokio::test]
+async fn one_socket_takes_both_families() {
+    let all = everywhere(0);
+    if all.is_ipv4() {
+        return eprintln!("skipped: this system has no IPv6");
+    }
+    let mut host = start(QuicConfig {
+        listen: all,
+        ..config()
+    });
+    // Who goes is told of, too.
+    let mut guests = Vec::new();
+    for ip in ["127.0.0.1", "[::1]"] {
+        let mut guest = start(QuicConfig {
+            listen: everywhere(0),
+            ..config()
+        });
+        guest.dial(host.peer(), &[format!("{ip}:{}", host.local_addr().port())]);
+        up(&mut guest).await;
+        let LinkEvent::Up { addresses, .. } = next_event(&mut host).await.unwrap() else {
+            panic!("it is not up");
+        };
+        let seen = format!("{ip}:{}", guest.local_addr().port());
+        assert!(addresses.contains(&seen), "{seen} {addresses:?}");
+        guests.push(guest);
+    }
 }
 
 #[tokio::test]

@@ -3,21 +3,25 @@
 use super::{NativeHost, Participant};
 use crate::data::fetch::{fetch_manifest, who_is_there};
 use crate::data::provision::Source;
+use crate::net::hello::addresses;
 use crate::net::identity::Identity;
 use crate::net::link::{DialError, Refusal};
 use crate::net::ticket::Ticket;
+use crate::participant::home::dialable;
 use crate::participant::meeting::Place;
+use crate::participant::right::Right;
 use annulus_core::{Contact, Peer, PeerId};
 use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::time::{sleep_until, timeout_at};
 
 /// Between two times of asking where a ticket leads.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Before the first look at who else has come to where a run's peers meet, and the longest between two.
+/// For the first look at who else has come to where a run's peers meet, and between the last two.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 const LAST_LOOK: Duration = Duration::from_secs(60);
 
@@ -97,8 +101,10 @@ impl Participant<'_> {
                         let _ = found.send(answer);
                     }
                 };
-                who_is_there(&ticket, others, &identity, tell).await;
-                tokio::time::sleep(pause).await;
+                // Who is not there any more must not keep the others waiting.
+                let next = tokio::time::Instant::now() + pause;
+                let _ = timeout_at(next, who_is_there(&ticket, others, &identity, tell)).await;
+                sleep_until(next).await;
                 pause = (2 * pause).min(LAST_LOOK);
             }
         });
@@ -118,11 +124,37 @@ impl NativeHost<'_> {
             return;
         };
         self.told_at = Some(Instant::now());
-        let (file, ours) = (file.clone(), ours.clone());
+        let (file, former, out) = (file.clone(), ours.clone(), self.local.out.clone());
         tokio::spawn(async move {
+            let ours = Right::of_folder(&out).map_or(former, |right| right.ticket);
             // Whoever has a ticket from before comes in as well: the next time is soon enough.
             if let Ok(held) = file.hold().await {
                 let _ = held.keep_fresh(&ours);
+            }
+        });
+    }
+}
+
+impl NativeHost<'_> {
+    /// Keeps the ticket in the folder leading to where this peer is.
+    pub(super) fn follow_addresses(&mut self, contact: Contact) {
+        if contact == self.contact {
+            return;
+        }
+        self.contact = contact.clone();
+        self.told_at = None;
+        let here: Vec<String> = addresses(&contact.0).cloned().collect();
+        self.warn(format!(
+            "this machine's addresses have changed: this peer is at {} now, and tickets from before lead to where it was",
+            here.join(", ")
+        ));
+        let out = self.local.out.clone();
+        // It may have to ask for the addresses of names.
+        tokio::task::spawn_blocking(move || {
+            if let Some(mut right) = Right::of_folder(&out) {
+                right.ticket.addrs = dialable(&contact);
+                // Then the ticket leads to where it did.
+                let _ = right.keep(&out);
             }
         });
     }

@@ -1,0 +1,286 @@
+//! `annulus service`: a peer that the user's service manager looks after: systemd's, or launchd on macOS.
+
+mod unit;
+
+use super::Command;
+use super::error::Error;
+use super::output;
+use crate::net::ticket::Ticket;
+use crate::store::files::write_private;
+use crate::store::user_folders;
+use clap::Subcommand;
+use std::path::{Path, PathBuf};
+use unit::Service;
+
+/// Have the service manager of this user look after a peer: start it with the machine, and again after a crash.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub what: What,
+}
+
+/// What can be done with a service.
+#[derive(Debug, Subcommand)]
+pub enum What {
+    /// Install and start a peer as a service; in this folder, with the command that follows.
+    Install {
+        /// Its name, where there are several.
+        #[arg(long, default_value = "peer", value_parser = name)]
+        name: String,
+        /// Print the file that the service manager gets, and do nothing.
+        #[arg(long)]
+        print: bool,
+        /// `train`, `join` or `resume` with its options. A ticket is kept in a file of its own, that only the user can read.
+        #[arg(
+            required = true,
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "COMMAND"
+        )]
+        command: Vec<String>,
+    },
+    /// Say how a service does.
+    Status {
+        /// Its name.
+        #[arg(long, default_value = "peer", value_parser = name)]
+        name: String,
+    },
+    /// Stop a service and remove it. The run's folder stays.
+    Remove {
+        /// Its name.
+        #[arg(long, default_value = "peer", value_parser = name)]
+        name: String,
+    },
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus service install join TICKET --only-plugged-in --hours 22-7
+  annulus service install --print resume runs/digits
+  annulus service status
+  annulus service remove
+";
+
+/// A name that needs no care in files and commands.
+fn name(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    match !text.is_empty() && text.len() <= 32 && text.chars().all(plain) {
+        true => Ok(text.into()),
+        false => Err("take letters, digits, - and _, 32 at most".into()),
+    }
+}
+
+/// Does it.
+pub fn run(args: Args) -> Result<(), Error> {
+    match args.what {
+        What::Install { name, print, command } => install(&name, print, command),
+        What::Status { name } => {
+            let (program, args) = Manager::of_here()?.status(&name);
+            // Its exit code says whether the service runs, which is no failure of the question.
+            call(program, &args).map(drop)
+        }
+        What::Remove { name } => {
+            let manager = Manager::of_here()?;
+            manager.stop(&name)?;
+            for file in [manager.file(&name)?, ticket_file(&name)?] {
+                match std::fs::remove_file(&file) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(Error::failed(format!(
+                            "cannot remove {}: {error}",
+                            file.display()
+                        )));
+                    }
+                    _ => {}
+                }
+            }
+            manager.reload()?;
+            output::print(&format!(
+                "the service {name} is removed; its run's folder stays\n"
+            ));
+            Ok(())
+        }
+    }
+}
+
+fn install(name: &str, print: bool, mut command: Vec<String>) -> Result<(), Error> {
+    let typed = ["annulus".to_owned()].into_iter().chain(command.iter().cloned());
+    let parsed = super::parse(typed).map_err(|error| Error::of_parser(&error))?;
+    if !matches!(
+        parsed.command,
+        Command::Train(_) | Command::Join(_) | Command::Resume(_)
+    ) {
+        return Err(Error::usage("only train, join and resume can be services"));
+    }
+    let ticket = command.iter_mut().find(|word| word.parse::<Ticket>().is_ok());
+    let kept = ticket_file(name)?;
+    if let Some(word) = ticket {
+        // Others can read what a program was started with.
+        let ticket = std::mem::replace(word, format!("@{}", kept.display()));
+        if !print {
+            make_folder(&kept)?;
+            write_private(&kept, format!("{ticket}\n").as_bytes()).map_err(Error::of)?;
+        }
+    }
+    let failed = |error: std::io::Error| Error::failed(format!("cannot tell where this is: {error}"));
+    let service = Service {
+        name: name.into(),
+        program: std::env::current_exe().map_err(failed)?,
+        command,
+        folder: std::env::current_dir().map_err(failed)?,
+    };
+    let manager = match Manager::of_here() {
+        Err(_) if print => Manager::Systemd,
+        manager => manager?,
+    };
+    let text = match manager {
+        Manager::Systemd => service.systemd(),
+        Manager::Launchd => service.launchd(),
+    };
+    if print {
+        output::print(&text);
+        return Ok(());
+    }
+    let file = manager.file(name)?;
+    make_folder(&file)?;
+    std::fs::write(&file, text)
+        .map_err(|error| Error::failed(format!("cannot write {}: {error}", file.display())))?;
+    manager.start(name)?;
+    output::print(&format!(
+        "the service {name} runs: {}\n{}",
+        file.display(),
+        manager.hint()
+    ));
+    Ok(())
+}
+
+fn make_folder(of: &Path) -> Result<(), Error> {
+    let folder = of.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Error::failed(format!("cannot make {}: {error}", folder.display())))
+}
+
+/// Where a service's ticket is kept.
+fn ticket_file(name: &str) -> Result<PathBuf, Error> {
+    Ok(config_folder()?.join("annulus").join(format!("{name}.ticket")))
+}
+
+fn config_folder() -> Result<PathBuf, Error> {
+    match user_folders::named("XDG_CONFIG_HOME") {
+        Some(path) => Ok(path),
+        None => Ok(home()?.join(".config")),
+    }
+}
+
+fn home() -> Result<PathBuf, Error> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    home.ok_or_else(|| Error::failed("the variable HOME, which names your folder, is not set"))
+}
+
+/// What looks after services.
+#[derive(Clone, Copy)]
+enum Manager {
+    Systemd,
+    Launchd,
+}
+
+impl Manager {
+    fn of_here() -> Result<Self, Error> {
+        if cfg!(target_os = "macos") {
+            Ok(Self::Launchd)
+        } else if cfg!(target_os = "linux") && Path::new("/run/systemd/system").exists() {
+            Ok(Self::Systemd)
+        } else {
+            Err(Error::failed(
+                "no service manager of a known kind runs here (systemd, launchd). `annulus service install --print` prints \
+                 systemd's file",
+            ))
+        }
+    }
+
+    fn file(self, name: &str) -> Result<PathBuf, Error> {
+        match self {
+            Self::Systemd => Ok(config_folder()?
+                .join("systemd/user")
+                .join(unit::systemd_name(name))),
+            Self::Launchd => Ok(home()?.join(format!("Library/LaunchAgents/{}.plist", unit::label(name)))),
+        }
+    }
+
+    fn start(self, name: &str) -> Result<(), Error> {
+        self.reload()?;
+        match self {
+            Self::Systemd => must(
+                "systemctl",
+                &["--user", "enable", "--now", &unit::systemd_name(name)],
+            ),
+            Self::Launchd => must(
+                "launchctl",
+                &["load", "-w", &self.file(name)?.display().to_string()],
+            ),
+        }
+    }
+
+    fn stop(self, name: &str) -> Result<(), Error> {
+        match self {
+            Self::Systemd => must(
+                "systemctl",
+                &["--user", "disable", "--now", &unit::systemd_name(name)],
+            ),
+            Self::Launchd => must(
+                "launchctl",
+                &["unload", "-w", &self.file(name)?.display().to_string()],
+            ),
+        }
+    }
+
+    fn reload(self) -> Result<(), Error> {
+        match self {
+            Self::Systemd => must("systemctl", &["--user", "daemon-reload"]),
+            Self::Launchd => Ok(()),
+        }
+    }
+
+    fn status(self, name: &str) -> (&'static str, Vec<String>) {
+        match self {
+            Self::Systemd => {
+                let unit = unit::systemd_name(name);
+                (
+                    "systemctl",
+                    ["--user", "--no-pager", "status", &unit]
+                        .map(str::to_owned)
+                        .to_vec(),
+                )
+            }
+            Self::Launchd => ("launchctl", vec!["list".into(), unit::label(name)]),
+        }
+    }
+
+    fn hint(self) -> &'static str {
+        match self {
+            Self::Systemd => {
+                "`annulus service status` says how it does, `journalctl --user -u annulus-NAME` what it wrote. To run also \
+                 while you are not logged in: `loginctl enable-linger`\n"
+            }
+            Self::Launchd => "`annulus service status` says how it does\n",
+        }
+    }
+}
+
+fn call(program: &str, args: &[String]) -> Result<bool, Error> {
+    let status = std::process::Command::new(program).args(args).status();
+    let status = status.map_err(|error| Error::failed(format!("cannot run {program}: {error}")))?;
+    Ok(status.success())
+}
+
+fn must(program: &str, args: &[&str]) -> Result<(), Error> {
+    let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+    match call(program, &args)? {
+        true => Ok(()),
+        false => Err(Error::failed(format!(
+            "`{program} {}` failed, as it says",
+            args.join(" ")
+        ))),
+    }
+}

@@ -1,0 +1,201 @@
+//! `annulus watch`: a run in a terminal, for who only looks. What it shows is what a peer's page answers to `/status`: the
+//! one fold of the run's events is that peer's.
+
+mod picture;
+mod snapshot;
+
+use super::demo::stage::{Screen, out};
+use super::error::Error;
+use super::exit::Exit;
+use super::invite::right_in;
+use super::machine::block_on;
+use super::output;
+use super::terminal::{self, Style};
+use super::ticket;
+use crate::net::ticket::Ticket;
+use snapshot::{Snapshot, fetch};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Look at a run in the terminal: loss, members, speed, who comes and goes.
+///
+/// It asks the page of a peer (which that serves unless it was started with --no-page) and takes no place in the run.
+/// Ctrl-C ends it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A run's folder whose peer runs on this machine, a ticket (@FILE: it is in that file), or the address of a page.
+    #[arg(value_name = "DIR|TICKET|URL")]
+    pub what: String,
+    /// Print one picture and end, as it does where nobody watches.
+    #[arg(long)]
+    pub once: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus watch runs/digits
+  annulus watch http://192.0.2.7:4433
+  annulus watch @ticket --once
+";
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Does it.
+pub fn run(args: &Args) -> Result<Exit, Error> {
+    let places = Arc::new(places(&args.what)?);
+    let first = look(&places).map_err(Error::unreachable)?;
+    let style = Style::of_stdout();
+    if args.once || !style.live {
+        // Where there is no terminal, a picture is as large as is read with ease.
+        let size = if style.live { terminal::size() } else { (100, 32) };
+        output::print(&as_text(&first, size, style));
+    } else {
+        block_on(show(places, first, style)).map_err(Error::of)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Draws until Ctrl-C.
+async fn show(places: Arc<Vec<String>>, mut snapshot: Snapshot, style: Style) {
+    let _screen = Screen::enter();
+    let mut problem = None;
+    loop {
+        let size = terminal::size();
+        let mut rows = picture::draw(&snapshot, problem.as_deref(), size).rows(style);
+        rows.truncate(size.1);
+        // Synchronised output, where the terminal knows it, and no clearing: nothing flickers.
+        let frame = rows.join("\x1b[K\r\n");
+        out(&format!("\x1b[?2026h\x1b[H{frame}\x1b[J\x1b[?2026l"));
+        let asked = places.clone();
+        let next = async {
+            tokio::time::sleep(LOOK).await;
+            tokio::task::spawn_blocking(move || look(&asked)).await
+        };
+        tokio::select! {
+            seen = next => match seen {
+                Ok(Ok(seen)) => (snapshot, problem) = (seen, None),
+                Ok(Err(why)) => problem = Some(why),
+                // It does not panic.
+                Err(_) => return,
+            },
+            _ = tokio::signal::ctrl_c() => return,
+        }
+    }
+}
+
+/// A picture as lines of text.
+fn as_text(snapshot: &Snapshot, size: (usize, usize), style: Style) -> String {
+    picture::draw(snapshot, None, size).rows(style).join("\n") + "\n"
+}
+
+/// Where there may be a page, `HOST:PORT`.
+fn places(what: &str) -> Result<Vec<String>, Error> {
+    if let Some(place) = of_url(what) {
+        return Ok(vec![place]);
+    }
+    let ticket = match Path::new(what).is_dir() {
+        true => right_in(Path::new(what))?.ticket,
+        false => ticket::read(what)?.parse::<Ticket>().map_err(Error::of)?,
+    };
+    Ok(ticket.addrs.iter().map(ToString::to_string).collect())
+}
+
+/// The place that an address of a page names. Its port speaks plain HTTP too.
+fn of_url(url: &str) -> Option<String> {
+    let (plain, rest) = match url.strip_prefix("http://") {
+        Some(rest) => (true, rest),
+        None => (false, url.strip_prefix("https://")?),
+    };
+    let place = rest
+        .split(['/', '#', '?'])
+        .next()
+        .filter(|place| !place.is_empty())?;
+    let has_port = place
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let port = if plain { 80 } else { 443 };
+    Some(if has_port {
+        place.to_owned()
+    } else {
+        format!("{place}:{port}")
+    })
+}
+
+/// What the first that answers says.
+fn look(places: &[String]) -> Result<Snapshot, String> {
+    let mut problems = Vec::new();
+    for place in places {
+        match fetch(place) {
+            Ok(snapshot) => return Ok(snapshot),
+            Err(error) => problems.push(format!("{place}: {error}")),
+        }
+    }
+    Err(format!(
+        "no page answers where a peer of this run was ({}): does it run, and without --no-page?",
+        problems.join("; ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_found_by_its_address() {
+        for (url, place) in [
+            ("http://localhost:4433/#annulus2x", Some("localhost:4433")),
+            ("https://[2001:db8::1]:4433/", Some("[2001:db8::1]:4433")),
+            ("https://train.example.org", Some("train.example.org:443")),
+            ("http://192.0.2.7/status", Some("192.0.2.7:80")),
+            ("runs/digits", None),
+            ("http://", None),
+        ] {
+            assert_eq!(of_url(url).as_deref(), place, "{url}");
+        }
+    }
+
+    #[test]
+    fn nobody_there_is_told_with_where_it_was_looked() {
+        let told = look(&["127.0.0.1:9".into()]).unwrap_err();
+        assert!(
+            told.contains("127.0.0.1:9") && told.contains("--no-page"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn the_picture_tells_the_run() {
+        const PLAIN: Style = Style {
+            live: false,
+            color: false,
+        };
+        let text = as_text(&snapshot::tests::of_a_run(), (100, 28), PLAIN);
+        println!("{text}");
+        assert_eq!(text.lines().count(), 28);
+        assert!(text.lines().all(|line| line.chars().count() <= 100));
+        for part in [
+            "digits  run eeeeeeee  101,770 parameters",
+            "training  round 40  loss 0.550  128 samples/s  2 peers",
+            "02020202   38 %           960",
+            "03030303   gone             0",
+            "+ 02020202 joined after round 3",
+            "x 03030303 failed after round 39: no answer",
+            "* round 40: eval loss 0.250, accuracy 97.00 %",
+            "Ctrl-C ends this",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        // The newest first; a curve that falls from its upper left to its lower right.
+        assert!(text.find("eval loss") < text.find("failed after"));
+        assert!(text.find("failed after") < text.find("joined after"));
+        let dots = |line: &str| line.chars().position(|c| ('\u{2801}'..='\u{28ff}').contains(&c));
+        let columns: Vec<usize> = text.lines().filter_map(dots).collect();
+        assert!(columns.len() > 8 && columns.is_sorted(), "{columns:?}");
+        for size in [(1, 1), (20, 10), (40, 300), (200, 5)] {
+            as_text(&snapshot::tests::of_a_run(), size, PLAIN);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! How a native participant ends: what is saved and told, and by when.
+
+use super::{LEFT, NativeHost, end};
+use crate::events::{self, Event};
+use crate::participant::error::Error;
+use crate::participant::workers::WorkerResult;
+use crate::store::checkpoint_writer::Written;
+use crate::store::user_folders;
+use annulus_core::Peer;
+use std::time::Duration;
+
+impl NativeHost<'_> {
+    /// The last checkpoint and evaluation, and the last word.
+    pub(super) async fn close(mut self, peer: &Peer) -> Result<(), Error> {
+        let (round, digest) = (peer.head().round, peer.digest());
+        let whole = self.recorded == Some(end(peer));
+        let wrote = !matches!(self.failure, Some(Error::Checkpoint(_)));
+        if whole && wrote {
+            while !self.checkpoint_writer.save(peer.head(), peer.state(), digest) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        let aside = self.aside.is_some() && !self.asked_to_leave;
+        if whole && !self.in_a_hurry && !aside && self.last_eval.is_none_or(|(r, _)| r != round) {
+            while !self.workers.evaluate(round, &peer.state().params) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            while let Some(result) = self.results.recv().await {
+                if let WorkerResult::Evaluated(of, result) = result {
+                    self.on_evaluated(of, result);
+                    if of == round {
+                        break;
+                    }
+                }
+            }
+        }
+        if let (Some(tally), Some(folder)) = (self.given.take(), user_folders::data()) {
+            let _ = tally.keep(&folder);
+        }
+        self.checkpoint_writer.finish();
+        while let Ok(written) = self.written.try_recv() {
+            match written {
+                Written::Failed(error) => {
+                    self.failure.get_or_insert(error.into());
+                }
+                Written::Warning(message) => (self.sink)(Event::Warning { message }),
+                Written::Saved { .. } => {}
+            }
+        }
+        if let Some(error) = self.failure {
+            return Err(error);
+        }
+        if aside {
+            return Ok(());
+        }
+        let eval = self.last_eval.filter(|(r, _)| *r == round).map(|(_, eval)| eval);
+        (self.sink)(Event::Done(events::Done {
+            round,
+            digest: digest.to_hex(),
+            loss: eval.map_or(self.last_loss, |e| e.loss),
+            accuracy: eval.and_then(|e| e.accuracy),
+            dir: self.local.out.display().to_string(),
+        }));
+        Ok(())
+    }
+}
+
+/// Ends the process after so long, whatever it is at then: who asked it to leave will not wait for longer, and what is on the
+/// disk is as whole as after a power cut.
+pub(super) fn end_after(limit: Duration) {
+    std::thread::spawn(move || {
+        std::thread::sleep(limit);
+        std::process::exit(LEFT.into());
+    });
+}

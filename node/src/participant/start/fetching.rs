@@ -1,0 +1,70 @@
+//! Fetching a run's data for a peer that lacks it, to where it is kept for the next time.
+
+use crate::data::cache::{self, Place};
+use crate::data::fetch::Guest;
+use crate::data::provision::{FetchError, News, Source, fetch};
+use crate::events::{Event, Sink};
+use crate::options::Local;
+use crate::participant::error::Error;
+use crate::participant::run_setup::{RunSetup, check_data};
+use crate::task_factory::TaskFactory;
+use annulus_core::{Digest, Manifest};
+
+/// Most data that is fetched from other peers: more is better copied by hand.
+const FETCH_LIMIT: u64 = 64 << 30;
+
+/// Fetches the run's data to where it is kept for the next time, and makes of it what computes. Also gives a peer that is
+/// still there.
+pub(super) async fn fetch_data(
+    mut guest: Guest,
+    (first, files): (Source, Digest),
+    manifest: &Manifest,
+    local: &Local,
+    factories: &[TaskFactory],
+    sink: Sink<'_>,
+) -> Result<(RunSetup, Source), Error> {
+    let failed = |why| Error::NotFetched { why };
+    let folder = cache::folder().unwrap_or_else(|| local.out.join("data"));
+    let place = Place::new(folder, manifest.data);
+    let wait = || {
+        let message = "waiting for another process on this machine, which fetches the same data".into();
+        sink(Event::Warning { message });
+    };
+    let fetching = place.fetching(wait).await;
+    let fetching = fetching.map_err(|error| failed(FetchError::Here(error.to_string())))?;
+    let setup = |path| {
+        let local = Local {
+            data: Some(path),
+            ..local.clone()
+        };
+        RunSetup::of(manifest, &local, factories)
+    };
+    // Another process may have fetched it meanwhile.
+    if let Some(path) = place.found()
+        && let Ok(setup) = setup(path)
+    {
+        return Ok((setup, first));
+    }
+    let (mut told, mut waits) = (None, false);
+    let mut tell = |news| match news {
+        News::Got { bytes, total } => {
+            waits = false;
+            // A line for each percent is enough.
+            let percent = bytes * 100 / total.max(1);
+            if told.replace(percent) != Some(percent) {
+                sink(Event::Fetch { bytes, total });
+            }
+        }
+        News::Waiting if !waits => {
+            waits = true;
+            let message = "waiting for the run's data: all that have it are handing it to others".into();
+            sink(Event::Warning { message });
+        }
+        News::Waiting => {}
+    };
+    let mut store = fetching.into_store(|path| check_data(manifest, path, factories));
+    let fetched = fetch(&mut guest, &mut store, first, files, FETCH_LIMIT, &mut tell).await;
+    guest.leave().await;
+    let (path, from) = fetched.map_err(failed)?;
+    Ok((setup(path)?, from))
+}
