@@ -286,11 +286,9 @@ impl Ledger {
                 Sample::Skipped
             }
         };
-        let sample = |at: u64| match head
-            .holes
-            .iter()
-            .find(|hole| (hole.start..hole.end).contains(&at))
-        {
+        let handed_out = head.ahead.iter().flat_map(|given| &given.share);
+        let open: Vec<_> = head.holes.iter().chain(handed_out).collect();
+        let sample = |at: u64| match open.iter().find(|hole| (hole.start..hole.end).contains(&at)) {
             Some(hole) => Sample::Open(hole.refused_by),
             None if at < head.cursor => given(),
             None => Sample::Open(None),
@@ -298,7 +296,8 @@ impl Ledger {
         let point = Point {
             head: head.clone(),
             parent: None,
-            previous: None,
+            // Its own work of before may be for what follows.
+            previous: head.before.as_ref().map(|before| before.chain),
             states: vec![Held {
                 before: digest,
                 digest,
