@@ -417,6 +417,11 @@ impl Newcomer {
         let patience = shared.detector.answer();
         let waited = shared.now - self.lonely_since;
         let nobody = sponsors(shared).next().is_none();
+        if !nobody && self.barred.is_some() && self.is_barred_by_all(shared) {
+            // Alone it would meet their lineage again, yield to it, and be barred again, for ever. It gives up unless
+            // somebody else comes into sight in time, or all of them go.
+            return Next::Stay;
+        }
         let all_refused = sponsors(shared).all(|p| self.refused.contains_key(&p));
         let mut reachable = self.refused.iter().filter(|(p, _)| shared.links.is_up(**p));
         // Of those who hold the same, one goes on.

@@ -77,9 +77,12 @@ fn seeds_of_liars_that_once_failed_hold() {
     let believed = 643;
     // A liar leads a member back into a round that it was excluded from, and it signs there twice.
     let led_back = 5097;
-    // A liar spoils the sums, one holds the run alone, a device does its share twice, and newcomers know nobody but a liar.
-    let of_the_checker = [8993, 19_519, 10_528, 1078];
-    for seed in [believed, led_back].into_iter().chain(of_the_checker) {
+    // A liar revokes a lone member's ticket, which goes on alone, yields and is barred again for ever.
+    let to_and_fro = 7_100_417;
+    // A liar spoils the sums, one holds the run alone, a device does its share twice, newcomers know nobody but a liar, and a
+    // liar hands out a lineage of its own.
+    let of_the_checker = [8993, 19_519, 10_528, 1078, 7_022_389];
+    for seed in [believed, led_back, to_and_fro].into_iter().chain(of_the_checker) {
         assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");
     }
 }
