@@ -9,7 +9,7 @@ use super::machine::block_on;
 use super::messages::Role;
 use super::output::{self, Log, LogFormat};
 use super::settings::{self, Settings};
-use crate::options::{Hours, Local, Meet, NewRun, Page, Start, Steps, TrainOptions, When};
+use crate::options::{Hours, Local, Meet, NewRun, Page, Schedule, Start, Steps, TrainOptions, When};
 use crate::participant::{run_setup, start};
 use crate::task_factory::TaskFactory;
 use annulus_core::codec::Codec;
@@ -299,6 +299,24 @@ struct Plan {
     samples: NonZeroU64,
 }
 
+/// The learning rate over the run, and how long a gradient may be.
+fn tell_rate(run: &NewRun, samples: NonZeroU64) -> String {
+    let mut words = vec![format!("lr={}", run.lr)];
+    if run.schedule != Schedule::Constant && run.warmup > 0 {
+        words.push(format!("from zero within {}", human::plural(run.warmup, "step")));
+    }
+    if run.schedule == Schedule::Cosine {
+        words.push(format!(
+            "down a cosine of {}",
+            human::plural(run.batches(samples), "step")
+        ));
+    }
+    if let Some(clip) = run.clip {
+        words.push(format!("gradients of at most {clip} (global norm)"));
+    }
+    words.join(", ")
+}
+
 /// What a dry run prints.
 fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
     let parameters = plan.parameters;
@@ -347,7 +365,10 @@ fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
                 human::grouped(u64::from(run.batch.get()) * u64::from(steps))
             ),
         ));
-        lines.push(("optimizer", format!("{}, lr={}", run.optimizer, run.lr)));
+        lines.push((
+            "optimizer",
+            format!("{}, {}", run.optimizer, tell_rate(run, plan.samples)),
+        ));
         if let Some(local) = run.local() {
             let steps = local
                 .steps

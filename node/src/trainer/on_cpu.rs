@@ -1,5 +1,6 @@
 //! Gradients on the CPU: summed up in a vector of the host's, batches on as many cores as there are.
 
+use annulus_shaders::cpu::keep_to;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor, read_sync};
 
@@ -41,6 +42,7 @@ pub(super) fn add_up<T: Task>(
                 let (part, device) = (batches.next(), device.clone());
                 let model = detached(model.clone());
                 scope.spawn(move || {
+                    keep_to(threads / wave);
                     let made = backward(task, &model, part, &device);
                     (model, made)
                 })

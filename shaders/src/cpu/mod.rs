@@ -26,4 +26,5 @@ pub mod sgd;
 pub mod softmax;
 pub mod squared_norm;
 
+pub use processor::keep_to;
 pub use real::Real;

@@ -1,5 +1,6 @@
 //! What this processor can do, which is found out when the program runs.
 
+use std::cell::Cell;
 use std::thread;
 
 /// Whether every processor of this kind has fused multiply-add.
@@ -53,6 +54,25 @@ pub(super) fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
 }
 
+thread_local! {
+    /// Cores that this thread may use, once they are known: to count them is to read files, which takes as long as a small
+    /// product.
+    static CORES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How many cores this thread may work on.
+fn cores() -> usize {
+    if CORES.get() == 0 {
+        CORES.set(thread::available_parallelism().map_or(1, usize::from));
+    }
+    CORES.get()
+}
+
+/// Has what this thread computes from now on keep to so many cores, at least one: others have work of their own.
+pub fn keep_to(cores: usize) {
+    CORES.set(cores.max(1));
+}
+
 /// Threads that are worth starting (30 us each) for `work` that makes `parts`, where a thread should have
 /// `each` of the work.
 pub(super) fn threads(work: usize, each: usize, parts: usize) -> usize {
@@ -60,7 +80,7 @@ pub(super) fn threads(work: usize, each: usize, parts: usize) -> usize {
     if useful == 1 {
         return 1;
     }
-    useful.min(thread::available_parallelism().map_or(1, usize::from))
+    useful.min(cores())
 }
 
 /// Does `work` on each part, the last one in this thread.
@@ -76,4 +96,20 @@ pub(super) fn in_threads<P: Send>(parts: impl Iterator<Item = P>, work: impl Fn(
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_shares_a_processor_starts_no_threads_of_its_own() {
+        let counts = thread::spawn(|| {
+            keep_to(4);
+            let before = threads(100, 10, 100);
+            keep_to(0);
+            (before, threads(100, 10, 100))
+        });
+        assert_eq!(counts.join().expect("no panic"), (4, 1));
+    }
 }
