@@ -73,7 +73,7 @@ const FORMAT: &str = "annulus-checkpoint-";
 /// Its version, and that of the head in it: another field is another version.
 const VERSION: u8 = 7;
 const _: () = assert!(
-    annulus_core::ledger::VERSION == 6,
+    annulus_core::ledger::VERSION == 7,
     "the head in a checkpoint has changed: so has VERSION"
 );
 
@@ -405,11 +405,12 @@ mod tests {
         let mut bytes = bytes(&run);
         let text = b"annulus-checkpoint-";
         let at = bytes.windows(text.len()).position(|window| window == text);
-        bytes[at.unwrap() + text.len()] = b'7';
+        bytes[at.unwrap() + text.len()] = b'0' + VERSION + 1;
         fs::write(&path, bytes).unwrap();
         let error = read(&path, &run.manifest).unwrap_err().to_string();
         assert!(
-            error.contains("version 7") && error.contains(&format!("reads version {VERSION}")),
+            error.contains(&format!("version {}", VERSION + 1))
+                && error.contains(&format!("reads version {VERSION}")),
             "{error}"
         );
     }
