@@ -201,7 +201,7 @@ impl Head {
             }
             next = place + 1;
             let names_nobody = header.ready.is_empty() || !trains;
-            let may_name = names_nobody || self.admissions.may_name(header.peer, record.round, takes_part);
+            let may_name = names_nobody || self.may_name(header.peer, takes_part);
             check_samples(header, trains, &allotment, place)
                 .and_then(|()| check_claims(header))
                 .and_then(|()| self.check_ready(header, record, manifest, scheme))

@@ -452,6 +452,18 @@ impl Head {
         fork.map_or(0, |fork| self.samples.saturating_sub(fork.samples))
     }
 
+    /// Whether a member may name newcomers in the next round, given who takes part in it.
+    pub(crate) fn may_name(&self, peer: PeerId, takes_part: impl Fn(PeerId) -> bool) -> bool {
+        let (round, full) = (self.round + 1, self.full_members());
+        self.admissions.may_name(peer, round, full, takes_part)
+    }
+
+    /// Whether a member may name nobody in the next round because such as it has named did not come.
+    pub(crate) fn bars_namer(&self, peer: PeerId) -> bool {
+        let (round, full) = (self.round + 1, self.full_members());
+        self.admissions.is_barred(peer, round, full)
+    }
+
     /// Notes which of the new members were named by whom, and which of the last came.
     fn admit(&mut self, record: &Record) {
         let took_part = |peer| record.headers.iter().any(|h| h.peer == peer);

@@ -626,7 +626,7 @@ impl Newcomer {
     /// A member that may name newcomers, if the sponsor may not for some rounds.
     fn who_may_name(&self, shared: &Shared) -> Option<PeerId> {
         let head = shared.head();
-        let barred = |peer| head.admissions.is_barred(peer, head.round + 1);
+        let barred = |peer| head.bars_namer(peer);
         let waits = shared.settings.role() > Role::Watch && self.sponsor.is_some_and(barred);
         if !waits || !shared.manifest.trains(head.members.len()) {
             return None;
