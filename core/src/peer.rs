@@ -184,10 +184,7 @@ impl Peer {
         let next = match &mut self.phase {
             Phase::Newcomer(newcomer) => newcomer.handle(input, shared),
             Phase::Member(member) => member.handle(input, shared),
-            Phase::Lingering(lingering) => {
-                lingering.handle(input, shared);
-                Next::Stay
-            }
+            Phase::Lingering(lingering) => lingering.handle(input, shared),
             Phase::Gone => Next::Stay,
         };
         self.go(next);
@@ -364,6 +361,7 @@ impl Peer {
     fn take_sponsor(&mut self) -> Sponsor {
         match &mut self.phase {
             Phase::Member(member) => std::mem::take(&mut member.sponsor),
+            Phase::Lingering(lingering) => std::mem::take(&mut lingering.sponsor),
             _ => Sponsor::default(),
         }
     }

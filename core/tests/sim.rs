@@ -63,7 +63,7 @@ fn all_promises_hold_in_every_world() {
 fn seeds_that_once_failed_hold() {
     let of_storms = [25_802, 1_045_217, 1_059_497, 1_074_770, 1_090_679];
     // Lineages passed each other by.
-    let of_meetings = [602_082, 618_604, 629_967, 603_474, 616_365, 2_002_426];
+    let of_meetings = [602_082, 618_604, 629_967, 603_474, 616_365, 2_002_426, 5_029_328];
     // Who had left led others on, newcomers stayed with a sponsor that might name nobody, and no other was there.
     let of_waiting = [5_009_192, 5_031_066, 5_061_108, 8_004_366];
     for seed in of_storms.into_iter().chain(of_meetings).chain(of_waiting) {
