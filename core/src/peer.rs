@@ -4,6 +4,7 @@
 //! [`Peer::handle`] with [`Input::Tick`] no later than [`Peer::wake_at`]. A peer is in one of three phases, each with a
 //! file of its own: `newcomer.rs`, `member.rs`, `lingering.rs`. They only ask for what comes next; it is done here.
 
+use crate::barren::Barren;
 use crate::check::MAX_SPEED;
 #[cfg(feature = "sim")]
 use crate::config::MAX_PEERS;
@@ -344,7 +345,7 @@ impl Peer {
             return Next::Exit(Exit::Left);
         }
         shared.lineage.last = None;
-        shared.barren = 0;
+        shared.barren = Barren::default();
         let newcomer = Newcomer::outcast(outcast.damaged, outcast.via, shared);
         self.phase = Phase::Newcomer(Box::new(newcomer));
         Next::Stay

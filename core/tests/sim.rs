@@ -79,12 +79,19 @@ fn seeds_of_liars_that_once_failed_hold() {
     let led_back = 5097;
     // A liar revokes a lone member's ticket, which goes on alone, yields and is barred again for ever.
     let to_and_fro = 7_100_417;
+    // A liar that has the only share of two rounds says that nothing is finite.
+    let ended = 7_300_775;
     // A liar spoils the sums, one holds the run alone, a device does its share twice, newcomers know nobody but a liar, and a
     // liar hands out a lineage of its own.
     let of_the_checker = [8993, 19_519, 10_528, 1078, 7_022_389];
     // A lone peer takes back so much that it commits several rounds at once, and a bit flips in a world with liars.
-    let of_the_checker = of_the_checker.into_iter().chain([7_200_238, 7_201_866, 7_200_590]);
-    for seed in [believed, led_back, to_and_fro].into_iter().chain(of_the_checker) {
+    let of_the_checker = of_the_checker
+        .into_iter()
+        .chain([7_200_238, 7_201_866, 7_200_590]);
+    for seed in [believed, led_back, to_and_fro, ended]
+        .into_iter()
+        .chain(of_the_checker)
+    {
         assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");
     }
 }
