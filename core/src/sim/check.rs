@@ -480,15 +480,13 @@ fn believes(peer: &Peer, view: ViewKey, by: PeerId) -> bool {
         Phase::Member(w) => w.agreement.decided(),
         _ => &[],
     };
-    let last = peer
-        .shared
-        .lineage
-        .last
-        .as_ref()
-        .map_or(&[][..], |last| &last.decided);
+    let last = peer.shared.lineage.last.as_ref();
+    // Who is alone may have committed more than one round since, and remembers what it decided on the way to the last.
+    let forgotten = last.is_some_and(|last| last.view.round > view.round);
+    let last = last.map_or(&[][..], |last| &last.decided);
     let own = last
         .iter()
         .chain(told)
         .any(|d| d.view == view && d.suspects.contains(&by));
-    !own
+    !own && !forgotten
 }
