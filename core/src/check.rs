@@ -161,7 +161,7 @@ impl Head {
         let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
         Attempt {
             chain: self.chain,
-            view: view_key(self.chain, self.round + 1, record.attempt, &members),
+            view: view_key(self.hash(), self.round + 1, record.attempt, &members),
         }
     }
 

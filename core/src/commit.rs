@@ -48,7 +48,11 @@ impl CommittedRound<'_> {
         self.observe(before, &mut shared.detector);
         shared.exchange = self.exchange();
         let refused_by = self.refused_by(shared);
-        let (before, trail) = (shared.lineage.standing(), shared.head().trail);
+        let (before, trail, head) = (
+            shared.lineage.standing(),
+            shared.head().trail,
+            shared.head().hash(),
+        );
         let members_before = shared.head().members.clone();
         shared.apply_record(&self.record);
         if shared.settings.planted(Bug::PaceByOwnClock) {
@@ -94,6 +98,7 @@ impl CommittedRound<'_> {
             decided: self.decided,
             before,
             trail,
+            head,
             record: self.record,
         });
         sponsor.forward_commit(shared);

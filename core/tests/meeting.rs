@@ -53,6 +53,7 @@ fn invented(with: &[PeerId]) -> Claim {
     Claim {
         trail: Digest([7; 32]),
         samples: AHEAD.samples,
+        head: Digest([7; 32]),
         record: Record {
             round: AHEAD.round,
             attempt: 0,

@@ -81,16 +81,19 @@ fn seeds_of_liars_that_once_failed_hold() {
     let to_and_fro = 7_100_417;
     // A liar that has the only share of two rounds says that nothing is finite.
     let ended = 7_300_775;
+    // A sponsor hands out another head than the members have.
+    let misled = 7_201_779;
     // A liar spoils the sums, one holds the run alone, a device does its share twice, newcomers know nobody but a liar, and a
     // liar hands out a lineage of its own.
     let of_the_checker = [8993, 19_519, 10_528, 1078, 7_022_389];
-    // A lone peer takes back so much that it commits several rounds at once, and a bit flips in a world with liars.
-    let of_the_checker = of_the_checker
-        .into_iter()
-        .chain([7_200_238, 7_201_866, 7_200_590]);
-    for seed in [believed, led_back, to_and_fro, ended]
+    // A lone peer commits several rounds at once: it takes back more than one can say, or has just become lone. A bit flips in a
+    // world with liars.
+    let of_rounds_at_once = [7_200_238, 7_201_866, 7_311_317, 7_200_590];
+    let of_liars = [believed, led_back, to_and_fro, ended, misled];
+    for seed in of_liars
         .into_iter()
         .chain(of_the_checker)
+        .chain(of_rounds_at_once)
     {
         assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");
     }
