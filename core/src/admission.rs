@@ -37,16 +37,32 @@ pub struct Admissions {
 }
 
 impl Admissions {
-    /// Whether a member may name newcomers in an attempt at a round, given who takes part in it.
-    pub(crate) fn may_name(&self, peer: PeerId, round: Round, takes_part: impl Fn(PeerId) -> bool) -> bool {
+    /// Whether a member may name newcomers in an attempt at a round, given all full members and who takes part in it.
+    pub(crate) fn may_name(
+        &self,
+        peer: PeerId,
+        round: Round,
+        full: impl Iterator<Item = PeerId>,
+        takes_part: impl Fn(PeerId) -> bool,
+    ) -> bool {
         let mut its_own = self.fresh.iter().filter(|(_, by)| *by == peer);
-        !self.is_barred(peer, round) && its_own.all(|(newcomer, _)| takes_part(*newcomer))
+        !self.is_barred(peer, round, full) && its_own.all(|(newcomer, _)| takes_part(*newcomer))
     }
 
-    /// Whether a member may name nobody in a round because such as it has named did not come.
-    pub(crate) fn is_barred(&self, peer: PeerId, round: Round) -> bool {
-        let namer = self.namers.iter().find(|namer| namer.peer == peer);
-        namer.is_some_and(|namer| namer.barred_until > round)
+    /// Whether a member may name nobody in a round because such as it has named did not come. Of all full members the one whose
+    /// time is over first may all the same, or nobody could come in for long.
+    pub(crate) fn is_barred(
+        &self,
+        peer: PeerId,
+        round: Round,
+        mut full: impl Iterator<Item = PeerId>,
+    ) -> bool {
+        let until = |peer| {
+            let namer = self.namers.iter().find(|namer| namer.peer == peer);
+            namer.map_or(0, |namer| namer.barred_until)
+        };
+        let own = until(peer);
+        own > round && full.any(|other| (until(other), other) < (own, peer))
     }
 
     /// Whether a peer was let in by the last round.
@@ -198,6 +214,22 @@ mod tests {
             assert!(head.admissions.is_sound(|peer| head.position(peer).is_some()));
             assert_eq!(barred_for(&mut head, &manifest), rounds);
         }
+    }
+
+    #[test]
+    fn where_all_are_barred_the_one_whose_time_is_over_first_names_newcomers() {
+        let (mut head, manifest) = head();
+        for _ in 0..3 {
+            head.apply(&next(&head, &[1, 2], Some(9)), &manifest);
+            head.apply(&next(&head, &[1, 2], None), &manifest);
+        }
+        assert!(check(&head, &next(&head, &[1, 2], Some(9)), &manifest).is_err());
+        // The other leaves.
+        let mut goodbye = next(&head, &[1, 2], None);
+        goodbye.headers[1].content.leaving = true;
+        goodbye.sign_by_stand_ins(&head);
+        head.apply(&goodbye, &manifest);
+        assert_eq!(check(&head, &next(&head, &[1], Some(9)), &manifest), Ok(()));
     }
 
     #[test]

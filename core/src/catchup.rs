@@ -58,7 +58,7 @@ pub(crate) enum Fit {
     Next,
     /// It is known already.
     Old,
-    /// A round is missing between, or it is one of another lineage.
+    /// A round is missing between, or it is one of another lineage or of another head than the sponsor's.
     Gap,
     /// Members cannot have agreed on it.
     False,
@@ -306,6 +306,7 @@ impl CatchUp {
         shared.lineage.followed = Some(Claim {
             trail: shared.head().trail,
             samples: before.samples,
+            head: shared.head().hash(),
             record: told.record.clone(),
         });
         shared.apply_record(&told.record);

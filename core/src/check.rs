@@ -161,7 +161,7 @@ impl Head {
         let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
         Attempt {
             chain: self.chain,
-            view: view_key(self.chain, self.round + 1, record.attempt, &members),
+            view: view_key(self.hash(), self.round + 1, record.attempt, &members),
         }
     }
 
@@ -201,7 +201,7 @@ impl Head {
             }
             next = place + 1;
             let names_nobody = header.ready.is_empty() || !trains;
-            let may_name = names_nobody || self.admissions.may_name(header.peer, record.round, takes_part);
+            let may_name = names_nobody || self.may_name(header.peer, takes_part);
             check_samples(header, trains, &allotment, place)
                 .and_then(|()| check_claims(header))
                 .and_then(|()| self.check_ready(header, record, manifest, scheme))

@@ -45,6 +45,8 @@ pub struct Claim {
     pub trail: Digest,
     /// Samples counted before the last round.
     pub samples: u64,
+    /// Hash of the head before the last round, by which its view is named.
+    pub head: Digest,
     /// The last round.
     pub record: Record,
 }
@@ -61,19 +63,23 @@ impl Claim {
         Standing {
             samples,
             round: self.record.round,
-            chain: lineage(&self.record.trail_after(&self.before()), samples),
+            chain: lineage(&self.record.trail_after(&self.attempt()), samples),
+        }
+    }
+
+    /// The attempt that has made the last round.
+    pub(crate) fn attempt(&self) -> Attempt {
+        let Record { round, attempt, .. } = self.record;
+        let members: Vec<PeerId> = self.record.headers.iter().map(|h| h.peer).collect();
+        Attempt {
+            chain: self.before(),
+            view: view_key(self.head, round, attempt, &members),
         }
     }
 
     /// Whether all those of these that are in the last round have signed for it.
     pub(crate) fn is_signed_by(&self, of: impl Fn(PeerId) -> bool, scheme: Scheme) -> bool {
-        let chain = self.before();
-        let members: Vec<PeerId> = self.record.headers.iter().map(|h| h.peer).collect();
-        let Record { round, attempt, .. } = self.record;
-        let attempt = Attempt {
-            chain,
-            view: view_key(chain, round, attempt, &members),
-        };
+        let attempt = self.attempt();
         let mut asked = self.record.headers.iter().filter(|h| of(h.peer));
         asked.all(|h| h.is_by(h.peer, &attempt, scheme))
     }

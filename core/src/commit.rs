@@ -4,6 +4,7 @@ use crate::allot::Allotment;
 use crate::collective::Assembly;
 use crate::decision::Decided;
 use crate::detector::Detector;
+use crate::id::PeerId;
 use crate::interface::{Commit, Event, Exit};
 use crate::ledger::{Member, Record};
 use crate::lineage::Committed;
@@ -46,8 +47,12 @@ impl CommittedRound<'_> {
         let before = std::mem::replace(&mut shared.began_before, self.began);
         self.observe(before, &mut shared.detector);
         shared.exchange = self.exchange();
-        let refused = self.is_refused(shared);
-        let (before, trail) = (shared.lineage.standing(), shared.head().trail);
+        let refused_by = self.refused_by(shared);
+        let (before, trail, head) = (
+            shared.lineage.standing(),
+            shared.head().trail,
+            shared.head().hash(),
+        );
         let members_before = shared.head().members.clone();
         shared.apply_record(&self.record);
         if shared.settings.planted(Bug::PaceByOwnClock) {
@@ -68,12 +73,9 @@ impl CommittedRound<'_> {
             .revocations
             .retain(|said| self.record.headers.iter().all(|h| !h.revoked.contains(said)));
         shared.forgetful &= self.record.headers.len() == 1;
-        // A round in which only the dead had a share says nothing about numbers.
-        if self.record.weight() > 0 {
-            shared.barren = 0;
-        } else if refused {
-            shared.barren += 1;
-        }
+        shared
+            .barren
+            .take(self.record.weight() > 0, refused_by.into_iter());
         shared.tell(Event::Committed(Box::new(commit)));
         if let Some(turn) = shared.head().pace.turn {
             shared.tell(Event::Pace(turn));
@@ -96,6 +98,7 @@ impl CommittedRound<'_> {
             decided: self.decided,
             before,
             trail,
+            head,
             record: self.record,
         });
         sponsor.forward_commit(shared);
@@ -105,19 +108,20 @@ impl CommittedRound<'_> {
         match left {
             true => Some(Exit::Left),
             _ if head.tickets.revokes(own, shared.root.run) => Some(Exit::Barred(Barred::Revoked)),
-            false => (shared.barren >= 2).then_some(Exit::NotFinite),
+            _ if shared.barren.is_hopeless(head.full_members()) => Some(Exit::NotFinite),
+            false => None,
         }
     }
 
-    /// Whether a member's numbers were refused.
-    fn is_refused(&self, shared: &Shared) -> bool {
-        let share = |peer| {
+    /// Whose numbers were refused: who had a share and has counted none of it.
+    fn refused_by(&self, shared: &Shared) -> Vec<PeerId> {
+        let had_share = |peer| {
             let place = shared.head().position(peer);
-            place.map_or(0, |place| self.allotment.len(place))
+            place.is_some_and(|place| self.allotment.len(place) > 0)
         };
-        let refused = |(peer, weight)| weight == 0 && share(peer) > 0;
-        let mut weights = self.record.headers.iter().map(|h| (h.peer, h.weight));
-        !self.is_null && weights.any(refused)
+        let headers = self.record.headers.iter().filter(|_| !self.is_null);
+        let refused = headers.filter(|h| h.weight == 0 && had_share(h.peer));
+        refused.map(|h| h.peer).collect()
     }
 
     /// How long the exchange took, if it went well.

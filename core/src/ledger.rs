@@ -214,13 +214,12 @@ impl Record {
         }
     }
 
-    /// The hash over all records with this one, after a lineage: over what was said, not how it was signed. An author can
-    /// sign the same more than once, each time in other bytes.
-    pub(crate) fn trail_after(&self, chain: &Digest) -> Digest {
+    /// The hash over all records with this one, which this attempt has made: over what was said, not how it was signed. An
+    /// author can sign the same more than once, each time in other bytes.
+    pub(crate) fn trail_after(&self, attempt: &Attempt) -> Digest {
         let headers: Vec<&Header> = self.headers.iter().map(|h| &h.content).collect();
-        let said = (self.round, self.attempt, headers);
+        let said = (attempt, headers);
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&chain.0);
         hasher.update(&postcard::to_allocvec(&said).expect("a record has only plain data"));
         Digest(*hasher.finalize().as_bytes())
     }
@@ -349,6 +348,12 @@ impl Head {
         self
     }
 
+    /// Hash of all of it. The lineage alone is what records lead to; who is handed a head cannot tell from that whether it is
+    /// what they lead to.
+    pub(crate) fn hash(&self) -> Digest {
+        Digest::of(&postcard::to_allocvec(self).expect("a head has only plain data"))
+    }
+
     /// Position of a peer in the ring.
     pub fn position(&self, peer: PeerId) -> Option<usize> {
         self.members.iter().position(|m| m.peer == peer)
@@ -380,6 +385,7 @@ impl Head {
     /// ([`Head::check`]).
     pub fn apply(&mut self, record: &Record, manifest: &Manifest) {
         debug_assert_eq!(record.round, self.round + 1);
+        let trail = record.trail_after(&self.attempt_of(record));
         let now = self.allot(manifest);
         // What was computed while this round's sums travelled was handed out before.
         let ahead = self.allot_ahead(manifest);
@@ -411,7 +417,7 @@ impl Head {
         self.admit(record);
         self.pace.apply(&record.exchanged(), manifest);
         self.round = record.round;
-        self.trail = record.trail_after(&self.chain);
+        self.trail = trail;
         self.chain = lineage(&self.trail, self.samples);
     }
 
@@ -450,6 +456,18 @@ impl Head {
     pub(crate) fn counted_without(&self, peer: PeerId) -> u64 {
         let fork = self.forks.iter().rfind(|fork| fork.lost.contains(&peer));
         fork.map_or(0, |fork| self.samples.saturating_sub(fork.samples))
+    }
+
+    /// Whether a member may name newcomers in the next round, given who takes part in it.
+    pub(crate) fn may_name(&self, peer: PeerId, takes_part: impl Fn(PeerId) -> bool) -> bool {
+        let (round, full) = (self.round + 1, self.full_members());
+        self.admissions.may_name(peer, round, full, takes_part)
+    }
+
+    /// Whether a member may name nobody in the next round because such as it has named did not come.
+    pub(crate) fn bars_namer(&self, peer: PeerId) -> bool {
+        let (round, full) = (self.round + 1, self.full_members());
+        self.admissions.is_barred(peer, round, full)
     }
 
     /// Notes which of the new members were named by whom, and which of the last came.

@@ -28,6 +28,7 @@ mod agreement;
 pub mod allot;
 mod allowance;
 mod apply;
+mod barren;
 mod catchup;
 pub mod check;
 pub mod claim;

@@ -23,8 +23,10 @@ pub(crate) struct Committed {
     pub decided: Vec<Decided>,
     /// The lineage before it ...
     pub before: Standing,
-    /// ... and what that is the hash of, with the samples.
+    /// ... what that is the hash of, with the samples ...
     pub trail: Digest,
+    /// ... and the hash of the head there.
+    pub head: Digest,
 }
 
 impl Committed {
@@ -96,6 +98,7 @@ impl Lineage {
         let claim = |last: &Committed| Claim {
             trail: last.trail,
             samples: last.before.samples,
+            head: last.head,
             record: last.record.clone(),
         };
         let committed = self.last.as_ref().map(claim);

@@ -4,7 +4,9 @@
 use crate::id::PeerId;
 use crate::interface::{Exit, Input};
 use crate::late;
-use crate::next::Next;
+use crate::meeting::{Shown, Side, Stands, compare};
+use crate::next::{Next, Outcast};
+use crate::reason::OutcastReason;
 use crate::shared::{Shared, Stage};
 use crate::sponsor::{Sponsor, hand_out};
 use crate::time::Time;
@@ -66,9 +68,9 @@ impl Lingering {
     }
 
     /// Takes an input.
-    pub fn handle(&mut self, input: Input, shared: &mut Shared) {
+    pub fn handle(&mut self, input: Input, shared: &mut Shared) -> Next {
         match input {
-            Input::Message { from, message } => self.on_message(from, message, shared),
+            Input::Message { from, message } => return self.on_message(from, message, shared),
             Input::LinkDown { peer } => {
                 self.sponsor.forget(peer);
                 self.waits_for.remove(&peer);
@@ -76,32 +78,33 @@ impl Lingering {
             Input::Contribution { gradient, .. } => shared.device.take_back(gradient),
             _ => {}
         }
+        Next::Stay
     }
 
-    fn on_message(&mut self, from: PeerId, message: Message, shared: &mut Shared) {
+    fn on_message(&mut self, from: PeerId, message: Message, shared: &mut Shared) -> Next {
         match message {
             Message::Probe { view, nonce } => self.on_probe(from, view, nonce, shared),
             Message::Flush { view, suspects, .. } => answer_late(from, view, Some(suspects), shared),
             Message::Repair { view, missing } => self.on_repair(from, view, &missing, shared),
             Message::Status {
                 standing,
+                places,
+                claim,
                 member,
                 finished,
-                ..
             } => {
-                if member {
-                    // Who is a member follows nobody.
-                    self.sponsor.forget(from);
-                }
                 if finished || standing.round >= shared.head().round {
                     self.waits_for.remove(&from);
                 }
-                let goes_on = member && !finished && standing.chain != shared.head().chain;
-                if goes_on && shared.head().finished(&shared.manifest) {
-                    // It may have been told where this lineage ends before it could compare that with its own. If it comes
-                    // over, it asks for the result. Who has left has none to give, and would only lead others astray.
-                    self.until = longer(shared);
-                    shared.send_status(from, Stage::Finished);
+                if member {
+                    // Who is a member follows nobody.
+                    self.sponsor.forget(from);
+                    let shown = Shown {
+                        standing,
+                        places: &places,
+                        claim: claim.as_deref(),
+                    };
+                    return self.on_status(from, &shown, finished, shared);
                 }
             }
             Message::Follow {
@@ -134,6 +137,36 @@ impl Lingering {
             }
             _ => {}
         }
+        Next::Stay
+    }
+
+    /// Where lineages meet, the one that has come to its end may be the lighter: then its result is none of the run's.
+    fn on_status(&mut self, from: PeerId, shown: &Shown<'_>, finished: bool, shared: &mut Shared) -> Next {
+        let here: Vec<PeerId> = shared.head().members.iter().map(|m| m.peer).collect();
+        let side = Side {
+            members: &here,
+            until: shared.head().round,
+            lead: 0,
+        };
+        let differs = shown.standing.chain != shared.head().chain;
+        // Who has left has no result to give, and would only lead others astray.
+        if !differs || !shared.head().finished(&shared.manifest) {
+            return Next::Stay;
+        }
+        match compare(&side, from, shown, shared) {
+            Stands::Theirs(via) => {
+                return Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(via)));
+            }
+            Stands::Forged => drop(shared.outlaw(from, None)),
+            Stands::Ours if !finished => {
+                // It may have been told where this lineage ends before it could compare that with its own. If it comes over, it
+                // asks for the result.
+                self.until = longer(shared);
+                shared.send_status(from, Stage::Finished);
+            }
+            Stands::Ours => {}
+        }
+        Next::Stay
     }
 
     /// Somebody lacks pieces of the last round, or has not heard that it is committed.

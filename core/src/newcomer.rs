@@ -158,8 +158,7 @@ impl Newcomer {
                 self.heard(shared);
                 match self.catchup.on_commit(from, (view, record, digest), shared) {
                     Fit::Next => return self.apply_told(shared),
-                    // Begins again.
-                    Fit::Gap => self.seek(Some(from), shared),
+                    Fit::Gap => self.begin_elsewhere(from, shared),
                     Fit::Old => {}
                     Fit::False => return self.on_refused(from, None, shared),
                 }
@@ -316,6 +315,14 @@ impl Newcomer {
             };
             shared.control(sponsor, follow);
         }
+    }
+
+    /// What the sponsor tells of does not go on from where it has begun: begins again, with another if there is one, since
+    /// what it has handed out may not be true.
+    fn begin_elsewhere(&mut self, sponsor: PeerId, shared: &mut Shared) {
+        self.refused.insert(sponsor, None);
+        let other = sponsors(shared).find(|peer| !self.refused.contains_key(peer));
+        self.seek(other.or(Some(sponsor)), shared);
     }
 
     /// Goes on with another sponsor from what is held.
@@ -626,7 +633,7 @@ impl Newcomer {
     /// A member that may name newcomers, if the sponsor may not for some rounds.
     fn who_may_name(&self, shared: &Shared) -> Option<PeerId> {
         let head = shared.head();
-        let barred = |peer| head.admissions.is_barred(peer, head.round + 1);
+        let barred = |peer| head.bars_namer(peer);
         let waits = shared.settings.role() > Role::Watch && self.sponsor.is_some_and(barred);
         if !waits || !shared.manifest.trains(head.members.len()) {
             return None;

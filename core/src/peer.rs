@@ -4,6 +4,7 @@
 //! [`Peer::handle`] with [`Input::Tick`] no later than [`Peer::wake_at`]. A peer is in one of three phases, each with a
 //! file of its own: `newcomer.rs`, `member.rs`, `lingering.rs`. They only ask for what comes next; it is done here.
 
+use crate::barren::Barren;
 use crate::check::MAX_SPEED;
 #[cfg(feature = "sim")]
 use crate::config::MAX_PEERS;
@@ -184,10 +185,7 @@ impl Peer {
         let next = match &mut self.phase {
             Phase::Newcomer(newcomer) => newcomer.handle(input, shared),
             Phase::Member(member) => member.handle(input, shared),
-            Phase::Lingering(lingering) => {
-                lingering.handle(input, shared);
-                Next::Stay
-            }
+            Phase::Lingering(lingering) => lingering.handle(input, shared),
             Phase::Gone => Next::Stay,
         };
         self.go(next);
@@ -347,7 +345,7 @@ impl Peer {
             return Next::Exit(Exit::Left);
         }
         shared.lineage.last = None;
-        shared.barren = 0;
+        shared.barren = Barren::default();
         let newcomer = Newcomer::outcast(outcast.damaged, outcast.via, shared);
         self.phase = Phase::Newcomer(Box::new(newcomer));
         Next::Stay
@@ -364,6 +362,7 @@ impl Peer {
     fn take_sponsor(&mut self) -> Sponsor {
         match &mut self.phase {
             Phase::Member(member) => std::mem::take(&mut member.sponsor),
+            Phase::Lingering(lingering) => std::mem::take(&mut lingering.sponsor),
             _ => Sponsor::default(),
         }
     }

@@ -1,6 +1,7 @@
 //! What every phase of a peer needs: the run, the time, the ways to others, and what it holds. It knows no phase.
 
 use crate::allowance::Allowance;
+use crate::barren::Barren;
 use crate::check::{Fault, RecordError};
 use crate::config::{MAX_PEERS, Manifest, Settings};
 use crate::conviction::{Conviction, Forged, Outlaws};
@@ -69,8 +70,8 @@ pub(crate) struct Shared {
     pub leaving: bool,
     /// Who said that it has finished: nobody needs to wait for it at the end.
     pub ended: BTreeSet<PeerId>,
-    /// Rounds running in which nothing was finite.
-    pub barren: u32,
+    /// Whether the run's numbers are past saving.
+    pub barren: Barren,
     pub committed_at: Time,
     /// How long the exchange of the last round took; zero if it had none, or it failed at first.
     pub exchange: Duration,
@@ -121,7 +122,7 @@ impl Shared {
             speed: None,
             leaving: false,
             ended: BTreeSet::new(),
-            barren: 0,
+            barren: Barren::default(),
             committed_at: now,
             exchange: Duration::ZERO,
             began_before: now,

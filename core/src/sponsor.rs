@@ -366,9 +366,8 @@ impl Sponsor {
     /// Who fails again and again has to wait, if the others can train without it; and all, if one that was named before
     /// did not come.
     pub fn ready(&self, view: &View, shared: &Shared) -> Vec<Newcomer> {
-        let admissions = &shared.head().admissions;
         let trains = shared.manifest.trains(view.members.len());
-        if trains && !admissions.may_name(shared.me(), view.key.round, |peer| view.contains(peer)) {
+        if trains && !shared.head().may_name(shared.me(), |peer| view.contains(peer)) {
             return Vec::new();
         }
         let may = |peer| !trains || shared.probation.is_over(peer, shared.now);

@@ -18,7 +18,7 @@ impl View {
     /// `None` if this peer is not among the members.
     pub fn new(head: &Head, attempt: u32, members: Vec<PeerId>, me: PeerId) -> Option<Self> {
         let me = members.iter().position(|m| *m == me)?;
-        let key = view_key(head.chain, head.round + 1, attempt, &members);
+        let key = view_key(head.hash(), head.round + 1, attempt, &members);
         Some(Self { key, members, me })
     }
 
@@ -51,10 +51,11 @@ impl View {
     }
 }
 
-/// An attempt at a round, after a lineage.
-pub(crate) fn view_key(chain: Digest, round: Round, attempt: u32, members: &[PeerId]) -> ViewKey {
+/// An attempt at a round, after a head with this hash: all that follows from it is the same for all whose view has this
+/// name.
+pub(crate) fn view_key(head: Digest, round: Round, attempt: u32, members: &[PeerId]) -> ViewKey {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&chain.0).update(&attempt.to_le_bytes());
+    hasher.update(&head.0).update(&attempt.to_le_bytes());
     for member in members {
         hasher.update(&member.0);
     }

@@ -521,3 +521,31 @@ fn who_was_excluded_from_a_round_is_not_led_back_into_it() {
     assert!(!story.events[since..].iter().any(|(_, _, event)| outlawed(event)));
     assert!(story.are_together(&[ANN, BEN, CAT]));
 }
+
+#[test]
+fn who_is_handed_another_head_than_the_members_does_not_enter_with_it() {
+    let dan = PeerId([4; 32]);
+    for elsewhere in [true, false] {
+        let mut story = three();
+        // Where others may have left the lineage is in no message but this one.
+        story.liar = Some((BEN, |_, _, message| {
+            if let Message::Following { head, .. } = message {
+                head.forks = head.before.clone().into_iter().collect();
+            }
+        }));
+        story.join(dan, BEN, 100 * MILLI);
+        if elsewhere {
+            story.open(dan, ANN);
+        }
+        for _ in 0..1000 {
+            story.run(5 * MILLI);
+            let (head, other) = (story.peers[&dan].head(), story.peers[&ANN].head());
+            let same = head.round != other.round || head == other;
+            assert!(same || !story.peers[&dan].is_member());
+        }
+        assert_eq!(story.peers[&dan].is_member(), elsewhere);
+        story.liar = None;
+        story.run(30 * SECOND);
+        assert!(story.peers[&dan].is_member());
+    }
+}

@@ -53,6 +53,7 @@ fn invented(with: &[PeerId]) -> Claim {
     Claim {
         trail: Digest([7; 32]),
         samples: AHEAD.samples,
+        head: Digest([7; 32]),
         record: Record {
             round: AHEAD.round,
             attempt: 0,
@@ -307,6 +308,37 @@ fn who_has_finished_shows_it_to_a_member_of_another_lineage() {
     story.say(MAL, ANN, mine);
     story.run(20 * MILLI);
     assert_eq!(shown(&story).len(), before + 1);
+}
+
+#[test]
+fn who_has_finished_alone_yields_to_many_who_have_not() {
+    let mut story = Story::with(Topology::Ring, |manifest| {
+        manifest.target = 600.try_into().unwrap()
+    });
+    let all = story.gather(4, 500 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&all));
+    let (one, many) = all.split_at(1);
+    many.iter().for_each(|who| story.cut(one[0], *who));
+    story.compute_us.insert(one[0], 50 * MILLI);
+    story.open(one[0], MAL);
+    let samples = |story: &Story, who: PeerId| story.peers[&who].head().samples;
+    while samples(&story, one[0]) < 600 {
+        story.run(50 * MILLI);
+    }
+    assert!(story.exits.is_empty() && samples(&story, many[0]) < 400);
+    let since = story.events.len();
+    story.open(one[0], many[0]);
+    story.run(5 * SECOND);
+    assert_eq!(outcasts(&story, since), one);
+    assert!(story.are_together(&all));
+    story.run(60 * SECOND);
+    assert!(
+        all.iter()
+            .all(|who| story.exits.get(who) == Some(&Exit::Finished))
+    );
+    let heads: Vec<_> = all.iter().map(|who| story.peers[who].head()).collect();
+    assert!(heads.iter().all(|head| head.chain == heads[0].chain));
 }
 
 #[test]

@@ -63,9 +63,9 @@ fn all_promises_hold_in_every_world() {
 fn seeds_that_once_failed_hold() {
     let of_storms = [25_802, 1_045_217, 1_059_497, 1_074_770, 1_090_679];
     // Lineages passed each other by.
-    let of_meetings = [602_082, 618_604, 629_967, 603_474, 616_365, 2_002_426];
-    // Who had left led others on, and newcomers stayed with a sponsor that might name nobody.
-    let of_waiting = [5_009_192, 5_031_066, 5_061_108];
+    let of_meetings = [602_082, 618_604, 629_967, 603_474, 616_365, 2_002_426, 5_029_328];
+    // Who had left led others on, newcomers stayed with a sponsor that might name nobody, and no other was there.
+    let of_waiting = [5_009_192, 5_031_066, 5_061_108, 8_004_366];
     for seed in of_storms.into_iter().chain(of_meetings).chain(of_waiting) {
         assert_eq!(sim::run(seed, Setup::default()).failure, None, "seed {seed}");
     }
@@ -79,10 +79,22 @@ fn seeds_of_liars_that_once_failed_hold() {
     let led_back = 5097;
     // A liar revokes a lone member's ticket, which goes on alone, yields and is barred again for ever.
     let to_and_fro = 7_100_417;
+    // A liar that has the only share of two rounds says that nothing is finite.
+    let ended = 7_300_775;
+    // A sponsor hands out another head than the members have.
+    let misled = 7_201_779;
     // A liar spoils the sums, one holds the run alone, a device does its share twice, newcomers know nobody but a liar, and a
     // liar hands out a lineage of its own.
     let of_the_checker = [8993, 19_519, 10_528, 1078, 7_022_389];
-    for seed in [believed, led_back, to_and_fro].into_iter().chain(of_the_checker) {
+    // A lone peer commits several rounds at once: it takes back more than one can say, or has just become lone. A bit flips in a
+    // world with liars.
+    let of_rounds_at_once = [7_200_238, 7_201_866, 7_311_317, 7_200_590];
+    let of_liars = [believed, led_back, to_and_fro, ended, misled];
+    for seed in of_liars
+        .into_iter()
+        .chain(of_the_checker)
+        .chain(of_rounds_at_once)
+    {
         assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");
     }
 }

@@ -3,7 +3,7 @@
 use super::kind::Kind;
 use super::ledger::Fate;
 use super::node::Node;
-use super::world::World;
+use super::world::{World, tell};
 use crate::agreement::is_cut_off;
 use crate::decision::Decided;
 use crate::id::{Digest, PeerId};
@@ -170,23 +170,22 @@ impl World {
     /// Takes a commit into the ledger of all lineages. Gives the lineage after it.
     fn enter(&mut self, i: usize, commit: &Commit) -> Result<Digest, String> {
         let node = &self.nodes[i];
-        let last = node
-            .peer
-            .as_ref()
-            .and_then(|p| p.shared.lineage.last.as_ref())
-            .map(|last| last.before.chain);
-        let before = node.stands.map(|(chain, _)| chain).or(last);
-        let before = before.ok_or("it comes out of nowhere")?;
-        if let Some(peer) = &node.peer {
-            self.ledger.go_on_alone(peer, before)?;
-        }
+        let before = match (node.stands, &node.peer) {
+            (Some((chain, _)), _) => chain,
+            (None, Some(peer)) => self.ledger.begin_with(peer, commit)?,
+            (None, None) => return Err("it comes out of nowhere".into()),
+        };
         let spoilt = self.lies.spoilt.contains(&commit.view);
         self.ledger.commit(before, node, commit, spoilt)
     }
 
     /// Others may follow a liar to where it stands: what it commits as its code does is a lineage too.
     fn on_liars_commit(&mut self, i: usize, commit: &Commit) {
-        let chain = self.enter(i, commit).ok();
+        let entered = self.enter(i, commit);
+        if let Err(why) = &entered {
+            tell!(self, "LIE {} commits: {why}", self.nodes[i].name);
+        }
+        let chain = entered.ok();
         self.nodes[i].stands = chain.map(|chain| (chain, commit.digest));
         self.nodes[i].last_commit_at = self.now;
     }
@@ -211,7 +210,7 @@ impl World {
         self.check_pace(i, &commit);
         self.nodes[i].commits += 1;
         // A damaged checkpoint is the business of who reads it.
-        let saves = self.nodes[i].commits % 3 == 1 && !self.nodes[i].flipped;
+        let saves = self.nodes[i].commits % 3 == 1 && !self.nodes[i].is_doubtful();
         if saves && self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart) {
             let peer = self.nodes[i]
                 .peer
@@ -296,7 +295,7 @@ impl World {
         let stands = stands(peer);
         let member = stands.is_some();
         // What a liar gave it was the state after all.
-        let sound = member && node.flipped && self.plan.liars.is_some() && self.ledger.holds(peer);
+        let sound = member && node.misled && self.ledger.holds(peer);
         if member
             && (node.stands != stands || node.last_commit_at == self.now)
             && let Err(why) = self.ledger.stand(node, peer)
@@ -305,7 +304,7 @@ impl World {
         }
         self.nodes[i].stands = stands;
         self.nodes[i].was_member |= member;
-        self.nodes[i].flipped &= !sound;
+        self.nodes[i].misled &= !sound;
     }
 
     /// A peer says that it is done.
@@ -481,15 +480,13 @@ fn believes(peer: &Peer, view: ViewKey, by: PeerId) -> bool {
         Phase::Member(w) => w.agreement.decided(),
         _ => &[],
     };
-    let last = peer
-        .shared
-        .lineage
-        .last
-        .as_ref()
-        .map_or(&[][..], |last| &last.decided);
+    let last = peer.shared.lineage.last.as_ref();
+    // Who is alone may have committed more than one round since, and remembers what it decided on the way to the last.
+    let forgotten = last.is_some_and(|last| last.view.round > view.round);
+    let last = last.map_or(&[][..], |last| &last.decided);
     let own = last
         .iter()
         .chain(told)
         .any(|d| d.view == view && d.suspects.contains(&by));
-    !own
+    !own && !forgotten
 }

@@ -126,6 +126,7 @@ impl World {
         node.life += 1;
         node.frozen = false;
         node.flipped = false;
+        node.misled = false;
         node.stands = None;
         node.was_member = false;
         node.left.clear();
@@ -267,7 +268,7 @@ impl World {
         }
         self.check_duty(i, duty, &batch);
         let cut = self.fatal_cut(i, &batch);
-        let (mut work, flipped) = (None, self.nodes[i].flipped);
+        let (mut work, doubtful) = (None, self.nodes[i].is_doubtful());
         for (k, output) in batch.into_iter().enumerate() {
             if self.tracing {
                 trace::output(self, i, &output, cut.is_some_and(|cut| k >= cut));
@@ -297,7 +298,7 @@ impl World {
         // A round may have been committed after its device was asked: what it was asked for is compared with all that is
         // known then.
         if let Some((round, positions, buffer)) = work {
-            self.compute((i, flipped), round, positions, buffer);
+            self.compute((i, doubtful), round, positions, buffer);
         }
         if cut.is_some() {
             tell!(self, "FAULT {} crashes midway", self.nodes[i].name);
@@ -332,7 +333,7 @@ impl World {
 
     pub(super) fn compute(
         &mut self,
-        (i, flipped): (usize, bool),
+        (i, doubtful): (usize, bool),
         (round, local): (Round, Option<LocalRound>),
         positions: Vec<Range<u64>>,
         params: Vec<f32>,
@@ -384,7 +385,7 @@ impl World {
             let made = (&self.nodes[i], round, local);
             self.ledger.give(made, weight.min(share), None, &gradient);
         } else if let Err(why) = self.ledger.contribute(
-            (&self.nodes[i], round, flipped),
+            (&self.nodes[i], round, doubtful),
             local,
             &positions,
             &params,

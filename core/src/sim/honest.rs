@@ -8,13 +8,12 @@ use crate::config::Topology;
 use crate::decision::Suspicion;
 use crate::fork::Fork;
 use crate::id::{Digest, PeerId};
-use crate::ledger::{Header, Newcomer, Record};
+use crate::ledger::{Header, Newcomer};
 use crate::member::Member;
 use crate::peer::{Change, Commit, Event, Input, Peer, Phase, Reason};
 use crate::seal::Finished;
 use crate::signature::{Attempt, Signature, Signed};
 use crate::time::Time;
-use crate::view::view_key;
 use crate::wire::{Message, ViewKey};
 
 /// Whoever's lie was seen in an attempt is out of it within this time, if there are no other faults.
@@ -102,11 +101,7 @@ impl World {
         else {
             return false;
         };
-        let chain = claim.before();
-        let members: Vec<PeerId> = claim.record.headers.iter().map(|h| h.peer).collect();
-        let Record { round, attempt, .. } = claim.record;
-        let view = view_key(chain, round, attempt, &members);
-        let attempt = Attempt { chain, view };
+        let attempt = claim.attempt();
         let common = |place: &Fork| standing.chain == place.chain || places.contains(&place.chain);
         let Some(parted) = peer.head().places().find(common) else {
             return false;

@@ -150,7 +150,7 @@ impl Ledger {
     /// A device was asked for a contribution: was it given its own share and the right parameters?
     pub fn contribute(
         &mut self,
-        (node, round, flipped): (&Node, Round, bool),
+        (node, round, doubtful): (&Node, Round, bool),
         local: Option<LocalRound>,
         positions: &[Range<u64>],
         params: &[f32],
@@ -181,7 +181,7 @@ impl Ledger {
             ));
         }
         let (mut moments, mut loss) = (node.moments.clone(), None);
-        if !flipped {
+        if !doubtful {
             let held = point.states.iter().find(|s| s.digest == digest);
             let held =
                 held.ok_or_else(|| format!("{} holds a state that no member has: {digest}", node.name))?;
@@ -275,7 +275,7 @@ impl Ledger {
     /// A peer that followed a liar may enter a lineage of that one's making: what goes on from there is checked.
     fn begin_misled(&mut self, node: &Node, peer: &Peer) {
         let (head, digest) = (peer.head(), peer.digest());
-        if !node.flipped || self.liars.is_empty() || self.points.contains_key(&head.chain) {
+        if !node.misled || self.points.contains_key(&head.chain) {
             return;
         }
         let mut skipped = head.skipped;
@@ -411,10 +411,10 @@ impl Ledger {
                 digest
             }
         };
-        if digest == expected && (me.flipped || later || actual.digest() == digest) {
+        if digest == expected && (me.is_doubtful() || later || actual.digest() == digest) {
             return Ok(());
         }
-        if !me.flipped {
+        if !me.is_doubtful() {
             return Err(format!(
                 "its state {digest} is not the serial reference's {expected}"
             ));
@@ -476,11 +476,11 @@ impl Ledger {
             step(&mut state, &self.manifest, point.head.steps, record, &sums);
         }
         // The sums that are kept are those of a round that was committed at once after it; of the two one has no samples.
-        if me.flipped || (is_later(peer, record) && record.weight() > 0) {
+        if me.is_doubtful() || (is_later(peer, record) && record.weight() > 0) {
             state = peer.state().clone();
         }
         let expected = state.digest();
-        if expected != digest && !me.flipped {
+        if expected != digest && !me.is_doubtful() {
             return Err(format!(
                 "its state {digest} does not follow from its sums, but {expected}"
             ));
@@ -565,11 +565,18 @@ impl Ledger {
         Ok(())
     }
 
-    /// If a lineage is unknown, it must be what a peer begins that goes on alone from a known one.
-    pub fn go_on_alone(&mut self, peer: &Peer, chain: Digest) -> Result<(), String> {
-        if self.points.contains_key(&chain) {
-            return Ok(());
+    /// The lineage that a commit goes on from, of a peer that was no member before. It may have committed others since.
+    pub fn begin_with(&mut self, peer: &Peer, commit: &Commit) -> Result<Digest, String> {
+        let leads = |head: &Head| head.attempt_of(&commit.record).view == commit.view;
+        let joined = self.points.values().find(|point| leads(&point.head));
+        match joined.map(|point| point.head.chain) {
+            Some(chain) => Ok(chain),
+            None => self.go_on_alone(peer, leads),
         }
+    }
+
+    /// A lineage that is not known yet must be one that a peer begins by going on alone from one that is. Gives it.
+    fn go_on_alone(&mut self, peer: &Peer, is: impl Fn(&Head) -> bool) -> Result<Digest, String> {
         let founder = peer.founder().ok_or("it is on a lineage that nobody committed")?;
         if !founder.member.is_full() {
             return Err("it goes on alone and is no full member".into());
@@ -579,8 +586,9 @@ impl Ledger {
             .values()
             .map(|from| (from, from.head.clone().continued_by(founder.clone())));
         let (from, head) = heads
-            .find(|(_, head)| head.chain == chain)
+            .find(|(_, head)| is(head))
             .ok_or("it is on a lineage that nobody committed")?;
+        let chain = head.chain;
         let states = from.states.iter();
         let states = states
             .map(|s| Held {
@@ -600,7 +608,7 @@ impl Ledger {
             errors: Some(BTreeMap::new()),
         };
         self.points.insert(chain, point);
-        Ok(())
+        Ok(chain)
     }
 
     /// Whether every sample is counted or given up at the end of a lineage.
@@ -613,7 +621,9 @@ impl Ledger {
     pub fn stand(&mut self, node: &Node, peer: &Peer) -> Result<(), String> {
         let (head, digest) = (peer.head(), peer.digest());
         self.begin_misled(node, peer);
-        self.go_on_alone(peer, head.chain)?;
+        if !self.points.contains_key(&head.chain) {
+            self.go_on_alone(peer, |begun| begun.chain == head.chain)?;
+        }
         let parent = self.points[&head.chain].parent;
         let before = parent.and_then(|p| self.points[&p].states.iter().find(|s| s.digest == digest));
         let before = before.map(|s| s.state.clone());
@@ -626,7 +636,7 @@ impl Ledger {
                 digest,
                 state,
             });
-        } else if node.flipped && point.states.iter().all(|s| s.digest != digest) {
+        } else if node.is_doubtful() && point.states.iter().all(|s| s.digest != digest) {
             // A lone peer that has noticed the damage has nothing else to go on from.
             point.states.push(Held {
                 before: digest,
@@ -652,7 +662,7 @@ impl Ledger {
         }
         let held = point.states.iter().find(|s| s.digest == digest);
         let held = held.ok_or_else(|| format!("it is a member with a state that no member has: {digest}"))?;
-        if !node.flipped && !same_bits(&held.state.params, &peer.state().params) {
+        if !node.is_doubtful() && !same_bits(&held.state.params, &peer.state().params) {
             return Err("its digest is not that of its parameters".into());
         }
         Ok(())

@@ -237,7 +237,7 @@ impl World {
             && !self.nodes[fed].is_member()
         {
             // What it holds from here on may be another state than any.
-            self.nodes[fed].flipped = true;
+            self.nodes[fed].misled = true;
         }
         let bulk = matches!(
             said,

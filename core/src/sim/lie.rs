@@ -19,7 +19,6 @@ use crate::relayed::Relayed;
 use crate::seal::Finished;
 use crate::signature::{Attempt, Key, Signed};
 use crate::tickets::Barred;
-use crate::view::view_key;
 use crate::wire::{Claim, Doing, Leg, Message, Standing, ViewKey};
 use bytes::Bytes;
 use std::fmt;
@@ -288,14 +287,11 @@ impl Speaker<'_> {
                 .headers
                 .retain(|h| keys.iter().any(|key| key.peer() == h.peer));
         }
-        let members: Vec<PeerId> = claim.record.headers.iter().map(|h| h.peer).collect();
-        let Record { round, attempt, .. } = claim.record;
-        let chain = claim.before();
-        let view = view_key(chain, round, attempt, &members);
+        let attempt = claim.attempt();
         for header in &mut claim.record.headers {
             let own = self.keys.iter().find(|key| key.peer() == header.peer);
             if let Some(key) = own {
-                header.signature = key.sign(&Attempt { chain, view }, &header.content);
+                header.signature = key.sign(&attempt, &header.content);
             }
         }
         (claim.standing(), Some(claim))

@@ -47,8 +47,10 @@ pub(super) struct Node {
     pub spoil: Option<Spoil>,
     /// What makes it a liar.
     pub liar: Option<Box<Liar>>,
-    /// Its state may differ from what its lineage says.
+    /// A bit of its state has flipped: that may differ from what its lineage says, and what follows from it.
     pub flipped: bool,
+    /// A liar has given it some of what it holds, which may be another state than any, until it has been seen to be none.
+    pub misled: bool,
     /// Lineage and digest when it last had been looked at, if it was a member then.
     pub stands: Option<(Digest, Digest)>,
     pub was_member: bool,
@@ -90,6 +92,7 @@ impl Node {
             spoil: None,
             liar: None,
             flipped: false,
+            misled: false,
             stands: None,
             was_member: false,
             left: BTreeSet::new(),
@@ -107,6 +110,11 @@ impl Node {
             busy_until: 0,
             stuck: 0,
         }
+    }
+
+    /// Whether its state may be another than its lineage's.
+    pub fn is_doubtful(&self) -> bool {
+        self.flipped || self.misled
     }
 
     pub fn is_alive(&self) -> bool {
