@@ -79,8 +79,7 @@ pub fn fits(manifest: &Manifest) -> Result<u64, Failure> {
         .local
         .as_ref()
         .map_or(0, |_| 1 + manifest.optimizer.slots() as u64);
-    let copies = 1 + manifest.shared_optimizer().0.slots() as u64 + own + COPIES;
-    let need = manifest.layout.len as u64 * 4 * copies;
+    let need = manifest.state_bytes() + manifest.layout.len as u64 * 4 * (own + COPIES);
     if need <= MEMORY {
         // Data that is not a text lies there twice for a while: as its files, and as what they hold.
         return Ok((MEMORY - need) / 2);

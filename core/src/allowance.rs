@@ -22,11 +22,9 @@ pub(crate) struct Allowance {
 
 impl Allowance {
     pub fn new(manifest: &Manifest) -> Self {
-        let vectors = 1 + manifest.shared_optimizer().0.slots() as u64;
-        let state = 4 * manifest.layout.len as u64 * vectors;
         let vector = manifest.codec.encoded_len(manifest.layout.len) as u64;
         Self {
-            limit_bytes: TIMES * (state + vector) + HEADS_BYTES,
+            limit_bytes: TIMES * (manifest.state_bytes() + vector) + HEADS_BYTES,
             given: BTreeMap::new(),
         }
     }

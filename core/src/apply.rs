@@ -1,21 +1,25 @@
 //! A committed round's way into the state: part by part, so that a long vector holds up nothing that others wait for.
 //!
 //! Who has all chunks of a round may still have to pass some of them on, and a state of many megabytes takes
-//! as long to apply and to hash as the chunks take to travel. So after each part the peer asks for a tick at once, and
+//! as long to apply and to hash as the chunks take to travel. So after some parts the peer asks for a tick at once, and
 //! whoever moves it lets the network have its turn before. Nothing else is taken in between: any other input finishes
 //! what was begun.
 
 use crate::collective::Assembly;
 use crate::config::Manifest;
+use crate::id::Digest;
 use crate::ledger::Record;
 use crate::lineage::Lineage;
 use crate::optim::Step;
-use crate::state::Hasher;
+use crate::state::root;
 use crate::time::Time;
 
-/// Elements in a part: short enough to be done in half a millisecond, and to be hashed while the cache still holds
-/// what was applied; long enough that the network's turns cost little.
-const PART: usize = 1 << 18;
+/// Elements between two turns of the network: short enough to be done in half a millisecond, long enough that turns cost
+/// little.
+const TURN: usize = 1 << 17;
+
+/// Bytes of a state that is not worth any turn.
+const SHORT: u64 = 1 << 20;
 
 /// A committed round that is being applied.
 pub(crate) struct Applying {
@@ -23,9 +27,10 @@ pub(crate) struct Applying {
     /// When the round was complete.
     pub complete_at: Time,
     step: Step,
-    /// Elements of the parameters that were applied and hashed, and then of each of the optimizer's vectors that were hashed.
+    /// Elements that were stepped: whole pieces.
     done: usize,
-    hasher: Hasher,
+    /// Digests of the state's parts that were stepped, taken while the cache still holds them.
+    parts: Vec<Digest>,
 }
 
 impl Applying {
@@ -35,42 +40,31 @@ impl Applying {
             complete_at,
             step,
             done: 0,
-            hasher: Hasher::default(),
+            parts: Vec::new(),
         }
     }
 
     /// Whether the state is so short that its parts are not worth it.
-    pub fn is_short(lineage: &Lineage) -> bool {
-        vectors_len(lineage) <= PART
+    pub fn is_short(manifest: &Manifest) -> bool {
+        manifest.state_bytes() <= SHORT
     }
 
-    /// Applies and hashes a part. Whether it was the last: then the digest is the state's.
+    /// Applies and hashes some parts. Whether the last was among them: then the digest is the state's.
     pub fn part(&mut self, manifest: &Manifest, sums: &Assembly, lineage: &mut Lineage) -> bool {
-        let (len, start) = (manifest.layout.len, self.done);
-        let all = vectors_len(lineage);
-        if start < len {
-            let mut end = start;
-            while end < len && end - start < PART {
-                end = sums.cut().piece_end(end);
+        let state = &mut lineage.state;
+        let until = self.done + TURN;
+        while let Some(part) = state.part(self.parts.len()) {
+            if self.done >= until {
+                return false;
             }
-            lineage.state.apply_round(manifest, &self.step, sums, start..end);
-            self.hasher.update(&lineage.state.params[start..end]);
-            self.done = end;
-        } else if start < all {
-            let (slot, from) = (start / len - 1, start % len);
-            let to = len.min(from + PART);
-            self.hasher.update(&lineage.state.slots[slot][from..to]);
-            self.done += to - from;
+            while self.done < part.end {
+                let piece = self.done..sums.cut().piece_end(self.done);
+                self.done = piece.end;
+                state.apply_round(manifest, &self.step, sums, piece);
+            }
+            self.parts.push(state.part_digest(part));
         }
-        if self.done < all {
-            return false;
-        }
-        lineage.digest = self.hasher.digest();
+        lineage.digest = root(&self.parts);
         true
     }
-}
-
-/// Elements of the whole state.
-fn vectors_len(lineage: &Lineage) -> usize {
-    lineage.state.params.len() * (1 + lineage.state.slots.len())
 }

@@ -234,8 +234,7 @@ impl CatchUp {
     pub fn tell_progress(&self, shared: &mut Shared) {
         let held = |b: &&Block| matches!(b, Block::Held { .. });
         let held = self.blocks.iter().filter(held).count() as u64;
-        let state = &shared.lineage.state;
-        let total = 4 * (state.params.len() * (1 + state.slots.len())) as u64;
+        let total = shared.manifest.state_bytes();
         let bytes = total * held / (self.blocks.len().max(1) as u64);
         let round = shared.head().round;
         shared.tell(Event::Syncing { bytes, total, round });

@@ -3,7 +3,7 @@
 use crate::codec::Codec;
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::invitation::{Admission, Role, Root};
-use crate::optim::{LocalSteps, Optimizer, Schedule};
+use crate::optim::{LocalSteps, Moments, Optimizer, Schedule};
 use crate::planted::Bug;
 use crate::signature::Key;
 use serde::{Deserialize, Serialize};
@@ -143,6 +143,8 @@ pub struct Manifest {
     pub layout: Layout,
     /// How gradients become parameters.
     pub optimizer: Optimizer,
+    /// How its vectors are kept between two steps.
+    pub moments: Moments,
     /// Base learning rate.
     pub lr: f32,
     /// The learning rate over the steps.
@@ -194,7 +196,7 @@ const MARK: &[u8] = b"annrun\0";
 
 impl Manifest {
     /// Version of a manifest's encoding. Another field is another version.
-    pub const VERSION: u8 = 5;
+    pub const VERSION: u8 = 6;
 
     /// A run of one sample with these parameters, for whoever names only what matters to it:
     /// `Manifest { lr: 0.1, ..Manifest::new(layout) }`.
@@ -212,6 +214,7 @@ impl Manifest {
             micro_batch: 0,
             layout,
             optimizer: Optimizer::Sgd { weight_decay: 0.0 },
+            moments: Moments::F32,
             lr: 0.01,
             schedule: Schedule::Constant,
             clip: None,
@@ -252,6 +255,12 @@ impl Manifest {
             None => (&self.optimizer, self.lr),
             Some(local) => (&local.outer, local.outer_lr),
         }
+    }
+
+    /// Bytes of parameters and optimizer state.
+    pub fn state_bytes(&self) -> u64 {
+        let (len, slots) = (self.layout.len as u64, self.shared_optimizer().0.slots() as u64);
+        4 * len + slots * self.moments.bytes(len)
     }
 
     /// Whether each member adds what rounding has taken from its sums to its next contribution: with `int4`, whose errors are
@@ -318,6 +327,14 @@ impl Manifest {
         need(
             self.piece.get() <= 1 << 20,
             "piece must be at most 1048576 elements",
+        )?;
+        need(
+            (self.piece.get() as usize).is_multiple_of(self.moments.grain()),
+            "with moments=8bit piece must be a multiple of 256",
+        )?;
+        need(
+            self.local.is_none() || self.moments == Moments::F32,
+            "moments=8bit is for runs whose every batch is a round, without local steps: their moments are each member's own",
         )?;
         need(
             usize::from(self.min_peers.get()) <= MAX_PEERS,
@@ -476,12 +493,12 @@ mod tests {
         let bytes = manifest.encode();
         assert_eq!(Manifest::decode(&bytes), Ok(manifest.clone()));
         let mut later = bytes.clone();
-        later[MARK.len()] = 6;
+        later[MARK.len()] = 7;
         let error = Manifest::decode(&later).unwrap_err();
-        assert_eq!(error, ManifestError::Version { found: 6 });
+        assert_eq!(error, ManifestError::Version { found: 7 });
         let text = error.to_string();
         assert!(
-            text.contains("version 6") && text.contains("reads version 5"),
+            text.contains("version 7") && text.contains("reads version 6"),
             "{text}"
         );
         // As it was before there were versions.

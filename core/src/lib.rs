@@ -80,6 +80,7 @@ pub mod tickets;
 mod time;
 pub mod trials;
 mod view;
+mod wide;
 pub mod wire;
 
 pub use config::{DataSource, Layout, Manifest, Settings, TensorSpec, Topology};

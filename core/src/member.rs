@@ -558,11 +558,14 @@ impl Member {
     /// Applies a round, if it changes the state.
     fn commit(&mut self, record: Record, shared: &mut Shared) -> Next {
         let steps = shared.head().steps;
-        let Some(step) = plan(&shared.manifest, steps, &record, &self.reduce.gathered) else {
+        let Some(mut step) = plan(&shared.manifest, steps, &record, &self.reduce.gathered) else {
             return self.applied(record, shared.now, shared);
         };
+        if shared.settings.planted(Bug::RoundByPlace) {
+            step.step += self.view.me as u64;
+        }
         self.applying = Some(Box::new(Applying::new(record, step, shared.now)));
-        if Applying::is_short(&shared.lineage) {
+        if Applying::is_short(&shared.manifest) {
             return self.apply_rest(shared);
         }
         Next::Stay

@@ -42,6 +42,8 @@ pub enum Bug {
     FeedbackIntoState,
     /// An owner does not keep what rounding takes from the sum that it finishes.
     OwnersRoundingForgotten,
+    /// A member rounds moments by what it alone knows.
+    RoundByPlace,
     /// Contributors go on without a full member.
     GuestsGoOn,
     /// Nobody looks whether a flush is signed.
@@ -86,7 +88,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those that faults bring to light.
-    pub const OF_FAULTS: [Self; 20] = [
+    pub const OF_FAULTS: [Self; 21] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -106,6 +108,7 @@ impl Bug {
         Self::PaceByOwnClock,
         Self::FeedbackIntoState,
         Self::OwnersRoundingForgotten,
+        Self::RoundByPlace,
         Self::GuestsGoOn,
     ];
 

@@ -5,7 +5,7 @@ use crate::collective::Assembly;
 use crate::config::{Layout, Manifest};
 use crate::id::Digest;
 use crate::ledger::Record;
-use crate::optim::{Optimizer, Step, clip_scale, norm_squared};
+use crate::optim::{Moments, Optimizer, Slot, Step, clip_scale, norm_squared, step_coded};
 use std::ops::Range;
 
 /// Parameters and optimizer state, flat.
@@ -14,38 +14,84 @@ pub struct State {
     /// All parameters.
     pub params: Vec<f32>,
     /// The optimizer's vectors, each as long as the parameters.
-    pub slots: Vec<Vec<f32>>,
+    pub slots: Vec<Slot>,
 }
 
-/// Takes the digest of a state part by part.
-#[derive(Default)]
-pub(crate) struct Hasher(blake3::Hasher);
+/// Elements of a part of the state, which has a digest of its own: so few that a processor's cache still holds what was
+/// stepped when it is hashed, and a multiple of what [moments](crate::optim::Moments::grain) are stepped in.
+const PART: usize = 1 << 16;
 
-impl Hasher {
-    pub fn update(&mut self, values: &[f32]) {
-        // Little-endian is what every supported target has in memory.
-        self.0.update(bytemuck::cast_slice(values));
-    }
-
-    pub fn digest(&self) -> Digest {
-        Digest(*self.0.finalize().as_bytes())
-    }
+/// The digest of a state from those of its parts.
+pub(crate) fn root(parts: &[Digest]) -> Digest {
+    let bytes: Vec<u8> = parts.iter().flat_map(|part| part.0).collect();
+    Digest::of(&bytes)
 }
 
 impl State {
     /// A state before the first step: slots are zero.
     pub fn new(params: Vec<f32>, manifest: &Manifest) -> Self {
-        let slots = vec![vec![0.0; params.len()]; manifest.shared_optimizer().0.slots()];
-        Self { params, slots }
+        let values = manifest.shared_optimizer().0.slot_values().iter();
+        let slots = values.map(|values| Slot::zeros(manifest.moments, *values, params.len()));
+        Self {
+            slots: slots.collect(),
+            params,
+        }
     }
 
-    /// Hash of all bits: of the parameters, then of each of the optimizer's vectors.
-    pub fn digest(&self) -> Digest {
-        let mut hasher = Hasher::default();
-        for vector in std::iter::once(&self.params).chain(&self.slots) {
-            hasher.update(vector);
+    /// All that it is, as bytes: the parameters, the optimizer's vectors, and the codes of those that are kept in 8 bits. In
+    /// this order they are saved.
+    pub fn sections(&self) -> impl Iterator<Item = &[u8]> {
+        self.sections_of(0..self.params.len())
+    }
+
+    /// The same, to be read from elsewhere.
+    pub fn sections_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        self.sections_of_mut(0..self.params.len())
+    }
+
+    /// All its numbers but the codes.
+    pub fn floats(&self) -> impl Iterator<Item = &[f32]> {
+        self.floats_of(0..self.params.len())
+    }
+
+    fn floats_of(&self, range: Range<usize>) -> impl Iterator<Item = &[f32]> {
+        let slots = self.slots.iter();
+        std::iter::once(&self.params[range.clone()]).chain(slots.map(move |slot| slot.floats(range.clone())))
+    }
+
+    fn sections_of(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+        // Little-endian is what every supported target has in memory.
+        let floats = self.floats_of(range.clone()).map(bytemuck::cast_slice);
+        floats.chain(self.slots.iter().map(move |slot| slot.codes(range.clone())))
+    }
+
+    fn sections_of_mut(&mut self, range: Range<usize>) -> impl Iterator<Item = &mut [u8]> {
+        let slots = self.slots.iter_mut().map(|slot| slot.parts_mut(range.clone()));
+        let (floats, codes): (Vec<_>, Vec<_>) = slots.unzip();
+        let floats = std::iter::once(&mut self.params[range]).chain(floats);
+        floats.map(bytemuck::cast_slice_mut).chain(codes)
+    }
+
+    /// The elements of a part, if there is such a part.
+    pub(crate) fn part(&self, part: usize) -> Option<Range<usize>> {
+        let start = part.checked_mul(PART)?;
+        (start < self.params.len()).then(|| start..self.params.len().min(start + PART))
+    }
+
+    /// Hash of all bits of a part: of its parameters, and of what of the optimizer's vectors goes with them.
+    pub(crate) fn part_digest(&self, part: Range<usize>) -> Digest {
+        let mut hasher = blake3::Hasher::new();
+        for section in self.sections_of(part) {
+            hasher.update(section);
         }
-        hasher.digest()
+        Digest(*hasher.finalize().as_bytes())
+    }
+
+    /// Hash of all bits: of the digests of all parts.
+    pub fn digest(&self) -> Digest {
+        let parts = (0..).map_while(|part| self.part(part));
+        let parts: Vec<Digest> = parts.map(|part| self.part_digest(part)).collect();
+        root(&parts)
     }
 
     /// Number of blocks.
@@ -61,34 +107,29 @@ impl State {
 
     /// How long a block is, if there is such a block.
     pub(crate) fn block_len(&self, manifest: &Manifest, block: u32) -> Option<usize> {
-        let elements = self.block_range(manifest, block)?.len();
-        Some(4 * elements * (1 + self.slots.len()))
+        let range = self.block_range(manifest, block)?;
+        Some(self.sections_of(range).map(<[u8]>::len).sum())
     }
 
-    /// A block's bytes: parameters, then each slot.
+    /// A block's bytes: its part of each section.
     pub fn read_block(&self, manifest: &Manifest, block: u32) -> Option<Vec<u8>> {
         let range = self.block_range(manifest, block)?;
-        let mut bytes = Vec::with_capacity(4 * range.len() * (1 + self.slots.len()));
-        for vector in std::iter::once(&self.params).chain(&self.slots) {
-            bytes.extend_from_slice(bytemuck::cast_slice(&vector[range.clone()]));
-        }
+        let mut bytes = Vec::with_capacity(self.block_len(manifest, block)?);
+        self.sections_of(range)
+            .for_each(|section| bytes.extend_from_slice(section));
         Some(bytes)
     }
 
     /// Takes a block's bytes. False, and unchanged, if they are not of the right length.
-    pub fn write_block(&mut self, manifest: &Manifest, block: u32, bytes: &[u8]) -> bool {
-        let Some(range) = self.block_range(manifest, block) else {
-            return false;
-        };
-        if bytes.len() != 4 * range.len() * (1 + self.slots.len()) {
+    pub fn write_block(&mut self, manifest: &Manifest, block: u32, mut bytes: &[u8]) -> bool {
+        if self.block_len(manifest, block) != Some(bytes.len()) {
             return false;
         }
-        let mut parts = bytes.chunks_exact(4 * range.len());
-        for vector in std::iter::once(&mut self.params).chain(&mut self.slots) {
-            let part = parts.next().expect("length was checked");
-            for (value, le) in vector[range.clone()].iter_mut().zip(part.chunks_exact(4)) {
-                *value = f32::from_le_bytes(le.try_into().expect("four bytes"));
-            }
+        let range = self.block_range(manifest, block).expect("it has a length");
+        for section in self.sections_of_mut(range) {
+            let (part, rest) = bytes.split_at(section.len());
+            section.copy_from_slice(part);
+            bytes = rest;
         }
         true
     }
@@ -98,13 +139,24 @@ impl State {
         sums.decode(range, |part, values| self.apply(manifest, step, part, values));
     }
 
-    /// Applies the sums of gradients of one range of elements.
+    /// Applies the sums of gradients of one range of elements, which ends where the vector does or at a multiple of the
+    /// [`grain`](crate::optim::Moments::grain) of its moments, and begins at one.
     pub fn apply(&mut self, manifest: &Manifest, step: &Step, range: Range<usize>, sums: &[f32]) {
-        let mut slots: Vec<&mut [f32]> = self.slots.iter_mut().map(|s| &mut s[range.clone()]).collect();
         let params = &mut self.params[range.clone()];
         let (optimizer, _) = manifest.shared_optimizer();
         let layout = &manifest.layout;
-        apply_optimizer(optimizer, layout, step, range.start, params, &mut slots, sums);
+        match manifest.moments {
+            Moments::F32 => {
+                let slots = self.slots.iter_mut();
+                let mut slots: Vec<&mut [f32]> = slots.map(|slot| slot.floats_mut(range.clone())).collect();
+                apply_optimizer(optimizer, layout, step, range.start, params, &mut slots, sums);
+            }
+            Moments::EightBit => step_coded(step.step, &mut self.slots, range.clone(), |at, slots| {
+                let part = at.start - range.start..at.end - range.start;
+                let (params, sums) = (&mut params[part.clone()], &sums[part]);
+                apply_optimizer(optimizer, layout, step, at.start, params, slots, sums);
+            }),
+        }
     }
 }
 
@@ -161,20 +213,16 @@ struct Part {
 }
 
 /// Splits a range where weight decay starts or stops to apply.
-fn decay_parts(layout: &Layout, range: Range<usize>) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
+fn decay_parts(layout: &Layout, range: Range<usize>) -> impl Iterator<Item = Part> {
     let tensors = &layout.tensors;
     let first = tensors.partition_point(|t| t.offset + t.len() <= range.start);
-    for tensor in tensors[first..].iter().take_while(|t| t.offset < range.end) {
-        let start = tensor.offset.max(range.start);
-        let end = (tensor.offset + tensor.len()).min(range.end);
-        match parts.last_mut() {
-            Some(part) if part.decay == tensor.decay => part.range.end = end,
-            _ => parts.push(Part {
-                range: start..end,
-                decay: tensor.decay,
-            }),
+    let last = tensors.partition_point(|t| t.offset < range.end);
+    let alike = tensors[first..last.max(first)].chunk_by(|a, b| a.decay == b.decay);
+    alike.map(move |tensors| {
+        let (start, last) = (tensors[0].offset, &tensors[tensors.len() - 1]);
+        Part {
+            range: start.max(range.start)..range.end.min(last.offset + last.len()),
+            decay: last.decay,
         }
-    }
-    parts
+    })
 }

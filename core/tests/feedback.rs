@@ -13,6 +13,7 @@ fn mean(topology: Topology, feedback: bool, rounds: usize, own: &[Vec<f32>]) -> 
         members: MEMBERS,
         len: LEN,
         piece: 48,
+        grain: 1,
     };
     let mut errors = vec![vec![0.0; LEN]; MEMBERS];
     let mut mean = vec![0.0; LEN];

@@ -5,7 +5,7 @@
 
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
-use annulus_core::optim::{LocalSteps, Optimizer};
+use annulus_core::optim::{LocalSteps, Moments, Optimizer};
 use serde_json::{Map, Value};
 use std::fmt::{self, Display, Formatter};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -95,6 +95,8 @@ pub struct NewRun {
     pub seed: u64,
     /// An optimizer as text: its name, then settings, as in `adamw weight_decay=0.1`.
     pub optimizer: String,
+    /// How its vectors are kept between two steps.
+    pub moments: Moments,
     /// Base learning rate.
     pub lr: f32,
     /// The learning rate over the rounds.
@@ -130,6 +132,7 @@ impl Default for NewRun {
             micro_batch: 0,
             seed: 1,
             optimizer: "adam".into(),
+            moments: Moments::F32,
             lr: 1e-3,
             schedule: Schedule::Constant,
             warmup: 0,

@@ -255,10 +255,16 @@ impl Run {
         sign(&self.head, &mut record);
         assert_eq!(self.head.check(&record, &self.manifest, Scheme::Ed25519), Ok(()));
         self.head.apply(&record, &self.manifest);
-        for vector in std::iter::once(&mut self.state.params).chain(&mut self.state.slots) {
+        let len = self.state.params.len();
+        let slots = self.state.slots.iter_mut().map(|slot| slot.parts_mut(0..len));
+        let (floats, codes): (Vec<_>, Vec<_>) = slots.unzip();
+        for vector in std::iter::once(&mut self.state.params[..]).chain(floats) {
             vector
                 .iter_mut()
                 .for_each(|x| *x = *x * 0.5 + record.round as f32);
+        }
+        for code in codes.into_iter().flatten() {
+            *code = code.wrapping_mul(5).wrapping_add(record.round as u8);
         }
         (record, self.state.digest())
     }

@@ -12,7 +12,7 @@
 //! with instructions for it use those, to the same bits.
 
 use super::CodecError;
-use super::wide::wide;
+use crate::wide::wide;
 
 const HEADER: usize = 2;
 

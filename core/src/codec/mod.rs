@@ -10,7 +10,6 @@ mod f32;
 mod int4;
 mod int8;
 mod quantized;
-mod wide;
 
 use std::fmt;
 use std::str::FromStr;

@@ -16,7 +16,7 @@
 //! its own and decodes to NaNs.
 
 use super::CodecError;
-use super::wide::wide;
+use crate::wide::wide;
 
 /// How the codes of a block lie in bytes. A short block is the front of one that ends with zeros.
 pub(super) trait Codes<const BLOCK: usize, const PACKED: usize> {

@@ -3,7 +3,8 @@
 use crate::config::Manifest;
 use std::ops::Range;
 
-/// A vector of `len` elements, cut into `members` chunks and these into pieces of at most `piece` elements.
+/// A vector of `len` elements, cut into `members` chunks, as equal as their borders allow, and these into
+/// pieces of at most `piece` elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Members, and chunks.
@@ -12,6 +13,8 @@ pub struct Cut {
     pub len: usize,
     /// Elements of a piece.
     pub piece: usize,
+    /// Chunks begin at multiples of so many elements.
+    pub grain: usize,
 }
 
 impl Cut {
@@ -21,13 +24,21 @@ impl Cut {
             members,
             len: manifest.vector_len(members),
             piece: manifest.piece.get() as usize,
+            grain: manifest.moments.grain(),
         }
     }
 
     /// Elements of a chunk.
     pub fn chunk(&self, chunk: usize) -> Range<usize> {
         // In 128 bits, so that it holds on 32-bit targets too.
-        let border = |c: usize| (self.len as u128 * c as u128 / self.members as u128) as usize;
+        let even = |c: usize| (self.len as u128 * c as u128 / self.members as u128) as usize;
+        let border = |c: usize| {
+            if c == self.members {
+                self.len
+            } else {
+                even(c) / self.grain * self.grain
+            }
+        };
         border(chunk)..border(chunk + 1)
     }
 

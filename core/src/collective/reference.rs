@@ -3,6 +3,7 @@
 use super::Cut;
 use crate::codec::Codec;
 use crate::config::Topology;
+use std::ops::Range;
 
 /// The sums as decoded, of contributions in the order of the view, and by member what rounding took from what it encoded.
 pub fn sums(
@@ -16,7 +17,7 @@ pub fn sums(
     let plus = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a + b).collect::<Vec<f32>>();
     let mut sums = Vec::new();
     for owner in 0..n {
-        let chunk = owner * len / n..(owner + 1) * len / n;
+        let chunk = chunk(cut, owner);
         for start in chunk.clone().step_by(cut.piece) {
             let piece = start..chunk.end.min(start + cut.piece);
             // From the member after the owner on; the owner itself is the last.
@@ -47,4 +48,14 @@ pub fn sums(
         }
     }
     (sums, errors)
+}
+
+/// The elements of which a member is the owner.
+pub fn chunk(cut: Cut, owner: usize) -> Range<usize> {
+    let (n, len) = (cut.members, cut.len);
+    let even = |c: usize| c * len / n;
+    match owner + 1 {
+        last if last == n => even(owner) - even(owner) % cut.grain..len,
+        next => even(owner) - even(owner) % cut.grain..even(next) - even(next) % cut.grain,
+    }
 }

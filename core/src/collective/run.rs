@@ -161,6 +161,7 @@ impl Run {
             members: 1,
             len: 0,
             piece: 1,
+            grain: 1,
         };
         std::mem::replace(&mut self.gathered, Assembly::new(nothing, self.codec))
     }

@@ -44,14 +44,25 @@ fn said(member: usize) -> Header {
 }
 
 fn plan(topology: Topology, members: usize, len: usize, piece: usize) -> Plan {
-    let cut = Cut { members, len, piece };
+    plan_in_grains(topology, members, len, (piece, 1))
+}
+
+fn plan_in_grains(topology: Topology, members: usize, len: usize, (piece, grain): (usize, usize)) -> Plan {
+    let cut = Cut {
+        members,
+        len,
+        piece: piece * grain,
+        grain,
+    };
     Plan { topology, cut }
 }
 
 fn any_plan() -> impl Strategy<Value = Plan> {
     let topology = prop_oneof![Just(Topology::Ring), Just(Topology::Direct)];
-    (topology, 1usize..20, 0usize..500, 1usize..70)
-        .prop_map(|(topology, members, len, piece)| plan(topology, members, len, piece))
+    let grain = prop::sample::select(vec![1usize, 1, 8]);
+    (topology, 1usize..20, 0usize..500, 1usize..70, grain).prop_map(
+        |(topology, members, len, piece, grain)| plan_in_grains(topology, members, len, (piece, grain)),
+    )
 }
 
 fn any_codec() -> impl Strategy<Value = Codec> {
@@ -154,8 +165,14 @@ fn decoded(sums: &Assembly) -> Vec<u32> {
 
 proptest! {
     #[test]
-    fn pieces_tile_the_vector(members in 1usize..20, len in 0usize..500, piece in 1usize..70) {
-        let cut = Cut { members, len, piece };
+    fn pieces_tile_the_vector(
+        members in 1usize..20,
+        len in 0usize..500,
+        pieces in 1usize..70,
+        grain in prop::sample::select(vec![1usize, 8]),
+    ) {
+        let piece = pieces * grain;
+        let cut = Cut { members, len, piece, grain };
         let mut end = 0;
         for chunk in 0..members {
             for p in 0..cut.pieces(chunk) {
@@ -163,6 +180,8 @@ proptest! {
                 prop_assert_eq!(range.start, end);
                 prop_assert!(range.clone().all(|element| cut.piece_end(element) == range.end));
                 prop_assert!(range.len() <= piece);
+                prop_assert!(range.start.is_multiple_of(grain) || range.is_empty());
+                prop_assert_eq!(cut.chunk(chunk), super::reference::chunk(cut, chunk));
                 end = range.end;
             }
             prop_assert!(cut.range(chunk, cut.pieces(chunk)).is_none());
@@ -262,8 +281,10 @@ proptest! {
         let n = plan.cut.members;
         let mut attempt = Attempt::new(plan, Codec::F32, contributions(plan, seed));
         attempt.run(seed);
-        // Of each of its chunks a member may own one element more than its share.
-        let most = 4 * (2 * (n - 1) * plan.cut.len.div_ceil(n));
+        // Of each of its chunks a member may own one element more than its share, and where chunks begin at multiples of
+        // some, so many more.
+        let share = plan.cut.len.div_ceil(n) + plan.cut.grain - 1;
+        let most = 4 * (2 * (n - 1) * share);
         let (mut sent, mut came, mut heard) = (vec![0; n], vec![0; n], vec![Vec::new(); n]);
         for (from, to, message) in &attempt.sent {
             let Message::Piece { data, headers, .. } = message else { panic!() };

@@ -1,6 +1,7 @@
 //! Adam and AdamW (`torch.optim.Adam`, `torch.optim.AdamW`, without AMSGrad): one loop, two ways to decay.
 
 use super::Step;
+use crate::wide::wide;
 
 /// The smoothing of both moments.
 pub(super) struct Moments {
@@ -65,10 +66,12 @@ pub(super) fn adam(
 ) {
     let &Moments { beta1, beta2, eps } = moments;
     let (rest1, rest2) = (1.0 - beta1, 1.0 - beta2);
-    for (((p, m), v), sum) in params.iter_mut().zip(m).zip(v).zip(sums) {
-        let g = sum * step.scale + decay.l2 * *p;
-        *m = beta1 * *m + rest1 * g;
-        *v = beta2 * *v + rest2 * g * g;
-        *p = *p * decay.keep - step.size * (*m / (v.sqrt() * step.second + eps));
-    }
+    wide!({
+        for (((p, m), v), sum) in params.iter_mut().zip(m).zip(v).zip(sums) {
+            let g = sum * step.scale + decay.l2 * *p;
+            *m = beta1 * *m + rest1 * g;
+            *v = beta2 * *v + rest2 * g * g;
+            *p = *p * decay.keep - step.size * (*m / (v.sqrt() * step.second + eps));
+        }
+    });
 }

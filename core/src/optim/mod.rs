@@ -30,6 +30,7 @@
 mod adam;
 mod clip;
 mod local;
+mod moments;
 mod parse;
 mod rmsprop;
 mod schedule;
@@ -42,6 +43,7 @@ use serde::{Deserialize, Serialize};
 
 pub use clip::{clip_scale, norm_squared};
 pub use local::LocalSteps;
+pub use moments::{Moments, Slot, UnknownMoments, Values, step_coded};
 pub use schedule::Schedule;
 
 /// An optimizer and its hyper-parameters, with the semantics of its namesake in `torch.optim`.
@@ -122,10 +124,16 @@ impl Optimizer {
 
     /// State vectors per parameter, each as long as the parameter vector and zero before the first step.
     pub fn slots(&self) -> usize {
+        self.slot_values().len()
+    }
+
+    /// What values each of these vectors can have.
+    pub fn slot_values(&self) -> &'static [Values] {
         match self {
-            Self::Sgd { .. } => 0,
-            Self::Momentum { .. } | Self::RmsProp { .. } => 1,
-            Self::Adam { .. } | Self::AdamW { .. } => 2,
+            Self::Sgd { .. } => &[],
+            Self::Momentum { .. } => &[Values::Signed],
+            Self::RmsProp { .. } => &[Values::Squares],
+            Self::Adam { .. } | Self::AdamW { .. } => &[Values::Signed, Values::Squares],
         }
     }
 

@@ -13,6 +13,7 @@ use crate::member::Member;
 use crate::peer::{Change, Commit, Event, Input, Peer, Phase, Reason};
 use crate::seal::Finished;
 use crate::signature::{Attempt, Signature, Signed};
+use crate::state::State;
 use crate::time::Time;
 use crate::wire::{Message, ViewKey};
 
@@ -285,10 +286,7 @@ impl World {
             self.check_seals(peer, commit)?;
         }
         let state = self.nodes[i].peer.as_ref().map(|peer| peer.state());
-        let mut values = state
-            .into_iter()
-            .flat_map(|s| std::iter::once(&s.params).chain(&s.slots))
-            .flatten();
+        let mut values = state.into_iter().flat_map(State::floats).flatten();
         // Values that can be summed and are far from what any device makes ruin any model.
         if self.lies.spoilt.is_empty() && values.any(|value| !value.is_finite()) {
             return Err("its state is not finite".into());

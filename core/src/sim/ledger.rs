@@ -11,7 +11,7 @@ use crate::device::Asked;
 use crate::id::{Digest, PeerId, Round};
 use crate::ledger::{Head, Header, Record};
 use crate::local::{LocalOptimizer, LocalRound, Part};
-use crate::optim::{clip_scale, norm_squared};
+use crate::optim::{Moments, clip_scale, norm_squared};
 use crate::peer::{Commit, Peer};
 use crate::state::State;
 use crate::wire::ViewKey;
@@ -535,11 +535,7 @@ impl Ledger {
             }
             values.push(own);
         }
-        let cut = Cut {
-            members: values.len(),
-            len: m.layout.len,
-            piece: m.piece.get() as usize,
-        };
+        let cut = cut(m, values.len());
         let values: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
         let (sums, errors) = reference::sums(self.points[&before].head.pace.topology, cut, m.codec, &values);
         let authors = record.headers.iter().map(|h| h.peer);
@@ -673,6 +669,19 @@ fn same_bits(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
+/// How so many members cut the vector of a round that trains.
+fn cut(manifest: &Manifest, members: usize) -> Cut {
+    Cut {
+        members,
+        len: manifest.layout.len,
+        piece: manifest.piece.get() as usize,
+        grain: match manifest.moments {
+            Moments::F32 => 1,
+            Moments::EightBit => 256,
+        },
+    }
+}
+
 /// Applies a round's sums in one piece.
 fn step(state: &mut State, manifest: &Manifest, steps: u64, record: &Record, sums: &[f32]) {
     let mut scale = 1.0 / record.weight() as f32;
@@ -681,16 +690,11 @@ fn step(state: &mut State, manifest: &Manifest, steps: u64, record: &Record, sum
         return state.apply(manifest, &step, 0..sums.len(), sums);
     }
     if let Some(max) = manifest.clip {
-        let (n, len, piece) = (
-            record.headers.len(),
-            manifest.layout.len,
-            manifest.piece.get() as usize,
-        );
+        let cut = cut(manifest, record.headers.len());
         let mut squared = 0.0f64;
-        for owner in 0..n {
-            let chunk = &sums[owner * len / n..(owner + 1) * len / n];
-            squared = chunk
-                .chunks(piece)
+        for owner in 0..cut.members {
+            squared = sums[reference::chunk(cut, owner)]
+                .chunks(cut.piece)
                 .fold(squared, |squared, piece| squared + norm_squared(piece));
         }
         scale = scale_clipped(scale, squared, max);

@@ -6,7 +6,7 @@ use super::lie::Lie;
 use super::rng::Rng;
 use crate::codec::Codec;
 use crate::config::{Layout, Manifest, TensorSpec, Topology};
-use crate::optim::{LocalSteps, Optimizer};
+use crate::optim::{LocalSteps, Moments, Optimizer};
 use crate::pace::Pace;
 use crate::random::mix;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
@@ -28,6 +28,9 @@ const LOCAL_STEPS: u64 = 0x6c6f_6361;
 
 /// Sets the draw of what members choose themselves apart from the others.
 const PACE: u64 = 0x7061_6365;
+
+/// Sets the draw of moments apart from the others.
+const MOMENTS: u64 = 0x6d6f_6d65;
 
 /// Sets the draw of contributors apart from the others.
 const GUESTS: u64 = 0x6775_6573_7473;
@@ -197,6 +200,7 @@ impl Plan {
         manifest.overlap = Rng::new(mix(seed ^ OVERLAP)).chance(0.3);
         draw_local_steps(&mut Rng::new(mix(seed ^ LOCAL_STEPS)), &mut manifest);
         draw_pace(&mut Rng::new(mix(seed ^ PACE)), &mut manifest);
+        draw_moments(&mut Rng::new(mix(seed ^ MOMENTS)), &mut manifest);
         let rounds = rounds(&manifest);
         Self {
             peers,
@@ -357,6 +361,23 @@ fn draw_local_steps(rng: &mut Rng, manifest: &mut Manifest) {
         outer_lr: if rng.chance(0.7) { 1.0 } else { 0.7 },
         ..LocalSteps::averaged(steps)
     });
+}
+
+/// In some worlds moments are kept in 8 bits. Their vectors are longer, or few would have more than one block.
+fn draw_moments(rng: &mut Rng, manifest: &mut Manifest) {
+    if !rng.chance(0.4) || manifest.local.is_some() {
+        return;
+    }
+    manifest.moments = Moments::EightBit;
+    let mut end = 0;
+    for tensor in &mut manifest.layout.tensors {
+        tensor.offset = end;
+        tensor.shape = vec![4, tensor.len()];
+        end += tensor.len();
+    }
+    manifest.layout.len = end;
+    let blocks = rng.between(1, 2) as usize;
+    manifest.piece = NonZeroU32::new((blocks * manifest.moments.grain()) as u32).expect("from 1 on");
 }
 
 fn draw_optimizer(rng: &mut Rng) -> Optimizer {

@@ -279,7 +279,7 @@ mod tests {
             codec: Codec::F16,
             topology: Topology::Ring,
             piece: 100.try_into().unwrap(),
-            adam: false,
+            adam: None,
             pace: Pace::Slots,
             rounds: None,
         };

@@ -4,6 +4,7 @@ use super::plan::{Pace, Plan, RoundTiming};
 use super::swarm::{News, Swarm};
 use super::{Error, median, process};
 use annulus_core::codec::Codec;
+use annulus_core::optim::Moments;
 use annulus_core::{Manifest, Topology};
 use serde::Serialize;
 use std::time::Instant;
@@ -13,8 +14,10 @@ use std::time::Instant;
 pub struct Options {
     /// Members before the newcomer.
     pub members: u16,
-    /// Elements of the vector. The state is three times as long, as with Adam.
+    /// Elements of the vector. Adam's two are there, too.
     pub elements: usize,
+    /// How those are kept.
+    pub moments: Moments,
     /// How long a contribution takes, in milliseconds.
     pub compute_ms: u64,
     /// Rounds before the newcomer comes, and rounds after it is a member.
@@ -67,7 +70,7 @@ pub fn measure(options: &Options) -> Result<JoinReport, Error> {
         codec: Codec::F32,
         topology: Topology::Ring,
         piece: Manifest::PIECE,
-        adam: true,
+        adam: Some(options.moments),
         pace: Pace::After(options.compute_ms),
         rounds: None,
     };
@@ -112,7 +115,7 @@ pub fn measure(options: &Options) -> Result<JoinReport, Error> {
     Ok(JoinReport {
         bench: "join",
         members: options.members,
-        state_bytes: 12 * options.elements as u64,
+        state_bytes: plan.manifest().state_bytes(),
         compute_ms: options.compute_ms,
         rounds_before: before.len(),
         median_before_seconds,

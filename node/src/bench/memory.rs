@@ -5,6 +5,7 @@ use super::process::Memory;
 use super::swarm::{News, Swarm};
 use super::{Error, process};
 use annulus_core::codec::Codec;
+use annulus_core::optim::Moments;
 use annulus_core::{Manifest, Topology};
 use serde::Serialize;
 
@@ -15,6 +16,8 @@ pub struct Options {
     pub members: u16,
     /// Elements of the large vector.
     pub elements: usize,
+    /// How Adam's two vectors are kept.
+    pub moments: Moments,
     /// Rounds with a vector of [`SMALL`] elements.
     pub small_rounds: u64,
     /// Rounds with the large vector before a newcomer joins, and after.
@@ -68,7 +71,7 @@ pub fn measure(options: &Options) -> Result<MemoryReport, Error> {
         codec: Codec::F32,
         topology: Topology::Ring,
         piece: Manifest::PIECE,
-        adam: true,
+        adam: Some(options.moments),
         pace: Pace::AtOnce,
         rounds: None,
     };

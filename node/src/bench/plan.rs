@@ -2,7 +2,7 @@
 
 use super::process::Memory;
 use annulus_core::codec::Codec;
-use annulus_core::optim::Optimizer;
+use annulus_core::optim::{Moments, Optimizer};
 use annulus_core::{Layout, Manifest, Round, Topology};
 use serde::{Deserialize, Serialize};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
@@ -50,8 +50,8 @@ pub struct Plan {
     pub topology: Topology,
     /// Elements in one piece.
     pub piece: NonZeroU32,
-    /// Whether the state holds Adam's two vectors beside the parameters.
-    pub adam: bool,
+    /// How Adam's two vectors are kept beside the parameters; none: there are none.
+    pub adam: Option<Moments>,
     /// When contributions are made.
     pub pace: Pace,
     /// Rounds until the run ends; without a number it goes on until its peers are told to leave.
@@ -135,7 +135,7 @@ impl Plan {
         let target = self
             .rounds
             .map_or(u64::MAX / 4, |rounds| rounds.saturating_mul(batch.into()));
-        let optimizer = if self.adam { "adam" } else { "sgd" };
+        let optimizer = self.adam.map_or("sgd", |_| "adam");
         Manifest {
             task: TASK.into(),
             task_config: serde_json::to_string(self).expect("a plan is plain data"),
@@ -143,6 +143,7 @@ impl Plan {
             target: NonZeroU64::new(target).expect(some),
             batch: NonZeroU32::new(batch).expect(some),
             optimizer: Optimizer::parse(optimizer).expect("a name that is known"),
+            moments: self.adam.unwrap_or_default(),
             lr: 0.0,
             codec: self.codec,
             topology: Some(self.topology),
@@ -174,8 +175,8 @@ mod tests {
             elements: 1000,
             codec: Codec::F16,
             topology: Topology::Direct,
-            piece: 64.try_into().unwrap(),
-            adam: true,
+            piece: 256.try_into().unwrap(),
+            adam: Some(Moments::EightBit),
             pace: Pace::After(5),
             rounds: Some(7),
         };

@@ -11,6 +11,7 @@ use crate::bench::{allreduce, join, kernels, learning, memory, peer, step};
 use crate::task_factory::TaskFactory;
 use crate::tasks::gpt::GptConfig;
 use annulus_core::codec::Codec;
+use annulus_core::optim::Moments;
 use annulus_core::{Manifest, Topology};
 use clap::Subcommand;
 use clap::builder::TypedValueParser;
@@ -172,9 +173,12 @@ pub struct Join {
     /// Members before the newcomer.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=63))]
     pub members: u16,
-    /// Bytes of the parameters, in MiB of f32. The state is three times as large.
+    /// Bytes of the parameters, in MiB of f32. Adam's two vectors are there, too.
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=16384))]
     pub mib: u64,
+    /// How Adam's vectors are kept: f32 or 8bit.
+    #[arg(long, default_value_t)]
+    pub moments: Moments,
     /// How long a contribution takes, in ms; it sleeps.
     #[arg(long, default_value_t = 300)]
     pub compute_ms: u64,
@@ -192,9 +196,12 @@ pub struct Memory {
     /// Members.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=63))]
     pub members: u16,
-    /// Bytes of the large vector's parameters, in MiB of f32. The state is three times as large.
+    /// Bytes of the large vector's parameters, in MiB of f32. Adam's two vectors are there, too.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=16384))]
     pub mib: u64,
+    /// How Adam's vectors are kept: f32 or 8bit.
+    #[arg(long, default_value_t)]
+    pub moments: Moments,
     /// Rounds with a vector of 4 KiB.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub rounds: u64,
@@ -271,6 +278,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             let report = join::measure(&join::Options {
                 members: args.members,
                 elements: (args.mib << 18) as usize,
+                moments: args.moments,
                 compute_ms: args.compute_ms,
                 rounds: args.rounds as usize,
             });
@@ -280,6 +288,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             let report = memory::measure(&memory::Options {
                 members: args.members,
                 elements: (args.mib << 18) as usize,
+                moments: args.moments,
                 small_rounds: args.rounds,
                 large_rounds: args.large_rounds,
             });
@@ -329,7 +338,7 @@ fn run_allreduce(args: &Allreduce) -> Result<(), Error> {
         codec: args.vector.codec,
         topology: args.topology,
         piece: args.vector.piece,
-        adam: false,
+        adam: None,
         pace: Pace::Slots,
         // The last round tells of the one before.
         rounds: Some(WARM_UP + args.rounds + 1),

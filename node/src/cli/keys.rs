@@ -56,6 +56,12 @@ pub const KEYS: &[Key] = &[
     key("alpha", "X", "of rmsprop (default 0.99)"),
     key("eps", "X", "of rmsprop, adam and adamw (default 1e-8)"),
     key(
+        "moments",
+        "f32|8bit",
+        "how the optimizer's vectors are kept: 8bit takes a quarter of the memory, and of what newcomers fetch of them \
+         (default f32; not with local steps)",
+    ),
+    key(
         "clip",
         "X",
         "largest norm of the mean gradient (default: no limit)",

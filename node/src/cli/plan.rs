@@ -5,7 +5,7 @@ use super::human;
 use super::output;
 use super::settings;
 use crate::forecast::{Conditions, Forecast, Mode};
-use crate::participant::run_setup;
+use crate::participant::run_setup::{self, TriedOut};
 use crate::task_factory::TaskFactory;
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
@@ -112,28 +112,37 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             let (parameters, speed) = (conditions.elements, conditions.speed);
             format!(
                 "{}\n",
-                json!({"parameters": parameters, "samples_per_second": speed, "ways": ways})
+                json!({
+                    "parameters": parameters,
+                    "state_bytes": tried.state_bytes,
+                    "samples_per_second": speed,
+                    "ways": ways,
+                })
             )
         }
-        false => table(args, &settings.run.task, &tried.device, &conditions, &ways),
+        false => table(args, &settings.run.task, &tried, &conditions, &ways),
     });
     Ok(())
 }
 
-fn table(args: &Args, task: &str, device: &str, of: &Conditions, ways: &[(&str, Forecast)]) -> String {
+fn table(args: &Args, task: &str, tried: &TriedOut, of: &Conditions, ways: &[(&str, Forecast)]) -> String {
     let mut text = format!(
-        "{task}: {} parameters, batches of {}. {} with {} Mbit/s and {} ms between them.\n",
+        "{task}: {} parameters, batches of {}. {} with {} Mbit/s and {} ms between them.\n\
+         Each holds {} of parameters and optimizer state, {:.1} bytes a parameter.\n",
         human::grouped(of.elements as u64),
         of.batch,
         human::plural(of.peers as u64, "peer"),
         args.mbit,
-        args.rtt
+        args.rtt,
+        human::bytes(tried.state_bytes as f64),
+        tried.state_bytes as f64 / of.elements.max(1) as f64
     );
     let speed = human::short(of.speed);
     let _ = match args.speed {
         None => writeln!(
             text,
-            "Each computes {speed} samples a second, as this machine does ({device}).\n"
+            "Each computes {speed} samples a second, as this machine does ({}).\n",
+            tried.device
         ),
         Some(_) => writeln!(text, "Each computes {speed} samples a second.\n"),
     };

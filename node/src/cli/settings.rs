@@ -4,6 +4,7 @@ use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
 use crate::options::{Length, NewRun, Schedule, Steps};
 use crate::task_factory::TaskFactory;
+use annulus_core::optim::Moments;
 use serde_json::{Map, Value};
 use std::fmt::{Display, Write as _};
 use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
@@ -197,6 +198,10 @@ impl Reader<'_> {
                 self.optimizer_settings
                     .push((layer, key.name.to_owned(), text.to_owned()));
             }
+            "moments" => {
+                let moments = text.parse();
+                run.moments = moments.map_err(|_| bad(key, text, "that is none of its words"))?;
+            }
             "clip" => run.clip = Some(real(key, text, |x| x > 0.0, "greater than 0")?),
             "local_steps" => {
                 run.local_steps = match text {
@@ -308,6 +313,11 @@ impl Reader<'_> {
         run.optimizer = self.optimizer;
         for (_, name, value) in &self.optimizer_settings {
             let _ = write!(run.optimizer, " {name}={value}");
+        }
+        if run.moments == Moments::EightBit && run.local_steps != Steps::None {
+            return Err(Error::usage(
+                "with local steps each peer has moments of its own, and they stay f32: leave moments=8bit or local_steps out",
+            ));
         }
         if run.schedule == Schedule::Warmup && run.warmup == 0 {
             return Err(Error::usage(

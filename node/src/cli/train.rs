@@ -225,7 +225,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
             device,
             parameters: manifest.layout.len as u64,
             tensors: manifest.layout.tensors.len() as u64,
-            slots: manifest.shared_optimizer().0.slots() as u64,
+            state_bytes: manifest.state_bytes(),
             samples: manifest.samples,
         };
         output::print(&tell_plan(&plan, &options, args.local.log_format));
@@ -293,8 +293,8 @@ struct Plan {
     parameters: u64,
     /// Tensors that they come in.
     tensors: u64,
-    /// Vectors that the optimizer keeps, each as long as the parameters.
-    slots: u64,
+    /// Bytes of parameters and optimizer state.
+    state_bytes: u64,
     /// Samples in the training set.
     samples: NonZeroU64,
 }
@@ -321,7 +321,7 @@ fn tell_rate(run: &NewRun, samples: NonZeroU64) -> String {
 fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
     let parameters = plan.parameters;
     // What a peer holds: parameters, the optimizer's vectors, its contribution, and the last round's sums for repair.
-    let state = 4 * parameters * (1 + plan.slots);
+    let state = plan.state_bytes;
     let run = match &options.start {
         Start::New(run) | Start::Meet(run, ..) => Some(run.as_ref()),
         Start::Resume(_) => None,
@@ -392,9 +392,10 @@ fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
     lines.push((
         "memory",
         format!(
-            "{} on each peer ({} of it shared state), apart from activations",
+            "{} on each peer ({} of it shared state, {:.1} bytes a parameter), apart from activations",
             size(memory),
-            size(state)
+            size(state),
+            state as f64 / parameters.max(1) as f64
         ),
     ));
     lines.push((
@@ -426,7 +427,7 @@ mod tests {
             device: "CPU".into(),
             parameters: 101_770,
             tensors: 4,
-            slots: 2,
+            state_bytes: 12 * 101_770,
             samples: 60_000.try_into().unwrap(),
         };
         let local = LocalArgs {
@@ -472,7 +473,7 @@ mod tests {
              optimizer  adam, lr=0.001\n\
              device     CPU\n\
              parameters 101,770 in 4 tensors\n\
-             memory     2.04 MB on each peer (1.22 MB of it shared state), apart from activations\n\
+             memory     2.04 MB on each peer (1.22 MB of it shared state, 12.0 bytes a parameter), apart from activations\n\
              traffic    each peer sends per round: 204 kB of 2 peers, 305 kB of 4, 356 kB of 8\n"
         );
         let json: serde_json::Value =

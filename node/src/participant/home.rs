@@ -179,9 +179,7 @@ impl Home {
                     addresses,
                     task: manifest.task.clone(),
                     parameters: manifest.layout.len as u64,
-                    state_bytes: 4
-                        * manifest.layout.len as u64
-                        * (1 + manifest.shared_optimizer().0.slots() as u64),
+                    state_bytes: manifest.state_bytes(),
                     data_bytes: self.served.size(),
                 };
                 let dir = page.dir.clone().or_else(web::usual_folder);

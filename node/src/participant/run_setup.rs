@@ -189,6 +189,8 @@ fn find<'a>(factories: &'a [TaskFactory], name: &str) -> Result<&'a TaskFactory,
 pub struct TriedOut {
     /// Its parameters.
     pub elements: usize,
+    /// Bytes of them and of the optimizer's vectors, which each peer holds.
+    pub state_bytes: u64,
     /// Samples per second, if that was asked for.
     pub speed: Option<f64>,
     /// The device, in words.
@@ -223,6 +225,7 @@ pub fn try_out(
     };
     Ok(TriedOut {
         elements,
+        state_bytes: manifest.state_bytes(),
         speed,
         device: worker.device_name().to_owned(),
     })
@@ -264,6 +267,7 @@ pub(crate) fn prepare(
         micro_batch: run.micro_batch,
         layout: setup.worker.layout().clone(),
         optimizer: run.optimizer.parse::<Optimizer>()?,
+        moments: run.moments,
         lr: run.lr,
         schedule: match run.schedule {
             options::Schedule::Constant => Schedule::Constant,

@@ -1,5 +1,6 @@
 //! A state as a safetensors file that any tool can read: the model's tensors under their own names, the optimizer's as
-//! `optimizer.0.NAME`, and in `__metadata__` the run, the head and the digest that make it a checkpoint.
+//! `optimizer.0.NAME`, and in `__metadata__` the run, the head and the digest that make it a checkpoint. Where moments are
+//! kept in 8 bits the optimizer's tensors are codes, and the scales of a vector's blocks are `optimizer.scales.0`.
 //!
 //! Written and read in place, without a second copy in memory. It must not know of directories.
 
@@ -7,6 +8,7 @@ use crate::store::files::{At, FileError};
 use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, RunId};
 use annulus_core::ledger::Head;
+use annulus_core::optim::Moments;
 use annulus_core::state::State;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use safetensors::Dtype;
@@ -84,11 +86,13 @@ pub fn checkpoint_header(
     state: &State,
 ) -> Result<Vec<u8>, StateFileError> {
     let slots = manifest.shared_optimizer().0.slots();
-    let len = manifest.layout.len;
-    if state.slots.len() != slots || vectors(state).any(|v| v.len() != len) {
+    let expected = tensors(manifest, slots).last();
+    let expected = expected.map_or(0, |(_, info)| info.data_offsets.1);
+    if state.slots.len() != slots || state.sections().map(<[u8]>::len).sum::<usize>() != expected {
         return Err(StateFileError::Shape(format!(
-            "it must be {} vectors of {len} elements",
-            1 + slots
+            "it must be {} vectors of {} elements, {expected} bytes",
+            1 + slots,
+            manifest.layout.len
         )));
     }
     let head = postcard::to_allocvec(&label.head).expect("a head has only plain data");
@@ -118,15 +122,17 @@ pub fn params_header(manifest: &Manifest, label: &Label) -> Result<Vec<u8>, Stat
 
 /// Writes a state's vectors straight from where they lie.
 pub fn write_vectors(out: &mut impl Write, state: &State) -> io::Result<()> {
-    vectors(state).try_for_each(|vector| write_vector(out, vector))
+    state.sections().try_for_each(|section| write_bytes(out, section))
 }
 
 /// Writes one vector straight from where it lies.
 pub fn write_vector(out: &mut impl Write, vector: &[f32]) -> io::Result<()> {
+    write_bytes(out, bytemuck::cast_slice(vector))
+}
+
+fn write_bytes(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     // In portions, so that a full disk shows early and a background thread stays interruptible by the scheduler.
-    bytemuck::cast_slice(vector)
-        .chunks(8 << 20)
-        .try_for_each(|part| out.write_all(part))
+    bytes.chunks(8 << 20).try_for_each(|part| out.write_all(part))
 }
 
 /// Reads only what a checkpoint says of itself, after checking that the file is whole.
@@ -139,8 +145,8 @@ pub fn read(path: &Path, manifest: &Manifest) -> Result<(Label, State), StateFil
     let (mut file, label) = open(path, manifest)?;
     // Allocated only now: the file is known to be as long as the layout asks for.
     let mut state = State::new(vec![0.0; manifest.layout.len], manifest);
-    for vector in std::iter::once(&mut state.params).chain(&mut state.slots) {
-        file.read_exact(bytemuck::cast_slice_mut(vector)).at(path)?;
+    for section in state.sections_mut() {
+        file.read_exact(section).at(path)?;
     }
     let found = state.digest();
     if found != label.digest {
@@ -150,10 +156,6 @@ pub fn read(path: &Path, manifest: &Manifest) -> Result<(Label, State), StateFil
         });
     }
     Ok((label, state))
-}
-
-fn vectors(state: &State) -> impl Iterator<Item = &Vec<f32>> {
-    std::iter::once(&state.params).chain(&state.slots)
 }
 
 fn header(metadata: &[(&str, String)], manifest: &Manifest, slots: usize) -> Result<Vec<u8>, StateFileError> {
@@ -183,22 +185,41 @@ fn header(metadata: &[(&str, String)], manifest: &Manifest, slots: usize) -> Res
     Ok(bytes)
 }
 
-/// The tensors of a file, in the order in which they lie in it.
+/// The tensors of a file, in the order in which they lie in it: that of a [state's sections](State::sections).
 fn tensors(manifest: &Manifest, slots: usize) -> impl Iterator<Item = (String, TensorInfo)> {
-    (0..=slots).flat_map(move |vector| {
-        manifest.layout.tensors.iter().map(move |tensor| {
-            let name = match vector {
-                0 => tensor.name.clone(),
-                _ => format!("optimizer.{}.{}", vector - 1, tensor.name),
-            };
-            let start = 4 * (vector * manifest.layout.len + tensor.offset);
-            let info = TensorInfo {
-                dtype: Dtype::F32,
-                shape: tensor.shape.clone(),
-                data_offsets: (start, start + 4 * tensor.len()),
-            };
-            (name, info)
-        })
+    let tensors = || manifest.layout.tensors.iter();
+    let parameters = tensors().map(|tensor| (tensor.name.clone(), Dtype::F32, tensor.shape.clone()));
+    let of_slots = move |dtype| {
+        let named = move |slot| {
+            tensors().map(move |tensor| {
+                (
+                    format!("optimizer.{slot}.{}", tensor.name),
+                    dtype,
+                    tensor.shape.clone(),
+                )
+            })
+        };
+        (0..slots).flat_map(named)
+    };
+    let rest: Vec<_> = match manifest.moments {
+        Moments::F32 => of_slots(Dtype::F32).collect(),
+        Moments::EightBit => {
+            let blocks = manifest.layout.len.div_ceil(manifest.moments.grain());
+            let scales =
+                (0..slots).map(|slot| (format!("optimizer.scales.{slot}"), Dtype::F32, vec![blocks]));
+            scales.chain(of_slots(Dtype::U8)).collect()
+        }
+    };
+    let mut end = 0;
+    parameters.chain(rest).map(move |(name, dtype, shape)| {
+        let start = end;
+        end += shape.iter().product::<usize>() * dtype.bitsize() / 8;
+        let info = TensorInfo {
+            dtype,
+            shape,
+            data_offsets: (start, end),
+        };
+        (name, info)
     })
 }
 
@@ -223,8 +244,7 @@ fn open(path: &Path, manifest: &Manifest) -> Result<(File, Label), StateFileErro
 
     let label = label(&header, manifest)?;
     let slots = manifest.shared_optimizer().0.slots();
-    let count = manifest.layout.tensors.len() * (1 + slots);
-    if header.tensors().len() != count {
+    if header.tensors().len() != tensors(manifest, slots).count() {
         return Err(damaged("its tensors are not those of the model"));
     }
     for (name, expected) in tensors(manifest, slots) {
@@ -239,7 +259,7 @@ fn open(path: &Path, manifest: &Manifest) -> Result<(File, Label), StateFileErro
             )));
         }
     }
-    let data = 4 * manifest.layout.len as u64 * (1 + slots as u64);
+    let data = manifest.state_bytes();
     if len - 8 - size != data {
         return Err(StateFileError::Damaged(format!(
             "it has {} bytes of tensors instead of {data}",
@@ -309,7 +329,13 @@ mod tests {
     }
 
     fn trained() -> Run {
+        trained_with(Moments::F32)
+    }
+
+    fn trained_with(moments: Moments) -> Run {
         let mut run = Run::new();
+        run.manifest.moments = moments;
+        run.state = State::new(run.state.params, &run.manifest);
         run.round();
         run.round();
         run
@@ -321,11 +347,12 @@ mod tests {
         let bytes = bytes(&run);
         let file = SafeTensors::deserialize(&bytes).unwrap();
         assert_eq!(file.len(), 3 * run.manifest.layout.tensors.len());
+        let slot = |slot: usize| run.state.slots[slot].floats(0..run.manifest.layout.len);
         for spec in &run.manifest.layout.tensors {
             for (name, vector) in [
-                (spec.name.clone(), &run.state.params),
-                (format!("optimizer.0.{}", spec.name), &run.state.slots[0]),
-                (format!("optimizer.1.{}", spec.name), &run.state.slots[1]),
+                (spec.name.clone(), &run.state.params[..]),
+                (format!("optimizer.0.{}", spec.name), slot(0)),
+                (format!("optimizer.1.{}", spec.name), slot(1)),
             ] {
                 let tensor = file.tensor(&name).unwrap();
                 assert_eq!(tensor.shape(), spec.shape);
@@ -360,6 +387,30 @@ mod tests {
         let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(&state.params), bits(&run.state.params));
         assert_eq!(state.slots, run.state.slots);
+    }
+
+    #[test]
+    fn codes_and_scales_are_read_back_and_have_names_too() {
+        let run = trained_with(Moments::EightBit);
+        let (bytes, len) = (bytes(&run), run.manifest.layout.len);
+        let scratch = Scratch::new();
+        let path = scratch.0.join("x.safetensors");
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(read(&path, &run.manifest).unwrap().1, run.state);
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(file.len(), 3 * run.manifest.layout.tensors.len() + 2);
+        let scales = file.tensor("optimizer.scales.1").unwrap();
+        assert_eq!((scales.dtype(), scales.shape()), (Dtype::F32, &[1][..]));
+        let spec = &run.manifest.layout.tensors[1];
+        let codes = file.tensor(&format!("optimizer.1.{}", spec.name)).unwrap();
+        assert_eq!((codes.dtype(), codes.shape()), (Dtype::U8, &spec.shape[..]));
+        let expected = &run.state.slots[1].codes(0..len)[spec.offset..spec.offset + spec.len()];
+        assert_eq!(codes.data(), expected);
+        let plain = trained();
+        assert!(matches!(
+            read(&path, &plain.manifest),
+            Err(StateFileError::OtherRun { .. })
+        ));
     }
 
     #[test]

@@ -24,4 +24,4 @@ macro_rules! wide {
     }};
 }
 
-pub(super) use wide;
+pub(crate) use wide;
