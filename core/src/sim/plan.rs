@@ -190,17 +190,7 @@ impl Plan {
         for peer in &mut peers[1..] {
             peer.is_guest = guests > 0.0 && draw.chance(guests);
         }
-        if Rng::new(mix(seed ^ TOPOLOGY)).chance(0.5) {
-            manifest.topology = Some(Topology::Direct);
-        }
-        let integers = &mut Rng::new(mix(seed ^ INTEGERS));
-        if integers.chance(0.4) {
-            manifest.codec = [Codec::Int8, Codec::Int4][integers.index(2)];
-        }
-        manifest.overlap = Rng::new(mix(seed ^ OVERLAP)).chance(0.3);
-        draw_local_steps(&mut Rng::new(mix(seed ^ LOCAL_STEPS)), &mut manifest);
-        draw_pace(&mut Rng::new(mix(seed ^ PACE)), &mut manifest);
-        draw_moments(&mut Rng::new(mix(seed ^ MOMENTS)), &mut manifest);
+        draw_exchange(seed, &mut manifest);
         let rounds = rounds(&manifest);
         Self {
             peers,
@@ -335,6 +325,21 @@ fn first_round(manifest: &Manifest) -> f64 {
 /// Rounds of a run in which nothing goes wrong, if none hands out fewer samples than the first.
 fn rounds(manifest: &Manifest) -> f64 {
     manifest.target.get() as f64 / first_round(manifest)
+}
+
+/// How members exchange, and what they keep. Each is drawn apart, so that the other worlds stay what they were.
+fn draw_exchange(seed: u64, manifest: &mut Manifest) {
+    if Rng::new(mix(seed ^ TOPOLOGY)).chance(0.5) {
+        manifest.topology = Some(Topology::Direct);
+    }
+    let integers = &mut Rng::new(mix(seed ^ INTEGERS));
+    if integers.chance(0.4) {
+        manifest.codec = [Codec::Int8, Codec::Int4][integers.index(2)];
+    }
+    manifest.overlap = Rng::new(mix(seed ^ OVERLAP)).chance(0.3);
+    draw_local_steps(&mut Rng::new(mix(seed ^ LOCAL_STEPS)), manifest);
+    draw_pace(&mut Rng::new(mix(seed ^ PACE)), manifest);
+    draw_moments(&mut Rng::new(mix(seed ^ MOMENTS)), manifest);
 }
 
 /// In some worlds members find out themselves how to exchange.
