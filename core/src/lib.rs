@@ -79,6 +79,7 @@ pub mod tickets;
 mod time;
 pub mod trials;
 mod view;
+mod ways;
 pub mod wire;
 
 pub use config::{DataSource, Layout, Manifest, Settings, TensorSpec, Topology};
