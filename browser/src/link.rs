@@ -11,7 +11,7 @@ use crate::js::{self, WebTransport, field, object, words};
 use annulus::net::hello::Purpose;
 use annulus::net::link::{
     Chunker, Deframer, DialError, DownReason, Frame, FrameError, Lane, Link, LinkEvent, MAX_FRAME, PREFIX,
-    Refusal, SendError, Traffic, bulk_queue,
+    Refusal, SendError, Traffic, Way, bulk_queue,
 };
 use annulus_core::PeerId;
 use bytes::Bytes;
@@ -242,6 +242,8 @@ impl Shared {
                     peer,
                     addresses,
                     dialled_by_us: true,
+                    way: Way::Direct,
+                    rtt: Duration::ZERO,
                 }
             }
             Some(Told::Down(wire, reason)) => LinkEvent::Down {

@@ -52,7 +52,7 @@ fn check(options: &Options) -> ExitCode {
         println!("FAILED  cargo xtask sim --seeds 1 --from {seed}{liars}  # {why}");
     }
     println!(
-        "{ran} seeds in {seconds:.1} s ({:.0} seeds/s), {} failed, {} judged to the end; {} rounds ({} retried), {} joins, {} outcasts, {} messages",
+        "{ran} seeds in {seconds:.1} s ({:.0} seeds/s), {} failed, {} judged to the end; {} rounds ({} retried), {} joins, {} outcasts, {} punched links, {} messages",
         ran as f64 / seconds,
         failures.len(),
         stats.judged,
@@ -60,6 +60,7 @@ fn check(options: &Options) -> ExitCode {
         stats.retried,
         stats.joins,
         stats.outcasts,
+        stats.punched,
         stats.messages,
     );
     let faults: Vec<String> = stats

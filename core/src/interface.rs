@@ -7,6 +7,7 @@ use crate::local::LocalRound;
 use crate::pace::Turn;
 use crate::reason::{Change, OutcastReason, Reason};
 use crate::tickets::Barred;
+pub use crate::wire::Lane;
 use crate::wire::{Message, ViewKey};
 use std::ops::Range;
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub enum Input {
         peer: PeerId,
         /// Where it can be dialled.
         contact: Contact,
+        /// Its round-trip time, zero if nobody has measured it.
+        rtt: Duration,
     },
     /// The link is gone, and with it perhaps frames in both directions.
     LinkDown {
@@ -108,15 +111,6 @@ pub enum Output {
     Event(Event),
     /// This peer is done. No output follows; close links once what was sent has left.
     Exit(Exit),
-}
-
-/// Which of a link's two ordered streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lane {
-    /// Small and urgent.
-    Control,
-    /// Pieces and blocks.
-    Bulk,
 }
 
 /// What the world may want to know. The state, head and digest of the peer are those after the event.

@@ -80,6 +80,7 @@ pub mod tickets;
 mod time;
 pub mod trials;
 mod view;
+mod ways;
 mod wide;
 pub mod wire;
 

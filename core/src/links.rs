@@ -1,11 +1,16 @@
 //! Who can be reached and how: open links, redialling with backoff, and relays where there is no link.
+//!
+//! Where a first dial came to nothing, others that may have a link to both are asked to introduce the two to each other:
+//! they dial at once, each where it was seen, so that routers in between take the other's packets for answers. What the
+//! others say shows the nearest way to have frames passed on, until there is a link.
 
 use crate::config::Settings;
 use crate::id::{Contact, Digest, PeerId, RunId};
-use crate::interface::{Lane, Output};
+use crate::interface::Output;
 use crate::relayed::Relayed;
 use crate::time::Time;
-use crate::wire::{Envelope, Message};
+use crate::ways::{Candidate, Ways};
+use crate::wire::{Envelope, Lane, Message};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -16,8 +21,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(15);
 /// Who hangs up sooner than this may not want the link: it is dialled again as if it had not answered. A guess.
 const LASTS: Duration = Duration::from_secs(1);
-/// After so long a relay that had no link may have found one.
-const RELAY_PAUSE: Duration = Duration::from_secs(5);
+/// How many are asked for an introduction. A guess: enough that one has a link, too few for a flood.
+const ASKED: usize = 4;
+/// An introduction is waited for this long before one dials without. A guess: longer than most ways there and back.
+const INTRODUCTION: Duration = Duration::from_secs(1);
 /// Peers that are remembered after they ceased to be members. The oldest are forgotten first.
 const ACQUAINTANCES: usize = 128;
 
@@ -31,10 +38,27 @@ struct Entry {
     /// Dials in a row that gave no link, or none that lasted.
     fails: u32,
     dial_at: Option<Time>,
-    /// Peers that said they have no link to it either, and when.
-    no_relay: BTreeMap<PeerId, Time>,
+    /// The round-trip time of the link, while it is up.
+    rtt: Duration,
+    /// When others were asked for an introduction, since the last dial.
+    asked_at: Option<Time>,
+    /// When somebody last introduced the two.
+    introduced_at: Option<Time>,
+    /// By whom frames get there meanwhile.
+    ways: Ways,
     /// When it was last wanted: for forgetting.
     wanted: u64,
+}
+
+impl Entry {
+    fn dial(&mut self, peer: PeerId, out: &mut VecDeque<Output>) {
+        if !self.contact.0.is_empty() {
+            self.dialling = true;
+            self.asked_at = None;
+            let contact = self.contact.clone();
+            out.push_back(Output::Dial { peer, contact });
+        }
+    }
 }
 
 /// Frames given to relays that are remembered, to know them again if a relay cannot pass them on. A guess: many more
@@ -119,17 +143,19 @@ impl Links {
     }
 
     /// A link is open.
-    pub fn up(&mut self, peer: PeerId, contact: Contact, now: Time) {
+    pub fn up(&mut self, peer: PeerId, contact: Contact, rtt: Duration, now: Time) {
         self.want(peer, &contact, now);
         for entry in self.peers.values_mut() {
-            entry.no_relay.remove(&peer);
+            entry.ways.forget(peer);
         }
         let entry = self.peers.entry(peer).or_default();
         entry.up = true;
         entry.dialling = false;
         entry.up_since = now;
         entry.dial_at = None;
-        entry.no_relay.clear();
+        entry.rtt = rtt;
+        entry.asked_at = None;
+        entry.ways = Ways::default();
     }
 
     /// A link is gone. The peer with the smaller name redials at once, the other a little later; both later than that if
@@ -176,9 +202,7 @@ impl Links {
 
     /// Bytes that others have had it hold.
     pub fn bytes(&self) -> usize {
-        let entry = |entry: &Entry| {
-            size_of::<Entry>() + entry.contact.bytes() + entry.no_relay.len() * size_of::<(PeerId, Time)>()
-        };
+        let entry = |entry: &Entry| size_of::<Entry>() + entry.contact.bytes() + entry.ways.bytes();
         let peers: usize = self.peers.values().map(entry).sum();
         peers + self.given.len() * size_of::<Given>() + self.relayed.bytes()
     }
@@ -222,19 +246,27 @@ impl Links {
     /// A relay said that it cannot reach a peer either. False if that peer is not known any more.
     fn no_relay(&mut self, relay: PeerId, to: PeerId) -> bool {
         let entry = self.peers.get_mut(&to);
-        entry
-            .map(|entry| entry.no_relay.insert(relay, self.now))
-            .is_some()
+        entry.map(|entry| entry.ways.close(relay, self.now)).is_some()
+    }
+
+    /// Everybody else that there is a link to, members first.
+    fn candidates(&self, to: PeerId) -> impl Iterator<Item = Candidate> {
+        let others = self.reachable().filter(|peer| !self.bearers.contains(peer));
+        let all = self.bearers.iter().copied().map(|peer| (peer, true));
+        let all = all.chain(others.map(|peer| (peer, false)));
+        all.filter_map(move |(peer, is_bearer)| {
+            let entry = self.peers.get(&peer).filter(|entry| entry.up && peer != to)?;
+            let rtt = entry.rtt;
+            Some(Candidate { peer, rtt, is_bearer })
+        })
     }
 
     /// A peer that may have a link to another one.
     fn way(&self, to: PeerId) -> Option<PeerId> {
-        let usable = |relay: &PeerId| {
-            let said = self.peers.get(&to).and_then(|e| e.no_relay.get(relay));
-            *relay != to && said.is_none_or(|at| self.now - *at >= RELAY_PAUSE)
-        };
-        let mut bearers = self.bearers.iter().copied().filter(|b| self.is_up(*b));
-        bearers.find(usable).or_else(|| self.reachable().find(usable))
+        match self.peers.get(&to) {
+            Some(entry) => entry.ways.best(self.candidates(to), self.now),
+            None => Ways::default().best(self.candidates(to), self.now),
+        }
     }
 
     /// Gives a frame to a relay, and remembers that.
@@ -260,7 +292,7 @@ impl Links {
             return false;
         };
         let frame = message.to_frame();
-        let envelope = self.relayed.seal(to, &frame);
+        let envelope = self.relayed.seal(to, lane, &frame);
         self.give(relay, &envelope, &frame);
         out.push_back(Output::Send {
             to: relay,
@@ -277,13 +309,12 @@ impl Links {
 
     /// Passes a frame on for its author, who has a link to this peer.
     pub fn relay(&mut self, out: &mut VecDeque<Output>, envelope: Envelope, frame: Bytes) {
-        let (from, to) = (envelope.from, envelope.to);
+        let (from, to, lane) = (envelope.from, envelope.to, envelope.lane);
         if self.is_up(to) {
-            let lane = Lane::Bulk;
             let message = Message::Relay { envelope, frame };
             out.push_back(Output::Send { to, lane, message });
         } else {
-            self.send(out, from, Lane::Bulk, Message::Unreachable { envelope, frame });
+            self.send(out, from, lane, Message::Unreachable { envelope, frame });
         }
     }
 
@@ -316,8 +347,8 @@ impl Links {
         };
         if let Some(way) = way {
             self.give(way, &envelope, &frame);
+            let lane = envelope.lane;
             let message = Message::Relay { envelope, frame };
-            let lane = Lane::Bulk;
             out.push_back(Output::Send {
                 to: way,
                 lane,
@@ -327,18 +358,91 @@ impl Links {
         true
     }
 
-    /// Dials that are due.
+    /// Somebody has no link to another peer: if there is one to each here, both are told to dial.
+    pub fn introduce(&mut self, out: &mut VecDeque<Output>, from: PeerId, to: PeerId) {
+        let pair = [from, to].map(|peer| self.peers.get(&peer).filter(|entry| entry.up));
+        let [Some(one), Some(other)] = pair else { return };
+        for (whom, peer, entry) in [(from, to, other), (to, from, one)] {
+            let message = Message::Introduced {
+                peer,
+                contact: entry.contact.clone(),
+                rtt_us: u32::try_from(entry.rtt.as_micros()).unwrap_or(u32::MAX),
+            };
+            let lane = Lane::Control;
+            out.push_back(Output::Send {
+                to: whom,
+                lane,
+                message,
+            });
+        }
+    }
+
+    /// A peer is there, its link to somebody has such a round-trip time, and it dials now. If this one wants a link to it,
+    /// it does so too.
+    pub fn introduced(
+        &mut self,
+        out: &mut VecDeque<Output>,
+        by: PeerId,
+        (peer, contact): (PeerId, Contact),
+        rtt: Duration,
+    ) {
+        let (now, wants_it) = (self.now, self.bearers.contains(&peer));
+        let Some(entry) = self.peers.get_mut(&peer).filter(|entry| wants_it && !entry.up) else {
+            return;
+        };
+        entry.ways.open(by, rtt);
+        let recently = |at: Time| at <= now && now - at < INTRODUCTION;
+        let told = entry.introduced_at.replace(now);
+        if entry.dialling || contact.0.is_empty() || told.is_some_and(recently) {
+            return;
+        }
+        let mut known = std::mem::replace(&mut entry.contact, contact);
+        known.0.retain(|address| !entry.contact.0.contains(address));
+        entry.contact.0.extend(known.0);
+        entry.contact.0.truncate(Contact::LIMIT);
+        entry.dial_at = None;
+        entry.dial(peer, out);
+    }
+
+    /// Those asked for an introduction: the nearest members that there is a link to.
+    fn asked(&self, to: PeerId) -> Vec<PeerId> {
+        let members = self.candidates(to).filter(|candidate| candidate.is_bearer);
+        let mut members: Vec<_> = members.collect();
+        members.sort_by_key(|member| member.rtt);
+        members.iter().take(ASKED).map(|member| member.peer).collect()
+    }
+
+    /// Dials that are due. After one that came to nothing others are asked to have the other end dial as well, once for each
+    /// dial; who cannot be dialled at all is asked after too, more seldom, to find the nearest way to it.
     pub fn on_time(&mut self, out: &mut VecDeque<Output>, now: Time) {
-        for (peer, entry) in &mut self.peers {
-            if entry.dial_at.is_some_and(|at| at <= now) {
-                entry.dial_at = None;
-                if !entry.up && !entry.dialling && !entry.contact.0.is_empty() {
-                    entry.dialling = true;
-                    out.push_back(Output::Dial {
-                        peer: *peer,
-                        contact: entry.contact.clone(),
-                    });
+        let due = |entry: &Entry| entry.dial_at.is_some_and(|at| at <= now) && !entry.up && !entry.dialling;
+        let due = self.peers.iter().filter(|(_, entry)| due(entry));
+        for peer in due.map(|(peer, _)| *peer).collect::<Vec<_>>() {
+            let asked = match self.bearers.contains(&peer) {
+                true => self.asked(peer),
+                false => Vec::new(),
+            };
+            let Some(entry) = self.peers.get_mut(&peer) else {
+                continue;
+            };
+            entry.dial_at = None;
+            let asks = match entry.contact.0.is_empty() {
+                true => entry.asked_at.is_none_or(|at| now - at >= LAST_PAUSE),
+                false => entry.fails > 0 && entry.asked_at.is_none(),
+            };
+            if asks && !asked.is_empty() {
+                entry.asked_at = Some(now);
+                if !entry.contact.0.is_empty() {
+                    entry.dial_at = Some(now + INTRODUCTION);
                 }
+                let (lane, message) = (Lane::Control, Message::Introduce { to: peer });
+                out.extend(asked.into_iter().map(|to| Output::Send {
+                    to,
+                    lane,
+                    message: message.clone(),
+                }));
+            } else {
+                entry.dial(peer, out);
             }
         }
     }
@@ -355,41 +459,4 @@ fn pause_after(fails: u32) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{Layout, Manifest};
-
-    fn manifest() -> Manifest {
-        Manifest::new(Layout::flat(1))
-    }
-
-    /// How often a peer is dialled within a minute, if each link lasts so long and dials take a millisecond.
-    fn dials(lasts_ms: u64) -> usize {
-        let (ann, ben) = (PeerId([1; 32]), PeerId([2; 32]));
-        let mut links = Links::new(
-            &Settings::stand_in(ann, Contact::default(), &manifest()),
-            RunId([0; 32]),
-        );
-        let contact = Contact(vec!["somewhere".into()]);
-        links.want(ben, &contact, Time(0));
-        let (mut out, mut dials, mut now) = (VecDeque::new(), 0, Time(0));
-        while now < Time(60_000_000) {
-            links.on_time(&mut out, now);
-            if out.pop_front().is_some() {
-                dials += 1;
-                now = now + Duration::from_millis(1);
-                links.up(ben, contact.clone(), now);
-                now = now + Duration::from_millis(lasts_ms);
-                links.down(ben, now);
-            }
-            now = links.wake_at().unwrap_or(now).max(now);
-        }
-        dials
-    }
-
-    #[test]
-    fn whoever_hangs_up_at_once_is_dialled_ever_more_seldom() {
-        assert!((5..12).contains(&dials(1)), "{}", dials(1));
-        assert!(dials(5_000) >= 11, "{}", dials(5_000));
-    }
-}
+mod tests;

@@ -25,6 +25,7 @@ use crate::state::State;
 use crate::time::Time;
 use crate::wire::{Message, ViewKey};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) enum Phase {
     Newcomer(Box<Newcomer>),
@@ -145,8 +146,8 @@ impl Peer {
             _ => {}
         }
         match &input {
-            Input::LinkUp { peer, contact } => {
-                shared.links.up(*peer, contact.clone(), shared.now);
+            Input::LinkUp { peer, contact, rtt } => {
+                shared.links.up(*peer, contact.clone(), *rtt, shared.now);
                 shared.forget_told(*peer);
             }
             Input::LinkDown { peer } => shared.links.down(*peer, shared.now),
@@ -175,13 +176,24 @@ impl Peer {
         {
             shared.has_ended(*from);
         }
-        if let Input::Message {
-            from,
-            message: Message::Goodbye { acquaintances },
-        } = input
-        {
-            return shared.meet(from, acquaintances);
-        }
+        let input = match input {
+            Input::Message { from, message } => match message {
+                Message::Goodbye { acquaintances } => return shared.meet(from, acquaintances),
+                Message::Introduce { to } => return shared.links.introduce(&mut shared.out, from, to),
+                Message::Introduced {
+                    peer,
+                    contact,
+                    rtt_us,
+                } => {
+                    let rtt = Duration::from_micros(rtt_us.into());
+                    return shared
+                        .links
+                        .introduced(&mut shared.out, from, (peer, contact), rtt);
+                }
+                message => Input::Message { from, message },
+            },
+            other => other,
+        };
         let next = match &mut self.phase {
             Phase::Newcomer(newcomer) => newcomer.handle(input, shared),
             Phase::Member(member) => member.handle(input, shared),

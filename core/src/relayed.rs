@@ -7,7 +7,7 @@ use crate::config::Settings;
 use crate::id::{Digest, PeerId, RunId};
 use crate::planted::Bug;
 use crate::signature::Statement;
-use crate::wire::{Envelope, Message};
+use crate::wire::{Envelope, Lane, Message};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +65,7 @@ impl Relayed {
     }
 
     /// The envelope of a frame that this peer has written.
-    pub fn seal(&mut self, to: PeerId, frame: &[u8]) -> Envelope {
+    pub fn seal(&mut self, to: PeerId, lane: Lane, frame: &[u8]) -> Envelope {
         self.number += 1;
         let sealed = Sealed {
             to,
@@ -76,6 +76,7 @@ impl Relayed {
             from: self.settings.me,
             to,
             number: self.number,
+            lane,
             signature: self.settings.key.sign(&self.run, &sealed),
         }
     }
@@ -110,6 +111,7 @@ impl Relayed {
             from,
             to,
             number,
+            lane: _,
             signature,
         } = envelope;
         let sealed = Sealed {
@@ -173,8 +175,8 @@ mod tests {
     #[test]
     fn a_frame_is_taken_once_and_as_it_was_written() {
         let (mut ann, mut ben) = (of(ANN, 0), of(BEN, 0));
-        let first = ann.seal(BEN, &frame(1));
-        let second = ann.seal(BEN, &frame(2));
+        let first = ann.seal(BEN, Lane::Bulk, &frame(1));
+        let second = ann.seal(BEN, Lane::Bulk, &frame(2));
         assert_eq!(ben.open(&first, frame(2)), None, "another frame");
         let other = Envelope {
             from: PeerId([3; 32]),
@@ -197,7 +199,9 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded_and_what_was_forgotten_is_too_late() {
         let (mut ann, mut ben) = (of(ANN, 0), of(BEN, 0));
-        let envelopes: Vec<Envelope> = (0..2 * NUMBERS).map(|_| ann.seal(BEN, &frame(1))).collect();
+        let envelopes: Vec<Envelope> = (0..2 * NUMBERS)
+            .map(|_| ann.seal(BEN, Lane::Bulk, &frame(1)))
+            .collect();
         for envelope in &envelopes {
             assert!(ben.open(envelope, frame(1)).is_some());
         }
@@ -209,10 +213,16 @@ mod tests {
         );
         // The same peer, begun again later.
         let mut ann = of(ANN, 1_000_000);
-        assert!(ben.open(&ann.seal(BEN, &frame(1)), frame(1)).is_some());
+        assert!(
+            ben.open(&ann.seal(BEN, Lane::Bulk, &frame(1)), frame(1))
+                .is_some()
+        );
         for name in 3..=255 {
             let mut other = of(PeerId([name; 32]), 0);
-            assert!(ben.open(&other.seal(BEN, &frame(1)), frame(1)).is_some());
+            assert!(
+                ben.open(&other.seal(BEN, Lane::Bulk, &frame(1)), frame(1))
+                    .is_some()
+            );
         }
         assert_eq!(ben.seen.len(), AUTHORS);
     }

@@ -35,11 +35,13 @@ pub enum Kind {
     Seals,
     Convicted,
     Barred,
+    Introduce,
+    Introduced,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::Piece,
         Self::Probe,
         Self::Alive,
@@ -63,6 +65,8 @@ impl Kind {
         Self::Seals,
         Self::Convicted,
         Self::Barred,
+        Self::Introduce,
+        Self::Introduced,
     ];
 
     /// What a message is, and the attempt that it belongs to, if it belongs to one.
@@ -91,6 +95,8 @@ impl Kind {
             Message::Goodbye { .. } => (Self::Goodbye, None),
             Message::Relay { .. } => (Self::Relay, None),
             Message::Unreachable { .. } => (Self::Unreachable, None),
+            Message::Introduce { .. } => (Self::Introduce, None),
+            Message::Introduced { .. } => (Self::Introduced, None),
         }
     }
 }
@@ -260,6 +266,9 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         // BEARER of it.
         (Relay,       _)           => [LINKED,  LINKED,   LINKED],
         (Unreachable, _)           => [LINKED,  LINKED,   LINKED],
+        // Whose word makes a peer dial: no stranger's.
+        (Introduce,   _)           => [NOBODY,  KNOWN,    KNOWN],
+        (Introduced,  _)           => [GIVER,   KNOWN,    KNOWN],
         // Belongs to an attempt, always.
         (Piece, Always)            => [NOBODY,  NOBODY,   NOBODY],
     }

@@ -64,6 +64,15 @@ pub enum Doing {
     Syncing,
 }
 
+/// Which of a link's two ordered streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Lane {
+    /// Small and urgent.
+    Control,
+    /// Pieces and blocks.
+    Bulk,
+}
+
 /// Around a frame that somebody passes on for its author.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {
@@ -73,6 +82,8 @@ pub struct Envelope {
     pub to: PeerId,
     /// The author's number of it. No two frames of an author have the same, in all its lives.
     pub number: u64,
+    /// The stream that it is for, all the way. Not signed, since whoever passes it on may be late anyway.
+    pub lane: Lane,
     /// Of the author, under all this and the frame.
     pub signature: Signature,
 }
@@ -258,6 +269,20 @@ pub enum Message {
         /// The frame.
         #[serde(skip)]
         frame: Bytes,
+    },
+    /// I have no link to that peer. Have the two of us dial each other at once.
+    Introduce {
+        /// Whom.
+        to: PeerId,
+    },
+    /// Dial that peer now: it is told to dial you.
+    Introduced {
+        /// Whom.
+        peer: PeerId,
+        /// Where it says that it can be dialled, and where I see it.
+        contact: Contact,
+        /// The round-trip time of my link to it, in microseconds.
+        rtt_us: u32,
     },
     /// I have no link to that peer either.
     Unreachable {

@@ -106,7 +106,14 @@ impl World {
 
     fn link(&mut self, who: PeerId, peer: PeerId) {
         let contact = Contact::default();
-        self.give(who, Input::LinkUp { peer, contact });
+        self.give(
+            who,
+            Input::LinkUp {
+                peer,
+                contact,
+                rtt: Duration::ZERO,
+            },
+        );
     }
 
     fn give(&mut self, who: PeerId, input: Input) {
@@ -473,6 +480,7 @@ fn a_relay_cannot_make_a_peer_send_what_it_did_not_write() {
         from: BEN,
         to: CAT,
         number: 999,
+        lane: annulus_core::Lane::Bulk,
         signature,
     };
     let frame = flush.to_frame();

@@ -8,7 +8,7 @@ use annulus_core::invitation::Admission;
 use annulus_core::ledger::Ready;
 use annulus_core::rights::Kind;
 use annulus_core::signature::{Attempt, Key};
-use annulus_core::wire::{Envelope, Leg, Message, ViewKey};
+use annulus_core::wire::{Envelope, Lane, Leg, Message, ViewKey};
 use annulus_core::{Contact, Digest, Event, Layout, PeerId, Topology};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -25,6 +25,7 @@ fn envelope(from: PeerId, to: PeerId, by: PeerId) -> Envelope {
         from,
         to,
         number: 1,
+        lane: Lane::Bulk,
         signature: Key::stand_in(by).sign_bytes(b""),
     }
 }

@@ -375,6 +375,7 @@ fn who_takes_the_result_from_another_shows_it_as_that_would() {
         annulus_core::Input::LinkUp {
             peer: MAL,
             contact: annulus_core::Contact::default(),
+            rtt: std::time::Duration::ZERO,
         },
     );
     story.run(200 * MILLI);

@@ -87,7 +87,14 @@ impl Ring {
 
     fn link(&mut self, who: PeerId, peer: PeerId) {
         let contact = Contact::default();
-        self.give(who, Input::LinkUp { peer, contact });
+        self.give(
+            who,
+            Input::LinkUp {
+                peer,
+                contact,
+                rtt: Duration::ZERO,
+            },
+        );
     }
 
     /// Cat says something to Ann.

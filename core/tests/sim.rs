@@ -159,3 +159,9 @@ fn hostile_frames_neither_stop_a_peer_nor_fill_its_memory() {
         assert!(fuzzed.is_ok(), "seed {seed}: {fuzzed:?}");
     }
 }
+
+#[test]
+fn peers_behind_routers_find_to_each_other() {
+    let punched = |seed| sim::run(seed, Setup::default()).stats.punched;
+    assert!((0..60).map(punched).sum::<u64>() > 10);
+}

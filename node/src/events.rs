@@ -7,6 +7,7 @@
 //!
 //! This module must not know who makes events, who reads them, or what time it is.
 
+use crate::net::link::Way;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Takes what a run tells, as it happens.
@@ -63,6 +64,22 @@ pub enum Event {
     Waiting {
         /// What stands against it, in words.
         why: String,
+    },
+    /// From where others can reach this peer, as far as it can tell; again when that changes.
+    Reach {
+        /// Where they are told to dial it, `host:port`.
+        addresses: Vec<String>,
+        /// From where, and why not from elsewhere, in words.
+        why: String,
+    },
+    /// A link to another peer came up or went. Frames for a member without one are passed on by others.
+    Link {
+        /// The other end.
+        peer: String,
+        /// How it came about; none: it is gone.
+        way: Option<Way>,
+        /// Its round-trip time when it came up, 0 if nobody has measured it.
+        rtt_ms: f64,
     },
     /// Something that a person should know, and that the run survives.
     Warning {
@@ -318,6 +335,20 @@ mod tests {
             }),
             Event::Fetch { bytes: 1, total: 2 },
             Event::Waiting { why: "why".into() },
+            Event::Reach {
+                addresses: vec!["192.0.2.1:4433".into()],
+                why: "why".into(),
+            },
+            Event::Link {
+                peer: "ab".repeat(32),
+                way: Some(Way::Punched),
+                rtt_ms: 25.5,
+            },
+            Event::Link {
+                peer: "ab".repeat(32),
+                way: None,
+                rtt_ms: 0.0,
+            },
             Event::Pace(Pace {
                 round: 7,
                 topology: "direct".into(),

@@ -262,6 +262,8 @@ pub struct Local {
     pub slower: f64,
     /// Addresses to tell others, beside those found out; behind NAT, for example.
     pub advertise: Vec<String>,
+    /// Whether a router is asked to pass a port on, where that takes one.
+    pub map_port: bool,
     /// The page for browsers, if it is to be served.
     pub page: Option<Page>,
     /// Rounds from one checkpoint to the next; 0: only at the end.

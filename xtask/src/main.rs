@@ -9,6 +9,7 @@ mod command;
 #[path = "../../shaders/src/kernel/include.rs"]
 mod include;
 mod mutate;
+mod netlab;
 mod package;
 mod packages;
 mod steps;
@@ -31,6 +32,7 @@ usage: cargo xtask COMMAND
                       bytes a second of a tab's link, by windows and frames
   prove               the tests that take long: the same again and again, for half an hour or more
   package             what others install: a tarball, a Debian package, a wheel, their sums
+  netlab [WORD]       peers behind routers of all sorts, in network namespaces: which way do they find? (root)
   mutate [KERNELS]    changes kernels by one token at a time: do their tests notice?
   tidy                only what the project believes of its own files
   help                this text
@@ -50,6 +52,8 @@ fn main() -> ExitCode {
         ["bench-browser", "--link"] => bench_browser::link(&root()),
         ["bench-browser", "--json"] => bench_browser::run(&root(), true),
         ["prove"] => Ok(steps::prove(&root())),
+        ["netlab"] => netlab::run(&root(), None),
+        ["netlab", word] => netlab::run(&root(), Some(word)),
         ["package"] => package::run(&root()),
         ["mutate", kernels @ ..] => mutate::mutate(&root(), kernels),
         ["tidy"] => Ok(steps::tidy(&root())),

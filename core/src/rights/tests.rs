@@ -14,6 +14,7 @@ use crate::sponsor::Sponsor;
 use crate::state::State;
 use crate::tickets::Barred;
 use crate::time::Time;
+use crate::wire::Lane;
 use crate::wire::{Doing, Leg, Standing};
 use std::sync::Arc;
 
@@ -89,7 +90,15 @@ fn peer(column: Column) -> Peer {
 
 fn link(peer: &mut Peer, other: PeerId) {
     let contact = Contact::default();
-    peer.handle(Input::LinkUp { peer: other, contact }, Time(1));
+    let rtt = std::time::Duration::ZERO;
+    peer.handle(
+        Input::LinkUp {
+            peer: other,
+            contact,
+            rtt,
+        },
+        Time(1),
+    );
 }
 
 fn hear(peer: &mut Peer, from: PeerId, message: Message) {
@@ -122,7 +131,7 @@ fn signed(header: Header) -> Signed<Header> {
 fn relayed(author: PeerId, to: PeerId, message: &Message) -> Message {
     let settings = Settings::stand_in(author, Contact::default(), &manifest());
     let frame = message.to_frame();
-    let envelope = Relayed::new(&settings, manifest().run_id()).seal(to, &frame);
+    let envelope = Relayed::new(&settings, manifest().run_id()).seal(to, Lane::Control, &frame);
     Message::Relay { envelope, frame }
 }
 
@@ -224,6 +233,12 @@ fn said(kind: Kind, view: ViewKey) -> Message {
             chain: digest,
             data: vec![0; 4].into(),
         },
+        Kind::Introduce => Message::Introduce { to: FAR },
+        Kind::Introduced => Message::Introduced {
+            peer: FAR,
+            contact,
+            rtt_us: 1,
+        },
         Kind::Relay => relayed(STRANGER, FAR, &said(Kind::Probe, view)),
         Kind::Unreachable => match relayed(STRANGER, FAR, &said(Kind::Probe, view)) {
             Message::Relay { envelope, frame } => Message::Unreachable { envelope, frame },
@@ -320,7 +335,7 @@ fn what_the_table_does_not_allow_is_dropped_and_counted_and_nothing_else_is() {
             cells_seen += 1;
         }
     }
-    assert_eq!(cells_seen, (9 * 4 + 12) * (4 + 5 + 4));
+    assert_eq!(cells_seen, (9 * 4 + 14) * (4 + 5 + 4));
 }
 
 #[test]

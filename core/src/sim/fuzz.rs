@@ -18,7 +18,7 @@ use crate::relayed::Relayed;
 use crate::signature::Key;
 use crate::state::State;
 use crate::time::Time;
-use crate::wire::Message;
+use crate::wire::{Lane, Message};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
@@ -145,7 +145,11 @@ impl Conversation {
         let peer = self.ids[other];
         let contact = Contact::default();
         let input = match up {
-            true => Input::LinkUp { peer, contact },
+            true => Input::LinkUp {
+                peer,
+                contact,
+                rtt: Duration::ZERO,
+            },
             false => Input::LinkDown { peer },
         };
         self.give(end, input);
@@ -357,7 +361,7 @@ impl Conversation {
             started: self.twist().number(7),
             ..Settings::stand_in(self.ids[EVE], Contact::default(), &self.manifest)
         };
-        let envelope = Relayed::new(&eve, self.manifest.run_id()).seal(to, &frame);
+        let envelope = Relayed::new(&eve, self.manifest.run_id()).seal(to, Lane::Bulk, &frame);
         match self.rng.chance(0.5) {
             true => Message::Relay { envelope, frame },
             false => Message::Unreachable { envelope, frame },

@@ -21,6 +21,7 @@ use crate::random::mix;
 use crate::signature::{Key, Signed};
 use crate::wire::{Leg, Message, ViewKey};
 use bytes::Bytes;
+use std::time::Duration;
 
 /// Messages that a liar remembers.
 const MEMORY: usize = 48;
@@ -334,6 +335,7 @@ impl World {
                 Input::LinkUp {
                     peer,
                     contact: contact.clone(),
+                    rtt: Duration::ZERO,
                 },
             );
             let (have, from) = (None, peer);

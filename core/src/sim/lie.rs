@@ -19,7 +19,7 @@ use crate::relayed::Relayed;
 use crate::seal::Finished;
 use crate::signature::{Attempt, Key, Signed};
 use crate::tickets::Barred;
-use crate::wire::{Claim, Doing, Leg, Message, Standing, ViewKey};
+use crate::wire::{Claim, Doing, Lane, Leg, Message, Standing, ViewKey};
 use bytes::Bytes;
 use std::fmt;
 
@@ -689,7 +689,7 @@ impl Speaker<'_> {
                     started: self.rng().next(),
                     ..self.peer.shared.settings.clone()
                 };
-                let mut envelope = Relayed::new(&settings, self.twist.root.run).seal(to, &frame);
+                let mut envelope = Relayed::new(&settings, self.twist.root.run).seal(to, Lane::Bulk, &frame);
                 envelope.from = from;
                 match self.rng().chance(0.7) {
                     true => Message::Relay { envelope, frame },

@@ -74,6 +74,8 @@ pub struct Stats {
     pub outcasts: u64,
     /// Peers that became members after the start.
     pub joins: u64,
+    /// Links between two peers behind routers, which came about as both dialled at once.
+    pub punched: u64,
     /// Virtual time in microseconds.
     pub virtual_us: u64,
     /// Faults by kind.
@@ -118,6 +120,7 @@ impl Stats {
         self.retried += other.retried;
         self.judged += other.judged;
         self.outcasts += other.outcasts;
+        self.punched += other.punched;
         self.joins += other.joins;
         self.virtual_us += other.virtual_us;
         for (kind, count) in &other.faults {

@@ -16,6 +16,7 @@ pub const MOST_PEERS: usize = 12;
 
 /// Sets the draw of tabs apart from the others.
 const TABS: u64 = 0x7461_6273;
+const ROUTERS: u64 = 0x726f_7574;
 /// Sets the draw of the topology apart from the others.
 const TOPOLOGY: u64 = 0x746f_706f;
 /// Sets the draw of integers apart from the others.
@@ -107,10 +108,23 @@ pub struct Plan {
     pub longest_us: f64,
     /// Whether few can be dialled.
     pub mostly_tabs: bool,
+    /// What decides which of those that cannot be dialled are behind routers.
+    pub routers: u64,
     /// Share of the peers that are no full members. The founder always is one.
     pub guests: f64,
     /// Who lies, if anybody does.
     pub liars: Option<LiarsPlan>,
+}
+
+/// Why a peer cannot be dialled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shelter {
+    /// It is a browser's tab: nobody knows where it could be dialled.
+    Tab,
+    /// Its router lets in only what answers what it has sent, so both ends have to dial at once.
+    Router,
+    /// So does this one, and shows it at another port to each.
+    FickleRouter,
 }
 
 /// One peer.
@@ -213,6 +227,7 @@ impl Plan {
             deaths: rng.between(1, 4) as usize,
             longest_us,
             mostly_tabs,
+            routers: mix(seed ^ ROUTERS),
             guests,
             liars: None,
             faults,
@@ -228,6 +243,18 @@ impl Plan {
     /// Whether nothing ever goes wrong here.
     pub fn is_calm(&self) -> bool {
         self.faults.is_empty() && self.liars.is_none()
+    }
+
+    /// What the `i`th peer is behind, if it cannot be dialled. Drawn apart, so that the rest of the world stays what it was.
+    pub(super) fn shelter(&self, i: usize) -> Shelter {
+        let rng = &mut Rng::new(mix(self.routers ^ i as u64));
+        [
+            Shelter::Tab,
+            Shelter::Tab,
+            Shelter::Router,
+            Shelter::Router,
+            Shelter::FickleRouter,
+        ][rng.index(5)]
     }
 
     /// A peer that comes later.

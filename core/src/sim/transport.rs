@@ -1,10 +1,12 @@
 //! What a transport does with messages and dials, over the links of `net`.
 
+use super::plan::Shelter;
 use super::trace;
 use super::world::{What, World};
 use crate::id::{Contact, PeerId};
 use crate::peer::{Input, Lane};
 use crate::wire::Message;
+use std::time::Duration;
 
 /// A dial gives up after this long.
 const DIAL_US: u64 = 4_000_000;
@@ -94,6 +96,7 @@ impl World {
         let Some(to) = target.filter(|to| *to != from) else {
             return self.schedule(self.now + 100, What::DialFailed { from, peer });
         };
+        self.dials.insert((from, to));
         let at = self.now + self.net.round_trip_us(from, to) * 3 / 2;
         self.schedule(
             at,
@@ -107,22 +110,28 @@ impl World {
 
     pub(super) fn dialled(&mut self, from: usize, to: usize, deadline: u64) {
         if !self.nodes[from].is_alive() {
+            self.dials.remove(&(from, to));
             return;
         }
         let peer = self.nodes[to].id;
-        let answers = self.net.is_open(from, to) && self.nodes[to].is_alive() && !self.nodes[to].frozen;
+        let open = self.net.is_open(from, to) && self.gets_in(from, to);
+        let answers = open && self.nodes[to].is_alive() && !self.nodes[to].frozen;
         if !answers {
             // A dead process refuses at once or not at all, as its system likes.
-            let refused = !self.nodes[to].is_alive() && self.net.is_open(from, to) && self.delays.chance(0.5);
+            let refused = !self.nodes[to].is_alive() && open && self.delays.chance(0.5);
             if refused || self.now >= deadline {
+                self.dials.remove(&(from, to));
                 return self.give(from, Input::DialFailed { peer, barred: None });
             }
             let again = (self.now + 500_000).min(deadline);
             return self.schedule(again, What::Dialled { from, to, deadline });
         }
+        let punched = !self.nodes[to].dialable;
+        self.dials.remove(&(from, to));
         if self.net.is_up(from, to) && self.net.is_up(to, from) {
             return;
         }
+        self.stats.punched += u64::from(punched);
         // An end that has not noticed the old connection's end notices now.
         self.take_down(from, to);
         self.take_down(to, from);
@@ -130,12 +139,23 @@ impl World {
         for (end, other) in [(to, from), (from, to)] {
             let contact = self.contact(other);
             let peer = self.nodes[other].id;
-            self.give(end, Input::LinkUp { peer, contact });
+            let rtt = Duration::from_micros(self.net.round_trip_us(end, other));
+            self.give(end, Input::LinkUp { peer, contact, rtt });
         }
     }
 
+    /// Whether packets of one that dials get as far as the other: through its router only if it has sent some there.
+    fn gets_in(&self, from: usize, to: usize) -> bool {
+        if self.nodes[to].dialable {
+            return true;
+        }
+        let is_steady = |i: usize| self.nodes[i].dialable || self.plan.shelter(i) == Shelter::Router;
+        self.dials.contains(&(to, from)) && is_steady(from) && is_steady(to)
+    }
+
     pub(super) fn contact(&self, i: usize) -> Contact {
-        Contact(if self.nodes[i].dialable {
+        let seen = self.nodes[i].dialable || self.plan.shelter(i) != Shelter::Tab;
+        Contact(if seen {
             vec![format!("sim:{i}")]
         } else {
             Vec::new()

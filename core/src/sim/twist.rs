@@ -348,6 +348,16 @@ impl Twist<'_> {
                     _ => envelope.number = self.number(envelope.number),
                 }
             }
+            Message::Introduce { to } => *to = self.anybody(),
+            Message::Introduced {
+                peer,
+                contact,
+                rtt_us,
+            } => match self.rng.below(3) {
+                0 => *peer = self.anybody(),
+                1 => *contact = self.member().contact,
+                _ => *rtt_us = self.number((*rtt_us).into()) as u32,
+            },
             _ => {}
         }
     }

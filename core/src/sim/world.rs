@@ -153,6 +153,8 @@ pub struct World {
     pub(super) run_key: Key,
     pub(super) manifest: Arc<Manifest>,
     pub(super) by_id: BTreeMap<PeerId, usize>,
+    /// Dials under way: who, whom.
+    pub(super) dials: BTreeSet<(usize, usize)>,
     /// Which peers lie, what has come of it, and what is random in it.
     pub(super) liars: BTreeSet<usize>,
     pub(super) lies: Lies,
@@ -209,6 +211,7 @@ impl World {
             run_key,
             manifest,
             by_id: BTreeMap::new(),
+            dials: BTreeSet::new(),
             liars: BTreeSet::new(),
             lies: Lies::default(),
             tongue: Rng::new(0),

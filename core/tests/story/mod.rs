@@ -199,7 +199,14 @@ impl Story {
         for (end, peer) in [(a, b), (b, a)] {
             let contact = self.contact(peer);
             if self.peers.contains_key(&end) {
-                self.give(end, Input::LinkUp { peer, contact });
+                self.give(
+                    end,
+                    Input::LinkUp {
+                        peer,
+                        contact,
+                        rtt: Duration::ZERO,
+                    },
+                );
             }
         }
     }

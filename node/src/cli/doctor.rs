@@ -7,12 +7,15 @@ use super::output::{self, unix_ms};
 use super::terminal::{Color, Style};
 use crate::events::rfc3339;
 use crate::net::addresses::{everywhere, own_addresses};
+use crate::net::mapping::{Mapping, Outside};
+use crate::net::reach;
 use crate::store::given::Given;
 use crate::store::user_folders;
 use crate::task_factory::TaskFactory;
 use serde::Serialize;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
 /// Look at this machine: adapters and whether they take the kernels, processor, memory, ports, clock.
@@ -24,6 +27,9 @@ pub struct Args {
     /// The port to look at, UDP and TCP; 0 takes any free one.
     #[arg(long, default_value_t = 0)]
     pub port: u16,
+    /// Ask no router whether it would pass a port on.
+    #[arg(long)]
+    pub no_port_mapping: bool,
     /// Write one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
@@ -82,6 +88,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         loopback("loopback IPv6", Ipv6Addr::LOCALHOST.into()).softened(),
         port(args.port),
         address().softened(),
+        outside(args.port, args.no_port_mapping).softened(),
         folder(),
         given(),
     ]);
@@ -381,6 +388,40 @@ fn address() -> Finding {
             "no route to other machines: peers on this machine work, others need a network",
         ),
     }
+}
+
+/// From where others could reach a peer, for which a router is asked for a port, and given it back.
+fn outside(port: u16, unasked: bool) -> Finding {
+    let port = NonZeroU16::new(port).unwrap_or(USUAL_PORT);
+    let outside = match unasked {
+        true => Outside::Unasked,
+        false => ask_router(port),
+    };
+    let verdict = match outside {
+        Outside::Open { .. } | Outside::Needless => Verdict::Good,
+        _ => Verdict::Poor,
+    };
+    let own = own_addresses(everywhere(port.get()));
+    Finding::new("reached", verdict, reach::words(&own, &outside))
+}
+
+/// Any will do, to ask with.
+const USUAL_PORT: NonZeroU16 = NonZeroU16::new(4433).expect("not zero");
+
+/// Longer than all that a router is asked.
+const ROUTER: Duration = Duration::from_secs(8);
+
+fn ask_router(port: NonZeroU16) -> Outside {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else {
+        return Outside::Unasked;
+    };
+    runtime.block_on(async {
+        let mut mapping = Mapping::begin(port);
+        let outside = mapping.settle(ROUTER).await;
+        mapping.end().await;
+        outside
+    })
 }
 
 /// Checkpoints need a folder that can be written.

@@ -71,9 +71,13 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
         }
         Event::Waiting { why } => ("=", Color::Yellow, format!("waiting: {why}")),
         Event::Warning { message } => ("! warning:", Color::Yellow, message.clone()),
-        Event::Ready(_) | Event::Fetch { .. } | Event::Sync { .. } | Event::Round(_) | Event::Done(_) => {
-            return None;
-        }
+        Event::Reach { why, .. } => ("@", Color::Dim, format!("reached {why}")),
+        Event::Ready(_)
+        | Event::Fetch { .. }
+        | Event::Sync { .. }
+        | Event::Round(_)
+        | Event::Link { .. }
+        | Event::Done(_) => return None,
     };
     Some(Headline { sign, color, text })
 }
@@ -161,7 +165,7 @@ fn program() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::testing::{done, eval, member, pace, ready};
+    use crate::view::testing::{done, eval, link, member, pace, ready};
 
     const PLAIN: Style = Style {
         live: false,
@@ -176,6 +180,10 @@ mod tests {
 
     #[test]
     fn every_event_worth_a_line_gets_one() {
+        let reach = Event::Reach {
+            addresses: Vec::new(),
+            why: "from anywhere".into(),
+        };
         for (event, text) in [
             (
                 member(2, Change::Joined, 1500, ""),
@@ -197,6 +205,8 @@ mod tests {
             (eval(9, 0.25, None), "* round 9: eval loss 0.250"),
             (Event::Warning { message: "m".into() }, "! warning: m"),
             (Event::Waiting { why: "w".into() }, "= waiting: w"),
+            (reach, "@ reached from anywhere"),
+            (link(2, None), ""),
             (pace(1200), "~ after round 1,200: direct, since why"),
             (Event::Fetch { bytes: 1, total: 2 }, ""),
         ] {

@@ -79,6 +79,10 @@ pub struct LocalArgs {
     /// Another address under which others can reach this peer. May be given more than once.
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Vec<String>,
+    /// Ask no router to pass a port on. Else one that has given this machine a private IPv4 address is asked, by PCP,
+    /// NAT-PMP or UPnP, and told at the end that it need not any more.
+    #[arg(long)]
+    pub no_port_mapping: bool,
     /// Seem to have a device that is so many times slower: to see on one machine what a run of slow ones is like.
     #[arg(long, value_name = "TIMES", default_value_t = 1.0, value_parser = times)]
     pub slower: f64,
@@ -156,6 +160,7 @@ impl LocalArgs {
             line: self.line.clone(),
             slower: self.slower,
             advertise: self.advertise.clone(),
+            map_port: !self.no_port_mapping,
             page: (!self.no_page).then(|| Page {
                 dir: self.page.clone(),
                 tls: self.tls_cert.clone().zip(self.tls_key.clone()),
@@ -439,6 +444,7 @@ mod tests {
             line: None,
             slower: 1.0,
             advertise: Vec::new(),
+            no_port_mapping: false,
             page: None,
             host: Vec::new(),
             no_page: true,

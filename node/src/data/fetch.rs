@@ -56,6 +56,7 @@ impl Guest {
             gate: Mutex::default(),
             instance: 0,
             addresses: Mutex::default(),
+            observed: Mutex::default(),
             host: None,
         };
         Ok(Self {

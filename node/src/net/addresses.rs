@@ -1,8 +1,9 @@
 //! This machine's addresses, as the system tells them. Nothing is sent to find them out.
 
+use if_addrs::Interface;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 /// The address at which one socket takes what comes to any of this machine's: of both families, where the system has both.
 pub fn everywhere(port: u16) -> SocketAddr {
@@ -18,23 +19,41 @@ pub fn everywhere(port: u16) -> SocketAddr {
     }
 }
 
-/// The addresses at which others can probably reach a socket bound to `listen`: itself, or for a wildcard the
-/// address that packets to the outside would carry (nothing is sent), and loopback last.
+/// The addresses at which others can probably reach a socket bound to `listen`: itself, or for a wildcard those that packets
+/// to the outside would carry (nothing is sent), then those of all interfaces, and loopback last.
 pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
     if !listen.ip().is_unspecified() {
         return vec![listen];
     }
     // Reserved for documentation: routed like any outside address, owned by nobody.
     let outside: [IpAddr; 2] = [[192, 0, 2, 1].into(), [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into()];
-    let mut addresses: Vec<SocketAddr> = outside
+    let outward = outside
         .into_iter()
-        .filter(|to| listen.is_ipv6() || to.is_ipv4())
-        .filter_map(|to| source_towards((to, 9).into()).ok())
-        .filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+        .filter_map(|to| source_towards((to, 9).into()).ok());
+    let listed = if_addrs::get_if_addrs().unwrap_or_default();
+    let listed = listed.iter().filter(|interface| interface.is_oper_up());
+    let all = worth_telling(outward.chain(listed.map(Interface::ip)));
+    all.into_iter()
+        .filter(|ip| listen.is_ipv6() || ip.is_ipv4())
         .map(|ip| SocketAddr::new(ip, listen.port()))
-        .collect();
-    addresses.push(SocketAddr::from(([127, 0, 0, 1], listen.port())));
-    addresses
+        .collect()
+}
+
+/// Of a machine's addresses, in this order and once, those that mean the same to others in its networks; and loopback.
+fn worth_telling(all: impl IntoIterator<Item = IpAddr>) -> Vec<IpAddr> {
+    let mut told = Vec::new();
+    for ip in all {
+        // Which of its networks one for a single link belongs to, only its scope would say.
+        let single_link = match ip {
+            IpAddr::V4(ip) => ip.is_link_local(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        };
+        if !ip.is_loopback() && !ip.is_unspecified() && !single_link && !told.contains(&ip) {
+            told.push(ip);
+        }
+    }
+    told.push(Ipv4Addr::LOCALHOST.into());
+    told
 }
 
 /// The address of this machine that packets to another would carry. Sends nothing.
@@ -47,4 +66,59 @@ pub(crate) fn source_towards(remote: SocketAddr) -> io::Result<IpAddr> {
     let socket = UdpSocket::bind((any, 0))?;
     socket.connect((to, remote.port()))?;
     Ok(socket.local_addr()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn told_once_and_in_order_is_what_others_can_use() {
+        let ips =
+            |texts: &[&str]| -> Vec<IpAddr> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+        let outward = ips(&["192.0.2.7", "2001:db8::7"]);
+        let listed = ips(&[
+            "127.0.0.1",
+            "10.0.0.7",
+            "192.0.2.7",
+            "::1",
+            "fe80::7",
+            "fd00::7",
+            "169.254.0.7",
+        ]);
+        assert_eq!(
+            worth_telling(outward.into_iter().chain(listed)),
+            ips(&["192.0.2.7", "2001:db8::7", "10.0.0.7", "fd00::7", "127.0.0.1"])
+        );
+        assert_eq!(worth_telling([]), ips(&["127.0.0.1"]));
+    }
+
+    /// Runs itself again, where there is one interface and no default route.
+    #[test]
+    fn a_host_without_a_default_route_tells_of_its_interfaces() {
+        const INSIDE: &str = "ANNULUS_TEST_WITHOUT_ROUTE";
+        if std::env::var_os(INSIDE).is_some() {
+            let own = own_addresses("[::]:7".parse().unwrap());
+            return assert_eq!(own[0], "198.51.100.1:7".parse().unwrap(), "{own:?}");
+        }
+        let script = "ip link add lan0 type veth peer name lan1 && ip addr add 198.51.100.1/24 dev lan0 && \
+                      ip link set lan0 up && ip link set lan1 up || exit 9; exec \"$0\" --exact \"$1\"";
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let ran = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--net", "sh", "-c", script])
+            .arg(std::env::current_exe().unwrap())
+            .arg(format!(
+                "{module}::a_host_without_a_default_route_tells_of_its_interfaces"
+            ))
+            .env(INSIDE, "1")
+            .output();
+        match ran {
+            Ok(ran) if ran.status.success() => {}
+            Ok(ran) if ran.status.code() == Some(101) => {
+                panic!("{}", String::from_utf8_lossy(&ran.stdout))
+            }
+            other => eprintln!("skipped: there is no network namespace to be had: {other:?}"),
+        }
+    }
 }

@@ -4,6 +4,7 @@
 
 use crate::net::link::{
     Chunker, Deframer, DownReason, Frame, FrameError, Lane, MAX_FRAME, PREFIX, Refusal, SendError, Traffic,
+    Way,
 };
 use annulus_core::{Contact, PeerId};
 use bytes::{BufMut, Bytes};
@@ -63,6 +64,8 @@ pub(crate) fn close(session: &Session, code: u32, reason: &str) {
 pub(crate) struct Wire {
     pub peer: PeerId,
     pub dialled_by_us: bool,
+    /// How it came about.
+    pub way: Way,
     /// Of the peer's process.
     pub instance: u64,
     session: Session,
@@ -102,9 +105,9 @@ pub(crate) struct Streams {
 impl Wire {
     pub(crate) fn new(
         session: Session,
-        peer: PeerId,
+        (peer, instance): (PeerId, u64),
         dialled_by_us: bool,
-        instance: u64,
+        way: Way,
         bulk_limit: usize,
         receive_window: u32,
     ) -> Arc<Self> {
@@ -112,6 +115,7 @@ impl Wire {
         let wire = Arc::new(Self {
             peer,
             dialled_by_us,
+            way,
             instance,
             session,
             lanes: Default::default(),

@@ -9,10 +9,12 @@ use crate::net::config::{
 };
 use crate::net::congestion::suit_tab;
 use crate::net::connection::{ConnectionEvent, H3_NO_ERROR, Inbox, LEFT, Streams, Wire};
-use crate::net::handshake::{Caller, LocalPeer, dial_error, listen, propose, refuse, seen_at, welcome};
+use crate::net::handshake::{
+    Caller, LocalPeer, canonical, dial_error, listen, propose, refuse, seen_at, welcome,
+};
 use crate::net::hello::{self, PATH, Purpose};
 use crate::net::identity::TLS_NAME;
-use crate::net::link::{DialError, Refusal};
+use crate::net::link::{DialError, Refusal, Way};
 use crate::net::slots::{Slot, Slots};
 use crate::net::transport::{Configs, Path, peer_at, speaks_http3};
 use annulus_core::{Contact, PeerId};
@@ -33,6 +35,9 @@ use web_transport_quinn::{Request, Session, http::StatusCode};
 /// Each address after the first waits this long for those before it.
 const DIAL_STAGGER: Duration = Duration::from_millis(250);
 
+/// The hello of one that we are dialling waits so long for that dial: some round trips of a way on which it does get through.
+const CROSSING: Duration = Duration::from_millis(1500);
+
 /// Dials that may run at once.
 const MAX_DIALS: usize = 64;
 
@@ -47,12 +52,23 @@ pub(crate) struct Shared {
     links: Mutex<HashMap<PeerId, Arc<Wire>>>,
     /// Where those of them can be dialled that can.
     contacts: Mutex<HashMap<PeerId, Contact>>,
+    /// Where we are.
+    places: Mutex<Places>,
     /// Hands out data.
     counter: Counter,
     /// Places for those who come in, until they have shown who they are.
     slots: Arc<Slots>,
     /// Our dials that run; each receiver sees its sender go when the dial is over.
     dials: Mutex<HashMap<PeerId, watch::Receiver<()>>>,
+}
+
+/// Where an endpoint is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// By this machine's own addresses.
+    pub own: Vec<SocketAddr>,
+    /// Where a router passes on what is for us, since we have asked for it.
+    pub mapped: Option<SocketAddr>,
 }
 
 /// What the acceptor does with a good hello from a peer with which it has a link.
@@ -91,6 +107,7 @@ impl Shared {
             inbox,
             links: Mutex::default(),
             contacts: Mutex::default(),
+            places: Mutex::default(),
             counter: Counter::new(),
             slots: Slots::new(MAX_HANDSHAKES, HANDSHAKES_PER_ADDRESS, HANDSHAKES_OF_KNOWN),
             dials: Mutex::default(),
@@ -176,21 +193,22 @@ impl Shared {
     async fn greet(&self, session: &Session) -> Result<Greeted, Refusal> {
         let mut caller = listen(&self.me, session).await?;
         let peer = caller.peer;
+        let seen = (session.remote_address(), self.way_of(&caller));
         if caller.purpose == Purpose::Manifest {
-            welcome(&self.me, &mut caller, Some(&self.config.manifest)).await?;
+            welcome(&self.me, &mut caller, Some(&self.config.manifest), seen).await?;
             // The peer closes when it has read all.
             session.closed().await;
             return Ok(Greeted::Told);
         }
         if caller.purpose == Purpose::Data {
-            welcome(&self.me, &mut caller, None).await?;
+            welcome(&self.me, &mut caller, None, seen).await?;
             return Ok(Greeted::Guest(caller));
         }
         if self.me.peer < peer {
             let dial = self.dials().get(&peer).cloned();
             if let Some(mut dial) = dial {
-                // An error is what is waited for: the dial is over.
-                let _ = dial.changed().await;
+                // An error is what is waited for: the dial is over. If it takes long there is no way where it went.
+                let _ = timeout(CROSSING, dial.changed()).await;
             }
         }
         let old = self.links().get(&peer).cloned();
@@ -210,16 +228,38 @@ impl Shared {
             }
             None => {}
         }
-        welcome(&self.me, &mut caller, None).await?;
+        welcome(&self.me, &mut caller, None, seen).await?;
         let bulk = session.accept_bi().await.map_err(|_| Refusal::BadHandshake)?;
         Ok(Greeted::Newcomer(Newcomer {
-            wire: self.wire(session, peer, false, caller.instance),
+            wire: self.wire(session, (peer, caller.instance), false, seen.1),
             streams: Streams {
                 control: (caller.send, caller.recv),
                 bulk,
             },
             contact: caller.contact,
         }))
+    }
+
+    /// How one that dialled us has found to us.
+    fn way_of(&self, caller: &Caller) -> Way {
+        let Some(dialled) = caller.dialled else {
+            return Way::Direct;
+        };
+        let places = self.places().clone();
+        if Some(dialled) == places.mapped {
+            Way::Mapped
+        } else if !places.own.contains(&dialled) && self.dials().contains_key(&caller.peer) {
+            Way::Punched
+        } else {
+            Way::Direct
+        }
+    }
+
+    /// Where we are, to be looked at or changed.
+    pub(crate) fn places(&self) -> MutexGuard<'_, Places> {
+        self.places
+            .lock()
+            .expect("nobody panics while holding the places")
     }
 
     /// Hands the run's data to whoever asked for it.
@@ -245,7 +285,7 @@ impl Shared {
     /// Dials in a task of its own, unless there is a link or a dial already.
     pub(crate) fn start_dial(self: Arc<Self>, peer: PeerId, addresses: Vec<String>) {
         if !self.links().contains_key(&peer) {
-            self.dial_anew(peer, addresses);
+            self.dial_anew(peer, addresses, None);
         }
     }
 
@@ -256,15 +296,15 @@ impl Shared {
     }
 
     /// Makes a link anew whose other end is where it was.
-    pub(crate) fn redial(self: Arc<Self>, wire: &Wire) {
+    pub(crate) fn redial(self: Arc<Self>, wire: &Arc<Wire>) {
         let known = self.contacts().get(&wire.peer).cloned().unwrap_or_default();
         let mut addresses = vec![wire.connection().remote_address().to_string()];
         addresses.extend(known.0);
-        self.dial_anew(wire.peer, addresses);
+        self.dial_anew(wire.peer, addresses, Some(wire.clone()));
     }
 
-    /// Dials, unless it is being done, even where there is a link: the new one takes its place.
-    fn dial_anew(self: Arc<Self>, peer: PeerId, addresses: Vec<String>) {
+    /// Dials, unless it is being done, even where there is this old link: the new one takes its place.
+    fn dial_anew(self: Arc<Self>, peer: PeerId, addresses: Vec<String>, old: Option<Arc<Wire>>) {
         let failed = |reason| self.inbox.tell(ConnectionEvent::DialFailed { peer, reason });
         if peer == self.me.peer {
             return failed(DialError::Refused(Refusal::Ourselves));
@@ -286,7 +326,7 @@ impl Shared {
             .filter_map(|address| address.parse::<SocketAddr>().ok());
         known.for_each(|address| self.slots.know(address.ip()));
         tokio::spawn(async move {
-            let dialled = timeout(DIAL_TIMEOUT, self.dial(peer, addresses)).await;
+            let dialled = timeout(DIAL_TIMEOUT, self.dial(peer, addresses, old)).await;
             let failure = match dialled {
                 Ok(Ok(newcomer)) => self.clone().adopt(newcomer).err().map(DialError::Refused),
                 Ok(Err(error)) => Some(error),
@@ -307,8 +347,19 @@ impl Shared {
         });
     }
 
-    async fn dial(&self, peer: PeerId, addresses: Vec<String>) -> Result<Newcomer, DialError> {
+    async fn dial(
+        &self,
+        peer: PeerId,
+        addresses: Vec<String>,
+        old: Option<Arc<Wire>>,
+    ) -> Result<Newcomer, DialError> {
         let connection = connect(&self.endpoint, &self.configs, addresses, Some(peer)).await?;
+        // It may have found us meanwhile.
+        let is_old = |wire: &Arc<Wire>| old.as_ref().is_some_and(|old| Arc::ptr_eq(old, wire));
+        if self.links().get(&peer).is_some_and(|wire| !is_old(wire)) {
+            connection.close(LEFT.into(), b"");
+            return Err(DialError::Refused(Refusal::Duplicate));
+        }
         let session = Session::raw(connection);
         let (welcome, send, recv) = propose(&self.me, Purpose::Link, &session, peer).await?;
         let broken = |error: web_transport_quinn::SessionError| DialError::Broken(error.to_string());
@@ -319,7 +370,7 @@ impl Shared {
             .await
             .map_err(|error| DialError::Broken(error.to_string()))?;
         Ok(Newcomer {
-            wire: self.wire(&session, peer, true, welcome.instance),
+            wire: self.wire(&session, (peer, welcome.instance), true, welcome.way),
             streams: Streams {
                 control: (send, recv),
                 bulk,
@@ -328,12 +379,18 @@ impl Shared {
         })
     }
 
-    fn wire(&self, session: &Session, peer: PeerId, dialled_by_us: bool, instance: u64) -> Arc<Wire> {
+    fn wire(
+        &self,
+        session: &Session,
+        (peer, instance): (PeerId, u64),
+        dialled_by_us: bool,
+        way: Way,
+    ) -> Arc<Wire> {
         Wire::new(
             session.clone(),
-            peer,
+            (peer, instance),
             dialled_by_us,
-            instance,
+            way,
             self.config.bulk_queue_bytes,
             self.config.receive_window,
         )
@@ -356,8 +413,7 @@ impl Shared {
         };
         self.slots.know(wire.connection().remote_address().ip());
         if !wire.is_tab() {
-            let seen = wire.connection().remote_address();
-            let seen = SocketAddr::new(seen.ip().to_canonical(), seen.port());
+            let seen = canonical(wire.connection().remote_address());
             contact = seen_at(contact, seen.to_string());
             self.contacts().insert(wire.peer, contact.clone());
         }

@@ -11,7 +11,8 @@ use crate::net::hello::{
     CERTIFICATE, HEAD, Hello, MAX_HELLO, MAX_MANIFEST, Purpose, Role, TabHello, TabWelcome, Unread, Welcome,
     body_len, bounded, decode, encode, signed, tab_session,
 };
-use crate::net::link::{DialError, Refusal};
+use crate::net::link::{DialError, Refusal, Way};
+use crate::net::observed::Observed;
 use crate::net::transport::peer_at;
 use annulus_core::invitation::{Admission, Root};
 use annulus_core::signature::{Key, Scheme};
@@ -19,7 +20,8 @@ use annulus_core::{Contact, Digest, PeerId};
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError};
 use serde::de::DeserializeOwned;
-use std::sync::{Arc, Mutex};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 use web_transport_quinn::{RecvStream, SendStream, Session};
 
@@ -34,6 +36,8 @@ pub(crate) struct LocalPeer {
     pub instance: u64,
     /// Where others can dial us.
     pub addresses: Mutex<Vec<String>>,
+    /// Where they say that they see us.
+    pub observed: Mutex<Observed>,
     /// Of those who can be dialled.
     pub host: Option<TabHost>,
 }
@@ -45,7 +49,6 @@ pub(crate) struct TabHost {
 }
 
 impl LocalPeer {
-    /// Where others can dial us, and what tabs will find there.
     /// Says from now on that it can be dialled there.
     pub(crate) fn advertise(&self, addresses: Vec<String>) {
         *self
@@ -54,6 +57,19 @@ impl LocalPeer {
             .expect("nobody panics while holding the addresses") = addresses;
     }
 
+    /// Another one sees us there.
+    fn hear(&self, by: PeerId, at: SocketAddr) {
+        self.observed().hear(by, at);
+    }
+
+    /// Where others see us.
+    pub(crate) fn observed(&self) -> MutexGuard<'_, Observed> {
+        self.observed
+            .lock()
+            .expect("nobody panics while holding what others see")
+    }
+
+    /// Where others can dial us, and what tabs will find there.
     pub(crate) fn contact(&self) -> Contact {
         let addresses = self
             .addresses
@@ -67,6 +83,11 @@ impl LocalPeer {
         contact.0.extend(certificates);
         contact
     }
+}
+
+/// An address as people write it: of IPv4 as that, whatever the socket.
+pub(crate) fn canonical(at: SocketAddr) -> SocketAddr {
+    SocketAddr::new(at.ip().to_canonical(), at.port())
 }
 
 /// How a contact names a certificate.
@@ -103,6 +124,7 @@ pub(crate) async fn propose(
         instance: me.instance,
         contact: me.contact(),
         admission: me.admission.clone(),
+        dialled: canonical(session.remote_address()),
     };
     send.write_all(&encode(&hello)).await.map_err(|_| lost())?;
     let welcome: Welcome = match read_message(&mut recv, MAX_HELLO + MAX_MANIFEST).await {
@@ -117,6 +139,7 @@ pub(crate) async fn propose(
     if !welcome.admission.is_of(acceptor, me.root, Scheme::Ed25519) {
         return Err(DialError::Unproven);
     }
+    me.hear(acceptor, welcome.seen);
     Ok((
         Welcome {
             contact: bounded(welcome.contact.clone()),
@@ -134,6 +157,8 @@ pub(crate) struct Caller {
     pub instance: u64,
     /// Empty for a tab, which nobody can dial.
     pub contact: Contact,
+    /// Where it dialled us, if it says.
+    pub dialled: Option<SocketAddr>,
     pub send: SendStream,
     pub recv: RecvStream,
     /// What is unique to a tab's session.
@@ -153,11 +178,13 @@ pub(crate) async fn listen(me: &LocalPeer, session: &Session) -> Result<Caller, 
         Some(peer) => {
             let hello: Hello = read_hello(&mut recv).await?;
             belongs(me, peer, hello.run, &hello.admission)?;
+            me.hear(peer, hello.dialled);
             Ok(Caller {
                 peer,
                 purpose: hello.purpose,
                 instance: hello.instance,
                 contact: bounded(hello.contact),
+                dialled: Some(hello.dialled),
                 send,
                 recv,
                 binding: None,
@@ -180,6 +207,7 @@ pub(crate) async fn listen(me: &LocalPeer, session: &Session) -> Result<Caller, 
                 purpose: hello.purpose,
                 instance: hello.instance,
                 contact: Contact::default(),
+                dialled: None,
                 send,
                 recv,
                 binding: Some(binding),
@@ -209,12 +237,15 @@ pub(crate) async fn welcome(
     me: &LocalPeer,
     caller: &mut Caller,
     manifest: Option<&Bytes>,
+    (seen, way): (SocketAddr, Way),
 ) -> Result<(), Refusal> {
     let welcome = Welcome {
         instance: me.instance,
         contact: me.contact(),
         manifest: manifest.map(|bytes| bytes.to_vec()),
         admission: me.admission.clone(),
+        seen: canonical(seen),
+        way,
     };
     let words = match (&me.host, &caller.binding) {
         (Some(host), Some(binding)) => {

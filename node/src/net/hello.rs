@@ -12,10 +12,12 @@
 //!
 //! It must know no transport.
 
+use crate::net::link::Way;
 use annulus_core::invitation::Admission;
 use annulus_core::signature::Signature;
 use annulus_core::{Contact, Digest, PeerId, RunId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::net::SocketAddr;
 
 /// Version of the handshake and all that follows. The only thing that a later version must not move.
 pub use annulus_core::wire::VERSION;
@@ -53,6 +55,8 @@ pub struct Hello {
     pub contact: Contact,
     /// What let it in.
     pub admission: Admission,
+    /// Where it dialled the acceptor.
+    pub dialled: SocketAddr,
 }
 
 /// What a native dialler is answered.
@@ -66,6 +70,10 @@ pub struct Welcome {
     pub manifest: Option<Vec<u8>>,
     /// What let it in.
     pub admission: Admission,
+    /// Where the acceptor sees the dialler.
+    pub seen: SocketAddr,
+    /// How they found to each other, as the acceptor knows.
+    pub way: Way,
 }
 
 /// What a tab says. Nobody can dial it, so it has no contact.

@@ -11,6 +11,7 @@ pub use annulus_core::Lane;
 use annulus_core::PeerId;
 use annulus_core::tickets::Barred;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
 use std::{
     future::Future,
     task::{Context, Poll},
@@ -108,6 +109,19 @@ pub fn next_event<L: Link>(link: &mut L) -> impl Future<Output = Option<LinkEven
     std::future::poll_fn(|context| link.poll_event(context))
 }
 
+/// By what way a link came about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// One end could just be dialled.
+    #[default]
+    Direct,
+    /// By a port that a router passes on because a peer behind it has asked for that.
+    Mapped,
+    /// Both ends dialled at once, so that each one's router took the other's packets for answers.
+    Punched,
+}
+
 /// What a transport tells the driver.
 #[derive(Debug)]
 pub enum LinkEvent {
@@ -120,6 +134,10 @@ pub enum LinkEvent {
         addresses: Vec<String>,
         /// Whether our dial made it.
         dialled_by_us: bool,
+        /// How it came about.
+        way: Way,
+        /// Its round-trip time at the beginning.
+        rtt: Duration,
     },
     /// The link to `peer` is gone; frames still queued are lost.
     Down {

@@ -24,7 +24,15 @@ pub mod identity;
 #[cfg(feature = "native")]
 pub mod line;
 #[cfg(feature = "native")]
+pub mod mapping;
+#[cfg(feature = "native")]
+pub(crate) mod observed;
+#[cfg(feature = "native")]
+pub(crate) mod pcp;
+#[cfg(feature = "native")]
 pub mod quic;
+#[cfg(feature = "native")]
+pub mod reach;
 #[cfg(feature = "native")]
 pub(crate) mod roaming;
 #[cfg(feature = "native")]

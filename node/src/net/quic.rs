@@ -46,6 +46,7 @@ use crate::net::handshake::{LocalPeer, TabHost};
 use crate::net::hello::MAX_MANIFEST;
 use crate::net::identity::Identity;
 use crate::net::link::{Frame, Lane, Link, LinkEvent, SendError, Traffic, next_event};
+use crate::net::mapping::{Mapping, Outside};
 use crate::net::roaming::Roaming;
 use crate::net::transport::{self, Configs, Path};
 use annulus_core::{Contact, PeerId};
@@ -54,12 +55,13 @@ use std::{
     collections::HashMap,
     io,
     net::SocketAddr,
+    num::NonZeroU16,
     sync::{Arc, Mutex},
     task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::JoinHandle,
     time::{Instant, timeout_at},
 };
@@ -67,6 +69,9 @@ use tokio::{
 /// How long the last packets of closed connections are waited for. QUIC asks for three probe timeouts: a tenth of a second
 /// within a machine, a third on a way of 50 ms, but three seconds where nobody has answered yet.
 const CLOSING: Duration = Duration::from_millis(500);
+
+/// How long a router's answer is waited for before others are told where to dial: most answer within a tenth of it.
+const ROUTER: Duration = Duration::from_millis(1500);
 
 /// Why an endpoint could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +99,9 @@ pub struct QuicLink {
     up: HashMap<PeerId, Arc<Wire>>,
     accepting: JoinHandle<()>,
     roaming: Option<JoinHandle<()>>,
+    /// The router's port that leads here.
+    mapping: Option<Mapping>,
+    outside: watch::Receiver<Outside>,
 }
 
 impl QuicLink {
@@ -126,6 +134,7 @@ impl QuicLink {
             gate: Mutex::default(),
             instance: getrandom::u64().expect("the operating system gives random bytes"),
             addresses: Mutex::default(),
+            observed: Mutex::default(),
             host: Some(TabHost {
                 key: identity.key(),
                 certificates: certificates.clone(),
@@ -140,6 +149,8 @@ impl QuicLink {
             up: HashMap::new(),
             accepting,
             roaming: None,
+            mapping: None,
+            outside: watch::channel(Outside::Unasked).1,
         })
     }
 
@@ -157,11 +168,23 @@ impl QuicLink {
         self.shared.me.advertise(addresses);
     }
 
-    /// Advertises these and this machine's own addresses, now and whenever the own ones change; then links that hung on a
-    /// former address are made anew.
-    pub fn roam(&mut self, given: Vec<String>) {
-        let roaming = Roaming::new(self.shared.clone(), self.local_addr(), given);
+    /// Advertises these, this machine's own addresses and where others see us, now and whenever that changes; links that
+    /// hung on a former address are made anew. If `map`, the router is asked for a way in, and that is waited for a little.
+    pub async fn roam(&mut self, given: Vec<String>, map: bool) {
+        let at = self.local_addr();
+        let port = NonZeroU16::new(at.port()).filter(|_| map && at.ip().is_unspecified());
+        if let Some(port) = port {
+            let mapping = self.mapping.insert(Mapping::begin(port));
+            mapping.settle(ROUTER).await;
+            self.outside = mapping.outside();
+        }
+        let roaming = Roaming::new(self.shared.clone(), at, given, self.outside.clone());
         self.roaming = Some(tokio::spawn(roaming.go_on()));
+    }
+
+    /// Whether there is a way in through the router, as far as is known.
+    pub fn outside(&self) -> Outside {
+        self.outside.borrow().clone()
     }
 
     /// What every peer that comes up is told of where to dial us.
@@ -184,6 +207,9 @@ impl QuicLink {
     pub async fn drain(&mut self, limit: Duration) -> bool {
         self.accepting.abort();
         self.roaming.iter().for_each(JoinHandle::abort);
+        if let Some(mapping) = self.mapping.take() {
+            mapping.end().await;
+        }
         self.up.values().for_each(|wire| wire.hang_up());
         let until = Instant::now() + limit;
         while !self.up.is_empty() {
@@ -243,13 +269,15 @@ impl Link for QuicLink {
         Poll::Ready(match report {
             None | Some(ConnectionEvent::Stopped) => None,
             Some(ConnectionEvent::Up { wire, contact }) => {
-                let (peer, dialled_by_us) = (wire.peer, wire.dialled_by_us);
-                self.up.insert(peer, wire);
-                Some(LinkEvent::Up {
-                    peer,
+                let told = LinkEvent::Up {
+                    peer: wire.peer,
                     addresses: contact.0,
-                    dialled_by_us,
-                })
+                    dialled_by_us: wire.dialled_by_us,
+                    way: wire.way,
+                    rtt: wire.connection().rtt(),
+                };
+                self.up.insert(wire.peer, wire);
+                Some(told)
             }
             Some(ConnectionEvent::Down { peer, reason }) => {
                 self.up.remove(&peer);

@@ -8,15 +8,20 @@
 
 use crate::net::addresses::{own_addresses, source_towards};
 use crate::net::connection::Wire;
-use crate::net::endpoint::Shared;
+use crate::net::endpoint::{Places, Shared};
 use crate::net::link::{Frame, Lane};
+use crate::net::mapping::Outside;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 /// Between two looks, each of which takes a few system calls.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// Own addresses that go before what is known of the outside: one of each family.
+const FIRST: usize = 2;
 
 /// What is kept from one look to the next.
 pub(crate) struct Roaming {
@@ -24,37 +29,57 @@ pub(crate) struct Roaming {
     listen: SocketAddr,
     /// Other addresses to tell.
     given: Vec<String>,
-    own: Vec<SocketAddr>,
+    /// What the router passes on.
+    outside: watch::Receiver<Outside>,
+    places: Places,
+    /// Where others see us, as far as that is worth telling.
+    observed: Vec<SocketAddr>,
 }
 
 impl Roaming {
-    /// Of an endpoint that listens there. Tells others from now on of its own addresses and those given.
-    pub(crate) fn new(shared: Arc<Shared>, listen: SocketAddr, given: Vec<String>) -> Self {
-        let roaming = Self {
+    /// Of an endpoint that listens there. Tells others from now on of its own addresses, those given, and those by which
+    /// it seems to be reached from outside.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        listen: SocketAddr,
+        given: Vec<String>,
+        outside: watch::Receiver<Outside>,
+    ) -> Self {
+        let mut roaming = Self {
             shared,
             listen,
             given,
-            own: own_addresses(listen),
+            outside,
+            places: Places::default(),
+            observed: Vec::new(),
         };
-        roaming.advertise();
+        roaming.look();
         roaming
     }
 
     /// Follows what changes, for ever.
     pub(crate) async fn go_on(mut self) {
-        // Who listens on one address alone is there or is not.
-        while self.listen.ip().is_unspecified() {
+        loop {
             sleep(LOOK).await;
             self.look();
         }
     }
 
     fn look(&mut self) {
-        let own = own_addresses(self.listen);
-        let changed = own != self.own;
+        let places = Places {
+            own: own_addresses(self.listen),
+            mapped: self.outside.borrow().at(),
+        };
+        let changed = places.own != self.places.own;
         if changed {
-            self.own = own;
-            self.advertise();
+            // Seen was another machine's address, as it were.
+            self.shared.me.observed().forget();
+        }
+        let observed = self.shared.me.observed().worth_telling(&places.own);
+        if places != self.places || observed != self.observed {
+            (self.places, self.observed) = (places, observed);
+            *self.shared.places() = self.places.clone();
+            self.shared.me.advertise(self.told());
         }
         for wire in self.shared.native() {
             if wire.dialled_by_us && changed {
@@ -66,10 +91,19 @@ impl Roaming {
         }
     }
 
-    fn advertise(&self) {
-        let own = self.own.iter().map(ToString::to_string);
-        let all = self.given.iter().cloned().chain(own);
-        self.shared.me.advertise(all.collect());
+    /// Where others are to look for us: what is nearer goes first, and what would not fit goes last.
+    fn told(&self) -> Vec<String> {
+        let Places { own, mapped } = &self.places;
+        let (first, others) = own.split_at(FIRST.min(own.len().saturating_sub(1)));
+        let outside = mapped.iter().chain(&self.observed);
+        let mut told = self.given.clone();
+        for at in first.iter().chain(outside).chain(others) {
+            let at = at.to_string();
+            if !told.contains(&at) {
+                told.push(at);
+            }
+        }
+        told
     }
 }
 

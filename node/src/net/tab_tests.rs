@@ -172,6 +172,7 @@ async fn a_tab_is_a_peer_that_nobody_can_dial() {
         peer,
         addresses,
         dialled_by_us,
+        ..
     } = event(&mut host).await
     else {
         panic!("no Up")

@@ -102,9 +102,12 @@ impl<L: Link> Driver<L> {
     pub fn on_link(&mut self, event: LinkEvent, now: Time) {
         self.trace.link(&event);
         let input = match event {
-            LinkEvent::Up { peer, addresses, .. } => Input::LinkUp {
+            LinkEvent::Up {
+                peer, addresses, rtt, ..
+            } => Input::LinkUp {
                 peer,
                 contact: Contact(addresses),
+                rtt,
             },
             LinkEvent::Down { peer, .. } => Input::LinkDown { peer },
             LinkEvent::DialFailed { peer, reason } => Input::DialFailed {

@@ -37,7 +37,7 @@ pub(crate) struct Home {
 const OTHER_PORTS: usize = 8;
 
 /// Opens the sockets: where any port will do at the one that others know this peer by, if it had one before.
-pub(crate) fn listen(
+pub(crate) async fn listen(
     identity: &Identity,
     local: &Local,
     manifest: &Manifest,
@@ -108,7 +108,7 @@ pub(crate) fn listen(
             }
         }
     };
-    link.roam(local.advertise.clone());
+    link.roam(local.advertise.clone(), local.map_port).await;
     // A clock before 1970 only makes that a peer may be deaf for a while to what others pass on for this one.
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let settings = Settings {

@@ -2,7 +2,8 @@
 
 use crate::data::provision::Source;
 use crate::events::{Event, Sink};
-use crate::net::link::{DialError, Refusal};
+use crate::net::link::{DialError, LinkEvent, Refusal};
+use crate::net::mapping::Outside;
 use crate::net::quic::QuicLink;
 use crate::options::Local;
 use crate::participant::compute::ComputeResult;
@@ -109,6 +110,7 @@ impl<'a> Participant<'a> {
             meeting: None,
             told_at: None,
             contact: link.contact(),
+            outside: (!link.local_addr().ip().is_unspecified()).then_some(Outside::Unasked),
             given: Tally::new(peer.manifest().run_id().to_hex()),
             local,
             start,
@@ -210,6 +212,8 @@ struct NativeHost<'a> {
     told_at: Option<Instant>,
     /// Where others were last known to reach it.
     contact: Contact,
+    /// What its router was last known to pass on, of what others have been told.
+    outside: Option<Outside>,
     given: Tally,
     local: Local,
     start: Instant,
@@ -277,7 +281,8 @@ impl Host for NativeHost<'_> {
             ),
             Happening::Found(Err(error)) => self.fail(error.into(), driver),
             Happening::Look => {
-                self.follow_addresses(driver.link().contact());
+                let (contact, outside) = (driver.link().contact(), driver.link().outside());
+                self.follow_addresses(contact, outside);
                 self.pass_on_revocations(driver);
                 self.keep_fresh(driver.peer());
                 if let (Some(tally), Some(folder)) = (self.given.due(), user_folders::data()) {
@@ -298,6 +303,19 @@ impl Host for NativeHost<'_> {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    fn on_link(&mut self, event: LinkEvent, driver: &mut Driver<QuicLink>) {
+        let told = match &event {
+            LinkEvent::Up { peer, way, rtt, .. } => Some((peer, Some(*way), rtt.as_secs_f64() * 1e3)),
+            LinkEvent::Down { peer, .. } => Some((peer, None, 0.0)),
+            LinkEvent::Frame { .. } | LinkEvent::DialFailed { .. } => None,
+        };
+        if let Some((peer, way, rtt_ms)) = told {
+            let peer = peer.to_hex();
+            (self.sink)(Event::Link { peer, way, rtt_ms });
+        }
+        driver.on_link(event, self.now());
     }
 
     fn compute(&mut self, round: Round, share: Share) {

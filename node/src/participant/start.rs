@@ -391,7 +391,7 @@ impl Entrance<'_> {
         let Starting {
             folder, local, sink, ..
         } = starting;
-        let home = listen(&folder.identity, &local, &manifest, &right, &setup, known.port)?;
+        let home = listen(&folder.identity, &local, &manifest, &right, &setup, known.port).await?;
         let former = ticket_to(&known, &right.ticket);
         right.ticket.addrs = home.dialable();
         known.port = home.port();

@@ -51,7 +51,9 @@ impl Trace {
                 peer,
                 addresses,
                 dialled_by_us,
-            } => debug!(%peer, dialled_by_us, ?addresses, "link up"),
+                way,
+                rtt,
+            } => debug!(%peer, dialled_by_us, ?way, ?rtt, ?addresses, "link up"),
             LinkEvent::Down { peer, reason } => debug!(%peer, %reason, "link down"),
             LinkEvent::DialFailed { peer, reason } => debug!(%peer, %reason, "dial failed"),
             LinkEvent::Frame { .. } => {}
@@ -184,6 +186,17 @@ impl Display for Told<'_> {
                 standing.chain,
                 claim.as_ref().map_or(0, |claim| claim.record.headers.len())
             ),
+            Message::Introduce { to } => write!(f, "wish to meet {to}"),
+            Message::Introduced {
+                peer,
+                contact,
+                rtt_us,
+            } => {
+                write!(
+                    f,
+                    "word that {peer} dials now, from {contact:?}, {rtt_us} us away"
+                )
+            }
             Message::Follow { have, .. } => write!(f, "wish to follow, with {have:?}"),
             Message::Following { head, member, .. } => {
                 write!(f, "\"you follow from round {}\", member: {member}", head.round)

@@ -2,6 +2,7 @@
 
 use super::curve::Curve;
 use crate::events::{Change, Done, Event, Pace, Ready, Round};
+use crate::net::link::Way;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -46,6 +47,8 @@ pub struct RunView {
     pub pace: Option<Pace>,
     /// What it waits for, while it does.
     pub waiting: Option<String>,
+    /// How those that it has links to found to it, or it to them.
+    pub links: BTreeMap<String, Way>,
     /// Sums over this peer's time in the run.
     pub totals: Totals,
     /// How it ended.
@@ -249,6 +252,11 @@ impl RunView {
             }
             // Words for the person at this machine; they may name its files.
             Event::Warning { .. } => self.totals.warnings += 1,
+            Event::Reach { .. } => {}
+            Event::Link {
+                peer, way: Some(way), ..
+            } => drop(self.links.insert(peer.clone(), *way)),
+            Event::Link { peer, way: None, .. } => drop(self.links.remove(peer)),
             Event::Waiting { why } => {
                 self.phase = Phase::Waiting;
                 self.waiting = Some(why.clone());
@@ -330,6 +338,18 @@ impl RunView {
         let peer = self.peers.entry(name.to_owned()).or_default();
         peer.last_ms = now_ms;
         peer
+    }
+
+    /// How frames get to a peer from the one that tells all this: none if they do not, or need not.
+    pub fn way_to(&self, name: &str) -> Option<&'static str> {
+        let member = || self.peers.get(name).is_some_and(|peer| peer.member);
+        match self.links.get(name) {
+            Some(Way::Direct) => Some("direct"),
+            Some(Way::Mapped) => Some("mapped"),
+            Some(Way::Punched) => Some("punched"),
+            None if member() && !self.is_own(name) => Some("relayed"),
+            None => None,
+        }
     }
 
     /// Whether a name is that of the peer that tells all this.

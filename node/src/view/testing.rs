@@ -2,6 +2,7 @@
 
 use super::logs::{Logs, PeerLog};
 use crate::events::{Change, Done, Event, Pace, Ready, Round, Share};
+use crate::net::link::Way;
 use std::ops::RangeInclusive;
 
 /// A peer's name.
@@ -50,6 +51,15 @@ pub(crate) fn round(number: u64, weights: &[(u8, u64)], loss: f32) -> Round {
         seconds: 0.5,
         bytes_sent: 1000,
         bytes_received: 2000,
+    }
+}
+
+/// The link to peer `n` came up by that way, or went.
+pub(crate) fn link(n: u8, way: Option<Way>) -> Event {
+    Event::Link {
+        peer: name(n),
+        way,
+        rtt_ms: 20.0,
     }
 }
 

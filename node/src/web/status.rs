@@ -45,6 +45,7 @@ struct PeerStatus<'a> {
     weight: u64,
     samples: u64,
     rounds: u64,
+    link: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -128,6 +129,7 @@ fn peers<'a>(view: &'a RunView) -> Vec<PeerStatus<'a>> {
         weight: part.weight,
         samples: part.samples,
         rounds: part.rounds,
+        link: view.way_to(peer),
     };
     peers.into_iter().map(status).collect()
 }
@@ -136,7 +138,8 @@ fn peers<'a>(view: &'a RunView) -> Vec<PeerStatus<'a>> {
 mod tests {
     use super::*;
     use crate::events::Event;
-    use crate::view::testing::{committed, done, eval, member, name, pace, ready, sync};
+    use crate::net::link::Way;
+    use crate::view::testing::{committed, done, eval, link, member, name, pace, ready, sync};
     use serde_json::{Value, json};
     use std::collections::BTreeSet;
 
@@ -159,7 +162,10 @@ mod tests {
                 (2000, committed(1, &[(2, 40), (1, 24)], 2.5)),
                 (3000, committed(2, &[(2, 32), (1, 32)], 2.0)),
                 (3000, member(2, Change::Failed, 2, "why")),
-                (5000, committed(3, &[(3, 24), (1, 40)], f32::NAN)),
+                (5000, committed(3, &[(3, 24), (1, 40), (4, 0)], f32::NAN)),
+                (5000, link(2, Some(Way::Direct))),
+                (5000, link(3, Some(Way::Punched))),
+                (5100, link(2, None)),
             ],
             6000,
         );
@@ -179,11 +185,12 @@ mod tests {
         ] {
             assert_eq!(status[field], value, "{field}");
         }
-        let peer = |n, member, weight, samples, rounds| json!({"peer": name(n), "member": member, "weight": weight, "samples": samples, "rounds": rounds});
+        let peer = |n, member, (weight, samples, rounds), link: Option<&str>| json!({"peer": name(n), "member": member, "weight": weight, "samples": samples, "rounds": rounds, "link": link});
         let peers = [
-            peer(3, true, 24, 24, 1),
-            peer(1, true, 40, 96, 3),
-            peer(2, false, 0, 72, 2),
+            peer(3, true, (24, 24, 1), Some("punched")),
+            peer(1, true, (40, 96, 3), None),
+            peer(4, true, (0, 0, 1), Some("relayed")),
+            peer(2, false, (0, 72, 2), None),
         ];
         assert_eq!(status["peers"], json!(peers), "members first, in ring order");
         let change = json!({"time": "1970-01-01T00:00:03.000Z", "peer": name(2), "change": "failed", "round": 2,

@@ -7,7 +7,7 @@ use crate::net::config::{HANDSHAKES_OF_KNOWN, HANDSHAKES_PER_ADDRESS, MAX_HANDSH
 use crate::net::congestion::Congestion;
 use crate::net::handshake::{Caller, propose, welcome};
 use crate::net::hello::{Purpose, VERSION, certificates};
-use crate::net::link::{DialError, DownReason, FrameError, MAX_FRAME, Refusal};
+use crate::net::link::{DialError, DownReason, FrameError, MAX_FRAME, Refusal, Way};
 use crate::net::ticket::{Secret, Ticket};
 use crate::net::transport::peer_at;
 use annulus_core::RunId;
@@ -152,6 +152,7 @@ fn me(identity: &Identity, ticket: &Ticket) -> LocalPeer {
         gate: Mutex::default(),
         instance: 7,
         addresses: Mutex::default(),
+        observed: Mutex::default(),
         host: None,
     }
 }
@@ -410,11 +411,13 @@ async fn an_acceptor_that_nobody_has_let_in_is_unmasked() {
             purpose: Purpose::Link,
             instance: 0,
             contact: Contact::default(),
+            dialled: None,
             send,
             recv,
             binding: None,
         };
-        welcome(&pretended, &mut caller, None).await.unwrap();
+        let seen = (session.remote_address(), Way::Direct);
+        welcome(&pretended, &mut caller, None, seen).await.unwrap();
         session.closed().await;
     });
     let mut link = QuicLink::start(&identity, config()).unwrap();

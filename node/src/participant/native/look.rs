@@ -3,15 +3,19 @@
 use super::{NativeHost, Participant};
 use crate::data::fetch::{fetch_manifest, who_is_there};
 use crate::data::provision::Source;
+use crate::events::Event;
 use crate::net::hello::addresses;
 use crate::net::identity::Identity;
 use crate::net::link::{DialError, Refusal};
+use crate::net::mapping::Outside;
+use crate::net::reach;
 use crate::net::ticket::Ticket;
 use crate::participant::home::dialable;
 use crate::participant::meeting::Place;
 use crate::participant::right::Right;
 use annulus_core::{Contact, Peer, PeerId};
 use std::iter;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -136,18 +140,28 @@ impl NativeHost<'_> {
 }
 
 impl NativeHost<'_> {
-    /// Keeps the ticket in the folder leading to where this peer is.
-    pub(super) fn follow_addresses(&mut self, contact: Contact) {
-        if contact == self.contact {
+    /// Keeps the ticket in the folder leading to where this peer is, and says so.
+    pub(super) fn follow_addresses(&mut self, contact: Contact, outside: Outside) {
+        let moved = contact != self.contact;
+        if !moved && self.outside.as_ref() == Some(&outside) {
             return;
         }
-        self.contact = contact.clone();
-        self.told_at = None;
+        let lost = addresses(&self.contact.0).any(|at| !contact.0.contains(at));
         let here: Vec<String> = addresses(&contact.0).cloned().collect();
-        self.warn(format!(
-            "this machine's addresses have changed: this peer is at {} now, and tickets from before lead to where it was",
-            here.join(", ")
-        ));
+        let own: Vec<SocketAddr> = here.iter().filter_map(|at| at.parse().ok()).collect();
+        let why = reach::words(&own, &outside);
+        (self.contact, self.outside) = (contact.clone(), Some(outside));
+        if lost {
+            self.warn(format!(
+                "this machine's addresses have changed: this peer is at {} now, and tickets from before lead to where it was",
+                here.join(", ")
+            ));
+        }
+        (self.sink)(Event::Reach { addresses: here, why });
+        if !moved {
+            return;
+        }
+        self.told_at = None;
         let out = self.local.out.clone();
         // It may have to ask for the addresses of names.
         tokio::task::spawn_blocking(move || {

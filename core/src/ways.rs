@@ -1,0 +1,114 @@
+//! By whom frames get to a peer to which there is no link: what others have said of their links to it, and which of them is
+//! the nearest way. Knows nothing of frames.
+
+use crate::id::PeerId;
+use crate::time::Time;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// After so long a relay that had no link may have found one.
+const RELAY_PAUSE: Duration = Duration::from_secs(5);
+
+/// Peers that may pass frames on, as what is known of one that they are for is concerned.
+#[derive(Debug, Default)]
+pub(crate) struct Ways {
+    /// Who has a link to it, and that link's round-trip time.
+    open: BTreeMap<PeerId, Duration>,
+    /// Who said that it has none, and when.
+    closed: BTreeMap<PeerId, Time>,
+}
+
+/// Somebody that there is a link to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub peer: PeerId,
+    /// Of the link to it.
+    pub rtt: Duration,
+    /// Whether its word is taken for what it passes on.
+    pub is_bearer: bool,
+}
+
+impl Ways {
+    /// This peer has a link of such a round-trip time.
+    pub fn open(&mut self, by: PeerId, rtt: Duration) {
+        self.closed.remove(&by);
+        self.open.insert(by, rtt);
+    }
+
+    /// This peer has none.
+    pub fn close(&mut self, by: PeerId, now: Time) {
+        self.open.remove(&by);
+        self.closed.insert(by, now);
+    }
+
+    /// Whatever this peer has said may hold no more.
+    pub fn forget(&mut self, by: PeerId) {
+        self.closed.remove(&by);
+        self.open.remove(&by);
+    }
+
+    /// The nearest of those that may have a link: first whose word is taken, then who has said so, then by the time there
+    /// and back; of equal ones the first.
+    pub fn best(&self, candidates: impl Iterator<Item = Candidate>, now: Time) -> Option<PeerId> {
+        let usable = |by: PeerId| self.closed.get(&by).is_none_or(|at| now - *at >= RELAY_PAUSE);
+        let length = |by: &Candidate| {
+            let beyond = self.open.get(&by.peer);
+            let whole = by.rtt + beyond.copied().unwrap_or_default();
+            (!by.is_bearer, beyond.is_none(), whole)
+        };
+        let usable = candidates.filter(|by| usable(by.peer));
+        usable.min_by_key(length).map(|by| by.peer)
+    }
+
+    /// Bytes that others have had it hold.
+    pub fn bytes(&self) -> usize {
+        self.open.len() * size_of::<(PeerId, Duration)>() + self.closed.len() * size_of::<(PeerId, Time)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_way_is_taken_of_those_that_may_be_open() {
+        let name = |i: u8| PeerId([i; 32]);
+        let ms = Duration::from_millis;
+        let near = |i, rtt, is_bearer| Candidate {
+            peer: name(i),
+            rtt: ms(rtt),
+            is_bearer,
+        };
+        let mut ways = Ways::default();
+        let best = |ways: &Ways, s: u64| {
+            let all = [
+                near(1, 90, true),
+                near(2, 40, true),
+                near(3, 20, true),
+                near(4, 1, false),
+            ];
+            ways.best(all.into_iter(), Time(s * 1_000_000_u64))
+                .map(|by| by.0[0])
+        };
+        assert_eq!(
+            best(&ways, 0),
+            Some(3),
+            "the nearest, and not who nobody takes at its word"
+        );
+        ways.open(name(1), ms(5));
+        assert_eq!(best(&ways, 0), Some(1), "who has a link");
+        ways.open(name(2), ms(60));
+        assert_eq!(best(&ways, 0), Some(1), "95 ms in all, not 100");
+        ways.open(name(2), ms(50));
+        assert_eq!(best(&ways, 0), Some(2), "90 ms");
+        ways.close(name(2), Time(0));
+        ways.close(name(1), Time(0));
+        ways.close(name(3), Time(0));
+        assert_eq!(best(&ways, 4), Some(4));
+        assert_eq!(best(&ways, 5), Some(3), "it may have found one");
+        ways.close(name(4), Time(0));
+        assert_eq!(best(&ways, 1), None);
+        ways.forget(name(1));
+        assert_eq!(best(&ways, 1), Some(1));
+    }
+}

@@ -1,0 +1,110 @@
+//! How others see this peer: what they say of where its packets come from, or where they dialled it.
+//!
+//! A single one may lie or be in a strange place, so an address is worth telling on only while no others gainsay it. Behind
+//! a router that takes another port for each destination they all do, and rightly: nobody else can use any of these.
+
+use annulus_core::PeerId;
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+
+/// Who is remembered: the last that said something.
+const VOICES: usize = 32;
+
+/// What others have said, each the last thing.
+#[derive(Debug, Default)]
+pub(crate) struct Observed(VecDeque<(PeerId, SocketAddr)>);
+
+impl Observed {
+    /// Another peer sees this one there.
+    pub fn hear(&mut self, by: PeerId, at: SocketAddr) {
+        let at = SocketAddr::new(at.ip().to_canonical(), at.port());
+        let single_link = match at.ip() {
+            IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        };
+        let no_peers = at.ip().is_loopback() || at.ip().is_unspecified() || at.ip().is_multicast();
+        if single_link || no_peers || at.port() == 0 {
+            return;
+        }
+        self.0.retain(|(voice, _)| *voice != by);
+        self.0.push_front((by, at));
+        self.0.truncate(VOICES);
+    }
+
+    /// This machine is elsewhere now.
+    pub fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// Where most of those see it who do not see one of its own addresses; of each family one.
+    pub fn worth_telling(&self, own: &[SocketAddr]) -> Vec<SocketAddr> {
+        let mut told = Vec::new();
+        for is_ipv4 in [false, true] {
+            let elsewhere = || {
+                let all = self.0.iter().map(|(_, at)| *at);
+                all.filter(|at| at.is_ipv4() == is_ipv4 && !own.contains(at))
+            };
+            let agree = |at: &SocketAddr| elsewhere().filter(|other| other == at).count();
+            let most = elsewhere().max_by_key(|at| (agree(at), *at));
+            told.extend(most.filter(|at| 2 * agree(at) > elsewhere().count()));
+        }
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn told_on_is_where_most_others_see_one() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let own = [at("10.0.0.7:4433")];
+        let told = |said: &[(u8, &str)]| -> Vec<String> {
+            let mut observed = Observed::default();
+            said.iter()
+                .for_each(|(by, text)| observed.hear(PeerId([*by; 32]), at(text)));
+            observed
+                .worth_telling(&own)
+                .iter()
+                .map(ToString::to_string)
+                .collect()
+        };
+        let (home, other) = ("192.0.2.1:4433", "192.0.2.1:50000");
+        assert_eq!(told(&[(1, home)]), [home]);
+        assert_eq!(told(&[(1, home), (1, other)]), [other], "the last that one says");
+        assert!(told(&[(1, home), (2, other)]).is_empty(), "another port for each");
+        assert_eq!(told(&[(1, home), (2, other), (3, home)]), [home], "one liar");
+        assert_eq!(
+            told(&[(1, home), (2, "10.0.0.7:4433")]),
+            [home],
+            "neighbours see what is one's own"
+        );
+        assert_eq!(told(&[(1, "[::ffff:192.0.2.1]:4433")]), [home]);
+        assert_eq!(
+            told(&[(1, home), (2, "[2001:db8::1]:1")]),
+            ["[2001:db8::1]:1", home]
+        );
+        for nowhere in [
+            "127.0.0.1:1",
+            "0.0.0.0:1",
+            "169.254.0.1:1",
+            "[fe80::1]:1",
+            "224.0.0.1:1",
+            "192.0.2.1:0",
+        ] {
+            assert!(told(&[(1, nowhere)]).is_empty(), "{nowhere}");
+        }
+    }
+
+    #[test]
+    fn not_all_that_ever_spoke_are_remembered() {
+        let mut observed = Observed::default();
+        for i in 0..=255 {
+            observed.hear(PeerId([i; 32]), SocketAddr::from(([192, 0, 2, i], 1)));
+        }
+        assert_eq!(observed.0.len(), VOICES);
+        observed.forget();
+        assert!(observed.worth_telling(&[]).is_empty());
+    }
+}

@@ -1,0 +1,264 @@
+//! Asking a router to pass a port on: the Port Control Protocol (RFC 6887) and the older one that it grew out of, NAT-PMP
+//! (RFC 6886). Both are spoken to the same port of the router, in single datagrams.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::time::timeout;
+
+/// Where routers listen for either.
+const PORT: u16 = 5351;
+
+/// A question is asked so often, and each time its answer is waited for: in a home routers answer within milliseconds, and
+/// these are longer and longer as the RFCs want it.
+const WAITS: [Duration; 4] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_millis(500),
+    Duration::from_millis(750),
+];
+
+/// In either protocol: UDP.
+const PCP_UDP: u8 = 17;
+const NAT_PMP_MAP_UDP: u8 = 1;
+
+/// An answer to a PCP request for a mapping, or to a NAT-PMP one for an address or a mapping.
+const PCP_BYTES: usize = 60;
+
+/// Which of the two was spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    Pcp,
+    NatPmp,
+}
+
+/// Why a router did not pass a port on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    /// Nobody answers.
+    #[error("it does not answer")]
+    Silent,
+    /// Its answer makes no sense.
+    #[error("its answer makes no sense")]
+    Garbled,
+    /// It says no, with this code.
+    #[error("it answers with code {0}")]
+    Code(u16),
+}
+
+/// A port of a router, and what it takes to renew or end that.
+#[derive(Clone, Debug)]
+pub(crate) struct Port {
+    router: Ipv4Addr,
+    inner: SocketAddrV4,
+    /// PCP's proof that whoever renews is who asked.
+    nonce: [u8; 12],
+    pub version: Version,
+    /// Where others reach it.
+    pub outside: SocketAddrV4,
+}
+
+impl Port {
+    /// Asks for a port that leads to this machine's one, of the same number if it is free, by PCP, else by NAT-PMP.
+    pub async fn ask(router: Ipv4Addr, inner: SocketAddrV4, lease: Duration) -> Result<Self, Refused> {
+        let mut nonce = [0; 12];
+        // Without random bytes another one of this network could end it.
+        let _ = getrandom::fill(&mut nonce);
+        let wanted = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, inner.port());
+        let mut port = Self {
+            router,
+            inner,
+            nonce,
+            version: Version::Pcp,
+            outside: wanted,
+        };
+        match port.renew(lease).await {
+            // Whoever speaks the older one alone says so, and some that speak both have kept what a peer that died held.
+            Err(Refused::Code(_) | Refused::Garbled) => {
+                port.version = Version::NatPmp;
+                port.outside = wanted;
+                port.renew(lease).await?;
+            }
+            other => other?,
+        }
+        Ok(port)
+    }
+
+    /// Asks for it again, for so long from now.
+    pub async fn renew(&mut self, lease: Duration) -> Result<(), Refused> {
+        let seconds = u32::try_from(lease.as_secs()).unwrap_or(u32::MAX);
+        self.outside = match self.version {
+            Version::Pcp => {
+                let request = pcp_map(self.inner, self.nonce, self.outside, seconds);
+                pcp_mapped(&exchange(self.router, &request).await?, &self.nonce)?
+            }
+            Version::NatPmp => {
+                let request = nat_pmp_map(self.inner.port(), self.outside.port(), seconds);
+                let port = nat_pmp_mapped(&exchange(self.router, &request).await?, self.inner.port())?;
+                let at = nat_pmp_address(&exchange(self.router, &[0, 0]).await?)?;
+                SocketAddrV4::new(at, port)
+            }
+        };
+        Ok(())
+    }
+
+    /// Gives it back. If that fails, its lease ends.
+    pub async fn give_back(self) {
+        let request = match self.version {
+            Version::Pcp => pcp_map(self.inner, self.nonce, self.outside, 0).to_vec(),
+            Version::NatPmp => nat_pmp_map(self.inner.port(), 0, 0).to_vec(),
+        };
+        let _ = exchange(self.router, &request).await;
+    }
+}
+
+/// Says something to a router until it answers.
+async fn exchange(router: Ipv4Addr, request: &[u8]) -> Result<Vec<u8>, Refused> {
+    let asked = async {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+        socket.connect((router, PORT)).await?;
+        let mut answer = [0; 1100];
+        for wait in WAITS {
+            socket.send(request).await?;
+            if let Ok(read) = timeout(wait, socket.recv(&mut answer)).await {
+                return Ok(Some(answer[..read?].to_vec()));
+            }
+        }
+        Ok::<_, io::Error>(None)
+    };
+    // An error is a router that says that nobody listens there.
+    asked.await.ok().flatten().ok_or(Refused::Silent)
+}
+
+/// RFC 6887, sections 7.1 and 11.1. A lifetime of 0 ends it.
+fn pcp_map(inner: SocketAddrV4, nonce: [u8; 12], outside: SocketAddrV4, seconds: u32) -> [u8; PCP_BYTES] {
+    let mut request = [0; PCP_BYTES];
+    request[0] = 2;
+    request[1] = 1;
+    request[4..8].copy_from_slice(&seconds.to_be_bytes());
+    request[8..24].copy_from_slice(&inner.ip().to_ipv6_mapped().octets());
+    request[24..36].copy_from_slice(&nonce);
+    request[36] = PCP_UDP;
+    request[40..42].copy_from_slice(&inner.port().to_be_bytes());
+    request[42..44].copy_from_slice(&outside.port().to_be_bytes());
+    request[44..].copy_from_slice(&outside.ip().to_ipv6_mapped().octets());
+    request
+}
+
+/// Where the port is, of the answer to [`pcp_map`].
+fn pcp_mapped(answer: &[u8], nonce: &[u8; 12]) -> Result<SocketAddrV4, Refused> {
+    // Whoever speaks NAT-PMP alone answers so, in fewer bytes.
+    if let [version, _, _, code, ..] = answer
+        && *code != 0
+        && (*version == 2 || *version == 0)
+    {
+        return Err(Refused::Code((*code).into()));
+    }
+    let answer: &[u8; PCP_BYTES] = answer.try_into().map_err(|_| Refused::Garbled)?;
+    let fits = answer[0] == 2 && answer[1] == 0x81 && answer[24..36] == nonce[..] && answer[36] == PCP_UDP;
+    let octets: [u8; 16] = answer[44..].try_into().expect("16 of 60 bytes");
+    match IpAddr::V6(Ipv6Addr::from(octets)).to_canonical() {
+        IpAddr::V4(ip) if fits => Ok(SocketAddrV4::new(
+            ip,
+            u16::from_be_bytes([answer[42], answer[43]]),
+        )),
+        _ => Err(Refused::Garbled),
+    }
+}
+
+/// RFC 6886, section 3.3. A lifetime of 0 ends it.
+fn nat_pmp_map(inner: u16, outside: u16, seconds: u32) -> [u8; 12] {
+    let mut request = [0; 12];
+    request[1] = NAT_PMP_MAP_UDP;
+    request[4..6].copy_from_slice(&inner.to_be_bytes());
+    request[6..8].copy_from_slice(&outside.to_be_bytes());
+    request[8..].copy_from_slice(&seconds.to_be_bytes());
+    request
+}
+
+/// The port, of the answer to [`nat_pmp_map`].
+fn nat_pmp_mapped(answer: &[u8], inner: u16) -> Result<u16, Refused> {
+    let body = nat_pmp(answer, NAT_PMP_MAP_UDP)?;
+    match body {
+        &[a, b, c, d, _, _, _, _] if u16::from_be_bytes([a, b]) == inner => Ok(u16::from_be_bytes([c, d])),
+        _ => Err(Refused::Garbled),
+    }
+}
+
+/// The router's address, of the answer to a request for it.
+fn nat_pmp_address(answer: &[u8]) -> Result<Ipv4Addr, Refused> {
+    let octets: [u8; 4] = nat_pmp(answer, 0)?.try_into().map_err(|_| Refused::Garbled)?;
+    Ok(octets.into())
+}
+
+/// What stands behind version, operation, result and time.
+fn nat_pmp(answer: &[u8], operation: u8) -> Result<&[u8], Refused> {
+    match answer {
+        [0, answered, a, b, _, _, _, _, body @ ..] if *answered == 0x80 | operation => {
+            match u16::from_be_bytes([*a, *b]) {
+                0 => Ok(body),
+                code => Err(Refused::Code(code)),
+            }
+        }
+        _ => Err(Refused::Garbled),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> SocketAddrV4 {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_request_of_pcp_is_laid_out_as_the_rfc_has_it() {
+        let request = pcp_map(at("192.168.1.2:4433"), [7; 12], at("0.0.0.0:4433"), 3600);
+        let expected = concat!(
+            "02010000",
+            "00000e10",
+            "00000000000000000000ffffc0a80102",
+            "070707070707070707070707",
+            "11000000",
+            "11511151",
+            "00000000000000000000ffff00000000",
+        );
+        let hex: String = request.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, expected);
+    }
+
+    #[test]
+    fn an_answer_of_pcp_must_be_to_ones_own_question() {
+        let mut answer = pcp_map(at("0.0.0.0:4433"), [7; 12], at("9.9.9.9:5000"), 3600);
+        answer[1] |= 0x80;
+        assert_eq!(pcp_mapped(&answer, &[7; 12]).unwrap(), at("9.9.9.9:5000"));
+        assert!(matches!(pcp_mapped(&answer, &[8; 12]), Err(Refused::Garbled)));
+        assert!(matches!(
+            pcp_mapped(&answer[..59], &[7; 12]),
+            Err(Refused::Garbled)
+        ));
+        answer[3] = 2;
+        assert!(matches!(pcp_mapped(&answer, &[7; 12]), Err(Refused::Code(2))));
+        let older = [0, 0x81, 0, 1, 0, 0, 0, 0];
+        assert!(matches!(pcp_mapped(&older, &[7; 12]), Err(Refused::Code(1))));
+        assert!(matches!(pcp_mapped(&[], &[7; 12]), Err(Refused::Garbled)));
+    }
+
+    #[test]
+    fn nat_pmp_is_read_as_the_rfc_has_it() {
+        assert_eq!(
+            nat_pmp_map(0x1234, 0x5678, 60),
+            [0, 1, 0, 0, 0x12, 0x34, 0x56, 0x78, 0, 0, 0, 60]
+        );
+        let mapped = [0, 0x81, 0, 0, 0, 0, 0, 9, 0x12, 0x34, 0x56, 0x79, 0, 0, 0, 60];
+        assert_eq!(nat_pmp_mapped(&mapped, 0x1234).unwrap(), 0x5679);
+        assert!(nat_pmp_mapped(&mapped, 0x1235).is_err(), "another port's");
+        let address = [0, 0x80, 0, 0, 0, 0, 0, 9, 9, 9, 9, 9];
+        assert_eq!(nat_pmp_address(&address).unwrap(), Ipv4Addr::new(9, 9, 9, 9));
+        assert!(nat_pmp_address(&mapped).is_err());
+        let refused = [0, 0x80, 0, 3, 0, 0, 0, 9];
+        assert!(matches!(nat_pmp_address(&refused), Err(Refused::Code(3))));
+    }
+}

@@ -1,0 +1,97 @@
+//! From where others can reach this peer, and why not from elsewhere: in words for whoever runs it.
+
+use crate::net::mapping::{Outside, is_private};
+use std::net::{IpAddr, SocketAddr};
+
+/// Where those who cannot dial this peer find it.
+const OTHERWISE: &str = "others find it once both have a link to one and the same member";
+
+/// Of a peer with these own addresses, whose router answers so.
+pub fn words(own: &[SocketAddr], outside: &Outside) -> String {
+    let own = || {
+        own.iter()
+            .map(|at| at.ip().to_canonical())
+            .filter(|ip| !ip.is_loopback())
+    };
+    if own().next().is_none() {
+        return "from this machine alone: it has no other addresses, or was told to listen on none of them"
+            .into();
+    }
+    let by_ipv6 = match own().any(|ip| is_global_ipv6(ip)) {
+        true => ", and by IPv6 from wherever firewalls let UDP in",
+        false => "",
+    };
+    match outside {
+        Outside::Open { at, by } if is_behind_another(*at) => format!(
+            "from this network and the one outside of its router, which passes {at} on ({by}){by_ipv6}; that router is behind \
+             another one, so {OTHERWISE}"
+        ),
+        Outside::Open { at, by } => format!("from anywhere: the router passes {at} on ({by}){by_ipv6}"),
+        Outside::Needless => "from anywhere, unless a firewall keeps UDP out".into(),
+        Outside::Closed(why) => format!("from this network{by_ipv6}; {why}, so {OTHERWISE}"),
+        Outside::Asking => {
+            format!("from this network{by_ipv6}; the router has not said yet whether it passes a port on")
+        }
+        Outside::Unasked => {
+            format!("from this network{by_ipv6}; no router is asked to pass a port on, so {OTHERWISE}")
+        }
+    }
+}
+
+fn is_behind_another(router: SocketAddr) -> bool {
+    matches!(router.ip(), IpAddr::V4(ip) if is_private(ip))
+}
+
+fn is_global_ipv6(ip: IpAddr) -> bool {
+    // 2000::/3, the only part that is given out.
+    matches!(ip, IpAddr::V6(ip) if ip.segments()[0] & 0xe000 == 0x2000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::mapping::{Closed, Protocol};
+
+    #[test]
+    fn it_is_said_from_where_and_why_not_from_elsewhere() {
+        let all =
+            |texts: &[&str]| -> Vec<SocketAddr> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+        let open = |at: &str| Outside::Open {
+            at: at.parse().unwrap(),
+            by: Protocol::Upnp,
+        };
+        let home = ["192.168.1.2:1", "127.0.0.1:1"];
+        for (own, outside, says, not) in [
+            (
+                &home[..],
+                open("9.9.9.9:1"),
+                "from anywhere: the router passes 9.9.9.9:1 on (UPnP)",
+                "IPv6",
+            ),
+            (&home[..], open("100.64.0.9:1"), "behind another", "anywhere"),
+            (
+                &home[..],
+                Outside::Closed(Closed::Silent),
+                "passes no ports on",
+                "anywhere",
+            ),
+            (
+                &["[2001:db8::1]:1", home[0]],
+                Outside::Closed(Closed::Silent),
+                "by IPv6",
+                "anywhere",
+            ),
+            (
+                &["[fd00::1]:1", home[0]],
+                Outside::Unasked,
+                "no router is asked",
+                "IPv6",
+            ),
+            (&home[1..], Outside::Unasked, "this machine alone", "router"),
+            (&["9.9.9.9:1"], Outside::Needless, "unless a firewall", "router"),
+        ] {
+            let told = words(&all(own), &outside);
+            assert!(told.contains(says) && !told.contains(not), "{told}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What peers' JSON logs tell of their links. Read without a library: the fields that matter are texts without quotes.
+
+use std::path::Path;
+
+/// One peer's log so far.
+#[derive(Debug, Default)]
+pub struct Log {
+    /// Its name, once it is ready.
+    name: Option<String>,
+    ready: f64,
+    /// When, whom, by which way; none: the link is gone.
+    links: Vec<(f64, String, Option<String>)>,
+    /// When, and the line, which names the members.
+    rounds: Vec<(f64, String)>,
+}
+
+/// How two peers found to each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pair {
+    /// Their positions.
+    pub ends: (usize, usize),
+    /// None: not yet.
+    pub way: Option<&'static str>,
+    /// From when the later of the two was ready.
+    pub seconds: f64,
+}
+
+impl Log {
+    /// As far as it goes; empty if there is none.
+    pub fn read(path: &Path) -> Self {
+        Self::of(&std::fs::read_to_string(path).unwrap_or_default())
+    }
+
+    fn of(text: &str) -> Self {
+        let mut log = Self::default();
+        for line in text.lines() {
+            let Some(at) = field(line, "time").and_then(seconds) else {
+                continue;
+            };
+            match field(line, "event") {
+                Some("ready") if log.name.is_none() => {
+                    log.name = field(line, "peer").map(str::to_owned);
+                    log.ready = at;
+                }
+                Some("link") => {
+                    let peer = field(line, "peer").unwrap_or_default().to_owned();
+                    log.links.push((at, peer, field(line, "way").map(str::to_owned)));
+                }
+                Some("round") => log.rounds.push((at, line.to_owned())),
+                _ => {}
+            }
+        }
+        log
+    }
+}
+
+/// All pairs.
+pub fn pairs(logs: &[Log]) -> Vec<Pair> {
+    let ends = (0..logs.len()).flat_map(|a| (a + 1..logs.len()).map(move |b| (a, b)));
+    ends.map(|(a, b)| pair((a, b), &logs[a], &logs[b])).collect()
+}
+
+fn pair(ends: (usize, usize), one: &Log, other: &Log) -> Pair {
+    let nothing = Pair {
+        ends,
+        way: None,
+        seconds: f64::NAN,
+    };
+    let (Some(name), Some(other_name)) = (&one.name, &other.name) else {
+        return nothing;
+    };
+    let ready = one.ready.max(other.ready);
+    let mut links = one.links.iter().filter(|(_, peer, _)| peer == other_name);
+    let link = links.next_back();
+    if let Some((_, _, Some(way))) = link {
+        let same =
+            |(_, peer, by): &&(f64, String, Option<String>)| peer == other_name && by.as_ref() == Some(way);
+        let since = one.links.iter().find(same).map_or(f64::NAN, |(at, ..)| *at);
+        let way = ["direct", "mapped", "punched"]
+            .into_iter()
+            .find(|known| known == way);
+        let seconds = (since - ready).max(0.0);
+        return Pair { ends, way, seconds };
+    }
+    let both =
+        |(_, line): &&(f64, String)| line.contains(name.as_str()) && line.contains(other_name.as_str());
+    match one.rounds.iter().find(both) {
+        Some((at, _)) => Pair {
+            ends,
+            way: Some("relayed"),
+            seconds: (at - ready).max(0.0),
+        },
+        None => nothing,
+    }
+}
+
+/// A field that is a text.
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = line.split_once(&format!("\"{name}\":\""))?;
+    rest.split('"').next()
+}
+
+/// Seconds since midnight of `2026-11-20T13:20:00.250Z`. Nobody runs this at midnight twice.
+fn seconds(time: &str) -> Option<f64> {
+    let (_, clock) = time.split_once('T')?;
+    let mut parts = clock.trim_end_matches('Z').split(':').map(str::parse::<f64>);
+    let mut part = || parts.next()?.ok();
+    Some(3600.0 * part()? + 60.0 * part()? + part()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(name: &str, lines: &[&str]) -> Log {
+        let ready = format!(r#"{{"time":"2026-11-20T13:20:01.000Z","event":"ready","peer":"{name}"}}"#);
+        Log::of(&format!("{ready}\n{}\n", lines.join("\n")))
+    }
+
+    #[test]
+    fn a_pair_is_told_by_its_last_link_or_else_by_a_round_of_both() {
+        let round =
+            r#"{"time":"2026-11-20T13:20:03.500Z","event":"round","members":[{"peer":"aa"},{"peer":"bb"}]}"#;
+        let up =
+            r#"{"time":"2026-11-20T13:20:04.250Z","event":"link","peer":"bb","way":"punched","rtt_ms":1.0}"#;
+        let down =
+            r#"{"time":"2026-11-20T13:20:05.000Z","event":"link","peer":"bb","way":null,"rtt_ms":0.0}"#;
+        let told = |lines: &[&str]| {
+            let pair = pairs(&[log("aa", lines), log("bb", &[])]).remove(0);
+            (pair.way, pair.seconds)
+        };
+        assert_eq!(told(&[]).0, None);
+        assert_eq!(told(&[round]), (Some("relayed"), 2.5));
+        assert_eq!(told(&[round, up]), (Some("punched"), 3.25));
+        assert_eq!(told(&[round, up, down]), (Some("relayed"), 2.5));
+        assert_eq!(told(&[round, up, down, up]), (Some("punched"), 3.25));
+    }
+}
