@@ -39,21 +39,25 @@ impl Barren {
 mod tests {
     use super::*;
 
-    fn peers(names: &[u8]) -> impl Iterator<Item = PeerId> {
-        names.iter().map(|name| PeerId([*name; 32]))
+    fn peers(names: &[u8]) -> Vec<PeerId> {
+        names.iter().map(|name| PeerId([*name; 32])).collect()
     }
 
-    fn is_hopeless(rounds: &[(bool, &[u8])], full: &[u8]) -> bool {
+    /// A round that comes to nothing, and who has refused in it.
+    fn none(refused_by: &[u8]) -> (bool, Vec<PeerId>) {
+        (false, peers(refused_by))
+    }
+
+    fn is_hopeless(rounds: &[(bool, Vec<PeerId>)], full: &[u8]) -> bool {
         let mut barren = Barren::default();
         for (counted, refused_by) in rounds {
-            barren.take(*counted, peers(refused_by));
+            barren.take(*counted, refused_by.iter().copied());
         }
-        barren.is_hopeless(peers(full))
+        barren.is_hopeless(peers(full).into_iter())
     }
 
     #[test]
     fn a_run_is_past_saving_when_most_members_refuse_in_rounds_that_come_to_nothing() {
-        let none = |refused_by| (false, refused_by);
         assert!(is_hopeless(&[none(&[1, 2, 3]), none(&[1, 2, 3])], &[1, 2, 3]));
         assert!(is_hopeless(&[none(&[1]), none(&[1])], &[1]));
         // One after the other.
@@ -62,10 +66,8 @@ mod tests {
         assert!(!is_hopeless(&[none(&[1, 2, 3])], &[1, 2, 3]));
         assert!(!is_hopeless(&[none(&[1]), none(&[1]), none(&[1])], &[1, 2]));
         // Something was counted in between, and nobody was there to refuse.
-        assert!(!is_hopeless(
-            &[none(&[1, 2]), (true, &[1]), none(&[1, 2])],
-            &[1, 2]
-        ));
+        let some = (true, peers(&[1]));
+        assert!(!is_hopeless(&[none(&[1, 2]), some, none(&[1, 2])], &[1, 2]));
         assert!(!is_hopeless(&[none(&[1, 2]), none(&[])], &[1, 2]));
         // Contributors do not count.
         assert!(!is_hopeless(&[none(&[1, 7, 8]), none(&[7, 8])], &[1, 2, 3]));

@@ -128,6 +128,14 @@ impl Links {
         }
     }
 
+    /// Somebody tells of a peer. Who is known is not forgotten for that, nor is where.
+    pub fn hear_of(&mut self, peer: PeerId, contact: &Contact, now: Time) {
+        let is_known = self.peers.get(&peer).is_some_and(|e| !e.contact.0.is_empty());
+        if !is_known && (self.peers.contains_key(&peer) || self.peers.len() < ACQUAINTANCES) {
+            self.want(peer, contact, now);
+        }
+    }
+
     /// Forgets a peer that said goodbye.
     pub fn forget(&mut self, peer: PeerId) {
         if self.peers.get(&peer).is_some_and(|e| !e.up) {

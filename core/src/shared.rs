@@ -277,7 +277,7 @@ impl Shared {
             .is_some_and(|last| last.record.headers.iter().any(|h| h.peer == from));
         if alone || was || self.head().position(from).is_some() {
             for (peer, contact) in acquaintances {
-                self.links.want(peer, &contact, self.now);
+                self.links.hear_of(peer, &contact, self.now);
             }
         }
     }

@@ -83,13 +83,18 @@ fn seeds_of_liars_that_once_failed_hold() {
     let ended = 7_300_775;
     // A sponsor hands out another head than the members have.
     let misled = 7_201_779;
+    // A liar's goodbye tells of all members where they are not.
+    let astray = 7_327_087;
     // A liar spoils the sums, one holds the run alone, a device does its share twice, newcomers know nobody but a liar, and a
     // liar hands out a lineage of its own.
     let of_the_checker = [8993, 19_519, 10_528, 1078, 7_022_389];
     // A lone peer commits several rounds at once: it takes back more than one can say, or has just become lone. A bit flips in a
-    // world with liars.
-    let of_rounds_at_once = [7_200_238, 7_201_866, 7_311_317, 7_200_590];
-    let of_liars = [believed, led_back, to_and_fro, ended, misled];
+    // world with liars. A liar that holds the run alone bars all others.
+    let of_rounds_at_once = [7_200_238, 7_201_866, 7_311_317];
+    let of_the_checker = of_the_checker
+        .into_iter()
+        .chain([7_200_590, 7_321_845, 7_325_808]);
+    let of_liars = [believed, led_back, to_and_fro, ended, misled, astray];
     for seed in of_liars
         .into_iter()
         .chain(of_the_checker)

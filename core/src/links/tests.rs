@@ -7,6 +7,23 @@ fn manifest() -> Manifest {
     Manifest::new(Layout::flat(1))
 }
 
+#[test]
+fn what_others_tell_of_peers_takes_the_place_of_nothing_that_is_known() {
+    let (me, known) = (PeerId([1; 32]), PeerId([2; 32]));
+    let settings = Settings::stand_in(me, Contact::default(), &manifest());
+    let mut links = Links::new(&settings, RunId([0; 32]));
+    let [here, nowhere] = ["here", "nowhere"].map(|at| Contact(vec![at.into()]));
+    links.want(known, &here, Time(0));
+    links.hear_of(known, &nowhere, Time(0));
+    (3..250).for_each(|name| links.hear_of(PeerId([name; 32]), &nowhere, Time(0)));
+    assert_eq!(links.peers.len(), ACQUAINTANCES);
+    assert_eq!(links.peers[&known].contact, here);
+    // Who is met itself still finds room.
+    let met = PeerId([251; 32]);
+    links.want(met, &here, Time(0));
+    assert!(links.peers.contains_key(&met) && !links.peers[&met].up);
+}
+
 /// How often a peer is dialled within a minute, if each link lasts so long and dials take a millisecond.
 fn dials(lasts_ms: u64) -> usize {
     let (ann, ben) = (PeerId([1; 32]), PeerId([2; 32]));

@@ -439,8 +439,9 @@ impl World {
             return;
         }
         let Some(first) = finished.first() else {
-            // A liar need not let anybody in.
-            if self.plan.liars.is_some() && !self.honest().any(|n| n.was_member) {
+            // A liar need not let anybody in, and can bar all who know nobody else.
+            let is_in = |n: &Node| n.was_member && !matches!(n.exit, Some(Exit::Barred(_)));
+            if self.plan.liars.is_some() && !self.honest().any(is_in) {
                 return;
             }
             return self.fail(format!("nobody finished: {}", self.situation()));

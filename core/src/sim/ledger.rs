@@ -341,7 +341,8 @@ impl Ledger {
         let mut head = point.head.clone();
         head.apply(record, &self.manifest);
         let chain = head.chain;
-        let spoilt = spoilt || self.is_unknown(before, record) || self.lacks_errors(point, record);
+        let unseen = point.states.is_empty();
+        let spoilt = spoilt || unseen || self.is_unknown(before, record) || self.lacks_errors(point, record);
         if !self.points.contains_key(&chain) {
             let (sums, errors) = match spoilt {
                 true => (None, None),
@@ -464,22 +465,31 @@ impl Ledger {
     ) -> Result<(), String> {
         let peer = me.peer.as_ref().ok_or("it is gone")?;
         let point = &self.points[&before];
-        let held = point.states.iter().find(|s| s.digest == own);
-        let held = held.ok_or_else(|| format!("nobody held the state {own} that it goes on from"))?;
-        let mut state = held.state.clone();
+        let held = match point.states.iter().find(|s| s.digest == own) {
+            Some(held) => &held.state,
+            None if point.states.is_empty() => peer.state(),
+            None => return Err(format!("nobody held the state {own} that it goes on from")),
+        };
+        let mut state = held.clone();
         let last = peer.shared.lineage.last.as_ref().ok_or("it keeps no sums")?;
         let mut sums = vec![0.0; self.manifest.layout.len];
         last.sums
             .decode(0..sums.len(), |range, values| sums[range].copy_from_slice(values));
         let trains = record.headers.len() >= usize::from(self.manifest.min_peers.get());
-        if record.weight() > 0 && trains {
+        if record.weight() > 0 && trains && !point.states.is_empty() {
             step(&mut state, &self.manifest, point.head.steps, record, &sums);
         }
-        // The sums that are kept are those of a round that was committed at once after it; of the two one has no samples.
-        if me.is_doubtful() || (is_later(peer, record) && record.weight() > 0) {
+        // The sums that are kept are those of a round that was committed at once after it.
+        let later = is_later(peer, record) && record.weight() > 0;
+        // A bit may have flipped since: what has this digest is held under it.
+        if (me.is_doubtful() || later) && state.digest() != digest {
             state = peer.state().clone();
         }
         let expected = state.digest();
+        if later && expected != digest {
+            // Both have samples: nobody sees the state between them.
+            return Ok(());
+        }
         if expected != digest && !me.is_doubtful() {
             return Err(format!(
                 "its state {digest} does not follow from its sums, but {expected}"

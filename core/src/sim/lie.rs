@@ -578,11 +578,14 @@ impl Speaker<'_> {
                 }
             },
             Message::Following {
+                head,
                 digest,
                 resumes,
                 member,
                 ..
             } => match self.rng().below(3) {
+                // Who is out of the round is led back into it.
+                _ if !*member && head.position(to).is_some() => *member = true,
                 0 => *digest = Digest([4; 32]),
                 1 => *resumes = None,
                 _ => *member ^= true,
