@@ -196,10 +196,9 @@ impl Plan {
             }
         }
         let draw = &mut Rng::new(mix(seed ^ GUESTS));
-        let guests = if draw.chance(0.25) {
-            0.2 + 0.6 * draw.unit()
-        } else {
-            0.0
+        let guests = match draw.chance(0.25) {
+            true => 0.2 + 0.6 * draw.unit(),
+            false => 0.0,
         };
         for peer in &mut peers[1..] {
             peer.is_guest = guests > 0.0 && draw.chance(guests);

@@ -341,6 +341,13 @@ impl Twist<'_> {
                     (member.peer, member.contact)
                 }));
             }
+            other => self.twist_carried(other),
+        }
+    }
+
+    /// What concerns the ways that messages take.
+    fn twist_carried(&mut self, message: &mut Message) {
+        match message {
             Message::Relay { envelope, .. } | Message::Unreachable { envelope, .. } => {
                 match self.rng.below(3) {
                     0 => envelope.from = self.anybody(),

@@ -5,8 +5,8 @@
 use crate::data::provision::{DataDialer, DataStream, Pace, REST, SILENCE, Source, silent, too_slow};
 use crate::net::config::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT};
 use crate::net::congestion::Congestion;
+use crate::net::connect::connect;
 use crate::net::connection::{LEFT, close};
-use crate::net::endpoint::connect;
 use crate::net::handshake::{LocalPeer, propose};
 use crate::net::hello::Purpose;
 use crate::net::identity::Identity;

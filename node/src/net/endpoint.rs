@@ -8,15 +8,13 @@ use crate::net::config::{
     DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, HANDSHAKES_OF_KNOWN, HANDSHAKES_PER_ADDRESS, MAX_HANDSHAKES, QuicConfig,
 };
 use crate::net::congestion::suit_tab;
+use crate::net::connect::connect;
 use crate::net::connection::{ConnectionEvent, H3_NO_ERROR, Inbox, LEFT, Streams, Wire};
-use crate::net::handshake::{
-    Caller, LocalPeer, canonical, dial_error, listen, propose, refuse, seen_at, welcome,
-};
-use crate::net::hello::{self, PATH, Purpose};
-use crate::net::identity::TLS_NAME;
+use crate::net::handshake::{Caller, LocalPeer, canonical, listen, propose, refuse, seen_at, welcome};
+use crate::net::hello::{PATH, Purpose};
 use crate::net::link::{DialError, Refusal, Way};
 use crate::net::slots::{Slot, Slots};
-use crate::net::transport::{Configs, Path, peer_at, speaks_http3};
+use crate::net::transport::{Configs, Path, speaks_http3};
 use annulus_core::{Contact, PeerId};
 use quinn::{Connection, Endpoint, Incoming};
 use std::{
@@ -27,13 +25,9 @@ use std::{
 };
 use tokio::{
     sync::watch,
-    task::JoinSet,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 use web_transport_quinn::{Request, Session, http::StatusCode};
-
-/// Each address after the first waits this long for those before it.
-const DIAL_STAGGER: Duration = Duration::from_millis(250);
 
 /// The hello of one that we are dialling waits so long for that dial: some round trips of a way on which it does get through.
 const CROSSING: Duration = Duration::from_millis(1500);
@@ -475,75 +469,6 @@ struct Newcomer {
     wire: Arc<Wire>,
     streams: Streams,
     contact: Contact,
-}
-
-/// A QUIC connection to the first address that answers, started one shortly after the other.
-pub(crate) async fn connect(
-    endpoint: &Endpoint,
-    configs: &Configs,
-    addresses: Vec<String>,
-    expected: Option<PeerId>,
-) -> Result<Connection, DialError> {
-    let mut unusable = vec![];
-    let mut attempts = JoinSet::new();
-    let mut started: u32 = 0;
-    for address in hello::addresses(&addresses) {
-        let resolved: Vec<SocketAddr> = match tokio::net::lookup_host(address).await {
-            Ok(resolved) => resolved.take(Contact::LIMIT).collect(),
-            Err(error) => {
-                unusable.push(format!("{address} ({error})"));
-                continue;
-            }
-        };
-        for to in resolved {
-            let (endpoint, config, wait) = (
-                endpoint.clone(),
-                configs.client(Path::to(to)),
-                DIAL_STAGGER * started,
-            );
-            started += 1;
-            attempts.spawn(async move {
-                sleep(wait).await;
-                let connecting = endpoint
-                    .connect_with(config, to, TLS_NAME)
-                    .map_err(|error| DialError::NoAddress(format!("{to} ({error})")))?;
-                let connection = connecting.await.map_err(|error| match dial_error(error) {
-                    DialError::Unreachable(why) => DialError::Unreachable(format!("{to} ({why})")),
-                    error => error,
-                })?;
-                Ok((connection, to))
-            });
-        }
-    }
-    if started == 0 {
-        let why = if unusable.is_empty() {
-            "none was given".to_owned()
-        } else {
-            unusable.join(", ")
-        };
-        return Err(DialError::NoAddress(why));
-    }
-    let (mut silent, mut told) = (vec![], None);
-    while let Some(attempt) = attempts.join_next().await {
-        // The attempts neither panic nor are aborted while this set lives.
-        let Ok(attempt) = attempt else { continue };
-        match attempt {
-            Ok((connection, to)) => match peer_at(&connection) {
-                Some(peer) if expected.is_none_or(|expected| expected == peer) => {
-                    return Ok(connection);
-                }
-                Some(peer) => {
-                    connection.close(LEFT.into(), b"");
-                    told = Some(DialError::AnotherPeer(peer));
-                }
-                None => silent.push(format!("{to} (no certificate)")),
-            },
-            Err(DialError::Unreachable(why) | DialError::NoAddress(why)) => silent.push(why),
-            Err(error) => told = told.or(Some(error)),
-        }
-    }
-    silent.extend(unusable);
-    Err(told.unwrap_or_else(|| DialError::Unreachable(silent.join(", "))))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 pub mod gate;
 pub mod hello;
 pub mod link;
+pub mod refusal;
 pub mod ticket;
 
 #[cfg(feature = "native")]
@@ -13,6 +14,8 @@ pub mod certificates;
 pub mod config;
 #[cfg(feature = "native")]
 pub mod congestion;
+#[cfg(feature = "native")]
+pub(crate) mod connect;
 #[cfg(feature = "native")]
 pub(crate) mod connection;
 #[cfg(feature = "native")]

@@ -1,5 +1,6 @@
 //! What peers' JSON logs tell of their links. Read without a library: the fields that matter are texts without quotes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// One peer's log so far.
@@ -12,6 +13,8 @@ pub struct Log {
     links: Vec<(f64, String, Option<String>)>,
     /// When, and the line, which names the members.
     rounds: Vec<(f64, String)>,
+    /// The first line that tells of a member that failed or was put out.
+    lost: Option<String>,
 }
 
 /// How two peers found to each other.
@@ -46,12 +49,39 @@ impl Log {
                     let peer = field(line, "peer").unwrap_or_default().to_owned();
                     log.links.push((at, peer, field(line, "way").map(str::to_owned)));
                 }
+                Some("member") if matches!(field(line, "change"), Some("failed" | "evicted")) => {
+                    log.lost.get_or_insert(line.to_owned());
+                }
                 Some("round") => log.rounds.push((at, line.to_owned())),
                 _ => {}
             }
         }
         log
     }
+}
+
+/// In how many rounds two or more have told of the same state, if they differ in none and nobody was lost.
+pub fn agreed(logs: &[Log]) -> Result<usize, String> {
+    let mut states: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
+    for log in logs {
+        if let Some(line) = &log.lost {
+            return Err(format!("somebody was lost: {line}"));
+        }
+        for (_, line) in &log.rounds {
+            let number = line
+                .split_once("\"round\":")
+                .and_then(|(_, rest)| rest.split([',', '}']).next());
+            let (Some(number), Some(digest)) = (number, field(line, "digest")) else {
+                continue;
+            };
+            let (known, times) = states.entry(number).or_insert((digest, 0));
+            if *known != digest {
+                return Err(format!("two states after round {number}"));
+            }
+            *times += 1;
+        }
+    }
+    Ok(states.values().filter(|(_, times)| *times > 1).count())
 }
 
 /// All pairs.
@@ -134,5 +164,23 @@ mod tests {
         assert_eq!(told(&[round, up]), (Some("punched"), 3.25));
         assert_eq!(told(&[round, up, down]), (Some("relayed"), 2.5));
         assert_eq!(told(&[round, up, down, up]), (Some("punched"), 3.25));
+    }
+
+    #[test]
+    fn states_that_differ_and_members_that_fail_are_noticed() {
+        let round = |n: u32, digest: &str| {
+            format!(
+                r#"{{"time":"2026-11-20T13:20:03.500Z","event":"round","round":{n},"digest":"{digest}"}}"#
+            )
+        };
+        let of = |lines: &[String]| log("aa", &lines.iter().map(String::as_str).collect::<Vec<_>>());
+        let (one, two) = (
+            of(&[round(1, "a"), round(2, "b")]),
+            of(&[round(2, "b"), round(3, "c")]),
+        );
+        assert_eq!(agreed(&[one, two]), Ok(1));
+        assert!(agreed(&[of(&[round(2, "b")]), of(&[round(2, "x")])]).is_err());
+        let failed = r#"{"time":"2026-11-20T13:20:04.000Z","event":"member","peer":"bb","change":"failed"}"#;
+        assert!(agreed(&[log("aa", &[failed])]).is_err());
     }
 }

@@ -126,7 +126,7 @@ impl Wires {
     pub fn mapped(&self) -> Option<String> {
         let (router, _) = self.daemon.as_ref()?;
         let rules = output(&format!("ip netns exec {router} nft list ruleset"));
-        let left = rules.lines().filter(|line| line.contains("dnat"));
+        let left = rules.lines().filter(|line| line.contains(" dnat ip to "));
         Some(left.map(str::trim).collect::<Vec<_>>().join("; "))
     }
 
