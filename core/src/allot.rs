@@ -5,8 +5,9 @@
 
 use crate::config::Manifest;
 use crate::cut::Cut;
+use crate::cut::Hole;
 use crate::id::{PeerId, Round};
-use crate::ledger::{Head, Hole, Member};
+use crate::ledger::{Head, Member};
 use std::ops::Range;
 
 /// Who works on which positions in the next round.

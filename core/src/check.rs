@@ -6,10 +6,11 @@
 use crate::admission::MAX_NAMED;
 use crate::allot::Allotment;
 use crate::config::{MAX_PEERS, Manifest, Settings};
+use crate::cut::{Given, Hole};
 use crate::fork::{FORKS, Fork};
 use crate::id::{PeerId, Round, RunId};
 use crate::invitation::{Revocation, Role, Root};
-use crate::ledger::{Given, Head, Header, Hole, Newcomer, Ready, Record};
+use crate::ledger::{Head, Header, Newcomer, Ready, Record};
 use crate::signature::{Attempt, Scheme, Signed};
 use crate::view::view_key;
 use std::collections::BTreeSet;

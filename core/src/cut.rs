@@ -1,7 +1,8 @@
-//! How a member's share of a round is cut into local steps: by the shares of all, so that unequal devices take unequal numbers
+//! What members are given to compute, and how a share is cut into local steps: by the shares of all, so that unequal devices take unequal numbers
 //! of equal steps. It says nothing of who takes them, or when.
 
 use crate::config::Manifest;
+use crate::id::PeerId;
 use crate::optim::LocalSteps;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
@@ -57,3 +58,31 @@ impl Cut {
 /// exchanges do. nano on Tiny Shakespeare, four members, comes to a validation loss of 2.2 after 222 local batches, four a
 /// round, if none of them is late, 224 if one is and 248 if two are; with eight a round 238, 250 and more than 300.
 pub const LEAD: u32 = 1;
+
+/// Samples to hand out again, as positions in the stream of shuffled epochs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hole {
+    /// First position.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// The member whose result for these was not finite. They are given up when another's is not either.
+    pub refused_by: Option<PeerId>,
+}
+
+impl Hole {
+    pub(crate) fn len(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
+/// What a member was given to compute ahead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Given {
+    /// The member.
+    pub peer: PeerId,
+    /// What it was given.
+    pub share: Vec<Hole>,
+    /// How that is cut, where members take local steps.
+    pub cut: Option<Cut>,
+}

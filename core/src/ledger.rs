@@ -3,13 +3,11 @@
 
 use crate::admission::Admissions;
 use crate::config::{MAX_CONTRIBUTORS, MAX_PEERS, Manifest, Settings};
-use crate::cut::Cut;
+use crate::cut::{Given, Hole};
 use crate::fork::{self, Fork};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::invitation::{Admission, Revocation, Role};
 use crate::pace::{Exchanged, Pace};
-#[cfg(test)]
-use crate::signature::Key;
 use crate::signature::{Attempt, Signed, Statement};
 use crate::tickets::Tickets;
 pub use crate::trials::Trials;
@@ -50,25 +48,6 @@ pub struct Header {
 }
 
 impl Header {
-    /// That of a member that adds nothing to a first round, for who has only names.
-    #[cfg(any(test, feature = "sim"))]
-    pub fn stand_in(peer: PeerId) -> Self {
-        Self {
-            peer,
-            weight: 0,
-            loss: 0.0,
-            speed: 1,
-            compute_us: 1,
-            exchange_us: 0,
-            digest: Digest([0; 32]),
-            ahead: false,
-            anew: false,
-            ready: Vec::new(),
-            revoked: Vec::new(),
-            leaving: false,
-        }
-    }
-
     /// Bytes that it holds in memory.
     pub(crate) fn bytes(&self) -> usize {
         let ready = self.ready.iter().map(Newcomer::bytes);
@@ -223,34 +202,6 @@ impl Record {
         hasher.update(&postcard::to_allocvec(&said).expect("a record has only plain data"));
         Digest(*hasher.finalize().as_bytes())
     }
-}
-
-/// Samples to hand out again, as positions in the stream of shuffled epochs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hole {
-    /// First position.
-    pub start: u64,
-    /// One past the last.
-    pub end: u64,
-    /// The member whose result for these was not finite. They are given up when another's is not either.
-    pub refused_by: Option<PeerId>,
-}
-
-impl Hole {
-    pub(crate) fn len(&self) -> u64 {
-        self.end - self.start
-    }
-}
-
-/// What a member was given to compute ahead.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Given {
-    /// The member.
-    pub peer: PeerId,
-    /// What it was given.
-    pub share: Vec<Hole>,
-    /// How that is cut, where members take local steps.
-    pub cut: Option<Cut>,
 }
 
 /// A lineage: what its members sign for, and with it how many samples it counts.
@@ -526,32 +477,6 @@ impl Head {
             }
         }
         next
-    }
-}
-
-#[cfg(test)]
-impl Record {
-    /// A first attempt of these after a head.
-    pub(crate) fn signed_by_stand_ins(head: &Head, headers: Vec<Header>) -> Self {
-        let unsigned = |content: Header| Signed {
-            signature: Key::stand_in(content.peer).sign_bytes(b""),
-            content,
-        };
-        let mut record = Self {
-            round: head.round + 1,
-            attempt: 0,
-            headers: headers.into_iter().map(unsigned).collect(),
-        };
-        record.sign_by_stand_ins(head);
-        record
-    }
-
-    /// All authors sign what it says of them.
-    pub(crate) fn sign_by_stand_ins(&mut self, head: &Head) {
-        let attempt = head.attempt_of(self);
-        for header in &mut self.headers {
-            header.signature = Key::stand_in(header.peer).sign(&attempt, &header.content);
-        }
     }
 }
 

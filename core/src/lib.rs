@@ -75,6 +75,8 @@ pub mod signature;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod sponsor;
+#[cfg(any(test, feature = "sim"))]
+mod stand_ins;
 pub mod state;
 pub mod tickets;
 mod time;

@@ -2,9 +2,9 @@
 //! `allot.rs`.
 
 use crate::config::Manifest;
-use crate::cut::Cut;
+use crate::cut::{Cut, Given, Hole};
 use crate::id::PeerId;
-use crate::ledger::{Given, Head, Hole, Member, Record};
+use crate::ledger::{Head, Member, Record};
 
 impl Head {
     /// All that is before the cursor and not counted, whether handed out by now or not, in order.

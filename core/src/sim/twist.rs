@@ -2,9 +2,10 @@
 
 use super::rng::Rng;
 use crate::conviction::Contradiction;
+use crate::cut::Hole;
 use crate::id::{Contact, Digest, PeerId};
 use crate::invitation::{Admission, Revocation, Root};
-use crate::ledger::{Header, Hole, Member, Newcomer, Ready, Record};
+use crate::ledger::{Header, Member, Newcomer, Ready, Record};
 use crate::signature::{Key, Signed};
 use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
 use bytes::Bytes;

@@ -17,7 +17,7 @@ pub fn words(own: &[SocketAddr], outside: &Outside) -> String {
         return "from this machine alone: it has no other addresses, or was told to listen on none of them"
             .into();
     }
-    let by_ipv6 = match own().any(|ip| is_global_ipv6(ip)) {
+    let by_ipv6 = match own().any(is_global_ipv6) {
         true => ", and by IPv6 from wherever firewalls let UDP in",
         false => "",
     };
