@@ -75,7 +75,7 @@ impl Conditions {
             Mode::EveryStep | Mode::Overlap => 1.0,
             Mode::LocalSteps => {
                 let [exchange, batch] = [exchange, batch].map(|seconds| (seconds * 1e6).ceil() as u128);
-                local_batches(exchange, batch.max(1), true).max(1) as f64
+                local_batches(self.elements, exchange, batch.max(1), true).max(1) as f64
             }
         };
         let hidden = match mode {
