@@ -21,6 +21,9 @@ fn found(folder: &Folder) -> (Node, String) {
         "train=2000",
         "test=200",
         "seed=1",
+        // A tab beside a fast processor would stand by.
+        "--slower",
+        "20",
     ];
     let mut node = Node::start("node", folder.join("node"), &train);
     let url = node.url();

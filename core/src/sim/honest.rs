@@ -299,7 +299,13 @@ impl World {
         let known = peer.head().full_members().filter(|m| *m != node.id);
         let (liars, honest): (Vec<PeerId>, Vec<PeerId>) = known.partition(|m| self.is_liar(*m));
         let by_liar = node.sponsor.is_some_and(|sponsor| self.nodes[sponsor].is_liar());
-        liars.len() > honest.len() || (honest.is_empty() && by_liar)
+        // Whom it takes for members may be a liar's invention: so what counts is whom it hears, too.
+        let here = self.nodes.iter().position(|other| other.id == node.id);
+        let hears =
+            |other: &usize| here.is_some_and(|here| here != *other && self.net.is_linked(here, *other));
+        let mut heard = (0..self.nodes.len()).filter(hears).peekable();
+        let hears_liars_alone = heard.peek().is_some() && heard.all(|other| self.nodes[other].is_liar());
+        liars.len() > honest.len() || (honest.is_empty() && by_liar) || hears_liars_alone
     }
 
     /// Whether there is somebody, and nobody holds a whole state.
