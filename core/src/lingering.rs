@@ -6,7 +6,7 @@ use crate::interface::{Exit, Input};
 use crate::late;
 use crate::next::Next;
 use crate::shared::{Shared, Stage};
-use crate::sponsor::{Sponsor, hand_out};
+use crate::sponsor::{Sponsor, hand_out, hand_out_digests};
 use crate::time::Time;
 use crate::wire::{Doing, Message, ViewKey};
 use std::collections::BTreeSet;
@@ -131,6 +131,10 @@ impl Lingering {
             Message::Fetch { block } => {
                 self.until = longer(shared);
                 hand_out(from, block, shared);
+            }
+            Message::Doubt => {
+                self.until = longer(shared);
+                hand_out_digests(from, shared);
             }
             _ => {}
         }

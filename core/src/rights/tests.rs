@@ -218,6 +218,11 @@ fn said(kind: Kind, view: ViewKey) -> Message {
         Kind::Followed => Message::Followed { round: 1 },
         Kind::Ready => Message::Ready { ready: None },
         Kind::Fetch => Message::Fetch { block: 0 },
+        Kind::Doubt => Message::Doubt,
+        Kind::Digests => Message::Digests {
+            chain: digest,
+            data: vec![0; 32].into(),
+        },
         Kind::Block => Message::Block {
             block: 0,
             round: 1,
