@@ -11,7 +11,6 @@ use crate::id::Digest;
 use crate::ledger::Record;
 use crate::lineage::Lineage;
 use crate::optim::Step;
-use crate::state::root;
 use crate::time::Time;
 
 /// Elements between two turns of the network: short enough to be done in half a millisecond, long enough that turns cost
@@ -29,8 +28,8 @@ pub(crate) struct Applying {
     step: Step,
     /// Elements that were stepped: whole pieces.
     done: usize,
-    /// Digests of the state's parts that were stepped, taken while the cache still holds them.
-    parts: Vec<Digest>,
+    /// Digests of the state's blocks that were stepped, taken while the cache still holds them.
+    blocks: Vec<Digest>,
 }
 
 impl Applying {
@@ -40,7 +39,7 @@ impl Applying {
             complete_at,
             step,
             done: 0,
-            parts: Vec::new(),
+            blocks: Vec::new(),
         }
     }
 
@@ -49,22 +48,22 @@ impl Applying {
         manifest.state_bytes() <= SHORT
     }
 
-    /// Applies and hashes some parts. Whether the last was among them: then the digest is the state's.
+    /// Applies and hashes some blocks. Whether the last was among them: then the digest is the state's.
     pub fn part(&mut self, manifest: &Manifest, sums: &Assembly, lineage: &mut Lineage) -> bool {
         let state = &mut lineage.state;
         let until = self.done + TURN;
-        while let Some(part) = state.part(self.parts.len()) {
+        while let Some(block) = state.block_range(self.blocks.len() as u32) {
             if self.done >= until {
                 return false;
             }
-            while self.done < part.end {
+            while self.done < block.end {
                 let piece = self.done..sums.cut().piece_end(self.done);
                 self.done = piece.end;
                 state.apply_round(manifest, &self.step, sums, piece);
             }
-            self.parts.push(state.part_digest(part));
+            self.blocks.push(state.block_digest(block));
         }
-        lineage.digest = root(&self.parts);
+        lineage.hashed(std::mem::take(&mut self.blocks));
         true
     }
 }

@@ -13,9 +13,10 @@ use crate::interface::Event;
 use crate::ledger::Record;
 use crate::optim::Step;
 use crate::shared::Shared;
-use crate::state::plan;
+use crate::state::{plan, root};
 use crate::time::Time;
 use crate::wire::{Leg, Message, Standing, ViewKey};
+use bytes::Bytes;
 use std::collections::VecDeque;
 
 /// Blocks on their way from one member at a time: enough to hide a round trip, few enough that the
@@ -51,6 +52,14 @@ struct Told {
     sums: Assembly,
 }
 
+/// Some block is wrong, and the sponsor is asked which.
+#[derive(Debug)]
+struct Doubt {
+    since: Time,
+    /// The lineage at which the sponsor's blocks have these digests, once it has said so.
+    told: Option<(Digest, Bytes)>,
+}
+
 /// How a commit that the sponsor tells of fits what is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
@@ -72,6 +81,8 @@ pub(crate) struct CatchUp {
     told: Option<Told>,
     /// The sponsor's digest at the head.
     expected: Option<Digest>,
+    /// Whether all blocks stood at the head once and were not what they should be.
+    doubt: Option<Doubt>,
     /// Whether blocks of several members did not fit together.
     pub sponsor_only: bool,
 }
@@ -93,8 +104,9 @@ impl CatchUp {
     }
 
     fn begin(&mut self, block: Block, expected: Digest, shared: &Shared) {
-        self.blocks = vec![block; shared.lineage.state.blocks(&shared.manifest) as usize];
+        self.blocks = vec![block; shared.lineage.state.blocks() as usize];
         self.expected = Some(expected);
+        self.doubt = None;
         self.log.clear();
         self.told = None;
     }
@@ -102,6 +114,7 @@ impl CatchUp {
     /// What does not fit together is fetched anew.
     pub fn discard(&mut self) {
         self.blocks.fill(Block::Missing);
+        self.doubt = None;
         self.log.clear();
     }
 
@@ -140,10 +153,57 @@ impl CatchUp {
         self.expected == Some(digest)
     }
 
-    /// Bytes of the rounds that it holds.
+    /// Whether the sponsor has been asked which blocks are wrong.
+    pub fn doubts(&self) -> bool {
+        self.doubt.is_some()
+    }
+
+    /// The sponsor tells the digests of its blocks.
+    pub fn on_digests(&mut self, chain: Digest, data: Bytes) {
+        if let Some(doubt) = &mut self.doubt {
+            doubt.told = Some((chain, data));
+        }
+    }
+
+    /// All blocks stand at the head, with these digests, and they are not what they should be. Whether it may be found out
+    /// which are wrong, so that these alone are fetched anew: the sponsor is asked, who is at the same round or a little
+    /// ahead, and what is wrong stays wrong until then. False if they came from the sponsor, or that does not tell the truth.
+    pub fn mends(&mut self, held: &[Digest], sponsor: Option<PeerId>, shared: &mut Shared) -> bool {
+        let (Some(sponsor), false) = (sponsor, self.sponsor_only) else {
+            return false;
+        };
+        let Some(doubt) = &mut self.doubt else {
+            let since = shared.now;
+            self.doubt = Some(Doubt { since, told: None });
+            shared.control(sponsor, Message::Doubt);
+            return true;
+        };
+        let here = shared.head().chain;
+        match doubt.told.take_if(|(chain, _)| *chain == here) {
+            Some((_, theirs)) => {
+                let (theirs, _) = theirs.as_chunks::<32>();
+                let theirs: Vec<Digest> = theirs.iter().map(|digest| Digest(*digest)).collect();
+                if !self.expects(root(&theirs)) || theirs.len() != held.len() {
+                    return false;
+                }
+                let wrong = held.iter().zip(&theirs).map(|(held, theirs)| held != theirs);
+                for (block, _) in self.blocks.iter_mut().zip(wrong).filter(|(_, wrong)| *wrong) {
+                    *block = Block::Missing;
+                }
+                self.doubt = None;
+                self.sponsor_only = true;
+                true
+            }
+            None => shared.now - doubt.since <= 2 * shared.detector.answer(),
+        }
+    }
+
+    /// Bytes of the rounds that it holds, and of digests.
     pub fn bytes(&self) -> usize {
         let told = self.told.iter().map(|told| told.sums.bytes());
+        let digests = self.doubt.iter().flat_map(|doubt| &doubt.told);
         told.chain(self.log.iter().map(|logged| logged.sums.bytes()))
+            .chain(digests.map(|(_, data)| data.len()))
             .sum()
     }
 
@@ -210,8 +270,8 @@ impl CatchUp {
         let first = self.log.iter().position(is_first);
         let fits = round > here.round || (round == here.round && chain == here.chain) || first.is_some();
         let state = &mut shared.lineage.state;
-        if fits && state.write_block(&shared.manifest, block, data) {
-            let range = state.block_range(&shared.manifest, block);
+        if fits && state.write_block(block, data) {
+            let range = state.block_range(block);
             let range = range.expect("it was written");
             let mut held = (round, chain);
             if let Some(first) = first {
@@ -293,7 +353,7 @@ impl CatchUp {
             };
             if (*round, *chain) == (before.round, before.chain) {
                 let state = &mut shared.lineage.state;
-                let range = state.block_range(&shared.manifest, number).expect("own block");
+                let range = state.block_range(number).expect("own block");
                 if let Some(step) = &step {
                     state.apply_round(&shared.manifest, step, &told.sums, range);
                 }

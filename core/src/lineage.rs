@@ -9,7 +9,7 @@ use crate::ledger::{Founder, Head, Header, Record};
 use crate::planted::Bug;
 use crate::seal::Seals;
 use crate::signature::Attempt;
-use crate::state::State;
+use crate::state::{State, root};
 use crate::wire::{Message, Standing, ViewKey};
 
 /// The last committed round, kept to repair those who miss some of it.
@@ -55,8 +55,10 @@ impl Committed {
 pub(crate) struct Lineage {
     pub head: Head,
     pub state: State,
-    /// The state's, at the head.
+    /// The state's, at the head ...
     pub digest: Digest,
+    /// ... and those of its blocks.
+    pub blocks: Vec<Digest>,
     pub last: Option<Committed>,
     /// What owners have signed of the sums of the last rounds.
     pub seals: Seals,
@@ -68,8 +70,10 @@ pub(crate) struct Lineage {
 
 impl Lineage {
     pub fn new(head: Head, state: State) -> Self {
+        let blocks = state.block_digests();
         Self {
-            digest: state.digest(),
+            digest: root(&blocks),
+            blocks,
             head,
             state,
             last: None,
@@ -77,6 +81,12 @@ impl Lineage {
             followed: None,
             founder: None,
         }
+    }
+
+    /// The state is what has these digests.
+    pub fn hashed(&mut self, blocks: Vec<Digest>) {
+        self.digest = root(&blocks);
+        self.blocks = blocks;
     }
 
     /// Whether a peer is one of the head's members, or had to do with the last round.

@@ -8,7 +8,7 @@ use crate::meeting::{Shown, Side, Stands, compare};
 use crate::next::{Next, Outcast};
 use crate::reason::OutcastReason;
 use crate::shared::{Shared, Stage};
-use crate::sponsor::{Sponsor, hand_out};
+use crate::sponsor::{Sponsor, hand_out, hand_out_digests};
 use crate::time::Time;
 use crate::wire::{Doing, Message, ViewKey};
 use std::collections::BTreeSet;
@@ -134,6 +134,10 @@ impl Lingering {
             Message::Fetch { block } => {
                 self.until = longer(shared);
                 hand_out(from, block, shared);
+            }
+            Message::Doubt => {
+                self.until = longer(shared);
+                hand_out_digests(from, shared);
             }
             _ => {}
         }

@@ -51,6 +51,11 @@ struct Entry {
 }
 
 impl Entry {
+    /// When it is to be dialled, if it is not already.
+    fn to_dial(&self) -> Option<Time> {
+        self.dial_at.filter(|_| !self.up && !self.dialling)
+    }
+
     fn dial(&mut self, peer: PeerId, out: &mut VecDeque<Output>) {
         if !self.contact.0.is_empty() {
             self.dialling = true;
@@ -423,7 +428,7 @@ impl Links {
     /// Dials that are due. After one that came to nothing others are asked to have the other end dial as well, once for each
     /// dial; who cannot be dialled at all is asked after too, more seldom, to find the nearest way to it.
     pub fn on_time(&mut self, out: &mut VecDeque<Output>, now: Time) {
-        let due = |entry: &Entry| entry.dial_at.is_some_and(|at| at <= now) && !entry.up && !entry.dialling;
+        let due = |entry: &Entry| entry.to_dial().is_some_and(|at| at <= now);
         let due = self.peers.iter().filter(|(_, entry)| due(entry));
         for peer in due.map(|(peer, _)| *peer).collect::<Vec<_>>() {
             let asked = match self.bearers.contains(&peer) {
@@ -457,7 +462,7 @@ impl Links {
 
     /// When [`Links::on_time`] has something to do.
     pub fn wake_at(&self) -> Option<Time> {
-        self.peers.values().filter_map(|e| e.dial_at).min()
+        self.peers.values().filter_map(Entry::to_dial).min()
     }
 }
 

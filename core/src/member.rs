@@ -24,7 +24,7 @@ use crate::rights::Kind;
 use crate::seal::Seal;
 use crate::shared::{Shared, Stage};
 use crate::signature::{Signature, Signed};
-use crate::sponsor::{Asked, InWork, Sponsor, hand_out};
+use crate::sponsor::{Asked, InWork, Sponsor, hand_out, hand_out_digests};
 use crate::state::plan;
 use crate::time::Time;
 use crate::view::View;
@@ -285,6 +285,7 @@ impl Member {
                 return self.after_asked(from, asked, shared);
             }
             Message::Fetch { block } => hand_out(from, block, shared),
+            Message::Doubt => hand_out_digests(from, shared),
             _ => {}
         }
         Next::Stay
@@ -608,7 +609,8 @@ impl Member {
             && let Some(errors) = errors.as_ref().filter(|_| changed)
         {
             compensate(&mut shared.lineage.state.params, errors);
-            shared.lineage.digest = shared.lineage.state.digest();
+            let blocks = shared.lineage.state.block_digests();
+            shared.lineage.hashed(blocks);
         }
         let round = CommittedRound {
             view: self.view.key,

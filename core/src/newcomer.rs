@@ -14,7 +14,7 @@ use crate::next::Next;
 use crate::planted::Bug;
 use crate::shared::{MAX_REMEMBERED, Shared, Stage};
 use crate::sponsor::Sponsor;
-use crate::state::State;
+use crate::state::{State, root};
 use crate::tickets::Barred;
 use crate::time::Time;
 use crate::wire::{Claim, Doing, Leg, Message, Standing, ViewKey};
@@ -224,6 +224,11 @@ impl Newcomer {
                 chain,
                 data,
             } if self.following => return self.on_block(block, (round, chain), &data, shared),
+            Message::Digests { chain, data } if self.follows(from) => {
+                self.heard(shared);
+                self.catchup.on_digests(chain, data);
+                return self.catch_up(None, shared);
+            }
             _ => {}
         }
         Next::Stay
@@ -586,14 +591,18 @@ impl Newcomer {
             self.watching = false;
             return Next::Stay;
         }
-        let digest = shared.lineage.state.digest();
-        if !self.catchup.expects(digest) && !shared.settings.planted(Bug::JoinUnchecked) {
-            // What the sponsor holds, the others do not share, or a block was damaged: all from the sponsor
-            // then, and if even that does not fit together, another sponsor.
-            self.catchup.discard();
+        let blocks = shared.lineage.state.block_digests();
+        if !self.catchup.expects(root(&blocks)) && !shared.settings.planted(Bug::JoinUnchecked) {
             self.whole = false;
             self.synced = false;
             self.watching = false;
+            if self.catchup.mends(&blocks, self.sponsor, shared) {
+                self.fetch(shared);
+                return Next::Stay;
+            }
+            // What the sponsor holds, the others do not share, or it does not say which block was damaged: all from the
+            // sponsor then, and if even that does not fit together, another sponsor.
+            self.catchup.discard();
             let mut sponsor = self.sponsor;
             if self.catchup.sponsor_only {
                 self.refused.extend(sponsor.take().map(|s| (s, None)));
@@ -602,7 +611,7 @@ impl Newcomer {
             self.seek(sponsor, shared);
             return Next::Stay;
         }
-        shared.lineage.digest = digest;
+        shared.lineage.hashed(blocks);
         self.synced = true;
         self.sound = Some(shared.head().chain);
         self.catchup.sponsor_only = false;
@@ -737,7 +746,10 @@ impl Newcomer {
                 };
                 shared.control(sponsor, Message::Probe { view, nonce: 0 });
                 self.fetch(shared);
-                Next::Stay
+                match self.catchup.doubts() {
+                    true => self.catch_up(None, shared),
+                    false => Next::Stay,
+                }
             }
             Some(sponsor) => {
                 self.refused.insert(sponsor, None);

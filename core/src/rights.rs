@@ -28,6 +28,8 @@ pub enum Kind {
     Ready,
     Fetch,
     Block,
+    Doubt,
+    Digests,
     Goodbye,
     Relay,
     Unreachable,
@@ -41,7 +43,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::Piece,
         Self::Probe,
         Self::Alive,
@@ -58,6 +60,8 @@ impl Kind {
         Self::Ready,
         Self::Fetch,
         Self::Block,
+        Self::Doubt,
+        Self::Digests,
         Self::Goodbye,
         Self::Relay,
         Self::Unreachable,
@@ -92,6 +96,8 @@ impl Kind {
             Message::Ready { .. } => (Self::Ready, None),
             Message::Fetch { .. } => (Self::Fetch, None),
             Message::Block { .. } => (Self::Block, None),
+            Message::Doubt => (Self::Doubt, None),
+            Message::Digests { .. } => (Self::Digests, None),
             Message::Goodbye { .. } => (Self::Goodbye, None),
             Message::Relay { .. } => (Self::Relay, None),
             Message::Unreachable { .. } => (Self::Unreachable, None),
@@ -260,6 +266,8 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         (Ready,       _)           => [NOBODY,  FOLLOWER, FOLLOWER],
         (Fetch,       _)           => [GUEST,   GUEST,    GUEST],
         (Block,       _)           => [GIVER,   NOBODY,   NOBODY],
+        (Doubt,       _)           => [NOBODY,  FOLLOWER, FOLLOWER],
+        (Digests,     _)           => [SPONSOR, NOBODY,   NOBODY],
         // Who is told whom another knew: see `shared.rs`.
         (Goodbye,     _)           => [LINKED,  LINKED,   LINKED],
         // Frames for others are passed on for whoever brings its own. Who brings one to this peer is a

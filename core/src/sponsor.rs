@@ -13,6 +13,7 @@ use crate::planted::Bug;
 use crate::rights::Kind;
 use crate::shared::Shared;
 use crate::signature::Signed;
+use crate::state::{joined, root};
 use crate::tickets::Barred;
 use crate::view::View;
 use crate::wire::{Message, Standing};
@@ -396,11 +397,11 @@ fn lag(shared: &Shared) -> Round {
 
 /// A newcomer fetches a block of the state.
 pub(crate) fn hand_out(to: PeerId, block: u32, shared: &mut Shared) {
-    let bytes = shared.lineage.state.block_len(&shared.manifest, block);
+    let bytes = shared.lineage.state.block_len(block);
     if bytes.is_none_or(|bytes| !shared.allow(to, bytes, Kind::Fetch)) {
         return;
     }
-    let Some(data) = shared.lineage.state.read_block(&shared.manifest, block) else {
+    let Some(data) = shared.lineage.state.read_block(block) else {
         return;
     };
     let Head { round, chain, .. } = *shared.head();
@@ -414,6 +415,17 @@ pub(crate) fn hand_out(to: PeerId, block: u32, shared: &mut Shared) {
     shared.bulk(to, message);
 }
 
+/// What a newcomer holds of the state is not what it should be: it is told the digests of all blocks, and so which of them
+/// are wrong.
+pub(crate) fn hand_out_digests(to: PeerId, shared: &mut Shared) {
+    let data = joined(&shared.lineage.blocks);
+    if shared.allow(to, data.len(), Kind::Doubt) {
+        let (chain, data) = (shared.head().chain, data.into());
+        // After what was forwarded of the round that led here, and before what will be of the next.
+        shared.bulk(to, Message::Digests { chain, data });
+    }
+}
+
 /// Compares the state with its digest, and says whether it may stay: damaged, a member among others is none any more; a
 /// lone one has nothing else to go on from.
 fn examine_state(work: Option<InWork<'_>>, shared: &mut Shared) -> bool {
@@ -422,14 +434,15 @@ fn examine_state(work: Option<InWork<'_>>, shared: &mut Shared) -> bool {
         return true;
     }
     shared.examined_at = Some(shared.now);
-    let actual = shared.lineage.state.digest();
+    let blocks = shared.lineage.state.block_digests();
+    let actual = root(&blocks);
     let Some(work) = work.filter(|_| actual != shared.lineage.digest) else {
         return true;
     };
     if work.view.members.len() > 1 {
         return false;
     }
-    shared.lineage.digest = actual;
+    shared.lineage.hashed(blocks);
     true
 }
 

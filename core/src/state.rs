@@ -15,16 +15,18 @@ pub struct State {
     pub params: Vec<f32>,
     /// The optimizer's vectors, each as long as the parameters.
     pub slots: Vec<Slot>,
+    /// Elements of a block.
+    block: usize,
 }
 
-/// Elements of a part of the state, which has a digest of its own: so few that a processor's cache still holds what was
-/// stepped when it is hashed, and a multiple of what [moments](crate::optim::Moments::grain) are stepped in.
-const PART: usize = 1 << 16;
+/// The digest of a state from those of its blocks.
+pub(crate) fn root(blocks: &[Digest]) -> Digest {
+    Digest::of(&joined(blocks))
+}
 
-/// The digest of a state from those of its parts.
-pub(crate) fn root(parts: &[Digest]) -> Digest {
-    let bytes: Vec<u8> = parts.iter().flat_map(|part| part.0).collect();
-    Digest::of(&bytes)
+/// Digests one after the other, as they travel.
+pub(crate) fn joined(digests: &[Digest]) -> Vec<u8> {
+    digests.iter().flat_map(|digest| digest.0).collect()
 }
 
 impl State {
@@ -34,6 +36,7 @@ impl State {
         let slots = values.map(|values| Slot::zeros(manifest.moments, *values, params.len()));
         Self {
             slots: slots.collect(),
+            block: manifest.block(),
             params,
         }
     }
@@ -72,60 +75,58 @@ impl State {
         floats.map(bytemuck::cast_slice_mut).chain(codes)
     }
 
-    /// The elements of a part, if there is such a part.
-    pub(crate) fn part(&self, part: usize) -> Option<Range<usize>> {
-        let start = part.checked_mul(PART)?;
-        (start < self.params.len()).then(|| start..self.params.len().min(start + PART))
-    }
-
-    /// Hash of all bits of a part: of its parameters, and of what of the optimizer's vectors goes with them.
-    pub(crate) fn part_digest(&self, part: Range<usize>) -> Digest {
+    /// Hash of all bits of a block: of its parameters, and of what of the optimizer's vectors goes with them.
+    pub(crate) fn block_digest(&self, elements: Range<usize>) -> Digest {
         let mut hasher = blake3::Hasher::new();
-        for section in self.sections_of(part) {
+        for section in self.sections_of(elements) {
             hasher.update(section);
         }
         Digest(*hasher.finalize().as_bytes())
     }
 
-    /// Hash of all bits: of the digests of all parts.
+    /// Those of all blocks.
+    pub(crate) fn block_digests(&self) -> Vec<Digest> {
+        let blocks = (0..).map_while(|block| self.block_range(block));
+        blocks.map(|elements| self.block_digest(elements)).collect()
+    }
+
+    /// Hash of all bits: of the digests of all blocks.
     pub fn digest(&self) -> Digest {
-        let parts = (0..).map_while(|part| self.part(part));
-        let parts: Vec<Digest> = parts.map(|part| self.part_digest(part)).collect();
-        root(&parts)
+        root(&self.block_digests())
     }
 
     /// Number of blocks.
-    pub fn blocks(&self, manifest: &Manifest) -> u32 {
-        self.params.len().div_ceil(manifest.block()) as u32
+    pub fn blocks(&self) -> u32 {
+        self.params.len().div_ceil(self.block) as u32
     }
 
     /// Elements of a block, if there is such a block.
-    pub fn block_range(&self, manifest: &Manifest, block: u32) -> Option<Range<usize>> {
-        let start = (block as usize).checked_mul(manifest.block())?;
-        (start < self.params.len()).then(|| start..self.params.len().min(start + manifest.block()))
+    pub fn block_range(&self, block: u32) -> Option<Range<usize>> {
+        let start = (block as usize).checked_mul(self.block)?;
+        (start < self.params.len()).then(|| start..self.params.len().min(start + self.block))
     }
 
     /// How long a block is, if there is such a block.
-    pub(crate) fn block_len(&self, manifest: &Manifest, block: u32) -> Option<usize> {
-        let range = self.block_range(manifest, block)?;
+    pub(crate) fn block_len(&self, block: u32) -> Option<usize> {
+        let range = self.block_range(block)?;
         Some(self.sections_of(range).map(<[u8]>::len).sum())
     }
 
     /// A block's bytes: its part of each section.
-    pub fn read_block(&self, manifest: &Manifest, block: u32) -> Option<Vec<u8>> {
-        let range = self.block_range(manifest, block)?;
-        let mut bytes = Vec::with_capacity(self.block_len(manifest, block)?);
+    pub fn read_block(&self, block: u32) -> Option<Vec<u8>> {
+        let range = self.block_range(block)?;
+        let mut bytes = Vec::with_capacity(self.block_len(block)?);
         self.sections_of(range)
             .for_each(|section| bytes.extend_from_slice(section));
         Some(bytes)
     }
 
     /// Takes a block's bytes. False, and unchanged, if they are not of the right length.
-    pub fn write_block(&mut self, manifest: &Manifest, block: u32, mut bytes: &[u8]) -> bool {
-        if self.block_len(manifest, block) != Some(bytes.len()) {
+    pub fn write_block(&mut self, block: u32, mut bytes: &[u8]) -> bool {
+        if self.block_len(block) != Some(bytes.len()) {
             return false;
         }
-        let range = self.block_range(manifest, block).expect("it has a length");
+        let range = self.block_range(block).expect("it has a length");
         for section in self.sections_of_mut(range) {
             let (part, rest) = bytes.split_at(section.len());
             section.copy_from_slice(part);

@@ -257,6 +257,16 @@ pub enum Message {
         #[serde(skip)]
         data: Bytes,
     },
+    /// I have all blocks of the state that you have, and they do not have your digest.
+    Doubt,
+    /// The digests of the state's blocks, those of a state of which I have told the digest.
+    Digests {
+        /// Lineage at which it is so.
+        chain: Digest,
+        /// One after the other.
+        #[serde(skip)]
+        data: Bytes,
+    },
     /// I leave. These may need each other.
     Goodbye {
         /// Whom I know, and where they can be dialled.
@@ -313,7 +323,7 @@ impl Message {
         let len = (meta.len() - 4) as u32;
         meta[..4].copy_from_slice(&len.to_le_bytes());
         let payload = match self {
-            Self::Piece { data, .. } | Self::Block { data, .. } => data.clone(),
+            Self::Piece { data, .. } | Self::Block { data, .. } | Self::Digests { data, .. } => data.clone(),
             Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => frame.clone(),
             _ => Bytes::new(),
         };
@@ -323,7 +333,7 @@ impl Message {
     /// Bytes of the second part.
     pub(crate) fn payload_len(&self) -> usize {
         match self {
-            Self::Piece { data, .. } | Self::Block { data, .. } => data.len(),
+            Self::Piece { data, .. } | Self::Block { data, .. } | Self::Digests { data, .. } => data.len(),
             Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => frame.len(),
             _ => 0,
         }
@@ -352,7 +362,9 @@ impl Message {
             return Err(WireError::Length);
         }
         match &mut message {
-            Self::Piece { data, .. } | Self::Block { data, .. } => *data = payload,
+            Self::Piece { data, .. } | Self::Block { data, .. } | Self::Digests { data, .. } => {
+                *data = payload
+            }
             Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => *frame = payload,
             _ if !payload.is_empty() => return Err(WireError::Length),
             _ => {}

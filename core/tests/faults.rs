@@ -4,7 +4,7 @@
 mod story;
 
 use annulus_core::wire::{Doing, Message};
-use annulus_core::{Digest, Event, Exit, Input, PeerId, Reason, Topology};
+use annulus_core::{Digest, Event, Exit, Input, Layout, PeerId, Reason, Topology};
 use story::{ANN, BEN, CAT, MILLI, SECOND, Story};
 
 const DAN: PeerId = PeerId([4; 32]);
@@ -199,6 +199,69 @@ fn a_newcomer_does_not_spin_on_blocks_of_another_lineage() {
         "{} messages",
         story.sent[&(CAT, ANN)]
     );
+}
+
+#[test]
+fn a_newcomer_fetches_again_only_the_blocks_that_were_wrong() {
+    // While no round goes by, and while many do.
+    for compute_us in [SECOND, 20 * MILLI] {
+        let mut story = Story::with(Topology::Ring, |manifest| {
+            manifest.layout = Layout::flat(160);
+            manifest.optimizer = "adam".parse().unwrap();
+        });
+        story.gather(2, compute_us);
+        story.run(9 * SECOND);
+        assert!(story.are_together(&[ANN, BEN]));
+        story.blocks.clear();
+        story.liar = Some((ANN, |_, _, message| {
+            if let Message::Block { data, .. } = message {
+                *data = data.iter().map(|byte| byte ^ 1).collect();
+            }
+        }));
+        story.join(CAT, BEN, compute_us);
+        story.open(CAT, ANN);
+        story.run(20 * SECOND);
+        assert!(story.are_together(&[ANN, BEN, CAT]));
+        let [ann, ben] = [ANN, BEN].map(|who| story.blocks[&who]);
+        assert!(ann > 1, "she was asked for some");
+        assert_eq!(ben, 10, "those that it was asked for, and {ann} of Ann's");
+    }
+}
+
+#[test]
+fn a_newcomer_fetches_all_where_the_sponsor_does_not_say_what_was_wrong() {
+    let lies: [story::Lie; 2] = [
+        |_, _, message| match message {
+            Message::Block { block: 4, data, .. } => *data = data.iter().map(|byte| byte ^ 1).collect(),
+            Message::Digests { data, .. } => *data = data.slice(32..),
+            _ => {}
+        },
+        |_, to, message| match message {
+            Message::Block { block: 4, data, .. } => *data = data.iter().map(|byte| byte ^ 1).collect(),
+            Message::Digests { .. } if to == CAT => *message = Message::Followed { round: 0 },
+            _ => {}
+        },
+    ];
+    for lie in lies {
+        let mut story = Story::with(Topology::Ring, |manifest| {
+            manifest.layout = Layout::flat(160);
+        });
+        story.gather(2, 20 * MILLI);
+        story.run(SECOND);
+        story.liar = Some((BEN, lie));
+        story.join(CAT, BEN, 20 * MILLI);
+        story.open(CAT, ANN);
+        story.run(20 * SECOND);
+        assert!(
+            story.are_together(&[ANN, BEN, CAT]),
+            "it has gone to another sponsor"
+        );
+        assert!(
+            story.blocks[&ANN] + story.blocks[&BEN] >= 20,
+            "{:?}",
+            story.blocks
+        );
+    }
 }
 
 #[test]

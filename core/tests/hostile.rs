@@ -331,7 +331,9 @@ fn two_with(elements: usize) -> Story {
 /// Bytes of pieces and blocks that came to somebody who is none of the story's.
 fn heard_bytes(story: &Story, who: PeerId) -> usize {
     let bytes = |message: &Message| match message {
-        Message::Piece { data, .. } | Message::Block { data, .. } => data.len(),
+        Message::Piece { data, .. } | Message::Block { data, .. } | Message::Digests { data, .. } => {
+            data.len()
+        }
         _ => 0,
     };
     let heard = story.heard.iter().filter(|(to, _)| *to == who);

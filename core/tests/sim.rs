@@ -79,6 +79,8 @@ fn seeds_of_liars_that_once_failed_hold() {
     let led_back = 5097;
     // A liar revokes a lone member's ticket, which goes on alone, yields and is barred again for ever.
     let to_and_fro = 7_100_417;
+    // A peer that is being dialled already is due to be dialled, and wakes the one that dials it again and again.
+    let woken = 7_400_737;
     // A liar that has the only share of two rounds says that nothing is finite.
     let ended = 7_300_775;
     // A sponsor hands out another head than the members have.
@@ -94,7 +96,7 @@ fn seeds_of_liars_that_once_failed_hold() {
     let of_the_checker = of_the_checker
         .into_iter()
         .chain([7_200_590, 7_321_845, 7_325_808]);
-    let of_liars = [believed, led_back, to_and_fro, ended, misled, astray];
+    let of_liars = [believed, led_back, to_and_fro, woken, ended, misled, astray];
     for seed in of_liars
         .into_iter()
         .chain(of_the_checker)

@@ -227,6 +227,11 @@ fn said(kind: Kind, view: ViewKey) -> Message {
         Kind::Followed => Message::Followed { round: 1 },
         Kind::Ready => Message::Ready { ready: None },
         Kind::Fetch => Message::Fetch { block: 0 },
+        Kind::Doubt => Message::Doubt,
+        Kind::Digests => Message::Digests {
+            chain: digest,
+            data: vec![0; 32].into(),
+        },
         Kind::Block => Message::Block {
             block: 0,
             round: 1,
@@ -335,7 +340,7 @@ fn what_the_table_does_not_allow_is_dropped_and_counted_and_nothing_else_is() {
             cells_seen += 1;
         }
     }
-    assert_eq!(cells_seen, (9 * 4 + 14) * (4 + 5 + 4));
+    assert_eq!(cells_seen, (9 * 4 + 16) * (4 + 5 + 4));
 }
 
 #[test]

@@ -242,7 +242,10 @@ impl World {
         }
         let bulk = matches!(
             said,
-            Message::Piece { .. } | Message::Block { .. } | Message::Following { .. }
+            Message::Piece { .. }
+                | Message::Block { .. }
+                | Message::Digests { .. }
+                | Message::Following { .. }
         );
         let lane = meant.map_or(if bulk { Lane::Bulk } else { Lane::Control }, |(lane, _)| lane);
         self.send(i, to, lane, said);

@@ -577,6 +577,15 @@ impl Speaker<'_> {
                     *data = bytes.into();
                 }
             },
+            Message::Digests { chain, data } => match self.rng().below(3) {
+                0 => *chain = Digest([6; 32]),
+                1 => *data = data.slice(..data.len() / 2),
+                _ => {
+                    let mut bytes = data.to_vec();
+                    bytes.iter_mut().step_by(40).for_each(|byte| *byte ^= 1);
+                    *data = bytes.into();
+                }
+            },
             Message::Following {
                 head,
                 digest,

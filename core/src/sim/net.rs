@@ -168,7 +168,7 @@ impl Net {
 fn payload_len(message: &Message) -> usize {
     match message {
         Message::Piece { data, headers, .. } => data.len() + 100 * headers.len(),
-        Message::Block { data, .. } => data.len(),
+        Message::Block { data, .. } | Message::Digests { data, .. } => data.len(),
         Message::Relay { frame, .. } => frame.len(),
         _ => 0,
     }

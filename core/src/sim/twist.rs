@@ -336,6 +336,10 @@ impl Twist<'_> {
                 2 => *chain = self.digest(*chain),
                 _ => self.data(data),
             },
+            Message::Digests { chain, data } => match self.rng.chance(0.5) {
+                true => *chain = self.digest(*chain),
+                false => self.data(data),
+            },
             Message::Goodbye { acquaintances } => {
                 acquaintances.extend((0..self.rng.below(70)).map(|_| {
                     let member = self.member();

@@ -44,6 +44,8 @@ pub struct Story {
     pub exits: BTreeMap<PeerId, Exit>,
     /// Messages that went from one to another.
     pub sent: BTreeMap<(PeerId, PeerId), u64>,
+    /// Blocks of the state that each has given.
+    pub blocks: BTreeMap<PeerId, u32>,
     /// Open links, and how often each was opened: what was under way when it was cut is lost.
     pub links: BTreeSet<(PeerId, PeerId)>,
     opened: BTreeMap<(PeerId, PeerId), u32>,
@@ -115,6 +117,7 @@ impl Story {
             epoch_s: BTreeMap::new(),
             exits: BTreeMap::new(),
             sent: BTreeMap::new(),
+            blocks: BTreeMap::new(),
             links: BTreeSet::new(),
             opened: BTreeMap::new(),
             latency_us: BTreeMap::new(),
@@ -273,6 +276,9 @@ impl Story {
         }
         if let Some((_, lie)) = self.liar.filter(|(liar, _)| *liar == from) {
             lie(&self.peers[&from], to, &mut message);
+        }
+        if let Message::Block { .. } = &message {
+            *self.blocks.entry(from).or_default() += 1;
         }
         *self.sent.entry((from, to)).or_default() += 1;
         let pair = (from.min(to), from.max(to));

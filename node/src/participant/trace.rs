@@ -211,6 +211,8 @@ impl Display for Told<'_> {
             Message::Ready { ready: None } => f.write_str("\"I follow somebody else\""),
             Message::Fetch { block } => write!(f, "wish for block {block}"),
             Message::Block { block, round, .. } => write!(f, "block {block} as after round {round}"),
+            Message::Doubt => f.write_str("\"what I hold has another digest\""),
+            Message::Digests { data, .. } => write!(f, "digests of {} blocks", data.len() / 32),
             Message::Relay { envelope, .. } => {
                 write!(f, "frame to relay from {} to {}", envelope.from, envelope.to)
             }
