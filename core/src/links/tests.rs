@@ -199,3 +199,20 @@ fn frames_take_the_nearest_way_in_their_lane_until_there_is_a_link() {
         ["Bulk to Ben: Followed { round: 1 }"]
     );
 }
+
+#[test]
+fn who_is_being_dialled_is_not_due_though_an_older_link_has_gone() {
+    let (mut ann, mut out) = member(ANN, &[(BEN, 10)]);
+    ann.drop(BEN);
+    ann.want(BEN, &contact("home"), Time(0));
+    ann.on_time(&mut out, Time(0));
+    assert_eq!(said(&mut out), ["dial Ben at home"]);
+    ann.down(BEN, Time(0));
+    assert_eq!(
+        ann.wake_at(),
+        None,
+        "it would be woken for nothing, at once, again and again"
+    );
+    ann.failed(BEN, Time(0));
+    assert!(ann.wake_at().is_some());
+}
