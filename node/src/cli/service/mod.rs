@@ -210,27 +210,23 @@ impl Manager {
 
     fn start(self, name: &str) -> Result<(), Error> {
         self.reload()?;
-        match self {
-            Self::Systemd => must(
-                "systemctl",
-                &["--user", "enable", "--now", &unit::systemd_name(name)],
-            ),
-            Self::Launchd => must(
-                "launchctl",
-                &["load", "-w", &self.file(name)?.display().to_string()],
-            ),
-        }
+        self.switch(name, ["enable", "load"])
     }
 
     fn stop(self, name: &str) -> Result<(), Error> {
+        self.switch(name, ["disable", "unload"])
+    }
+
+    /// Has the manager do one thing now and from now on, by its word for that: systemd's, launchd's.
+    fn switch(self, name: &str, [systemd, launchd]: [&str; 2]) -> Result<(), Error> {
         match self {
             Self::Systemd => must(
                 "systemctl",
-                &["--user", "disable", "--now", &unit::systemd_name(name)],
+                &["--user", systemd, "--now", &unit::systemd_name(name)],
             ),
             Self::Launchd => must(
                 "launchctl",
-                &["unload", "-w", &self.file(name)?.display().to_string()],
+                &[launchd, "-w", &self.file(name)?.display().to_string()],
             ),
         }
     }
