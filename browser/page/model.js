@@ -15,6 +15,8 @@ export class Run {
     this.status = null;
     /** Whether the serving node's last answer was one: null before the first. */
     this.answering = null;
+    /** What the serving node answers to /pause: {may, paused}, whether it may be paused from here, and whether it is. */
+    this.machine = null;
     this.own = null;
     this.changes = [];
     this.evaluations = [];
@@ -119,6 +121,8 @@ export class Run {
       history: [...theirs.filter(([at]) => at < from), ...(own?.history ?? []), ...theirs.filter(([at]) => at > to && at > from)],
       evaluations: this.evaluations,
       changes: this.changes,
+      // Those of the serving node; a tab's own would tell little: whom it has not dialled is relayed.
+      links: this.answering ? list(status.peers).filter(({ link }) => link) : [],
       since: own?.since ?? null,
       samples: own?.samples,
       traffic: mine ? [own.received, own.sent] : [status.bytes_received, status.bytes_sent],

@@ -6,7 +6,7 @@ import { Plot } from "./plot.js";
 import { Ring } from "./ring.js";
 import { Session } from "./session.js";
 import { Awake, Held, Surroundings, loadPreferences, savePreferences } from "./surroundings.js";
-import { describe } from "./words.js";
+import { describe, ways } from "./words.js";
 
 /** Time between two looks at the serving node, in milliseconds. */
 const WATCH_MS = { front: 1000, session: 5000, hidden: 10_000 };
@@ -15,6 +15,7 @@ const DRAW_MS = 250;
 const SAMPLE = { length: 400, temperature: 0.8 };
 const PATIENCE_MS = 20_000;
 const SHOWN_CHANGES = 7;
+const SHOWN_LINKS = 24;
 
 const $ = (id) => document.getElementById(id);
 const run = new Run();
@@ -73,6 +74,7 @@ async function watch() {
   try {
     run.info ??= await get("peer.json").catch(() => null);
     run.takeStatus(await get("status"));
+    run.machine = await get("pause").catch(() => null);
     run.answering = true;
   } catch {
     run.answering = false;
@@ -117,6 +119,13 @@ const actions = {
 $("actions").addEventListener("click", ({ target }) => {
   const button = target.closest("button:not([aria-disabled=true])");
   if (button) actions[button.dataset.action]?.();
+});
+
+$("machine-button").addEventListener("click", async () => {
+  if (!run.machine?.may) return;
+  const answer = await fetch(run.machine.paused ? "unpause" : "pause", { method: "POST" }).catch(() => null);
+  put("said", answer?.ok ? "" : "That did not work.");
+  watch();
 });
 
 function go(mode) {
@@ -264,6 +273,8 @@ function drawNow() {
   $("legend-evaluation").hidden = !last;
   $("legend-mine").hidden = picture.since === null;
   drawFacts(picture);
+  drawLinks(picture);
+  drawMachine();
   drawChanges(picture);
   drawSample();
   const name = run.info?.run ?? run.status?.run;
@@ -355,6 +366,24 @@ $("copy").addEventListener("click", async ({ currentTarget }) => {
   put("said", said);
   setTimeout(put, 1600, "copy-word", "Copy");
 });
+
+function drawLinks({ links, mine }) {
+  const shown = links.slice(0, SHOWN_LINKS);
+  $("links-section").hidden = !shown.length;
+  put("links-reading", ways(links) + (links.length > shown.length ? `; the first ${SHOWN_LINKS}` : ""));
+  once($("links"), [shown.map(({ peer, link }) => [peer, link]), mine], () => shown.map(({ peer, link }) =>
+    make("li", "", make("span", "", make("b", peer === mine ? "mine" : "", peer === mine ? "This tab" : short(peer, 4))),
+      make("span", "when", link))));
+}
+
+function drawMachine() {
+  const { may, paused } = run.machine ?? {};
+  $("machine-section").hidden = !may;
+  if (!may) return;
+  put("machine-button", paused ? "Let it go on" : "Pause it");
+  put("machine-text", paused ? "It is out of the ring, and its device is free, until you let it go on here or by annulus unpause."
+    : "Paused, it leaves the ring after its round and frees its device; the others carry on, and no work is lost.");
+}
 
 const CHANGES = { failed: "fell silent", evicted: "was left behind" };
 

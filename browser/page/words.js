@@ -89,7 +89,8 @@ function watching({ run, picture, ticket, secure, transport, https }) {
   }
   if (!run.status) return { title: "Looking at the run …", actions };
   if (run.status.phase === "waiting") {
-    return { title: "This page's peer takes a break", text: `It is out of the ring: ${run.status.waiting}. The others carry on, and it comes back by itself.`, actions };
+    return { title: "This page's peer takes a break", text: `It is out of the ring: ${run.status.waiting}. The others carry on${
+      run.machine?.paused ? "" : ", and it comes back by itself"}.`, actions };
   }
   if (run.status.phase === "done") return { title: "The run is complete", text: summary(picture) };
   return {
@@ -179,6 +180,13 @@ const UNREADABLE = {
   title: "This ticket is not readable",
   text: "The link was cut short or mistyped, or another release of Annulus made it. Ask for it again; until then you can watch.",
 };
+
+/** "2 direct, 1 relayed"; the words are those of docs/status.md, and index.html explains them. */
+export function ways(links) {
+  const many = (way) => [links.filter(({ link }) => link === way).length, way];
+  const there = ["direct", "mapped", "punched", "relayed"].map(many).filter(([number]) => number);
+  return there.map(([number, way]) => `${count(number)} ${way}`).join(", ");
+}
 
 /** One entry for each kind of failure: title, text, what one may do; the worker's own words follow as the cause. */
 const FAILURES = {

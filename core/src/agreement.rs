@@ -22,8 +22,10 @@ use crate::allot::Allotment;
 use crate::check::{Fault, RecordError};
 use crate::collective::Run;
 use crate::decision::{Decided, Known, Suspicion, flush as flush_message};
+use crate::detector::FLOOR;
 use crate::id::{PeerId, Round};
 use crate::interface::Event;
+use crate::laggard::{Laggards, Way, Ways, patience};
 use crate::ledger::Record;
 use crate::next::Outcast;
 use crate::planted::Bug;
@@ -77,6 +79,8 @@ pub(crate) struct Flush {
 #[derive(Debug)]
 struct Probing {
     nonce: u32,
+    /// Whether pieces come while it lasts: asked is who is behind, not who is there.
+    paces: bool,
     until: Time,
     answers: BTreeMap<PeerId, (Round, Doing)>,
 }
@@ -108,6 +112,10 @@ pub(crate) struct Agreement {
     owed_since: BTreeMap<PeerId, Time>,
     /// When the wait for the next piece becomes long.
     quiet_at: Option<Time>,
+    /// When the exchange, all attempts at it together, has lasted so long that it is to be known who is behind, and how
+    /// long that one may be: who is slow looks to others as if frames were lost.
+    pace_at: Option<(Time, Duration)>,
+    laggards: Laggards,
     probing: Option<Probing>,
     /// Probes in a row that found everybody well and nobody at work.
     idle_probes: u32,
@@ -130,6 +138,9 @@ impl Agreement {
     pub fn next_attempt(&mut self) {
         *self = Self {
             decided: std::mem::take(&mut self.decided),
+            pace_at: self.pace_at,
+            owed_since: std::mem::take(&mut self.owed_since),
+            laggards: std::mem::take(&mut self.laggards),
             ..Self::new(self.began)
         };
     }
@@ -193,7 +204,9 @@ impl Agreement {
 
     /// The attempt's pieces are awaited from now on.
     pub fn watch(&mut self, shared: &Shared) {
+        let long = patience(shared.detector.quiet(), shared.now - self.began) / 2;
         self.in_since = Some(shared.now);
+        self.pace_at.get_or_insert((shared.now + long, long));
         self.quiet_at = Some(shared.now + shared.detector.quiet());
     }
 
@@ -202,9 +215,18 @@ impl Agreement {
         self.owed_since.remove(&from);
         // While an answer was awaited there was no other deadline.
         let waits = self.quiet_at.is_some() || self.probing.is_some();
-        self.quiet_at = waits.then(|| shared.now + shared.detector.quiet());
-        self.probing = None;
+        self.quiet_at = waits.then(|| shared.now + self.quiet(shared));
+        self.probing.take_if(|probing| !probing.paces);
         self.idle_probes = 0;
+    }
+
+    /// How long the next piece may be awaited. From one that has told of a commit pieces come only when it has been asked.
+    fn quiet(&self, shared: &Shared) -> Duration {
+        let quiet = shared.detector.quiet();
+        match self.told {
+            Some(_) => quiet.max(shared.detector.answer()),
+            None => quiet,
+        }
     }
 
     /// A member's link is gone: asks at once what that means, if anything is awaited.
@@ -214,12 +236,18 @@ impl Agreement {
 
     /// Nothing has come for long: asks all members what they do.
     fn probe_all(&mut self, view: &View, shared: &mut Shared) {
+        self.quiet_at = None;
+        self.ask_all(view, shared.detector.answer(), false, shared);
+    }
+
+    /// Asks all members what they do, and waits so long for answers.
+    fn ask_all(&mut self, view: &View, wait: Duration, paces: bool, shared: &mut Shared) {
         let nonce = shared.probed.map_or(1, |(nonce, _)| nonce.wrapping_add(1));
         shared.probed = Some((nonce, shared.now));
-        self.quiet_at = None;
         self.probing = Some(Probing {
             nonce,
-            until: shared.now + shared.detector.answer(),
+            paces,
+            until: shared.now + wait,
             answers: BTreeMap::new(),
         });
         let view_key = view.key;
@@ -289,7 +317,7 @@ impl Agreement {
             return self.suspect(view, silent, Reason::Silent, shared);
         }
         let here = |(_, (round, _)): &(_, &(Round, Doing))| *round == view.key.round;
-        let (mut slow, mut mute) = (BTreeSet::new(), BTreeSet::new());
+        let (mut slow, mut mute, mut ways) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
         let mut at_work = false;
         for (peer, (_, doing)) in probing.answers.iter().filter(here) {
             match doing {
@@ -302,11 +330,29 @@ impl Agreement {
                         slow.insert(*peer);
                     }
                 }
-                Doing::Waiting { sent } if self.is_mute(work, *peer, *sent, shared) => {
-                    mute.insert(*peer);
+                Doing::Waiting { sent, came, of_all } => {
+                    ways.extend(ways_of(work, *peer, *sent, (*came, *of_all)));
+                    if self.is_mute(work, *peer, *sent, shared) {
+                        mute.insert(*peer);
+                    }
                 }
                 _ => {}
             }
+        }
+        if let Some((_, long)) = self.pace_at.filter(|(at, _)| *at <= shared.now) {
+            self.pace_at = Some((shared.now + FLOOR, long));
+            if !at_work {
+                slow.extend(self.laggards.judge(&ways, shared.now, long));
+                // From whom nothing comes at all is mute.
+                slow.retain(|peer| {
+                    self.owed_since
+                        .get(peer)
+                        .is_none_or(|since| shared.now - *since < long)
+                });
+            }
+        }
+        if probing.paces && slow.is_empty() && mute.is_empty() {
+            return Verdict::Wait;
         }
         let is_ahead = |(_, (round, _)): &(_, &(Round, Doing))| *round > view.key.round;
         let ahead = probing.answers.iter().rfind(is_ahead).map(|(peer, _)| *peer);
@@ -331,8 +377,8 @@ impl Agreement {
 
     /// Whether a member that waits, and has sent so many pieces here as it says, has owed some of them for too long.
     fn is_mute(&mut self, work: Work<'_>, peer: PeerId, sent: u32, shared: &Shared) -> bool {
-        let place = work.view.position(peer);
-        if !place.is_some_and(|place| work.reduce.owes(place, sent)) {
+        let owes = |place| work.reduce.came_from(place) < work.reduce.due_from(place, sent);
+        if !work.view.position(peer).is_some_and(owes) {
             self.owed_since.remove(&peer);
             return false;
         }
@@ -586,7 +632,7 @@ impl Agreement {
         self.told = Some(Told { by: from, record });
         let missing = reduce.give_up();
         if !missing.is_empty() {
-            self.quiet_at = Some(shared.now + shared.detector.quiet());
+            self.quiet_at = Some(shared.now + self.quiet(shared));
             let view = view.key;
             shared.control(from, Message::Repair { view, missing });
         }
@@ -619,6 +665,9 @@ impl Agreement {
         if self.probing.as_ref().is_some_and(|p| p.until <= now) {
             return self.judge_answers(work, shared);
         }
+        if let Some((_, long)) = self.pace_due().filter(|(at, _)| *at <= now) {
+            self.ask_all(view, long, true, shared);
+        }
         if self.quiet_at.is_some_and(|at| at <= now) {
             if let Some(told) = self.told.take() {
                 // Who told of the commit does not deliver.
@@ -639,7 +688,14 @@ impl Agreement {
             .as_ref()
             .and_then(|f| [Some(f.again_at), until(f.until)].into_iter().flatten().min());
         let probing = self.probing.as_ref().map(|p| p.until);
-        [flush, probing, self.quiet_at].into_iter().flatten().min()
+        let pace = self.pace_due().map(|(at, _)| at);
+        [flush, probing, pace, self.quiet_at].into_iter().flatten().min()
+    }
+
+    /// When to ask who is behind, and how long that one may be, unless something else is asked or decided.
+    fn pace_due(&self) -> Option<(Time, Duration)> {
+        let idle = self.probing.is_none() && self.flush.is_none() && self.told.is_none();
+        self.pace_at.filter(|_| idle)
     }
 
     /// This peer was stopped for longer than the others wait for an answer: they may have gone on without it.
@@ -652,6 +708,7 @@ impl Agreement {
         }
         let quiet_at = shared.now + shared.detector.quiet();
         self.quiet_at = self.quiet_at.map(|_| quiet_at);
+        self.laggards = Laggards::default();
         match &mut self.flush {
             Some(flush) => {
                 flush.until = until;
@@ -699,6 +756,26 @@ pub(crate) fn is_cut_off(view: &View, suspects: &[PeerId], shared: &Shared) -> b
         .clone()
         .filter(|m| view.contains(m.peer) && !suspects.contains(&m.peer));
     2 * rest.count() < full.count()
+}
+
+/// The ways to and from a member that waits, which has sent so many pieces here, and to which so many came from here and
+/// from all, by its account.
+fn ways_of(work: Work<'_>, peer: PeerId, sent: u32, (came, of_all): (u32, u32)) -> Option<(PeerId, Ways)> {
+    let place = work.view.position(peer)?;
+    let of = work.reduce.sent_to(place);
+    let others = work.view.members.len() as u32 - 1;
+    let ways = Ways {
+        to: Way { came, of },
+        from: Way {
+            came: work.reduce.came_from(place),
+            of: work.reduce.due_from(place, sent),
+        },
+        to_all: Way {
+            came: of_all,
+            of: of.saturating_mul(others),
+        },
+    };
+    Some((peer, ways))
 }
 
 /// How long a member may take for its share.

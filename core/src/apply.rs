@@ -11,6 +11,7 @@ use crate::id::Digest;
 use crate::ledger::Record;
 use crate::lineage::Lineage;
 use crate::optim::Step;
+use crate::state::State;
 use crate::time::Time;
 
 /// Elements between two turns of the network: short enough to be done in half a millisecond, long enough that turns cost
@@ -30,16 +31,32 @@ pub(crate) struct Applying {
     done: usize,
     /// Digests of the state's blocks that were stepped, taken while the cache still holds them.
     blocks: Vec<Digest>,
+    /// Blocks that were compared with what they were after the round before, if they are to be.
+    proven: Option<u32>,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Some blocks are left.
+    More,
+    /// The state is that after the round.
+    Done,
+    /// A block was not what it had been after the round before.
+    Damaged,
 }
 
 impl Applying {
-    pub fn new(record: Record, step: Step, complete_at: Time) -> Self {
+    /// Begins. Who `proves` takes one hash more over the whole state: where two full members alone could differ, so that
+    /// nobody could tell which of them is right, each has to know it by itself.
+    pub fn new(record: Record, step: Step, complete_at: Time, proves: bool) -> Self {
         Self {
             record,
             complete_at,
             step,
             done: 0,
             blocks: Vec::new(),
+            proven: proves.then_some(0),
         }
     }
 
@@ -48,22 +65,38 @@ impl Applying {
         manifest.state_bytes() <= SHORT
     }
 
-    /// Applies and hashes some blocks. Whether the last was among them: then the digest is the state's.
-    pub fn part(&mut self, manifest: &Manifest, sums: &Assembly, lineage: &mut Lineage) -> bool {
+    /// Applies and hashes some blocks. After the last the digest is the state's.
+    pub fn part(&mut self, manifest: &Manifest, sums: &Assembly, lineage: &mut Lineage) -> Progress {
         let state = &mut lineage.state;
         let until = self.done + TURN;
         while let Some(block) = state.block_range(self.blocks.len() as u32) {
             if self.done >= until {
-                return false;
+                return Progress::More;
             }
             while self.done < block.end {
                 let piece = self.done..sums.cut().piece_end(self.done);
+                if !prove(&mut self.proven, piece.end, state, &lineage.blocks) {
+                    return Progress::Damaged;
+                }
                 self.done = piece.end;
                 state.apply_round(manifest, &self.step, sums, piece);
             }
             self.blocks.push(state.block_digest(block));
         }
         lineage.hashed(std::mem::take(&mut self.blocks));
-        true
+        Progress::Done
     }
+}
+
+/// Whether the blocks that end or begin before an element are what they were when these digests were taken.
+fn prove(proven: &mut Option<u32>, until: usize, state: &State, digests: &[Digest]) -> bool {
+    let Some(proven) = proven else { return true };
+    // A piece may end in the middle of a block, which is compared before any of it is stepped.
+    while let Some(block) = state.block_range(*proven).filter(|block| block.start < until) {
+        if digests.get(*proven as usize) != Some(&state.block_digest(block)) {
+            return false;
+        }
+        *proven += 1;
+    }
+    true
 }

@@ -368,7 +368,7 @@ impl CatchUp {
             head: shared.head().hash(),
             record: told.record.clone(),
         });
-        shared.apply_record(&told.record);
+        shared.apply_record(told.view, &told.record);
         let head = shared.lineage.standing();
         for block in &mut self.blocks {
             if let Block::Held { round, chain } = block

@@ -4,7 +4,7 @@ use crate::allot::Allotment;
 use crate::collective::Assembly;
 use crate::decision::Decided;
 use crate::detector::Detector;
-use crate::id::PeerId;
+use crate::id::{Digest, PeerId};
 use crate::interface::{Commit, Event, Exit};
 use crate::ledger::{Member, Record};
 use crate::lineage::Committed;
@@ -22,6 +22,8 @@ use std::time::Duration;
 /// A round whose sums are in the state, as its member has seen it.
 pub(crate) struct CommittedRound<'a> {
     pub view: ViewKey,
+    /// Hash of the ledger's head before it.
+    pub head: Digest,
     pub record: Record,
     pub sums: Assembly,
     /// What owners have signed of them, if they have.
@@ -48,13 +50,9 @@ impl CommittedRound<'_> {
         self.observe(before, &mut shared.detector);
         shared.exchange = self.exchange();
         let refused_by = self.refused_by(shared);
-        let (before, trail, head) = (
-            shared.lineage.standing(),
-            shared.head().trail,
-            shared.head().hash(),
-        );
+        let (before, trail, head) = (shared.lineage.standing(), shared.head().trail, self.head);
         let members_before = shared.head().members.clone();
-        shared.apply_record(&self.record);
+        shared.apply_record(self.view, &self.record);
         if shared.settings.planted(Bug::PaceByOwnClock) {
             shared.lineage.head.pace.mistake(shared.exchange);
         }

@@ -335,8 +335,15 @@ impl Head {
     /// A round of too few contributors to train hands out nothing; it only changes the view. The record must follow
     /// ([`Head::check`]).
     pub fn apply(&mut self, record: &Record, manifest: &Manifest) {
+        let made_by = self.attempt_of(record);
+        self.apply_of(&made_by, record, manifest);
+    }
+
+    /// The same, of a record of which it is known which attempt has made it: to find that out takes a hash of the whole head.
+    pub(crate) fn apply_of(&mut self, made_by: &Attempt, record: &Record, manifest: &Manifest) {
         debug_assert_eq!(record.round, self.round + 1);
-        let trail = record.trail_after(&self.attempt_of(record));
+        debug_assert_eq!(*made_by, self.attempt_of(record));
+        let trail = record.trail_after(made_by);
         let now = self.allot(manifest);
         // What was computed while this round's sums travelled was handed out before.
         let ahead = self.allot_ahead(manifest);

@@ -48,6 +48,7 @@ pub mod fork;
 pub mod id;
 pub mod interface;
 pub mod invitation;
+mod laggard;
 mod late;
 pub mod ledger;
 mod lineage;

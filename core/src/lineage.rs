@@ -122,10 +122,11 @@ impl Lineage {
         self.head.places().skip(1).map(|fork| fork.chain).collect()
     }
 
-    /// Takes a record into the ledger's head.
-    pub fn apply_record(&mut self, record: &Record, manifest: &Manifest, settings: &Settings) {
+    /// Takes the record that an attempt has made into the ledger's head.
+    pub fn apply_record(&mut self, view: ViewKey, record: &Record, manifest: &Manifest, settings: &Settings) {
         if !settings.planted(Bug::CountTheDead) {
-            return self.head.apply(record, manifest);
+            let chain = self.head.chain;
+            return self.head.apply_of(&Attempt { chain, view }, record, manifest);
         }
         let mut padded = record.clone();
         let allotment = self.head.allot(manifest);

@@ -166,6 +166,7 @@ impl Lingering {
                 // It may have been told where this lineage ends before it could compare that with its own. If it comes over, it
                 // asks for the result.
                 self.until = longer(shared);
+                self.waits_for.insert(from);
                 shared.send_status(from, Stage::Finished);
             }
             Stands::Ours => {}
@@ -196,7 +197,11 @@ impl Lingering {
         let alive = Message::Alive {
             nonce,
             round: head + 1,
-            doing: Doing::Waiting { sent: 0 },
+            doing: Doing::Waiting {
+                sent: 0,
+                came: 0,
+                of_all: 0,
+            },
         };
         shared.control(from, alive);
     }

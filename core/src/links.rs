@@ -9,7 +9,7 @@ use crate::id::{Contact, Digest, PeerId, RunId};
 use crate::interface::Output;
 use crate::relayed::Relayed;
 use crate::time::Time;
-use crate::ways::{Candidate, Ways};
+use crate::ways::{Bearing, Candidate, Ways};
 use crate::wire::{Envelope, Lane, Message};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -85,6 +85,8 @@ pub struct Links {
     pub now: Time,
     /// The head's members: their word is taken for what they relay, so they go before others.
     pub bearers: Vec<PeerId>,
+    /// Those that were no members before the last round.
+    pub new_bearers: Vec<PeerId>,
     me: PeerId,
     peers: BTreeMap<PeerId, Entry>,
     clock: u64,
@@ -99,6 +101,7 @@ impl Links {
         Self {
             now: Time::default(),
             bearers: Vec::new(),
+            new_bearers: Vec::new(),
             me: settings.me,
             peers: BTreeMap::new(),
             clock: 0,
@@ -251,6 +254,12 @@ impl Links {
             .collect()
     }
 
+    /// A peer, and where it can be dialled if that is known.
+    pub fn acquaintance(&self, peer: PeerId) -> Vec<(PeerId, Contact)> {
+        let entry = self.peers.get(&peer).into_iter();
+        entry.map(|entry| (peer, entry.contact.clone())).collect()
+    }
+
     /// All peers with a direct link.
     pub fn reachable(&self) -> impl Iterator<Item = PeerId> {
         self.peers.iter().filter(|(_, e)| e.up).map(|(p, _)| *p)
@@ -265,12 +274,16 @@ impl Links {
     /// Everybody else that there is a link to, members first.
     fn candidates(&self, to: PeerId) -> impl Iterator<Item = Candidate> {
         let others = self.reachable().filter(|peer| !self.bearers.contains(peer));
-        let all = self.bearers.iter().copied().map(|peer| (peer, true));
-        let all = all.chain(others.map(|peer| (peer, false)));
-        all.filter_map(move |(peer, is_bearer)| {
+        let bearing = |peer| match self.new_bearers.contains(&peer) {
+            true => Bearing::New,
+            false => Bearing::Old,
+        };
+        let all = self.bearers.iter().map(move |peer| (*peer, bearing(*peer)));
+        let all = all.chain(others.map(|peer| (peer, Bearing::Stranger)));
+        all.filter_map(move |(peer, bearing)| {
             let entry = self.peers.get(&peer).filter(|entry| entry.up && peer != to)?;
             let rtt = entry.rtt;
-            Some(Candidate { peer, rtt, is_bearer })
+            Some(Candidate { peer, rtt, bearing })
         })
     }
 
@@ -419,7 +432,9 @@ impl Links {
 
     /// Those asked for an introduction: the nearest members that there is a link to.
     fn asked(&self, to: PeerId) -> Vec<PeerId> {
-        let members = self.candidates(to).filter(|candidate| candidate.is_bearer);
+        let members = self
+            .candidates(to)
+            .filter(|candidate| candidate.bearing != Bearing::Stranger);
         let mut members: Vec<_> = members.collect();
         members.sort_by_key(|member| member.rtt);
         members.iter().take(ASKED).map(|member| member.peer).collect()

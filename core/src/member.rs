@@ -3,7 +3,7 @@
 
 use crate::agreement::{Agreement, Verdict, Work, ask_for_commit};
 use crate::allot::Allotment;
-use crate::apply::Applying;
+use crate::apply::{Applying, Progress};
 use crate::check::{Fault, MAX_COMPUTE_US, RecordError};
 use crate::collective::{Plan, Run, Sends, Violation, Wrong};
 use crate::commit::CommittedRound;
@@ -565,7 +565,10 @@ impl Member {
         if shared.settings.planted(Bug::RoundByPlace) {
             step.step += self.view.me as u64;
         }
-        self.applying = Some(Box::new(Applying::new(record, step, shared.now)));
+        // Two full members of which each has another state have no majority.
+        let proves =
+            shared.head().full_members().count() == 2 && !shared.settings.planted(Bug::BelieveOneself);
+        self.applying = Some(Box::new(Applying::new(record, step, shared.now, proves)));
         if Applying::is_short(&shared.manifest) {
             return self.apply_rest(shared);
         }
@@ -588,10 +591,11 @@ impl Member {
         let Some(mut applying) = self.applying.take() else {
             return Next::Stay;
         };
-        if applying.part(&shared.manifest, &self.reduce.gathered, &mut shared.lineage) {
-            return self.applied(applying.record, applying.complete_at, shared);
+        match applying.part(&shared.manifest, &self.reduce.gathered, &mut shared.lineage) {
+            Progress::More => self.applying = Some(applying),
+            Progress::Done => return self.applied(applying.record, applying.complete_at, shared),
+            Progress::Damaged => return Next::Outcast(Outcast::damaged(OutcastReason::Damaged)),
         }
-        self.applying = Some(applying);
         Next::Stay
     }
 
@@ -614,6 +618,7 @@ impl Member {
         }
         let round = CommittedRound {
             view: self.view.key,
+            head: self.view.head,
             record,
             seals: self.reduce.seals(),
             sums: self.reduce.take_gathered(),
@@ -652,6 +657,8 @@ impl Member {
                 let place = self.view.position(from).filter(|_| view == self.view.key);
                 Doing::Waiting {
                     sent: place.map_or(0, |place| self.reduce.sent_to(place)),
+                    came: place.map_or(0, |place| self.reduce.came_from(place)),
+                    of_all: place.map_or(0, |_| self.reduce.came()),
                 }
             }
         };

@@ -64,6 +64,8 @@ pub(crate) struct Newcomer {
     hope_at: Time,
     /// When it last heard of somebody that follows a member, and how many others away.
     heard_of: Option<(Time, u8)>,
+    /// Whom it has last told of each other.
+    acquainted: Option<(PeerId, PeerId)>,
     catchup: CatchUp,
     synced: bool,
     /// The lineage at which the whole state last was what it should be.
@@ -79,12 +81,24 @@ pub(crate) struct Newcomer {
     said: Round,
 }
 
+/// Whether this peer is a member after the head, and that since it was started: let in by the last round, or a member in the
+/// round before, which the others may have committed without its knowing. A peer that was started anew, so soon that the
+/// others have not missed it yet, finds itself among the members of a round for which it may have signed something else.
+fn is_own_membership(shared: &Shared) -> bool {
+    let (head, me) = (shared.head(), shared.me());
+    let was_there = |chain: Digest| shared.member_at == Some(chain);
+    let before = head.before.as_ref().is_some_and(|before| was_there(before.chain));
+    let is_new = shared.has_asked && head.admissions.is_fresh(me);
+    head.position(me).is_some() && (is_new || before || was_there(head.chain))
+}
+
 impl Newcomer {
     /// One that holds nothing.
     pub fn new(now: Time) -> Self {
         Self {
             whole: false,
             damaged: false,
+            acquainted: None,
             sponsor: None,
             following: false,
             heard_at: now,
@@ -414,9 +428,25 @@ impl Newcomer {
             lead: 2 * shared.head().pace.round_samples(&shared.manifest),
         };
         match compare(&side, from, &shown, shared) {
+            Stands::Ours if !here.contains(&from) => self.acquaint(from, shared),
             Stands::Ours => {}
             Stands::Theirs(via) => self.follow_elsewhere(via, shared),
             Stands::Forged => drop(shared.outlaw(from, None)),
+        }
+    }
+
+    /// A member of another lineage and the sponsor may know each other through this peer alone: then neither would yield.
+    fn acquaint(&mut self, from: PeerId, shared: &mut Shared) {
+        let Some(sponsor) = self
+            .sponsor
+            .filter(|sponsor| self.acquainted != Some((from, *sponsor)))
+        else {
+            return;
+        };
+        self.acquainted = Some((from, sponsor));
+        for (to, other) in [(from, sponsor), (sponsor, from)] {
+            let acquaintances = shared.links.acquaintance(other);
+            shared.control(to, Message::Acquaintances { acquaintances });
         }
     }
 
@@ -499,6 +529,7 @@ impl Newcomer {
             }
             shared.lineage.head = head;
             self.whole = false;
+            self.sound = None;
             self.synced = false;
             self.watching = false;
             self.catchup.restart(digest, shared);
@@ -594,6 +625,7 @@ impl Newcomer {
         let blocks = shared.lineage.state.block_digests();
         if !self.catchup.expects(root(&blocks)) && !shared.settings.planted(Bug::JoinUnchecked) {
             self.whole = false;
+            self.sound = None;
             self.synced = false;
             self.watching = false;
             if self.catchup.mends(&blocks, self.sponsor, shared) {
@@ -618,7 +650,7 @@ impl Newcomer {
         let has_gone_on = after.is_some();
         self.watch(after, shared);
         let head = shared.head();
-        let admitted = head.position(shared.me()).is_some()
+        let admitted = is_own_membership(shared)
             && head.round >= self.since
             && self.excluded_after != Some(head.chain)
             && (!shared.left.contains(&head.chain) || shared.settings.planted(Bug::ComeBackTooSoon));
@@ -691,6 +723,7 @@ impl Newcomer {
         };
         self.ready.get_or_insert(round);
         self.said = round;
+        shared.has_asked = true;
         if let Some(sponsor) = self.sponsor {
             let peer = shared.me();
             let ready = Ready { peer, speed, round };

@@ -178,7 +178,7 @@ impl Peer {
         }
         let input = match input {
             Input::Message { from, message } => match message {
-                Message::Goodbye { acquaintances } => return shared.meet(from, acquaintances),
+                Message::Acquaintances { acquaintances } => return shared.meet(from, acquaintances),
                 Message::Introduce { to } => return shared.links.introduce(&mut shared.out, from, to),
                 Message::Introduced {
                     peer,
@@ -327,6 +327,7 @@ impl Peer {
         shared.want_members();
         match Member::new(sponsor, shared) {
             Ok(mut member) => {
+                shared.member_at = Some(shared.head().chain);
                 let next = member.begin(shared);
                 self.phase = Phase::Member(Box::new(member));
                 next

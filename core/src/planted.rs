@@ -28,6 +28,8 @@ pub enum Bug {
     JoinUnchecked,
     /// A peer whose digest differs from the majority's goes on.
     IgnoreDivergence,
+    /// One of two members does not look whether its state is what it was.
+    BelieveOneself,
     /// What is computed ahead is not the next round's share, but this one's again.
     AheadOfNothing,
     /// The moments of local steps are not begun anew with a membership.
@@ -88,7 +90,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those that faults bring to light.
-    pub const OF_FAULTS: [Self; 21] = [
+    pub const OF_FAULTS: [Self; 22] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -101,6 +103,7 @@ impl Bug {
         Self::CommittedFlushes,
         Self::JoinUnchecked,
         Self::IgnoreDivergence,
+        Self::BelieveOneself,
         Self::MomentsOutliveMembership,
         Self::FirstStepsTwice,
         Self::AheadOfNothing,

@@ -30,7 +30,7 @@ pub enum Kind {
     Block,
     Doubt,
     Digests,
-    Goodbye,
+    Acquaintances,
     Relay,
     Unreachable,
     Headers,
@@ -62,7 +62,7 @@ impl Kind {
         Self::Block,
         Self::Doubt,
         Self::Digests,
-        Self::Goodbye,
+        Self::Acquaintances,
         Self::Relay,
         Self::Unreachable,
         Self::Headers,
@@ -98,7 +98,7 @@ impl Kind {
             Message::Block { .. } => (Self::Block, None),
             Message::Doubt => (Self::Doubt, None),
             Message::Digests { .. } => (Self::Digests, None),
-            Message::Goodbye { .. } => (Self::Goodbye, None),
+            Message::Acquaintances { .. } => (Self::Acquaintances, None),
             Message::Relay { .. } => (Self::Relay, None),
             Message::Unreachable { .. } => (Self::Unreachable, None),
             Message::Introduce { .. } => (Self::Introduce, None),
@@ -269,7 +269,7 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         (Doubt,       _)           => [NOBODY,  FOLLOWER, FOLLOWER],
         (Digests,     _)           => [SPONSOR, NOBODY,   NOBODY],
         // Who is told whom another knew: see `shared.rs`.
-        (Goodbye,     _)           => [LINKED,  LINKED,   LINKED],
+        (Acquaintances, _)           => [LINKED,  LINKED,   LINKED],
         // Frames for others are passed on for whoever brings its own. Who brings one to this peer is a
         // BEARER of it.
         (Relay,       _)           => [LINKED,  LINKED,   LINKED],

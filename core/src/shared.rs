@@ -82,6 +82,10 @@ pub(crate) struct Shared {
     pub forgetful: bool,
     /// Lineages in whose next round this peer was a member and is none any more, the last of them.
     pub left: VecDeque<Digest>,
+    /// The last lineage after which this peer has taken part in a round since it was started, ...
+    pub member_at: Option<Digest>,
+    /// ... and whether it has asked to be let in since then. What it has signed before it was started it does not know.
+    pub has_asked: bool,
     /// Who was excluded, and comes back.
     pub probation: Probation,
     /// Number of the last probe of all members, and when it was sent.
@@ -128,6 +132,8 @@ impl Shared {
             began_before: now,
             forgetful: false,
             left: VecDeque::new(),
+            member_at: None,
+            has_asked: false,
             probation: Probation::default(),
             probed: None,
             told: BTreeMap::new(),
@@ -254,6 +260,9 @@ impl Shared {
             self.links.want(member.peer, &member.contact, self.now);
         }
         self.links.bearers = members.map(|member| member.peer).collect();
+        let before = self.lineage.head.before.as_ref();
+        let is_new = |peer: &&PeerId| before.is_none_or(|before| !before.members.contains(peer));
+        self.links.new_bearers = self.links.bearers.iter().filter(is_new).copied().collect();
     }
 
     /// This peer leaves: those who only know each other through it would lose each other.
@@ -262,7 +271,7 @@ impl Shared {
         for peer in self.links.reachable().collect::<Vec<_>>() {
             let others = all.iter().filter(|(other, _)| *other != peer);
             let acquaintances = others.cloned().collect();
-            self.control(peer, Message::Goodbye { acquaintances });
+            self.control(peer, Message::Acquaintances { acquaintances });
         }
     }
 
@@ -321,8 +330,9 @@ impl Shared {
         })
     }
 
-    pub fn apply_record(&mut self, record: &Record) {
-        self.lineage.apply_record(record, &self.manifest, &self.settings);
+    pub fn apply_record(&mut self, view: ViewKey, record: &Record) {
+        self.lineage
+            .apply_record(view, record, &self.manifest, &self.settings);
     }
 
     /// Somebody has said two things at once. Who, if it is news: then all hear of it.

@@ -8,6 +8,8 @@ use crate::signature::Attempt;
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub key: ViewKey,
+    /// Hash of the head that it goes on from.
+    pub head: Digest,
     /// In ring order.
     pub members: Vec<PeerId>,
     /// This peer's position.
@@ -18,8 +20,13 @@ impl View {
     /// `None` if this peer is not among the members.
     pub fn new(head: &Head, attempt: u32, members: Vec<PeerId>, me: PeerId) -> Option<Self> {
         let me = members.iter().position(|m| *m == me)?;
-        let key = view_key(head.hash(), head.round + 1, attempt, &members);
-        Some(Self { key, members, me })
+        let (hash, round) = (head.hash(), head.round + 1);
+        Some(Self {
+            key: view_key(hash, round, attempt, &members),
+            head: hash,
+            members,
+            me,
+        })
     }
 
     /// What its members sign, at the head that it goes on from.

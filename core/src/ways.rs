@@ -24,8 +24,19 @@ pub(crate) struct Candidate {
     pub peer: PeerId,
     /// Of the link to it.
     pub rtt: Duration,
-    /// Whether its word is taken for what it passes on.
-    pub is_bearer: bool,
+    /// Who takes its word for what it passes on.
+    pub bearing: Bearing,
+}
+
+/// Who takes a peer's word for what it passes on, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Bearing {
+    /// All members: it was one before the last round too.
+    Old,
+    /// Who has committed the last round, which let it in. Others that it let in know it only then.
+    New,
+    /// Nobody.
+    Stranger,
 }
 
 impl Ways {
@@ -47,14 +58,14 @@ impl Ways {
         self.open.remove(&by);
     }
 
-    /// The nearest of those that may have a link: first whose word is taken, then who has said so, then by the time there
+    /// The nearest of those that may have a link: first by who takes their word, then who has said so, then by the time there
     /// and back; of equal ones the first.
     pub fn best(&self, candidates: impl Iterator<Item = Candidate>, now: Time) -> Option<PeerId> {
         let usable = |by: PeerId| self.closed.get(&by).is_none_or(|at| now - *at >= RELAY_PAUSE);
         let length = |by: &Candidate| {
             let beyond = self.open.get(&by.peer);
             let whole = by.rtt + beyond.copied().unwrap_or_default();
-            (!by.is_bearer, beyond.is_none(), whole)
+            (by.bearing, beyond.is_none(), whole)
         };
         let usable = candidates.filter(|by| usable(by.peer));
         usable.min_by_key(length).map(|by| by.peer)
@@ -74,18 +85,19 @@ mod tests {
     fn the_nearest_way_is_taken_of_those_that_may_be_open() {
         let name = |i: u8| PeerId([i; 32]);
         let ms = Duration::from_millis;
-        let near = |i, rtt, is_bearer| Candidate {
+        let near = |i, rtt, bearing| Candidate {
             peer: name(i),
             rtt: ms(rtt),
-            is_bearer,
+            bearing,
         };
         let mut ways = Ways::default();
         let best = |ways: &Ways, s: u64| {
             let all = [
-                near(1, 90, true),
-                near(2, 40, true),
-                near(3, 20, true),
-                near(4, 1, false),
+                near(1, 90, Bearing::Old),
+                near(2, 40, Bearing::Old),
+                near(3, 20, Bearing::Old),
+                near(4, 1, Bearing::New),
+                near(5, 1, Bearing::Stranger),
             ];
             ways.best(all.into_iter(), Time(s * 1_000_000_u64))
                 .map(|by| by.0[0])
@@ -93,7 +105,7 @@ mod tests {
         assert_eq!(
             best(&ways, 0),
             Some(3),
-            "the nearest, and not who nobody takes at its word"
+            "the nearest, and not whom others may not know yet"
         );
         ways.open(name(1), ms(5));
         assert_eq!(best(&ways, 0), Some(1), "who has a link");
@@ -107,6 +119,8 @@ mod tests {
         assert_eq!(best(&ways, 4), Some(4));
         assert_eq!(best(&ways, 5), Some(3), "it may have found one");
         ways.close(name(4), Time(0));
+        assert_eq!(best(&ways, 1), Some(5));
+        ways.close(name(5), Time(0));
         assert_eq!(best(&ways, 1), None);
         ways.forget(name(1));
         assert_eq!(best(&ways, 1), Some(1));

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the messages and of all that is in them. Peers of another version are refused by the first word of the
 /// handshake. Another field is another version.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 
 /// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
 pub const META_LIMIT: usize = 1 << 20;
@@ -57,6 +57,10 @@ pub enum Doing {
     Waiting {
         /// Pieces of the attempt asked about that it has sent to who asks.
         sent: u32,
+        /// Those that have come from there ...
+        came: u32,
+        /// ... and from all.
+        of_all: u32,
     },
     /// It has no reason to do anything: the run waits for more peers.
     Idle,
@@ -267,8 +271,8 @@ pub enum Message {
         #[serde(skip)]
         data: Bytes,
     },
-    /// I leave. These may need each other.
-    Goodbye {
+    /// These may need each other: I leave, or am nobody that they have.
+    Acquaintances {
         /// Whom I know, and where they can be dialled.
         acquaintances: Vec<(PeerId, Contact)>,
     },
@@ -412,7 +416,7 @@ impl Message {
             Self::Follow {
                 contact, admission, ..
             } => contact.is_bounded() && admission.chain.is_bounded(),
-            Self::Goodbye { acquaintances } => {
+            Self::Acquaintances { acquaintances } => {
                 acquaintances.len() <= MAX_PEERS && acquaintances.iter().all(|(_, c)| c.is_bounded())
             }
             _ => true,

@@ -141,6 +141,53 @@ fn a_path_that_became_mute_stops_the_run_ever_more_seldom() {
     }
 }
 
+/// Four members whose vector travels in 64 frames to each owner.
+fn four_of_many_frames() -> Story {
+    let mut story = Story::with(Topology::Direct, |manifest| manifest.layout = Layout::flat(1024));
+    story.gather(4, 100 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT, DAN]));
+    story
+}
+
+#[test]
+fn who_is_too_slow_even_to_sum_is_out_within_ten_seconds_and_may_come_back() {
+    // In a ring neither end of a slow way can tell whose fault it is.
+    let mut story = four_of_many_frames();
+    let (since, began) = (story.events.len(), story.now);
+    // Its pieces come one by one, and a round takes it minutes: nobody is silent.
+    story.frame_us.insert(DAN, SECOND);
+    story.run(30 * SECOND);
+    let out = story.events[since..].iter().find(|(_, who, event)| {
+        let too_slow = Reason::TooSlow;
+        *who != DAN && matches!(event, Event::Member { peer: DAN, reason, .. } if *reason == too_slow)
+    });
+    let out = out.expect("it stays").0 - began;
+    assert!(out < 11 * SECOND, "out after {out} us");
+    assert!(story.are_together(&[ANN, BEN, CAT]));
+    story.frame_us.remove(&DAN);
+    story.run(60 * SECOND);
+    assert!(story.are_together(&[ANN, BEN, CAT, DAN]), "it may come back");
+}
+
+#[test]
+fn where_everybody_is_slow_nobody_is_too_slow() {
+    for slowest in [1, 3, 6] {
+        let mut story = four_of_many_frames();
+        let since = story.events.len();
+        for frame in [MILLI, 2 * MILLI, 5 * MILLI] {
+            let slowest = (DAN, slowest * frame);
+            story.frame_us = [(ANN, frame), (BEN, frame), (CAT, frame), slowest].into();
+            story.run(60 * SECOND);
+        }
+        let before = story.commits(ANN).len();
+        story.run(300 * SECOND);
+        assert_eq!(story::troubles(&story, since), Vec::<String>::new(), "{slowest}");
+        let rounds = story.commits(ANN).len() - before;
+        assert!((20..200).contains(&rounds), "{slowest}: {rounds} rounds");
+    }
+}
+
 #[test]
 fn who_says_for_ever_that_it_has_just_begun_is_too_slow() {
     let mut story = Story::new(1);
@@ -174,6 +221,29 @@ fn the_round_that_shows_a_damaged_state_does_not_take_its_contribution() {
         }
     }
     assert!(story.are_together(&[ANN, BEN, CAT]), "it has come back");
+}
+
+#[test]
+fn of_two_members_the_one_whose_state_is_damaged_knows_it() {
+    for topology in Topology::ALL {
+        for damaged in [ANN, BEN] {
+            let mut story = Story::over(topology, 1);
+            story.gather(2, 100 * MILLI);
+            story.run(10 * SECOND);
+            assert!(story.are_together(&[ANN, BEN]));
+            story.peers.get_mut(&damaged).unwrap().flip_bit(3, 20);
+            let since = story.events.len();
+            story.run(20 * SECOND);
+            let out: Vec<PeerId> = story.events[since..]
+                .iter()
+                .filter(|(_, _, event)| matches!(event, Event::Outcast { .. }))
+                .map(|(_, who, _)| *who)
+                .collect();
+            assert_eq!(out, [damaged], "{topology}: nobody else goes");
+            assert!(story.are_together(&[ANN, BEN]), "it has come back");
+            assert_eq!(story.peers[&ANN].digest(), story.peers[&ANN].state().digest());
+        }
+    }
 }
 
 #[test]

@@ -456,3 +456,22 @@ fn many_that_have_just_begun_do_not_outvote_one_that_has_come_far() {
     assert!(story.peers[&BEN].head().samples > far);
     assert!(!outcasts(&story, since).contains(&ANN));
 }
+
+#[test]
+fn two_that_know_each_other_through_a_newcomer_alone_hear_of_each_other() {
+    let mut story = Story::new(1);
+    story.dialable = [ANN, BEN].into();
+    story.meet(BEN, 100 * MILLI);
+    story.run(20 * SECOND);
+    // A long round: the newcomer has nothing to do but to wait for it.
+    story.compute_us.insert(BEN, 1_000 * SECOND);
+    story.run(SECOND);
+    story.join(CAT, BEN, 100 * MILLI);
+    story.run(5 * SECOND);
+    story.meet(ANN, SECOND);
+    story.open(ANN, CAT);
+    story.run(30 * SECOND);
+    assert!(story.peers[&ANN].is_member() && story.peers[&BEN].is_member() && !story.peers[&CAT].is_member());
+    let meet = |a, b| story.dialled.contains(&(a, b));
+    assert!(meet(ANN, BEN) || meet(BEN, ANN), "{:?}", story.dialled);
+}

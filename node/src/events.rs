@@ -72,6 +72,14 @@ pub enum Event {
         /// From where, and why not from elsewhere, in words.
         why: String,
     },
+    /// Others on this network can find the run here and come in by a code; again when somebody has tried to, or the code is
+    /// another.
+    Nearby {
+        /// The code, where it may be told; none too where nobody can find the run.
+        code: Option<String>,
+        /// What has happened, or why not, in words.
+        why: String,
+    },
     /// A link to another peer came up or went. Frames for a member without one are passed on by others.
     Link {
         /// The other end.
@@ -101,6 +109,7 @@ impl Event {
                 share_url: ready.share_url.map(bare),
                 ..ready
             }),
+            Self::Nearby { why, .. } => Self::Nearby { code: None, why },
             other => other,
         }
     }
@@ -176,6 +185,8 @@ pub struct Round {
     pub bytes_sent: u64,
     /// Bytes that this peer received for it.
     pub bytes_received: u64,
+    /// Bytes that it passed on meanwhile, for others that have no link to each other. They are among those sent.
+    pub bytes_relayed: u64,
 }
 
 /// One contributor of a round.
@@ -300,6 +311,7 @@ mod tests {
             seconds: 0.005,
             bytes_sent: 1000,
             bytes_received: 2000,
+            bytes_relayed: 300,
         };
         let ready = Ready {
             peer: "ab".repeat(32),
@@ -337,6 +349,10 @@ mod tests {
             Event::Waiting { why: "why".into() },
             Event::Reach {
                 addresses: vec!["192.0.2.1:4433".into()],
+                why: "why".into(),
+            },
+            Event::Nearby {
+                code: Some("annulus2 in digits".into()),
                 why: "why".into(),
             },
             Event::Link {

@@ -5,6 +5,7 @@
 
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
+use annulus_core::invitation::Role;
 use annulus_core::optim::{LocalSteps, Moments, Optimizer};
 use serde_json::{Map, Value};
 use std::fmt::{self, Display, Formatter};
@@ -260,10 +261,14 @@ pub struct Local {
     pub line: Option<String>,
     /// How many times slower than it is its device is to seem; at least 1.
     pub slower: f64,
+    /// How long a sample is to take on a device that computes nothing, if it is to be such a one.
+    pub sample_takes: Option<Duration>,
     /// Addresses to tell others, beside those found out; behind NAT, for example.
     pub advertise: Vec<String>,
     /// Whether a router is asked to pass a port on, where that takes one.
     pub map_port: bool,
+    /// What others on the network may do who come in by the code that this peer shows; none: they are not told of the run.
+    pub announce: Option<Role>,
     /// The page for browsers, if it is to be served.
     pub page: Option<Page>,
     /// Rounds from one checkpoint to the next; 0: only at the end.
@@ -274,6 +279,8 @@ pub struct Local {
     pub eval_every: u64,
     /// For how much of the time the device may compute, of 1.
     pub power: f64,
+    /// Bytes that it may reserve of the GPU's memory; none: as many as it needs.
+    pub gpu_memory: Option<u64>,
     /// Cores to keep to; none: all that the process may use.
     pub cores: Option<NonZeroUsize>,
     /// How long leaving may take.

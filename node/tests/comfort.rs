@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use std::io::{Read, Write};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 /// Seconds of processor time that a process has used.
@@ -33,11 +34,14 @@ fn part_of_a_core(seconds: u64) -> f64 {
         "cpu",
         "rounds=1000000",
         "batch=4000",
+        "--nice",
+        "0",
     ];
     let mut first = Node::start("first", folder.join("first"), &train);
     let ticket = first.ticket();
+    // On a machine that is busy with other things, too, it is to be what it may take that counts.
     let modest = [
-        "join", &ticket, "--device", "cpu", "--power", "0.3", "--cores", "1",
+        "join", &ticket, "--device", "cpu", "--power", "0.3", "--cores", "1", "--nice", "0",
     ];
     let mut second = Node::start("second", folder.join("second"), &modest);
     second.members(2);
@@ -96,8 +100,8 @@ fn out_of_the_ring(node: &mut Node, from: usize) -> String {
     seen.event["why"].as_str().expect("words").to_owned()
 }
 
-/// What a peer's page answers to `/status`.
-fn status(node: &mut Node) -> serde_json::Value {
+/// What a peer's page answers, without the head.
+fn ask(node: &mut Node, request: &str, headers: &str) -> (u16, String) {
     let url = node.ready().event["url"].as_str().expect("a page").to_owned();
     let host = url
         .split('/')
@@ -107,13 +111,20 @@ fn status(node: &mut Node) -> serde_json::Value {
     let mut stream = std::net::TcpStream::connect(&host).expect("a page");
     write!(
         stream,
-        "GET /status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        "{request} HTTP/1.1\r\nHost: {host}\r\n{}Connection: close\r\n\r\n",
+        headers.replace("HOST", &host)
     )
     .expect("written");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
-    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
-    serde_json::from_str(body).expect("JSON")
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+    let code = head.split(' ').nth(1).expect("a code").parse().expect("a number");
+    (code, body.to_owned())
+}
+
+/// What a peer's page answers to `/status`.
+fn status(node: &mut Node) -> serde_json::Value {
+    serde_json::from_str(&ask(node, "GET /status", "").1).expect("JSON")
 }
 
 /// A peer that may compute only at night, plugged in, and while nobody else does comes and goes as its machine is, and by
@@ -174,6 +185,21 @@ fn who_may_not_compute_leaves_the_ring_and_comes_back() {
     assert!(run(&["unpause", &dir]).status.success());
     second.members(2);
     first.members(2);
+    // Whoever runs is asked for its links.
+    let link = serde_json::json!([{"peer": first.peer(), "link": "direct"}]);
+    assert_eq!(inspect(&dir)["links"], link);
+    // The same by the page, for whoever sits here and has it open.
+    assert_eq!(
+        ask(&mut second, "POST /pause", "Origin: http://evil.example\r\n").0,
+        403
+    );
+    let (own, before) = ("Origin: http://HOST\r\n", second.seen());
+    assert_eq!(ask(&mut second, "POST /pause", own).0, 204);
+    assert!(out_of_the_ring(&mut second, before).contains("by hand"));
+    first.members(1);
+    assert_eq!(ask(&mut second, "POST /unpause", own).0, 204);
+    second.members(2);
+    first.members(2);
     for seen in &first.log()[from..] {
         if seen.is("member") {
             let change = seen.event["change"].as_str().expect("a change");
@@ -198,5 +224,55 @@ fn who_may_not_compute_leaves_the_ring_and_comes_back() {
     assert!(
         given["samples"].as_u64() > Some(0) && given["runs"] == 1,
         "{given}"
+    );
+}
+
+/// A peer that may take so much of the GPU's memory, which is the processor's here where there is no other.
+fn limited(folder: &Folder, limit: &str) -> Vec<String> {
+    let out = folder.join(limit);
+    [
+        "train",
+        "--task",
+        "digits",
+        "--device",
+        "gpu",
+        "train=8000",
+        "test=100",
+        "batch=4000",
+        "rounds=5",
+        "--no-page",
+        "--gpu-memory",
+        limit,
+        "--out",
+        &out,
+    ]
+    .map(str::to_owned)
+    .into()
+}
+
+#[test]
+fn who_may_take_little_of_the_gpus_memory_works_on_fewer_samples_at_a_time_or_says_no() {
+    let _alone = alone();
+    if annulus::device::adapters().is_empty() {
+        return eprintln!("skipped: this machine has no adapter, not even a software one");
+    }
+    let folder = Folder::new("memory");
+    let run = |limit: &str| {
+        let args = limited(&folder, limit);
+        run(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let said = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let few = told(&run("1MB"));
+    assert!(
+        few.contains("even with one sample at a time, and --gpu-memory allows 1:"),
+        "{few}"
+    );
+    let (some, all) = (run("12MB"), run("2GB"));
+    println!("{}", said(&some));
+    assert!(some.status.success() && said(&some).contains("of at most 4000 samples at a time"));
+    assert!(
+        all.status.success() && !said(&all).contains("samples at a time"),
+        "{}",
+        said(&all)
     );
 }

@@ -110,6 +110,7 @@ fn with_window(browser: &Path, page: &Path, window: usize, to_send: usize, to_ta
         Hosts::new([].iter()),
         Some(page.to_path_buf()),
         about,
+        None,
     );
     let ticket = Ticket {
         addrs: vec![at],

@@ -13,6 +13,8 @@ pub mod flat;
 pub mod halves;
 pub mod kernel;
 pub mod launch;
+#[cfg(not(target_family = "wasm"))]
+pub mod memory;
 pub mod needs;
 pub mod nn;
 pub mod ops;

@@ -32,7 +32,8 @@ usage: cargo xtask COMMAND
                       bytes a second of a tab's link, by windows and frames
   prove               the tests that take long: the same again and again, for half an hour or more
   package             what others install: a tarball, a Debian package, a wheel, their sums
-  netlab [WORD]       peers behind routers of all sorts, in network namespaces: which way do they find? (root)
+  netlab [WORD [N]]   peers behind routers of all sorts, in network namespaces: which way do they find? (root); those cases
+                      alone whose names hold a word, N times each
   mutate [KERNELS]    changes kernels by one token at a time: do their tests notice?
   tidy                only what the project believes of its own files
   help                this text
@@ -52,8 +53,11 @@ fn main() -> ExitCode {
         ["bench-browser", "--link"] => bench_browser::link(&root()),
         ["bench-browser", "--json"] => bench_browser::run(&root(), true),
         ["prove"] => Ok(steps::prove(&root())),
-        ["netlab"] => netlab::run(&root(), None),
-        ["netlab", word] => netlab::run(&root(), Some(word)),
+        ["netlab"] => netlab::run(&root(), "", 1),
+        ["netlab", word] => netlab::run(&root(), word, 1),
+        ["netlab", word, times] if times.parse::<u32>().is_ok() => {
+            netlab::run(&root(), word, times.parse().unwrap_or(1))
+        }
         ["package"] => package::run(&root()),
         ["mutate", kernels @ ..] => mutate::mutate(&root(), kernels),
         ["tidy"] => Ok(steps::tidy(&root())),

@@ -1,5 +1,5 @@
 //! Peers behind routers of all sorts, in network namespaces of this machine: which way each pair finds to each other, and
-//! how long that takes. Needs Linux, root, `ip` and `nft`; for ports that a router passes on `miniupnpd`.
+//! how long that takes, and what others pass on for it before and after. Needs Linux, root, `ip` and `nft`; for ports that a router passes on `miniupnpd`.
 //!
 //! All hosts are on one wire, the internet: each with an address of its own there, or behind a router, or two. It must know
 //! of the product only what its JSON log says.
@@ -26,64 +26,113 @@ const AFTER: Duration = Duration::from_secs(6);
 struct Case {
     name: &'static str,
     hosts: &'static [Host],
+    /// By what the others come in.
+    by: By,
     /// Positions, and the way.
     expected: &'static [(usize, usize, &'static str)],
 }
 
-const CASES: [Case; 7] = [
+/// By what somebody comes in: a file in the founder's folder.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Ticket,
+    /// By nothing else: the founder is found on the network that all are on.
+    Code,
+}
+
+impl By {
+    fn file(self) -> &'static str {
+        match self {
+            Self::Ticket => "ticket",
+            Self::Code => "code",
+        }
+    }
+
+    fn join(self, text: &str) -> Vec<&str> {
+        match self {
+            Self::Ticket => vec!["join", text],
+            Self::Code => vec!["join", "--code", text],
+        }
+    }
+}
+
+const CASES: [Case; 9] = [
     Case {
         name: "two homes",
         hosts: &[Host::Public, Host::Home, Host::Home],
+        by: By::Ticket,
         expected: &[(0, 1, "direct"), (0, 2, "direct"), (1, 2, "punched")],
     },
     Case {
         name: "two homes, ports at random",
         hosts: &[Host::Public, Host::RandomHome, Host::RandomHome],
+        by: By::Ticket,
         expected: &[(1, 2, "relayed")],
     },
     Case {
         name: "a home behind two routers",
         hosts: &[Host::Public, Host::DoubleHome, Host::Home],
+        by: By::Ticket,
         expected: &[(1, 2, "punched")],
     },
     Case {
         name: "firewalls that let no UDP in",
         hosts: &[Host::Public, Host::Firewalled, Host::Firewalled],
+        by: By::Ticket,
         // At their own addresses, with each firewall taking the other's dial for an answer.
         expected: &[(1, 2, "direct")],
     },
     Case {
         name: "IPv6 alone, and both",
         hosts: &[Host::Public, Host::OnlyIpv6, Host::Home],
+        by: By::Ticket,
         expected: &[(0, 1, "direct"), (1, 2, "relayed")],
     },
     Case {
         name: "no path between two of three",
         hosts: &[Host::Public, Host::Apart, Host::Apart],
+        by: By::Ticket,
         expected: &[(1, 2, "relayed")],
     },
     Case {
         name: "a founder behind a router that takes UPnP",
         hosts: &[Host::MappedHome, Host::Public, Host::Home],
+        by: By::Ticket,
         expected: &[(0, 1, "mapped"), (0, 2, "mapped")],
+    },
+    Case {
+        name: "one network, and no ticket",
+        hosts: &[Host::Public, Host::Public, Host::OnlyIpv6],
+        by: By::Code,
+        expected: &[(0, 1, "direct"), (0, 2, "direct"), (1, 2, "direct")],
+    },
+    Case {
+        name: "a founder with IPv6 alone, behind a router that takes PCP",
+        hosts: &[Host::PinholeHome, Host::OnlyIpv6],
+        by: By::Ticket,
+        // Dialled at its own address.
+        expected: &[(0, 1, "direct")],
     },
 ];
 
-/// Runs all cases, or those whose names contain a word, and prints a table. False if a pair went another way than expected.
-pub fn run(root: &Path, only: Option<&str>) -> Result<bool, String> {
+/// How soon a pair that can find a link must have one.
+const SOON: f64 = 10.0;
+
+/// Runs the cases whose names contain a word, so many times each, and prints a table. False if a pair went another way than
+/// expected, or others passed on what they need not.
+pub fn run(root: &Path, word: &str, times: u32) -> Result<bool, String> {
     if let Err(why) = wires::possible() {
         println!("skipped: {why}");
         return Ok(true);
     }
     let program = program(root)?;
     let mut good = true;
-    println!("| case | pair | way | seconds | |\n|---|---|---|---|---|");
-    for case in CASES
-        .iter()
-        .filter(|case| only.is_none_or(|word| case.name.contains(word)))
-    {
-        if case.hosts.contains(&Host::MappedHome) && !wires::has("miniupnpd") {
-            println!("| {} | | | | skipped: there is no miniupnpd |", case.name);
+    println!("| case | pair | way | seconds | passed on by others | |\n|---|---|---|---|---|---|");
+    let cases = CASES.iter().filter(|case| case.name.contains(word));
+    for case in cases.flat_map(|case| (0..times).map(move |_| case)) {
+        let asks = |host: &Host| matches!(host, Host::MappedHome | Host::PinholeHome);
+        if case.hosts.iter().any(asks) && !wires::has("miniupnpd") {
+            println!("| {} | | | | | skipped: there is no miniupnpd |", case.name);
             continue;
         }
         good &= case.run(&program)?;
@@ -114,10 +163,10 @@ impl Case {
         let mut peers = Peers(Vec::new());
         let found = self.play(program, &wires, &scratch, &mut peers);
         // Before they leave: without the one that passes frames on, others lose each other.
-        let agreed = told::agreed(&self.said(&scratch));
+        let logs = self.said(&scratch);
         peers.end();
         let given_back = wires.mapped();
-        let result = found.map(|pairs| self.report(&pairs, &agreed, given_back.as_deref()));
+        let result = found.map(|pairs| self.report(&pairs, &logs, given_back.as_deref()));
         if !matches!(result, Ok(true)) {
             eprintln!("what the peers said is in {}", scratch.display());
         } else {
@@ -134,13 +183,15 @@ impl Case {
         scratch: &Path,
         peers: &mut Peers,
     ) -> Result<Vec<Pair>, String> {
-        let mut ticket = None;
+        let mut ticket: Option<String> = None;
+        let file = scratch.join("0").join(self.by.file());
         for at in 0..self.hosts.len() {
-            peers.start(program, wires, scratch, at, ticket.as_deref())?;
+            let join = ticket.as_deref().map(|text| self.by.join(text));
+            peers.start(program, wires, scratch, at, join)?;
             if at == 0 {
                 let until = Instant::now() + CASE;
                 ticket = loop {
-                    let told = std::fs::read_to_string(scratch.join("0/ticket"));
+                    let told = std::fs::read_to_string(&file);
                     match told {
                         Ok(text) if !text.trim().is_empty() => break Some(text.trim().to_owned()),
                         _ if Instant::now() > until => return Err("the founder is not ready".into()),
@@ -170,33 +221,47 @@ impl Case {
     }
 
     /// Rows of the table. Whether all is as expected.
-    fn report(&self, pairs: &[Pair], agreed: &Result<usize, String>, mapped: Option<&str>) -> bool {
+    fn report(&self, pairs: &[Pair], logs: &[Log], mapped: Option<&str>) -> bool {
         let mut good = true;
+        // What is passed on is known to be for a pair where no other needs it.
+        let alone = pairs
+            .iter()
+            .filter(|pair| !matches!(pair.way, Some("direct" | "mapped")))
+            .count()
+            == 1;
         for pair in pairs {
             let (a, b) = pair.ends;
             let way = pair.way.unwrap_or("none");
             let expected = self.expected.iter().find(|(c, d, _)| (*c, *d) == (a, b));
             let fits = expected.is_none_or(|(_, _, expected)| *expected == way) && way != "none";
-            good &= fits;
+            let relayed = (alone && way != "direct" && way != "mapped").then(|| told::relayed(logs, pair));
+            let (soon, still) = (
+                pair.seconds <= SOON,
+                relayed.is_none_or(|relayed| relayed.stands_still(way)),
+            );
+            good &= fits && soon && still;
             let remark = match expected {
                 Some((_, _, expected)) if !fits => format!("expected: {expected}"),
                 _ if !fits => "nothing".to_owned(),
+                _ if !soon => "too late".to_owned(),
+                _ if !still => "more than it needs".to_owned(),
                 _ => String::new(),
             };
+            let relayed = relayed.map(|relayed| relayed.to_string()).unwrap_or_default();
             let (name_a, name_b) = (self.hosts[a].name(), self.hosts[b].name());
             println!(
-                "| {} | {name_a} - {name_b} | {way} | {:.1} | {remark} |",
+                "| {} | {name_a} - {name_b} | {way} | {:.1} | {relayed} | {remark} |",
                 self.name, pair.seconds
             );
         }
-        match agreed {
+        match told::agreed(logs) {
             Ok(rounds) => println!(
-                "| {} | all | {rounds} rounds, equal states, nobody lost | | |",
+                "| {} | all | {rounds} rounds, equal states, nobody lost | | | |",
                 self.name
             ),
             Err(why) => {
                 good = false;
-                println!("| {} | all | {why} | | |", self.name);
+                println!("| {} | all | {why} | | | |", self.name);
             }
         }
         if let Some(left) = mapped {
@@ -204,7 +269,7 @@ impl Case {
             good &= gone;
             let words = if gone { "given back" } else { left };
             println!(
-                "| {} | the router's port after the end | {words} | | |",
+                "| {} | the router's port after the end | {words} | | | |",
                 self.name
             );
         }
@@ -222,14 +287,14 @@ impl Peers {
         wires: &Wires,
         scratch: &Path,
         at: usize,
-        ticket: Option<&str>,
+        join: Option<Vec<&str>>,
     ) -> Result<(), String> {
         let file =
             |name: String| std::fs::File::create(scratch.join(name)).map_err(|error| error.to_string());
         let mut command = wires.command(at, program);
-        match ticket {
+        match join {
             None => command.args(["train", "--task", "digits", "epochs=100000", "local_steps=4"]),
-            Some(ticket) => command.args(["join", ticket]),
+            Some(join) => command.args(join),
         };
         command
             .args([

@@ -1,6 +1,8 @@
 //! One member's part in one attempt, piece by piece: a piece is added to and passed on as soon as all that belongs to it
 //! is there (cut-through); nobody waits for a whole chunk.
 
+mod counts;
+
 use super::headers::Headers;
 use super::seals::Seals;
 use super::step::{Sends, Violation, Wrong};
@@ -130,19 +132,6 @@ impl Run {
     /// Whether another member has begun, and waits.
     pub fn waits(&self) -> bool {
         self.waiting > 0
-    }
-
-    /// Pieces that went to a member.
-    pub fn sent_to(&self, member: usize) -> u32 {
-        self.sent[member]
-    }
-
-    /// Whether a member, whose values are in and which has sent so many pieces to this one by its own account, still owes
-    /// some of them: they were lost on the way, or it keeps back what depends on nobody else.
-    pub fn owes(&self, member: usize, sent: u32) -> bool {
-        let here = |&(chunk, _): &(usize, usize)| self.plan.partial_to(chunk, member) == Some(self.me);
-        let begins = self.plan.begins(member).filter(here).count() as u32;
-        self.came[member] < sent.max(begins)
     }
 
     /// Bytes of partial sums that wait.

@@ -221,7 +221,7 @@ fn said(kind: Kind, view: ViewKey) -> Message {
             standing: None,
             follows: None,
         },
-        Kind::Goodbye => Message::Goodbye {
+        Kind::Acquaintances => Message::Acquaintances {
             acquaintances: Vec::new(),
         },
         Kind::Followed => Message::Followed { round: 1 },

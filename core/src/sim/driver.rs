@@ -125,6 +125,7 @@ impl World {
         node.peer = Some(Box::new(peer));
         node.life += 1;
         node.frozen = false;
+        node.damage = None;
         node.flipped = false;
         node.misled = false;
         node.stands = None;

@@ -1,5 +1,5 @@
 //! What goes wrong. The world draws when and to whom; here is what each kind does and when it is fair:
-//! the last member that holds the state is never killed, and a bit flips only where a majority can tell.
+//! the last member that holds the state is never killed, and a bit flips only where a majority, or one of two by itself, can tell.
 
 use super::kind::Kind;
 use super::node::{Doom, Node, Spoil};
@@ -109,21 +109,20 @@ impl World {
         Some(victim)
     }
 
-    /// Whether the run survives this peer: another full member is left that can be dialled.
+    /// Whether the run survives this peer.
     pub(super) fn may_die(&self, i: usize) -> bool {
-        let lasting = |n: &&Node| n.is_alive() && n.is_member() && n.doom.is_none() && !n.leaving;
-        let others = || {
-            self.nodes
-                .iter()
-                .enumerate()
-                .filter(|(j, n)| *j != i && !n.is_liar())
-                .map(|(_, n)| n)
-                .filter(lasting)
-        };
-        self.nodes[i].is_alive()
-            && self.nodes[i].doom.is_none()
-            && !self.nodes[i].leaving
-            && others().any(|n| n.dialable && !n.is_guest)
+        let node = &self.nodes[i];
+        node.is_alive() && node.doom.is_none() && !node.leaving && self.outlives(i)
+    }
+
+    /// Whether a full member is left without this one that can be dialled, and holds what it should.
+    fn outlives(&self, i: usize) -> bool {
+        let lasts = |n: &Node| n.is_alive() && n.is_member() && n.doom.is_none() && !n.leaving;
+        let mut others = self.nodes.iter().enumerate().filter(|(j, _)| *j != i);
+        others.any(|(_, n)| {
+            let holds = lasts(n) && n.damage.is_none();
+            holds && !n.is_liar() && n.dialable && !n.is_guest
+        })
     }
 
     /// A living peer of some sort.
@@ -218,7 +217,8 @@ impl World {
     }
 
     fn flip(&mut self) -> Option<()> {
-        let i = self.any(|n| n.is_member() && n.view_len() >= 3)?;
+        let fair = |n: &Node| n.is_member() && (n.view_len() >= 3 || n.full_members() == 2);
+        let i = self.any(fair).filter(|i| self.outlives(*i))?;
         let len = self.plan.manifest.layout.len;
         // The low bits of the significand: a wrong number, not a wild one.
         let (at, bit) = (self.chaos.index(len), self.chaos.below(20) as u32);

@@ -54,6 +54,8 @@ struct Held {
     before: Digest,
     digest: Digest,
     state: State,
+    /// Whether it has this digest. After a bit has flipped it may not.
+    is_sound: bool,
 }
 
 /// What a device made.
@@ -130,6 +132,7 @@ impl Ledger {
             before: digest,
             digest,
             state: state.clone(),
+            is_sound: true,
         }];
         let samples = vec![Sample::Open(None); self.manifest.target.get() as usize];
         self.points.insert(
@@ -302,6 +305,7 @@ impl Ledger {
                 before: digest,
                 digest,
                 state: peer.state().clone(),
+                is_sound: true,
             }],
             samples: (0..self.manifest.target.get()).map(sample).collect(),
             moments: BTreeMap::new(),
@@ -408,6 +412,7 @@ impl Ledger {
                     before: own,
                     digest,
                     state,
+                    is_sound: true,
                 });
                 digest
             }
@@ -425,6 +430,7 @@ impl Ledger {
             before: own,
             digest,
             state: actual.clone(),
+            is_sound: true,
         });
         Ok(())
     }
@@ -506,9 +512,16 @@ impl Ledger {
                 before,
                 digest,
                 state,
+                is_sound: expected == digest,
             });
         }
         Ok(())
+    }
+
+    /// How many full members the round that led to a lineage could have had.
+    pub fn full_members_before(&self, chain: Digest) -> Option<usize> {
+        let previous = self.points.get(&chain)?.previous?;
+        Some(self.points.get(&previous)?.head.full_members().count())
     }
 
     /// Whether the lineage that a peer is on leads to the state that it holds.
@@ -601,6 +614,7 @@ impl Ledger {
                 before: s.before,
                 digest: s.digest,
                 state: s.state.clone(),
+                is_sound: s.is_sound,
             })
             .collect();
         let point = Point {
@@ -632,15 +646,16 @@ impl Ledger {
         }
         let parent = self.points[&head.chain].parent;
         let before = parent.and_then(|p| self.points[&p].states.iter().find(|s| s.digest == digest));
-        let before = before.map(|s| s.state.clone());
+        let before = before.map(|s| (s.state.clone(), s.is_sound));
         let point = self.points.get_mut(&head.chain).expect("just looked up");
         let new = point.states.iter().all(|s| s.digest != digest);
-        if let Some(state) = before.filter(|_| new) {
+        if let Some((state, is_sound)) = before.filter(|_| new) {
             // Since it last went on from there the others' state has been damaged.
             point.states.push(Held {
                 before: digest,
                 digest,
                 state,
+                is_sound,
             });
         } else if node.is_doubtful() && point.states.iter().all(|s| s.digest != digest) {
             // A lone peer that has noticed the damage has nothing else to go on from.
@@ -648,6 +663,7 @@ impl Ledger {
                 before: digest,
                 digest,
                 state: peer.state().clone(),
+                is_sound: peer.state().digest() == digest,
             });
         }
         let point = &self.points[&head.chain];
@@ -668,7 +684,7 @@ impl Ledger {
         }
         let held = point.states.iter().find(|s| s.digest == digest);
         let held = held.ok_or_else(|| format!("it is a member with a state that no member has: {digest}"))?;
-        if !node.is_doubtful() && !same_bits(&held.state.params, &peer.state().params) {
+        if !node.is_doubtful() && held.is_sound && !same_bits(&held.state.params, &peer.state().params) {
             return Err("its digest is not that of its parameters".into());
         }
         Ok(())

@@ -551,7 +551,11 @@ impl Speaker<'_> {
             *doing = [
                 Doing::Computing { elapsed_us: 0 },
                 Doing::Computing { elapsed_us: n },
-                Doing::Waiting { sent: n as u32 },
+                Doing::Waiting {
+                    sent: n as u32,
+                    came: 0,
+                    of_all: 0,
+                },
                 Doing::Idle,
                 Doing::Syncing,
             ][self.rng().index(5)];
@@ -794,7 +798,7 @@ impl Speaker<'_> {
                 let nowhere = Contact(vec!["nowhere".into()]);
                 let more = (0..40).map(|n| PeerId([200 + n; 32]));
                 let acquaintances = known.chain(more).map(|peer| (peer, nowhere.clone())).collect();
-                Message::Goodbye { acquaintances }
+                Message::Acquaintances { acquaintances }
             }
         }
     }

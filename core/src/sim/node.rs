@@ -47,6 +47,8 @@ pub(super) struct Node {
     pub spoil: Option<Spoil>,
     /// What makes it a liar.
     pub liar: Option<Box<Liar>>,
+    /// A bit of its state has flipped, and it has not found out yet: what it takes for the state's digest.
+    pub damage: Option<Digest>,
     /// A bit of its state has flipped: that may differ from what its lineage says, and what follows from it.
     pub flipped: bool,
     /// A liar has given it some of what it holds, which may be another state than any, until it has been seen to be none.
@@ -91,6 +93,7 @@ impl Node {
             doom: None,
             spoil: None,
             liar: None,
+            damage: None,
             flipped: false,
             misled: false,
             stands: None,
@@ -125,6 +128,13 @@ impl Node {
         self.peer.as_ref().is_some_and(|p| p.is_member())
     }
 
+    /// Full members after its last round.
+    pub fn full_members(&self) -> usize {
+        self.peer
+            .as_ref()
+            .map_or(0, |peer| peer.head().full_members().count())
+    }
+
     /// Members of the attempt that it is in.
     pub fn view_len(&self) -> usize {
         match self.peer.as_ref().map(|p| &p.phase) {
@@ -137,6 +147,8 @@ impl Node {
         if let Some(peer) = &mut self.peer {
             peer.flip_bit(at, bit);
             self.flipped = true;
+            // Two flips may make one good.
+            self.damage = (peer.state().digest() != peer.digest()).then(|| peer.digest());
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::peer::{Exit, Input};
 use std::time::Duration;
 
 /// Most events of a seed: far above any healthy one, so that a livelock is a failure and not a hang.
-const MOST_EVENTS: u64 = 400_000;
+const MOST_EVENTS: u64 = 1_000_000;
 /// So long after the first has finished, whoever is no member yet has come too late.
 const LATE_US: u64 = 30_000_000;
 

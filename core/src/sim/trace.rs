@@ -255,9 +255,9 @@ pub(super) fn message(world: &World, message: &Message) -> String {
             let standing = s.as_ref().map(standing).unwrap_or_default();
             format!("not member, {standing}, follows {follows:?}")
         }
-        Message::Goodbye { acquaintances } => {
+        Message::Acquaintances { acquaintances } => {
             let known: Vec<PeerId> = acquaintances.iter().map(|(peer, _)| *peer).collect();
-            format!("GOODBYE, knows {}", peers(&known))
+            format!("knows {}", peers(&known))
         }
         Message::Block {
             block, round, chain, ..

@@ -233,7 +233,11 @@ impl Twist<'_> {
                     let n = self.number(0);
                     *doing = [
                         Doing::Computing { elapsed_us: n },
-                        Doing::Waiting { sent: n as u32 },
+                        Doing::Waiting {
+                            sent: n as u32,
+                            came: self.number(0) as u32,
+                            of_all: self.number(0) as u32,
+                        },
                         Doing::Idle,
                         Doing::Syncing,
                     ][self.rng.index(4)];
@@ -340,7 +344,7 @@ impl Twist<'_> {
                 true => *chain = self.digest(*chain),
                 false => self.data(data),
             },
-            Message::Goodbye { acquaintances } => {
+            Message::Acquaintances { acquaintances } => {
                 acquaintances.extend((0..self.rng.below(70)).map(|_| {
                     let member = self.member();
                     (member.peer, member.contact)

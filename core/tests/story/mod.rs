@@ -54,6 +54,9 @@ pub struct Story {
     pub usual_latency_us: u64,
     /// What the bulk lane of one direction takes on top.
     pub bulk_us: BTreeMap<(PeerId, PeerId), u64>,
+    /// What somebody takes for each frame of its bulk lane, one after the other, and until when it is busy.
+    pub frame_us: BTreeMap<PeerId, u64>,
+    busy_until: BTreeMap<PeerId, u64>,
     /// What will happen, in order of time and of asking.
     due: BTreeMap<(u64, u64), Due>,
     asked: u64,
@@ -123,6 +126,8 @@ impl Story {
             latency_us: BTreeMap::new(),
             usual_latency_us: 5 * MILLI,
             bulk_us: BTreeMap::new(),
+            frame_us: BTreeMap::new(),
+            busy_until: BTreeMap::new(),
             due: BTreeMap::new(),
             asked: 0,
             heard: Vec::new(),
@@ -293,7 +298,12 @@ impl Story {
             .get(&pair)
             .copied()
             .unwrap_or(self.usual_latency_us);
-        let at = self.now + latency + bulk.copied().unwrap_or(0);
+        let mut at = self.now + latency + bulk.copied().unwrap_or(0);
+        if let Some(frame) = self.frame_us.get(&to).filter(|_| lane == Lane::Bulk) {
+            let busy_until = self.busy_until.entry(to).or_default();
+            at = at.max(*busy_until) + frame;
+            *busy_until = at;
+        }
         let opened = self.opened[&pair];
         self.at(
             at,

@@ -10,7 +10,7 @@ use crate::net::identity::Identity;
 use crate::net::link::LinkEvent;
 use crate::net::quic::QuicLink;
 use crate::net::ticket::{Secret, Ticket};
-use crate::participant::driver::Driver;
+use crate::participant::driver::{Driver, Traffic};
 use crate::participant::host::{self, Host};
 use crate::trainer::Share;
 use annulus_core::invitation::{self, Invitation};
@@ -135,7 +135,7 @@ struct BenchHost<'a, S> {
     worst: f64,
     /// Seconds between slots, once known.
     period: Option<f64>,
-    traffic: (u64, u64),
+    traffic: Traffic,
 }
 
 /// What happens beside the link.
@@ -211,7 +211,7 @@ impl<'a, S: FnMut(PeerMessage)> BenchHost<'a, S> {
             took: 0.0,
             worst: 0.0,
             period: None,
-            traffic: (0, 0),
+            traffic: Traffic::default(),
         };
         (driver, host)
     }
@@ -236,8 +236,8 @@ impl<'a, S: FnMut(PeerMessage)> BenchHost<'a, S> {
     fn committed(&mut self, commit: &Commit, driver: &Driver<QuicLink>) {
         let step = driver.peer().head().steps;
         let headers = &commit.record.headers;
-        let (sent, received) = driver.traffic();
-        let before = std::mem::replace(&mut self.traffic, (sent, received));
+        let traffic = driver.traffic();
+        let before = std::mem::replace(&mut self.traffic, traffic);
         // Rounds before all were there have no vector.
         let Some((from, period, cpu)) = self.began.take().filter(|_| commit.record.weight() > 0) else {
             return;
@@ -262,8 +262,8 @@ impl<'a, S: FnMut(PeerMessage)> BenchHost<'a, S> {
                 total: commit.total.as_secs_f64(),
                 commit: self.clock.now() - self.fed,
                 cpu: process::cpu_seconds().unwrap_or(0.0) - cpu,
-                sent: sent - before.0,
-                received: received - before.1,
+                sent: traffic.sent - before.sent,
+                received: traffic.received - before.received,
                 memory: process::memory().unwrap_or_default(),
             })));
         }
@@ -328,7 +328,7 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
             Event::Committed(commit) => self.committed(&commit, driver),
             Event::Entered => say(PeerMessage::Entered {
                 seconds: self.clock.start.elapsed().as_secs_f64(),
-                received: driver.traffic().1,
+                received: driver.traffic().received,
             }),
             Event::Member {
                 change: change @ (Change::Failed | Change::Evicted),

@@ -61,6 +61,8 @@ impl Exit {
         match error {
             Error::Barred(_) | Error::Dial(DialError::Refused(Refusal::WrongTicket)) => Self::Barred,
             Error::Dial(error) if error.barred().is_some() => Self::Barred,
+            // Typed again as it is, it only brings the code's end nearer.
+            Error::Dial(DialError::Refused(Refusal::WrongCode)) => Self::Failed,
             Error::Dial(_) | Error::NoMember(_) | Error::StateLost { .. } => Self::Unreachable,
             _ => Self::Failed,
         }

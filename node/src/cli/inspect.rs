@@ -1,20 +1,23 @@
 //! `annulus inspect`: what a run's folder tells of the run.
 
 use super::error::Error;
+use super::human;
 use super::output;
 use super::plot::{self, Curve};
+use super::watch::{Peer, of_folder};
 use crate::offline::audit::audit;
 use crate::offline::inspect::{Loss, inspect, losses};
 use crate::store::evals;
 use crate::store::run_dir::{CheckpointError, RunDir};
 use annulus_core::Round;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// Show a run's ledger: rounds, contributors, digests, checkpoints.
 ///
 /// Also checks that the ledger counts each sample exactly once, and that the checkpoints are those that it leads to.
-/// Reads only, also while a process trains there.
+/// Reads only, also while a process trains there, which it asks (where that serves a page) how it reaches the others.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -49,6 +52,7 @@ fn tell(path: &Path, json: bool) -> Result<(), Error> {
     let summary = inspect(&dir).map_err(Error::of)?;
     let audit = audit(&dir).map_err(Error::of)?;
     let sound = audit.problems.is_empty();
+    let links = links(path, &summary.run);
     if json {
         let mut object = serde_json::to_value(&summary).map_err(Error::of)?;
         if let Value::Object(fields) = &mut object {
@@ -61,12 +65,15 @@ fn tell(path: &Path, json: bool) -> Result<(), Error> {
                 "problems": audit.problems,
             });
             fields.insert("audit".into(), audited);
+            fields.insert("links".into(), json!(links));
         }
         output::print(&format!("{object}\n"));
     } else {
         output::print(&format!(
-            "{summary}\naudit: {} rounds gone through, {} samples counted once each\n",
-            audit.rounds, audit.samples
+            "{summary}{}\naudit: {} rounds gone through, {} samples counted once each\n",
+            as_text(&links),
+            audit.rounds,
+            audit.samples
         ));
     }
     if sound {
@@ -77,6 +84,39 @@ fn tell(path: &Path, json: bool) -> Result<(), Error> {
         path.display(),
         audit.problems.join("; ")
     )))
+}
+
+/// How frames get to another peer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Link {
+    /// Its name in full.
+    peer: String,
+    /// As in `docs/status.md`.
+    link: String,
+}
+
+/// The links of the peer that trains in a folder now; none if nobody does who says.
+fn links(dir: &Path, run: &str) -> Vec<Link> {
+    let told = of_folder(dir).filter(|told| told.run.as_deref() == Some(run));
+    let peers = told.map(|told| told.peers).unwrap_or_default().into_iter();
+    let link = |peer: Peer| {
+        Some(Link {
+            link: peer.link?,
+            peer: peer.peer,
+        })
+    };
+    peers.filter_map(link).collect()
+}
+
+fn as_text(links: &[Link]) -> String {
+    let mut text = String::new();
+    for Link { peer, link } in links {
+        if text.is_empty() {
+            text += "\nlinks now\n";
+        }
+        text += &format!("  {}  {link}\n", human::id(peer));
+    }
+    text
 }
 
 fn draw(dirs: &[PathBuf], file: &Path) -> Result<(), Error> {
@@ -135,6 +175,19 @@ fn place(losses: &[Loss], round: Round) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_are_told_where_there_are_any() {
+        let link = |peer: &str, link: &str| Link {
+            peer: peer.repeat(32),
+            link: link.into(),
+        };
+        assert_eq!(as_text(&[]), "");
+        assert_eq!(
+            as_text(&[link("ab", "direct"), link("cd", "relayed")]),
+            "\nlinks now\n  abababab  direct\n  cdcdcdcd  relayed\n"
+        );
+    }
 
     #[test]
     fn a_round_that_the_ledger_lacks_lies_between_its_neighbours() {

@@ -72,6 +72,14 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
         Event::Waiting { why } => ("=", Color::Yellow, format!("waiting: {why}")),
         Event::Warning { message } => ("! warning:", Color::Yellow, message.clone()),
         Event::Reach { why, .. } => ("@", Color::Dim, format!("reached {why}")),
+        Event::Nearby { code: None, why } => ("@", Color::Dim, why.clone()),
+        Event::Nearby {
+            code: Some(code),
+            why,
+        } => {
+            let text = format!("on this network: `{} join`, code {code}: {why}", program());
+            ("@", Color::Cyan, text)
+        }
         Event::Ready(_)
         | Event::Fetch { .. }
         | Event::Sync { .. }
@@ -184,6 +192,15 @@ mod tests {
             addresses: Vec::new(),
             why: "from anywhere".into(),
         };
+        let nearby = |code: Option<&str>| Event::Nearby {
+            code: code.map(str::to_owned),
+            why: "why".into(),
+        };
+        let found = told(&nearby(Some("12-345-678")), Role::Founder);
+        assert!(
+            found.starts_with("@ on this network: `") && found.ends_with(" join`, code 12-345-678: why"),
+            "{found}"
+        );
         for (event, text) in [
             (
                 member(2, Change::Joined, 1500, ""),
@@ -206,6 +223,7 @@ mod tests {
             (Event::Warning { message: "m".into() }, "! warning: m"),
             (Event::Waiting { why: "w".into() }, "= waiting: w"),
             (reach, "@ reached from anywhere"),
+            (nearby(None), "@ why"),
             (link(2, None), ""),
             (pace(1200), "~ after round 1,200: direct, since why"),
             (Event::Fetch { bytes: 1, total: 2 }, ""),

@@ -4,6 +4,7 @@
 //!
 //! It must not know how training, links or checkpoints work, and nothing else of the crate knows it.
 
+mod amounts;
 pub mod bench;
 pub mod completions;
 pub mod demo;
@@ -21,6 +22,7 @@ mod log;
 pub mod machine;
 pub mod man;
 pub mod messages;
+pub mod nearby;
 pub mod output;
 pub mod pause;
 pub mod plan;

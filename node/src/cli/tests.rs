@@ -1,7 +1,9 @@
 //! The command line as a whole: what the help says can be typed, and what cannot is answered well.
 
+use super::join::By;
 use super::*;
 use crate::options::{JoinOptions, Length, Page, Start, TrainOptions};
+use annulus_core::invitation::Role;
 use serde_json::json;
 
 fn tasks() -> [TaskFactory; 2] {
@@ -24,7 +26,10 @@ fn train(line: &str) -> Result<TrainOptions, Error> {
 
 fn join(line: &str) -> Result<JoinOptions, Error> {
     match cli(line)?.command {
-        Command::Join(args) => super::join::options(&args, &tasks()),
+        Command::Join(args) => match super::join::read(&args, &tasks())? {
+            (By::Ticket(ticket), settings) => Ok(super::join::options(&args, ticket, None, &settings)),
+            (By::Network(wanted), _) => Err(Error::failed(format!("{wanted:?}"))),
+        },
         other => panic!("not join: {other:?}"),
     }
 }
@@ -62,8 +67,8 @@ fn every_example_in_the_help_can_be_typed() {
                 Command::Train(args) if args.config.is_none() => {
                     super::train::options(&args, &tasks()).unwrap_or_else(|e| panic!("{line}: {e}"));
                 }
-                Command::Join(args) if args.ticket == "TICKET" => {
-                    super::join::options(&args, &tasks()).unwrap_or_else(|e| panic!("{line}: {e}"));
+                Command::Join(args) if matches!(args.ticket.as_deref(), None | Some("TICKET")) => {
+                    super::join::read(&args, &tasks()).unwrap_or_else(|e| panic!("{line}: {e}"));
                 }
                 _ => {}
             }
@@ -198,13 +203,43 @@ fn join_takes_a_ticket_and_settings_of_its_own() {
             .to_string()
             .contains("same on all peers")
     );
-    assert!(
-        join("annulus join keep=7")
-            .unwrap_err()
-            .to_string()
-            .contains("ticket is missing")
-    );
-    assert_eq!(join("annulus join").unwrap_err().exit() as u8, 2);
+}
+
+#[test]
+fn join_without_a_ticket_looks_on_the_network() {
+    let read = |line: &str| match cli(line).unwrap().command {
+        Command::Join(args) => super::join::read(&args, &tasks()),
+        other => panic!("not join: {other:?}"),
+    };
+    let (by, settings) = read("annulus join keep=7 eval_every=3").unwrap();
+    assert_eq!(by, By::Network(nearby::Wanted::default()));
+    assert_eq!((settings.keep.get(), settings.eval_every), (7, 3));
+    let (by, _) = read("annulus join --run digits --code 12-345-678").unwrap();
+    let wanted = nearby::Wanted {
+        run: Some("digits".into()),
+        code: Some("12345678".parse().unwrap()),
+    };
+    assert_eq!(by, By::Network(wanted));
+    for (line, told) in [
+        ("annulus join T --code 12-345-678", "needs no code"),
+        ("annulus join T --run digits", "needs no code"),
+        ("annulus join --code 12-345-67", "eight digits"),
+        ("annulus join lr=1", "same on all peers"),
+    ] {
+        let error = read(line).unwrap_err();
+        assert!(error.to_string().contains(told), "{line}: {error}");
+    }
+}
+
+#[test]
+fn a_run_is_announced_unless_somebody_says_no_or_its_peers_meet_by_themselves() {
+    let announced = |line: &str| train(line).unwrap().local.announce;
+    assert_eq!(announced("annulus train"), Some(Role::Contribute));
+    assert_eq!(announced("annulus train --code-role member"), Some(Role::Member));
+    assert_eq!(announced("annulus train --no-announce"), None);
+    assert_eq!(announced("annulus train --meet file:/shared/run"), None);
+    assert!(cli("annulus train --no-announce --code-role member").is_err());
+    assert_eq!(join("annulus join T --no-announce").unwrap().local.announce, None);
 }
 
 #[test]
@@ -221,7 +256,6 @@ fn a_wrong_command_line_is_one_paragraph_that_says_where_to_look() {
             "annulus train --help",
         ),
         ("annulus train --log-format xml", "invalid value 'xml'", "--help"),
-        ("annulus join", "<TICKET>", "annulus join --help"),
     ] {
         let text = cli(line).unwrap_err().render(1000);
         assert!(text.starts_with("error: ") && !text.contains('\n'), "{text}");

@@ -1,18 +1,20 @@
 //! `annulus train`: start a run, or go on with one.
 
+use super::amounts::{bytes, milliseconds, power, times};
 use super::error::Error;
 use super::exit::Exit;
 use super::human;
 use super::invite;
 use super::keys;
 use super::machine::block_on;
-use super::messages::Role;
+use super::messages;
 use super::output::{self, Log, LogFormat};
 use super::settings::{self, Settings};
 use crate::options::{Hours, Local, Meet, NewRun, Page, Schedule, Start, Steps, TrainOptions, When};
 use crate::participant::{run_setup, start};
 use crate::task_factory::TaskFactory;
 use annulus_core::codec::Codec;
+use annulus_core::invitation::Role;
 use serde_json::json;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -83,9 +85,20 @@ pub struct LocalArgs {
     /// NAT-PMP or UPnP, and told at the end that it need not any more.
     #[arg(long)]
     pub no_port_mapping: bool,
+    /// Do not tell others on this network of the run. Else they find it by `annulus join` without a ticket, and come in by the
+    /// code that is shown here. A run whose peers meet by themselves (--meet) is not told of either.
+    #[arg(long)]
+    pub no_announce: bool,
+    /// What whoever comes in by that code may do, as in `annulus invite`.
+    #[arg(long, value_name = "ROLE", default_value_t = Role::Contribute, conflicts_with = "no_announce")]
+    pub code_role: Role,
     /// Seem to have a device that is so many times slower: to see on one machine what a run of slow ones is like.
     #[arg(long, value_name = "TIMES", default_value_t = 1.0, value_parser = times)]
     pub slower: f64,
+    /// Compute nothing: take so many milliseconds for each sample and contribute zeros, to see what links make of a run of
+    /// machines that are not there.
+    #[arg(long, value_name = "MS", hide = true, conflicts_with = "slower", value_parser = milliseconds)]
+    pub sample_takes: Option<Duration>,
     /// Seem to be behind a line of this rate and round-trip time, such as 20mbit/50ms: to see on one machine what slow
     /// links do to a run.
     #[arg(long, value_name = "RATE/RTT")]
@@ -111,6 +124,10 @@ pub struct LocalArgs {
     /// of the run is smaller for it.
     #[arg(long, value_name = "PART", default_value = "1", value_parser = power)]
     pub power: f64,
+    /// The most that this peer's buffers may take of the GPU's memory, such as 4GB or 800MB. Where a batch takes more, it
+    /// works on fewer samples at a time; where one sample does, it does not start. Drivers take something besides.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub gpu_memory: Option<u64>,
     /// Keep to so many cores of the processor (Linux).
     #[arg(long, value_name = "N")]
     pub cores: Option<NonZeroUsize>,
@@ -159,8 +176,10 @@ impl LocalArgs {
             listen: self.listen.clone(),
             line: self.line.clone(),
             slower: self.slower,
+            sample_takes: self.sample_takes,
             advertise: self.advertise.clone(),
             map_port: !self.no_port_mapping,
+            announce: (!self.no_announce).then_some(self.code_role),
             page: (!self.no_page).then(|| Page {
                 dir: self.page.clone(),
                 tls: self.tls_cert.clone().zip(self.tls_key.clone()),
@@ -170,6 +189,7 @@ impl LocalArgs {
             keep: settings.keep,
             eval_every: settings.eval_every,
             power: self.power,
+            gpu_memory: self.gpu_memory,
             cores: self.cores,
             leave_within: Duration::from_secs(self.leave_within),
             when: When {
@@ -180,20 +200,6 @@ impl LocalArgs {
             nice: self.nice,
         }
     }
-}
-
-/// How many times.
-fn times(text: &str) -> Result<f64, String> {
-    let times = text.parse().ok().filter(|times| (1.0..=1e6).contains(times));
-    times.ok_or_else(|| "write a number from 1 on".into())
-}
-
-/// A part of the time.
-fn power(text: &str) -> Result<f64, String> {
-    let part = text.parse().ok().filter(|part| *part >= 0.01 && *part <= 1.0);
-    part.ok_or_else(|| {
-        format!("{text:?} is no part of the time: write 0.3 for three tenths; 0.01 is the least, 1 is all")
-    })
 }
 
 fn after_help() -> String {
@@ -236,7 +242,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
         output::print(&tell_plan(&plan, &options, args.local.log_format));
         return Ok(Exit::Done);
     }
-    let ending = output::tell(args.local.log(), Role::Founder, |sink| {
+    let ending = output::tell(args.local.log(), messages::Role::Founder, |sink| {
         Ok(block_on(start::train(options, tasks, sink))??)
     })?;
     Ok(Exit::of(ending))
@@ -270,8 +276,13 @@ pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<TrainOptions, Error
     }
     let Some(dir) = &args.resume else {
         let out = PathBuf::from("runs").join(&settings.run.task);
+        let mut local = args.local.to_local(out, &settings);
+        if args.meet.is_some() {
+            // Nobody there reads a code, and of hundreds each would tell.
+            local.announce = None;
+        }
         return Ok(TrainOptions {
-            local: args.local.to_local(out, &settings),
+            local,
             start: match args.meet.clone() {
                 Some(meet) => Start::Meet(Box::new(settings.run), meet, args.secret_file.clone()),
                 None => Start::New(Box::new(settings.run)),
@@ -443,14 +454,18 @@ mod tests {
             listen: "0".into(),
             line: None,
             slower: 1.0,
+            sample_takes: None,
             advertise: Vec::new(),
             no_port_mapping: false,
+            no_announce: false,
+            code_role: Role::Contribute,
             page: None,
             host: Vec::new(),
             no_page: true,
             tls_cert: None,
             tls_key: None,
             power: 1.0,
+            gpu_memory: None,
             cores: None,
             leave_within: 25,
             hours: None,

@@ -46,8 +46,7 @@ impl Guest {
     /// If there is none to be had.
     pub fn new(ticket: &Ticket, identity: &Identity) -> Result<Self, DialError> {
         let configs = Configs::new(identity, HANDSHAKE_TIMEOUT, (Congestion::default(), None), None);
-        let endpoint = transport::endpoint(SocketAddr::from(([0u16; 8], 0)), None)
-            .or_else(|_| transport::endpoint(SocketAddr::from(([0; 4], 0)), None))
+        let endpoint = transport::dialling_endpoint()
             .map_err(|error| DialError::NoAddress(format!("no UDP socket can be had: {error}")))?;
         let me = LocalPeer {
             peer: identity.peer(),

@@ -4,11 +4,13 @@ use super::congestion::{Congestion, LOCAL_TAB_WINDOW};
 
 use super::line::Line;
 use super::link::bulk_queue;
+use super::nearby::door::Door;
 use super::transport;
 use crate::data::serve::ServedData;
 use annulus_core::invitation::{Invitation, Root};
 use bytes::Bytes;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Connections that have not yet proved to belong to the run, at any time.
@@ -56,6 +58,8 @@ pub struct QuicConfig {
     pub local_tab_window: u64,
     /// Most bytes under way from one peer to us.
     pub receive_window: u32,
+    /// Where who has a code comes in, if anybody does.
+    pub door: Option<Arc<Door>>,
 }
 
 impl QuicConfig {
@@ -75,6 +79,7 @@ impl QuicConfig {
             congestion: Congestion::default(),
             local_tab_window: LOCAL_TAB_WINDOW,
             receive_window: transport::WINDOW,
+            door: None,
         }
     }
 }

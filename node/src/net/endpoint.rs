@@ -13,8 +13,9 @@ use crate::net::connection::{ConnectionEvent, H3_NO_ERROR, Inbox, LEFT, Streams,
 use crate::net::handshake::{Caller, LocalPeer, canonical, listen, propose, refuse, seen_at, welcome};
 use crate::net::hello::{PATH, Purpose};
 use crate::net::link::{DialError, Refusal, Way};
+use crate::net::nearby::visit;
 use crate::net::slots::{Slot, Slots};
-use crate::net::transport::{Configs, Path, speaks_http3};
+use crate::net::transport::{Configs, Path, brings_code, speaks_http3};
 use annulus_core::{Contact, PeerId};
 use quinn::{Connection, Endpoint, Incoming};
 use std::{
@@ -157,6 +158,14 @@ impl Shared {
         let Ok(Ok(connection)) = timeout_at(until, connecting).await else {
             return;
         };
+        if brings_code(&connection) {
+            let door = self.config.door.as_deref();
+            return match timeout_at(until, visit::receive(&self.me, door, &connection)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(refusal)) => visit::refuse(&connection, refusal),
+                Err(_) => visit::refuse(&connection, Refusal::TooSlow),
+            };
+        }
         let session = if speaks_http3(&connection) {
             suit_tab(&connection, self.config.local_tab_window);
             match timeout_at(until, admit(connection.clone())).await {

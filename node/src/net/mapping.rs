@@ -1,10 +1,12 @@
 //! A way in from outside: a port of the router that leads to this peer's, asked for by PCP, NAT-PMP or UPnP, renewed while
 //! the peer takes part and given back at its end. Who dies without a word leaves it to its lease, an hour.
 //!
-//! Asked for only where this machine has a private IPv4 address, since nothing else needs it. It must know nothing of links.
+//! Asked for only where this machine has a private IPv4 address, since nothing else needs it; for IPv6, firewalls are asked to
+//! let the port in ([`pinholes`](super::pinholes)). It must know nothing of links.
 
 use crate::net::addresses::source_towards;
 use crate::net::pcp;
+use crate::net::pinholes::Pinholes;
 use if_addrs::IfAddr;
 use igd_next::{AddPortError, Gateway, PortMappingProtocol, SearchOptions, search_gateway};
 use std::fmt::{self, Display, Formatter};
@@ -103,6 +105,7 @@ pub struct Mapping {
     outside: watch::Receiver<Outside>,
     end: oneshot::Sender<()>,
     task: JoinHandle<()>,
+    pinholes: Pinholes,
 }
 
 impl Mapping {
@@ -111,7 +114,12 @@ impl Mapping {
         let (tell, outside) = watch::channel(Outside::Asking);
         let (end, ended) = oneshot::channel();
         let task = tokio::spawn(keep(port, tell, ended));
-        Self { outside, end, task }
+        Self {
+            outside,
+            end,
+            task,
+            pinholes: Pinholes::begin(port),
+        }
     }
 
     /// Whether there is a way in, now and later.
@@ -131,7 +139,7 @@ impl Mapping {
     pub async fn end(self) {
         // If the task is gone, so is the port.
         let _ = self.end.send(());
-        let _ = timeout(FAREWELL, self.task).await;
+        let _ = timeout(FAREWELL, async { tokio::join!(self.task, self.pinholes.end()) }).await;
     }
 }
 
@@ -202,7 +210,8 @@ async fn ask(inner: SocketAddrV4) -> Result<(SocketAddr, Lease), Closed> {
 /// By PCP, else by NAT-PMP. Says why it was refused, if somebody answers at all.
 async fn ask_gateway(inner: SocketAddrV4) -> Result<(SocketAddr, Lease), Option<String>> {
     let gateway = gateway_of(*inner.ip()).ok_or(None)?;
-    let port = pcp::Port::ask(gateway, inner, LEASE)
+    let router = SocketAddr::from((gateway, pcp::PORT));
+    let port = pcp::Port::ask(router, inner.into(), LEASE)
         .await
         .map_err(|refused| match refused {
             pcp::Refused::Silent => None,
@@ -212,7 +221,7 @@ async fn ask_gateway(inner: SocketAddrV4) -> Result<(SocketAddr, Lease), Option<
         port.give_back().await;
         return Err(Some("it has no address outside".into()));
     }
-    Ok((port.outside.into(), Lease::ByPort(port)))
+    Ok((port.outside, Lease::ByPort(port)))
 }
 
 /// Looks for a router that takes UPnP, in a thread that nobody need wait for.

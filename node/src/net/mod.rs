@@ -29,9 +29,13 @@ pub mod line;
 #[cfg(feature = "native")]
 pub mod mapping;
 #[cfg(feature = "native")]
+pub mod nearby;
+#[cfg(feature = "native")]
 pub(crate) mod observed;
 #[cfg(feature = "native")]
 pub(crate) mod pcp;
+#[cfg(feature = "native")]
+pub(crate) mod pinholes;
 #[cfg(feature = "native")]
 pub mod quic;
 #[cfg(feature = "native")]

@@ -1,14 +1,15 @@
 //! Asking a router to pass a port on: the Port Control Protocol (RFC 6887) and the older one that it grew out of, NAT-PMP
-//! (RFC 6886). Both are spoken to the same port of the router, in single datagrams.
+//! (RFC 6886). Both are spoken to the same port of the router, in single datagrams. By PCP a firewall is asked for IPv6 in the
+//! same way: what it maps there is the address that it is asked from.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
 /// Where routers listen for either.
-const PORT: u16 = 5351;
+pub(crate) const PORT: u16 = 5351;
 
 /// A question is asked so often, and each time its answer is waited for: in a home routers answer within milliseconds, and
 /// these are longer and longer as the RFCs want it.
@@ -50,22 +51,27 @@ pub(crate) enum Refused {
 /// A port of a router, and what it takes to renew or end that.
 #[derive(Clone, Debug)]
 pub(crate) struct Port {
-    router: Ipv4Addr,
-    inner: SocketAddrV4,
+    router: SocketAddr,
+    inner: SocketAddr,
     /// PCP's proof that whoever renews is who asked.
     nonce: [u8; 12],
     pub version: Version,
     /// Where others reach it.
-    pub outside: SocketAddrV4,
+    pub outside: SocketAddr,
 }
 
 impl Port {
-    /// Asks for a port that leads to this machine's one, of the same number if it is free, by PCP, else by NAT-PMP.
-    pub async fn ask(router: Ipv4Addr, inner: SocketAddrV4, lease: Duration) -> Result<Self, Refused> {
+    /// Asks for a port that leads to this machine's one, of the same number if it is free, by PCP, else, for IPv4, by
+    /// NAT-PMP.
+    pub async fn ask(router: SocketAddr, inner: SocketAddr, lease: Duration) -> Result<Self, Refused> {
         let mut nonce = [0; 12];
         // Without random bytes another one of this network could end it.
         let _ = getrandom::fill(&mut nonce);
-        let wanted = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, inner.port());
+        let nowhere = match inner.is_ipv4() {
+            true => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            false => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let wanted = SocketAddr::new(nowhere, inner.port());
         let mut port = Self {
             router,
             inner,
@@ -75,7 +81,7 @@ impl Port {
         };
         match port.renew(lease).await {
             // Whoever speaks the older one alone says so, and some that speak both have kept what a peer that died held.
-            Err(Refused::Code(_) | Refused::Garbled) => {
+            Err(Refused::Code(_) | Refused::Garbled) if inner.is_ipv4() => {
                 port.version = Version::NatPmp;
                 port.outside = wanted;
                 port.renew(lease).await?;
@@ -91,13 +97,20 @@ impl Port {
         self.outside = match self.version {
             Version::Pcp => {
                 let request = pcp_map(self.inner, self.nonce, self.outside, seconds);
-                pcp_mapped(&exchange(self.router, &request).await?, &self.nonce)?
+                let outside = pcp_mapped(&exchange(self.router, self.inner, &request).await?, &self.nonce)?;
+                if outside.is_ipv4() != self.inner.is_ipv4() {
+                    return Err(Refused::Garbled);
+                }
+                outside
             }
             Version::NatPmp => {
                 let request = nat_pmp_map(self.inner.port(), self.outside.port(), seconds);
-                let port = nat_pmp_mapped(&exchange(self.router, &request).await?, self.inner.port())?;
-                let at = nat_pmp_address(&exchange(self.router, &[0, 0]).await?)?;
-                SocketAddrV4::new(at, port)
+                let port = nat_pmp_mapped(
+                    &exchange(self.router, self.inner, &request).await?,
+                    self.inner.port(),
+                )?;
+                let at = nat_pmp_address(&exchange(self.router, self.inner, &[0, 0]).await?)?;
+                SocketAddrV4::new(at, port).into()
             }
         };
         Ok(())
@@ -109,15 +122,15 @@ impl Port {
             Version::Pcp => pcp_map(self.inner, self.nonce, self.outside, 0).to_vec(),
             Version::NatPmp => nat_pmp_map(self.inner.port(), 0, 0).to_vec(),
         };
-        let _ = exchange(self.router, &request).await;
+        let _ = exchange(self.router, self.inner, &request).await;
     }
 }
 
-/// Says something to a router until it answers.
-async fn exchange(router: Ipv4Addr, request: &[u8]) -> Result<Vec<u8>, Refused> {
+/// Says something to a router until it answers, from the address that it is about: from another one it is refused.
+async fn exchange(router: SocketAddr, inner: SocketAddr, request: &[u8]) -> Result<Vec<u8>, Refused> {
     let asked = async {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
-        socket.connect((router, PORT)).await?;
+        let socket = UdpSocket::bind((inner.ip(), 0)).await?;
+        socket.connect(router).await?;
         let mut answer = [0; 1100];
         for wait in WAITS {
             socket.send(request).await?;
@@ -132,22 +145,30 @@ async fn exchange(router: Ipv4Addr, request: &[u8]) -> Result<Vec<u8>, Refused> 
 }
 
 /// RFC 6887, sections 7.1 and 11.1. A lifetime of 0 ends it.
-fn pcp_map(inner: SocketAddrV4, nonce: [u8; 12], outside: SocketAddrV4, seconds: u32) -> [u8; PCP_BYTES] {
+fn pcp_map(inner: SocketAddr, nonce: [u8; 12], outside: SocketAddr, seconds: u32) -> [u8; PCP_BYTES] {
     let mut request = [0; PCP_BYTES];
     request[0] = 2;
     request[1] = 1;
     request[4..8].copy_from_slice(&seconds.to_be_bytes());
-    request[8..24].copy_from_slice(&inner.ip().to_ipv6_mapped().octets());
+    request[8..24].copy_from_slice(&octets(inner.ip()));
     request[24..36].copy_from_slice(&nonce);
     request[36] = PCP_UDP;
     request[40..42].copy_from_slice(&inner.port().to_be_bytes());
     request[42..44].copy_from_slice(&outside.port().to_be_bytes());
-    request[44..].copy_from_slice(&outside.ip().to_ipv6_mapped().octets());
+    request[44..].copy_from_slice(&octets(outside.ip()));
     request
 }
 
+/// An address as PCP writes it.
+fn octets(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
 /// Where the port is, of the answer to [`pcp_map`].
-fn pcp_mapped(answer: &[u8], nonce: &[u8; 12]) -> Result<SocketAddrV4, Refused> {
+fn pcp_mapped(answer: &[u8], nonce: &[u8; 12]) -> Result<SocketAddr, Refused> {
     // Whoever speaks NAT-PMP alone answers so, in fewer bytes.
     if let [version, _, _, code, ..] = answer
         && *code != 0
@@ -158,12 +179,10 @@ fn pcp_mapped(answer: &[u8], nonce: &[u8; 12]) -> Result<SocketAddrV4, Refused> 
     let answer: &[u8; PCP_BYTES] = answer.try_into().map_err(|_| Refused::Garbled)?;
     let fits = answer[0] == 2 && answer[1] == 0x81 && answer[24..36] == nonce[..] && answer[36] == PCP_UDP;
     let octets: [u8; 16] = answer[44..].try_into().expect("16 of 60 bytes");
-    match IpAddr::V6(Ipv6Addr::from(octets)).to_canonical() {
-        IpAddr::V4(ip) if fits => Ok(SocketAddrV4::new(
-            ip,
-            u16::from_be_bytes([answer[42], answer[43]]),
-        )),
-        _ => Err(Refused::Garbled),
+    let ip = IpAddr::V6(Ipv6Addr::from(octets)).to_canonical();
+    match fits {
+        true => Ok(SocketAddr::new(ip, u16::from_be_bytes([answer[42], answer[43]]))),
+        false => Err(Refused::Garbled),
     }
 }
 
@@ -209,7 +228,7 @@ fn nat_pmp(answer: &[u8], operation: u8) -> Result<&[u8], Refused> {
 mod tests {
     use super::*;
 
-    fn at(text: &str) -> SocketAddrV4 {
+    fn at(text: &str) -> SocketAddr {
         text.parse().unwrap()
     }
 
@@ -225,14 +244,21 @@ mod tests {
             "11511151",
             "00000000000000000000ffff00000000",
         );
-        let hex: String = request.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, expected);
+        let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
+        assert_eq!(hex(&request), expected);
+        let request = pcp_map(at("[2001:db8::2]:4433"), [7; 12], at("[::]:4433"), 3600);
+        assert_eq!(hex(&request[8..24]), "20010db8000000000000000000000002");
+        assert_eq!(hex(&request[44..]), "0".repeat(32));
     }
 
     #[test]
     fn an_answer_of_pcp_must_be_to_ones_own_question() {
         let mut answer = pcp_map(at("0.0.0.0:4433"), [7; 12], at("9.9.9.9:5000"), 3600);
-        answer[1] |= 0x80;
+        let mut other = pcp_map(at("[::]:4433"), [7; 12], at("[2001:db8::2]:4433"), 3600);
+        for answer in [&mut answer, &mut other] {
+            answer[1] |= 0x80;
+        }
+        assert_eq!(pcp_mapped(&other, &[7; 12]).unwrap(), at("[2001:db8::2]:4433"));
         assert_eq!(pcp_mapped(&answer, &[7; 12]).unwrap(), at("9.9.9.9:5000"));
         assert!(matches!(pcp_mapped(&answer, &[8; 12]), Err(Refused::Garbled)));
         assert!(matches!(

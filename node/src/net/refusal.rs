@@ -61,6 +61,15 @@ pub enum Refusal {
     /// Who came by the ticket has lied.
     #[error("{}", Barred::Convicted)]
     Convicted = 0x1c,
+    /// The code is not that of the peer.
+    #[error("that is not the code that is shown there: look again, as it changes after a few wrong ones")]
+    WrongCode = 0x1d,
+    /// No code is taken.
+    #[error(
+        "that peer takes no code now: too many were wrong, or it shows none. Wait for a minute or more and use the code that \
+         it shows then, or ask for a ticket"
+    )]
+    NoCode = 0x1e,
 }
 
 impl From<Barred> for Refusal {
@@ -76,7 +85,7 @@ impl From<Barred> for Refusal {
 
 impl Refusal {
     /// All of them.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::WrongTicket,
         Self::AnotherRun,
         Self::AnotherVersion,
@@ -89,6 +98,8 @@ impl Refusal {
         Self::Revoked,
         Self::UsedUp,
         Self::Convicted,
+        Self::WrongCode,
+        Self::NoCode,
     ];
 
     /// What is wrong with the ticket, if that is why.

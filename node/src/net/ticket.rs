@@ -28,7 +28,7 @@ const MAX_ADDRESSES: usize = Contact::LIMIT;
 const CHECKSUM: usize = 4;
 
 /// Longest text that is looked at: four grants and [`MAX_ADDRESSES`] IPv6 addresses need about 1,150 characters.
-const MAX_TEXT: usize = 1280;
+pub const MAX_TEXT: usize = 1280;
 
 /// All that a newcomer needs.
 #[derive(Clone, PartialEq)]

@@ -37,6 +37,9 @@ use std::{
 /// The application protocol of native peers; the number is that of the whole wire format.
 const ALPN: &[u8] = b"annulus/1";
 
+/// The application protocol of those who have a code and no ticket yet.
+const ALPN_CODE: &[u8] = b"annulus-code/1";
+
 /// The application protocol of tabs: HTTP/3, and WebTransport in it.
 const ALPN_TAB: &[u8] = web_transport_quinn::ALPN.as_bytes();
 
@@ -112,6 +115,21 @@ impl Configs {
     pub(crate) fn new(
         identity: &Identity,
         idle: Duration,
+        carried: (Congestion, Option<Line>),
+        certificates: Option<Arc<Certificates>>,
+    ) -> Self {
+        Self::speaking(ALPN, identity, idle, carried, certificates)
+    }
+
+    /// For dialling with a code.
+    pub(crate) fn for_code(identity: &Identity, idle: Duration) -> Self {
+        Self::speaking(ALPN_CODE, identity, idle, (Congestion::default(), None), None)
+    }
+
+    fn speaking(
+        protocol: &[u8],
+        identity: &Identity,
+        idle: Duration,
         (congestion, line): (Congestion, Option<Line>),
         certificates: Option<Arc<Certificates>>,
     ) -> Self {
@@ -132,7 +150,7 @@ impl Configs {
             .with_custom_certificate_verifier(verifier.clone())
             .with_client_auth_cert(own.cert.clone(), identity.private_key().into())
             .expect("an identity's key and certificate fit");
-        client.alpn_protocols = vec![ALPN.to_vec()];
+        client.alpn_protocols = vec![protocol.to_vec()];
         // Proofs are bound to a session's own key exchange, so no session is ever resumed.
         client.resumption = Resumption::disabled();
         let client =
@@ -148,7 +166,7 @@ impl Configs {
                 .expect("the provider has TLS 1.3")
                 .with_client_cert_verifier(verifier)
                 .with_cert_resolver(Arc::new(ByProtocol { own, tabs }));
-            server.alpn_protocols = vec![ALPN.to_vec(), ALPN_TAB.to_vec()];
+            server.alpn_protocols = vec![ALPN.to_vec(), ALPN_CODE.to_vec(), ALPN_TAB.to_vec()];
             server.send_tls13_tickets = 0;
             let server =
                 Arc::new(QuicServerConfig::try_from(server).expect("the provider has QUIC's first suite"));
@@ -193,7 +211,10 @@ struct ByProtocol {
 
 impl ResolvesServerCert for ByProtocol {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        if hello.alpn()?.any(|protocol| protocol == ALPN) {
+        if hello
+            .alpn()?
+            .any(|protocol| protocol == ALPN || protocol == ALPN_CODE)
+        {
             Some(self.own.clone())
         } else {
             Some(self.tabs.present())
@@ -226,12 +247,27 @@ pub(crate) fn endpoint(listen: SocketAddr, line: Option<Line>) -> io::Result<qui
     quinn::Endpoint::new(config, None, socket.into(), runtime)
 }
 
+/// An endpoint on any socket, for dialling alone.
+pub(crate) fn dialling_endpoint() -> io::Result<quinn::Endpoint> {
+    let any = |octets: IpAddr| endpoint(SocketAddr::new(octets, 0), None);
+    any([0u16; 8].into()).or_else(|_| any([0; 4].into()))
+}
+
 /// Whether TLS has agreed on the protocol of tabs.
 pub(crate) fn speaks_http3(connection: &quinn::Connection) -> bool {
+    speaks(connection, ALPN_TAB)
+}
+
+/// Whether TLS has agreed on the protocol of those who have a code.
+pub(crate) fn brings_code(connection: &quinn::Connection) -> bool {
+    speaks(connection, ALPN_CODE)
+}
+
+fn speaks(connection: &quinn::Connection, protocol: &[u8]) -> bool {
     let data = connection
         .handshake_data()
         .and_then(|data| data.downcast::<HandshakeData>().ok());
-    data.is_some_and(|data| data.protocol.as_deref() == Some(ALPN_TAB))
+    data.is_some_and(|data| data.protocol.as_deref() == Some(protocol))
 }
 
 /// The peer at the other end, by the key with which it signed the TLS handshake.

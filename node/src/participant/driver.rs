@@ -27,14 +27,24 @@ pub enum Todo {
     Exit(Exit),
 }
 
+/// Bytes of frames so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Sent.
+    pub sent: u64,
+    /// Received.
+    pub received: u64,
+    /// Of those sent, what this peer passed on for others that have no link to each other.
+    pub relayed: u64,
+}
+
 /// A peer and its link.
 pub struct Driver<L> {
     peer: Peer,
     link: L,
     shuffle: Shuffle,
     trace: Trace,
-    sent_bytes: u64,
-    received_bytes: u64,
+    traffic: Traffic,
     /// Links that failed to take a frame, to be hung up.
     broken: Vec<PeerId>,
     /// The lineage by which the link judges who may come in.
@@ -50,8 +60,7 @@ impl<L: Link> Driver<L> {
             peer,
             link,
             shuffle,
-            sent_bytes: 0,
-            received_bytes: 0,
+            traffic: Traffic::default(),
             broken: Vec::new(),
             judged: None,
             todo: VecDeque::new(),
@@ -71,8 +80,8 @@ impl<L: Link> Driver<L> {
     }
 
     /// Bytes of frames sent and received so far.
-    pub fn traffic(&self) -> (u64, u64) {
-        (self.sent_bytes, self.received_bytes)
+    pub fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     /// The next thing for the owner to do. Until there is none, the peer is not fed.
@@ -116,7 +125,7 @@ impl<L: Link> Driver<L> {
             },
             LinkEvent::Frame { peer, bytes, .. } => {
                 let size = bytes.len();
-                self.received_bytes += size as u64;
+                self.traffic.received += size as u64;
                 match Message::decode(bytes) {
                     Ok(message) => {
                         self.trace.received(peer, &message, size);
@@ -178,7 +187,12 @@ impl<L: Link> Driver<L> {
         let sent = self.link.send(to, lane, frame);
         self.trace.sent(to, message, bytes, sent);
         match sent {
-            Ok(()) => self.sent_bytes += bytes as u64,
+            Ok(()) => {
+                self.traffic.sent += bytes as u64;
+                if matches!(message, Message::Relay { envelope, .. } if envelope.from != self.peer.me()) {
+                    self.traffic.relayed += bytes as u64;
+                }
+            }
             // Its `Down` is on the way.
             Err(SendError::NotUp) => {}
             // A frame that does not go leaves a gap, and a gap is a broken link.

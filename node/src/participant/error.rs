@@ -65,6 +65,18 @@ pub enum Error {
     /// The socket.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// Not even one sample fits into the memory that may be taken.
+    #[error(
+        "this run needs {:.0} MB of the GPU's memory even with one sample at a time, and --gpu-memory allows {:.0}: allow \
+         more, or compute on the processor with --device cpu",
+        .need.div_ceil(1_000_000), .limit / 1_000_000
+    )]
+    GpuMemory {
+        /// Bytes that it needs.
+        need: u64,
+        /// Bytes that it may take.
+        limit: u64,
+    },
     /// It cannot keep to some cores.
     #[error("this system does not keep a process to some of its cores ({0}): leave --cores out")]
     Cores(std::io::Error),

@@ -2,7 +2,7 @@
 
 use crate::events::{self, Event};
 use crate::net::link::Link;
-use crate::participant::driver::Driver;
+use crate::participant::driver::{Driver, Traffic};
 use annulus_core::PeerId;
 use annulus_core::invitation::Role;
 use annulus_core::ledger::Head;
@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Turns a peer's events into those of the run.
 #[derive(Debug, Default)]
 pub struct EventTranslator {
-    /// Bytes sent and received when the last round was committed.
-    traffic: (u64, u64),
+    /// What had gone to and fro when the last round was committed.
+    traffic: Traffic,
     /// Percent of the state that was last told.
     synced: Option<u64>,
 }
@@ -87,7 +87,7 @@ impl EventTranslator {
         }
     }
 
-    fn round(&mut self, commit: &Commit, me: PeerId, (sent, received): (u64, u64)) -> events::Round {
+    fn round(&mut self, commit: &Commit, me: PeerId, traffic: Traffic) -> events::Round {
         // What was computed ahead was so while the round before was exchanged.
         let own = commit
             .record
@@ -95,7 +95,7 @@ impl EventTranslator {
             .iter()
             .find(|h| h.peer == me && h.weight > 0);
         let compute = own.map_or(commit.compute, |own| Duration::from_micros(own.compute_us));
-        let before = std::mem::replace(&mut self.traffic, (sent, received));
+        let before = std::mem::replace(&mut self.traffic, traffic);
         let members = commit.record.headers.iter();
         events::Round {
             round: commit.record.round,
@@ -113,8 +113,9 @@ impl EventTranslator {
             compute_seconds: compute.as_secs_f64(),
             reduce_seconds: commit.reduce.as_secs_f64(),
             seconds: commit.total.as_secs_f64(),
-            bytes_sent: sent - before.0,
-            bytes_received: received - before.1,
+            bytes_sent: traffic.sent - before.sent,
+            bytes_received: traffic.received - before.received,
+            bytes_relayed: traffic.relayed - before.relayed,
         }
     }
 }

@@ -8,19 +8,24 @@ use crate::net::config::QuicConfig;
 use crate::net::hello::addresses;
 use crate::net::identity::Identity;
 use crate::net::link::bulk_queue;
+use crate::net::nearby::door::{Door, News};
 use crate::net::quic::QuicLink;
 use crate::options::Local;
 use crate::participant::error::Error;
 use crate::participant::folder::Folder;
+use crate::participant::permission;
 use crate::participant::right::Right;
 use crate::participant::run_setup::RunSetup;
 use crate::web::hosts::Hosts;
+use crate::web::pause::Switch;
 use crate::web::{self, About, Site};
 use annulus_core::invitation::Role;
 use annulus_core::{Contact, DataSource, Manifest, Settings};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Where a peer can be reached.
 pub(crate) struct Home {
@@ -31,6 +36,8 @@ pub(crate) struct Home {
     page: Option<TcpListener>,
     /// What is not as it was wanted.
     warnings: Vec<String>,
+    /// Where those come in who have a code, and what happens there.
+    pub door: Option<(Arc<Door>, UnboundedReceiver<News>)>,
 }
 
 /// Other ports are tried so many times where any will do and one is taken for TCP.
@@ -63,7 +70,13 @@ pub(crate) async fn listen(
         _ => ServedData::Empty,
     };
     served.prepare();
+    let door = local
+        .announce
+        .filter(|_| !listen.ip().is_loopback())
+        .and_then(|role| Door::new(right.invitation(), manifest.root(), role))
+        .map(|(door, news)| (Arc::new(door), news));
     let config = QuicConfig {
+        door: door.as_ref().map(|(door, _)| door.clone()),
         served: served.clone(),
         bulk_queue_bytes: bulk_queue(manifest.layout.len),
         line: local.line.as_deref().map(str::parse).transpose()?,
@@ -122,6 +135,7 @@ pub(crate) async fn listen(
         settings,
         page,
         warnings,
+        door,
     })
 }
 
@@ -184,7 +198,8 @@ impl Home {
                 };
                 let dir = page.dir.clone().or_else(web::usual_folder);
                 let hosts = Hosts::new(page.hosts.iter().chain(&local.advertise));
-                Some(Site::start(listener, tls, hosts, dir, about))
+                let switch = Switch::new(&permission::file(&local.out));
+                Some(Site::start(listener, tls, hosts, dir, about, Some(switch)))
             }
             _ => None,
         };

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 pub struct Pace {
     power: f64,
     rested_at: Option<Instant>,
+    /// What the process had taken of each core when the device had worked last.
+    processor: Option<Duration>,
 }
 
 impl Pace {
@@ -18,6 +20,7 @@ impl Pace {
         Self {
             power,
             rested_at: None,
+            processor: None,
         }
     }
 
@@ -27,9 +30,17 @@ impl Pace {
             .map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
     }
 
-    /// The device has worked from one time to another.
-    pub fn worked(&mut self, began: Instant, ended: Instant) {
-        let rest = (ended - began).mul_f64((1.0 - self.power) / self.power);
+    /// The device has worked from one time to another, at the end of which the process has taken so much of each core that it
+    /// may use. What it has taken beside the device's work, for the protocol, is paid for with rest as well.
+    pub fn worked(&mut self, began: Instant, ended: Instant, processor: Duration) {
+        let before = self.processor.replace(processor).unwrap_or(processor);
+        let work = ended - began;
+        let beside = processor.saturating_sub(before).saturating_sub(work);
+        let whole = (work + beside).mul_f64(1.0 / self.power);
+        let rest = match self.power {
+            1.0 => Duration::ZERO,
+            _ => whole.saturating_sub(work),
+        };
         self.rested_at = Some(ended + rest);
     }
 
@@ -37,6 +48,23 @@ impl Pace {
     pub fn speed(&self, speed: u64) -> u64 {
         (speed as f64 * self.power) as u64
     }
+}
+
+/// What this process has taken of each core that it may use; nothing where the system does not say.
+pub fn processor_time() -> Duration {
+    #[cfg(unix)]
+    {
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: writes one `timespec`, which is there.
+        if unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) } == 0 {
+            let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+            return Duration::new(time.tv_sec as u64, time.tv_nsec as u32) / cores as u32;
+        }
+    }
+    Duration::ZERO
 }
 
 /// Keeps this thread, and those that it starts, to so many of the cores that it may use.
@@ -91,14 +119,18 @@ mod tests {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         assert_eq!(pace.rest(begin), Duration::ZERO);
-        pace.worked(begin, at(1));
+        let taken = Duration::from_secs;
+        pace.worked(begin, at(1), taken(1));
         assert_eq!(pace.rest(at(1)), Duration::from_secs(3));
         // What it waits for others is rest as well.
         assert_eq!(pace.rest(at(3)), Duration::from_secs(1));
         assert_eq!(pace.rest(at(9)), Duration::ZERO);
         assert_eq!(pace.speed(1000), 250);
+        // A second of work, and one and a half of the protocol's.
+        pace.worked(at(9), at(10), taken(1) + Duration::from_millis(2500));
+        assert_eq!(pace.rest(at(10)), Duration::from_secs(9));
         let mut all = Pace::new(1.0);
-        all.worked(begin, at(1));
+        all.worked(begin, at(1), taken(1));
         assert_eq!(all.rest(at(1)), Duration::ZERO);
     }
 

@@ -12,6 +12,8 @@ pub mod error;
 #[cfg(feature = "native")]
 pub(crate) mod folder;
 #[cfg(feature = "native")]
+pub mod gpu_memory;
+#[cfg(feature = "native")]
 pub(crate) mod home;
 #[cfg(feature = "native")]
 pub mod limits;

@@ -16,14 +16,14 @@ use crate::participant::permission::Permission;
 use crate::participant::right::revocations_in;
 use crate::participant::run_setup::RunSetup;
 use crate::participant::signals::Requests;
-use crate::participant::workers::{WorkerResult, Workers};
+use crate::participant::workers::{Limits, WorkerResult, Workers};
 use crate::store::checkpoint_writer::{CheckpointWriter, Destination, Written};
 use crate::store::evals::Evaluated;
 use crate::store::given::Tally;
 use crate::store::known::Known;
 use crate::store::user_folders;
 use crate::task::Eval;
-use crate::trainer::{Share, Slowed, WorkerError};
+use crate::trainer::{Share, Slowed, Timed, Worker, WorkerError};
 use annulus_core::peer::{Commit, Event as PeerEvent};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, Digest, Exit, Input, Manifest, Peer, Round, Time};
@@ -35,9 +35,11 @@ use tokio::time::{Interval, interval};
 
 mod leaving;
 mod look;
+mod nearby;
 
 use leaving::end_after;
 use look::{Meeting, is_member_with};
+use nearby::Nearby;
 
 /// Between two looks at what was left in the folder.
 const LOOK_AT_FOLDER: Duration = Duration::from_secs(1);
@@ -83,16 +85,21 @@ impl<'a> Participant<'a> {
         let (found, answers) = unbounded_channel();
         let shuffle = Shuffle::of(&manifest);
         let keep = local.keep.get() as usize;
-        let worker = match local.slower {
-            1.0 => setup.worker,
-            times => Box::new(Slowed::new(setup.worker, times)),
+        let worker: Box<dyn Worker> = match (local.sample_takes, local.slower) {
+            (Some(sample), _) => Box::new(Timed::new(setup.worker, sample)),
+            (None, 1.0) => setup.worker,
+            (None, times) => Box::new(Slowed::new(setup.worker, times)),
         };
         let host = NativeHost {
             workers: Workers::start(
                 worker,
                 &manifest,
                 setup.worker_factory,
-                (Pace::new(local.power), local.nice),
+                Limits {
+                    pace: Pace::new(local.power),
+                    nice: local.nice,
+                    memory: setup.memory,
+                },
                 to_loop,
             ),
             results,
@@ -108,6 +115,7 @@ impl<'a> Participant<'a> {
             in_a_hurry: false,
             look: interval(LOOK_AT_FOLDER),
             meeting: None,
+            nearby: None,
             told_at: None,
             contact: link.contact(),
             outside: (!link.local_addr().ip().is_unspecified()).then_some(Outside::Unasked),
@@ -146,6 +154,7 @@ impl<'a> Participant<'a> {
     /// Takes part until the run ends or this peer is asked to leave it. Nothing if it only stands aside.
     pub async fn run(mut self) -> Result<Option<Ending>, Error> {
         let exit = host::run(&mut self.host, &mut self.driver).await;
+        self.host.leave_nearby().await;
         if !self.host.in_a_hurry {
             self.driver.link().drain(DRAIN).await;
         }
@@ -208,6 +217,8 @@ struct NativeHost<'a> {
     look: Interval,
     /// Where the run's peers meet.
     meeting: Option<Meeting>,
+    /// Where those come in who find the run on the network.
+    nearby: Option<Nearby>,
     /// When others were last told there of this peer.
     told_at: Option<Instant>,
     /// Where others were last known to reach it.
@@ -285,6 +296,8 @@ impl Host for NativeHost<'_> {
                 self.follow_addresses(contact, outside);
                 self.pass_on_revocations(driver);
                 self.keep_fresh(driver.peer());
+                let at = driver.link().local_addr();
+                self.tell_nearby(driver.peer(), at);
                 if let (Some(tally), Some(folder)) = (self.given.due(), user_folders::data()) {
                     // If it fails, so much is forgotten.
                     tokio::task::spawn_blocking(move || tally.keep(&folder));

@@ -9,6 +9,7 @@ use crate::net::ticket::Secret;
 use crate::options::{self, Local, NewRun, Start, TrainOptions};
 use crate::participant::compute::{ComputeResult, warm_up};
 use crate::participant::error::Error;
+use crate::participant::gpu_memory::Limit;
 use crate::store::run_dir::RunDir;
 use crate::task_factory::{LoadedTask, TaskFactory, WorkerFactory, Writing};
 use crate::trainer::{TrainerOptions, Worker};
@@ -46,6 +47,8 @@ pub(crate) struct RunSetup {
     pub device: OpenDevice,
     pub worker: Box<dyn Worker>,
     pub worker_factory: WorkerFactory,
+    /// What it may take of the GPU's memory, if that is limited.
+    pub memory: Option<Limit>,
     /// What the data was made from, if the task did not make it itself.
     pub files: Option<Stock>,
 }
@@ -106,8 +109,25 @@ impl RunSetup {
             worker: worker_factory()?,
             device,
             worker_factory,
+            memory: None,
             files: loaded.files.clone().map(Stock::new),
         })
+    }
+}
+
+impl RunSetup {
+    /// Has what computes keep within so many bytes of the GPU's memory, if so many are given.
+    pub fn limit_memory(&mut self, bytes: Option<u64>, manifest: &Manifest) -> Result<(), Error> {
+        if let Some(bytes) = bytes {
+            let Self {
+                device,
+                worker,
+                worker_factory,
+                ..
+            } = self;
+            self.memory = Limit::of(bytes, device, &mut **worker, worker_factory, manifest)?;
+        }
+        Ok(())
     }
 }
 

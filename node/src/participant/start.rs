@@ -382,7 +382,7 @@ impl Entrance<'_> {
         let Self {
             starting,
             manifest,
-            setup,
+            mut setup,
             mut right,
             mut known,
             way,
@@ -391,7 +391,8 @@ impl Entrance<'_> {
         let Starting {
             folder, local, sink, ..
         } = starting;
-        let home = listen(&folder.identity, &local, &manifest, &right, &setup, known.port).await?;
+        setup.limit_memory(local.gpu_memory, &manifest)?;
+        let mut home = listen(&folder.identity, &local, &manifest, &right, &setup, known.port).await?;
         let former = ticket_to(&known, &right.ticket);
         right.ticket.addrs = home.dialable();
         known.port = home.port();
@@ -401,6 +402,7 @@ impl Entrance<'_> {
             (Some(met), Way::Enter(_)) => Some(met.later()),
             (Some(met), _) => Some(met.tell(&right.ticket).await?),
         };
+        let door = home.door.take();
         let (site, link, settings) = home.open(&local, &manifest, &right, &setup, sink)?;
         let mut told = told_to(&site, sink);
         let start = Instant::now();
@@ -452,6 +454,9 @@ impl Entrance<'_> {
             (Some(place), _) => node.meet_at(place, right.ticket, folder.identity.clone()),
             (None, Some(ticket)) => node.look_for(ticket, folder.identity.clone()),
             (None, None) => {}
+        }
+        if let Some((door, news)) = door {
+            node.be_found(door, news);
         }
         let ending = node.run().await?;
         drop(told);

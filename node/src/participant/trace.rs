@@ -203,7 +203,9 @@ impl Display for Told<'_> {
             }
             Message::Barred { why } => write!(f, "\"I do not let you in\": {why}"),
             Message::NotMember { .. } => f.write_str("\"I am no member\""),
-            Message::Goodbye { acquaintances } => write!(f, "goodbye, with {} contacts", acquaintances.len()),
+            Message::Acquaintances { acquaintances } => {
+                write!(f, "acquaintances: {} contacts", acquaintances.len())
+            }
             Message::Followed { round } => write!(f, "\"I have applied round {round}\""),
             Message::Ready { ready: Some(ready) } => {
                 write!(f, "\"ready after round {}\", speed {}", ready.round, ready.speed)

@@ -2,7 +2,8 @@
 //! or the network. Each makes its own [`Worker`]; the second only when it is first needed.
 
 use super::compute::{ComputeResult, warm_up};
-use super::limits::{Pace, be_nice};
+use super::gpu_memory::Limit;
+use super::limits::{Pace, be_nice, processor_time};
 use crate::task::Eval;
 use crate::task_factory::WorkerFactory;
 use crate::trainer::{Contributor, Share, Worker, WorkerError};
@@ -27,6 +28,16 @@ enum Job {
     Contribute { round: Round, share: Share },
 }
 
+/// How much of the machine the threads take.
+pub struct Limits {
+    /// Of the device's time.
+    pub pace: Pace,
+    /// How far they stand back behind other processes.
+    pub nice: u8,
+    /// Of the GPU's memory.
+    pub memory: Option<Limit>,
+}
+
 /// Senders of jobs. The threads end when this is dropped and their last job is done.
 pub struct Workers {
     jobs: mpsc::Sender<Job>,
@@ -39,14 +50,15 @@ impl Workers {
         worker: Box<dyn Worker>,
         manifest: &Manifest,
         worker_factory: WorkerFactory,
-        (pace, nice): (Pace, u8),
+        limits: Limits,
         results: UnboundedSender<WorkerResult>,
     ) -> Self {
         let (jobs, queue) = mpsc::channel();
         let (to, contributor) = (results.clone(), Contributor::new(manifest));
+        let nice = limits.nice;
         spawn("annulus-compute", move || {
             be_nice(nice);
-            compute((worker, contributor), pace, &queue, &to)
+            compute((worker, contributor), limits, &queue, &to)
         });
         // Two waiting evaluations hold two copies of the parameters; more are not worth their memory.
         let (evaluations, queue) = mpsc::sync_channel::<(Round, Vec<f32>)>(1);
@@ -82,7 +94,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
 
 fn compute(
     (mut worker, mut contributor): (Box<dyn Worker>, Contributor),
-    mut pace: Pace,
+    Limits { mut pace, memory, .. }: Limits,
     jobs: &mpsc::Receiver<Job>,
     results: &UnboundedSender<WorkerResult>,
 ) {
@@ -105,11 +117,14 @@ fn compute(
                 thread::sleep(pace.rest(start));
                 let awake = Instant::now();
                 let made = read_sync(contributor.contribute(&mut *worker, share));
-                pace.worked(awake, Instant::now());
+                pace.worked(awake, Instant::now(), processor_time());
                 // The rest too is time that the others wait: the share follows from both.
                 ComputeResult::of(round, made, start.elapsed())
             }
         };
+        if let Some(memory) = &memory {
+            memory.keep();
+        }
         if results.send(WorkerResult::Computed(Box::new(result))).is_err() {
             return;
         }

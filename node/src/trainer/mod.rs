@@ -13,6 +13,8 @@ mod read;
 mod share;
 #[cfg(not(target_family = "wasm"))]
 mod slowed;
+#[cfg(not(target_family = "wasm"))]
+mod timed;
 mod worker;
 
 use std::sync::Arc;
@@ -35,6 +37,8 @@ pub use self::parameters::with_parameters;
 pub use self::share::{Contributor, Share, local_steps};
 #[cfg(not(target_family = "wasm"))]
 pub use self::slowed::Slowed;
+#[cfg(not(target_family = "wasm"))]
+pub use self::timed::Timed;
 pub use self::worker::{Contribution, Pending, Worker, WorkerError};
 
 /// What a trainer needs to know beside its task and device.
@@ -236,6 +240,12 @@ impl<T: Task> Worker for Trainer<T> {
             ..Sum::default()
         };
         Ok(())
+    }
+
+    fn work_on_at_most(&mut self, samples: usize) {
+        self.options.micro_batch = samples;
+        // Its parts would be others.
+        self.ahead = None;
     }
 
     fn prefetch(&mut self, samples: &[u64]) {

@@ -44,6 +44,10 @@ impl Worker for Slowed {
         self.worker.load(params)
     }
 
+    fn work_on_at_most(&mut self, samples: usize) {
+        self.worker.work_on_at_most(samples);
+    }
+
     fn prefetch(&mut self, samples: &[u64]) {
         self.worker.prefetch(samples);
     }

@@ -32,6 +32,9 @@ pub trait Worker: Send {
     /// If they do not fit the model.
     fn load(&mut self, params: Vec<f32>) -> Result<(), WorkerError>;
 
+    /// Has the device work on at most so many samples at once from now on; 0: on as many as it is given.
+    fn work_on_at_most(&mut self, samples: usize);
+
     /// Has the samples that are to be summed up next read and made ready, beside whatever else goes on. It need not be
     /// called, and promises nothing.
     fn prefetch(&mut self, samples: &[u64]);

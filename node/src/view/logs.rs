@@ -85,7 +85,11 @@ impl Logs {
     fn is_news(&self, event: &Event) -> bool {
         let run = &self.run;
         match event {
-            Event::Fetch { .. } | Event::Sync { .. } | Event::Reach { .. } | Event::Link { .. } => false,
+            Event::Fetch { .. }
+            | Event::Sync { .. }
+            | Event::Reach { .. }
+            | Event::Nearby { .. }
+            | Event::Link { .. } => false,
             Event::Ready(_) | Event::Waiting { .. } | Event::Warning { .. } | Event::Done(_) => true,
             Event::Round(round) => round.round > run.last_round(),
             Event::Pace(pace) => run.pace.as_ref().is_none_or(|last| last.round < pace.round),

@@ -139,6 +139,8 @@ pub struct Totals {
     pub bytes_sent: u64,
     /// Bytes that it received for them.
     pub bytes_received: u64,
+    /// Bytes that it passed on for others.
+    pub bytes_relayed: u64,
     /// How long it computed, in seconds.
     pub compute_seconds: f64,
     /// How long it exchanged and waited, in seconds.
@@ -252,16 +254,19 @@ impl RunView {
             }
             // Words for the person at this machine; they may name its files.
             Event::Warning { .. } => self.totals.warnings += 1,
-            Event::Reach { .. } => {}
+            Event::Reach { .. } | Event::Nearby { .. } => {}
             Event::Link {
                 peer, way: Some(way), ..
             } => drop(self.links.insert(peer.clone(), *way)),
             Event::Link { peer, way: None, .. } => drop(self.links.remove(peer)),
             Event::Waiting { why } => {
+                // It has hung up, and nobody was left to tell of each link.
+                self.links.clear();
                 self.phase = Phase::Waiting;
                 self.waiting = Some(why.clone());
             }
             Event::Done(done) => {
+                self.links.clear();
                 self.phase = Phase::Done;
                 self.done = Some(done.clone());
             }
@@ -298,6 +303,7 @@ impl RunView {
         totals.own_samples += own;
         totals.bytes_sent += round.bytes_sent;
         totals.bytes_received += round.bytes_received;
+        totals.bytes_relayed += round.bytes_relayed;
         totals.compute_seconds += finite(round.compute_seconds);
         totals.reduce_seconds += finite(round.reduce_seconds);
         let &mut Totals {
@@ -347,7 +353,7 @@ impl RunView {
             Some(Way::Direct) => Some("direct"),
             Some(Way::Mapped) => Some("mapped"),
             Some(Way::Punched) => Some("punched"),
-            None if member() && !self.is_own(name) => Some("relayed"),
+            None if self.phase == Phase::Training && member() && !self.is_own(name) => Some("relayed"),
             None => None,
         }
     }

@@ -51,6 +51,7 @@ pub(crate) fn round(number: u64, weights: &[(u8, u64)], loss: f32) -> Round {
         seconds: 0.5,
         bytes_sent: 1000,
         bytes_received: 2000,
+        bytes_relayed: 300,
     }
 }
 

@@ -48,7 +48,7 @@ const CHANGES: &str = "annulus_member_changes_total";
 
 /// The metrics that are one number each: name, help, and the value if there is one.
 #[rustfmt::skip] // a table
-fn numbers(view: &RunView, now_ms: u64) -> [(&'static str, &'static str, Option<String>); 23] {
+fn numbers(view: &RunView, now_ms: u64) -> [(&'static str, &'static str, Option<String>); 24] {
     let of = |value: u64| Some(value.to_string());
     let float = |value: f64| Some(value.to_string());
     let finite = |value: f32| value.is_finite().then(|| value.to_string());
@@ -77,6 +77,7 @@ fn numbers(view: &RunView, now_ms: u64) -> [(&'static str, &'static str, Option<
         ("annulus_rounds_total", "Rounds that this peer saw committed.", of(totals.rounds)),
         ("annulus_bytes_sent_total", "Bytes that this peer sent for rounds.", of(totals.bytes_sent)),
         ("annulus_bytes_received_total", "Bytes that this peer received for rounds.", of(totals.bytes_received)),
+        ("annulus_bytes_relayed_total", "Bytes of those sent that this peer passed on for others.", of(totals.bytes_relayed)),
         ("annulus_compute_seconds_total", "Time that this peer computed.", float(totals.compute_seconds)),
         ("annulus_reduce_seconds_total", "Time that this peer exchanged contributions and waited for others.", float(totals.reduce_seconds)),
         ("annulus_warnings_total", "Warnings of this peer.", of(totals.warnings)),

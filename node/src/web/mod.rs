@@ -8,7 +8,8 @@
 //! of [`HEAD_BYTES`] within [`HEAD_TIME`]; who reads more slowly than [`HURRY`] is cut off; and a connection lives for
 //! [`LIFE`], which is enough for a slow download.
 //!
-//! It answers to addresses, to localhost, and to the names that it was given ([`hosts`]).
+//! It answers to addresses, to localhost, and to the names that it was given ([`hosts`]). All that it does but tell is to
+//! have the peer pause, for whoever sits at this machine ([`pause`]).
 //!
 //! It must know nothing of links and of the protocol: what it tells comes from events and from [`About`].
 
@@ -16,6 +17,7 @@ pub mod hosts;
 mod hurried;
 pub mod metrics;
 mod page;
+pub mod pause;
 pub mod status;
 
 pub use page::usual_folder;
@@ -25,15 +27,15 @@ use crate::net::certificates::Certificates;
 use crate::net::slots::Slots;
 use crate::view::RunView;
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     extract::{Request, State},
     http::{
-        HeaderValue, StatusCode,
+        HeaderMap, HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
     },
     middleware::{self, Next},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
 use data_encoding::HEXLOWER;
 use hosts::Hosts;
@@ -43,6 +45,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use page::Files;
+use pause::{Ends, Switch};
 use rustls::{
     ServerConfig,
     crypto::aws_lc_rs::default_provider,
@@ -216,12 +219,21 @@ struct Shared {
     begun_ms: u64,
     view: Arc<Mutex<RunView>>,
     files: Arc<Files>,
+    switch: Option<Switch>,
 }
 
 impl Site {
-    /// Begins to serve. Must be called within a tokio runtime.
-    pub fn start(listener: TcpListener, tls: Tls, hosts: Hosts, dir: Option<PathBuf>, about: About) -> Self {
-        Self::start_hurried(listener, tls, hosts, dir, about, HURRY)
+    /// Begins to serve the files of a folder, and what pauses this peer, if anything does. Must be called within a tokio
+    /// runtime.
+    pub fn start(
+        listener: TcpListener,
+        tls: Tls,
+        hosts: Hosts,
+        dir: Option<PathBuf>,
+        about: About,
+        switch: Option<Switch>,
+    ) -> Self {
+        Self::start_hurried(listener, tls, hosts, dir, (about, switch), HURRY)
     }
 
     fn start_hurried(
@@ -229,7 +241,7 @@ impl Site {
         tls: Tls,
         hosts: Hosts,
         dir: Option<PathBuf>,
-        about: About,
+        (about, switch): (About, Option<Switch>),
         hurry: Hurry,
     ) -> Self {
         let view = Arc::new(Mutex::new(RunView::default()));
@@ -238,11 +250,14 @@ impl Site {
             begun_ms: unix_ms(),
             view: view.clone(),
             files: Files::new(dir),
+            switch,
         };
         let router = Router::new()
             .route("/peer.json", get(peer))
             .route("/status", get(status))
             .route("/metrics", get(metrics_page))
+            .route("/pause", get(paused).post(pause_peer))
+            .route("/unpause", post(unpause_peer))
             .fallback(get(file))
             .with_state(Arc::new(shared));
         let checked = router
@@ -307,32 +322,34 @@ async fn accept(listener: TcpListener, server: Server) {
         let Some(slot) = slots.take(from.ip()) else {
             continue;
         };
-        let server = server.clone();
+        let Ok(ours) = stream.local_addr() else { continue };
+        let (server, ends) = (server.clone(), Ends { theirs: from, ours });
         tokio::spawn(async move {
             let _slot = slot;
-            let _ = timeout(LIFE, server.serve(stream)).await;
+            let _ = timeout(LIFE, server.serve(stream, ends)).await;
         });
     }
 }
 
 impl Server {
     /// One connection, to its end. Errors are the other side's affair.
-    async fn serve(self, stream: TcpStream) {
+    async fn serve(self, stream: TcpStream, ends: Ends) {
         let _ = stream.set_nodelay(true);
         let mut first = [0];
         match timeout(HEAD_TIME, stream.peek(&mut first)).await {
             Ok(Ok(1..)) if first[0] == TLS_HANDSHAKE => {
                 if let Ok(Ok(stream)) = timeout(HEAD_TIME, self.tls.accept(stream)).await {
-                    speak(Hurried::new(stream, self.hurry), self.over_tls).await;
+                    speak(Hurried::new(stream, self.hurry), self.over_tls, ends).await;
                 }
             }
-            Ok(Ok(1..)) => speak(Hurried::new(stream, self.hurry), self.plain).await,
+            Ok(Ok(1..)) => speak(Hurried::new(stream, self.hurry), self.plain, ends).await,
             _ => {}
         }
     }
 }
 
-async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
+async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, ends: Ends) {
+    let router = router.layer(Extension(ends));
     let _ = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
@@ -390,6 +407,34 @@ async fn metrics_page(State(shared): State<Arc<Shared>>) -> Response {
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
     answer
+}
+
+/// Whether this peer is paused by hand, and whether whoever asks may change that.
+async fn paused(State(shared): State<Arc<Shared>>, ends: Extension<Ends>, headers: HeaderMap) -> Response {
+    let may = shared.switch.is_some() && pause::check(*ends, &headers, false).is_ok();
+    let paused = shared.switch.as_ref().is_some_and(Switch::is_pressed);
+    fresh(Json(json!({"may": may, "paused": paused})))
+}
+
+async fn pause_peer(shared: State<Arc<Shared>>, ends: Extension<Ends>, headers: HeaderMap) -> Response {
+    press(&shared, *ends, &headers, true)
+}
+
+async fn unpause_peer(shared: State<Arc<Shared>>, ends: Extension<Ends>, headers: HeaderMap) -> Response {
+    press(&shared, *ends, &headers, false)
+}
+
+fn press(shared: &Shared, ends: Ends, headers: &HeaderMap, pressed: bool) -> Response {
+    let Some(switch) = &shared.switch else {
+        return fresh(StatusCode::NOT_FOUND);
+    };
+    if let Err(denied) = pause::check(ends, headers, true) {
+        return fresh((StatusCode::FORBIDDEN, format!("Not you: {denied}.\n")));
+    }
+    match switch.set(pressed) {
+        Ok(()) => fresh(StatusCode::NO_CONTENT),
+        Err(error) => fresh((StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"))),
+    }
 }
 
 async fn file(State(shared): State<Arc<Shared>>, request: Request) -> Response {

@@ -32,6 +32,7 @@ pub struct Status<'a> {
     pace: Option<&'a Pace>,
     bytes_sent: u64,
     bytes_received: u64,
+    bytes_relayed: u64,
     peers: Vec<PeerStatus<'a>>,
     changes: Vec<ChangeStatus<'a>>,
     evaluations: &'a VecDeque<Evaluation>,
@@ -107,6 +108,7 @@ impl<'a> Status<'a> {
             pace: view.pace.as_ref(),
             bytes_sent: view.totals.bytes_sent,
             bytes_received: view.totals.bytes_received,
+            bytes_relayed: view.totals.bytes_relayed,
             peers: peers(view),
             changes: view.changes.iter().map(change).collect(),
             evaluations: &view.evaluations,
@@ -182,6 +184,7 @@ mod tests {
             ("samples_per_second", json!(128.0 / 3.0)),
             ("bytes_sent", json!(3000)),
             ("bytes_received", json!(6000)),
+            ("bytes_relayed", json!(900)),
         ] {
             assert_eq!(status[field], value, "{field}");
         }
@@ -196,6 +199,28 @@ mod tests {
         let change = json!({"time": "1970-01-01T00:00:03.000Z", "peer": name(2), "change": "failed", "round": 2,
             "reason": "why"});
         assert_eq!(status["changes"], json!([change]));
+    }
+
+    #[test]
+    fn who_is_out_of_the_ring_has_no_links() {
+        let round = [
+            (0, ready(1)),
+            (1, committed(1, &[(1, 1), (2, 1), (3, 1)], 1.0)),
+            (2, link(2, Some(Way::Punched))),
+        ];
+        let links = |more: Event| {
+            let all = [&round[..], &[(3, more)]].concat();
+            let peers = status(&all, 4)["peers"].as_array().unwrap().clone();
+            peers.iter().map(|peer| peer["link"].clone()).collect::<Vec<_>>()
+        };
+        let word = |word: &str| Value::from(word);
+        assert_eq!(
+            links(link(3, Some(Way::Mapped))),
+            [Value::Null, word("punched"), word("mapped")]
+        );
+        let waiting = Event::Waiting { why: "why".into() };
+        assert_eq!(links(waiting), vec![Value::Null; 3]);
+        assert_eq!(links(done(1)), vec![Value::Null; 3]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn start_in(dir: Option<PathBuf>, hurry: Hurry, about: About) -> (Site, SocketAd
     let names = ["host.example".to_owned()];
     let hosts = Hosts::new(names.iter());
     (
-        Site::start_hurried(listener, tls, hosts, dir, about, hurry),
+        Site::start_hurried(listener, tls, hosts, dir, (about, None), hurry),
         address,
     )
 }
@@ -281,4 +281,41 @@ fn base64(bytes: &[u8]) -> String {
         (0..4).map(digit).collect::<String>()
     };
     bytes.chunks(3).map(group).collect()
+}
+
+#[tokio::test]
+async fn who_sits_at_this_machine_may_pause_the_peer_from_its_page() {
+    let scratch = Scratch::new();
+    let switch = Switch::new(&scratch.0.join("paused"));
+    let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = listener.local_addr().unwrap();
+    let about = about();
+    let tls = tls_self_signed(about.certificates.clone());
+    let hosts = Hosts::new([].iter());
+    let _site = Site::start(listener, tls, hosts, None, about, Some(switch.clone()));
+    let ask = async |method: &str, path: &str, more: &str| {
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{more}connection: close\r\n\r\n");
+        let answer = plain(address, head.as_bytes()).await;
+        let (code, text) = body(&answer);
+        (code, text.to_owned())
+    };
+    let told = async || serde_json::from_str::<Value>(&ask("GET", "/pause", "").await.1).unwrap();
+    assert_eq!(told().await, serde_json::json!({"may": true, "paused": false}));
+    for bad in ["", "origin: http://evil.example\r\n"] {
+        let (code, text) = ask("POST", "/pause", bad).await;
+        assert_eq!((code, switch.is_pressed()), (403, false), "{text}");
+    }
+    let own = "origin: http://localhost\r\n";
+    assert_eq!(ask("POST", "/pause", own).await.0, 204);
+    assert!(switch.is_pressed());
+    assert_eq!(told().await, serde_json::json!({"may": true, "paused": true}));
+    assert_eq!(
+        ask("GET", "/unpause", own).await.0,
+        405,
+        "looking changes nothing"
+    );
+    assert_eq!(ask("POST", "/unpause", own).await.0, 204);
+    assert!(!switch.is_pressed());
+    let passed_on = format!("{own}x-forwarded-for: 203.0.113.9\r\n");
+    assert_eq!(ask("POST", "/pause", &passed_on).await.0, 403);
 }

@@ -1,6 +1,7 @@
 //! What peers' JSON logs tell of their links. Read without a library: the fields that matter are texts without quotes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
 /// One peer's log so far.
@@ -11,7 +12,7 @@ pub struct Log {
     ready: f64,
     /// When, whom, by which way; none: the link is gone.
     links: Vec<(f64, String, Option<String>)>,
-    /// When, and the line, which names the members.
+    /// When, and the line, which names the members and tells what was passed on for others.
     rounds: Vec<(f64, String)>,
     /// The first line that tells of a member that failed or was put out.
     lost: Option<String>,
@@ -26,6 +27,36 @@ pub struct Pair {
     pub way: Option<&'static str>,
     /// From when the later of the two was ready.
     pub seconds: f64,
+    /// When both had their link, in seconds since midnight; not a number if they have none.
+    pub linked: f64,
+}
+
+/// Bytes that were passed on for a pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Relayed {
+    /// Until it had a link, and a second longer: what was on its way then still arrives.
+    pub before: u64,
+    /// From then on.
+    pub after: u64,
+    /// In so many seconds.
+    pub seconds: f64,
+}
+
+impl Relayed {
+    /// Whether nothing was passed on for a pair that had a link.
+    pub fn stands_still(&self, way: &str) -> bool {
+        way == "relayed" || (self.after == 0 && self.seconds > 0.0)
+    }
+}
+
+impl fmt::Display for Relayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} kB", self.before as f64 / 1e3)?;
+        match self.seconds > 0.0 {
+            true => write!(f, ", then {} B in {:.1} s", self.after, self.seconds),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Log {
@@ -58,20 +89,26 @@ impl Log {
         }
         log
     }
+
+    /// When it last told of a link to this peer.
+    fn linked(&self, peer: &str) -> f64 {
+        let mut up = self
+            .links
+            .iter()
+            .filter(|(_, to, way)| to == peer && way.is_some());
+        up.next_back().map_or(f64::NAN, |(at, ..)| *at)
+    }
 }
 
 /// In how many rounds two or more have told of the same state, if they differ in none and nobody was lost.
 pub fn agreed(logs: &[Log]) -> Result<usize, String> {
-    let mut states: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
+    let mut states: BTreeMap<u64, (&str, usize)> = BTreeMap::new();
     for log in logs {
         if let Some(line) = &log.lost {
             return Err(format!("somebody was lost: {line}"));
         }
         for (_, line) in &log.rounds {
-            let number = line
-                .split_once("\"round\":")
-                .and_then(|(_, rest)| rest.split([',', '}']).next());
-            let (Some(number), Some(digest)) = (number, field(line, "digest")) else {
+            let (Some(number), Some(digest)) = (number(line, "round"), field(line, "digest")) else {
                 continue;
             };
             let (known, times) = states.entry(number).or_insert((digest, 0));
@@ -82,6 +119,23 @@ pub fn agreed(logs: &[Log]) -> Result<usize, String> {
         }
     }
     Ok(states.values().filter(|(_, times)| *times > 1).count())
+}
+
+/// What all have passed on for others, where that was for this pair.
+pub fn relayed(logs: &[Log], pair: &Pair) -> Relayed {
+    let quiet = pair.linked + 1.0;
+    let mut relayed = Relayed::default();
+    for (at, line) in logs.iter().flat_map(|log| &log.rounds) {
+        let bytes = number(line, "bytes_relayed").unwrap_or(0);
+        match *at > quiet {
+            true => {
+                relayed.after += bytes;
+                relayed.seconds = relayed.seconds.max(at - quiet);
+            }
+            false => relayed.before += bytes,
+        }
+    }
+    relayed
 }
 
 /// All pairs.
@@ -95,6 +149,7 @@ fn pair(ends: (usize, usize), one: &Log, other: &Log) -> Pair {
         ends,
         way: None,
         seconds: f64::NAN,
+        linked: f64::NAN,
     };
     let (Some(name), Some(other_name)) = (&one.name, &other.name) else {
         return nothing;
@@ -109,8 +164,12 @@ fn pair(ends: (usize, usize), one: &Log, other: &Log) -> Pair {
         let way = ["direct", "mapped", "punched"]
             .into_iter()
             .find(|known| known == way);
-        let seconds = (since - ready).max(0.0);
-        return Pair { ends, way, seconds };
+        return Pair {
+            ends,
+            way,
+            seconds: (since - ready).max(0.0),
+            linked: one.linked(other_name).max(other.linked(name)),
+        };
     }
     let both =
         |(_, line): &&(f64, String)| line.contains(name.as_str()) && line.contains(other_name.as_str());
@@ -119,9 +178,16 @@ fn pair(ends: (usize, usize), one: &Log, other: &Log) -> Pair {
             ends,
             way: Some("relayed"),
             seconds: (at - ready).max(0.0),
+            ..nothing
         },
         None => nothing,
     }
+}
+
+/// A field that is a whole number.
+fn number(line: &str, name: &str) -> Option<u64> {
+    let (_, rest) = line.split_once(&format!("\"{name}\":"))?;
+    rest.split([',', '}']).next()?.parse().ok()
 }
 
 /// A field that is a text.
@@ -164,6 +230,48 @@ mod tests {
         assert_eq!(told(&[round, up]), (Some("punched"), 3.25));
         assert_eq!(told(&[round, up, down]), (Some("relayed"), 2.5));
         assert_eq!(told(&[round, up, down, up]), (Some("punched"), 3.25));
+    }
+
+    #[test]
+    fn what_is_passed_on_before_and_after_a_link_is_told_apart() {
+        let round = |second: &str, bytes: u32| {
+            format!(
+                r#"{{"time":"2026-11-20T13:20:{second}Z","event":"round","members":[{{"peer":"aa"}},{{"peer":"bb"}}],"bytes_relayed":{bytes}}}"#
+            )
+        };
+        let up = |second: &str, peer: &str| {
+            format!(
+                r#"{{"time":"2026-11-20T13:20:{second}Z","event":"link","peer":"{peer}","way":"punched","rtt_ms":1.0}}"#
+            )
+        };
+        let told = |late: u32| {
+            let relay: Vec<String> = [("03.000", 70), ("05.500", 5), ("06.000", late), ("09.500", 0)]
+                .map(|(second, bytes)| round(second, bytes))
+                .into();
+            let relay: Vec<&str> = relay.iter().map(String::as_str).collect();
+            let logs = [
+                log("aa", &[&up("04.000", "bb")]),
+                log("bb", &[&up("04.500", "aa")]),
+                log("cc", &relay),
+            ];
+            let pair = pairs(&logs).remove(0);
+            relayed(&logs, &pair)
+        };
+        assert_eq!(
+            told(0),
+            Relayed {
+                before: 75,
+                after: 0,
+                seconds: 4.0
+            }
+        );
+        assert_eq!(told(9).after, 9);
+        assert!(told(0).stands_still("punched") && !told(9).stands_still("punched"));
+        let never = Relayed {
+            before: 9,
+            ..Relayed::default()
+        };
+        assert!(never.stands_still("relayed") && !never.stands_still("punched"));
     }
 
     #[test]

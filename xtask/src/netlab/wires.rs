@@ -16,6 +16,8 @@ pub enum Host {
     DoubleHome,
     /// One that passes ports on where it is asked to.
     MappedHome,
+    /// One that translates nothing, as there is IPv6 alone, and lets ports in where it is asked to.
+    PinholeHome,
     /// A firewall of its own that lets in what answers.
     Firewalled,
     /// Nothing, but there is no IPv4.
@@ -32,6 +34,7 @@ impl Host {
             Self::RandomHome => "home, random ports",
             Self::DoubleHome => "home, two routers",
             Self::MappedHome => "home, UPnP",
+            Self::PinholeHome => "IPv6 home, PCP",
             Self::Firewalled => "firewall",
             Self::OnlyIpv6 => "IPv6 alone",
             Self::Apart => "apart",
@@ -40,11 +43,19 @@ impl Host {
 
     fn routers(self) -> usize {
         match self {
-            Self::Home | Self::RandomHome | Self::MappedHome => 1,
+            Self::Home | Self::RandomHome | Self::MappedHome | Self::PinholeHome => 1,
             Self::DoubleHome => 2,
             Self::Public | Self::Firewalled | Self::OnlyIpv6 | Self::Apart => 0,
         }
     }
+}
+
+/// Whether it has, or its router has, an IPv6 address on the internet.
+fn has_ipv6(host: Host) -> bool {
+    matches!(
+        host,
+        Host::Public | Host::Firewalled | Host::OnlyIpv6 | Host::Apart | Host::PinholeHome
+    )
 }
 
 /// Why this machine cannot do it, if it cannot.
@@ -106,10 +117,27 @@ impl Wires {
                 wires.within(&wires.name(&format!("h{at}")), &format!("nft '{rules}'"))?;
             }
         }
-        if let Some(at) = hosts.iter().position(|host| *host == Host::MappedHome) {
-            wires.serve_ports(at, scratch)?;
+        let serves = |host: &Host| matches!(host, Host::MappedHome | Host::PinholeHome);
+        if let Some(at) = hosts.iter().position(serves) {
+            if hosts[at] == Host::PinholeHome {
+                wires.lead_to(at, hosts)?;
+            }
+            wires.serve_ports(at, hosts[at], scratch)?;
         }
         Ok(wires)
+    }
+
+    /// Tells the others where the IPv6 network of a home is.
+    fn lead_to(&self, home: usize, hosts: &[Host]) -> Result<(), String> {
+        let number = home + 1;
+        let others = (0..hosts.len()).filter(|at| *at != home && has_ipv6(hosts[*at]));
+        for at in others {
+            self.within(
+                &self.name(&format!("h{at}")),
+                &format!("ip route add 2a01:{number}::/64 via 2a00::{number}"),
+            )?;
+        }
+        Ok(())
     }
 
     /// A program to be started at a host.
@@ -122,11 +150,13 @@ impl Wires {
         command
     }
 
-    /// What a router still passes on, if there is one that does.
+    /// What a router still passes on or lets in, if there is one that does.
     pub fn mapped(&self) -> Option<String> {
         let (router, _) = self.daemon.as_ref()?;
         let rules = output(&format!("ip netns exec {router} nft list ruleset"));
-        let left = rules.lines().filter(|line| line.contains(" dnat ip to "));
+        let left = rules.lines().filter(|line| {
+            line.contains(" dnat ip to ") || line.contains(" th dport ") && line.contains(" accept")
+        });
         Some(left.map(str::trim).collect::<Vec<_>>().join("; "))
     }
 
@@ -174,16 +204,13 @@ impl Wires {
         self.cable((&outer, "wan"), (net, &format!("p{at}")))?;
         self.within(net, &format!("ip link set p{at} master br0"))?;
         let number = at + 1;
-        if host != Host::OnlyIpv6 {
+        if !matches!(host, Host::OnlyIpv6 | Host::PinholeHome) {
             self.within(
                 &outer,
                 &format!("ip addr add 5.0.0.{number}/24 dev wan && ip route add default via 5.0.0.254"),
             )?;
         }
-        if matches!(
-            host,
-            Host::Public | Host::Firewalled | Host::OnlyIpv6 | Host::Apart
-        ) {
+        if has_ipv6(host) {
             self.within(&outer, &format!("ip addr add 2a00::{number}/64 dev wan nodad"))?;
         }
         if host == Host::Firewalled {
@@ -199,6 +226,10 @@ impl Wires {
             let end = if behind == inner { "lan" } else { "wan" };
             self.cable((router, "home"), (&behind, end))?;
             self.within(router, &format!("ip addr add {network}.1/24 dev home"))?;
+            if host == Host::PinholeHome {
+                self.route_ipv6(router, &behind, number)?;
+                continue;
+            }
             self.within(
                 &behind,
                 &format!("ip addr add {network}.2/24 dev {end} && ip route add default via {network}.1"),
@@ -206,6 +237,24 @@ impl Wires {
             self.route(router, host)?;
         }
         Ok(())
+    }
+
+    /// Has a namespace be the router of a home that has IPv6 alone.
+    fn route_ipv6(&self, router: &str, host: &str, number: usize) -> Result<(), String> {
+        self.within(
+            router,
+            &format!(
+                "ip addr add 2a01:{number}::1/64 dev home nodad && ip addr add fe80::1/64 dev home nodad && \
+                 echo 1 > /proc/sys/net/ipv6/conf/all/forwarding"
+            ),
+        )?;
+        self.within(
+            host,
+            &format!(
+                "ip addr add 2a01:{number}::2/64 dev lan nodad && ip -6 route add default via fe80::1 dev lan"
+            ),
+        )?;
+        self.route(router, Host::PinholeHome)
     }
 
     /// Has a namespace be a home's router: what comes from outside and answers nothing is dropped.
@@ -217,7 +266,8 @@ impl Wires {
         let rules = format!(
             "table inet miniupnpd {{ \
                chain miniupnpd {{ }}; chain prerouting_miniupnpd {{ }}; chain postrouting_miniupnpd {{ }}; \
-               chain i {{ type filter hook input priority 0; iifname wan ct state established,related accept; iifname wan drop; }}; \
+               chain i {{ type filter hook input priority 0; meta l4proto ipv6-icmp accept; \
+                 iifname wan ct state established,related accept; iifname wan drop; }}; \
                chain f {{ type filter hook forward priority 0; policy accept; jump miniupnpd; \
                  iifname wan ct state established,related accept; iifname wan ct status dnat accept; iifname wan drop; }}; \
                chain pre {{ type nat hook prerouting priority -100; jump prerouting_miniupnpd; }}; \
@@ -229,13 +279,17 @@ impl Wires {
         )
     }
 
-    /// Has a host's router pass ports on.
-    fn serve_ports(&mut self, at: usize, scratch: &Path) -> Result<(), String> {
+    /// Has a host's router pass ports on, by UPnP, or let them in, by PCP.
+    fn serve_ports(&mut self, at: usize, host: Host, scratch: &Path) -> Result<(), String> {
         let router = self.name(&format!("r{at}0"));
         let file = scratch.join("miniupnpd.conf");
         let network = format!("192.168.{}.0/24", 10 * (at + 1));
+        let protocols = match host {
+            Host::PinholeHome => "enable_natpmp=yes\nenable_upnp=no",
+            _ => "enable_natpmp=no\nenable_upnp=yes",
+        };
         let text = format!(
-            "ext_ifname=wan\nlistening_ip=home\nport=0\nenable_natpmp=no\nenable_upnp=yes\n\
+            "ext_ifname=wan\next_ifname6=wan\nlistening_ip=home\nport=0\nipv6_disable=no\n{protocols}\n\
              uuid=73a7e4e2-1b2c-4c5d-9e6f-000000000001\nupnp_table_name=miniupnpd\nupnp_nat_table_name=miniupnpd\n\
              allow 1-65535 {network} 1-65535\n"
         );

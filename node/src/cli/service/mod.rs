@@ -113,6 +113,12 @@ fn install(name: &str, print: bool, mut command: Vec<String>) -> Result<(), Erro
     ) {
         return Err(Error::usage("only train, join and resume can be services"));
     }
+    if matches!(&parsed.command, Command::Join(args) if args.ticket.is_none()) {
+        return Err(Error::usage(
+            "a service has nobody to ask which run to join: give it a ticket, or join by hand first, and make a service of \
+             `annulus resume DIR`",
+        ));
+    }
     let ticket = command.iter_mut().find(|word| word.parse::<Ticket>().is_ok());
     let kept = ticket_file(name)?;
     if let Some(word) = ticket {

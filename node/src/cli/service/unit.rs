@@ -134,7 +134,9 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::testing::Scratch;
+    use std::collections::BTreeMap;
     use std::process::Command;
+    use xmltree::Element;
 
     fn service(folder: PathBuf) -> Service {
         Service {
@@ -172,6 +174,57 @@ mod tests {
                 assert!(verify.status.success() && !told.contains("night"), "{told}");
             }
         }
+    }
+
+    #[test]
+    fn launchd_reads_the_list_as_it_is_meant() {
+        let service = service("/tmp/a & b".into());
+        let root = Element::parse(service.launchd().as_bytes()).expect("well-formed XML");
+        assert_eq!((root.name.as_str(), root.children.len()), ("plist", 1));
+        let dict = root.get_child("dict").expect("a dictionary");
+        let all: Vec<&Element> = dict
+            .children
+            .iter()
+            .filter_map(|child| child.as_element())
+            .collect();
+        let mut entries = BTreeMap::new();
+        for pair in all.chunks(2) {
+            let [key, value] = pair else {
+                panic!("a key without a value")
+            };
+            assert_eq!(key.name, "key");
+            let key = key.get_text().expect("a name").into_owned();
+            assert!(entries.insert(key, *value).is_none(), "a key twice");
+        }
+        let text = |key: &str| entries[key].get_text().expect("a text").into_owned();
+        assert_eq!(text("Label"), "annulus.night");
+        assert_eq!(text("WorkingDirectory"), "/tmp/a & b");
+        // Octal 077, as the unit has it.
+        assert_eq!(
+            (entries["Umask"].name.as_str(), text("Umask")),
+            ("integer", "63".into())
+        );
+        assert_eq!(entries["RunAtLoad"].name, "true");
+        let again = entries["KeepAlive"].get_child("false");
+        assert!(
+            again.is_some() && entries["KeepAlive"].name == "dict",
+            "it is started again unless it has succeeded"
+        );
+        let words = entries["ProgramArguments"]
+            .children
+            .iter()
+            .filter_map(|child| child.as_element());
+        let words: Vec<String> = words
+            .map(|word| {
+                assert_eq!(word.name, "string");
+                word.get_text().unwrap_or_default().into_owned()
+            })
+            .collect();
+        assert_eq!(words[..2], ["/bin/sh", "-c"]);
+        assert_eq!(
+            words[4..],
+            [&["/bin/echo".to_owned()][..], &service.command].concat()
+        );
     }
 
     #[test]

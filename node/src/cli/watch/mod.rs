@@ -13,7 +13,9 @@ use super::output;
 use super::terminal::{self, Style};
 use super::ticket;
 use crate::net::ticket::Ticket;
+pub(super) use snapshot::Peer;
 use snapshot::{Snapshot, fetch};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +44,9 @@ Examples:
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Addresses of one machine that are asked.
+const LOOKS: usize = 4;
 
 /// Does it.
 pub fn run(args: &Args) -> Result<Exit, Error> {
@@ -89,6 +94,22 @@ async fn show(places: Arc<Vec<String>>, mut snapshot: Snapshot, style: Style) {
 /// A picture as lines of text.
 fn as_text(snapshot: &Snapshot, size: (usize, usize), style: Style) -> String {
     picture::draw(snapshot, None, size).rows(style).join("\n") + "\n"
+}
+
+/// What the peer of a folder says that trains on this machine now, if it serves a page.
+pub(super) fn of_folder(dir: &Path) -> Option<Snapshot> {
+    let ours: Vec<IpAddr> = if_addrs::get_if_addrs()
+        .ok()?
+        .iter()
+        .map(if_addrs::Interface::ip)
+        .collect();
+    let ticket = right_in(dir).ok()?.ticket;
+    // At addresses of this machine it is known at once that nobody is there.
+    let here = ticket
+        .addrs
+        .iter()
+        .filter(|address| ours.contains(&address.ip().to_canonical()));
+    here.take(LOOKS).find_map(|place| fetch(&place.to_string()).ok())
 }
 
 /// Where there may be a page, `HOST:PORT`.
@@ -179,8 +200,10 @@ mod tests {
         for part in [
             "digits  run eeeeeeee  101,770 parameters",
             "training  round 40  loss 0.550  128 samples/s  2 peers",
-            "02020202   38 %           960",
-            "03030303   gone             0",
+            "peer      share  samples  link",
+            "01010101   62 %    1.60k",
+            "02020202   38 %      960  punched",
+            "03030303   gone        0",
             "+ 02020202 joined after round 3",
             "x 03030303 failed after round 39: no answer",
             "* round 40: eval loss 0.250, accuracy 97.00 %",

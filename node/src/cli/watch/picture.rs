@@ -12,6 +12,9 @@ use std::cmp::Reverse;
 /// The smallest grid that is drawn on: a smaller terminal shows its upper left part.
 const SMALLEST: (usize, usize) = (60, 18);
 
+/// Where the list of events begins, beside that of peers.
+const EVENTS: i64 = 36;
+
 /// Rows above the curve.
 const HEAD: i64 = 4;
 
@@ -26,7 +29,7 @@ pub fn draw(run: &Snapshot, problem: Option<&str>, size: (usize, usize)) -> Canv
     curve(&mut canvas, run, (HEAD, below - 1), width);
     members(&mut canvas, run, (below, height - 1));
     // Over what a long list left there.
-    events(&mut canvas, run, (below, height - 1), 34);
+    events(&mut canvas, run, (below, height - 1), EVENTS);
     match problem {
         Some(problem) => canvas.text(0, height - 1, &format!("! {problem}"), Color::Yellow),
         None => canvas.text(0, height - 1, "Ctrl-C ends this, not the run", Color::Dim),
@@ -116,7 +119,7 @@ fn curve(canvas: &mut Canvas, run: &Snapshot, (top, end): (i64, i64), width: i64
 }
 
 fn members(canvas: &mut Canvas, run: &Snapshot, (top, end): (i64, i64)) {
-    canvas.text(0, top, "peer      share       samples", Color::Dim);
+    canvas.text(0, top, "peer      share  samples  link", Color::Dim);
     let sum: u64 = run.peers.iter().map(|peer| peer.weight).sum();
     for (peer, y) in run.peers.iter().zip(top + 1..end) {
         let (share, color) = match peer.member {
@@ -127,9 +130,10 @@ fn members(canvas: &mut Canvas, run: &Snapshot, (top, end): (i64, i64)) {
             false => ("gone".into(), Color::Dim),
         };
         let row = format!(
-            "{}  {share:>5}  {:>12}",
+            "{}  {share:>5}  {:>7}  {}",
             human::id(&peer.peer),
-            human::grouped(peer.samples)
+            human::short(peer.samples as f64),
+            peer.link.as_deref().unwrap_or_default(),
         );
         canvas.text(0, y, &row, color);
     }

@@ -40,6 +40,9 @@ pub struct Peer {
     pub member: bool,
     pub weight: u64,
     pub samples: u64,
+    /// How frames get there from the one that tells this; none: they do not, or need not.
+    #[serde(default)]
+    pub link: Option<String>,
 }
 
 /// One that came or went.
@@ -95,8 +98,9 @@ fn parse(answer: &[u8]) -> io::Result<Snapshot> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::net::link::Way;
     use crate::view::RunView;
-    use crate::view::testing::{committed, eval, member, ready};
+    use crate::view::testing::{committed, eval, link, member, ready};
     use crate::web::status::Status;
 
     /// A run of some rounds, as its page tells it.
@@ -109,6 +113,7 @@ pub mod tests {
             view.take(&committed(round, &weights, 0.5 + 2.0 / round as f32), 500 * round);
         }
         view.take(&member(3, Change::Failed, 39, "no answer"), 20_000);
+        view.take(&link(2, Some(Way::Punched)), 20_000);
         view.take(&eval(40, 0.25, Some(0.97)), 20_000);
         let body = serde_json::to_vec(&Status::of(&view, 0, 20_000)).unwrap();
         parse(&[b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n".as_slice(), &body].concat()).unwrap()

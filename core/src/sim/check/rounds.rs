@@ -1,0 +1,61 @@
+//! What must hold of a round as its member commits it: what it took, and from which state.
+
+use crate::interface::Commit;
+use crate::sim::world::World;
+
+impl World {
+    /// One of two full members steps no state that is not what it was: nobody else could tell.
+    pub(super) fn check_damage(&mut self, i: usize, commit: &Commit) {
+        let record = &commit.record;
+        let changed = record.weight() > 0 && self.plan.manifest.trains(record.headers.len());
+        let node = &self.nodes[i];
+        let mut own = record.headers.iter().filter(|h| h.peer == node.id);
+        // A lone member may have taken what it has become for the state since then.
+        let is_hidden = own.any(|h| changed && Some(h.digest) == node.damage);
+        let before = node
+            .stands
+            .and_then(|(chain, _)| self.ledger.full_members_before(chain));
+        if is_hidden && before == Some(2) {
+            let name = &self.nodes[i].name;
+            self.fail(format!(
+                "{name} steps a state that it could have known to be damaged"
+            ));
+        }
+    }
+
+    /// Where nothing goes wrong every round succeeds at once, and nobody waits for a newcomer.
+    pub(super) fn check_pace(&mut self, i: usize, commit: &Commit) {
+        if !self.plan.is_calm() {
+            return;
+        }
+        let (name, round) = (&self.nodes[i].name, commit.record.round);
+        if commit.record.attempt > 0 {
+            return self.fail(format!(
+                "round {round} took a second attempt though nothing went wrong"
+            ));
+        }
+        let trains = self.plan.manifest.trains(commit.record.headers.len());
+        if self.nodes[i].commits == 0 || !trains {
+            return;
+        }
+        let n = commit.record.headers.len() as f64;
+        let vector = 4.0 * self.plan.manifest.layout.len as f64 + 4000.0;
+        // The slowest way that can be drawn, there and back for each hop.
+        let hop_us = 3.75 * 1.25 * self.plan.latency_us + vector / (0.5 * self.plan.rate_bytes_per_s) * 1e6;
+        let compute_us = commit
+            .record
+            .headers
+            .iter()
+            .map(|h| h.compute_us)
+            .max()
+            .unwrap_or(0);
+        let most_us = compute_us as f64 + 4.0 * n * hop_us + 100_000.0;
+        let took_us = (self.now - self.nodes[i].last_commit_at) as f64;
+        if took_us > most_us {
+            let (took, most) = (took_us / 1e6, most_us / 1e6);
+            self.fail(format!(
+                "{name} waited {took:.3} s for round {round}, which needs at most {most:.3} s"
+            ));
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! How much of a GPU's memory this process holds, as Burn's allocator counts it: the buffers that it has reserved, in use or
+//! not. What drivers take besides, what others take and how much there is, WebGPU does not tell.
+
+use burn::cubecl::MemoryScope;
+use burn::tensor::{Device, Tensor};
+
+use crate::launch::raw;
+
+/// Bytes of all buffers on a device; nothing if it is no GPU.
+pub fn reserved(device: &Device) -> Option<u64> {
+    let device = device.clone().without_autodiff();
+    let tensor = raw(Tensor::<1>::zeros([1], &device))?;
+    let report = tensor.client.memory_report(MemoryScope::Device);
+    Some(report.usage().bytes_reserved)
+}
+
+/// Has the allocator give back what is not in use.
+pub fn give_back(device: &Device) {
+    device.clone().without_autodiff().memory_cleanup();
+}
