@@ -392,7 +392,7 @@ impl Agreement {
         match error {
             RecordError::Header {
                 peer,
-                fault: Fault::Digest,
+                fault: Fault::Digest | Fault::Moments,
             } => self.suspect(view, [peer].into(), Reason::Diverged, shared),
             RecordError::Header { peer, fault } => {
                 self.suspect(view, [peer].into(), Reason::Header(fault), shared)

@@ -7,6 +7,7 @@ use crate::check::READY_ROUNDS;
 use crate::id::{Digest, PeerId, Round};
 use crate::interface::{Commit, Event, Exit, Input};
 use crate::invitation::Role;
+use crate::keeping;
 use crate::late;
 use crate::ledger::{Head, Ready, Record};
 use crate::meeting::{Shown, Side, Stands, compare};
@@ -528,6 +529,7 @@ impl Newcomer {
                 shared.lineage.state = State::new(vec![0.0; elements], &shared.manifest);
             }
             shared.lineage.head = head;
+            keeping::follow(shared);
             self.whole = false;
             self.sound = None;
             self.synced = false;
@@ -676,7 +678,7 @@ impl Newcomer {
         let head = shared.head();
         let barred = |peer| head.bars_namer(peer);
         let waits = shared.settings.role() > Role::Watch && self.sponsor.is_some_and(barred);
-        if !waits || !shared.manifest.trains(head.members.len()) {
+        if !waits || !head.all_train(&shared.manifest) {
             return None;
         }
         let usable = |peer: &PeerId| shared.links.is_up(*peer) && !self.refused.contains_key(peer);

@@ -13,6 +13,7 @@ use crate::id::{Contact, Digest, PeerId};
 pub use crate::interface::{Commit, Event, Exit, Input, Lane, Output};
 use crate::invitation::Role;
 use crate::ledger::{self, Founder, Head};
+use crate::keeping;
 use crate::lingering::Lingering;
 use crate::member::Member;
 use crate::newcomer::Newcomer;
@@ -42,8 +43,10 @@ pub struct Peer {
 
 impl Peer {
     /// Founds a run with an initial state, as its only member so far.
-    pub fn found(manifest: Arc<Manifest>, settings: Settings, state: State, now: Time) -> Self {
+    pub fn found(manifest: Arc<Manifest>, settings: Settings, mut state: State, now: Time) -> Self {
         let head = Head::genesis(&manifest, ledger::Member::new(&settings, None));
+        // It keeps all until others come.
+        state.kept.begin(&manifest, &head.members[0].keeper.kept);
         let mut peer = Self::new(manifest, settings, state, head, now);
         peer.go(Next::Round(Sponsor::default()));
         peer
@@ -357,6 +360,7 @@ impl Peer {
         if shared.leaving {
             return Next::Exit(Exit::Left);
         }
+        keeping::leave(outcast.damaged, shared);
         shared.lineage.last = None;
         shared.barren = Barren::default();
         let newcomer = Newcomer::outcast(outcast.damaged, outcast.via, shared);
@@ -480,5 +484,12 @@ impl Peer {
         if let Some(value) = self.shared.lineage.state.params.get_mut(element) {
             *value = f32::from_bits(value.to_bits() ^ (1 << (bit % 32)));
         }
+    }
+
+    /// Damages one bit of the moments that go with an element. Whether this peer keeps them.
+    #[cfg(feature = "sim")]
+    pub fn flip_moment(&mut self, element: usize, bit: u32) -> bool {
+        let shared = &mut self.shared;
+        shared.lineage.state.kept.flip(&shared.manifest, element, bit)
     }
 }

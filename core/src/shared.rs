@@ -15,6 +15,7 @@ use crate::invitation::{Admission, Revocation, Role, Root};
 use crate::ledger::{Founder, Head, Header, Member, Record};
 use crate::lineage::Lineage;
 use crate::links::Links;
+use crate::keeping::{self, Keeping};
 use crate::planted::Bug;
 use crate::probation::Probation;
 use crate::reason::Reason;
@@ -97,6 +98,8 @@ pub(crate) struct Shared {
     pub examined_at: Option<Time>,
     /// What was dropped because its sender had no right to say it.
     pub refused: Refused,
+    /// What parts of the moments it fetches, hands out and waits for.
+    pub keeping: Keeping,
 }
 
 impl Shared {
@@ -139,6 +142,7 @@ impl Shared {
             told: BTreeMap::new(),
             examined_at: None,
             refused: Refused::default(),
+            keeping: Keeping::default(),
         }
     }
 
@@ -203,8 +207,12 @@ impl Shared {
 
     /// This peer goes on from what it holds, as its only member so far.
     pub fn go_on_alone(&mut self) {
+        let keeper = keeping::alone(self);
         let founder = Founder {
-            member: Member::new(&self.settings, self.speed),
+            member: Member {
+                keeper,
+                ..Member::new(&self.settings, self.speed)
+            },
             at: self.settings.started.wrapping_add(self.now.0),
         };
         self.lineage.head = self.head().clone().continued_by(founder.clone());
@@ -250,6 +258,7 @@ impl Shared {
             + self.outlaws.bytes()
             + last
             + self.lineage.seals.bytes()
+            + self.keeping.bytes()
             + peers * size_of::<(PeerId, (Time, Standing))>()
     }
 
