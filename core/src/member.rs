@@ -4,7 +4,7 @@
 use crate::agreement::{Agreement, Verdict, Work, ask_for_commit};
 use crate::allot::Allotment;
 use crate::apply::{Applying, Progress};
-use crate::check::{Fault, MAX_COMPUTE_US, RecordError};
+use crate::check::{MAX_COMPUTE_US, RecordError};
 use crate::codec::Codec;
 use crate::collective::{Plan, Run, Sends, Violation, Wrong};
 use crate::commit::CommittedRound;

@@ -327,7 +327,7 @@ impl Shared {
             RecordError::NoMember if planted(Bug::GuestsGoOn) => Ok(()),
             RecordError::Header { fault, .. } => {
                 let bug = match fault {
-                    Fault::Digest => Bug::IgnoreDivergence,
+                    Fault::Digest | Fault::Moments => Bug::IgnoreDivergence,
                     Fault::Ready => Bug::TrustSponsors,
                     Fault::Revocation => Bug::TrustRevocations,
                     Fault::Samples { .. } => Bug::CountAboveShare,

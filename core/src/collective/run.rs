@@ -7,6 +7,7 @@ use super::headers::Headers;
 use super::seals::Seals;
 use super::step::{Sends, Violation, Wrong};
 use super::sum::{Room, sum_encode};
+use super::plan::Passes;
 use super::{Assembly, Cut, Plan};
 use crate::codec::Codec;
 use crate::conviction::Conviction;
@@ -292,7 +293,8 @@ impl Run {
                 let range = self.plan.cut.range(c, p).filter(|_| c < all).ok_or_else(violation)?;
                 let passes = self.plan.passes((c, p), self.me).ok_or_else(violation)?;
                 let sound = self.codec.is_summable(&data, range.len(), all);
-                let new = sound && passes.from == Some(sender) && !self.held.contains_key(&range.start);
+                let before = passes.from == Some(sender) || self.planted(Bug::UpdateBeforeKeepers);
+                let new = sound && before && !self.held.contains_key(&range.start);
                 new.then_some(()).ok_or_else(violation)?;
                 self.take_headers(sender, headers, out)?;
                 self.compare(sender, all_headers, out);
@@ -415,17 +417,37 @@ impl Run {
             self.codec.decode(&data, &mut values).expect("just encoded");
             self.squares.insert(range.start, norm_squared(&values));
         }
-        if passes.from.is_none() && self.planted(Bug::UpdateBeforeKeepers) {
-            self.due.push((chunk, piece));
-        }
         self.held_bytes += data.len();
         self.held.insert(range.start, data.clone());
+        if self.planted(Bug::UpdateBeforeKeepers) {
+            return self.hand_on_beside((chunk, piece), passes, data, out);
+        }
         match passes.to {
             Some(to) => self.send(to, Leg::Sum, (chunk, piece), (data, None), out),
             None => self.due.push((chunk, piece)),
         }
         if passes.to.is_some() && self.planted(Bug::CommitBeforeHeld) {
             self.due.push((chunk, piece));
+        }
+        Ok(())
+    }
+
+    /// The planted bug of who gives the last keeper the sum first.
+    fn hand_on_beside(
+        &mut self,
+        (chunk, piece): (usize, usize),
+        passes: Passes,
+        data: Bytes,
+        out: &mut Sends,
+    ) -> Result<(), Violation> {
+        let Some(kept) = self.plan.cut.kept.clone() else {
+            return Ok(());
+        };
+        if passes.to.is_none() {
+            self.due.push((chunk, piece));
+        }
+        for to in kept.chain(chunk, piece)[1..].iter().rev().filter(|_| passes.from.is_none()) {
+            self.send(*to, Leg::Sum, (chunk, piece), (data.clone(), None), out);
         }
         Ok(())
     }

@@ -128,6 +128,13 @@ impl World {
         }
         match event {
             Event::Committed(commit) => self.on_commit(i, *commit),
+            Event::Outcast {
+                reason: OutcastReason::Behind,
+                ..
+            } => {
+                let name = &self.nodes[i].name;
+                self.fail(format!("{name} lacks moments that it should keep"));
+            }
             Event::Outcast { reason, .. } => {
                 self.stats.outcasts += 1;
                 self.nodes[i].damage = None;

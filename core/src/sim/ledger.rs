@@ -3,7 +3,7 @@
 //! the protocol's own arithmetic only for the codec, the optimizer's step, the allotment and the hash of
 //! a lineage.
 
-use super::device;
+use super::{device, kept};
 use super::node::Node;
 use crate::collective::{Cut, reference};
 use crate::config::{Manifest, Topology};
@@ -48,7 +48,7 @@ struct Point {
 }
 
 /// What rounding has taken from each member's sums and is in no state yet. `None` if nobody can tell.
-type Errors = Option<BTreeMap<PeerId, Vec<f32>>>;
+pub(super) type Errors = Option<BTreeMap<PeerId, Vec<f32>>>;
 
 struct Held {
     before: Digest,
@@ -128,10 +128,14 @@ impl Ledger {
     /// The run's beginning.
     pub fn found(&mut self, head: &Head, state: &State) {
         let digest = state.digest();
+        let state = match self.manifest.copies {
+            Some(_) => kept::begin(state, &self.manifest),
+            None => state.clone(),
+        };
         let states = vec![Held {
             before: digest,
             digest,
-            state: state.clone(),
+            state,
             is_sound: true,
         }];
         let samples = vec![Sample::Open(None); self.manifest.target.get() as usize];
@@ -344,6 +348,7 @@ impl Ledger {
         }
         let mut head = point.head.clone();
         head.apply(record, &self.manifest);
+        kept::check_copies(&point.head, &head, record, &self.manifest)?;
         let chain = head.chain;
         let unseen = point.states.is_empty();
         let spoilt = spoilt || unseen || self.is_unknown(before, record) || self.lacks_errors(point, record);
@@ -389,11 +394,8 @@ impl Ledger {
         let peer = me.peer.as_ref().ok_or("it is gone")?;
         let actual = peer.state();
         let later = is_later(peer, record);
-        let known = self.points[&chain]
-            .states
-            .iter()
-            .find(|s| s.before == own)
-            .map(|s| s.digest);
+        let is_known = |s: &&Held| s.before == own;
+        let known = self.points[&chain].states.iter().find(is_known).map(|s| s.digest);
         let expected = match known {
             Some(known) => known,
             None => {
@@ -404,9 +406,13 @@ impl Ledger {
                     .state
                     .clone();
                 if let Some(sums) = &self.points[&chain].sums {
-                    step(&mut state, &self.manifest, point.head.steps, record, sums);
+                    match self.manifest.copies {
+                        Some(_) => kept::step(&mut state, &self.manifest, &point.head, record, sums),
+                        None => step(&mut state, &self.manifest, point.head.steps, record, sums),
+                    }
                 }
-                let digest = state.digest();
+                kept::begin_anew(&mut state, &self.manifest, &point.head, &self.points[&chain].head);
+                let digest = kept::digest(&state, &self.manifest);
                 let point = self.points.get_mut(&chain).expect("just made");
                 point.states.push(Held {
                     before: own,
@@ -418,7 +424,12 @@ impl Ledger {
             }
         };
         if digest == expected && (me.is_doubtful() || later || actual.digest() == digest) {
-            return Ok(());
+            let states = &self.points[&chain].states;
+            let held = states.iter().find(|s| s.before == own && s.digest == digest);
+            return match held.filter(|_| self.manifest.copies.is_some() && !me.is_doubtful() && !later) {
+                Some(held) => kept::check(peer, &held.state),
+                None => Ok(()),
+            };
         }
         if !me.is_doubtful() {
             return Err(format!(
@@ -426,10 +437,15 @@ impl Ledger {
             ));
         }
         let point = self.points.get_mut(&chain).expect("just made");
+        let mut state = actual.clone();
+        // Where members keep parts, its moments are not all in one place.
+        if let Some(held) = point.states.iter().find(|s| s.before == own).filter(|_| state.slots.is_empty()) {
+            state.slots = held.state.slots.clone();
+        }
         point.states.push(Held {
             before: own,
             digest,
-            state: actual.clone(),
+            state,
             is_sound: true,
         });
         Ok(())
@@ -558,9 +574,13 @@ impl Ledger {
             }
             values.push(own);
         }
-        let cut = cut(m, values.len());
         let values: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
-        let (sums, errors) = reference::sums(self.points[&before].head.pace.topology, cut, m.codec, &values);
+        if m.copies.is_some() {
+            let (sums, errors) = kept::sums(&self.points[&before].head, record, m, &values);
+            return Ok((Some(sums), kept::by_author(record, errors, m.feedback())));
+        }
+        let cut = cut(m, values.len());
+        let (sums, errors) = reference::sums(self.points[&before].head.pace.topology, &cut, m.codec, &values);
         let authors = record.headers.iter().map(|h| h.peer);
         let errors = authors.zip(errors).filter(|_| m.feedback()).collect();
         Ok((Some(sums), Some(errors)))
@@ -659,11 +679,16 @@ impl Ledger {
             });
         } else if node.is_doubtful() && point.states.iter().all(|s| s.digest != digest) {
             // A lone peer that has noticed the damage has nothing else to go on from.
+            let mut state = peer.state().clone();
+            let is_sound = state.digest() == digest;
+            if let Some(held) = point.states.first().filter(|_| state.slots.is_empty()) {
+                state.slots = held.state.slots.clone();
+            }
             point.states.push(Held {
                 before: digest,
                 digest,
-                state: peer.state().clone(),
-                is_sound: peer.state().digest() == digest,
+                state,
+                is_sound,
             });
         }
         let point = &self.points[&head.chain];
@@ -705,6 +730,7 @@ fn cut(manifest: &Manifest, members: usize) -> Cut {
             Moments::F32 => 1,
             Moments::EightBit => 256,
         },
+        kept: None,
     }
 }
 
@@ -719,7 +745,7 @@ fn step(state: &mut State, manifest: &Manifest, steps: u64, record: &Record, sum
         let cut = cut(manifest, record.headers.len());
         let mut squared = 0.0f64;
         for owner in 0..cut.members {
-            squared = sums[reference::chunk(cut, owner)]
+            squared = sums[reference::chunk(&cut, owner)]
                 .chunks(cut.piece)
                 .fold(squared, |squared, piece| squared + norm_squared(piece));
         }
