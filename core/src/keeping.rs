@@ -165,7 +165,8 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
         kept.stepped = stepped;
     }
     kept.retain(&own.kept.or(&own.learns).or(&lost));
-    let anew = own.learns.and(&untrained).without(&kept.set());
+    // What begins anew is zero, whatever somebody who was away has kept of it.
+    let anew = own.learns.or(&kept.set()).and(&untrained);
     kept.begin(&shared.manifest, &anew);
     let members = &shared.lineage.head.members;
     let goes_on = |part: u16, learning: &Learning| {
@@ -236,7 +237,7 @@ pub(crate) fn alone(shared: &mut Shared) -> Keeper {
         kept.clear();
         kept.stepped = stepped;
     }
-    kept.begin(&manifest, &untrained.without(&kept.set()));
+    kept.begin(&manifest, &untrained);
     Keeper {
         kept: kept.set(),
         ..Keeper::default()

@@ -250,7 +250,7 @@ pub struct Head {
     pub pace: Pace,
     /// Where members keep parts of the moments: those whose moments are zero.
     pub untrained: PartSet,
-    /// Likewise: the lineage after the last round that has stepped any.
+    /// Likewise: the lineage after the last round that has stepped any, or since which some begin anew.
     pub stepped: Digest,
     /// Hash over all records.
     pub trail: Digest,
@@ -395,7 +395,10 @@ impl Head {
         if trains && record.weight() > 0 {
             self.untrained = PartSet::default();
         }
+        let untrained = self.untrained;
         self.settle(record, &mut members, manifest, bug_of_copies);
+        // What others may have kept of parts that begin anew is of no use here.
+        let begins_anew = self.untrained != untrained;
         self.hand_over(ahead.into_iter().zip(cuts), &members);
         self.part(members, |peer| {
             out.contains(&peer) || record.headers.iter().any(|h| h.leaving && h.peer == peer)
@@ -405,7 +408,7 @@ impl Head {
         self.round = record.round;
         self.trail = trail;
         self.chain = lineage(&self.trail, self.samples);
-        if trains && record.weight() > 0 && manifest.copies.is_some() {
+        if (trains && record.weight() > 0 || begins_anew) && manifest.copies.is_some() {
             self.stepped = self.chain;
         }
     }

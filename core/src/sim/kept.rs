@@ -59,6 +59,17 @@ fn pieces(head: &Head, record: &Record, manifest: &Manifest) -> Vec<(Range<usize
     pieces
 }
 
+/// Whether a round of a record's members trains: they are enough, and each part has a keeper among them.
+pub(super) fn trains(head: &Head, record: &Record, manifest: &Manifest) -> bool {
+    let takes_part = |peer| record.headers.iter().any(|h| h.peer == peer);
+    let kept = |number: u16| {
+        let mut members = head.members.iter();
+        members.any(|m| takes_part(m.peer) && m.keeper.kept.contains(number))
+    };
+    let parts = if manifest.copies.is_some() { parts(manifest).len() } else { 0 };
+    record.headers.len() >= usize::from(manifest.min_peers.get()) && (0..parts as u16).all(kept)
+}
+
 /// A round's sums as decoded, of contributions in the order of the record, and by member what rounding took.
 pub(super) fn sums(
     head: &Head,

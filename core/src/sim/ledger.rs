@@ -793,7 +793,7 @@ fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(),
         return Err("no full member contributed".into());
     }
     let allotment = head.allot(manifest);
-    let null = record.headers.len() < usize::from(manifest.min_peers.get());
+    let null = !kept::trains(head, record, manifest);
     for (header, place) in record.headers.iter().zip(places) {
         let share = if null { 0 } else { allotment.len(place) };
         if u64::from(header.weight) > share {
@@ -809,7 +809,7 @@ fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(),
 /// Counts a record's samples one by one.
 fn count(point: &Point, record: &Record, manifest: &Manifest) -> Result<Vec<Sample>, String> {
     let mut samples = point.samples.clone();
-    if record.headers.len() < usize::from(manifest.min_peers.get()) {
+    if !kept::trains(&point.head, record, manifest) {
         return Ok(samples);
     }
     let allotment = point.head.allot(manifest);
