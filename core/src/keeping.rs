@@ -184,7 +184,8 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
         kept.insert(part, learning.slots);
         keeping.unproven.insert(part);
     }
-    keeping.unproven = keeping.unproven.and(&kept.set());
+    // Of what nobody keeps any more there is nobody to compare with.
+    keeping.unproven = keeping.unproven.and(&kept.set()).without(&lost).without(&anew);
     let lacks = own.kept.without(&kept.set());
     if lost.is_empty() {
         (keeping.lacks_since, keeping.told) = (None, PartSet::default());
