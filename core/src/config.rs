@@ -289,9 +289,9 @@ impl Manifest {
     }
 
     /// Whether members go on with what they alone know, so that only a ledger from the beginning can be replayed: rounding
-    /// errors, moments of their own, the state before the last round.
+    /// errors, moments of their own or of parts, the state before the last round.
     pub fn is_replayed_from_the_beginning(&self) -> bool {
-        self.feedback() || self.local.is_some() || self.overlap
+        self.feedback() || self.local.is_some() || self.overlap || self.copies.is_some()
     }
 
     /// The run's name.

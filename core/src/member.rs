@@ -5,7 +5,6 @@ use crate::agreement::{Agreement, Verdict, Work, ask_for_commit};
 use crate::allot::Allotment;
 use crate::apply::{Applying, Progress};
 use crate::check::{MAX_COMPUTE_US, RecordError};
-use crate::codec::Codec;
 use crate::collective::{Plan, Run, Sends, Violation, Wrong};
 use crate::commit::CommittedRound;
 use crate::contribution::Contribution;
@@ -29,7 +28,7 @@ use crate::seal::Seal;
 use crate::shared::{Shared, Stage};
 use crate::signature::{Signature, Signed};
 use crate::sponsor::{Asked, InWork, Sponsor, hand_out, hand_out_digests};
-use crate::state::plan;
+use crate::state::{encode_update, plan};
 use crate::time::Time;
 use crate::view::View;
 use crate::wire::{Doing, Message, ViewKey};
@@ -907,19 +906,7 @@ impl Member {
                 made.ok_or(NotKept::Behind)?
             }
         };
-        let codec = self.reduce.gathered.codec();
-        let mut update = Vec::with_capacity(codec.encoded_len(range.len()));
-        match codec {
-            Codec::F32 => codec.encode(&new, &mut update),
-            // What is no number that can travel changes nothing.
-            codec => {
-                let largest = Codec::LARGEST;
-                let change = new.iter().zip(old).map(|(new, old)| new - old);
-                let change = change.map(|x| if x.is_nan() { 0.0 } else { x.clamp(-largest, largest) });
-                codec.encode(&change.collect::<Vec<f32>>(), &mut update);
-            }
-        }
-        Ok(update)
+        Ok(encode_update(self.reduce.gathered.codec(), old, &new))
     }
 }
 

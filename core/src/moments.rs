@@ -158,6 +158,17 @@ impl Moments {
         Ok(())
     }
 
+    /// Steps one piece, without a look at whether its part is what it was.
+    pub(crate) fn step_piece(
+        &mut self,
+        manifest: &Manifest,
+        step: &Step,
+        of: (&[f32], Range<usize>),
+        (codec, held): (Codec, &Held),
+    ) -> Result<(), Damaged> {
+        self.step(manifest, step, of, (codec, held, false))
+    }
+
     /// The bytes of a piece of a part, as they travel.
     pub(crate) fn read(&self, part: u16, piece: Range<usize>) -> Option<Vec<u8>> {
         let slots = self.slots(part)?;

@@ -172,6 +172,57 @@ impl State {
     }
 }
 
+/// What weights become by a step, as it travels to all: they themselves, or what they change by.
+pub(crate) fn encode_update(codec: Codec, old: &[f32], new: &[f32]) -> Vec<u8> {
+    let mut update = Vec::with_capacity(codec.encoded_len(new.len()));
+    if codec == Codec::F32 {
+        codec.encode(new, &mut update);
+        return update;
+    }
+    // What is no number that can travel changes nothing.
+    let largest = Codec::LARGEST;
+    let change = new.iter().zip(old).map(|(new, old)| new - old);
+    let change = change.map(|x| if x.is_nan() { 0.0 } else { x.clamp(-largest, largest) });
+    codec.encode(&change.collect::<Vec<f32>>(), &mut update);
+    update
+}
+
+impl State {
+    /// Applies a committed round's sums where one peer keeps all parts of the moments, as all members together do: for whoever
+    /// computes rounds anew. Nothing, and `false`, for a round without a step.
+    ///
+    /// # Panics
+    /// If the sums are not [serial](Assembly::serial) ones of the round, or a part is not kept.
+    pub fn apply_alone(&mut self, manifest: &Manifest, head: &Head, record: &Record, sums: &Assembly) -> bool {
+        let Some(step) = plan(manifest, head, record, sums) else {
+            return false;
+        };
+        let updates = match sums.codec() {
+            Codec::Int4 => Codec::Int8,
+            codec => codec,
+        };
+        for (range, data) in sums.sums() {
+            let old = self.params[range.clone()].to_vec();
+            let mut values = vec![0.0; range.len()];
+            sums.codec().decode(data, &mut values).expect("these are sums");
+            let new = self.kept.try_step(manifest, &step, range.clone(), &self.params, &values);
+            let update = encode_update(updates, &old, &new.expect("all parts are kept"));
+            let held = [(range.start, data.clone())].into();
+            let stepped = self.kept.step_piece(manifest, &step, (&self.params, range.clone()), (sums.codec(), &held));
+            stepped.expect("nothing is compared");
+            let params = &mut self.params[range];
+            match updates {
+                Codec::F32 => updates.decode(&update, params).expect("just encoded"),
+                _ => {
+                    updates.decode(&update, &mut values).expect("just encoded");
+                    params.iter_mut().zip(&values).for_each(|(param, change)| *param += change);
+                }
+            }
+        }
+        true
+    }
+}
+
 /// The optimizer's vectors of so many elements before the first step.
 pub(crate) fn zeros(manifest: &Manifest, len: usize) -> Vec<Slot> {
     let values = manifest.shared_optimizer().0.slot_values().iter();

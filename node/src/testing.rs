@@ -249,6 +249,7 @@ impl Run {
             anew: false,
             revoked: Vec::new(),
             leaving: false,
+            keeps: Default::default(),
         });
         let mut record = record(&self.head, 0, headers.collect());
         change(&mut record);

@@ -1,8 +1,9 @@
 //! The finished pieces of one attempt, encoded as they travel.
 
 use super::sum::{Room, sum_encode};
-use super::{Cut, Plan};
+use super::{Cut, Kept, Plan};
 use crate::codec::Codec;
+use crate::optim::norm_squared;
 use crate::wire::{Leg, Message, ViewKey};
 use bytes::Bytes;
 use std::ops::Range;
@@ -14,6 +15,8 @@ pub struct Assembly {
     codec: Codec,
     pieces: Vec<Vec<Option<Bytes>>>,
     lacking: usize,
+    /// Whether its pieces are sums even where members keep parts of the moments.
+    is_serial: bool,
     /// Sums before they were encoded, by their first element: only for a planted bug.
     #[cfg(feature = "sim")]
     pub(super) exact: std::collections::BTreeMap<usize, Vec<f32>>,
@@ -29,6 +32,7 @@ impl Assembly {
             codec,
             pieces,
             lacking,
+            is_serial: false,
             #[cfg(feature = "sim")]
             exact: Default::default(),
         }
@@ -38,6 +42,9 @@ impl Assembly {
     /// not tell.
     pub fn squared(&self) -> Option<f64> {
         let kept = self.cut.kept.as_deref().filter(|kept| kept.clips)?;
+        if self.is_serial {
+            return Some(self.squared_of_all(kept));
+        }
         let mut told: Vec<(u16, f64)> = Vec::new();
         for chunk in 0..self.cut.members {
             let word = self.get(chunk as u16, 0)?;
@@ -48,12 +55,33 @@ impl Assembly {
         Some(told.iter().map(|(_, squared)| squared).sum())
     }
 
+    /// The same of one who has all sums.
+    fn squared_of_all(&self, kept: &Kept) -> f64 {
+        let mut parts = Vec::new();
+        self.decode(0..self.cut.len, |range, values| {
+            let part = kept.part_at(range.start);
+            let squared = norm_squared(values);
+            match parts.last_mut() {
+                Some((last, all)) if *last == part => *all += squared,
+                _ => parts.push((part, squared)),
+            }
+        });
+        parts.iter().map(|(_, squared)| squared).sum()
+    }
+
+    /// All sums that are there, by the element that their piece begins with, with their elements.
+    pub fn sums(&self) -> impl Iterator<Item = (Range<usize>, &Bytes)> {
+        let order = self.cut.kept.iter().flat_map(|kept| kept.touching(&(0..self.cut.len)));
+        order.filter_map(|(range, (c, p))| Some((range.clone(), self.pieces[*c][*p].as_ref()?)))
+    }
+
     /// Whether bytes can be a piece: of updates, which are no sums, any number may be one.
     fn fits(&self, chunk: usize, piece: usize, data: &Bytes) -> bool {
         let Some(range) = self.cut.range(chunk, piece) else {
             return false;
         };
         match &self.cut.kept {
+            _ if self.is_serial => self.codec.is_summable(data, range.len(), self.cut.members),
             None => self.codec.is_summable(data, range.len(), self.cut.members),
             Some(kept) if kept.part(chunk, piece).is_none() => data.len() == kept.word_len(chunk),
             Some(_) if self.codec == Codec::F32 => data.len() == Codec::F32.encoded_len(range.len()),
@@ -72,6 +100,7 @@ impl Assembly {
     ) -> Self {
         assert_eq!(contributions.len(), plan.cut.members);
         let mut all = Self::new(plan.cut.clone(), codec);
+        all.is_serial = true;
         let mut serial = Serial {
             plan: plan.clone(),
             codec,
@@ -82,7 +111,8 @@ impl Assembly {
         for chunk in 0..plan.cut.members {
             for piece in 0..plan.cut.pieces(chunk) {
                 let range = plan.cut.range(chunk, piece).expect("a piece of this chunk");
-                let sum = serial.sum((chunk, piece), chunk, range);
+                let sums = serial.plan.sums((chunk, piece));
+                let sum = serial.sum((chunk, piece), sums, range);
                 let put = all.put(chunk as u16, piece as u32, sum.into());
                 assert_eq!(put, Some(true), "a piece of this vector");
             }

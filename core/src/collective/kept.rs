@@ -123,6 +123,13 @@ impl Kept {
         &self.order[first..last.max(first)]
     }
 
+    /// The part that an element is in, if there is such an element.
+    pub fn part_at(&self, element: usize) -> Option<u16> {
+        let at = self.order.partition_point(|(piece, _)| piece.end <= element);
+        let (_, (c, p)) = self.order.get(at)?;
+        self.pieces[*c][*p].part
+    }
+
     /// Where the piece that holds an element ends, if there is such an element.
     pub fn piece_end(&self, element: usize) -> Option<usize> {
         let at = self.order.partition_point(|(piece, _)| piece.end <= element);

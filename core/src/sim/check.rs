@@ -131,7 +131,7 @@ impl World {
             Event::Outcast {
                 reason: OutcastReason::Behind,
                 ..
-            } => {
+            } if !self.nodes[i].has_entered => {
                 let name = &self.nodes[i].name;
                 self.fail(format!("{name} lacks moments that it should keep"));
             }
@@ -149,6 +149,8 @@ impl World {
                 }
             }
             Event::Entered => {
+                // Others may have committed a round with it, after which it should keep what it does not.
+                self.nodes[i].has_entered = true;
                 let node = &self.nodes[i];
                 let again = |peer: &Peer| node.left.contains(&peer.head().chain);
                 // What has been decided is no round any more.
@@ -229,6 +231,7 @@ impl World {
         self.stats.retried += u64::from(commit.record.attempt > 0);
         self.check_pace(i, &commit);
         self.nodes[i].commits += 1;
+        self.nodes[i].has_entered = false;
         // A damaged checkpoint is the business of who reads it.
         let saves = self.nodes[i].commits % 3 == 1 && !self.nodes[i].is_doubtful();
         if saves && self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart) {

@@ -56,6 +56,8 @@ pub(super) struct Node {
     /// Lineage and digest when it last had been looked at, if it was a member then.
     pub stands: Option<(Digest, Digest)>,
     pub was_member: bool,
+    /// It has come in, and committed nothing since.
+    pub has_entered: bool,
     /// Lineages in whose next round it was a member and is none any more.
     pub left: BTreeSet<Digest>,
     pub commits: u64,
@@ -98,6 +100,7 @@ impl Node {
             misled: false,
             stands: None,
             was_member: false,
+            has_entered: false,
             left: BTreeSet::new(),
             commits: 0,
             last_commit_at: now,
@@ -145,7 +148,10 @@ impl Node {
 
     pub fn flip(&mut self, at: usize, bit: u32) {
         if let Some(peer) = &mut self.peer {
-            peer.flip_bit(at, bit);
+            // Where members keep parts of the moments, every other flip is one of these.
+            if bit.is_multiple_of(2) || !peer.flip_moment(at, bit) {
+                peer.flip_bit(at, bit);
+            }
             self.flipped = true;
             // Two flips may make one good.
             self.damage = (peer.state().digest() != peer.digest()).then(|| peer.digest());

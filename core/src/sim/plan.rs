@@ -147,7 +147,14 @@ impl Plan {
     /// Draws a world.
     pub fn draw(seed: u64) -> Self {
         let mut plan = Self::draw_without_keepers(seed);
-        draw_keepers(&mut Rng::new(mix(seed ^ KEEPERS)), &mut plan.manifest);
+        let rng = &mut Rng::new(mix(seed ^ KEEPERS));
+        draw_keepers(rng, &mut plan.manifest);
+        // Who leaves needs others that keep what it does.
+        let leave = |(kind, _): &(Kind, f64)| *kind == Kind::Leave;
+        let few = !plan.faults.is_empty() && !plan.faults.iter().any(leave);
+        if few && plan.manifest.copies.is_some() && rng.chance(0.5) {
+            plan.faults.push((Kind::Leave, 2.0));
+        }
         plan
     }
 

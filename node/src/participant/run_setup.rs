@@ -302,9 +302,11 @@ pub(crate) fn prepare(
         local: run.local(),
         overlap: run.overlap(),
         codec: run.codec(),
-        topology: run.topology,
+        // Sums go straight to those who keep the moments.
+        topology: run.topology.or(run.copies.map(|_| annulus_core::Topology::Direct)),
         piece: Manifest::PIECE,
         min_peers: run.min_peers,
+        copies: run.copies,
     };
     manifest.check()?;
     Ok((setup, manifest))
