@@ -209,8 +209,8 @@ fn find<'a>(factories: &'a [TaskFactory], name: &str) -> Result<&'a TaskFactory,
 pub struct TriedOut {
     /// Its parameters.
     pub elements: usize,
-    /// Bytes of them and of the optimizer's vectors, which each peer holds.
-    pub state_bytes: u64,
+    /// Bytes of them and of the optimizer's vectors that each peer of so many holds.
+    pub state_bytes: Box<dyn Fn(u64) -> u64>,
     /// Samples per second, if that was asked for.
     pub speed: Option<f64>,
     /// The device, in words.
@@ -245,7 +245,7 @@ pub fn try_out(
     };
     Ok(TriedOut {
         elements,
-        state_bytes: manifest.state_bytes(),
+        state_bytes: Box::new(move |peers| manifest.member_bytes(peers)),
         speed,
         device: worker.device_name().to_owned(),
     })
