@@ -429,6 +429,7 @@ mod tests {
                 delivered: true,
                 ..Trials::default()
             },
+            keeper: Default::default(),
         }
     }
 

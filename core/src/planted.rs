@@ -128,6 +128,14 @@ impl Bug {
         Self::DropLastCopy,
     ];
 
+    /// Those of them that only matter where members keep parts of the moments.
+    pub const OF_KEEPERS: [Self; 4] = [
+        Self::CommitBeforeHeld,
+        Self::UpdateBeforeKeepers,
+        Self::ForgetHeldSums,
+        Self::DropLastCopy,
+    ];
+
     /// Those that only a liar makes use of.
     pub const OF_LIARS: [Self; 19] = [
         Self::TrustFlushes,

@@ -138,6 +138,7 @@ pub(crate) fn member(n: u8) -> Member {
         speed: 1000 * u64::from(n),
         contact: Contact::default(),
         trials: Trials::default(),
+        keeper: Default::default(),
     }
 }
 
