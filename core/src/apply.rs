@@ -94,7 +94,12 @@ impl Applying {
                 self.done = piece.end;
                 let (codec, held, proves) = &self.held;
                 let State { params, kept, .. } = state;
-                let stepped = kept.step(manifest, &self.step, (params, piece.clone()), (*codec, held, *proves));
+                let stepped = kept.step(
+                    manifest,
+                    &self.step,
+                    (params, piece.clone()),
+                    (*codec, held, *proves),
+                );
                 if stepped.is_err() {
                     return Progress::Damaged;
                 }

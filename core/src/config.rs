@@ -264,7 +264,11 @@ impl Manifest {
     /// Bytes of what every member holds: of the parameters and, unless members keep [parts](Self::copies) of it, of the
     /// optimizer's vectors.
     pub fn state_bytes(&self) -> u64 {
-        let moments = if self.copies.is_some() { 0 } else { self.moments_bytes() };
+        let moments = if self.copies.is_some() {
+            0
+        } else {
+            self.moments_bytes()
+        };
         4 * self.layout.len as u64 + moments
     }
 

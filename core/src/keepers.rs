@@ -35,7 +35,9 @@ impl Keeps {
     /// The digest of a part, if it is kept.
     pub fn digest(&self, part: u16) -> Option<u64> {
         let before = self.kept.iter().take_while(|p| *p < part).count();
-        self.kept.contains(part).then(|| self.digests.get(before).copied())?
+        self.kept
+            .contains(part)
+            .then(|| self.digests.get(before).copied())?
     }
 
     /// Whether it is within its limits.
@@ -78,7 +80,9 @@ impl Head {
             return PartSet::default();
         };
         let keepers = self.members.iter().filter(|m| takes_part(m.peer));
-        parts.all().without(&keepers.fold(PartSet::default(), |all, m| all.or(&m.keeper.kept)))
+        parts
+            .all()
+            .without(&keepers.fold(PartSet::default(), |all, m| all.or(&m.keeper.kept)))
     }
 
     /// Whom the sums of each part pass among these members, as their positions: first those that learn it, then those that keep
@@ -135,7 +139,9 @@ impl Head {
         }
         digests.values().find_map(|said| {
             let digest = most(said.iter().map(|(digest, _)| *digest))?;
-            said.iter().find(|(other, _)| *other != digest).map(|(_, peer)| *peer)
+            said.iter()
+                .find(|(other, _)| *other != digest)
+                .map(|(_, peer)| *peer)
         })
     }
 
@@ -148,8 +154,14 @@ impl Head {
         };
         let lacked = self.lacks(manifest, |_| true);
         let full = |peer| self.is_full(peer);
-        let rest: Vec<&Signed<Header>> = record.headers.iter().filter(|h| !h.leaving && full(h.peer)).collect();
-        let others = next.iter().filter(|m| m.is_full() && rest.iter().all(|h| h.peer != m.peer));
+        let rest: Vec<&Signed<Header>> = record
+            .headers
+            .iter()
+            .filter(|h| !h.leaving && full(h.peer))
+            .collect();
+        let others = next
+            .iter()
+            .filter(|m| m.is_full() && rest.iter().all(|h| h.peer != m.peer));
         let needed = usize::from(copies.get()).min(rest.len() + others.count());
         let mut keepers = [0usize; MOST_PARTS];
         for part in rest.iter().flat_map(|h| h.keeps.kept.iter()) {
@@ -158,8 +170,15 @@ impl Head {
         let enough = |keepers: usize| keepers >= needed || bug;
         // Who may not leave yet stays at its place.
         for header in record.headers.iter().filter(|h| h.leaving) {
-            let covered = header.keeps.kept.iter().all(|part| enough(keepers[usize::from(part)]));
-            let Some(place) = self.position(header.peer).filter(|_| !covered && !header.keeps.insists) else {
+            let covered = header
+                .keeps
+                .kept
+                .iter()
+                .all(|part| enough(keepers[usize::from(part)]));
+            let Some(place) = self
+                .position(header.peer)
+                .filter(|_| !covered && !header.keeps.insists)
+            else {
                 continue;
             };
             let is_before = |m: &&Member| self.position(m.peer).is_some_and(|at| at < place);
@@ -184,7 +203,9 @@ impl Head {
                 leaves: header.leaving,
             };
         }
-        let kept = next.iter().fold(PartSet::default(), |all, m| all.or(&m.keeper.kept));
+        let kept = next
+            .iter()
+            .fold(PartSet::default(), |all, m| all.or(&m.keeper.kept));
         let lost = parts.all().without(&kept).and(&lacked);
         if record.headers.iter().any(|h| h.keeps.insists && full(h.peer)) {
             self.untrained = self.untrained.or(&lost);
@@ -197,7 +218,11 @@ impl Head {
         let (Some(parts), Some(copies)) = (Parts::of(manifest), manifest.copies) else {
             return Default::default();
         };
-        let able: Vec<&Member> = self.members.iter().filter(|m| m.is_full() && !m.keeper.leaves).collect();
+        let able: Vec<&Member> = self
+            .members
+            .iter()
+            .filter(|m| m.is_full() && !m.keeper.leaves)
+            .collect();
         let Some(own) = able.iter().position(|m| m.peer == me) else {
             return Default::default();
         };
@@ -265,7 +290,9 @@ impl Balance {
             let len = |at: &usize| self.holds[*at].len();
             let all = 0..self.holds.len();
             let least = all.clone().min_by_key(|at| (len(at), *at)).unwrap_or(0);
-            let most = all.min_by_key(|at| (std::cmp::Reverse(len(at)), *at)).unwrap_or(0);
+            let most = all
+                .min_by_key(|at| (std::cmp::Reverse(len(at)), *at))
+                .unwrap_or(0);
             if len(&most) <= len(&least) + 1 + len(&least) / 8 {
                 return;
             }
@@ -280,5 +307,6 @@ impl Balance {
 /// What most say; among equals what was said first.
 pub(crate) fn most(said: impl Iterator<Item = u64> + Clone) -> Option<u64> {
     let votes = |digest: u64| said.clone().filter(|other| *other == digest).count();
-    said.clone().reduce(|best, other| if votes(other) > votes(best) { other } else { best })
+    said.clone()
+        .reduce(|best, other| if votes(other) > votes(best) { other } else { best })
 }

@@ -73,7 +73,9 @@ impl Keeping {
     pub fn bytes(&self) -> usize {
         let learning = self.learning.values().map(|learning| {
             let slots = learning.slots.iter();
-            slots.map(|slot| 4 * slot.floats(0..slot.len()).len() + slot.codes(0..slot.len()).len()).sum::<usize>()
+            slots
+                .map(|slot| 4 * slot.floats(0..slot.len()).len() + slot.codes(0..slot.len()).len())
+                .sum::<usize>()
         });
         learning.sum::<usize>() + self.questions.len() * size_of::<(PeerId, u16)>()
     }
@@ -88,7 +90,9 @@ impl Keeping {
 /// What the head knows of this peer.
 fn own(shared: &Shared) -> Keeper {
     let head = shared.head();
-    head.position(shared.me()).map(|at| head.members[at].keeper).unwrap_or_default()
+    head.position(shared.me())
+        .map(|at| head.members[at].keeper)
+        .unwrap_or_default()
 }
 
 /// What nobody keeps, by the head.
@@ -124,7 +128,11 @@ pub(crate) fn say(shared: &mut Shared) -> Keeps {
     Keeps {
         kept,
         digests: state.digests(&kept),
-        learns: if shared.leaving { PartSet::default() } else { learns },
+        learns: if shared.leaving {
+            PartSet::default()
+        } else {
+            learns
+        },
         drops: drops.and(&kept),
         insists: is_over(shared) || leaves_for > GOODBYE,
     }
@@ -132,7 +140,10 @@ pub(crate) fn say(shared: &mut Shared) -> Keeps {
 
 /// Whether some part has lacked a keeper for too long.
 fn is_over(shared: &Shared) -> bool {
-    shared.keeping.lacks_since.is_some_and(|since| shared.now - since >= LOST)
+    shared
+        .keeping
+        .lacks_since
+        .is_some_and(|since| shared.now - since >= LOST)
 }
 
 /// Whether a round is worth it by itself, among these members: somebody is gone without whom a part has no keeper, or a part
@@ -172,13 +183,23 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
     let goes_on = |part: u16, learning: &Learning| {
         let wanted = own.learns.contains(part) && !anew.contains(part);
         let from = members.iter().find(|m| m.peer == learning.from);
-        let fits = learning.stepped.is_none_or(|at| at == stepped || !learning.is_whole);
+        let fits = learning
+            .stepped
+            .is_none_or(|at| at == stepped || !learning.is_whole);
         let behind = learning.stepped.is_some_and(|at| at != stepped) && !learning.is_whole;
-        wanted && from.is_some_and(|m| m.keeper.kept.contains(part)) && fits && !behind
+        wanted
+            && from.is_some_and(|m| m.keeper.kept.contains(part))
+            && fits
+            && !behind
             && round < learning.asked_at + ROUNDS
     };
     keeping.learning.retain(|part, learning| goes_on(*part, learning));
-    let whole: Vec<u16> = keeping.learning.iter().filter(|(_, l)| l.is_whole).map(|(part, _)| *part).collect();
+    let whole: Vec<u16> = keeping
+        .learning
+        .iter()
+        .filter(|(_, l)| l.is_whole)
+        .map(|(part, _)| *part)
+        .collect();
     for part in whole {
         let learning = keeping.learning.remove(&part).expect("just found");
         kept.insert(part, learning.slots);
@@ -199,7 +220,9 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
 
 /// Some members cannot train: tells for which parts, once.
 pub(crate) fn tell_lacking(members: &[PeerId], shared: &mut Shared) {
-    let parts = shared.head().lacks(&shared.manifest, |peer| members.contains(&peer));
+    let parts = shared
+        .head()
+        .lacks(&shared.manifest, |peer| members.contains(&peer));
     if !parts.is_empty() && parts != shared.keeping.told {
         shared.keeping.told = parts;
         let parts = parts.iter().collect();
@@ -309,12 +332,22 @@ fn ask(shared: &mut Shared) {
         }
         let keeping = &shared.keeping;
         let busy = |peer: PeerId| {
-            let asked = keeping.learning.values().filter(|l| l.from == peer && !l.is_whole);
+            let asked = keeping
+                .learning
+                .values()
+                .filter(|l| l.from == peer && !l.is_whole);
             asked.count() >= WINDOW
         };
         let me = shared.me();
-        let keeps = |m: &&crate::ledger::Member| m.peer != me && m.keeper.kept.contains(part) && !busy(m.peer);
-        let keepers: Vec<PeerId> = shared.head().members.iter().filter(keeps).map(|m| m.peer).collect();
+        let keeps =
+            |m: &&crate::ledger::Member| m.peer != me && m.keeper.kept.contains(part) && !busy(m.peer);
+        let keepers: Vec<PeerId> = shared
+            .head()
+            .members
+            .iter()
+            .filter(keeps)
+            .map(|m| m.peer)
+            .collect();
         let up = |peer: &&PeerId| shared.links.is_up(**peer);
         let turn = usize::from(part) % keepers.len().max(1);
         let ring = || keepers[turn..].iter().chain(&keepers[..turn]);
@@ -378,6 +411,9 @@ pub(crate) fn on_moments(
 
 /// The link to a member is gone, and what it was asked for with it.
 pub(crate) fn lost(peer: PeerId, shared: &mut Shared) {
-    shared.keeping.learning.retain(|_, learning| learning.from != peer || learning.is_whole);
+    shared
+        .keeping
+        .learning
+        .retain(|_, learning| learning.from != peer || learning.is_whole);
     ask(shared);
 }

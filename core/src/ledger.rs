@@ -6,10 +6,10 @@ use crate::config::{MAX_CONTRIBUTORS, MAX_PEERS, Manifest, Settings};
 use crate::cut::{Given, Hole};
 use crate::fork::{self, Fork};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
-use crate::keepers::{Keeper, Keeps};
-use crate::parts::{PartSet, Parts};
 use crate::invitation::{Admission, Revocation, Role};
+use crate::keepers::{Keeper, Keeps};
 use crate::pace::{Exchanged, Pace};
+use crate::parts::{PartSet, Parts};
 use crate::signature::{Attempt, Signed, Statement};
 use crate::tickets::Tickets;
 pub use crate::trials::Trials;
@@ -59,7 +59,10 @@ impl Header {
             .revoked
             .iter()
             .map(|r| size_of::<Revocation>() + r.chain.bytes());
-        size_of::<Signed<Self>>() + 8 * self.keeps.digests.len() + ready.sum::<usize>() + revoked.sum::<usize>()
+        size_of::<Signed<Self>>()
+            + 8 * self.keeps.digests.len()
+            + ready.sum::<usize>()
+            + revoked.sum::<usize>()
     }
 }
 

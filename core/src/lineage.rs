@@ -127,7 +127,9 @@ impl Lineage {
         if !settings.planted(Bug::CountTheDead) {
             let chain = self.head.chain;
             let bug_of_copies = settings.planted(Bug::DropLastCopy);
-            return self.head.apply_of(&Attempt { chain, view }, record, manifest, bug_of_copies);
+            return self
+                .head
+                .apply_of(&Attempt { chain, view }, record, manifest, bug_of_copies);
         }
         let mut padded = record.clone();
         let allotment = self.head.allot(manifest);

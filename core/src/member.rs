@@ -132,6 +132,7 @@ impl Member {
         self.view = view;
         self.reduce = new_reduce(&self.view, shared);
         self.agreement.next_attempt();
+        self.proven = Proven::default();
         if shared.settings.planted(Bug::FeedTwice) {
             self.contribution.feed_again(shared);
         }
@@ -902,7 +903,9 @@ impl Member {
         let new = match step {
             None => old.to_vec(),
             Some(step) => {
-                let made = state.kept.try_step(&shared.manifest, step, range.clone(), &state.params, &sums);
+                let made = state
+                    .kept
+                    .try_step(&shared.manifest, step, range.clone(), &state.params, &sums);
                 made.ok_or(NotKept::Behind)?
             }
         };
@@ -920,7 +923,9 @@ impl Proven {
             if !self.blocks.insert(block) {
                 continue;
             }
-            let now = state.block_range(block).map(|elements| state.block_digest(elements));
+            let now = state
+                .block_range(block)
+                .map(|elements| state.block_digest(elements));
             if now.as_ref() != lineage.blocks.get(block as usize) {
                 return Err(NotKept::Damaged);
             }

@@ -64,7 +64,9 @@ impl Moments {
     /// Bytes of what is kept.
     pub fn bytes(&self) -> usize {
         let slots = self.parts.values().flat_map(|part| &part.slots);
-        slots.map(|slot| sections(slot, 0..slot.len()).map(<[u8]>::len).sum::<usize>()).sum()
+        slots
+            .map(|slot| sections(slot, 0..slot.len()).map(<[u8]>::len).sum::<usize>())
+            .sum()
     }
 
     /// Keeps a part from here on.
@@ -95,7 +97,11 @@ impl Moments {
     /// Whether a part is what it was when it was stepped last.
     pub(crate) fn prove(&self, part: u16) -> Result<(), Damaged> {
         let same = |part: &Part| digest(&part.slots) == part.digest;
-        self.parts.get(&part).is_none_or(same).then_some(()).ok_or(Damaged)
+        self.parts
+            .get(&part)
+            .is_none_or(same)
+            .then_some(())
+            .ok_or(Damaged)
     }
 
     /// What of the parameters becomes of a piece by its sum; the moments stay as they are. Nothing if its part is not kept.
@@ -147,7 +153,9 @@ impl Moments {
                 };
                 let kept = self.parts.get_mut(&part).expect("it is dropped but here");
                 let (mut sums, mut params) = (vec![0.0; of.len()], params[of.clone()].to_vec());
-                codec.decode(data, &mut sums).expect("it was checked when it came");
+                codec
+                    .decode(data, &mut sums)
+                    .expect("it was checked when it came");
                 let slots = (whole.start, &mut kept.slots[..]);
                 step_slots(manifest, step, of, &mut params, slots, &sums);
             }

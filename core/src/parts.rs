@@ -151,7 +151,19 @@ mod tests {
 
     #[test]
     fn parts_cover_the_vector_and_begin_at_blocks() {
-        for len in [0, 1, 255, 256, 257, 2400, 5000, 101_770, 1 << 24, (1 << 24) + 1, 1 << 30] {
+        for len in [
+            0,
+            1,
+            255,
+            256,
+            257,
+            2400,
+            5000,
+            101_770,
+            1 << 24,
+            (1 << 24) + 1,
+            1 << 30,
+        ] {
             let parts = Parts::of_len(len);
             assert!(parts.count() <= MOST_PARTS, "{len}: {}", parts.count());
             let mut end = 0;

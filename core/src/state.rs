@@ -1,12 +1,12 @@
 //! What all peers share: parameters and optimizer state. Changed by committed rounds alone, block by
 //! block, so that a newcomer may take blocks of different rounds and bring each up to date on its own.
 
+use crate::codec::Codec;
 use crate::collective::Assembly;
 use crate::config::{Layout, Manifest};
 use crate::id::Digest;
-use crate::ledger::Record;
-use crate::codec::Codec;
 use crate::ledger::Head;
+use crate::ledger::Record;
 use crate::moments::Moments;
 use crate::optim::{Moments as Kind, Optimizer, Slot, Step, clip_scale, norm_squared, step_coded};
 use std::ops::Range;
@@ -166,7 +166,10 @@ impl State {
             let params = &mut self.params[part];
             match whole {
                 true => params.copy_from_slice(values),
-                false => params.iter_mut().zip(values).for_each(|(param, change)| *param += change),
+                false => params
+                    .iter_mut()
+                    .zip(values)
+                    .for_each(|(param, change)| *param += change),
             }
         });
     }
@@ -182,7 +185,13 @@ pub(crate) fn encode_update(codec: Codec, old: &[f32], new: &[f32]) -> Vec<u8> {
     // What is no number that can travel changes nothing.
     let largest = Codec::LARGEST;
     let change = new.iter().zip(old).map(|(new, old)| new - old);
-    let change = change.map(|x| if x.is_nan() { 0.0 } else { x.clamp(-largest, largest) });
+    let change = change.map(|x| {
+        if x.is_nan() {
+            0.0
+        } else {
+            x.clamp(-largest, largest)
+        }
+    });
     codec.encode(&change.collect::<Vec<f32>>(), &mut update);
     update
 }
@@ -193,7 +202,13 @@ impl State {
     ///
     /// # Panics
     /// If the sums are not [serial](Assembly::serial) ones of the round, or a part is not kept.
-    pub fn apply_alone(&mut self, manifest: &Manifest, head: &Head, record: &Record, sums: &Assembly) -> bool {
+    pub fn apply_alone(
+        &mut self,
+        manifest: &Manifest,
+        head: &Head,
+        record: &Record,
+        sums: &Assembly,
+    ) -> bool {
         let Some(step) = plan(manifest, head, record, sums) else {
             return false;
         };
@@ -205,17 +220,27 @@ impl State {
             let old = self.params[range.clone()].to_vec();
             let mut values = vec![0.0; range.len()];
             sums.codec().decode(data, &mut values).expect("these are sums");
-            let new = self.kept.try_step(manifest, &step, range.clone(), &self.params, &values);
+            let new = self
+                .kept
+                .try_step(manifest, &step, range.clone(), &self.params, &values);
             let update = encode_update(updates, &old, &new.expect("all parts are kept"));
             let held = [(range.start, data.clone())].into();
-            let stepped = self.kept.step_piece(manifest, &step, (&self.params, range.clone()), (sums.codec(), &held));
+            let stepped = self.kept.step_piece(
+                manifest,
+                &step,
+                (&self.params, range.clone()),
+                (sums.codec(), &held),
+            );
             stepped.expect("nothing is compared");
             let params = &mut self.params[range];
             match updates {
                 Codec::F32 => updates.decode(&update, params).expect("just encoded"),
                 _ => {
                     updates.decode(&update, &mut values).expect("just encoded");
-                    params.iter_mut().zip(&values).for_each(|(param, change)| *param += change);
+                    params
+                        .iter_mut()
+                        .zip(&values)
+                        .for_each(|(param, change)| *param += change);
                 }
             }
         }
@@ -226,7 +251,9 @@ impl State {
 /// The optimizer's vectors of so many elements before the first step.
 pub(crate) fn zeros(manifest: &Manifest, len: usize) -> Vec<Slot> {
     let values = manifest.shared_optimizer().0.slot_values().iter();
-    values.map(|values| Slot::zeros(manifest.moments, *values, len)).collect()
+    values
+        .map(|values| Slot::zeros(manifest.moments, *values, len))
+        .collect()
 }
 
 /// Steps a range of elements, of which these are the parameters and the sums, and whose moments are among these vectors,

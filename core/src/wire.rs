@@ -394,9 +394,7 @@ impl Message {
             Self::Piece { data, .. }
             | Self::Block { data, .. }
             | Self::Digests { data, .. }
-            | Self::Moments { data, .. } => {
-                *data = payload
-            }
+            | Self::Moments { data, .. } => *data = payload,
             Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => *frame = payload,
             _ if !payload.is_empty() => return Err(WireError::Length),
             _ => {}

@@ -26,7 +26,15 @@ fn mean(topology: Topology, feedback: bool, rounds: usize, own: &[Vec<f32>]) -> 
                 .zip(&errors)
                 .for_each(|(values, errors)| compensate(values, errors));
         }
-        let sums = Assembly::serial(Plan { topology, cut: cut.clone() }, Codec::Int4, &values, Some(&mut errors));
+        let sums = Assembly::serial(
+            Plan {
+                topology,
+                cut: cut.clone(),
+            },
+            Codec::Int4,
+            &values,
+            Some(&mut errors),
+        );
         sums.decode(0..LEN, |range, values| {
             for (mean, value) in mean[range].iter_mut().zip(values) {
                 *mean += f64::from(*value) / rounds as f64;

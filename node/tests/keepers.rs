@@ -52,7 +52,10 @@ fn four_share_the_moments_one_is_killed_and_another_comes() {
     // Of four each keeps a half.
     let (of_first, of_all) = kept(&nodes[0]);
     println!("{} keeps {of_first} of {of_all} bytes", nodes[0].name);
-    assert!(3 * of_first > of_all && 3 * of_first < 2 * of_all, "{of_first} of {of_all}");
+    assert!(
+        3 * of_first > of_all && 3 * of_first < 2 * of_all,
+        "{of_first} of {of_all}"
+    );
     let all: Vec<&Node> = nodes.iter().chain([&victim]).collect();
     assert!(assert_equal(&all) > 100);
     assert_replays_exactly(&nodes[0]);
@@ -64,5 +67,9 @@ fn four_share_the_moments_one_is_killed_and_another_comes() {
     let mut again = Node::start_as("again", last.dir.clone(), Path::new("."), &resume);
     again.rounds(10);
     assert!(again.leave(), "{}", again.errors());
-    assert!(!again.errors().contains("nobody who is here keeps"), "{}", again.errors());
+    assert!(
+        !again.errors().contains("nobody who is here keeps"),
+        "{}",
+        again.errors()
+    );
 }

@@ -48,7 +48,11 @@ impl Assembly {
         let mut told: Vec<(u16, f64)> = Vec::new();
         for chunk in 0..self.cut.members {
             let word = self.get(chunk as u16, 0)?;
-            let squares = word.as_chunks::<8>().0.iter().map(|bytes| f64::from_le_bytes(*bytes));
+            let squares = word
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|bytes| f64::from_le_bytes(*bytes));
             told.extend(kept.firsts(chunk).iter().copied().zip(squares));
         }
         told.sort_unstable_by_key(|(part, _)| *part);
@@ -71,7 +75,11 @@ impl Assembly {
 
     /// All sums that are there, by the element that their piece begins with, with their elements.
     pub fn sums(&self) -> impl Iterator<Item = (Range<usize>, &Bytes)> {
-        let order = self.cut.kept.iter().flat_map(|kept| kept.touching(&(0..self.cut.len)));
+        let order = self
+            .cut
+            .kept
+            .iter()
+            .flat_map(|kept| kept.touching(&(0..self.cut.len)));
         order.filter_map(|(range, (c, p))| Some((range.clone(), self.pieces[*c][*p].as_ref()?)))
     }
 
@@ -239,15 +247,27 @@ impl Assembly {
 
 impl Assembly {
     /// The same where no chunk is in one piece.
-    fn decode_kept(&self, range: Range<usize>, values: &mut Vec<f32>, mut each: impl FnMut(Range<usize>, &[f32])) {
+    fn decode_kept(
+        &self,
+        range: Range<usize>,
+        values: &mut Vec<f32>,
+        mut each: impl FnMut(Range<usize>, &[f32]),
+    ) {
         let Some(kept) = &self.cut.kept else { return };
         let pieces = kept.touching(&range);
         for (whole, (c, p)) in pieces {
             let part = whole.start.max(range.start)..whole.end.min(range.end);
-            let Some(data) = &self.pieces[*c][*p] else { continue };
+            let Some(data) = &self.pieces[*c][*p] else {
+                continue;
+            };
             values.resize(whole.len(), 0.0);
-            self.codec.decode(data, values).expect("it was checked when it came");
-            each(part.clone(), &values[part.start - whole.start..part.end - whole.start]);
+            self.codec
+                .decode(data, values)
+                .expect("it was checked when it came");
+            each(
+                part.clone(),
+                &values[part.start - whole.start..part.end - whole.start],
+            );
         }
     }
 }

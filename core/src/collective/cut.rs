@@ -2,8 +2,8 @@
 
 use super::kept::Kept;
 use crate::config::Manifest;
-use crate::ledger::Head;
 use crate::id::PeerId;
+use crate::ledger::Head;
 use crate::parts::Parts;
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,7 +32,13 @@ impl Cut {
         let piece = manifest.piece.get() as usize;
         let kept = Parts::of(manifest).filter(|_| trains).map(|parts| {
             let chains = head.chains(parts, members);
-            Arc::new(Kept::new(parts, chains, members.len(), piece, manifest.clip.is_some()))
+            Arc::new(Kept::new(
+                parts,
+                chains,
+                members.len(),
+                piece,
+                manifest.clip.is_some(),
+            ))
         });
         Self {
             members: members.len(),

@@ -58,7 +58,10 @@ impl Kept {
         }
         let chunks = pieces.iter().enumerate();
         let order = chunks.flat_map(|(c, pieces)| {
-            let places = pieces.iter().enumerate().filter(|(_, piece)| piece.part.is_some());
+            let places = pieces
+                .iter()
+                .enumerate()
+                .filter(|(_, piece)| piece.part.is_some());
             places.map(move |(p, piece)| (piece.range.clone(), (c, p)))
         });
         let mut order: Vec<_> = order.collect();
@@ -112,7 +115,9 @@ impl Kept {
     /// The pieces of a part, in order, with their places.
     pub fn of_part(&self, part: u16) -> impl Iterator<Item = &(Range<usize>, (usize, usize))> {
         let of = move |(_, (c, p)): &&(Range<usize>, (usize, usize))| self.pieces[*c][*p].part == Some(part);
-        let first = self.order.partition_point(move |(_, (c, p))| self.pieces[*c][*p].part < Some(part));
+        let first = self
+            .order
+            .partition_point(move |(_, (c, p))| self.pieces[*c][*p].part < Some(part));
         self.order[first..].iter().take_while(of)
     }
 

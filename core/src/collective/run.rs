@@ -4,10 +4,10 @@
 mod counts;
 
 use super::headers::Headers;
+use super::plan::Passes;
 use super::seals::Seals;
 use super::step::{Sends, Violation, Wrong};
 use super::sum::{Room, sum_encode};
-use super::plan::Passes;
 use super::{Assembly, Cut, Plan};
 use crate::codec::Codec;
 use crate::conviction::Conviction;
@@ -279,7 +279,10 @@ impl Run {
                 if !self.fits(c, p, sender, &data) {
                     return Err(violation());
                 }
-                let place = self.plan.inputs((c, p), self.me).position(|input| input == sender);
+                let place = self
+                    .plan
+                    .inputs((c, p), self.me)
+                    .position(|input| input == sender);
                 let place = place.ok_or_else(violation)?;
                 self.hold(c, p, place, data).ok_or_else(violation)?;
                 self.take_headers(sender, headers, out)?;
@@ -290,7 +293,12 @@ impl Run {
             }
             Leg::Sum => {
                 let all = self.plan.cut.members;
-                let range = self.plan.cut.range(c, p).filter(|_| c < all).ok_or_else(violation)?;
+                let range = self
+                    .plan
+                    .cut
+                    .range(c, p)
+                    .filter(|_| c < all)
+                    .ok_or_else(violation)?;
                 let passes = self.plan.passes((c, p), self.me).ok_or_else(violation)?;
                 let sound = self.codec.is_summable(&data, range.len(), all);
                 let before = passes.from == Some(sender) || self.planted(Bug::UpdateBeforeKeepers);
@@ -333,7 +341,11 @@ impl Run {
 
     /// Whether there is such a piece, it is so long, and can be a sum of the values of all whose way leads to its sender.
     fn fits(&self, chunk: usize, piece: usize, sender: usize, data: &Bytes) -> bool {
-        let range = self.plan.cut.range(chunk, piece).filter(|_| chunk < self.plan.cut.members);
+        let range = self
+            .plan
+            .cut
+            .range(chunk, piece)
+            .filter(|_| chunk < self.plan.cut.members);
         range.is_some_and(|range| {
             let contributions = self.plan.contributions((chunk, piece), sender);
             self.codec.is_summable(data, range.len(), contributions)
@@ -380,7 +392,11 @@ impl Run {
         let errors = self.errors.as_mut().filter(|_| !forgets);
         let errors = errors.map(|errors| &mut errors[range.clone()]);
         if let Err(input) = sum_encode(self.codec, &inputs, own, &mut self.room, errors, &mut sum) {
-            let by = self.plan.inputs((chunk, piece), self.me).nth(input).expect("an input");
+            let by = self
+                .plan
+                .inputs((chunk, piece), self.me)
+                .nth(input)
+                .expect("an input");
             return Err(Violation::of_plan(self.members[by]));
         }
         #[cfg(feature = "sim")]
@@ -446,7 +462,11 @@ impl Run {
         if passes.to.is_none() {
             self.due.push((chunk, piece));
         }
-        for to in kept.chain(chunk, piece)[1..].iter().rev().filter(|_| passes.from.is_none()) {
+        for to in kept.chain(chunk, piece)[1..]
+            .iter()
+            .rev()
+            .filter(|_| passes.from.is_none())
+        {
             self.send(*to, Leg::Sum, (chunk, piece), (data.clone(), None), out);
         }
         Ok(())
@@ -495,7 +515,12 @@ impl Run {
     }
 
     /// Lets the update of a piece out to all.
-    pub fn let_out(&mut self, place: (usize, usize), update: Bytes, out: &mut Sends) -> Result<(), Violation> {
+    pub fn let_out(
+        &mut self,
+        place: (usize, usize),
+        update: Bytes,
+        out: &mut Sends,
+    ) -> Result<(), Violation> {
         if place.0 != self.me {
             // Only the planted bug of who takes its own word for all keepers' comes here.
             let (c, p) = (place.0 as u16, place.1 as u32);

@@ -98,7 +98,16 @@ struct Attempt {
 impl Attempt {
     fn new(plan: Plan, codec: Codec, own: Vec<Vec<f32>>) -> Self {
         let members: Vec<PeerId> = (0..plan.cut.members).map(peer).collect();
-        let run = |me| Run::new(ATTEMPT, members.clone(), me, plan.clone(), codec, Key::stand_in(peer(me)));
+        let run = |me| {
+            Run::new(
+                ATTEMPT,
+                members.clone(),
+                me,
+                plan.clone(),
+                codec,
+                Key::stand_in(peer(me)),
+            )
+        };
         Self {
             runs: (0..plan.cut.members).map(run).collect(),
             own,

@@ -198,7 +198,8 @@ pub fn step_coded(
     range: Range<usize>,
     mut apply: impl FnMut(Range<usize>, &mut [&mut [f32]]),
 ) {
-    let at_border = |at: usize| at.is_multiple_of(BLOCK) || slots.iter().all(|slot| origin + slot.len() == at);
+    let at_border =
+        |at: usize| at.is_multiple_of(BLOCK) || slots.iter().all(|slot| origin + slot.len() == at);
     assert!(
         origin.is_multiple_of(BLOCK) && range.start.is_multiple_of(BLOCK) && at_border(range.end),
         "elements {range:?} are not whole blocks"

@@ -34,7 +34,10 @@ fn parts(manifest: &Manifest) -> Vec<Range<usize>> {
     let len = manifest.layout.len;
     let even = len.div_ceil(256).max(len.div_ceil(8).min(4096)).max(1);
     let part = even.div_ceil(256) * 256;
-    (0..len).step_by(part).map(|start| start..len.min(start + part)).collect()
+    (0..len)
+        .step_by(part)
+        .map(|start| start..len.min(start + part))
+        .collect()
 }
 
 /// All pieces of the vector, in order, with the member that adds each up, as its place among a record's.
@@ -50,7 +53,11 @@ fn pieces(head: &Head, record: &Record, manifest: &Manifest) -> Vec<(Range<usize
         };
         let mut learn = (start..start + n).filter(|at| keeper(*at).learns.contains(number as u16));
         let mut keep = (start..start + n).filter(|at| keeper(*at).kept.contains(number as u16));
-        let first = learn.next().or_else(|| keep.next()).expect("each part has a keeper") % n;
+        let first = learn
+            .next()
+            .or_else(|| keep.next())
+            .expect("each part has a keeper")
+            % n;
         for start in part.clone().step_by(manifest.piece.get() as usize) {
             let end = part.end.min(start + manifest.piece.get() as usize);
             pieces.push((start..end, first));
@@ -66,7 +73,11 @@ pub(super) fn trains(head: &Head, record: &Record, manifest: &Manifest) -> bool 
         let mut members = head.members.iter();
         members.any(|m| takes_part(m.peer) && m.keeper.kept.contains(number))
     };
-    let parts = if manifest.copies.is_some() { parts(manifest).len() } else { 0 };
+    let parts = if manifest.copies.is_some() {
+        parts(manifest).len()
+    } else {
+        0
+    };
     record.headers.len() >= usize::from(manifest.min_peers.get()) && (0..parts as u16).all(kept)
 }
 
@@ -84,7 +95,9 @@ pub(super) fn sums(
             let (mut bytes, mut decoded) = (Vec::new(), vec![0.0; values.len()]);
             manifest.codec.encode(values, &mut bytes);
             manifest.codec.decode(&bytes, &mut decoded).expect("just encoded");
-            for ((error, value), decoded) in errors[member][range.clone()].iter_mut().zip(values).zip(&decoded) {
+            for ((error, value), decoded) in
+                errors[member][range.clone()].iter_mut().zip(values).zip(&decoded)
+            {
                 *error = value - decoded;
             }
             decoded
@@ -172,28 +185,48 @@ pub(super) fn check(peer: &Peer, state: &State) -> Result<(), String> {
                 && kept.codes(here) == whole.codes(range.clone())
         };
         if !slots.iter().zip(&state.slots).all(same) {
-            return Err(format!("its moments of part {number} are not the serial reference's"));
+            return Err(format!(
+                "its moments of part {number} are not the serial reference's"
+            ));
         }
     }
     Ok(())
 }
 
 /// Whether a record leaves each part as many keepers as the run wants, or as there are, but for those that were lost or given up.
-pub(super) fn check_copies(before: &Head, after: &Head, record: &Record, manifest: &Manifest) -> Result<(), String> {
+pub(super) fn check_copies(
+    before: &Head,
+    after: &Head,
+    record: &Record,
+    manifest: &Manifest,
+) -> Result<(), String> {
     let Some(copies) = manifest.copies else {
         return Ok(());
     };
     let insists = |peer| record.headers.iter().any(|h| h.peer == peer && h.keeps.insists);
     let revoked = before.tickets != after.tickets;
-    let stays = after.full_members().filter(|peer| record.headers.iter().all(|h| h.peer != *peer || !h.leaving));
+    let stays = after
+        .full_members()
+        .filter(|peer| record.headers.iter().all(|h| h.peer != *peer || !h.leaving));
     let wanted = usize::from(copies.get()).min(stays.count());
     for number in 0..parts(manifest).len() as u16 {
         let had = record.headers.iter().filter(|h| h.keeps.kept.contains(number));
-        let gone = |peer| after.members.iter().all(|m| m.peer != peer || !m.keeper.kept.contains(number));
+        let gone = |peer| {
+            after
+                .members
+                .iter()
+                .all(|m| m.peer != peer || !m.keeper.kept.contains(number))
+        };
         let lets_go = had.clone().any(|h| gone(h.peer) && !insists(h.peer));
-        let left = after.members.iter().filter(|m| m.keeper.kept.contains(number)).count();
+        let left = after
+            .members
+            .iter()
+            .filter(|m| m.keeper.kept.contains(number))
+            .count();
         if lets_go && left < wanted && !revoked {
-            return Err(format!("{left} keepers are left of part {number}, and {wanted} could be"));
+            return Err(format!(
+                "{left} keepers are left of part {number}, and {wanted} could be"
+            ));
         }
     }
     Ok(())

@@ -325,9 +325,19 @@ fn keeps(said: &Keeps) -> String {
     if *said == Keeps::default() {
         return String::new();
     }
-    let set = |set: &PartSet| set.iter().map(|part| part.to_string()).collect::<Vec<_>>().join(",");
+    let set = |set: &PartSet| {
+        set.iter()
+            .map(|part| part.to_string())
+            .collect::<Vec<_>>()
+            .join(",")
+    };
     let insists = if said.insists { "!" } else { "" };
-    format!(" keeps {}+{}-{}{insists}", set(&said.kept), set(&said.learns), set(&said.drops))
+    format!(
+        " keeps {}+{}-{}{insists}",
+        set(&said.kept),
+        set(&said.learns),
+        set(&said.drops)
+    )
 }
 
 fn head(world: &World, head: &Head) -> String {

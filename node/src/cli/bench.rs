@@ -347,6 +347,7 @@ fn run_allreduce(args: &Allreduce) -> Result<(), Error> {
         topology: args.topology,
         piece: args.vector.piece,
         adam: None,
+        copies: None,
         pace: Pace::Slots,
         // The last round tells of the one before.
         rounds: Some(WARM_UP + args.rounds + 1),

@@ -323,8 +323,12 @@ impl Reader<'_> {
         }
         if run.copies.is_some() {
             let why = match () {
-                () if run.local_steps != Steps::None => "with local steps each peer has moments of its own: leave local_steps",
-                () if run.overlap == Some(true) => "with copies a round needs the state before it: leave overlap=on",
+                () if run.local_steps != Steps::None => {
+                    "with local steps each peer has moments of its own: leave local_steps"
+                }
+                () if run.overlap == Some(true) => {
+                    "with copies a round needs the state before it: leave overlap=on"
+                }
                 () if run.topology == Some(Topology::Ring) => {
                     "with copies sums go straight to those who keep the moments: leave topology=ring"
                 }

@@ -237,7 +237,9 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
             parameters: manifest.layout.len as u64,
             tensors: manifest.layout.tensors.len() as u64,
             state_bytes: manifest.member_bytes(1),
-            shared: manifest.copies.map(|_| [2, 4, 8].map(|peers| manifest.member_bytes(peers))),
+            shared: manifest
+                .copies
+                .map(|_| [2, 4, 8].map(|peers| manifest.member_bytes(peers))),
             samples: manifest.samples,
         };
         output::print(&tell_plan(&plan, &options, args.local.log_format));

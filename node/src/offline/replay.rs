@@ -171,9 +171,8 @@ impl Replay {
                 return Err(ReplayError::Moments { peer, part });
             }
         }
-        let applied = sums.is_some_and(|sums| {
-            self.state.apply_alone(&self.manifest, &self.head, record, &sums)
-        });
+        let applied =
+            sums.is_some_and(|sums| self.state.apply_alone(&self.manifest, &self.head, record, &sums));
         if applied {
             let authors = record.headers.iter().map(|header| header.peer);
             self.errors = authors.zip(errors.into_iter().flatten()).collect();
@@ -403,12 +402,7 @@ mod tests {
                             compensate(&mut values, &errors[i]);
                             values
                         });
-                        let sums = reduced(
-                            &manifest,
-                            &head,
-                            &record,
-                            &made.collect::<Vec<_>>(),
-                        );
+                        let sums = reduced(&manifest, &head, &record, &made.collect::<Vec<_>>());
                         errors = vec![Vec::new(); n];
                         for (i, (sums, lost)) in sums.into_iter().enumerate() {
                             errors[i] = lost.unwrap_or_default();

@@ -303,7 +303,9 @@ pub(crate) fn prepare(
         overlap: run.overlap(),
         codec: run.codec(),
         // Sums go straight to those who keep the moments.
-        topology: run.topology.or(run.copies.map(|_| annulus_core::Topology::Direct)),
+        topology: run
+            .topology
+            .or(run.copies.map(|_| annulus_core::Topology::Direct)),
         piece: Manifest::PIECE,
         min_peers: run.min_peers,
         copies: run.copies,

@@ -143,12 +143,19 @@ fn parts(header: &Metadata, manifest: &Manifest) -> Result<Parts, StateFileError
     let get = |key: &str| metadata.and_then(|m| m.get(key)).cloned();
     let read = || {
         let (text, stepped) = (get("kept")?, Digest::from_hex(&get("stepped")?)?);
-        let number = |part: &str| part.split_once(':')?.0.parse::<u16>().ok().filter(|part| all.contains(*part));
+        let number = |part: &str| {
+            part.split_once(':')?
+                .0
+                .parse::<u16>()
+                .ok()
+                .filter(|part| all.contains(*part))
+        };
         let listed = text.split(',').filter(|part| !part.is_empty());
         let kept: Option<PartSet> = listed.map(number).collect();
         Some((kept?, text.clone(), stepped))
     };
-    read().ok_or_else(|| StateFileError::Damaged("its parts of the optimizer's vectors cannot be read".into()))
+    read()
+        .ok_or_else(|| StateFileError::Damaged("its parts of the optimizer's vectors cannot be read".into()))
 }
 
 /// The header of a file with the parameters alone.
@@ -296,7 +303,11 @@ fn of_parts(manifest: &Manifest, kept: &PartSet) -> Vec<(String, Dtype, Vec<usiz
                 Kind::F32 => tensors.push((name, Dtype::F32, vec![len])),
                 Kind::EightBit => {
                     let blocks = len.div_ceil(manifest.moments.grain());
-                    tensors.push((format!("optimizer.scales.{slot}.part.{part}"), Dtype::F32, vec![blocks]));
+                    tensors.push((
+                        format!("optimizer.scales.{slot}.part.{part}"),
+                        Dtype::F32,
+                        vec![blocks],
+                    ));
                     tensors.push((name, Dtype::U8, vec![len]));
                 }
             }
@@ -397,8 +408,8 @@ fn check(head: &[u8], digest: Digest) -> Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use annulus_core::optim::Moments;
     use crate::testing::{Run, Scratch};
+    use annulus_core::optim::Moments;
     use proptest::prelude::*;
     use safetensors::SafeTensors;
     use std::fs;
