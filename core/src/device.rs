@@ -49,14 +49,32 @@ pub(crate) struct Made {
     pub anew: bool,
 }
 
+/// How long a device has worked for what it was asked.
+#[derive(Clone, Copy, Debug)]
+struct Worked {
+    /// When it was last done.
+    at: Time,
+    last: Duration,
+    /// The time before that, if there was one.
+    before: Option<Duration>,
+}
+
+impl Worked {
+    /// Until when it rests. A machine that slept while its device was at work has not worked for as long as that: the
+    /// shorter of two times is believed.
+    fn rests_until(self) -> Time {
+        let took = self.before.map_or(self.last, |before| before.min(self.last));
+        self.at + PAUSE.max(SHARE_OF_TIME * took)
+    }
+}
+
 /// The device gets one thing at a time, so that a peer in trouble does not bury it.
 #[derive(Debug, Default)]
 pub(crate) struct Device {
     pub asked: Option<Asked>,
     /// What it has made ahead, until its round begins, and for whom.
     pub ahead: Option<(Asked, Made)>,
-    /// When it was last done, and how long it had worked.
-    worked: Option<(Time, Duration)>,
+    worked: Option<Worked>,
     /// The lineage after which a local optimizer's moments go on: see [`crate::local`]. None from when they are stepped
     /// until that counts: a share that is done once more begins at zero.
     moments_after: Option<Digest>,
@@ -141,14 +159,17 @@ impl Device {
 
     /// It is done with what it was asked for.
     pub fn done(&mut self, now: Time, took: Duration) -> Option<Asked> {
-        self.worked = Some((now, took));
+        self.worked = Some(Worked {
+            at: now,
+            last: took,
+            before: self.worked.map(|worked| worked.last),
+        });
         self.asked.take()
     }
 
     /// Whether it may be tried out.
     pub fn may_try(&self, now: Time) -> bool {
-        let rested = |(at, took): (Time, Duration)| now - at >= PAUSE.max(SHARE_OF_TIME * took);
-        self.asked.is_none() && self.worked.is_none_or(rested)
+        self.asked.is_none() && self.worked.is_none_or(|worked| now >= worked.rests_until())
     }
 
     /// It has finished with what is no longer wanted.
@@ -177,6 +198,21 @@ impl Device {
 mod tests {
     use super::*;
     use std::num::NonZeroU32;
+
+    #[test]
+    fn who_slept_while_at_work_is_tried_out_soon() {
+        let (second, night) = (Duration::from_secs(1), Duration::from_secs(8 * 3600));
+        let mut device = Device::default();
+        let at = |seconds: u64| Time(seconds * 1_000_000);
+        device.done(at(1), second);
+        assert!(!device.may_try(at(10)));
+        device.done(at(40_000), night);
+        assert!(!device.may_try(at(40_009)));
+        assert!(device.may_try(at(40_010)));
+        // One that really takes so long works for a tenth of the time.
+        device.done(at(80_000), night);
+        assert!(!device.may_try(at(120_000)));
+    }
 
     #[test]
     fn moments_go_on_with_what_counts_and_begin_at_zero_with_what_is_done_once_more() {

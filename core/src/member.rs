@@ -278,6 +278,20 @@ impl Member {
                 };
                 return self.on_status(from, &shown, finished, shared);
             }
+            Message::Status {
+                standing,
+                places,
+                claim: Some(claim),
+                member: false,
+                ..
+            } => {
+                let shown = Shown {
+                    standing,
+                    places: &places,
+                    claim: Some(&claim),
+                };
+                return self.on_followed_status(from, &shown, shared);
+            }
             Message::Follow {
                 have,
                 admission,
@@ -786,6 +800,23 @@ impl Member {
             Asked::Well => self.start_if_ready(shared),
             Asked::IsOut => self.suspect(from, Reason::Out, shared),
             Asked::Damaged => Next::Outcast(Outcast::damaged(OutcastReason::Damaged)),
+        }
+    }
+
+    /// Somebody who is no member shows what members that it follows have signed.
+    fn on_followed_status(&mut self, from: PeerId, shown: &Shown<'_>, shared: &mut Shared) -> Next {
+        let side = Side {
+            members: &self.view.members,
+            until: shared.lineage.standing().round,
+            lead: 0,
+        };
+        match compare(&side, from, shown, shared) {
+            Stands::Theirs(via) => Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(via))),
+            Stands::Forged => {
+                shared.outlaw(from, None);
+                Next::Stay
+            }
+            Stands::Ours => Next::Stay,
         }
     }
 

@@ -436,8 +436,10 @@ impl Newcomer {
         }
     }
 
-    /// A member of another lineage and the sponsor may know each other through this peer alone: then neither would yield.
+    /// A member of another lineage and the sponsor may know each other through this peer alone: then neither would yield. If
+    /// they cannot reach each other at all, it sees here what members have signed.
     fn acquaint(&mut self, from: PeerId, shared: &mut Shared) {
+        shared.send_status(from, Stage::Follower);
         let Some(sponsor) = self
             .sponsor
             .filter(|sponsor| self.acquainted != Some((from, *sponsor)))

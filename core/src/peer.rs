@@ -24,9 +24,13 @@ use crate::shared::Shared;
 use crate::sponsor::Sponsor;
 use crate::state::State;
 use crate::time::Time;
-use crate::wire::{Message, ViewKey};
+use crate::wire::{Envelope, Message, ViewKey};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What the check of a signature costs, as bytes that a relay is allowed: four states of the smallest model are then a
+/// thousand checks within the time of an answer, a tenth of a second.
+const CHECK_BYTES: usize = 1024;
 
 pub(crate) enum Phase {
     Newcomer(Box<Newcomer>),
@@ -237,13 +241,17 @@ impl Peer {
     /// A relayed frame is passed on, or read if it is for this peer.
     fn unwrap(&mut self, from: PeerId, message: Message) -> Option<(PeerId, Message)> {
         let me = self.me();
-        let is_relay = matches!(message, Message::Relay { .. });
-        let is_bearer = is_relay && self.roles(from, true).meets(Roles::BEARER);
+        let is_taken = match &message {
+            Message::Relay { envelope, frame } if envelope.to == me => {
+                self.takes(from, envelope, frame.len())
+            }
+            _ => false,
+        };
         let Shared { links, out, .. } = &mut self.shared;
         match message {
             Message::Relay { envelope, frame } => {
                 let own = envelope.from == from;
-                if envelope.to == me && (is_bearer || own) {
+                if is_taken {
                     if let Some(message) = links.open(&envelope, frame) {
                         return Some((envelope.from, message));
                     }
@@ -261,6 +269,23 @@ impl Peer {
             message => return Some((from, message)),
         }
         None
+    }
+
+    /// Whether a relayed frame for this peer is looked at: from a relay that has to do with it, or if its author has. Then
+    /// within limits, since a signature is checked for each. Where members reach each other through one alone that they have
+    /// excluded, no round would ever come to its end without it.
+    fn takes(&mut self, relay: PeerId, envelope: &Envelope, len: usize) -> bool {
+        let author = envelope.from;
+        let is_bearer = relay == author || self.roles(relay, true).meets(Roles::BEARER);
+        let concerns = || self.roles(author, false).meets(Roles::BEARER.or(Roles::FOLLOWER));
+        if is_bearer || !concerns() {
+            return is_bearer;
+        }
+        let shared = &mut self.shared;
+        let answer = shared.detector.answer();
+        shared
+            .allowance
+            .take(relay, len.max(CHECK_BYTES), shared.now, answer)
     }
 
     /// How an attempt stands to where this peer is.

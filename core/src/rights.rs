@@ -280,7 +280,7 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         // Who is told whom another knew: see `shared.rs`.
         (Acquaintances, _)           => [LINKED,  LINKED,   LINKED],
         // Frames for others are passed on for whoever brings its own. Who brings one to this peer is a
-        // BEARER of it.
+        // BEARER of it, or its author is.
         (Relay,       _)           => [LINKED,  LINKED,   LINKED],
         (Unreachable, _)           => [LINKED,  LINKED,   LINKED],
         // Whose word makes a peer dial: no stranger's.

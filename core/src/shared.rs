@@ -40,7 +40,10 @@ const LEFT: usize = 64;
 /// How far a peer is in the run, as others are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
+    /// No member: what it holds may be old.
     Newcomer,
+    /// No member either: it shows the lineage of the members that it follows.
+    Follower,
     Member,
     Finished,
 }
@@ -464,7 +467,7 @@ impl Shared {
             standing,
             places: self.lineage.places(),
             claim: self.lineage.claim().filter(|_| stage != Stage::Newcomer),
-            member: stage != Stage::Newcomer,
+            member: !matches!(stage, Stage::Newcomer | Stage::Follower),
             finished: stage == Stage::Finished,
         };
         self.control(peer, status);

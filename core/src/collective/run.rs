@@ -219,6 +219,11 @@ impl Run {
         self.gathered.missing()
     }
 
+    /// Pieces of the finished sums that have not come.
+    pub fn missing(&self) -> Vec<(u16, u32)> {
+        self.gathered.missing()
+    }
+
     /// Puts this member's values in: sends the sums that begin here and adds to all that waited.
     pub fn start(&mut self, own: &[f32], header: Signed<Header>, out: &mut Sends) -> Result<(), Violation> {
         debug_assert_eq!(own.len(), self.plan.cut.len);

@@ -426,8 +426,10 @@ impl World {
             return;
         }
         let Some(first) = finished.first() else {
-            // A liar need not let anybody in, and can bar all who know nobody else.
-            let is_in = |n: &Node| n.was_member && !matches!(n.exit, Some(Exit::Barred(_)));
+            // A liar need not let anybody in, and can bar all who know nobody else. Who has crashed for good finishes
+            // nothing.
+            let is_barred = |n: &Node| matches!(n.exit, None | Some(Exit::Barred(_)));
+            let is_in = |n: &Node| n.was_member && !is_barred(n);
             if self.plan.liars.is_some() && !self.honest().any(is_in) {
                 return;
             }

@@ -3,13 +3,13 @@
 use super::league::Liar;
 use super::plan::PeerPlan;
 use crate::config::Manifest;
-use crate::id::{Contact, Digest, PeerId};
+use crate::id::{Contact, Digest, PeerId, Round};
 use crate::ledger::Head;
 use crate::local::LocalOptimizer;
 use crate::peer::{Exit, Input, Peer, Phase};
 use crate::signature::Key;
 use crate::state::State;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A crash that waits for its moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,8 @@ pub(super) struct Node {
     pub inbox: VecDeque<Input>,
     pub timer_at: Option<u64>,
     pub busy_until: u64,
+    /// When its device was last asked for each round's share.
+    pub asked_at: BTreeMap<Round, u64>,
     pub stuck: u32,
 }
 
@@ -114,6 +116,7 @@ impl Node {
             inbox: VecDeque::new(),
             timer_at: None,
             busy_until: 0,
+            asked_at: BTreeMap::new(),
             stuck: 0,
         }
     }
