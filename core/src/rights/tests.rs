@@ -16,6 +16,7 @@ use crate::tickets::Barred;
 use crate::time::Time;
 use crate::wire::Lane;
 use crate::wire::{Doing, Leg, Standing};
+use bytes::Bytes;
 use std::sync::Arc;
 
 const ME: PeerId = PeerId([1; 32]);
