@@ -12,6 +12,7 @@ use super::machine::block_on;
 use super::output;
 use super::terminal::{self, Style};
 use super::ticket;
+use crate::net::addresses::dialable;
 use crate::net::ticket::Ticket;
 pub(super) use snapshot::Peer;
 use snapshot::{Snapshot, fetch};
@@ -121,7 +122,8 @@ fn places(what: &str) -> Result<Vec<String>, Error> {
         true => right_in(Path::new(what))?.ticket,
         false => ticket::read(what)?.parse::<Ticket>().map_err(Error::of)?,
     };
-    Ok(ticket.addrs.iter().map(ToString::to_string).collect())
+    let dialled = ticket.addrs.into_iter().flat_map(dialable);
+    Ok(dialled.map(|at| at.to_string()).collect())
 }
 
 /// The place that an address of a page names. Its port speaks plain HTTP too.
