@@ -203,7 +203,7 @@ mod tests {
             "digits  run eeeeeeee  101,770 parameters",
             "training  round 40  loss 0.550  128 samples/s  2 peers",
             "peer      share  samples  link",
-            "01010101   62 %    1.60k",
+            "01010101   62 %    1.60k  that peer",
             "02020202   38 %      960  punched",
             "03030303   gone        0",
             "+ 02020202 joined after round 3",
@@ -213,6 +213,13 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
+        let mut learnt = snapshot::tests::of_a_run();
+        learnt.losses = vec![(1, Some(0.25)), (40, Some(7.84e-10))];
+        let learnt = as_text(&learnt, (100, 28), PLAIN);
+        assert!(
+            learnt.contains("7.84e-10│") && learnt.contains("   0.250│"),
+            "{learnt}"
+        );
         // The newest first; a curve that falls from its upper left to its lower right.
         assert!(text.find("eval loss") < text.find("failed after"));
         assert!(text.find("failed after") < text.find("joined after"));
