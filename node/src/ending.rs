@@ -6,7 +6,8 @@ use std::io::Write;
 ///
 /// An ordinary exit first runs what libraries have registered for it, while other threads go on. A graphics driver's may be
 /// compiling a kernel then, and falls with what is taken down under it: a process that has done all that it should would
-/// end by a signal, and a queue would take it for broken. (Mesa's lavapipe, as in Debian 12: five times of eight.)
+/// end by a signal, and a queue would take it for broken. (Mesa's lavapipe, as in Debian 12, with a cold cache: five times
+/// of five.)
 pub(crate) fn end_process(code: u8) -> ! {
     // Where nobody reads any more there is nobody to tell.
     let _ = std::io::stdout().flush();

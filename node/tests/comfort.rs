@@ -285,11 +285,11 @@ fn who_ends_while_a_driver_compiles_ends_with_its_own_code() {
         return eprintln!("skipped: this machine has no adapter, not even a software one");
     }
     let folder = Folder::new("compiling");
-    for time in 0..4 {
+    for time in 0..2 {
         let mut doctor = annulus();
         // Nothing compiled before is there.
         doctor
-            .arg("doctor")
+            .args(["doctor", "--no-port-mapping"])
             .env("MESA_SHADER_CACHE_DIR", folder.join(&time.to_string()));
         let output = doctor.output().expect("the binary runs");
         assert_eq!(output.status.code(), Some(0), "{time}: {:?}", output.status);
