@@ -194,13 +194,13 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 pub fn urls(at: SocketAddr, addresses: &[String], ticket: Option<&str>) -> (Option<String>, Option<String>) {
     let fragment = ticket.map(|ticket| format!("#{ticket}")).unwrap_or_default();
     // Browsers have no way to say on which link an address of IPv6 for one link alone is.
-    let is_for_browsers = |ip: IpAddr| match ip.to_canonical() {
-        IpAddr::V6(ip) if ip.is_unicast_link_local() => false,
-        ip => !ip.is_loopback(),
+    let leads_no_browser = |ip: IpAddr| match ip.to_canonical() {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => true,
+        ip => ip.is_loopback(),
     };
     let far = addresses.iter().find(|address| {
         let parsed = address.parse::<SocketAddr>();
-        parsed.map_or(true, |address| is_for_browsers(address.ip()))
+        !parsed.is_ok_and(|address| leads_no_browser(address.ip()))
     });
     let far = far.map(|address| format!("https://{address}/{fragment}"));
     let ip = at.ip().to_canonical();
