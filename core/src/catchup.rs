@@ -8,9 +8,9 @@
 
 use crate::claim::Claim;
 use crate::collective::{Assembly, Plan};
+use crate::handover;
 use crate::id::{Digest, PeerId, Round};
 use crate::interface::Event;
-use crate::keeping;
 use crate::ledger::Record;
 use crate::optim::Step;
 use crate::shared::Shared;
@@ -371,7 +371,7 @@ impl CatchUp {
             record: told.record.clone(),
         });
         shared.apply_record(told.view, &told.record);
-        keeping::follow(shared);
+        handover::follow(shared);
         let head = shared.lineage.standing();
         for block in &mut self.blocks {
             if let Block::Held { round, chain } = block

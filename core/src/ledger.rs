@@ -7,7 +7,7 @@ use crate::cut::{Given, Hole};
 use crate::fork::{self, Fork};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::invitation::{Admission, Revocation, Role};
-use crate::keepers::{Keeper, Keeps};
+use crate::keeps::{Keeper, Keeps};
 use crate::pace::{Exchanged, Pace};
 use crate::parts::{PartSet, Parts};
 use crate::signature::{Attempt, Signed, Statement};

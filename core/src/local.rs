@@ -19,7 +19,7 @@
 use crate::config::Manifest;
 use crate::cut::Cut;
 use crate::optim::{clip_scale, norm_squared};
-use crate::state::apply_optimizer;
+use crate::stepping::apply_optimizer;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 

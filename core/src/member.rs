@@ -11,10 +11,10 @@ use crate::contribution::Contribution;
 use crate::conviction::Conviction;
 use crate::device::Made;
 use crate::feedback::compensate;
+use crate::handover;
 use crate::id::{PeerId, Round};
 use crate::interface::{Event, Exit, Input};
 use crate::invitation::Revocation;
-use crate::keeping;
 use crate::late::{self, Here};
 use crate::ledger::{self, Header, Record};
 use crate::meeting::{Shown, Side, Stands, compare};
@@ -73,7 +73,7 @@ impl Member {
 
     /// Begins the round.
     pub fn begin(&mut self, shared: &mut Shared) -> Next {
-        if !keeping::begin_round(shared) {
+        if !handover::begin_round(shared) {
             return Next::Outcast(Outcast::damaged(OutcastReason::Behind));
         }
         if self.is_null(shared) {
@@ -158,7 +158,7 @@ impl Member {
 
     fn tell_waiting(&self, shared: &mut Shared) {
         let members = self.view.members.len();
-        keeping::tell_lacking(&self.view.members, shared);
+        handover::tell_lacking(&self.view.members, shared);
         if !shared.manifest.trains(members) {
             shared.tell(Event::Waiting { members });
         }
@@ -203,7 +203,7 @@ impl Member {
             Input::LinkUp { peer, .. } if self.sponsor.has(peer) => {}
             Input::LinkUp { peer, .. } => shared.send_status(peer, Stage::Member),
             Input::LinkDown { peer } => {
-                keeping::lost(peer, shared);
+                handover::lost(peer, shared);
                 self.sponsor.forget(peer);
                 if self.view.contains(peer) {
                     self.agreement.hurry(shared.now);
@@ -317,14 +317,14 @@ impl Member {
             Message::Doubt => hand_out_digests(from, shared),
             Message::Learn { part } => {
                 let idle = !self.reduce.is_started();
-                keeping::on_learn(from, part, idle, shared);
+                handover::on_learn(from, part, idle, shared);
             }
             Message::Moments {
                 part,
                 piece,
                 stepped,
                 data,
-            } => keeping::on_moments(from, (part, piece), stepped, &data, shared),
+            } => handover::on_moments(from, (part, piece), stepped, &data, shared),
             _ => {}
         }
         Next::Stay
@@ -336,7 +336,7 @@ impl Member {
             Next::Stay => {}
             next => return next,
         }
-        if self.is_null(shared) && keeping::has_news(shared, &self.view.members) {
+        if self.is_null(shared) && handover::has_news(shared, &self.view.members) {
             match self.start_if_ready(shared) {
                 Next::Stay => {}
                 next => return next,
@@ -412,7 +412,7 @@ impl Member {
             Some(made) if !null => made,
             _ => return Next::Stay,
         };
-        let keeps = keeping::say(shared);
+        let keeps = handover::say(shared);
         let said = Header {
             peer: shared.me(),
             weight: made.weight,
@@ -448,7 +448,7 @@ impl Member {
 
     /// Whether a round that only changes the membership has something to change.
     fn has_news(&self, shared: &Shared) -> bool {
-        let here = shared.has_news() || keeping::has_news(shared, &self.view.members);
+        let here = shared.has_news() || handover::has_news(shared, &self.view.members);
         here || self.sponsor.has_ready() || self.reduce.waits()
     }
 
@@ -616,7 +616,7 @@ impl Member {
 
     /// Applies a round, if it changes the state.
     fn commit(&mut self, record: Record, shared: &mut Shared) -> Next {
-        keeping::prove(&record, shared);
+        handover::prove(&record, shared);
         let Some(mut step) = plan(&shared.manifest, shared.head(), &record, &self.reduce.gathered) else {
             return self.applied(record, shared.now, shared);
         };

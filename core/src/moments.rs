@@ -6,7 +6,7 @@ use crate::config::Manifest;
 use crate::id::Digest;
 use crate::optim::{Slot, Step};
 use crate::parts::{PartSet, Parts};
-use crate::state::{step_slots, zeros};
+use crate::stepping::{step_slots, zeros};
 use std::collections::BTreeMap;
 use std::ops::Range;
 

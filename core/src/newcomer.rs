@@ -4,10 +4,10 @@
 
 use crate::catchup::{CatchUp, Fit};
 use crate::check::READY_ROUNDS;
+use crate::handover;
 use crate::id::{Digest, PeerId, Round};
 use crate::interface::{Commit, Event, Exit, Input};
 use crate::invitation::Role;
-use crate::keeping;
 use crate::late;
 use crate::ledger::{Head, Ready, Record};
 use crate::meeting::{Shown, Side, Stands, compare};
@@ -531,7 +531,7 @@ impl Newcomer {
                 shared.lineage.state = State::new(vec![0.0; elements], &shared.manifest);
             }
             shared.lineage.head = head;
-            keeping::follow(shared);
+            handover::follow(shared);
             self.whole = false;
             self.sound = None;
             self.synced = false;

@@ -4,15 +4,17 @@
 //! [`Peer::handle`] with [`Input::Tick`] no later than [`Peer::wake_at`]. A peer is in one of three phases, each with a
 //! file of its own: `newcomer.rs`, `member.rs`, `lingering.rs`. They only ask for what comes next; it is done here.
 
+mod unwrapping;
+
 use crate::barren::Barren;
 use crate::check::MAX_SPEED;
 #[cfg(feature = "sim")]
 use crate::config::MAX_PEERS;
 use crate::config::{Manifest, Settings};
+use crate::handover;
 use crate::id::{Contact, Digest, PeerId};
 pub use crate::interface::{Commit, Event, Exit, Input, Lane, Output};
 use crate::invitation::Role;
-use crate::keeping;
 use crate::ledger::{self, Founder, Head};
 use crate::lingering::Lingering;
 use crate::member::Member;
@@ -24,13 +26,9 @@ use crate::shared::Shared;
 use crate::sponsor::Sponsor;
 use crate::state::State;
 use crate::time::Time;
-use crate::wire::{Envelope, Message, ViewKey};
+use crate::wire::{Message, ViewKey};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What the check of a signature costs, as bytes that a relay is allowed: four states of the smallest model are then a
-/// thousand checks within the time of an answer, a tenth of a second.
-const CHECK_BYTES: usize = 1024;
 
 pub(crate) enum Phase {
     Newcomer(Box<Newcomer>),
@@ -238,56 +236,6 @@ impl Peer {
         may
     }
 
-    /// A relayed frame is passed on, or read if it is for this peer.
-    fn unwrap(&mut self, from: PeerId, message: Message) -> Option<(PeerId, Message)> {
-        let me = self.me();
-        let is_taken = match &message {
-            Message::Relay { envelope, frame } if envelope.to == me => {
-                self.takes(from, envelope, frame.len())
-            }
-            _ => false,
-        };
-        let Shared { links, out, .. } = &mut self.shared;
-        match message {
-            Message::Relay { envelope, frame } => {
-                let own = envelope.from == from;
-                if is_taken {
-                    if let Some(message) = links.open(&envelope, frame) {
-                        return Some((envelope.from, message));
-                    }
-                } else if envelope.to != me && own {
-                    links.relay(out, envelope, frame);
-                    return None;
-                }
-                self.shared.refused.count(Kind::Relay);
-            }
-            Message::Unreachable { envelope, frame } => {
-                if !links.on_unreachable(out, from, envelope, frame) {
-                    self.shared.refused.count(Kind::Unreachable);
-                }
-            }
-            message => return Some((from, message)),
-        }
-        None
-    }
-
-    /// Whether a relayed frame for this peer is looked at: from a relay that has to do with it, or if its author has. Then
-    /// within limits, since a signature is checked for each. Where members reach each other through one alone that they have
-    /// excluded, no round would ever come to its end without it.
-    fn takes(&mut self, relay: PeerId, envelope: &Envelope, len: usize) -> bool {
-        let author = envelope.from;
-        let is_bearer = relay == author || self.roles(relay, true).meets(Roles::BEARER);
-        let concerns = || self.roles(author, false).meets(Roles::BEARER.or(Roles::FOLLOWER));
-        if is_bearer || !concerns() {
-            return is_bearer;
-        }
-        let shared = &mut self.shared;
-        let answer = shared.detector.answer();
-        shared
-            .allowance
-            .take(relay, len.max(CHECK_BYTES), shared.now, answer)
-    }
-
     /// How an attempt stands to where this peer is.
     fn when(&self, view: Option<ViewKey>) -> When {
         match (view, &self.phase) {
@@ -385,7 +333,7 @@ impl Peer {
         if shared.leaving {
             return Next::Exit(Exit::Left);
         }
-        keeping::leave(outcast.damaged, shared);
+        handover::leave(outcast.damaged, shared);
         shared.lineage.last = None;
         shared.barren = Barren::default();
         let newcomer = Newcomer::outcast(outcast.damaged, outcast.via, shared);

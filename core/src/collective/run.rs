@@ -2,25 +2,23 @@
 //! is there (cut-through); nobody waits for a whole chunk.
 
 mod counts;
+mod kept;
+mod said;
 
 use super::headers::Headers;
-use super::plan::Passes;
 use super::seals::Seals;
-use super::step::{Sends, Violation, Wrong};
+use super::step::{Sends, Violation};
 use super::sum::{Room, sum_encode};
 use super::{Assembly, Cut, Plan};
 use crate::codec::Codec;
-use crate::conviction::Conviction;
 use crate::id::{Digest, PeerId};
 use crate::ledger::Header;
-use crate::optim::norm_squared;
 use crate::planted::Bug;
 use crate::seal::Seal;
 use crate::signature::{Attempt, Key, Signed};
 use crate::wire::{Leg, Message};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 /// A piece's sum at this member.
 #[derive(Clone, Debug)]
@@ -424,126 +422,6 @@ impl Run {
         Ok(())
     }
 
-    /// Holds the finished sum of a piece whose part this member keeps, and passes it on.
-    fn hold_sum(
-        &mut self,
-        (chunk, piece): (usize, usize),
-        data: Bytes,
-        out: &mut Sends,
-    ) -> Result<(), Violation> {
-        let range = self.plan.cut.range(chunk, piece).expect("own piece");
-        let passes = self.plan.passes((chunk, piece), self.me).expect("own piece");
-        if passes.from.is_none() && self.plan.cut.kept.as_ref().is_some_and(|kept| kept.clips) {
-            let mut values = vec![0.0; range.len()];
-            self.codec.decode(&data, &mut values).expect("just encoded");
-            self.squares.insert(range.start, norm_squared(&values));
-        }
-        self.held_bytes += data.len();
-        self.held.insert(range.start, data.clone());
-        if self.planted(Bug::UpdateBeforeKeepers) {
-            return self.hand_on_beside((chunk, piece), passes, data, out);
-        }
-        match passes.to {
-            Some(to) => self.send(to, Leg::Sum, (chunk, piece), (data, None), out),
-            None => self.due.push((chunk, piece)),
-        }
-        if passes.to.is_some() && self.planted(Bug::CommitBeforeHeld) {
-            self.due.push((chunk, piece));
-        }
-        Ok(())
-    }
-
-    /// The planted bug of who gives the last keeper the sum first.
-    fn hand_on_beside(
-        &mut self,
-        (chunk, piece): (usize, usize),
-        passes: Passes,
-        data: Bytes,
-        out: &mut Sends,
-    ) -> Result<(), Violation> {
-        let Some(kept) = self.plan.cut.kept.clone() else {
-            return Ok(());
-        };
-        if passes.to.is_none() {
-            self.due.push((chunk, piece));
-        }
-        for to in kept.chain(chunk, piece)[1..]
-            .iter()
-            .rev()
-            .filter(|_| passes.from.is_none())
-        {
-            self.send(*to, Leg::Sum, (chunk, piece), (data.clone(), None), out);
-        }
-        Ok(())
-    }
-
-    /// Says this member's word, once it has all that is in it: the headers of all others, and the squares of all that it sums.
-    fn say_word(&mut self, out: &mut Sends) -> Result<(), Violation> {
-        let Some(kept) = self.plan.cut.kept.clone() else {
-            return Ok(());
-        };
-        let me = self.me;
-        let there = kept.part(me, 0).is_none() && self.gathered.get(me as u16, 0).is_none();
-        if !there || !matches!(self.sums[me][0], Sum::Made) || !self.headers.are_complete() {
-            return Ok(());
-        }
-        let mut word = Vec::with_capacity(kept.word_len(me));
-        if kept.clips {
-            for part in kept.firsts(me) {
-                let mut squared = 0.0f64;
-                for (range, _) in kept.of_part(*part) {
-                    let Some(of_piece) = self.squares.get(&range.start) else {
-                        return Ok(());
-                    };
-                    squared += of_piece;
-                }
-                word.extend_from_slice(&squared.to_le_bytes());
-            }
-        }
-        self.finish(me, (me, 0), (word.into(), None), out)
-    }
-
-    /// The pieces whose updates this member is to let out, once it knows the round's weight and, where it matters, the norm.
-    pub fn take_due(&mut self) -> Vec<(usize, usize)> {
-        let clips = self.plan.cut.kept.as_ref().is_some_and(|kept| kept.clips);
-        let known = self.headers.are_complete() && (!clips || self.gathered.squared().is_some());
-        match known {
-            true => std::mem::take(&mut self.due),
-            false => Vec::new(),
-        }
-    }
-
-    /// Elements of a piece whose sum this member holds, and the sum.
-    pub fn held_sum(&self, (chunk, piece): (usize, usize)) -> Option<(Range<usize>, &Bytes)> {
-        let range = self.plan.cut.range(chunk, piece)?;
-        Some((range.clone(), self.held.get(&range.start)?))
-    }
-
-    /// Lets the update of a piece out to all.
-    pub fn let_out(
-        &mut self,
-        place: (usize, usize),
-        update: Bytes,
-        out: &mut Sends,
-    ) -> Result<(), Violation> {
-        if place.0 != self.me {
-            // Only the planted bug of who takes its own word for all keepers' comes here.
-            let (c, p) = (place.0 as u16, place.1 as u32);
-            let new = self.gathered.put(c, p, update.clone()) == Some(true);
-            if let Some(seals) = self.seals.as_mut().filter(|_| new) {
-                seals.trust(place, &update);
-            }
-            return Ok(());
-        }
-        self.finish(self.me, place, (update, None), out)
-    }
-
-    /// The sums that this member holds, once they are no longer needed here.
-    pub fn take_held(&mut self) -> Held {
-        self.held_bytes = 0;
-        std::mem::take(&mut self.held)
-    }
-
     /// Keeps a finished piece and forwards it verbatim to those who get it from here, with the word of its owner on the
     /// whole chunk, if it is the last that this one finishes.
     fn finish(
@@ -568,29 +446,6 @@ impl Run {
         Ok(())
     }
 
-    /// Seals a piece of this member's own chunk, or checks another's.
-    fn seal(
-        &mut self,
-        sender: usize,
-        (chunk, piece): (usize, usize),
-        data: &Bytes,
-        seal: Option<Box<Seal>>,
-    ) -> Result<Option<Box<Seal>>, Violation> {
-        let (trusted, members) = (self.planted(Bug::TrustSeals), &self.members);
-        let (key, attempt) = (&self.key, &self.attempt);
-        let Some(seals) = &mut self.seals else {
-            return Ok(None);
-        };
-        if chunk == self.me && sender == self.me {
-            let own = seals.finish((chunk, piece), data, attempt, key);
-            return Ok(own.map(Box::new));
-        }
-        let sound = |seal: &Seal, owner: usize| seal.is_by(members[owner], attempt, key.scheme());
-        let taken = seals.take((chunk, piece), data, seal.map(|seal| *seal), trusted, sound);
-        let (by, what) = (members[sender], Wrong::Forged);
-        taken.map(|()| None).map_err(|_| Violation { by, what })
-    }
-
     fn send(
         &mut self,
         to: usize,
@@ -612,58 +467,5 @@ impl Run {
         };
         self.sent[to] += 1;
         out.to.push((self.members[to], message));
-    }
-
-    /// Checks that the headers are such as the sender may bring, that their authors have signed them and that they
-    /// contradict none that is known, and keeps them. Who passes one on has checked it too.
-    fn take_headers(
-        &mut self,
-        sender: usize,
-        headers: Vec<Signed<Header>>,
-        out: &mut Sends,
-    ) -> Result<(), Violation> {
-        for header in headers {
-            let by = self.members[sender];
-            let author = self.members.iter().position(|m| *m == header.peer);
-            let author = author.filter(|author| self.headers.may_come(*author, sender));
-            let author = author.ok_or(Violation::of_plan(by))?;
-            let known = self.headers.of(author);
-            if known.is_some_and(|known| known.content == header.content) {
-                continue;
-            }
-            let signed = header.is_by(header.peer, &self.attempt, self.key.scheme());
-            if !signed && !self.planted(Bug::TrustHeaders) {
-                let what = Wrong::Forged;
-                return Err(Violation { by, what });
-            }
-            if let Some(known) = known {
-                let by = header.peer;
-                let proof = Conviction::new(self.attempt, [known.clone(), header]);
-                let what = Wrong::Contradiction(Box::new(proof));
-                return Err(Violation { by, what });
-            }
-            self.take_header(author, header, out);
-        }
-        Ok(())
-    }
-
-    fn take_header(&mut self, author: usize, header: Signed<Header>, out: &mut Sends) {
-        self.headers.take(author, header);
-        if let Some(digest) = self.headers.digest() {
-            let others = self.others_have.iter().filter(|(_, other)| **other != digest);
-            out.differing
-                .extend(others.map(|(member, _)| self.members[*member]));
-        }
-    }
-
-    /// Compares the hash of all headers that a member has with that of this one's.
-    fn compare(&mut self, sender: usize, all: Option<Digest>, out: &mut Sends) {
-        let Some(all) = all.filter(|_| !self.planted(Bug::CompareNothing)) else {
-            return;
-        };
-        let new = self.others_have.insert(sender, all).is_none();
-        if new && self.headers.digest().is_some_and(|own| own != all) {
-            out.differing.push(self.members[sender]);
-        }
     }
 }

@@ -1,13 +1,14 @@
 //! What must hold where members keep parts of the moments: rounds as they should be, from their definition and one by one, and
 //! what each member keeps beside them.
 
-use super::ledger::Errors;
 use crate::codec::Codec;
 use crate::config::Manifest;
+use crate::id::PeerId;
 use crate::ledger::{Head, Record};
 use crate::optim::{Slot, clip_scale, norm_squared};
 use crate::peer::Peer;
 use crate::state::State;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The state that the reference begins with: with all moments in one place.
@@ -233,7 +234,11 @@ pub(super) fn check_copies(
 }
 
 /// What rounding took, by member.
-pub(super) fn by_author(record: &Record, errors: Vec<Vec<f32>>, feedback: bool) -> Errors {
+pub(super) fn by_author(
+    record: &Record,
+    errors: Vec<Vec<f32>>,
+    feedback: bool,
+) -> Option<BTreeMap<PeerId, Vec<f32>>> {
     let authors = record.headers.iter().map(|h| h.peer);
     Some(authors.zip(errors).filter(|_| feedback).collect())
 }

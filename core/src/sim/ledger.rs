@@ -48,7 +48,7 @@ struct Point {
 }
 
 /// What rounding has taken from each member's sums and is in no state yet. `None` if nobody can tell.
-pub(super) type Errors = Option<BTreeMap<PeerId, Vec<f32>>>;
+type Errors = Option<BTreeMap<PeerId, Vec<f32>>>;
 
 struct Held {
     before: Digest,

@@ -3,7 +3,7 @@
 use super::plan::{PeerPlan, Plan};
 use super::world::{World, tell};
 use crate::id::PeerId;
-use crate::keepers::Keeps;
+use crate::keeps::Keeps;
 use crate::ledger::{Head, Header, Record};
 use crate::parts::PartSet;
 use crate::peer::{Event, Input, Lane, Output, Peer, Phase};

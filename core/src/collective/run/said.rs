@@ -1,0 +1,89 @@
+//! What members say with their pieces: headers, hashes of all headers, seals.
+
+use super::super::step::{Sends, Violation, Wrong};
+use super::Run;
+use crate::conviction::Conviction;
+use crate::id::Digest;
+use crate::ledger::Header;
+use crate::planted::Bug;
+use crate::seal::Seal;
+use crate::signature::Signed;
+use bytes::Bytes;
+
+impl Run {
+    /// Seals a piece of this member's own chunk, or checks another's.
+    pub(super) fn seal(
+        &mut self,
+        sender: usize,
+        (chunk, piece): (usize, usize),
+        data: &Bytes,
+        seal: Option<Box<Seal>>,
+    ) -> Result<Option<Box<Seal>>, Violation> {
+        let (trusted, members) = (self.planted(Bug::TrustSeals), &self.members);
+        let (key, attempt) = (&self.key, &self.attempt);
+        let Some(seals) = &mut self.seals else {
+            return Ok(None);
+        };
+        if chunk == self.me && sender == self.me {
+            let own = seals.finish((chunk, piece), data, attempt, key);
+            return Ok(own.map(Box::new));
+        }
+        let sound = |seal: &Seal, owner: usize| seal.is_by(members[owner], attempt, key.scheme());
+        let taken = seals.take((chunk, piece), data, seal.map(|seal| *seal), trusted, sound);
+        let (by, what) = (members[sender], Wrong::Forged);
+        taken.map(|()| None).map_err(|_| Violation { by, what })
+    }
+
+    /// Checks that the headers are such as the sender may bring, that their authors have signed them and that they
+    /// contradict none that is known, and keeps them. Who passes one on has checked it too.
+    pub(super) fn take_headers(
+        &mut self,
+        sender: usize,
+        headers: Vec<Signed<Header>>,
+        out: &mut Sends,
+    ) -> Result<(), Violation> {
+        for header in headers {
+            let by = self.members[sender];
+            let author = self.members.iter().position(|m| *m == header.peer);
+            let author = author.filter(|author| self.headers.may_come(*author, sender));
+            let author = author.ok_or(Violation::of_plan(by))?;
+            let known = self.headers.of(author);
+            if known.is_some_and(|known| known.content == header.content) {
+                continue;
+            }
+            let signed = header.is_by(header.peer, &self.attempt, self.key.scheme());
+            if !signed && !self.planted(Bug::TrustHeaders) {
+                let what = Wrong::Forged;
+                return Err(Violation { by, what });
+            }
+            if let Some(known) = known {
+                let by = header.peer;
+                let proof = Conviction::new(self.attempt, [known.clone(), header]);
+                let what = Wrong::Contradiction(Box::new(proof));
+                return Err(Violation { by, what });
+            }
+            self.take_header(author, header, out);
+        }
+        Ok(())
+    }
+
+    pub(super) fn take_header(&mut self, author: usize, header: Signed<Header>, out: &mut Sends) {
+        self.headers.take(author, header);
+        if let Some(digest) = self.headers.digest() {
+            let others = self.others_have.iter().filter(|(_, other)| **other != digest);
+            out.differing
+                .extend(others.map(|(member, _)| self.members[*member]));
+        }
+    }
+
+    /// Compares the hash of all headers that a member has with that of this one's.
+    pub(super) fn compare(&mut self, sender: usize, all: Option<Digest>, out: &mut Sends) {
+        let Some(all) = all.filter(|_| !self.planted(Bug::CompareNothing)) else {
+            return;
+        };
+        let new = self.others_have.insert(sender, all).is_none();
+        if new && self.headers.digest().is_some_and(|own| own != all) {
+            out.differing.push(self.members[sender]);
+        }
+    }
+}
