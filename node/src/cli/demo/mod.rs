@@ -31,9 +31,11 @@ use story::Next;
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Watch four peers behind slow lines train beside one alone, for a minute: what does it pay to train together?
-    // Not told of in the help as long as the model is so small that it hardly pays.
-    #[arg(long, hide = true, conflicts_with = "rounds")]
+    #[arg(long, conflicts_with = "rounds")]
     pub slow_link: bool,
+    /// How many seconds to watch them for.
+    #[arg(long, value_name = "N", requires = "slow_link", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
     /// Rounds of the run; without it as many as suit this machine.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50..))]
     pub rounds: Option<u64>,
@@ -49,6 +51,7 @@ const EXAMPLES: &str = "\
 Examples:
   annulus demo
   annulus demo --rounds 5000 --plain
+  annulus demo --slow-link
 ";
 
 /// Rounds for each of the machine's threads, and the most of all. Two threads of a busy 2.3 GHz Xeon commit 140 of
@@ -72,7 +75,12 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let folder = std::env::temp_dir().join(format!("annulus-demo-{}", std::process::id()));
     let children = Children::new(exe, folder)?;
     if args.slow_link {
-        return slow_link::run(children, &args.device, args.plain);
+        return slow_link::run(
+            children,
+            &args.device,
+            Duration::from_secs(args.seconds),
+            args.plain,
+        );
     }
     let mut show = Show {
         children,
