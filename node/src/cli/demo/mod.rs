@@ -15,6 +15,7 @@ mod summary;
 
 use super::error::Error;
 use super::terminal::Style;
+use crate::net::line::Line;
 use crate::task_factory::TaskFactory;
 use children::{Children, Message};
 use observed::{Observed, letter};
@@ -36,6 +37,14 @@ pub struct Args {
     /// How many seconds to watch them for.
     #[arg(long, value_name = "N", requires = "slow_link", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
+    /// The line of each peer: its rate, and the round-trip time between any two.
+    #[arg(
+        long,
+        value_name = "RATE/RTT",
+        requires = "slow_link",
+        default_value = "20mbit/50ms"
+    )]
+    pub line: Line,
     /// Rounds of the run; without it as many as suit this machine.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50..))]
     pub rounds: Option<u64>,
@@ -52,6 +61,7 @@ Examples:
   annulus demo
   annulus demo --rounds 5000 --plain
   annulus demo --slow-link
+  annulus demo --slow-link --line 100mbit/5ms --plain
 ";
 
 /// Rounds for each of the machine's threads, and the most of all. Two threads of a busy 2.3 GHz Xeon commit 140 of
@@ -77,9 +87,12 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     if args.slow_link {
         return slow_link::run(
             children,
-            &args.device,
-            Duration::from_secs(args.seconds),
-            args.plain,
+            slow_link::Options {
+                device: args.device,
+                line: args.line,
+                seconds: args.seconds,
+                plain: args.plain,
+            },
         );
     }
     let mut show = Show {

@@ -6,7 +6,7 @@ use super::super::human;
 use super::super::terminal::{Color, Style};
 use super::canvas::Canvas;
 use crate::events::Event;
-use crate::view::{Agreement, Logs, PeerLog, RunView};
+use crate::view::{Agreement, Logs, PeerLog, RATE_WINDOW_MS, Rates, RunView};
 use std::collections::VecDeque;
 
 /// Peers of the run that trains together.
@@ -31,6 +31,8 @@ pub struct Race {
     conditions: String,
     /// How long each run is looked at.
     length_ms: u64,
+    /// When something was last heard.
+    last_ms: u64,
     together: Logs,
     alone: RunView,
     /// Of each run: when its first round was committed, and the loss on text held out since then.
@@ -111,6 +113,7 @@ impl Race {
         Self {
             conditions,
             length_ms,
+            last_ms: 0,
             together,
             alone: RunView::default(),
             curves: Default::default(),
@@ -137,6 +140,7 @@ impl Race {
 
     /// An event of a peer: of the run that trains together, or the one alone after these.
     pub fn take(&mut self, peer: usize, event: &Event, now_ms: u64) {
+        self.last_ms = now_ms;
         let is_round = matches!(event, Event::Round(_));
         if let &Event::Eval { round, loss, .. } = event {
             self.curves[usize::from(peer >= TOGETHER)].evaluate(round, loss.into());
@@ -189,6 +193,29 @@ impl Race {
             (format!("{:<14} {text}", NAMES[i]), COLORS[i])
         };
         (0..2).map(line).collect()
+    }
+
+    /// Of late.
+    fn rates(&self, view: &RunView) -> Option<Rates> {
+        view.rates(RATE_WINDOW_MS, self.last_ms)
+    }
+
+    /// Where the time of one of the four goes, and what it has from the others.
+    fn time_of_a_member(&self) -> Option<String> {
+        let rates = self.rates(&self.together.peers[0].view)?;
+        let percent = |share| human::percent(share, 0);
+        let (compute, hidden) = (percent(rates.time.compute), percent(rates.time.hidden));
+        let (waits, sent) = (
+            percent(rates.time.exchange),
+            human::bytes(rates.bytes_sent / rates.samples),
+        );
+        let gain = rates.time.speed_up.map_or_else(String::new, |times| {
+            format!("; {times:.1} times as many windows as it computes alone")
+        });
+        Some(format!(
+            "  One of the four: {compute} computing, {hidden} exchanging meanwhile, {waits} waiting; {sent} sent for each \
+             window{gain}."
+        ))
     }
 
     /// How the members of the run that trains together exchange.
@@ -284,14 +311,17 @@ impl Race {
             let (view, curve) = (self.views()[i], &self.curves[i]);
             let loss = curve.last().map_or("none".into(), human::loss);
             let samples = human::grouped(view.counted());
+            let rate = self.rates(view).map_or(0.0, |rates| rates.samples);
             lines.push(style.paint(
                 COLORS[i],
                 &format!(
-                    "  {:<14} loss on text held out {loss} after {samples} windows of text",
-                    NAMES[i]
+                    "  {:<14} loss on text held out {loss} after {samples} windows of text, {} a second",
+                    NAMES[i],
+                    human::short(rate)
                 ),
             ));
         }
+        lines.extend(self.time_of_a_member());
         let pace = self.pace();
         if !pace.is_empty() {
             lines.push(format!("  At the end {pace}."));

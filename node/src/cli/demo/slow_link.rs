@@ -8,10 +8,9 @@ use super::super::terminal::{self, Style};
 use super::children::{Children, Message};
 use super::race::{Race, SIZE, TOGETHER};
 use super::stage::{FRAME_MS, LINE_PAUSE_MS, Screen, out};
+use crate::net::line::Line;
 use std::time::{Duration, Instant};
 
-/// The line of each peer.
-const LINE: &str = "20mbit/50ms";
 /// The demo gives up when the four have not begun by then.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What a window of text takes each device, in milliseconds: forty times what it takes two cores of today, so that five peers do
@@ -19,19 +18,34 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// faster devices.
 const SAMPLE_MS: &str = "20";
 
+/// What is to be seen.
+pub struct Options {
+    /// Where the peers compute.
+    pub device: String,
+    /// The line of each.
+    pub line: Line,
+    /// How long they are looked at, in seconds.
+    pub seconds: u64,
+    /// Whether as lines.
+    pub plain: bool,
+}
+
 /// Plays it to its end.
-pub fn run(children: Children, device: &str, length: Duration, lines: bool) -> Result<(), Error> {
+pub fn run(children: Children, options: Options) -> Result<(), Error> {
     let style = Style::of_stdout();
-    let conditions =
-        format!("four behind lines of {LINE}, and one alone; a sample takes each {SAMPLE_MS} ms");
+    let conditions = format!(
+        "four behind lines of {}, and one alone; a sample takes each {SAMPLE_MS} ms",
+        options.line
+    );
     let fits = terminal::size().0 >= SIZE.0 && terminal::size().1 >= SIZE.1;
     let mut show = Show {
         children,
-        device: device.to_owned(),
+        device: options.device,
+        line: options.line.to_string(),
         start: Instant::now(),
-        race: Race::new(conditions, length.as_millis() as u64),
+        race: Race::new(conditions, 1000 * options.seconds),
         started: 0,
-        screen: (style.live && fits && !lines).then(Screen::enter),
+        screen: (style.live && fits && !options.plain).then(Screen::enter),
         due_ms: 0,
         style,
     };
@@ -39,7 +53,7 @@ pub fn run(children: Children, device: &str, length: Duration, lines: bool) -> R
     let now_ms = show.now_ms();
     drop(show.children);
     drop(show.screen.take());
-    if fits && !lines && style.live {
+    if fits && !options.plain && style.live {
         out(&format!(
             "{}\n\n",
             show.race.draw(now_ms).rows(style).join("\n").trim_end()
@@ -59,6 +73,7 @@ pub fn run(children: Children, device: &str, length: Duration, lines: bool) -> R
 struct Show {
     children: Children,
     device: String,
+    line: String,
     start: Instant,
     race: Race,
     started: usize,
@@ -128,7 +143,7 @@ impl Show {
             ["--log-format", "json"],
             ["--out", &out],
             ["--sample-at-least", SAMPLE_MS],
-            ["--line", LINE],
+            ["--line", &self.line],
             ["--no-page", "checkpoint_every=0"],
         ];
         let args = [&args[..], common.as_flattened()].concat();
@@ -156,7 +171,7 @@ impl Show {
 }
 
 /// What both runs train: the smallest model of text there is, on the text that is in the program. Batches and rate are the best
-/// of each side, of 1, 2, 3, 4, 8 and 12 windows alone, 8, 16 and 32 together, and of 1e-3, 2e-3, 4e-3 and 8e-3.
+/// that were found for each side: docs/benchmarks.md says among which.
 const TRAIN: [&str; 9] = [
     "train",
     "--task",
