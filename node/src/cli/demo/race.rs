@@ -396,7 +396,7 @@ mod tests {
         let last = text.trim_end().lines().last().unwrap();
         assert_eq!(
             last,
-            "Four together came to a loss of 0.806 in 4 s, one alone in 10 s: 2.5 times as fast."
+            "Four together came to a loss of 0.806 in 4.0 s, one alone in 9.9 s: 2.5 times as fast."
         );
         let picture = race.draw(13_000).rows(PLAIN).join("\n");
         assert!(
