@@ -235,7 +235,7 @@ fn a_watched_page_shows_where_its_peers_time_goes() {
     let mut other = common::join(&folder, "other", &ticket);
     node.members(2);
     let mut tab = chromium::Tab::open(&browser, "watching", &node.url());
-    let text = |id: &str| format!("document.getElementById('{id}').textContent");
+    let text = |id: &str| format!("document.getElementById('{id}')?.textContent");
     let gain = text("time-reading");
     tab.until(
         "the gain is told",
