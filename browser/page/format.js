@@ -14,8 +14,9 @@ export function significant(value, digits = 3) {
   return number(value, Math.min(Math.max(decimals, 0), 6));
 }
 
-/** Four digits, so that it does not jump about. */
+/** Four digits, so that it does not jump about; what would look like nothing as a power of ten. */
 export function loss(value) {
+  if (value && Math.abs(value) < 1e-3) return value.toExponential(2);
   return Number.isFinite(value) ? value.toFixed(Math.abs(value) < 0.1 ? 4 : 3) : "–";
 }
 

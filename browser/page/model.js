@@ -128,6 +128,7 @@ export class Run {
       changes: this.changes,
       // Those of the serving node; a tab's own would tell little: whom it has not dialled is relayed.
       links: this.answering ? list(status.peers).filter(({ link }) => link) : [],
+      server: status.peer,
       since: own?.since ?? null,
       samples: own?.samples,
       traffic: mine ? [own.received, own.sent] : [status.bytes_received, status.bytes_sent],

@@ -380,9 +380,10 @@ $("copy").addEventListener("click", async ({ currentTarget }) => {
   setTimeout(put, 1600, "copy-word", "Copy");
 });
 
-function drawLinks({ links, mine }) {
+function drawLinks({ links, mine, server }) {
   const shown = links.slice(0, SHOWN_LINKS);
   $("links-section").hidden = !shown.length;
+  put("links-peer", server ? ` (${short(server, 4)})` : "");
   put("links-reading", ways(links) + (links.length > shown.length ? `; the first ${SHOWN_LINKS}` : ""));
   once($("links"), [shown.map(({ peer, link }) => [peer, link]), mine], () => shown.map(({ peer, link }) =>
     make("li", "", make("span", "", make("b", peer === mine ? "mine" : "", peer === mine ? "This tab" : short(peer, 4))),

@@ -90,6 +90,8 @@ struct Probing {
 pub(crate) struct Told {
     pub by: PeerId,
     pub record: Record,
+    /// When it was asked for the missing pieces last.
+    asked_at: Time,
 }
 
 /// The attempt that is judged.
@@ -121,6 +123,8 @@ pub(crate) struct Agreement {
     idle_probes: u32,
     flush: Option<Flush>,
     told: Option<Told>,
+    /// Who has told of one in this attempt: by saying it again nobody gets more time.
+    tellers: BTreeSet<PeerId>,
     /// Aborted attempts of this round, for those who have not heard.
     decided: Vec<Decided>,
 }
@@ -185,7 +189,7 @@ impl Agreement {
             .flat_map(|told| &told.record.headers)
             .map(|h| h.bytes());
         let decided = self.decided.iter().map(Decided::bytes);
-        heard.chain(told).chain(decided).sum()
+        names(&self.tellers) + heard.chain(told).chain(decided).sum::<usize>()
     }
 
     pub fn take_decided(&mut self) -> Vec<Decided> {
@@ -392,7 +396,7 @@ impl Agreement {
         match error {
             RecordError::Header {
                 peer,
-                fault: Fault::Digest,
+                fault: Fault::Digest | Fault::Moments,
             } => self.suspect(view, [peer].into(), Reason::Diverged, shared),
             RecordError::Header { peer, fault } => {
                 self.suspect(view, [peer].into(), Reason::Header(fault), shared)
@@ -629,11 +633,31 @@ impl Agreement {
         if !named || shared.check(&record).is_err() {
             return self.suspect(view, [from].into(), Reason::FalseCommit, shared);
         }
-        self.told = Some(Told { by: from, record });
+        let (now, again) = (shared.now, !self.tellers.insert(from));
+        if again {
+            return self.ask_again(view.key, from, reduce, shared);
+        }
         let missing = reduce.give_up();
+        self.told = Some(Told {
+            by: from,
+            record,
+            asked_at: now,
+        });
         if !missing.is_empty() {
-            self.quiet_at = Some(shared.now + self.quiet(shared));
+            self.quiet_at = Some(now + self.quiet(shared));
             let view = view.key;
+            shared.control(from, Message::Repair { view, missing });
+        }
+        Verdict::Wait
+    }
+
+    /// Who has told of the commit does so again: what was asked for may be lost.
+    fn ask_again(&mut self, view: ViewKey, from: PeerId, reduce: &Run, shared: &mut Shared) -> Verdict {
+        let (now, patience) = (shared.now, shared.detector.answer() / 4);
+        let told = self.told.as_mut().filter(|told| told.by == from);
+        if let Some(told) = told.filter(|told| now - told.asked_at >= patience) {
+            told.asked_at = now;
+            let missing = reduce.missing();
             shared.control(from, Message::Repair { view, missing });
         }
         Verdict::Wait

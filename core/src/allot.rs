@@ -58,7 +58,7 @@ impl Head {
     /// What members compute while the sums of the next round travel, for the one after it; nothing where that does not
     /// overlap.
     pub fn allot_ahead(&self, manifest: &Manifest) -> Allotment {
-        if !manifest.overlap || !manifest.trains(self.members.len()) {
+        if !manifest.overlap || !self.all_train(manifest) {
             let shares = vec![Vec::new(); self.members.len()];
             return Allotment { shares };
         }

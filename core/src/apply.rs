@@ -5,7 +5,8 @@
 //! whoever moves it lets the network have its turn before. Nothing else is taken in between: any other input finishes
 //! what was begun.
 
-use crate::collective::Assembly;
+use crate::codec::Codec;
+use crate::collective::{Assembly, Held};
 use crate::config::Manifest;
 use crate::id::Digest;
 use crate::ledger::Record;
@@ -33,6 +34,9 @@ pub(crate) struct Applying {
     blocks: Vec<Digest>,
     /// Blocks that were compared with what they were after the round before, if they are to be.
     proven: Option<u32>,
+    /// How sums are encoded, those of the parts of the moments that this member keeps, and whether it looks first whether these
+    /// are what they were.
+    held: (Codec, Held, bool),
 }
 
 /// How far it is.
@@ -49,8 +53,17 @@ pub(crate) enum Progress {
 impl Applying {
     /// Begins. Who `proves` takes one hash more over the whole state: where two full members alone could differ, so that
     /// nobody could tell which of them is right, each has to know it by itself.
-    pub fn new(record: Record, step: Step, complete_at: Time, proves: bool) -> Self {
+    pub fn new(
+        record: Record,
+        step: Step,
+        (codec, held): (Codec, Held),
+        complete_at: Time,
+        proves: bool,
+    ) -> Self {
+        // A lone member has nothing else to go on from.
+        let is_lone = record.headers.len() == 1;
         Self {
+            held: (codec, held, !is_lone),
             record,
             complete_at,
             step,
@@ -79,6 +92,17 @@ impl Applying {
                     return Progress::Damaged;
                 }
                 self.done = piece.end;
+                let (codec, held, proves) = &self.held;
+                let State { params, kept, .. } = state;
+                let stepped = kept.step(
+                    manifest,
+                    &self.step,
+                    (params, piece.clone()),
+                    (*codec, held, *proves),
+                );
+                if stepped.is_err() {
+                    return Progress::Damaged;
+                }
                 state.apply_round(manifest, &self.step, sums, piece);
             }
             self.blocks.push(state.block_digest(block));

@@ -7,9 +7,10 @@
 //! the same round, the digest tells whether the state is the members'.
 
 use crate::claim::Claim;
-use crate::collective::{Assembly, Cut};
+use crate::collective::{Assembly, Plan};
 use crate::id::{Digest, PeerId, Round};
 use crate::interface::Event;
+use crate::keeping;
 use crate::ledger::Record;
 use crate::optim::Step;
 use crate::shared::Shared;
@@ -308,7 +309,6 @@ impl CatchUp {
         shared: &mut Shared,
     ) -> Fit {
         let next = shared.head().round + 1;
-        let members = record.headers.len();
         let fits = view == shared.head().attempt_of(&record).view;
         if record.round != next || !fits {
             return if record.round >= next { Fit::Gap } else { Fit::Old };
@@ -316,8 +316,10 @@ impl CatchUp {
         if shared.check(&record).is_err() {
             return Fit::False;
         }
-        let cut = Cut::of(&shared.manifest, members);
-        let mut sums = Assembly::new(cut, shared.manifest.codec);
+        let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
+        let plan = Plan::of(&shared.manifest, shared.head(), &members);
+        let codec = plan.finished_codec(shared.manifest.codec);
+        let mut sums = Assembly::new(plan.cut, codec);
         for (sender, piece) in shared.early.take(view) {
             if sender == sponsor {
                 put(&mut sums, piece);
@@ -346,7 +348,7 @@ impl CatchUp {
     pub fn apply_told(&mut self, shared: &mut Shared) -> Option<(ViewKey, Record)> {
         let told = self.told.take_if(|told| told.sums.is_complete())?;
         let before = shared.lineage.standing();
-        let step = plan(&shared.manifest, shared.head().steps, &told.record, &told.sums);
+        let step = plan(&shared.manifest, shared.head(), &told.record, &told.sums);
         for (block, number) in self.blocks.iter_mut().zip(0..) {
             let Block::Held { round, chain } = block else {
                 continue;
@@ -369,6 +371,7 @@ impl CatchUp {
             record: told.record.clone(),
         });
         shared.apply_record(told.view, &told.record);
+        keeping::follow(shared);
         let head = shared.lineage.standing();
         for block in &mut self.blocks {
             if let Block::Held { round, chain } = block

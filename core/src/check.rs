@@ -10,7 +10,8 @@ use crate::cut::{Given, Hole};
 use crate::fork::{FORKS, Fork};
 use crate::id::{PeerId, Round, RunId};
 use crate::invitation::{Revocation, Role, Root};
-use crate::ledger::{Head, Header, Newcomer, Ready, Record};
+use crate::ledger::{Head, Header, Member, Newcomer, Ready, Record};
+use crate::parts::{PartSet, Parts};
 use crate::signature::{Attempt, Scheme, Signed};
 use crate::view::view_key;
 use std::collections::BTreeSet;
@@ -106,6 +107,19 @@ pub enum Fault {
     /// It names a newcomer too soon after one that did not come.
     #[error("names a newcomer too soon after one that did not come")]
     Barred,
+    /// It keeps parts of the moments that its author cannot have.
+    #[error("keeps parts of the moments that its author cannot have")]
+    Keeps,
+    /// Its author's moments of some part are not those of most that keep it.
+    #[error("is of other moments than most keep")]
+    Moments,
+}
+
+impl Fault {
+    /// Whether it says that its author's state is not the others'.
+    pub(crate) fn is_of_state(self) -> bool {
+        matches!(self, Self::Digest | Self::Moments)
+    }
 }
 
 /// Why a head cannot be a ledger's. Nothing was changed.
@@ -123,6 +137,9 @@ pub enum HeadError {
     /// What it says of tickets cannot be.
     #[error("what it says of tickets cannot be")]
     Tickets,
+    /// What it says of keepers cannot be.
+    #[error("what it says of who keeps parts of the moments cannot be")]
+    Keepers,
     /// What it says of members that were lost cannot be.
     #[error("what it says of members that were lost cannot be")]
     Forks,
@@ -187,7 +204,7 @@ impl Head {
             return Err(RecordError::Empty);
         }
         let allotment = self.allot(manifest);
-        let trains = manifest.trains(record.headers.len());
+        let trains = self.trains_record(manifest, record);
         let majority = self.majority(record).ok_or(RecordError::NoMember)?;
         let takes_part = |peer| record.headers.iter().any(|h| h.peer == peer);
         let mut next = 0;
@@ -207,6 +224,7 @@ impl Head {
                 .and_then(|()| check_claims(header))
                 .and_then(|()| self.check_ready(header, record, manifest, scheme))
                 .and_then(|()| check_revoked(header, manifest, scheme))
+                .and_then(|()| self.check_keeps(header, manifest))
                 .and(if may_name { Ok(()) } else { Err(Fault::Barred) })
                 .map_err(wrong)?;
         }
@@ -215,10 +233,12 @@ impl Head {
         }
         // Last, so that who is refused for it is refused for nothing else.
         let minority = record.headers.iter().find(|h| h.digest != majority);
-        minority.map_or(Ok(()), |header| {
-            let (peer, fault) = (header.peer, Fault::Digest);
-            Err(RecordError::Header { peer, fault })
-        })
+        let minority = minority.map(|header| (header.peer, Fault::Digest));
+        let keeper = || self.differing_keeper(record).map(|peer| (peer, Fault::Moments));
+        match minority.or_else(keeper) {
+            Some((peer, fault)) => Err(RecordError::Header { peer, fault }),
+            None => Ok(()),
+        }
     }
 
     /// A member that was excluded from this round may be a newcomer again; a contributor is none.
@@ -266,6 +286,14 @@ impl Head {
         let is_member = |peer| names.contains(&peer);
         need(self.admissions.is_sound(is_member), HeadError::Admissions)?;
         need(self.tickets.is_sound(), HeadError::Tickets)?;
+        let parts = Parts::of(manifest).map(|parts| parts.all()).unwrap_or_default();
+        let of_guests = |m: &Member| !m.is_full() && m.keeper.kept.or(&m.keeper.learns) != PartSet::default();
+        let held = self.members.iter().map(|m| m.keeper.kept.or(&m.keeper.learns));
+        let all = held.fold(self.untrained, |all, held| all.or(&held));
+        need(
+            all.without(&parts).is_empty() && !self.members.iter().any(of_guests),
+            HeadError::Keepers,
+        )?;
         need(self.pace.is_sound(manifest), HeadError::Pace)?;
         let few = |names: &[PeerId]| names.len() <= MAX_PEERS;
         let bounded = |f: &Fork| few(&f.lost) && few(&f.members) && f.samples <= self.samples;
@@ -401,6 +429,7 @@ mod tests {
                 delivered: true,
                 ..Trials::default()
             },
+            keeper: Default::default(),
         }
     }
 

@@ -81,6 +81,8 @@ impl CommittedRound<'_> {
         tell_changes(&members_before, &self.record, shared);
         let me = shared.me();
         let left = self.record.headers.iter().any(|h| h.leaving && h.peer == me);
+        // Who keeps what others do not keep yet stays for a while.
+        let left = left && shared.head().position(me).is_none();
         if let Some(seals) = self.seals {
             let (chain, view) = (before.chain, self.view);
             shared.lineage.seals.keep(Sealed {

@@ -164,6 +164,9 @@ pub struct Manifest {
     pub piece: NonZeroU32,
     /// Below this many members the run waits.
     pub min_peers: NonZeroU16,
+    /// How many members keep the optimizer's vectors of each part of the parameters, as ZeRO-1 has it; none: every member
+    /// keeps all.
+    pub copies: Option<NonZeroU16>,
 }
 
 /// What is wrong with a manifest.
@@ -196,7 +199,7 @@ const MARK: &[u8] = b"annrun\0";
 
 impl Manifest {
     /// Version of a manifest's encoding. Another field is another version.
-    pub const VERSION: u8 = 6;
+    pub const VERSION: u8 = 7;
 
     /// A run of one sample with these parameters, for whoever names only what matters to it:
     /// `Manifest { lr: 0.1, ..Manifest::new(layout) }`.
@@ -224,6 +227,7 @@ impl Manifest {
             topology: Some(Topology::Ring),
             piece: Self::PIECE,
             min_peers: NonZeroU16::MIN,
+            copies: None,
         }
     }
 
@@ -257,10 +261,29 @@ impl Manifest {
         }
     }
 
-    /// Bytes of parameters and optimizer state.
+    /// Bytes of what every member holds: of the parameters and, unless members keep [parts](Self::copies) of it, of the
+    /// optimizer's vectors.
     pub fn state_bytes(&self) -> u64 {
-        let (len, slots) = (self.layout.len as u64, self.shared_optimizer().0.slots() as u64);
-        4 * len + slots * self.moments.bytes(len)
+        let moments = if self.copies.is_some() {
+            0
+        } else {
+            self.moments_bytes()
+        };
+        4 * self.layout.len as u64 + moments
+    }
+
+    /// Bytes of all the optimizer's vectors.
+    pub fn moments_bytes(&self) -> u64 {
+        self.shared_optimizer().0.slots() as u64 * self.moments.bytes(self.layout.len as u64)
+    }
+
+    /// Bytes of parameters and optimizer's vectors that one of so many full members holds, once all have taken their parts.
+    pub fn member_bytes(&self, members: u64) -> u64 {
+        let members = members.max(1);
+        let kept = self.copies.map_or(0, |copies| {
+            self.moments_bytes() * u64::from(copies.get()).min(members) / members
+        });
+        self.state_bytes() + kept
     }
 
     /// Whether each member adds what rounding has taken from its sums to its next contribution: with `int4`, whose errors are
@@ -270,14 +293,9 @@ impl Manifest {
     }
 
     /// Whether members go on with what they alone know, so that only a ledger from the beginning can be replayed: rounding
-    /// errors, moments of their own, the state before the last round.
+    /// errors, moments of their own or of parts, the state before the last round.
     pub fn is_replayed_from_the_beginning(&self) -> bool {
-        self.feedback() || self.local.is_some() || self.overlap
-    }
-
-    /// Elements that a round of so many members reduces.
-    pub fn vector_len(&self, members: usize) -> usize {
-        if self.trains(members) { self.layout.len } else { 0 }
+        self.feedback() || self.local.is_some() || self.overlap || self.copies.is_some()
     }
 
     /// The run's name.
@@ -336,6 +354,7 @@ impl Manifest {
             self.local.is_none() || self.moments == Moments::F32,
             "moments=8bit is for runs whose every batch is a round, without local steps: their moments are each member's own",
         )?;
+        self.check_copies()?;
         need(
             usize::from(self.min_peers.get()) <= MAX_PEERS,
             "min_peers must be at most 64",
@@ -374,6 +393,28 @@ impl Manifest {
             end == self.layout.len && end as u64 <= MAX_ELEMENTS,
             "the layout's length is not that of its tensors",
         )
+    }
+}
+
+impl Manifest {
+    /// Whether what needs everybody's moments is left alone where not everybody has them.
+    fn check_copies(&self) -> Result<(), ManifestError> {
+        let why = match self.copies {
+            None => return Ok(()),
+            Some(_) if self.local.is_some() => {
+                "copies goes with every batch a round, not with local_steps: their moments are each member's own"
+            }
+            Some(_) if self.overlap => "copies does not go with overlap=on",
+            Some(_) if self.topology != Some(Topology::Direct) => {
+                "copies is for topology=direct: sums go straight to those who keep the moments"
+            }
+            Some(_) if self.optimizer.slots() == 0 => {
+                "copies is for optimizers that keep moments, and sgd keeps none"
+            }
+            Some(copies) if usize::from(copies.get()) > MAX_PEERS => "copies must be at most 64",
+            Some(_) => return Ok(()),
+        };
+        Err(ManifestError::Unusable(why))
     }
 }
 
@@ -493,12 +534,12 @@ mod tests {
         let bytes = manifest.encode();
         assert_eq!(Manifest::decode(&bytes), Ok(manifest.clone()));
         let mut later = bytes.clone();
-        later[MARK.len()] = 7;
+        later[MARK.len()] = 8;
         let error = Manifest::decode(&later).unwrap_err();
-        assert_eq!(error, ManifestError::Version { found: 7 });
+        assert_eq!(error, ManifestError::Version { found: 8 });
         let text = error.to_string();
         assert!(
-            text.contains("version 7") && text.contains("reads version 6"),
+            text.contains("version 8") && text.contains("reads version 7"),
             "{text}"
         );
         // As it was before there were versions.

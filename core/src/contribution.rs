@@ -106,7 +106,7 @@ impl Contribution {
         };
         let positions = allotment.ranges(place);
         let wanted = matches!(self.values, Values::Computing) && shared.device.asked.is_none();
-        if !wanted || positions.is_empty() || !shared.manifest.trains(shared.head().members.len()) {
+        if !wanted || positions.is_empty() || !shared.head().all_train(&shared.manifest) {
             return;
         }
         let asked = share(self.round, false, shared);
@@ -168,7 +168,7 @@ impl Contribution {
         let members = shared.head().members.len();
         let equal = u64::from(shared.manifest.batch.get()) / members as u64;
         // Where there are fewer samples than members, it is no slowness to have none.
-        if equal == 0 || !shared.device.may_try(shared.now) || !shared.manifest.trains(members) {
+        if equal == 0 || !shared.device.may_try(shared.now) || !shared.head().all_train(&shared.manifest) {
             return;
         }
         // As many as an equal share would have, since devices are faster with more; but no more than it can do soon.

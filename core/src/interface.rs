@@ -161,6 +161,13 @@ pub enum Event {
     },
     /// The run goes on in another way.
     Pace(Turn),
+    /// The run waits for members that keep these parts of the moments: after so long they begin anew with moments of zero.
+    Lacking {
+        /// Numbers of the parts.
+        parts: Vec<u16>,
+        /// From when they were first missed on.
+        wait: Duration,
+    },
     /// The run waits until there are `min_peers` members.
     Waiting {
         /// Members now.

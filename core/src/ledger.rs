@@ -7,7 +7,9 @@ use crate::cut::{Given, Hole};
 use crate::fork::{self, Fork};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::invitation::{Admission, Revocation, Role};
+use crate::keepers::{Keeper, Keeps};
 use crate::pace::{Exchanged, Pace};
+use crate::parts::{PartSet, Parts};
 use crate::signature::{Attempt, Signed, Statement};
 use crate::tickets::Tickets;
 pub use crate::trials::Trials;
@@ -15,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 7;
+pub const VERSION: u8 = 8;
 
 /// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,8 +45,10 @@ pub struct Header {
     pub ready: Vec<Newcomer>,
     /// Tickets that were taken back.
     pub revoked: Vec<Revocation>,
-    /// It leaves after this round.
+    /// It leaves after this round; or, where members keep parts of the moments, as soon as others keep what it does.
     pub leaving: bool,
+    /// Which parts of the moments it has, where members keep parts.
+    pub keeps: Keeps,
 }
 
 impl Header {
@@ -55,7 +59,10 @@ impl Header {
             .revoked
             .iter()
             .map(|r| size_of::<Revocation>() + r.chain.bytes());
-        size_of::<Signed<Self>>() + ready.sum::<usize>() + revoked.sum::<usize>()
+        size_of::<Signed<Self>>()
+            + 8 * self.keeps.digests.len()
+            + ready.sum::<usize>()
+            + revoked.sum::<usize>()
     }
 }
 
@@ -110,6 +117,7 @@ impl Newcomer {
             speed: self.ready.speed,
             contact: self.contact.clone(),
             trials: Trials::default(),
+            keeper: Keeper::default(),
         }
     }
 }
@@ -127,6 +135,8 @@ pub struct Member {
     pub contact: Contact,
     /// What its last shares say of it. A newcomer has none.
     pub trials: Trials,
+    /// Which parts of the moments it has, where members keep parts.
+    pub keeper: Keeper,
 }
 
 impl Member {
@@ -138,6 +148,7 @@ impl Member {
             speed: speed.unwrap_or(1),
             contact: settings.contact.clone(),
             trials: Trials::default(),
+            keeper: Keeper::default(),
         }
     }
 
@@ -240,6 +251,10 @@ pub struct Head {
     pub tickets: Tickets,
     /// How the next round is done.
     pub pace: Pace,
+    /// Where members keep parts of the moments: those whose moments are zero.
+    pub untrained: PartSet,
+    /// Likewise: the lineage after the last round that has stepped any, or since which some begin anew.
+    pub stepped: Digest,
     /// Hash over all records.
     pub trail: Digest,
     /// The lineage: [`lineage`] of the trail and the samples.
@@ -248,11 +263,15 @@ pub struct Head {
 
 impl Head {
     /// Before the first round.
-    pub fn genesis(manifest: &Manifest, founder: Member) -> Self {
+    pub fn genesis(manifest: &Manifest, mut founder: Member) -> Self {
+        let head = Self::unfounded(manifest);
+        if founder.is_full() {
+            founder.keeper.kept = head.untrained;
+        }
         Self {
             members: vec![founder],
             forks: Vec::new(),
-            ..Self::unfounded(manifest)
+            ..head
         }
     }
 
@@ -273,6 +292,8 @@ impl Head {
             admissions: Admissions::default(),
             tickets: Tickets::default(),
             pace: Pace::new(manifest),
+            untrained: Parts::of(manifest).map(|parts| parts.all()).unwrap_or_default(),
+            stepped: Digest([0; 32]),
             trail: Digest(manifest.run_id().0),
             chain: lineage(&Digest(manifest.run_id().0), 0),
         };
@@ -336,11 +357,17 @@ impl Head {
     /// ([`Head::check`]).
     pub fn apply(&mut self, record: &Record, manifest: &Manifest) {
         let made_by = self.attempt_of(record);
-        self.apply_of(&made_by, record, manifest);
+        self.apply_of(&made_by, record, manifest, false);
     }
 
     /// The same, of a record of which it is known which attempt has made it: to find that out takes a hash of the whole head.
-    pub(crate) fn apply_of(&mut self, made_by: &Attempt, record: &Record, manifest: &Manifest) {
+    pub(crate) fn apply_of(
+        &mut self,
+        made_by: &Attempt,
+        record: &Record,
+        manifest: &Manifest,
+        bug_of_copies: bool,
+    ) {
         debug_assert_eq!(record.round, self.round + 1);
         debug_assert_eq!(*made_by, self.attempt_of(record));
         let trail = record.trail_after(made_by);
@@ -349,7 +376,7 @@ impl Head {
         let ahead = self.allot_ahead(manifest);
         let cuts = self.cuts_ahead((&now, &ahead), manifest);
         let (shares, ahead) = (now.shares, ahead.shares);
-        let trains = manifest.trains(record.headers.len());
+        let trains = self.trains_record(manifest, record);
         // To hash the manifest takes a while, and in most rounds nobody comes and no ticket matters.
         let run = LazyCell::new(|| manifest.run_id());
         let revoked = record.headers.iter().flat_map(|h| &h.revoked);
@@ -368,6 +395,13 @@ impl Head {
         let is_out = |m: &&Member| revokes && self.tickets.revokes(&m.admission, *run);
         let out: Vec<PeerId> = self.members.iter().filter(is_out).map(|m| m.peer).collect();
         members.retain(|m| !out.contains(&m.peer));
+        if trains && record.weight() > 0 {
+            self.untrained = PartSet::default();
+        }
+        let untrained = self.untrained;
+        self.settle(record, &mut members, manifest, bug_of_copies);
+        // What others may have kept of parts that begin anew is of no use here.
+        let begins_anew = self.untrained != untrained;
         self.hand_over(ahead.into_iter().zip(cuts), &members);
         self.part(members, |peer| {
             out.contains(&peer) || record.headers.iter().any(|h| h.leaving && h.peer == peer)
@@ -377,6 +411,9 @@ impl Head {
         self.round = record.round;
         self.trail = trail;
         self.chain = lineage(&self.trail, self.samples);
+        if (trains && record.weight() > 0 || begins_anew) && manifest.copies.is_some() {
+            self.stepped = self.chain;
+        }
     }
 
     /// These are the members now, and some that were are not. If any was lost that had not said that it leaves, another
@@ -510,6 +547,7 @@ mod tests {
             speed: 1000,
             contact: Contact::default(),
             trials: Trials::default(),
+            keeper: Keeper::default(),
         };
         let mut head = Head::genesis(&manifest, member(1));
         head.members.push(member(2));

@@ -255,6 +255,7 @@ mod tests {
                 delivered: true,
                 ..Trials::default()
             },
+            keeper: Default::default(),
         }
     }
 

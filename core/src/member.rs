@@ -4,7 +4,7 @@
 use crate::agreement::{Agreement, Verdict, Work, ask_for_commit};
 use crate::allot::Allotment;
 use crate::apply::{Applying, Progress};
-use crate::check::{Fault, MAX_COMPUTE_US, RecordError};
+use crate::check::{MAX_COMPUTE_US, RecordError};
 use crate::collective::{Plan, Run, Sends, Violation, Wrong};
 use crate::commit::CommittedRound;
 use crate::contribution::Contribution;
@@ -14,10 +14,13 @@ use crate::feedback::compensate;
 use crate::id::{PeerId, Round};
 use crate::interface::{Event, Exit, Input};
 use crate::invitation::Revocation;
+use crate::keeping;
 use crate::late::{self, Here};
 use crate::ledger::{self, Header, Record};
 use crate::meeting::{Shown, Side, Stands, compare};
 use crate::next::{Next, Outcast};
+use crate::optim::Step;
+use crate::parts::{PartSet, Parts};
 use crate::planted::Bug;
 use crate::reason::{OutcastReason, Reason};
 use crate::rights::Kind;
@@ -25,7 +28,7 @@ use crate::seal::Seal;
 use crate::shared::{Shared, Stage};
 use crate::signature::{Signature, Signed};
 use crate::sponsor::{Asked, InWork, Sponsor, hand_out, hand_out_digests};
-use crate::state::plan;
+use crate::state::{encode_update, plan};
 use crate::time::Time;
 use crate::view::View;
 use crate::wire::{Doing, Message, ViewKey};
@@ -41,6 +44,8 @@ pub(crate) struct Member {
     pub reduce: Run,
     /// The round is committed, and on its way into the state.
     applying: Option<Box<Applying>>,
+    /// What of the state was found to be what it should before updates were made of it.
+    proven: Proven,
     pub sponsor: Sponsor,
 }
 
@@ -60,6 +65,7 @@ impl Member {
             allotment: head.allot(&shared.manifest),
             contribution: Contribution::new(view.key.round, shared.now),
             applying: None,
+            proven: Proven::default(),
             sponsor,
             view,
         })
@@ -67,6 +73,9 @@ impl Member {
 
     /// Begins the round.
     pub fn begin(&mut self, shared: &mut Shared) -> Next {
+        if !keeping::begin_round(shared) {
+            return Next::Outcast(Outcast::damaged(OutcastReason::Behind));
+        }
         if self.is_null(shared) {
             self.tell_waiting(shared);
         } else if self.allotment.len(self.view.me) > 0 {
@@ -123,6 +132,7 @@ impl Member {
         self.view = view;
         self.reduce = new_reduce(&self.view, shared);
         self.agreement.next_attempt();
+        self.proven = Proven::default();
         if shared.settings.planted(Bug::FeedTwice) {
             self.contribution.feed_again(shared);
         }
@@ -143,12 +153,15 @@ impl Member {
 
     /// Whether the view is too small to train: its rounds only change the membership.
     fn is_null(&self, shared: &Shared) -> bool {
-        !shared.manifest.trains(self.view.members.len())
+        !shared.head().trains(&shared.manifest, &self.view.members)
     }
 
     fn tell_waiting(&self, shared: &mut Shared) {
         let members = self.view.members.len();
-        shared.tell(Event::Waiting { members });
+        keeping::tell_lacking(&self.view.members, shared);
+        if !shared.manifest.trains(members) {
+            shared.tell(Event::Waiting { members });
+        }
     }
 
     /// Tells all peers that can be reached and are not in this peer's view where this lineage stands: links
@@ -172,6 +185,7 @@ impl Member {
             self.agreement.wake_at(),
             self.contribution.held_until(),
             differing.min().copied(),
+            shared.keeping.wake_at(shared.now),
         ]
         .into_iter()
         .flatten()
@@ -189,6 +203,7 @@ impl Member {
             Input::LinkUp { peer, .. } if self.sponsor.has(peer) => {}
             Input::LinkUp { peer, .. } => shared.send_status(peer, Stage::Member),
             Input::LinkDown { peer } => {
+                keeping::lost(peer, shared);
                 self.sponsor.forget(peer);
                 if self.view.contains(peer) {
                     self.agreement.hurry(shared.now);
@@ -263,6 +278,20 @@ impl Member {
                 };
                 return self.on_status(from, &shown, finished, shared);
             }
+            Message::Status {
+                standing,
+                places,
+                claim: Some(claim),
+                member: false,
+                ..
+            } => {
+                let shown = Shown {
+                    standing,
+                    places: &places,
+                    claim: Some(&claim),
+                };
+                return self.on_followed_status(from, &shown, shared);
+            }
             Message::Follow {
                 have,
                 admission,
@@ -286,6 +315,16 @@ impl Member {
             }
             Message::Fetch { block } => hand_out(from, block, shared),
             Message::Doubt => hand_out_digests(from, shared),
+            Message::Learn { part } => {
+                let idle = !self.reduce.is_started();
+                keeping::on_learn(from, part, idle, shared);
+            }
+            Message::Moments {
+                part,
+                piece,
+                stepped,
+                data,
+            } => keeping::on_moments(from, (part, piece), stepped, &data, shared),
             _ => {}
         }
         Next::Stay
@@ -296,6 +335,12 @@ impl Member {
         match self.release(shared) {
             Next::Stay => {}
             next => return next,
+        }
+        if self.is_null(shared) && keeping::has_news(shared, &self.view.members) {
+            match self.start_if_ready(shared) {
+                Next::Stay => {}
+                next => return next,
+            }
         }
         let (work, agreement) = self.judged();
         let verdict = agreement.on_time(work, shared);
@@ -363,10 +408,11 @@ impl Member {
         };
         let made = match self.contribution.made() {
             // A round that only changes the membership begins when there is something to change.
-            _ if null && (shared.has_news() || self.sponsor.has_ready() || self.reduce.waits()) => &nothing,
+            _ if null && self.has_news(shared) => &nothing,
             Some(made) if !null => made,
             _ => return Next::Stay,
         };
+        let keeps = keeping::say(shared);
         let said = Header {
             peer: shared.me(),
             weight: made.weight,
@@ -385,6 +431,7 @@ impl Member {
                 .cloned()
                 .collect(),
             leaving: shared.leaving,
+            keeps,
         };
         let header = shared
             .settings
@@ -397,6 +444,12 @@ impl Member {
             return self.on_violation(violation, shared);
         }
         self.carry_out(sends, shared)
+    }
+
+    /// Whether a round that only changes the membership has something to change.
+    fn has_news(&self, shared: &Shared) -> bool {
+        let here = shared.has_news() || keeping::has_news(shared, &self.view.members);
+        here || self.sponsor.has_ready() || self.reduce.waits()
     }
 
     /// A piece goes to the attempt that it belongs to, or waits for that to begin.
@@ -460,7 +513,12 @@ impl Member {
     }
 
     /// Does what the reduce asks for.
-    fn carry_out(&mut self, sends: Sends, shared: &mut Shared) -> Next {
+    fn carry_out(&mut self, mut sends: Sends, shared: &mut Shared) -> Next {
+        match self.let_out(&mut sends, shared) {
+            Ok(()) => {}
+            Err(NotKept::Damaged) => return Next::Outcast(Outcast::damaged(OutcastReason::Damaged)),
+            Err(NotKept::Behind) => return Next::Outcast(Outcast::damaged(OutcastReason::Behind)),
+        }
         for (to, message) in sends.to {
             shared.bulk(to, message);
         }
@@ -543,7 +601,7 @@ impl Member {
         let checked = shared.check_said(&record);
         if let Err(error) = checked.and_then(|()| record.check_expiry(shared.clock_s())) {
             if let RecordError::Header { peer, fault } = error
-                && fault == Fault::Digest
+                && fault.is_of_state()
             {
                 shared.show_seals(&record);
                 if peer == shared.me() {
@@ -558,8 +616,8 @@ impl Member {
 
     /// Applies a round, if it changes the state.
     fn commit(&mut self, record: Record, shared: &mut Shared) -> Next {
-        let steps = shared.head().steps;
-        let Some(mut step) = plan(&shared.manifest, steps, &record, &self.reduce.gathered) else {
+        keeping::prove(&record, shared);
+        let Some(mut step) = plan(&shared.manifest, shared.head(), &record, &self.reduce.gathered) else {
             return self.applied(record, shared.now, shared);
         };
         if shared.settings.planted(Bug::RoundByPlace) {
@@ -568,7 +626,13 @@ impl Member {
         // Two full members of which each has another state have no majority.
         let proves =
             shared.head().full_members().count() == 2 && !shared.settings.planted(Bug::BelieveOneself);
-        self.applying = Some(Box::new(Applying::new(record, step, shared.now, proves)));
+        self.applying = Some(Box::new(Applying::new(
+            record,
+            step,
+            (shared.manifest.codec, self.reduce.take_held()),
+            shared.now,
+            proves,
+        )));
         if Applying::is_short(&shared.manifest) {
             return self.apply_rest(shared);
         }
@@ -631,7 +695,11 @@ impl Member {
             is_null: self.is_null(shared),
             healthy,
         };
+        let stepped = shared.head().stepped;
         let exit = round.enter(&mut self.sponsor, shared);
+        if shared.head().stepped != stepped {
+            shared.lineage.state.kept.stepped = shared.head().stepped;
+        }
         let after = shared.lineage.head.chain;
         shared.feedback.commit(before, after, errors.filter(|_| changed));
         shared.device.commit(before, after, counted);
@@ -735,6 +803,23 @@ impl Member {
         }
     }
 
+    /// Somebody who is no member shows what members that it follows have signed.
+    fn on_followed_status(&mut self, from: PeerId, shown: &Shown<'_>, shared: &mut Shared) -> Next {
+        let side = Side {
+            members: &self.view.members,
+            until: shared.lineage.standing().round,
+            lead: 0,
+        };
+        match compare(&side, from, shown, shared) {
+            Stands::Theirs(via) => Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(via))),
+            Stands::Forged => {
+                shared.outlaw(from, None);
+                Next::Stay
+            }
+            Stands::Ours => Next::Stay,
+        }
+    }
+
     /// Where lineages meet.
     fn on_status(&mut self, from: PeerId, shown: &Shown<'_>, finished: bool, shared: &mut Shared) -> Next {
         // Who is a member follows nobody.
@@ -792,10 +877,102 @@ fn in_work<'a>(view: &'a View, reduce: &'a Run) -> Option<InWork<'a>> {
     })
 }
 
+/// What of the state was found to be what it should be.
+#[derive(Debug, Default)]
+struct Proven {
+    blocks: BTreeSet<u32>,
+    parts: PartSet,
+}
+
+/// Why a member cannot let an update out.
+enum NotKept {
+    /// What it would make it of has changed.
+    Damaged,
+    /// It does not have the moments.
+    Behind,
+}
+
+impl Member {
+    /// Lets the updates out of what all keepers hold the sum of, this member as the last.
+    fn let_out(&mut self, sends: &mut Sends, shared: &Shared) -> Result<(), NotKept> {
+        loop {
+            let due = self.reduce.take_due();
+            let Some(headers) = self.reduce.headers().filter(|_| !due.is_empty()) else {
+                return Ok(());
+            };
+            let record = Record {
+                round: self.view.key.round,
+                attempt: self.view.key.attempt,
+                headers,
+            };
+            let step = plan(&shared.manifest, shared.head(), &record, &self.reduce.gathered);
+            for place in due {
+                let update = self.update(place, step.as_ref(), shared)?;
+                let out = self.reduce.let_out(place, update.into(), sends);
+                debug_assert!(out.is_ok(), "what this member makes itself is good");
+            }
+        }
+    }
+
+    /// What becomes of a piece of the parameters by its sum, as it travels. It is made of what is as it was after the last round:
+    /// what a damaged memory gives would be the same for all, and nobody could tell.
+    fn update(
+        &mut self,
+        place: (usize, usize),
+        step: Option<&Step>,
+        shared: &Shared,
+    ) -> Result<Vec<u8>, NotKept> {
+        let state = &shared.lineage.state;
+        let (range, data) = self.reduce.held_sum(place).ok_or(NotKept::Behind)?;
+        let mut sums = vec![0.0; range.len()];
+        let decoded = shared.manifest.codec.decode(data, &mut sums);
+        debug_assert!(decoded.is_ok(), "it was checked when it came");
+        if self.view.members.len() > 1 {
+            self.proven.prove(&range, shared)?;
+        }
+        let old = &state.params[range.clone()];
+        let new = match step {
+            None => old.to_vec(),
+            Some(step) => {
+                let made = state
+                    .kept
+                    .try_step(&shared.manifest, step, range.clone(), &state.params, &sums);
+                made.ok_or(NotKept::Behind)?
+            }
+        };
+        Ok(encode_update(self.reduce.gathered.codec(), old, &new))
+    }
+}
+
+impl Proven {
+    /// Compares what an update is made of with what it was.
+    fn prove(&mut self, range: &std::ops::Range<usize>, shared: &Shared) -> Result<(), NotKept> {
+        let lineage = &shared.lineage;
+        let state = &lineage.state;
+        let len = shared.manifest.block();
+        for block in (range.start / len) as u32..range.end.div_ceil(len) as u32 {
+            if !self.blocks.insert(block) {
+                continue;
+            }
+            let now = state
+                .block_range(block)
+                .map(|elements| state.block_digest(elements));
+            if now.as_ref() != lineage.blocks.get(block as usize) {
+                return Err(NotKept::Damaged);
+            }
+        }
+        let part = Parts::of_len(shared.manifest.layout.len).part_of(range.start);
+        if !self.parts.contains(part) {
+            self.parts.insert(part);
+            state.kept.prove(part).map_err(|_| NotKept::Damaged)?;
+        }
+        Ok(())
+    }
+}
+
 /// An attempt's reduce before anything has come or gone.
 fn new_reduce(view: &View, shared: &Shared) -> Run {
-    let topology = shared.head().pace.topology;
-    let plan = Plan::of(&shared.manifest, topology, view.members.len());
+    let plan = Plan::of(&shared.manifest, shared.head(), &view.members);
     let run = Run::new(
         view.attempt(shared.head()),
         view.members.clone(),

@@ -7,6 +7,7 @@ use crate::check::READY_ROUNDS;
 use crate::id::{Digest, PeerId, Round};
 use crate::interface::{Commit, Event, Exit, Input};
 use crate::invitation::Role;
+use crate::keeping;
 use crate::late;
 use crate::ledger::{Head, Ready, Record};
 use crate::meeting::{Shown, Side, Stands, compare};
@@ -435,8 +436,10 @@ impl Newcomer {
         }
     }
 
-    /// A member of another lineage and the sponsor may know each other through this peer alone: then neither would yield.
+    /// A member of another lineage and the sponsor may know each other through this peer alone: then neither would yield. If
+    /// they cannot reach each other at all, it sees here what members have signed.
     fn acquaint(&mut self, from: PeerId, shared: &mut Shared) {
+        shared.send_status(from, Stage::Follower);
         let Some(sponsor) = self
             .sponsor
             .filter(|sponsor| self.acquainted != Some((from, *sponsor)))
@@ -528,6 +531,7 @@ impl Newcomer {
                 shared.lineage.state = State::new(vec![0.0; elements], &shared.manifest);
             }
             shared.lineage.head = head;
+            keeping::follow(shared);
             self.whole = false;
             self.sound = None;
             self.synced = false;
@@ -676,7 +680,7 @@ impl Newcomer {
         let head = shared.head();
         let barred = |peer| head.bars_namer(peer);
         let waits = shared.settings.role() > Role::Watch && self.sponsor.is_some_and(barred);
-        if !waits || !shared.manifest.trains(head.members.len()) {
+        if !waits || !head.all_train(&shared.manifest) {
             return None;
         }
         let usable = |peer: &PeerId| shared.links.is_up(*peer) && !self.refused.contains_key(peer);

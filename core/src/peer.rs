@@ -12,6 +12,7 @@ use crate::config::{Manifest, Settings};
 use crate::id::{Contact, Digest, PeerId};
 pub use crate::interface::{Commit, Event, Exit, Input, Lane, Output};
 use crate::invitation::Role;
+use crate::keeping;
 use crate::ledger::{self, Founder, Head};
 use crate::lingering::Lingering;
 use crate::member::Member;
@@ -23,9 +24,13 @@ use crate::shared::Shared;
 use crate::sponsor::Sponsor;
 use crate::state::State;
 use crate::time::Time;
-use crate::wire::{Message, ViewKey};
+use crate::wire::{Envelope, Message, ViewKey};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What the check of a signature costs, as bytes that a relay is allowed: four states of the smallest model are then a
+/// thousand checks within the time of an answer, a tenth of a second.
+const CHECK_BYTES: usize = 1024;
 
 pub(crate) enum Phase {
     Newcomer(Box<Newcomer>),
@@ -42,8 +47,10 @@ pub struct Peer {
 
 impl Peer {
     /// Founds a run with an initial state, as its only member so far.
-    pub fn found(manifest: Arc<Manifest>, settings: Settings, state: State, now: Time) -> Self {
+    pub fn found(manifest: Arc<Manifest>, settings: Settings, mut state: State, now: Time) -> Self {
         let head = Head::genesis(&manifest, ledger::Member::new(&settings, None));
+        // It keeps all until others come.
+        state.kept.begin(&manifest, &head.members[0].keeper.kept);
         let mut peer = Self::new(manifest, settings, state, head, now);
         peer.go(Next::Round(Sponsor::default()));
         peer
@@ -234,13 +241,17 @@ impl Peer {
     /// A relayed frame is passed on, or read if it is for this peer.
     fn unwrap(&mut self, from: PeerId, message: Message) -> Option<(PeerId, Message)> {
         let me = self.me();
-        let is_relay = matches!(message, Message::Relay { .. });
-        let is_bearer = is_relay && self.roles(from, true).meets(Roles::BEARER);
+        let is_taken = match &message {
+            Message::Relay { envelope, frame } if envelope.to == me => {
+                self.takes(from, envelope, frame.len())
+            }
+            _ => false,
+        };
         let Shared { links, out, .. } = &mut self.shared;
         match message {
             Message::Relay { envelope, frame } => {
                 let own = envelope.from == from;
-                if envelope.to == me && (is_bearer || own) {
+                if is_taken {
                     if let Some(message) = links.open(&envelope, frame) {
                         return Some((envelope.from, message));
                     }
@@ -258,6 +269,23 @@ impl Peer {
             message => return Some((from, message)),
         }
         None
+    }
+
+    /// Whether a relayed frame for this peer is looked at: from a relay that has to do with it, or if its author has. Then
+    /// within limits, since a signature is checked for each. Where members reach each other through one alone that they have
+    /// excluded, no round would ever come to its end without it.
+    fn takes(&mut self, relay: PeerId, envelope: &Envelope, len: usize) -> bool {
+        let author = envelope.from;
+        let is_bearer = relay == author || self.roles(relay, true).meets(Roles::BEARER);
+        let concerns = || self.roles(author, false).meets(Roles::BEARER.or(Roles::FOLLOWER));
+        if is_bearer || !concerns() {
+            return is_bearer;
+        }
+        let shared = &mut self.shared;
+        let answer = shared.detector.answer();
+        shared
+            .allowance
+            .take(relay, len.max(CHECK_BYTES), shared.now, answer)
     }
 
     /// How an attempt stands to where this peer is.
@@ -357,6 +385,7 @@ impl Peer {
         if shared.leaving {
             return Next::Exit(Exit::Left);
         }
+        keeping::leave(outcast.damaged, shared);
         shared.lineage.last = None;
         shared.barren = Barren::default();
         let newcomer = Newcomer::outcast(outcast.damaged, outcast.via, shared);
@@ -480,5 +509,12 @@ impl Peer {
         if let Some(value) = self.shared.lineage.state.params.get_mut(element) {
             *value = f32::from_bits(value.to_bits() ^ (1 << (bit % 32)));
         }
+    }
+
+    /// Damages one bit of the moments that go with an element. Whether this peer keeps them.
+    #[cfg(feature = "sim")]
+    pub fn flip_moment(&mut self, element: usize, bit: u32) -> bool {
+        let shared = &mut self.shared;
+        shared.lineage.state.kept.flip(&shared.manifest, element, bit)
     }
 }

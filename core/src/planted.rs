@@ -46,6 +46,15 @@ pub enum Bug {
     OwnersRoundingForgotten,
     /// A member rounds moments by what it alone knows.
     RoundByPlace,
+    /// A member that keeps a part takes what it makes of the sum itself for the part's update, before the other keepers hold the
+    /// sum.
+    CommitBeforeHeld,
+    /// Who adds up the contributions to a part lets the update out at once, and hands the sum on beside it.
+    UpdateBeforeKeepers,
+    /// A keeper forgets the sums that it holds once it has stopped the attempt.
+    ForgetHeldSums,
+    /// Nobody looks whether others keep what who leaves or drops a part has kept.
+    DropLastCopy,
     /// Contributors go on without a full member.
     GuestsGoOn,
     /// Nobody looks whether a flush is signed.
@@ -90,7 +99,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those that faults bring to light.
-    pub const OF_FAULTS: [Self; 22] = [
+    pub const OF_FAULTS: [Self; 26] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -113,6 +122,18 @@ impl Bug {
         Self::OwnersRoundingForgotten,
         Self::RoundByPlace,
         Self::GuestsGoOn,
+        Self::CommitBeforeHeld,
+        Self::UpdateBeforeKeepers,
+        Self::ForgetHeldSums,
+        Self::DropLastCopy,
+    ];
+
+    /// Those of them that only matter where members keep parts of the moments.
+    pub const OF_KEEPERS: [Self; 4] = [
+        Self::CommitBeforeHeld,
+        Self::UpdateBeforeKeepers,
+        Self::ForgetHeldSums,
+        Self::DropLastCopy,
     ];
 
     /// Those that only a liar makes use of.

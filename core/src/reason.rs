@@ -119,6 +119,8 @@ pub enum OutcastReason {
     Diverged,
     /// Its state is not what its digest says.
     Damaged,
+    /// It lacks moments that it should keep.
+    Behind,
 }
 
 impl fmt::Display for OutcastReason {
@@ -133,6 +135,7 @@ impl fmt::Display for OutcastReason {
             Self::OtherPart => "another part of the same lineage waits too",
             Self::Diverged => "its state differs from the majority's",
             Self::Damaged => "its state was damaged",
+            Self::Behind => "it lacks moments that it should keep",
         })
     }
 }

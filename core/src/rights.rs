@@ -39,11 +39,13 @@ pub enum Kind {
     Barred,
     Introduce,
     Introduced,
+    Learn,
+    Moments,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::Piece,
         Self::Probe,
         Self::Alive,
@@ -71,6 +73,8 @@ impl Kind {
         Self::Barred,
         Self::Introduce,
         Self::Introduced,
+        Self::Learn,
+        Self::Moments,
     ];
 
     /// What a message is, and the attempt that it belongs to, if it belongs to one.
@@ -103,6 +107,8 @@ impl Kind {
             Message::Unreachable { .. } => (Self::Unreachable, None),
             Message::Introduce { .. } => (Self::Introduce, None),
             Message::Introduced { .. } => (Self::Introduced, None),
+            Message::Learn { .. } => (Self::Learn, None),
+            Message::Moments { .. } => (Self::Moments, None),
         }
     }
 }
@@ -268,10 +274,13 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         (Block,       _)           => [GIVER,   NOBODY,   NOBODY],
         (Doubt,       _)           => [NOBODY,  FOLLOWER, FOLLOWER],
         (Digests,     _)           => [SPONSOR, NOBODY,   NOBODY],
+        // Among those who keep parts of the moments.
+        (Learn,       _)           => [NOBODY,  KNOWN,    NOBODY],
+        (Moments,     _)           => [NOBODY,  KNOWN,    NOBODY],
         // Who is told whom another knew: see `shared.rs`.
         (Acquaintances, _)           => [LINKED,  LINKED,   LINKED],
         // Frames for others are passed on for whoever brings its own. Who brings one to this peer is a
-        // BEARER of it.
+        // BEARER of it, or its author is.
         (Relay,       _)           => [LINKED,  LINKED,   LINKED],
         (Unreachable, _)           => [LINKED,  LINKED,   LINKED],
         // Whose word makes a peer dial: no stranger's.

@@ -12,6 +12,7 @@ use crate::feedback::Feedback;
 use crate::id::{Contact, Digest, PeerId};
 use crate::interface::{Event, Lane, Output};
 use crate::invitation::{Admission, Revocation, Role, Root};
+use crate::keeping::{self, Keeping};
 use crate::ledger::{Founder, Head, Header, Member, Record};
 use crate::lineage::Lineage;
 use crate::links::Links;
@@ -39,7 +40,10 @@ const LEFT: usize = 64;
 /// How far a peer is in the run, as others are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
+    /// No member: what it holds may be old.
     Newcomer,
+    /// No member either: it shows the lineage of the members that it follows.
+    Follower,
     Member,
     Finished,
 }
@@ -97,6 +101,8 @@ pub(crate) struct Shared {
     pub examined_at: Option<Time>,
     /// What was dropped because its sender had no right to say it.
     pub refused: Refused,
+    /// What parts of the moments it fetches, hands out and waits for.
+    pub keeping: Keeping,
 }
 
 impl Shared {
@@ -139,6 +145,7 @@ impl Shared {
             told: BTreeMap::new(),
             examined_at: None,
             refused: Refused::default(),
+            keeping: Keeping::default(),
         }
     }
 
@@ -203,8 +210,12 @@ impl Shared {
 
     /// This peer goes on from what it holds, as its only member so far.
     pub fn go_on_alone(&mut self) {
+        let keeper = keeping::alone(self);
         let founder = Founder {
-            member: Member::new(&self.settings, self.speed),
+            member: Member {
+                keeper,
+                ..Member::new(&self.settings, self.speed)
+            },
             at: self.settings.started.wrapping_add(self.now.0),
         };
         self.lineage.head = self.head().clone().continued_by(founder.clone());
@@ -250,6 +261,7 @@ impl Shared {
             + self.outlaws.bytes()
             + last
             + self.lineage.seals.bytes()
+            + self.keeping.bytes()
             + peers * size_of::<(PeerId, (Time, Standing))>()
     }
 
@@ -318,7 +330,7 @@ impl Shared {
             RecordError::NoMember if planted(Bug::GuestsGoOn) => Ok(()),
             RecordError::Header { fault, .. } => {
                 let bug = match fault {
-                    Fault::Digest => Bug::IgnoreDivergence,
+                    Fault::Digest | Fault::Moments => Bug::IgnoreDivergence,
                     Fault::Ready => Bug::TrustSponsors,
                     Fault::Revocation => Bug::TrustRevocations,
                     Fault::Samples { .. } => Bug::CountAboveShare,
@@ -455,7 +467,7 @@ impl Shared {
             standing,
             places: self.lineage.places(),
             claim: self.lineage.claim().filter(|_| stage != Stage::Newcomer),
-            member: stage != Stage::Newcomer,
+            member: !matches!(stage, Stage::Newcomer | Stage::Follower),
             finished: stage == Stage::Finished,
         };
         self.control(peer, status);

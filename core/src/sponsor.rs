@@ -367,7 +367,7 @@ impl Sponsor {
     /// Who fails again and again has to wait, if the others can train without it; and all, if one that was named before
     /// did not come.
     pub fn ready(&self, view: &View, shared: &Shared) -> Vec<Newcomer> {
-        let trains = shared.manifest.trains(view.members.len());
+        let trains = shared.head().trains(&shared.manifest, &view.members);
         if trains && !shared.head().may_name(shared.me(), |peer| view.contains(peer)) {
             return Vec::new();
         }

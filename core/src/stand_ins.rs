@@ -23,6 +23,7 @@ impl Header {
             ready: Vec::new(),
             revoked: Vec::new(),
             leaving: false,
+            keeps: Default::default(),
         }
     }
 }

@@ -1,11 +1,14 @@
 //! What all peers share: parameters and optimizer state. Changed by committed rounds alone, block by
 //! block, so that a newcomer may take blocks of different rounds and bring each up to date on its own.
 
+use crate::codec::Codec;
 use crate::collective::Assembly;
 use crate::config::{Layout, Manifest};
 use crate::id::Digest;
+use crate::ledger::Head;
 use crate::ledger::Record;
-use crate::optim::{Moments, Optimizer, Slot, Step, clip_scale, norm_squared, step_coded};
+use crate::moments::Moments;
+use crate::optim::{Moments as Kind, Optimizer, Slot, Step, clip_scale, norm_squared, step_coded};
 use std::ops::Range;
 
 /// Parameters and optimizer state, flat.
@@ -13,8 +16,10 @@ use std::ops::Range;
 pub struct State {
     /// All parameters.
     pub params: Vec<f32>,
-    /// The optimizer's vectors, each as long as the parameters.
+    /// The optimizer's vectors, each as long as the parameters. None where members keep parts of them.
     pub slots: Vec<Slot>,
+    /// The parts of the optimizer's vectors that this peer keeps, where members keep parts. No part of the state's digest.
+    pub kept: Moments,
     /// Elements of a block.
     block: usize,
 }
@@ -32,10 +37,13 @@ pub(crate) fn joined(digests: &[Digest]) -> Vec<u8> {
 impl State {
     /// A state before the first step: slots are zero.
     pub fn new(params: Vec<f32>, manifest: &Manifest) -> Self {
-        let values = manifest.shared_optimizer().0.slot_values().iter();
-        let slots = values.map(|values| Slot::zeros(manifest.moments, *values, params.len()));
+        let slots = match manifest.copies {
+            None => zeros(manifest, params.len()),
+            Some(_) => Vec::new(),
+        };
         Self {
-            slots: slots.collect(),
+            slots,
+            kept: Moments::default(),
             block: manifest.block(),
             params,
         }
@@ -135,29 +143,143 @@ impl State {
         true
     }
 
-    /// Applies a committed round's sums to a range of elements.
+    /// Applies a committed round's sums to a range of elements; or its updates, where members keep parts of the moments:
+    /// then these stay as they are.
     pub fn apply_round(&mut self, manifest: &Manifest, step: &Step, sums: &Assembly, range: Range<usize>) {
-        sums.decode(range, |part, values| self.apply(manifest, step, part, values));
+        match manifest.copies {
+            None => sums.decode(range, |part, values| self.apply(manifest, step, part, values)),
+            Some(_) => self.take_updates(sums, range),
+        }
     }
 
     /// Applies the sums of gradients of one range of elements, which ends where the vector does or at a multiple of the
     /// [`grain`](crate::optim::Moments::grain) of its moments, and begins at one.
     pub fn apply(&mut self, manifest: &Manifest, step: &Step, range: Range<usize>, sums: &[f32]) {
         let params = &mut self.params[range.clone()];
-        let (optimizer, _) = manifest.shared_optimizer();
-        let layout = &manifest.layout;
-        match manifest.moments {
-            Moments::F32 => {
-                let slots = self.slots.iter_mut();
-                let mut slots: Vec<&mut [f32]> = slots.map(|slot| slot.floats_mut(range.clone())).collect();
-                apply_optimizer(optimizer, layout, step, range.start, params, &mut slots, sums);
+        step_slots(manifest, step, range, params, (0, &mut self.slots), sums);
+    }
+
+    /// Takes the updates of a committed round, where members keep parts of the moments.
+    pub(crate) fn take_updates(&mut self, updates: &Assembly, range: Range<usize>) {
+        let whole = updates.codec() == Codec::F32;
+        updates.decode(range, |part, values| {
+            let params = &mut self.params[part];
+            match whole {
+                true => params.copy_from_slice(values),
+                false => params
+                    .iter_mut()
+                    .zip(values)
+                    .for_each(|(param, change)| *param += change),
             }
-            Moments::EightBit => step_coded(step.step, &mut self.slots, range.clone(), |at, slots| {
-                let part = at.start - range.start..at.end - range.start;
-                let (params, sums) = (&mut params[part.clone()], &sums[part]);
-                apply_optimizer(optimizer, layout, step, at.start, params, slots, sums);
-            }),
+        });
+    }
+}
+
+/// What weights become by a step, as it travels to all: they themselves, or what they change by.
+pub(crate) fn encode_update(codec: Codec, old: &[f32], new: &[f32]) -> Vec<u8> {
+    let mut update = Vec::with_capacity(codec.encoded_len(new.len()));
+    if codec == Codec::F32 {
+        codec.encode(new, &mut update);
+        return update;
+    }
+    // What is no number that can travel changes nothing.
+    let largest = Codec::LARGEST;
+    let change = new.iter().zip(old).map(|(new, old)| new - old);
+    let change = change.map(|x| {
+        if x.is_nan() {
+            0.0
+        } else {
+            x.clamp(-largest, largest)
         }
+    });
+    codec.encode(&change.collect::<Vec<f32>>(), &mut update);
+    update
+}
+
+impl State {
+    /// Applies a committed round's sums where one peer keeps all parts of the moments, as all members together do: for whoever
+    /// computes rounds anew. Nothing, and `false`, for a round without a step.
+    ///
+    /// # Panics
+    /// If the sums are not [serial](Assembly::serial) ones of the round, or a part is not kept.
+    pub fn apply_alone(
+        &mut self,
+        manifest: &Manifest,
+        head: &Head,
+        record: &Record,
+        sums: &Assembly,
+    ) -> bool {
+        let Some(step) = plan(manifest, head, record, sums) else {
+            return false;
+        };
+        let updates = match sums.codec() {
+            Codec::Int4 => Codec::Int8,
+            codec => codec,
+        };
+        for (range, data) in sums.sums() {
+            let old = self.params[range.clone()].to_vec();
+            let mut values = vec![0.0; range.len()];
+            sums.codec().decode(data, &mut values).expect("these are sums");
+            let new = self
+                .kept
+                .try_step(manifest, &step, range.clone(), &self.params, &values);
+            let update = encode_update(updates, &old, &new.expect("all parts are kept"));
+            let held = [(range.start, data.clone())].into();
+            let stepped = self.kept.step_piece(
+                manifest,
+                &step,
+                (&self.params, range.clone()),
+                (sums.codec(), &held),
+            );
+            stepped.expect("nothing is compared");
+            let params = &mut self.params[range];
+            match updates {
+                Codec::F32 => updates.decode(&update, params).expect("just encoded"),
+                _ => {
+                    updates.decode(&update, &mut values).expect("just encoded");
+                    params
+                        .iter_mut()
+                        .zip(&values)
+                        .for_each(|(param, change)| *param += change);
+                }
+            }
+        }
+        true
+    }
+}
+
+/// The optimizer's vectors of so many elements before the first step.
+pub(crate) fn zeros(manifest: &Manifest, len: usize) -> Vec<Slot> {
+    let values = manifest.shared_optimizer().0.slot_values().iter();
+    values
+        .map(|values| Slot::zeros(manifest.moments, *values, len))
+        .collect()
+}
+
+/// Steps a range of elements, of which these are the parameters and the sums, and whose moments are among these vectors,
+/// which are those from the element `origin` on.
+pub(crate) fn step_slots(
+    manifest: &Manifest,
+    step: &Step,
+    range: Range<usize>,
+    params: &mut [f32],
+    (origin, slots): (usize, &mut [Slot]),
+    sums: &[f32],
+) {
+    let (optimizer, _) = manifest.shared_optimizer();
+    let layout = &manifest.layout;
+    match manifest.moments {
+        Kind::F32 => {
+            let here = range.start - origin..range.end - origin;
+            let slots = slots.iter_mut();
+            let mut slots: Vec<&mut [f32]> = slots.map(|slot| slot.floats_mut(here.clone())).collect();
+            apply_optimizer(optimizer, layout, step, range.start, params, &mut slots, sums);
+        }
+        Kind::EightBit => step_coded(step.step, (origin, slots), range.clone(), |at, slots| {
+            let part = at.start - range.start..at.end - range.start;
+            let (params, sums) = (&mut params[part.clone()], &sums[part]);
+            apply_optimizer(optimizer, layout, step, at.start, params, slots, sums);
+        }),
     }
 }
 
@@ -165,22 +287,26 @@ impl State {
 /// `None` for a round without samples, which leaves the state as it is.
 ///
 /// The mean gradient is the sum over its weight; its global norm, for clipping, is taken piece by piece in
-/// the order of the vector, so that it is the same wherever the round is applied.
-pub fn plan(manifest: &Manifest, steps_before: u64, record: &Record, sums: &Assembly) -> Option<Step> {
+/// the order of the vector, so that it is the same wherever the round is applied. Where members keep parts of the moments they
+/// have told each other the squares.
+pub fn plan(manifest: &Manifest, head: &Head, record: &Record, sums: &Assembly) -> Option<Step> {
     let weight = record.weight();
-    if weight == 0 || !manifest.trains(record.headers.len()) {
+    if weight == 0 || !head.trains_record(manifest, record) {
         return None;
     }
     let mut scale = 1.0 / weight as f32;
-    let step = steps_before + 1;
+    let step = head.steps + 1;
     if let Some(local) = &manifest.local {
         // Members have clipped their own steps, and the schedule is theirs.
         return Some(local.outer.step(local.outer_lr, step, scale));
     }
     if let Some(max) = manifest.clip {
-        let mut squared = 0.0f64;
-        sums.decode(0..manifest.layout.len, |_, values| {
-            squared += norm_squared(values)
+        let squared = sums.squared().unwrap_or_else(|| {
+            let mut squared = 0.0f64;
+            sums.decode(0..manifest.layout.len, |_, values| {
+                squared += norm_squared(values)
+            });
+            squared
         });
         // `f64::sqrt` is exactly rounded everywhere.
         scale *= clip_scale(squared.sqrt() * f64::from(scale), max);

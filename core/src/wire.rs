@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the messages and of all that is in them. Peers of another version are refused by the first word of the
 /// handshake. Another field is another version.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 
 /// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
 pub const META_LIMIT: usize = 1 << 20;
@@ -41,8 +41,10 @@ pub const PAYLOAD_LIMIT: usize = 8 << 20;
 pub enum Leg {
     /// A partial sum, on its way to the chunk's owner.
     Partial,
-    /// The finished sum, on its way to all, verbatim.
+    /// The finished sum, on its way to all, verbatim; or, where members keep parts of the moments, what weights become by it.
     Finished,
+    /// The finished sum, on its way along those who keep its part.
+    Sum,
 }
 
 /// What a peer is doing, told to those who wait for it.
@@ -271,6 +273,23 @@ pub enum Message {
         #[serde(skip)]
         data: Bytes,
     },
+    /// Send me your moments of a part: I have said that I learn it.
+    Learn {
+        /// Which.
+        part: u16,
+    },
+    /// A piece of a part's moments, as it is.
+    Moments {
+        /// Of which part.
+        part: u16,
+        /// Which piece of it.
+        piece: u32,
+        /// The lineage after the round that it was stepped by last.
+        stepped: Digest,
+        /// What of each of the optimizer's vectors goes with its elements: their numbers, then their codes.
+        #[serde(skip)]
+        data: Bytes,
+    },
     /// These may need each other: I leave, or am nobody that they have.
     Acquaintances {
         /// Whom I know, and where they can be dialled.
@@ -327,7 +346,10 @@ impl Message {
         let len = (meta.len() - 4) as u32;
         meta[..4].copy_from_slice(&len.to_le_bytes());
         let payload = match self {
-            Self::Piece { data, .. } | Self::Block { data, .. } | Self::Digests { data, .. } => data.clone(),
+            Self::Piece { data, .. }
+            | Self::Block { data, .. }
+            | Self::Digests { data, .. }
+            | Self::Moments { data, .. } => data.clone(),
             Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => frame.clone(),
             _ => Bytes::new(),
         };
@@ -337,7 +359,10 @@ impl Message {
     /// Bytes of the second part.
     pub(crate) fn payload_len(&self) -> usize {
         match self {
-            Self::Piece { data, .. } | Self::Block { data, .. } | Self::Digests { data, .. } => data.len(),
+            Self::Piece { data, .. }
+            | Self::Block { data, .. }
+            | Self::Digests { data, .. }
+            | Self::Moments { data, .. } => data.len(),
             Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => frame.len(),
             _ => 0,
         }
@@ -366,9 +391,10 @@ impl Message {
             return Err(WireError::Length);
         }
         match &mut message {
-            Self::Piece { data, .. } | Self::Block { data, .. } | Self::Digests { data, .. } => {
-                *data = payload
-            }
+            Self::Piece { data, .. }
+            | Self::Block { data, .. }
+            | Self::Digests { data, .. }
+            | Self::Moments { data, .. } => *data = payload,
             Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => *frame = payload,
             _ if !payload.is_empty() => return Err(WireError::Length),
             _ => {}
@@ -431,6 +457,7 @@ fn is_bounded(header: &Header) -> bool {
         && header.ready.iter().all(newcomer)
         && header.revoked.len() <= Revocation::MOST
         && header.revoked.iter().all(|r| r.chain.is_bounded())
+        && header.keeps.is_bounded()
 }
 
 /// Whether suspects are such as members name.

@@ -14,6 +14,7 @@ fn mean(topology: Topology, feedback: bool, rounds: usize, own: &[Vec<f32>]) -> 
         len: LEN,
         piece: 48,
         grain: 1,
+        kept: None,
     };
     let mut errors = vec![vec![0.0; LEN]; MEMBERS];
     let mut mean = vec![0.0; LEN];
@@ -25,7 +26,15 @@ fn mean(topology: Topology, feedback: bool, rounds: usize, own: &[Vec<f32>]) -> 
                 .zip(&errors)
                 .for_each(|(values, errors)| compensate(values, errors));
         }
-        let sums = Assembly::serial(Plan { topology, cut }, Codec::Int4, &values, Some(&mut errors));
+        let sums = Assembly::serial(
+            Plan {
+                topology,
+                cut: cut.clone(),
+            },
+            Codec::Int4,
+            &values,
+            Some(&mut errors),
+        );
         sums.decode(0..LEN, |range, values| {
             for (mean, value) in mean[range].iter_mut().zip(values) {
                 *mean += f64::from(*value) / rounds as f64;

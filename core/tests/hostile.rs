@@ -9,7 +9,7 @@ use annulus_core::ledger::Ready;
 use annulus_core::rights::Kind;
 use annulus_core::signature::{Attempt, Key};
 use annulus_core::wire::{Envelope, Lane, Leg, Message, ViewKey};
-use annulus_core::{Contact, Digest, Event, Layout, PeerId, Topology};
+use annulus_core::{Change, Contact, Digest, Event, Layout, PeerId, Topology};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use story::{ANN, BEN, CAT, MAL, MILLI, SECOND, Story, nothing_follows, three, troubles};
@@ -234,6 +234,34 @@ fn who_lacks_pieces_of_a_told_commit_takes_none_from_a_stranger() {
     story.run(10 * SECOND);
     assert_eq!(troubles(&story, since), Vec::<String>::new());
     assert!(story.are_together(&[ANN, BEN, CAT]));
+}
+
+#[test]
+fn who_tells_of_a_commit_again_and_again_and_does_not_deliver_is_left() {
+    let mut story = three();
+    story.bulk_us.insert((BEN, CAT), SECOND);
+    let last = |story: &Story, who| story.commits(who).last().map(|(round, _)| *round);
+    while last(&story, BEN) <= last(&story, CAT) {
+        story.run(MILLI);
+    }
+    // What was under way is lost, and nothing else comes.
+    story.cut(BEN, CAT);
+    story.open(BEN, CAT);
+    story.bulk_us.insert((BEN, CAT), 1_000_000 * SECOND);
+    let record = story.records(BEN).last().expect("the last round").clone();
+    let (view, digest, since) = (view(&story, CAT), story.peers[&BEN].digest(), story.events.len());
+    assert_eq!(view.round, record.round);
+    for _ in 0..1500 {
+        let record = record.clone();
+        story.say(BEN, CAT, Message::Committed { view, record, digest });
+        story.run(20 * MILLI);
+    }
+    let is_left = |(_, who, event): &(u64, PeerId, Event)| {
+        let failed = Change::Failed;
+        *who == CAT && matches!(event, Event::Member { peer: BEN, change, .. } if *change == failed)
+    };
+    assert!(story.events[since..].iter().any(is_left));
+    assert!(story.peers[&CAT].is_member());
 }
 
 #[test]

@@ -457,13 +457,12 @@ fn many_that_have_just_begun_do_not_outvote_one_that_has_come_far() {
     assert!(!outcasts(&story, since).contains(&ANN));
 }
 
-#[test]
-fn two_that_know_each_other_through_a_newcomer_alone_hear_of_each_other() {
+/// Ben has come far and computes for long, Ann has just begun: both know Cat alone, who waits for Ben to let it in.
+fn with_a_newcomer_between(dialable: &[PeerId]) -> Story {
     let mut story = Story::new(1);
-    story.dialable = [ANN, BEN].into();
+    story.dialable = dialable.iter().copied().collect();
     story.meet(BEN, 100 * MILLI);
     story.run(20 * SECOND);
-    // A long round: the newcomer has nothing to do but to wait for it.
     story.compute_us.insert(BEN, 1_000 * SECOND);
     story.run(SECOND);
     story.join(CAT, BEN, 100 * MILLI);
@@ -471,7 +470,20 @@ fn two_that_know_each_other_through_a_newcomer_alone_hear_of_each_other() {
     story.meet(ANN, SECOND);
     story.open(ANN, CAT);
     story.run(30 * SECOND);
-    assert!(story.peers[&ANN].is_member() && story.peers[&BEN].is_member() && !story.peers[&CAT].is_member());
+    assert!(story.peers[&BEN].is_member() && !story.peers[&CAT].is_member());
+    story
+}
+
+#[test]
+fn two_that_know_each_other_through_a_newcomer_alone_hear_of_each_other() {
+    let story = with_a_newcomer_between(&[ANN, BEN]);
     let meet = |a, b| story.dialled.contains(&(a, b));
     assert!(meet(ANN, BEN) || meet(BEN, ANN), "{:?}", story.dialled);
+}
+
+#[test]
+fn who_reaches_an_older_lineage_through_its_newcomer_alone_yields_to_it() {
+    let story = with_a_newcomer_between(&[]);
+    assert!(!story.peers[&ANN].is_member());
+    assert!(outcasts(&story, 0).contains(&ANN));
 }

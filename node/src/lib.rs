@@ -26,6 +26,8 @@ pub mod bench;
 #[cfg(feature = "native")]
 pub mod cli;
 #[cfg(feature = "native")]
+mod ending;
+#[cfg(feature = "native")]
 pub mod forecast;
 #[cfg(feature = "native")]
 pub mod store;

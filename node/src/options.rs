@@ -120,6 +120,8 @@ pub struct NewRun {
     pub topology: Option<Topology>,
     /// With fewer members the run waits.
     pub min_peers: NonZeroU16,
+    /// How many members keep each part of the optimizer's vectors; none: all keep all.
+    pub copies: Option<NonZeroU16>,
 }
 
 impl Default for NewRun {
@@ -145,6 +147,7 @@ impl Default for NewRun {
             codec: None,
             topology: None,
             min_peers: NonZeroU16::MIN,
+            copies: None,
         }
     }
 }

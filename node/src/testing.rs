@@ -138,6 +138,7 @@ pub(crate) fn member(n: u8) -> Member {
         speed: 1000 * u64::from(n),
         contact: Contact::default(),
         trials: Trials::default(),
+        keeper: Default::default(),
     }
 }
 
@@ -249,6 +250,7 @@ impl Run {
             anew: false,
             revoked: Vec::new(),
             leaving: false,
+            keeps: Default::default(),
         });
         let mut record = record(&self.head, 0, headers.collect());
         change(&mut record);

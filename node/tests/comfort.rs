@@ -276,3 +276,22 @@ fn who_may_take_little_of_the_gpus_memory_works_on_fewer_samples_at_a_time_or_sa
         said(&all)
     );
 }
+
+/// Before the last command to a device is done its process may be: a driver that still compiles is no reason to fall.
+#[test]
+fn who_ends_while_a_driver_compiles_ends_with_its_own_code() {
+    let _alone = alone();
+    if annulus::device::adapters().is_empty() {
+        return eprintln!("skipped: this machine has no adapter, not even a software one");
+    }
+    let folder = Folder::new("compiling");
+    for time in 0..2 {
+        let mut doctor = annulus();
+        // Nothing compiled before is there.
+        doctor
+            .args(["doctor", "--no-port-mapping"])
+            .env("MESA_SHADER_CACHE_DIR", folder.join(&time.to_string()));
+        let output = doctor.output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(0), "{time}: {:?}", output.status);
+    }
+}

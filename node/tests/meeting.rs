@@ -6,6 +6,7 @@ mod common;
 use common::*;
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -216,7 +217,10 @@ fn start_by_names(folder: &Folder, at: usize, port: u16, others: &[usize]) -> No
         format!("127.0.0.{}:0", at + 1),
     );
     let secret = folder.join("secret");
-    std::fs::write(&secret, "not so secret a secret").expect("written");
+    // Once: to write it anew for each peer would empty it for a moment, in which those before may be reading it.
+    if !Path::new(&secret).exists() {
+        std::fs::write(&secret, "not so secret a secret").expect("written");
+    }
     let args = [
         "train",
         "--task",

@@ -129,8 +129,8 @@ fn a_job_that_is_asked_to_leave_is_requeued_and_comes_to_its_end() {
         "--log-format",
         "json",
     ];
-    let run = ["rounds=4000", "train=500", "test=100", "checkpoint_every=50"];
-    let job = slurm.say(&[&submit[..], &peer, &run].concat());
+    let settings = ["rounds=4000", "train=500", "test=100", "checkpoint_every=50"];
+    let job = slurm.say(&[&submit[..], &peer, &settings].concat());
     let text = || std::fs::read_to_string(&log).unwrap_or_default();
     let has_round_of = |text: &str, members: usize| {
         let events = text.lines().filter_map(|line| serde_json::from_str(line).ok());
@@ -167,4 +167,11 @@ fn a_job_that_is_asked_to_leave_is_requeued_and_comes_to_its_end() {
     let report = inspect(&slurm.folder.join("runs/digits"));
     assert_eq!(report["audit"]["sound"], true, "{report}");
     assert!(slurm.folder.0.join("run.finished").is_file());
+    // One process alone makes the bits that the job's tasks have made, over both of its turns.
+    let replayed = run(&["replay", &slurm.folder.join("runs/digits"), "--json"]);
+    let text = String::from_utf8_lossy(&replayed.stdout).into_owned();
+    assert!(
+        replayed.status.success() && text.contains("\"verdict\":\"exact\""),
+        "{text}"
+    );
 }

@@ -56,7 +56,7 @@ impl By {
     }
 }
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 10] = [
     Case {
         name: "two homes",
         hosts: &[Host::Public, Host::Home, Host::Home],
@@ -104,6 +104,13 @@ const CASES: [Case; 9] = [
         name: "one network, and no ticket",
         hosts: &[Host::Public, Host::Public, Host::OnlyIpv6],
         by: By::Code,
+        expected: &[(0, 1, "direct"), (0, 2, "direct"), (1, 2, "direct")],
+    },
+    Case {
+        name: "one network without addresses, and no ticket",
+        hosts: &[Host::Unaddressed, Host::Unaddressed, Host::Unaddressed],
+        by: By::Code,
+        // At the addresses that machines give themselves.
         expected: &[(0, 1, "direct"), (0, 2, "direct"), (1, 2, "direct")],
     },
     Case {

@@ -1,8 +1,9 @@
 //! The finished pieces of one attempt, encoded as they travel.
 
 use super::sum::{Room, sum_encode};
-use super::{Cut, Plan};
+use super::{Cut, Kept, Plan};
 use crate::codec::Codec;
+use crate::optim::norm_squared;
 use crate::wire::{Leg, Message, ViewKey};
 use bytes::Bytes;
 use std::ops::Range;
@@ -14,6 +15,8 @@ pub struct Assembly {
     codec: Codec,
     pieces: Vec<Vec<Option<Bytes>>>,
     lacking: usize,
+    /// Whether its pieces are sums even where members keep parts of the moments.
+    is_serial: bool,
     /// Sums before they were encoded, by their first element: only for a planted bug.
     #[cfg(feature = "sim")]
     pub(super) exact: std::collections::BTreeMap<usize, Vec<f32>>,
@@ -29,8 +32,68 @@ impl Assembly {
             codec,
             pieces,
             lacking,
+            is_serial: false,
             #[cfg(feature = "sim")]
             exact: Default::default(),
+        }
+    }
+
+    /// The squares of what each member has summed, part by part in the order of the vector, added up; nothing if members do
+    /// not tell.
+    pub fn squared(&self) -> Option<f64> {
+        let kept = self.cut.kept.as_deref().filter(|kept| kept.clips)?;
+        if self.is_serial {
+            return Some(self.squared_of_all(kept));
+        }
+        let mut told: Vec<(u16, f64)> = Vec::new();
+        for chunk in 0..self.cut.members {
+            let word = self.get(chunk as u16, 0)?;
+            let squares = word
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|bytes| f64::from_le_bytes(*bytes));
+            told.extend(kept.firsts(chunk).iter().copied().zip(squares));
+        }
+        told.sort_unstable_by_key(|(part, _)| *part);
+        Some(told.iter().map(|(_, squared)| squared).sum())
+    }
+
+    /// The same of one who has all sums.
+    fn squared_of_all(&self, kept: &Kept) -> f64 {
+        let mut parts = Vec::new();
+        self.decode(0..self.cut.len, |range, values| {
+            let part = kept.part_at(range.start);
+            let squared = norm_squared(values);
+            match parts.last_mut() {
+                Some((last, all)) if *last == part => *all += squared,
+                _ => parts.push((part, squared)),
+            }
+        });
+        parts.iter().map(|(_, squared)| squared).sum()
+    }
+
+    /// All sums that are there, by the element that their piece begins with, with their elements.
+    pub fn sums(&self) -> impl Iterator<Item = (Range<usize>, &Bytes)> {
+        let order = self
+            .cut
+            .kept
+            .iter()
+            .flat_map(|kept| kept.touching(&(0..self.cut.len)));
+        order.filter_map(|(range, (c, p))| Some((range.clone(), self.pieces[*c][*p].as_ref()?)))
+    }
+
+    /// Whether bytes can be a piece: of updates, which are no sums, any number may be one.
+    fn fits(&self, chunk: usize, piece: usize, data: &Bytes) -> bool {
+        let Some(range) = self.cut.range(chunk, piece) else {
+            return false;
+        };
+        match &self.cut.kept {
+            _ if self.is_serial => self.codec.is_summable(data, range.len(), self.cut.members),
+            None => self.codec.is_summable(data, range.len(), self.cut.members),
+            Some(kept) if kept.part(chunk, piece).is_none() => data.len() == kept.word_len(chunk),
+            Some(_) if self.codec == Codec::F32 => data.len() == Codec::F32.encoded_len(range.len()),
+            Some(_) => self.codec.is_summable(data, range.len(), 1),
         }
     }
 
@@ -44,9 +107,10 @@ impl Assembly {
         errors: Option<&mut [Vec<f32>]>,
     ) -> Self {
         assert_eq!(contributions.len(), plan.cut.members);
-        let mut all = Self::new(plan.cut, codec);
+        let mut all = Self::new(plan.cut.clone(), codec);
+        all.is_serial = true;
         let mut serial = Serial {
-            plan,
+            plan: plan.clone(),
             codec,
             contributions,
             errors,
@@ -55,7 +119,8 @@ impl Assembly {
         for chunk in 0..plan.cut.members {
             for piece in 0..plan.cut.pieces(chunk) {
                 let range = plan.cut.range(chunk, piece).expect("a piece of this chunk");
-                let sum = serial.sum(chunk, chunk, range);
+                let sums = serial.plan.sums((chunk, piece));
+                let sum = serial.sum((chunk, piece), sums, range);
                 let put = all.put(chunk as u16, piece as u32, sum.into());
                 assert_eq!(put, Some(true), "a piece of this vector");
             }
@@ -68,10 +133,14 @@ impl Assembly {
         &self.cut
     }
 
+    /// How its pieces are encoded.
+    pub fn codec(&self) -> Codec {
+        self.codec
+    }
+
     /// Takes a piece. `None` if it cannot be a sum of this vector's, `Some(false)` if it is there already.
     pub fn put(&mut self, chunk: u16, piece: u32, data: Bytes) -> Option<bool> {
-        let range = self.cut.range(usize::from(chunk), piece as usize)?;
-        if !self.codec.is_summable(&data, range.len(), self.cut.members) {
+        if usize::from(chunk) >= self.cut.members || !self.fits(usize::from(chunk), piece as usize, &data) {
             return None;
         }
         let slot = &mut self.pieces[usize::from(chunk)][piece as usize];
@@ -141,6 +210,9 @@ impl Assembly {
     /// Decodes all pieces that touch a range of elements and hands each over with the elements that it covers.
     pub fn decode(&self, range: Range<usize>, mut each: impl FnMut(Range<usize>, &[f32])) {
         let mut values = Vec::new();
+        if self.cut.kept.is_some() {
+            return self.decode_kept(range, &mut values, each);
+        }
         for (c, pieces) in self.pieces.iter().enumerate() {
             let chunk = self.cut.chunk(c);
             if chunk.end <= range.start || chunk.start >= range.end {
@@ -173,6 +245,33 @@ impl Assembly {
     }
 }
 
+impl Assembly {
+    /// The same where no chunk is in one piece.
+    fn decode_kept(
+        &self,
+        range: Range<usize>,
+        values: &mut Vec<f32>,
+        mut each: impl FnMut(Range<usize>, &[f32]),
+    ) {
+        let Some(kept) = &self.cut.kept else { return };
+        let pieces = kept.touching(&range);
+        for (whole, (c, p)) in pieces {
+            let part = whole.start.max(range.start)..whole.end.min(range.end);
+            let Some(data) = &self.pieces[*c][*p] else {
+                continue;
+            };
+            values.resize(whole.len(), 0.0);
+            self.codec
+                .decode(data, values)
+                .expect("it was checked when it came");
+            each(
+                part.clone(),
+                &values[part.start - whole.start..part.end - whole.start],
+            );
+        }
+    }
+}
+
 /// One who has all contributions.
 struct Serial<'a, C> {
     plan: Plan,
@@ -184,10 +283,10 @@ struct Serial<'a, C> {
 
 impl<C: AsRef<[f32]>> Serial<'_, C> {
     /// A member's sum of a piece, encoded: what comes to it by the plan, and its own values.
-    fn sum(&mut self, chunk: usize, member: usize, piece: Range<usize>) -> Vec<u8> {
-        let inputs = self.plan.inputs(chunk, member);
+    fn sum(&mut self, place: (usize, usize), member: usize, piece: Range<usize>) -> Vec<u8> {
+        let inputs = self.plan.inputs(place, member);
         let inputs: Vec<_> = inputs
-            .map(|input| self.sum(chunk, input, piece.clone()))
+            .map(|input| self.sum(place, input, piece.clone()))
             .collect();
         let own = &self.contributions[member].as_ref()[piece.clone()];
         let errors = self.errors.as_deref_mut();

@@ -1,11 +1,16 @@
 //! How a vector is cut: one chunk for each member, its owner, and each chunk into pieces. Pure index arithmetic.
 
+use super::kept::Kept;
 use crate::config::Manifest;
+use crate::id::PeerId;
+use crate::ledger::Head;
+use crate::parts::Parts;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A vector of `len` elements, cut into `members` chunks, as equal as their borders allow, and these into
 /// pieces of at most `piece` elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Members, and chunks.
     pub members: usize,
@@ -15,20 +20,36 @@ pub struct Cut {
     pub piece: usize,
     /// Chunks begin at multiples of so many elements.
     pub grain: usize,
+    /// Where members keep parts of the moments: then a chunk is what its owner lets out, and in no one piece.
+    pub kept: Option<Arc<Kept>>,
 }
 
 impl Cut {
-    /// The cut of a run's vector among so many members. Too few to train have a vector without elements.
-    pub fn of(manifest: &Manifest, members: usize) -> Self {
+    /// The cut of a run's vector among these members of the round after a head. Too few to train have a vector without
+    /// elements.
+    pub fn of(manifest: &Manifest, head: &Head, members: &[PeerId]) -> Self {
+        let trains = head.trains(manifest, members);
+        let piece = manifest.piece.get() as usize;
+        let kept = Parts::of(manifest).filter(|_| trains).map(|parts| {
+            let chains = head.chains(parts, members);
+            Arc::new(Kept::new(
+                parts,
+                chains,
+                members.len(),
+                piece,
+                manifest.clip.is_some(),
+            ))
+        });
         Self {
-            members,
-            len: manifest.vector_len(members),
-            piece: manifest.piece.get() as usize,
+            members: members.len(),
+            len: if trains { manifest.layout.len } else { 0 },
+            piece,
             grain: manifest.moments.grain(),
+            kept,
         }
     }
 
-    /// Elements of a chunk.
+    /// Elements of a chunk, where none are kept.
     pub fn chunk(&self, chunk: usize) -> Range<usize> {
         // In 128 bits, so that it holds on 32-bit targets too.
         let even = |c: usize| (self.len as u128 * c as u128 / self.members as u128) as usize;
@@ -44,11 +65,17 @@ impl Cut {
 
     /// Pieces of a chunk: at least one, so that there is something for headers to ride on.
     pub fn pieces(&self, chunk: usize) -> usize {
+        if let Some(kept) = &self.kept {
+            return kept.pieces(chunk);
+        }
         self.chunk(chunk).len().div_ceil(self.piece).max(1)
     }
 
     /// Elements of a piece, if there is such a piece.
     pub fn range(&self, chunk: usize, piece: usize) -> Option<Range<usize>> {
+        if let Some(kept) = &self.kept {
+            return kept.range(chunk, piece);
+        }
         if chunk >= self.members || piece >= self.pieces(chunk) {
             return None;
         }
@@ -59,6 +86,9 @@ impl Cut {
 
     /// Where the piece that holds an element ends; the vector's end if there is no such element.
     pub fn piece_end(&self, element: usize) -> usize {
+        if let Some(kept) = &self.kept {
+            return kept.piece_end(element).unwrap_or(self.len);
+        }
         let chunk = (0..self.members)
             .map(|c| self.chunk(c))
             .find(|c| c.contains(&element));

@@ -5,6 +5,7 @@
 //!   and sizes, and the only place that knows one topology from another.
 //! - [`Run`]: carries a plan out for one member, piece by piece, and says who broke it.
 //! - [`Assembly`]: the finished pieces. [`Assembly::serial`] makes the same of all contributions in one place.
+//! - [`Kept`]: how it is cut, and whom sums pass, where members keep parts of the moments.
 //! - `headers`: how each member's header reaches all, whatever the plan.
 //! - `seals`: what owners sign of what they finish, where they could tell each member something else.
 //!
@@ -13,6 +14,7 @@
 mod assembly;
 mod cut;
 mod headers;
+mod kept;
 mod plan;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod reference;
@@ -23,8 +25,9 @@ mod sum;
 
 pub use assembly::Assembly;
 pub use cut::Cut;
+pub use kept::Kept;
 pub use plan::Plan;
-pub use run::Run;
+pub use run::{Held, Run};
 pub use step::{Sends, Violation, Wrong};
 
 #[cfg(test)]

@@ -16,13 +16,29 @@
 //! section 4, without servers beside the workers. 2 one-way delays; a link between any two; with a lossy codec each
 //! contribution is rounded once and the sum once, where the ring rounds at every hop.
 //!
+//! Where members keep parts of the moments, sums pass a row of them before what comes of them is sent to all: see
+//! [`Kept`]. That is for the direct plan alone.
+//!
 //! With either a member sends and receives 2(n-1)/n of the vector.
 
 use super::Cut;
+use super::kept::Kept;
+use crate::codec::Codec;
 use crate::config::{Manifest, Topology};
+use crate::id::PeerId;
+use crate::ledger::Head;
+
+/// Where in a row of keepers a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passes {
+    /// Who comes before it; none before the first, which adds up.
+    pub from: Option<usize>,
+    /// Who comes after it; none after the last, which lets the update out.
+    pub to: Option<usize>,
+}
 
 /// A topology over a cut. Members are positions in the view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Who is whose neighbour.
     pub topology: Topology,
@@ -31,39 +47,71 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of a run's attempt among so many members.
-    pub fn of(manifest: &Manifest, topology: Topology, members: usize) -> Self {
+    /// The plan of an attempt among these members, at the round after a head.
+    pub fn of(manifest: &Manifest, head: &Head, members: &[PeerId]) -> Self {
         Self {
-            topology,
-            cut: Cut::of(manifest, members),
+            topology: head.pace.topology,
+            cut: Cut::of(manifest, head, members),
         }
     }
 
-    /// The members whose sums of a chunk come to a member, in the order in which it adds them.
-    pub fn inputs(&self, chunk: usize, member: usize) -> impl Iterator<Item = usize> + use<> {
-        let first = self.after(chunk);
+    fn kept(&self) -> Option<&Kept> {
+        self.cut.kept.as_deref()
+    }
+
+    /// How what is sent to all is encoded: sums as their parts are. What weights change by would lose too much in 4 bits, since
+    /// nobody makes up for it.
+    pub fn finished_codec(&self, codec: Codec) -> Codec {
+        match codec {
+            Codec::Int4 if self.kept().is_some() => Codec::Int8,
+            codec => codec,
+        }
+    }
+
+    /// Who adds up the contributions to a piece: its owner, or the first that keeps its part.
+    pub fn sums(&self, (chunk, piece): (usize, usize)) -> usize {
+        self.kept().map_or(chunk, |kept| kept.chain(chunk, piece)[0])
+    }
+
+    /// Whom the finished sum of a piece comes from and whom it goes to at a member that keeps its part.
+    pub fn passes(&self, (chunk, piece): (usize, usize), member: usize) -> Option<Passes> {
+        let kept = self.kept()?;
+        kept.part(chunk, piece)?;
+        let chain = kept.chain(chunk, piece);
+        let at = chain.iter().position(|keeper| *keeper == member)?;
+        Some(Passes {
+            from: at.checked_sub(1).map(|before| chain[before]),
+            to: chain.get(at + 1).copied(),
+        })
+    }
+
+    /// The members whose sums of a piece come to a member, in the order in which it adds them.
+    pub fn inputs(&self, place: (usize, usize), member: usize) -> impl Iterator<Item = usize> + use<> {
+        let sums = self.sums(place);
+        let first = self.after(sums);
         match self.topology {
             Topology::Ring if member == first => self.run_of(first, 0),
             Topology::Ring => self.run_of(self.before(member), 1),
-            Topology::Direct if member == chunk => self.run_of(first, self.cut.members - 1),
+            Topology::Direct if member == sums => self.run_of(first, self.cut.members - 1),
             Topology::Direct => self.run_of(first, 0),
         }
     }
 
-    /// Whom a member's sum of a chunk goes to; nobody, if it is the owner's and so is finished.
-    pub fn partial_to(&self, chunk: usize, member: usize) -> Option<usize> {
-        (member != chunk).then(|| match self.topology {
+    /// Whom a member's sum of a piece goes to; nobody, if it is who adds it up.
+    pub fn partial_to(&self, place: (usize, usize), member: usize) -> Option<usize> {
+        let sums = self.sums(place);
+        (member != sums).then(|| match self.topology {
             Topology::Ring => self.after(member),
-            Topology::Direct => chunk,
+            Topology::Direct => sums,
         })
     }
 
-    /// How many members' values are in a member's sum of a chunk.
-    pub fn contributions(&self, chunk: usize, member: usize) -> usize {
-        let n = self.cut.members;
+    /// How many members' values are in a member's sum of a piece.
+    pub fn contributions(&self, place: (usize, usize), member: usize) -> usize {
+        let (n, sums) = (self.cut.members, self.sums(place));
         match self.topology {
-            Topology::Ring => (member + n - self.after(chunk)) % n + 1,
-            Topology::Direct if member == chunk => n,
+            Topology::Ring => (member + n - self.after(sums)) % n + 1,
+            Topology::Direct if member == sums => n,
             Topology::Direct => 1,
         }
     }
@@ -95,12 +143,17 @@ impl Plan {
     /// Chunk and number of the pieces whose sums begin with a member's values, in the order in which it sends them:
     /// first a piece for everybody, from the next member on, so that no two begin with the same.
     pub fn begins(&self, member: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let plan = *self;
-        let chunks = move || plan.run_of(plan.after(member), plan.cut.members);
-        let chunks = move || chunks().filter(move |c| plan.inputs(*c, member).next().is_none());
-        let most = chunks().map(|c| plan.cut.pieces(c)).max().unwrap_or(0);
-        let there = move |&(c, p): &(usize, usize)| p < plan.cut.pieces(c);
-        (0..most).flat_map(move |p| chunks().map(move |c| (c, p)).filter(there))
+        let plan = self.clone();
+        let all = self.cut.members;
+        let most = (0..all).map(|c| self.cut.pieces(c)).max().unwrap_or(0);
+        let places = move |p| {
+            let chunks = plan.run_of(plan.after(member), all).map(move |c| (c, p));
+            let begins = |place: &(usize, usize)| {
+                place.1 < plan.cut.pieces(place.0) && plan.inputs(*place, member).next().is_none()
+            };
+            chunks.filter(begins).collect::<Vec<_>>()
+        };
+        (0..most).flat_map(places)
     }
 
     /// So many members in ring order.

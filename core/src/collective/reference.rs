@@ -8,7 +8,7 @@ use std::ops::Range;
 /// The sums as decoded, of contributions in the order of the view, and by member what rounding took from what it encoded.
 pub fn sums(
     topology: Topology,
-    cut: Cut,
+    cut: &Cut,
     codec: Codec,
     contributions: &[&[f32]],
 ) -> (Vec<f32>, Vec<Vec<f32>>) {
@@ -51,7 +51,7 @@ pub fn sums(
 }
 
 /// The elements of which a member is the owner.
-pub fn chunk(cut: Cut, owner: usize) -> Range<usize> {
+pub fn chunk(cut: &Cut, owner: usize) -> Range<usize> {
     let (n, len) = (cut.members, cut.len);
     let even = |c: usize| c * len / n;
     match owner + 1 {

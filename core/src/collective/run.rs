@@ -4,6 +4,7 @@
 mod counts;
 
 use super::headers::Headers;
+use super::plan::Passes;
 use super::seals::Seals;
 use super::step::{Sends, Violation, Wrong};
 use super::sum::{Room, sum_encode};
@@ -12,12 +13,14 @@ use crate::codec::Codec;
 use crate::conviction::Conviction;
 use crate::id::{Digest, PeerId};
 use crate::ledger::Header;
+use crate::optim::norm_squared;
 use crate::planted::Bug;
 use crate::seal::Seal;
 use crate::signature::{Attempt, Key, Signed};
 use crate::wire::{Leg, Message};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A piece's sum at this member.
 #[derive(Clone, Debug)]
@@ -27,6 +30,10 @@ enum Sum {
     /// Made and passed on.
     Made,
 }
+
+/// The finished sums of the parts that a member keeps, until the round is committed in some attempt: by the element that
+/// their piece begins with, encoded as they travel.
+pub type Held = BTreeMap<usize, Bytes>;
 
 /// One member's part in one attempt.
 #[derive(Debug)]
@@ -57,6 +64,12 @@ pub struct Run {
     came: Vec<u32>,
     /// What is finished.
     pub gathered: Assembly,
+    held: Held,
+    held_bytes: usize,
+    /// Pieces whose sum all their keepers hold, this member as the last: their updates are to be let out.
+    due: Vec<(usize, usize)>,
+    /// By piece that this member has summed: the squares of it, where members tell them.
+    squares: BTreeMap<usize, f64>,
     #[cfg(feature = "sim")]
     bug: Option<Bug>,
 }
@@ -76,13 +89,12 @@ impl Run {
         Self {
             attempt,
             key,
-            plan,
             codec,
             members,
             me,
             started: false,
-            headers: Headers::new(plan, me),
-            seals: plan.is_sealed().then(|| Seals::new(plan.cut)),
+            headers: Headers::new(plan.clone(), me),
+            seals: plan.is_sealed().then(|| Seals::new(&plan.cut)),
             others_have: BTreeMap::new(),
             sums: chunks
                 .map(|c| vec![Sum::Open(Vec::new()); plan.cut.pieces(c)])
@@ -93,7 +105,12 @@ impl Run {
             errors: None,
             sent: vec![0; plan.cut.members],
             came: vec![0; plan.cut.members],
-            gathered: Assembly::new(plan.cut, codec),
+            gathered: Assembly::new(plan.cut.clone(), plan.finished_codec(codec)),
+            held: Held::new(),
+            held_bytes: 0,
+            due: Vec::new(),
+            squares: BTreeMap::new(),
+            plan,
             #[cfg(feature = "sim")]
             bug: None,
         }
@@ -141,7 +158,7 @@ impl Run {
 
     /// Bytes of partial sums that wait, of what is finished and of headers.
     pub fn bytes(&self) -> usize {
-        self.waiting_bytes + self.gathered.bytes() + self.headers.bytes()
+        self.waiting_bytes + self.gathered.bytes() + self.held_bytes + self.headers.bytes()
     }
 
     /// What is finished, once it is no longer needed here.
@@ -151,6 +168,7 @@ impl Run {
             len: 0,
             piece: 1,
             grain: 1,
+            kept: None,
         };
         std::mem::replace(&mut self.gathered, Assembly::new(nothing, self.codec))
     }
@@ -189,12 +207,20 @@ impl Run {
     /// Somebody who has all sums will send what is missing here: chunk and number of each such piece. Of a chunk that its
     /// owner has not sealed yet that is all of it: what came might be of another.
     pub fn give_up(&mut self) -> Vec<(u16, u32)> {
+        if self.planted(Bug::ForgetHeldSums) {
+            self.held.clear();
+        }
         for chunk in 0..self.plan.cut.members {
             if let Some(seals) = self.seals.as_mut().filter(|seals| !seals.has(chunk)) {
                 seals.drop(chunk);
                 self.gathered.drop_chunk(chunk);
             }
         }
+        self.gathered.missing()
+    }
+
+    /// Pieces of the finished sums that have not come.
+    pub fn missing(&self) -> Vec<(u16, u32)> {
         self.gathered.missing()
     }
 
@@ -213,7 +239,7 @@ impl Run {
                 }
             }
         }
-        Ok(())
+        self.say_word(out)
     }
 
     /// Takes a piece from a member. `own` are this member's values, if they are there.
@@ -236,7 +262,7 @@ impl Run {
             chunk,
             piece,
             headers,
-            all,
+            all: all_headers,
             seal,
             data,
             ..
@@ -251,24 +277,44 @@ impl Run {
             }
             Leg::Finished => {
                 self.take_headers(sender, headers, out)?;
-                self.compare(sender, all, out);
+                self.compare(sender, all_headers, out);
                 self.finish(sender, (c, p), (data, seal), out)?;
             }
             Leg::Partial => {
                 if !self.fits(c, p, sender, &data) {
                     return Err(violation());
                 }
-                let place = self.plan.inputs(c, self.me).position(|input| input == sender);
+                let place = self
+                    .plan
+                    .inputs((c, p), self.me)
+                    .position(|input| input == sender);
                 let place = place.ok_or_else(violation)?;
                 self.hold(c, p, place, data).ok_or_else(violation)?;
                 self.take_headers(sender, headers, out)?;
-                self.compare(sender, all, out);
+                self.compare(sender, all_headers, out);
                 if let Some(own) = own.filter(|_| self.started) {
                     self.add_up(own, c, p, out)?;
                 }
             }
+            Leg::Sum => {
+                let all = self.plan.cut.members;
+                let range = self
+                    .plan
+                    .cut
+                    .range(c, p)
+                    .filter(|_| c < all)
+                    .ok_or_else(violation)?;
+                let passes = self.plan.passes((c, p), self.me).ok_or_else(violation)?;
+                let sound = self.codec.is_summable(&data, range.len(), all);
+                let before = passes.from == Some(sender) || self.planted(Bug::UpdateBeforeKeepers);
+                let new = sound && before && !self.held.contains_key(&range.start);
+                new.then_some(()).ok_or_else(violation)?;
+                self.take_headers(sender, headers, out)?;
+                self.compare(sender, all_headers, out);
+                self.hold_sum((c, p), data, out)?;
+            }
         }
-        Ok(())
+        self.say_word(out)
     }
 
     /// Takes a finished piece of an attempt that is known to be committed: others may lack it too. Where owners sign what
@@ -300,9 +346,13 @@ impl Run {
 
     /// Whether there is such a piece, it is so long, and can be a sum of the values of all whose way leads to its sender.
     fn fits(&self, chunk: usize, piece: usize, sender: usize, data: &Bytes) -> bool {
-        let range = self.plan.cut.range(chunk, piece);
+        let range = self
+            .plan
+            .cut
+            .range(chunk, piece)
+            .filter(|_| chunk < self.plan.cut.members);
         range.is_some_and(|range| {
-            let contributions = self.plan.contributions(chunk, sender);
+            let contributions = self.plan.contributions((chunk, piece), sender);
             self.codec.is_summable(data, range.len(), contributions)
         })
     }
@@ -323,7 +373,7 @@ impl Run {
 
     /// Makes a piece's sum and passes it on, if all its inputs are there and it is not made yet.
     fn add_up(&mut self, own: &[f32], chunk: usize, piece: usize, out: &mut Sends) -> Result<(), Violation> {
-        let needed = self.plan.inputs(chunk, self.me).count();
+        let needed = self.plan.inputs((chunk, piece), self.me).count();
         let slot = &mut self.sums[chunk][piece];
         let Sum::Open(inputs) = slot else {
             return Ok(());
@@ -342,26 +392,156 @@ impl Run {
         let range = self.plan.cut.range(chunk, piece).expect("own piece");
         let own = &own[range.clone()];
         let mut sum = Vec::with_capacity(self.codec.encoded_len(own.len()));
-        let forgets = chunk == self.me && self.planted(Bug::OwnersRoundingForgotten);
+        let sums = self.plan.sums((chunk, piece));
+        let forgets = sums == self.me && self.planted(Bug::OwnersRoundingForgotten);
         let errors = self.errors.as_mut().filter(|_| !forgets);
         let errors = errors.map(|errors| &mut errors[range.clone()]);
         if let Err(input) = sum_encode(self.codec, &inputs, own, &mut self.room, errors, &mut sum) {
-            let by = self.plan.inputs(chunk, self.me).nth(input).expect("an input");
+            let by = self
+                .plan
+                .inputs((chunk, piece), self.me)
+                .nth(input)
+                .expect("an input");
             return Err(Violation::of_plan(self.members[by]));
         }
         #[cfg(feature = "sim")]
-        if self.planted(Bug::OwnerSkipsDecoding) && chunk == self.me {
+        if self.planted(Bug::OwnerSkipsDecoding) && chunk == self.me && self.plan.cut.kept.is_none() {
             let exact = super::sum::sum(self.codec, &inputs, own, &mut self.room).expect("added up above");
             self.gathered.exact.insert(range.start, exact.to_vec());
         }
-        match self.plan.partial_to(chunk, self.me) {
+        match self.plan.partial_to((chunk, piece), self.me) {
             Some(to) => self.send(to, Leg::Partial, (chunk, piece), (sum.into(), None), out),
+            None if self.plan.passes((chunk, piece), self.me).is_some() => {
+                return self.hold_sum((chunk, piece), sum.into(), out);
+            }
+            // A word is said when there is something to say.
+            None if self.plan.cut.kept.is_some() => {}
             None => {
                 let finished = self.finish(self.me, (chunk, piece), (sum.into(), None), out);
                 debug_assert!(finished.is_ok(), "what can be summed gives what can be a sum");
             }
         }
         Ok(())
+    }
+
+    /// Holds the finished sum of a piece whose part this member keeps, and passes it on.
+    fn hold_sum(
+        &mut self,
+        (chunk, piece): (usize, usize),
+        data: Bytes,
+        out: &mut Sends,
+    ) -> Result<(), Violation> {
+        let range = self.plan.cut.range(chunk, piece).expect("own piece");
+        let passes = self.plan.passes((chunk, piece), self.me).expect("own piece");
+        if passes.from.is_none() && self.plan.cut.kept.as_ref().is_some_and(|kept| kept.clips) {
+            let mut values = vec![0.0; range.len()];
+            self.codec.decode(&data, &mut values).expect("just encoded");
+            self.squares.insert(range.start, norm_squared(&values));
+        }
+        self.held_bytes += data.len();
+        self.held.insert(range.start, data.clone());
+        if self.planted(Bug::UpdateBeforeKeepers) {
+            return self.hand_on_beside((chunk, piece), passes, data, out);
+        }
+        match passes.to {
+            Some(to) => self.send(to, Leg::Sum, (chunk, piece), (data, None), out),
+            None => self.due.push((chunk, piece)),
+        }
+        if passes.to.is_some() && self.planted(Bug::CommitBeforeHeld) {
+            self.due.push((chunk, piece));
+        }
+        Ok(())
+    }
+
+    /// The planted bug of who gives the last keeper the sum first.
+    fn hand_on_beside(
+        &mut self,
+        (chunk, piece): (usize, usize),
+        passes: Passes,
+        data: Bytes,
+        out: &mut Sends,
+    ) -> Result<(), Violation> {
+        let Some(kept) = self.plan.cut.kept.clone() else {
+            return Ok(());
+        };
+        if passes.to.is_none() {
+            self.due.push((chunk, piece));
+        }
+        for to in kept.chain(chunk, piece)[1..]
+            .iter()
+            .rev()
+            .filter(|_| passes.from.is_none())
+        {
+            self.send(*to, Leg::Sum, (chunk, piece), (data.clone(), None), out);
+        }
+        Ok(())
+    }
+
+    /// Says this member's word, once it has all that is in it: the headers of all others, and the squares of all that it sums.
+    fn say_word(&mut self, out: &mut Sends) -> Result<(), Violation> {
+        let Some(kept) = self.plan.cut.kept.clone() else {
+            return Ok(());
+        };
+        let me = self.me;
+        let there = kept.part(me, 0).is_none() && self.gathered.get(me as u16, 0).is_none();
+        if !there || !matches!(self.sums[me][0], Sum::Made) || !self.headers.are_complete() {
+            return Ok(());
+        }
+        let mut word = Vec::with_capacity(kept.word_len(me));
+        if kept.clips {
+            for part in kept.firsts(me) {
+                let mut squared = 0.0f64;
+                for (range, _) in kept.of_part(*part) {
+                    let Some(of_piece) = self.squares.get(&range.start) else {
+                        return Ok(());
+                    };
+                    squared += of_piece;
+                }
+                word.extend_from_slice(&squared.to_le_bytes());
+            }
+        }
+        self.finish(me, (me, 0), (word.into(), None), out)
+    }
+
+    /// The pieces whose updates this member is to let out, once it knows the round's weight and, where it matters, the norm.
+    pub fn take_due(&mut self) -> Vec<(usize, usize)> {
+        let clips = self.plan.cut.kept.as_ref().is_some_and(|kept| kept.clips);
+        let known = self.headers.are_complete() && (!clips || self.gathered.squared().is_some());
+        match known {
+            true => std::mem::take(&mut self.due),
+            false => Vec::new(),
+        }
+    }
+
+    /// Elements of a piece whose sum this member holds, and the sum.
+    pub fn held_sum(&self, (chunk, piece): (usize, usize)) -> Option<(Range<usize>, &Bytes)> {
+        let range = self.plan.cut.range(chunk, piece)?;
+        Some((range.clone(), self.held.get(&range.start)?))
+    }
+
+    /// Lets the update of a piece out to all.
+    pub fn let_out(
+        &mut self,
+        place: (usize, usize),
+        update: Bytes,
+        out: &mut Sends,
+    ) -> Result<(), Violation> {
+        if place.0 != self.me {
+            // Only the planted bug of who takes its own word for all keepers' comes here.
+            let (c, p) = (place.0 as u16, place.1 as u32);
+            let new = self.gathered.put(c, p, update.clone()) == Some(true);
+            if let Some(seals) = self.seals.as_mut().filter(|_| new) {
+                seals.trust(place, &update);
+            }
+            return Ok(());
+        }
+        self.finish(self.me, place, (update, None), out)
+    }
+
+    /// The sums that this member holds, once they are no longer needed here.
+    pub fn take_held(&mut self) -> Held {
+        self.held_bytes = 0;
+        std::mem::take(&mut self.held)
     }
 
     /// Keeps a finished piece and forwards it verbatim to those who get it from here, with the word of its owner on the

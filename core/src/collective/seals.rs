@@ -38,7 +38,7 @@ pub(super) struct Seals(Vec<Chunk>);
 pub(super) struct Broken;
 
 impl Seals {
-    pub fn new(cut: Cut) -> Self {
+    pub fn new(cut: &Cut) -> Self {
         let chunk = |chunk| Chunk {
             hashes: vec![Digest([0; 32]); cut.pieces(chunk)],
             lacking: cut.pieces(chunk),
@@ -79,6 +79,12 @@ impl Seals {
         of.seal = Some(key.signed(attempt, of.take(piece, data)?));
         of.whole = true;
         of.seal.clone()
+    }
+
+    /// The planted bug of who makes another's update itself: it needs no seal.
+    pub fn trust(&mut self, (chunk, piece): (usize, usize), data: &[u8]) {
+        let of = &mut self.0[chunk];
+        of.whole |= of.take(piece, data).is_some();
     }
 
     /// Whether a chunk is what its owner has sealed.

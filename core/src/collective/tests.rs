@@ -53,6 +53,7 @@ fn plan_in_grains(topology: Topology, members: usize, len: usize, (piece, grain)
         len,
         piece: piece * grain,
         grain,
+        kept: None,
     };
     Plan { topology, cut }
 }
@@ -70,7 +71,7 @@ fn any_codec() -> impl Strategy<Value = Codec> {
 }
 
 /// Numbers whose sums depend on their order.
-fn contributions(plan: Plan, seed: u64) -> Vec<Vec<f32>> {
+fn contributions(plan: &Plan, seed: u64) -> Vec<Vec<f32>> {
     let number = |k: usize| {
         let mut x = seed.wrapping_add(k as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         x ^= x >> 29;
@@ -97,7 +98,16 @@ struct Attempt {
 impl Attempt {
     fn new(plan: Plan, codec: Codec, own: Vec<Vec<f32>>) -> Self {
         let members: Vec<PeerId> = (0..plan.cut.members).map(peer).collect();
-        let run = |me| Run::new(ATTEMPT, members.clone(), me, plan, codec, Key::stand_in(peer(me)));
+        let run = |me| {
+            Run::new(
+                ATTEMPT,
+                members.clone(),
+                me,
+                plan.clone(),
+                codec,
+                Key::stand_in(peer(me)),
+            )
+        };
         Self {
             runs: (0..plan.cut.members).map(run).collect(),
             own,
@@ -172,7 +182,7 @@ proptest! {
         grain in prop::sample::select(vec![1usize, 8]),
     ) {
         let piece = pieces * grain;
-        let cut = Cut { members, len, piece, grain };
+        let cut = Cut { members, len, piece, grain, kept: None };
         let mut end = 0;
         for chunk in 0..members {
             for p in 0..cut.pieces(chunk) {
@@ -181,7 +191,7 @@ proptest! {
                 prop_assert!(range.clone().all(|element| cut.piece_end(element) == range.end));
                 prop_assert!(range.len() <= piece);
                 prop_assert!(range.start.is_multiple_of(grain) || range.is_empty());
-                prop_assert_eq!(cut.chunk(chunk), super::reference::chunk(cut, chunk));
+                prop_assert_eq!(cut.chunk(chunk), super::reference::chunk(&cut, chunk));
                 end = range.end;
             }
             prop_assert!(cut.range(chunk, cut.pieces(chunk)).is_none());
@@ -198,12 +208,12 @@ proptest! {
             let mut entered = Vec::new();
             while let Some(member) = left.pop() {
                 entered.push(member);
-                for input in plan.inputs(chunk, member) {
-                    prop_assert_eq!(plan.partial_to(chunk, input), Some(member));
+                for input in plan.inputs((chunk, 0), member) {
+                    prop_assert_eq!(plan.partial_to((chunk, 0), input), Some(member));
                     left.push(input);
                 }
             }
-            prop_assert_eq!(plan.partial_to(chunk, chunk), None);
+            prop_assert_eq!(plan.partial_to((chunk, 0), chunk), None);
             entered.sort_unstable();
             prop_assert_eq!(entered, (0..n).collect::<Vec<_>>());
         }
@@ -234,11 +244,12 @@ proptest! {
         let mut first = Vec::new();
         for member in 0..n {
             let begun: Vec<(usize, usize)> = plan.begins(member).collect();
-            first.extend(begun.first().filter(|_| n > 1).and_then(|(chunk, _)| plan.partial_to(*chunk, member)));
+            first.extend(begun.first().filter(|_| n > 1).and_then(|place| plan.partial_to(*place, member)));
             let mut sorted = begun.clone();
             sorted.sort_unstable();
-            let leaves = (0..n).filter(|c| plan.inputs(*c, member).next().is_none());
-            let all: Vec<_> = leaves.flat_map(|c| (0..plan.cut.pieces(c)).map(move |p| (c, p))).collect();
+            let leaves = (0..n).filter(|c| plan.inputs((*c, 0), member).next().is_none());
+            let pieces = |c: usize| (0..plan.cut.pieces(c)).map(move |p| (c, p)).collect::<Vec<_>>();
+            let all: Vec<_> = leaves.flat_map(pieces).collect();
             prop_assert_eq!(sorted, all);
         }
         // Nobody is everybody's first.
@@ -250,16 +261,16 @@ proptest! {
     fn all_end_with_the_sums_of_the_definition_whatever_comes_when(
         plan in any_plan(), codec in any_codec(), seed: u64,
     ) {
-        let own = contributions(plan, seed);
+        let own = contributions(&plan, seed);
         let slices: Vec<&[f32]> = own.iter().map(Vec::as_slice).collect();
-        let (expected, errors) = reference::sums(plan.topology, plan.cut, codec, &slices);
+        let (expected, errors) = reference::sums(plan.topology, &plan.cut, codec, &slices);
         let expected: Vec<u32> = expected.iter().map(|x| x.to_bits()).collect();
-        prop_assert_eq!(&decoded(&Assembly::serial(plan, codec, &own, None)), &expected);
+        prop_assert_eq!(&decoded(&Assembly::serial(plan.clone(), codec, &own, None)), &expected);
         let n = plan.cut.members;
         let mut lost = vec![vec![0.5; plan.cut.len]; n];
-        prop_assert_eq!(&decoded(&Assembly::serial(plan, codec, &own, Some(&mut lost))), &expected);
+        prop_assert_eq!(&decoded(&Assembly::serial(plan.clone(), codec, &own, Some(&mut lost))), &expected);
         prop_assert_eq!(&lost, &errors);
-        let mut attempt = Attempt::new(plan, codec, own);
+        let mut attempt = Attempt::new(plan.clone(), codec, own);
         if seed % 2 == 0 {
             attempt.runs = attempt.runs.into_iter().map(Run::with_errors).collect();
         }
@@ -279,7 +290,7 @@ proptest! {
     #[test]
     fn a_member_sends_and_receives_its_share_of_bytes_and_each_header_once(plan in any_plan(), seed: u64) {
         let n = plan.cut.members;
-        let mut attempt = Attempt::new(plan, Codec::F32, contributions(plan, seed));
+        let mut attempt = Attempt::new(plan.clone(), Codec::F32, contributions(&plan, seed));
         attempt.run(seed);
         // Of each of its chunks a member may own one element more than its share, and where chunks begin at multiples of
         // some, so many more.
@@ -305,7 +316,7 @@ proptest! {
     ) {
         let [ring, direct] = Topology::ALL.map(|topology| {
             let plan = plan(topology, n, len, piece);
-            decoded(&Assembly::serial(plan, Codec::F32, &contributions(plan, seed), None))
+            decoded(&Assembly::serial(plan.clone(), Codec::F32, &contributions(&plan, seed), None))
         });
         prop_assert_eq!(ring, direct);
     }
@@ -314,7 +325,7 @@ proptest! {
 /// One-way delays from the moment at which all start to the last one's last piece.
 fn delays(topology: Topology, n: usize) -> usize {
     let plan = plan(topology, n, 1000, 50);
-    let mut attempt = Attempt::new(plan, Codec::F16, contributions(plan, 1));
+    let mut attempt = Attempt::new(plan.clone(), Codec::F16, contributions(&plan, 1));
     (0..n).for_each(|member| attempt.start(member));
     let mut delays = 0;
     while attempt.links.values().any(|frames| !frames.is_empty()) {
@@ -344,8 +355,8 @@ fn the_ring_takes_two_delays_for_each_other_member_and_direct_takes_two() {
 /// A member's run, and the first frame that one of the others sends it.
 fn first_frame(topology: Topology, from: usize, to: usize) -> (Run, Vec<f32>, Message) {
     let plan = plan(topology, 4, 40, 5);
-    let own = contributions(plan, 3);
-    let mut attempt = Attempt::new(plan, Codec::F16, own.clone());
+    let own = contributions(&plan, 3);
+    let mut attempt = Attempt::new(plan.clone(), Codec::F16, own.clone());
     (0..4).filter(|m| *m != to).for_each(|m| attempt.start(m));
     let frame = attempt.links[&(from, to)][0].clone();
     (attempt.runs.remove(to), own[to].clone(), frame)
@@ -396,7 +407,7 @@ fn who_breaks_the_plan_is_named() {
 fn who_sends_what_can_be_no_sum_is_named_at_once() {
     for (topology, codec) in Topology::ALL.into_iter().flat_map(|t| Codec::ALL.map(|c| (t, c))) {
         let plan = plan(topology, 4, 40, 5);
-        let mut attempt = Attempt::new(plan, codec, contributions(plan, 3));
+        let mut attempt = Attempt::new(plan.clone(), codec, contributions(&plan, 3));
         [0, 1, 3].iter().for_each(|member| attempt.start(*member));
         for ((from, _), frames) in attempt.links.iter_mut().filter(|((_, to), _)| *to == 2) {
             for mut frame in std::mem::take(frames) {
@@ -422,7 +433,7 @@ fn who_sends_what_can_be_no_sum_is_named_at_once() {
 fn who_sends_more_than_can_be_summed_is_named_and_not_who_adds_to_it() {
     for (topology, codec) in Topology::ALL.into_iter().flat_map(|t| Codec::ALL.map(|c| (t, c))) {
         let plan = plan(topology, 4, 40, 5);
-        let mut attempt = Attempt::new(plan, codec, vec![vec![Codec::LARGEST; 40]; 4]);
+        let mut attempt = Attempt::new(plan.clone(), codec, vec![vec![Codec::LARGEST; 40]; 4]);
         [0, 1, 3].iter().for_each(|member| attempt.start(*member));
         for ((from, _), frames) in attempt.links.iter_mut().filter(|((_, to), _)| *to == 2) {
             for mut frame in std::mem::take(frames) {
@@ -500,8 +511,8 @@ fn an_input_that_comes_twice_is_a_violation_and_a_finished_piece_is_not() {
 fn nothing_is_complete_without_all_headers() {
     for topology in Topology::ALL {
         let plan = plan(topology, 3, 30, 5);
-        let own = contributions(plan, 5);
-        let mut attempt = Attempt::new(plan, Codec::F32, own);
+        let own = contributions(&plan, 5);
+        let mut attempt = Attempt::new(plan.clone(), Codec::F32, own);
         (0..3).for_each(|member| attempt.start(member));
         // Member 1's own header is lost on the way to all.
         for frames in attempt.links.values_mut().flatten() {
@@ -524,7 +535,7 @@ fn nothing_is_complete_without_all_headers() {
 /// whole.
 fn all_but_one() -> (Run, Vec<Message>) {
     let plan = plan(Topology::Direct, 4, 80, 5);
-    let mut attempt = Attempt::new(plan, Codec::F32, contributions(plan, 3));
+    let mut attempt = Attempt::new(plan.clone(), Codec::F32, contributions(&plan, 3));
     attempt.run(1);
     let of_chunk = |(from, to, message): &(usize, usize, Message)| {
         let finished = matches!(
@@ -538,7 +549,7 @@ fn all_but_one() -> (Run, Vec<Message>) {
         (*from == 1 && *to == 2 && finished).then(|| message.clone())
     };
     let frames: Vec<Message> = attempt.sent.iter().filter_map(of_chunk).collect();
-    let mut run = Attempt::new(plan, Codec::F32, contributions(plan, 3))
+    let mut run = Attempt::new(plan.clone(), Codec::F32, contributions(&plan, 3))
         .runs
         .remove(2);
     for frame in &frames[1..] {

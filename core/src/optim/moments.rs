@@ -163,6 +163,18 @@ impl Slot {
         }
     }
 
+    /// Some of its elements, from a block's first on, as a vector of their own.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        match self {
+            Self::F32(values) => Self::F32(values[range].to_vec()),
+            Self::Coded(coded) => Self::Coded(Coded {
+                values: coded.values,
+                scales: coded.scales[blocks(range.clone())].to_vec(),
+                codes: coded.codes[range].to_vec(),
+            }),
+        }
+    }
+
     fn coded_mut(&mut self) -> &mut Coded {
         match self {
             Self::Coded(coded) => coded,
@@ -175,33 +187,36 @@ impl Slot {
 const MOST_SLOTS: usize = 2;
 
 /// Has some elements of vectors in 8 bits stepped for the `step`-th time, block by block: `apply` is told which elements,
-/// and what it leaves of their values in each vector is kept.
+/// and what it leaves of their values in each vector is kept. The vectors may be a part of longer ones, from the element
+/// `origin` of those on: elements are named as they are there.
 ///
 /// # Panics
 /// If the elements do not begin at a block and end at one or with the vector, or a vector is not kept in 8 bits.
 pub fn step_coded(
     step: u64,
-    slots: &mut [Slot],
+    (origin, slots): (usize, &mut [Slot]),
     range: Range<usize>,
     mut apply: impl FnMut(Range<usize>, &mut [&mut [f32]]),
 ) {
-    let at_border = |at: usize| at.is_multiple_of(BLOCK) || slots.iter().all(|slot| slot.len() == at);
+    let at_border =
+        |at: usize| at.is_multiple_of(BLOCK) || slots.iter().all(|slot| origin + slot.len() == at);
     assert!(
-        range.start.is_multiple_of(BLOCK) && at_border(range.end),
+        origin.is_multiple_of(BLOCK) && range.start.is_multiple_of(BLOCK) && at_border(range.end),
         "elements {range:?} are not whole blocks"
     );
     let mut room = [[0.0; BLOCK]; MOST_SLOTS];
     for block in blocks(range.clone()) {
         let at = block * BLOCK..range.end.min((block + 1) * BLOCK);
+        let here = block - origin / BLOCK;
         for (slot, values) in slots.iter_mut().zip(&mut room) {
-            slot.coded_mut().decode(block, values);
+            slot.coded_mut().decode(here, values);
         }
         let [first, second] = &mut room;
         let mut values = [&mut first[..at.len()], &mut second[..at.len()]];
         apply(at, &mut values[..slots.len()]);
         let noise = noise(step, block);
         for ((slot, values), shift) in slots.iter_mut().zip(&room).zip([0, 16]) {
-            slot.coded_mut().encode(block, values, (&noise, shift));
+            slot.coded_mut().encode(here, values, (&noise, shift));
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::tickets::Barred;
 use crate::time::Time;
 use crate::wire::Lane;
 use crate::wire::{Doing, Leg, Standing};
+use bytes::Bytes;
 use std::sync::Arc;
 
 const ME: PeerId = PeerId([1; 32]);
@@ -228,6 +229,13 @@ fn said(kind: Kind, view: ViewKey) -> Message {
         Kind::Ready => Message::Ready { ready: None },
         Kind::Fetch => Message::Fetch { block: 0 },
         Kind::Doubt => Message::Doubt,
+        Kind::Learn => Message::Learn { part: 0 },
+        Kind::Moments => Message::Moments {
+            part: 0,
+            piece: 0,
+            stepped: Digest([0; 32]),
+            data: Bytes::new(),
+        },
         Kind::Digests => Message::Digests {
             chain: digest,
             data: vec![0; 32].into(),

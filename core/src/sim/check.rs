@@ -128,6 +128,13 @@ impl World {
         }
         match event {
             Event::Committed(commit) => self.on_commit(i, *commit),
+            Event::Outcast {
+                reason: OutcastReason::Behind,
+                ..
+            } if !self.nodes[i].has_entered => {
+                let name = &self.nodes[i].name;
+                self.fail(format!("{name} lacks moments that it should keep"));
+            }
             Event::Outcast { reason, .. } => {
                 self.stats.outcasts += 1;
                 self.nodes[i].damage = None;
@@ -142,6 +149,8 @@ impl World {
                 }
             }
             Event::Entered => {
+                // Others may have committed a round with it, after which it should keep what it does not.
+                self.nodes[i].has_entered = true;
                 let node = &self.nodes[i];
                 let again = |peer: &Peer| node.left.contains(&peer.head().chain);
                 // What has been decided is no round any more.
@@ -222,6 +231,7 @@ impl World {
         self.stats.retried += u64::from(commit.record.attempt > 0);
         self.check_pace(i, &commit);
         self.nodes[i].commits += 1;
+        self.nodes[i].has_entered = false;
         // A damaged checkpoint is the business of who reads it.
         let saves = self.nodes[i].commits % 3 == 1 && !self.nodes[i].is_doubtful();
         if saves && self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart) {
@@ -416,8 +426,10 @@ impl World {
             return;
         }
         let Some(first) = finished.first() else {
-            // A liar need not let anybody in, and can bar all who know nobody else.
-            let is_in = |n: &Node| n.was_member && !matches!(n.exit, Some(Exit::Barred(_)));
+            // A liar need not let anybody in, and can bar all who know nobody else. Who has crashed for good finishes
+            // nothing.
+            let is_barred = |n: &Node| matches!(n.exit, None | Some(Exit::Barred(_)));
+            let is_in = |n: &Node| n.was_member && !is_barred(n);
             if self.plan.liars.is_some() && !self.honest().any(is_in) {
                 return;
             }

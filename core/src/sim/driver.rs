@@ -352,6 +352,7 @@ impl World {
                 .sum(),
         };
         let node = &mut self.nodes[i];
+        node.asked_at.insert(round, self.now);
         let spoil = node.spoil.take();
         let weight = if spoil == Some(Spoil::Partial) {
             counted(self.chaos.below(share + 1))

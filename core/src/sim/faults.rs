@@ -228,6 +228,7 @@ impl World {
             self.nodes[i].name
         );
         self.nodes[i].flip(at, bit);
+        self.ledger.is_tainted |= self.plan.manifest.copies.is_some();
         Some(())
     }
 

@@ -3,8 +3,8 @@
 //! the protocol's own arithmetic only for the codec, the optimizer's step, the allotment and the hash of
 //! a lineage.
 
-use super::device;
 use super::node::Node;
+use super::{device, kept};
 use crate::collective::{Cut, reference};
 use crate::config::{Manifest, Topology};
 use crate::device::Asked;
@@ -48,7 +48,7 @@ struct Point {
 }
 
 /// What rounding has taken from each member's sums and is in no state yet. `None` if nobody can tell.
-type Errors = Option<BTreeMap<PeerId, Vec<f32>>>;
+pub(super) type Errors = Option<BTreeMap<PeerId, Vec<f32>>>;
 
 struct Held {
     before: Digest,
@@ -101,6 +101,9 @@ pub(super) struct Ledger {
     moments: BTreeMap<(PeerId, Digest), LocalOptimizer>,
     /// Whose devices may be said to have made anything.
     pub liars: BTreeSet<PeerId>,
+    /// A bit has flipped where members keep parts of the moments: what a lone one goes on from, and what others learn of it or
+    /// while nobody looks, is no longer the reference's, and only the same for all.
+    pub is_tainted: bool,
 }
 
 impl Ledger {
@@ -112,6 +115,7 @@ impl Ledger {
             contributions: BTreeMap::new(),
             moments: BTreeMap::new(),
             liars: BTreeSet::new(),
+            is_tainted: false,
         }
     }
 
@@ -128,10 +132,14 @@ impl Ledger {
     /// The run's beginning.
     pub fn found(&mut self, head: &Head, state: &State) {
         let digest = state.digest();
+        let state = match self.manifest.copies {
+            Some(_) => kept::begin(state, &self.manifest),
+            None => state.clone(),
+        };
         let states = vec![Held {
             before: digest,
             digest,
-            state: state.clone(),
+            state,
             is_sound: true,
         }];
         let samples = vec![Sample::Open(None); self.manifest.target.get() as usize];
@@ -184,7 +192,10 @@ impl Ledger {
             ));
         }
         let (mut moments, mut loss) = (node.moments.clone(), None);
-        if !doubtful {
+        // Of two rounds committed at once from sums that a liar has spoilt, the state between them is in nobody's hands but
+        // the device's.
+        let unseen = point.states.is_empty();
+        if !doubtful && !unseen {
             let held = point.states.iter().find(|s| s.digest == digest);
             let held =
                 held.ok_or_else(|| format!("{} holds a state that no member has: {digest}", node.name))?;
@@ -344,6 +355,7 @@ impl Ledger {
         }
         let mut head = point.head.clone();
         head.apply(record, &self.manifest);
+        kept::check_copies(&point.head, &head, record, &self.manifest)?;
         let chain = head.chain;
         let unseen = point.states.is_empty();
         let spoilt = spoilt || unseen || self.is_unknown(before, record) || self.lacks_errors(point, record);
@@ -389,11 +401,8 @@ impl Ledger {
         let peer = me.peer.as_ref().ok_or("it is gone")?;
         let actual = peer.state();
         let later = is_later(peer, record);
-        let known = self.points[&chain]
-            .states
-            .iter()
-            .find(|s| s.before == own)
-            .map(|s| s.digest);
+        let is_known = |s: &&Held| s.before == own;
+        let known = self.points[&chain].states.iter().find(is_known).map(|s| s.digest);
         let expected = match known {
             Some(known) => known,
             None => {
@@ -404,9 +413,13 @@ impl Ledger {
                     .state
                     .clone();
                 if let Some(sums) = &self.points[&chain].sums {
-                    step(&mut state, &self.manifest, point.head.steps, record, sums);
+                    match self.manifest.copies {
+                        Some(_) => kept::step(&mut state, &self.manifest, &point.head, record, sums),
+                        None => step(&mut state, &self.manifest, point.head.steps, record, sums),
+                    }
                 }
-                let digest = state.digest();
+                kept::begin_anew(&mut state, &self.manifest, &point.head, &self.points[&chain].head);
+                let digest = kept::digest(&state, &self.manifest);
                 let point = self.points.get_mut(&chain).expect("just made");
                 point.states.push(Held {
                     before: own,
@@ -418,18 +431,45 @@ impl Ledger {
             }
         };
         if digest == expected && (me.is_doubtful() || later || actual.digest() == digest) {
+            let states = &self.points[&chain].states;
+            let held = states.iter().find(|s| s.before == own && s.digest == digest);
+            let looks = self.manifest.copies.is_some() && !me.is_doubtful() && !later && !self.is_tainted;
+            return match held.filter(|_| looks) {
+                Some(held) => kept::check(peer, &held.state),
+                None => Ok(()),
+            };
+        }
+        let others = self.points[&chain]
+            .states
+            .iter()
+            .filter(|s| s.before == own && s.digest != expected);
+        let (is_first, is_known) = (
+            others.clone().count() == 0,
+            others.clone().any(|s| s.digest == digest),
+        );
+        if self.is_tainted && is_known {
             return Ok(());
         }
-        if !me.is_doubtful() {
+        if !me.is_doubtful() && !(self.is_tainted && is_first) {
             return Err(format!(
                 "its state {digest} is not the serial reference's {expected}"
             ));
         }
         let point = self.points.get_mut(&chain).expect("just made");
+        let mut state = actual.clone();
+        // Where members keep parts, its moments are not all in one place.
+        if let Some(held) = point
+            .states
+            .iter()
+            .find(|s| s.before == own)
+            .filter(|_| state.slots.is_empty())
+        {
+            state.slots = held.state.slots.clone();
+        }
         point.states.push(Held {
             before: own,
             digest,
-            state: actual.clone(),
+            state,
             is_sound: true,
         });
         Ok(())
@@ -558,9 +598,13 @@ impl Ledger {
             }
             values.push(own);
         }
-        let cut = cut(m, values.len());
         let values: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
-        let (sums, errors) = reference::sums(self.points[&before].head.pace.topology, cut, m.codec, &values);
+        if m.copies.is_some() {
+            let (sums, errors) = kept::sums(&self.points[&before].head, record, m, &values);
+            return Ok((Some(sums), kept::by_author(record, errors, m.feedback())));
+        }
+        let cut = cut(m, values.len());
+        let (sums, errors) = reference::sums(self.points[&before].head.pace.topology, &cut, m.codec, &values);
         let authors = record.headers.iter().map(|h| h.peer);
         let errors = authors.zip(errors).filter(|_| m.feedback()).collect();
         Ok((Some(sums), Some(errors)))
@@ -659,11 +703,16 @@ impl Ledger {
             });
         } else if node.is_doubtful() && point.states.iter().all(|s| s.digest != digest) {
             // A lone peer that has noticed the damage has nothing else to go on from.
+            let mut state = peer.state().clone();
+            let is_sound = state.digest() == digest;
+            if let Some(held) = point.states.first().filter(|_| state.slots.is_empty()) {
+                state.slots = held.state.slots.clone();
+            }
             point.states.push(Held {
                 before: digest,
                 digest,
-                state: peer.state().clone(),
-                is_sound: peer.state().digest() == digest,
+                state,
+                is_sound,
             });
         }
         let point = &self.points[&head.chain];
@@ -705,6 +754,7 @@ fn cut(manifest: &Manifest, members: usize) -> Cut {
             Moments::F32 => 1,
             Moments::EightBit => 256,
         },
+        kept: None,
     }
 }
 
@@ -719,7 +769,7 @@ fn step(state: &mut State, manifest: &Manifest, steps: u64, record: &Record, sum
         let cut = cut(manifest, record.headers.len());
         let mut squared = 0.0f64;
         for owner in 0..cut.members {
-            squared = sums[reference::chunk(cut, owner)]
+            squared = sums[reference::chunk(&cut, owner)]
                 .chunks(cut.piece)
                 .fold(squared, |squared, piece| squared + norm_squared(piece));
         }
@@ -767,7 +817,7 @@ fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(),
         return Err("no full member contributed".into());
     }
     let allotment = head.allot(manifest);
-    let null = record.headers.len() < usize::from(manifest.min_peers.get());
+    let null = !kept::trains(head, record, manifest);
     for (header, place) in record.headers.iter().zip(places) {
         let share = if null { 0 } else { allotment.len(place) };
         if u64::from(header.weight) > share {
@@ -783,7 +833,7 @@ fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(),
 /// Counts a record's samples one by one.
 fn count(point: &Point, record: &Record, manifest: &Manifest) -> Result<Vec<Sample>, String> {
     let mut samples = point.samples.clone();
-    if record.headers.len() < usize::from(manifest.min_peers.get()) {
+    if !kept::trains(&point.head, record, manifest) {
         return Ok(samples);
     }
     let allotment = point.head.allot(manifest);

@@ -12,6 +12,7 @@
 //! - `kind`, `faults`: what goes wrong.
 //! - `device`: contributions that show a wrong state or a sample counted twice.
 //! - `ledger`: all lineages as they should be, worked out apart from the code under test.
+//! - `kept`: the same where members keep parts of the moments.
 //! - `check`: what must hold of the peers.
 //! - `lie`, `league`, `liars`: peers that break the protocol in every way that a message allows.
 //! - `honest`: what must hold of the others among them.
@@ -25,6 +26,7 @@ mod driver;
 mod faults;
 pub mod fuzz;
 mod honest;
+mod kept;
 mod kind;
 mod league;
 mod ledger;

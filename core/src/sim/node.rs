@@ -3,13 +3,13 @@
 use super::league::Liar;
 use super::plan::PeerPlan;
 use crate::config::Manifest;
-use crate::id::{Contact, Digest, PeerId};
+use crate::id::{Contact, Digest, PeerId, Round};
 use crate::ledger::Head;
 use crate::local::LocalOptimizer;
 use crate::peer::{Exit, Input, Peer, Phase};
 use crate::signature::Key;
 use crate::state::State;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A crash that waits for its moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,8 @@ pub(super) struct Node {
     /// Lineage and digest when it last had been looked at, if it was a member then.
     pub stands: Option<(Digest, Digest)>,
     pub was_member: bool,
+    /// It has come in, and committed nothing since.
+    pub has_entered: bool,
     /// Lineages in whose next round it was a member and is none any more.
     pub left: BTreeSet<Digest>,
     pub commits: u64,
@@ -73,6 +75,8 @@ pub(super) struct Node {
     pub inbox: VecDeque<Input>,
     pub timer_at: Option<u64>,
     pub busy_until: u64,
+    /// When its device was last asked for each round's share.
+    pub asked_at: BTreeMap<Round, u64>,
     pub stuck: u32,
 }
 
@@ -98,6 +102,7 @@ impl Node {
             misled: false,
             stands: None,
             was_member: false,
+            has_entered: false,
             left: BTreeSet::new(),
             commits: 0,
             last_commit_at: now,
@@ -111,6 +116,7 @@ impl Node {
             inbox: VecDeque::new(),
             timer_at: None,
             busy_until: 0,
+            asked_at: BTreeMap::new(),
             stuck: 0,
         }
     }
@@ -145,7 +151,10 @@ impl Node {
 
     pub fn flip(&mut self, at: usize, bit: u32) {
         if let Some(peer) = &mut self.peer {
-            peer.flip_bit(at, bit);
+            // Where members keep parts of the moments, every other flip is one of these.
+            if bit.is_multiple_of(2) || !peer.flip_moment(at, bit) {
+                peer.flip_bit(at, bit);
+            }
             self.flipped = true;
             // Two flips may make one good.
             self.damage = (peer.state().digest() != peer.digest()).then(|| peer.digest());

@@ -33,6 +33,9 @@ const PACE: u64 = 0x7061_6365;
 /// Sets the draw of moments apart from the others.
 const MOMENTS: u64 = 0x6d6f_6d65;
 
+/// Sets the draw of keepers apart from the others.
+const KEEPERS: u64 = 0x6b65_6570;
+
 /// Sets the draw of contributors apart from the others.
 const GUESTS: u64 = 0x6775_6573_7473;
 
@@ -143,6 +146,19 @@ pub struct PeerPlan {
 impl Plan {
     /// Draws a world.
     pub fn draw(seed: u64) -> Self {
+        let mut plan = Self::draw_without_keepers(seed);
+        let rng = &mut Rng::new(mix(seed ^ KEEPERS));
+        draw_keepers(rng, &mut plan.manifest);
+        // Who leaves needs others that keep what it does.
+        let leave = |(kind, _): &(Kind, f64)| *kind == Kind::Leave;
+        let few = !plan.faults.is_empty() && !plan.faults.iter().any(leave);
+        if few && plan.manifest.copies.is_some() && rng.chance(0.5) {
+            plan.faults.push((Kind::Leave, 2.0));
+        }
+        plan
+    }
+
+    fn draw_without_keepers(seed: u64) -> Self {
         let rng = &mut Rng::new(seed);
         let weather = [
             Weather::Calm,
@@ -271,7 +287,7 @@ impl Plan {
 impl Plan {
     /// Draws a world with liars: that of the seed, with enough peers for them and often without other faults.
     pub fn draw_with_liars(seed: u64) -> Self {
-        let mut plan = Self::draw(seed);
+        let mut plan = Self::draw_without_keepers(seed);
         // Who may lie is a share of those who count.
         plan.guests = 0.0;
         plan.peers.iter_mut().for_each(|peer| peer.is_guest = false);
@@ -409,6 +425,29 @@ fn draw_moments(rng: &mut Rng, manifest: &mut Manifest) {
     manifest.layout.len = end;
     let blocks = rng.between(1, 2) as usize;
     manifest.piece = NonZeroU32::new((blocks * manifest.moments.grain()) as u32).expect("from 1 on");
+}
+
+/// In some worlds members keep parts of the moments, of longer vectors.
+fn draw_keepers(rng: &mut Rng, manifest: &mut Manifest) {
+    if !rng.chance(0.3) {
+        return;
+    }
+    manifest.copies = NonZeroU16::new([1, 2, 2, 2, 3][rng.index(5)]);
+    (manifest.local, manifest.overlap) = (None, false);
+    manifest.topology = Some(Topology::Direct);
+    if manifest.optimizer.slots() == 0 {
+        manifest.optimizer = "momentum".parse().expect("this is an optimizer");
+    }
+    let mut end = 0;
+    for tensor in &mut manifest.layout.tensors {
+        tensor.offset = end;
+        tensor.shape = vec![4, tensor.len()];
+        end += tensor.len();
+    }
+    manifest.layout.len = end;
+    if manifest.moments == Moments::F32 {
+        manifest.piece = NonZeroU32::new(rng.between(64, 400) as u32).expect("from 64 on");
+    }
 }
 
 fn draw_optimizer(rng: &mut Rng) -> Optimizer {

@@ -3,7 +3,9 @@
 use super::plan::{PeerPlan, Plan};
 use super::world::{World, tell};
 use crate::id::PeerId;
+use crate::keepers::Keeps;
 use crate::ledger::{Head, Header, Record};
+use crate::parts::PartSet;
 use crate::peer::{Event, Input, Lane, Output, Peer, Phase};
 use crate::signature::Signed;
 use crate::wire::{Leg, Message, Standing, ViewKey};
@@ -18,7 +20,7 @@ pub(super) fn plan(plan: &Plan) -> String {
         .map(|(kind, weight)| format!("{kind} {weight:.1}"))
         .collect();
     format!(
-        "{} peers, {} elements, pieces of {}, batch {}, target {}, min_peers {}, {:?}, {}, {}, local {:?}, overlap {}, clip {:?}, rounds of {:.2} s, \
+        "{} peers, {} elements, pieces of {}, batch {}, target {}, min_peers {}, copies {:?}, {:?}, {}, {}, local {:?}, overlap {}, clip {:?}, rounds of {:.2} s, \
          latency {:.1} ms, {:.0} kB/s, idle {:.1} s, jitter {:.2}, frames {}, {} deaths, a fault every {:.2} s of [{}]",
         plan.peers.len(),
         m.layout.len,
@@ -26,6 +28,7 @@ pub(super) fn plan(plan: &Plan) -> String {
         m.batch,
         m.target,
         m.min_peers,
+        m.copies,
         m.codec,
         m.topology
             .map_or_else(|| "auto".into(), |topology| topology.to_string()),
@@ -180,6 +183,7 @@ fn event(world: &World, i: usize, event: &Event) {
         Event::Continued => "GOES ON ALONE".into(),
         Event::Outcast { reason, lost } => format!("OUTCAST: {reason}; {lost} samples lost"),
         Event::NotFinite { round } => format!("not finite in round {round}"),
+        Event::Lacking { parts, .. } => format!("waits for keepers of {parts:?}"),
         Event::Waiting { members } => format!("waits with {members} members"),
         Event::Pace(turn) => format!("goes on with {turn:?}"),
     };
@@ -201,6 +205,7 @@ pub(super) fn message(world: &World, message: &Message) -> String {
             let leg = match leg {
                 Leg::Partial => "partial",
                 Leg::Finished => "finished",
+                Leg::Sum => "sum",
             };
             let told = peers(&headers.iter().map(|h| h.peer).collect::<Vec<_>>());
             format!("{leg} {} chunk {chunk} piece {piece} [{told}]", view(v))
@@ -262,6 +267,9 @@ pub(super) fn message(world: &World, message: &Message) -> String {
         Message::Block {
             block, round, chain, ..
         } => format!("block {block} of round {round} on {chain}"),
+        Message::Moments {
+            part, piece, stepped, ..
+        } => format!("moments of part {part}, piece {piece}, on {stepped}"),
         Message::Relay { envelope, frame } => {
             let inner = Message::decode(frame.clone()).map(|m| self::message(world, &m));
             format!(
@@ -296,9 +304,10 @@ fn record(world: &World, record: &Record) -> String {
             format!("+{}", ready.join("+"))
         };
         format!(
-            "{}:{}{}{ready}@{}",
+            "{}:{}{}{}{ready}@{}",
             world.name(h.peer),
             h.weight,
+            keeps(&h.keeps),
             if h.leaving { " leaves" } else { "" },
             h.digest
         )
@@ -308,6 +317,26 @@ fn record(world: &World, record: &Record) -> String {
         record.round,
         record.attempt,
         record.headers.iter().map(header).collect::<Vec<_>>().join(" ")
+    )
+}
+
+/// What a header says of parts, if it says anything.
+fn keeps(said: &Keeps) -> String {
+    if *said == Keeps::default() {
+        return String::new();
+    }
+    let set = |set: &PartSet| {
+        set.iter()
+            .map(|part| part.to_string())
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    let insists = if said.insists { "!" } else { "" };
+    format!(
+        " keeps {}+{}-{}{insists}",
+        set(&said.kept),
+        set(&said.learns),
+        set(&said.drops)
     )
 }
 

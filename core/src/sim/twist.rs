@@ -83,6 +83,7 @@ impl Twist<'_> {
             speed: self.number(1000),
             contact: Contact(vec!["x".repeat(self.rng.index(200)); self.rng.index(10)]),
             trials: Default::default(),
+            keeper: Default::default(),
         }
     }
 

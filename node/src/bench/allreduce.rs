@@ -280,6 +280,7 @@ mod tests {
             topology: Topology::Ring,
             piece: 100.try_into().unwrap(),
             adam: None,
+            copies: None,
             pace: Pace::Slots,
             rounds: None,
         };

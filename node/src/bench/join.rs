@@ -7,6 +7,7 @@ use annulus_core::codec::Codec;
 use annulus_core::optim::Moments;
 use annulus_core::{Manifest, Topology};
 use serde::Serialize;
+use std::num::NonZeroU16;
 use std::time::Instant;
 
 /// What is measured.
@@ -18,6 +19,8 @@ pub struct Options {
     pub elements: usize,
     /// How those are kept.
     pub moments: Moments,
+    /// How many members keep each part of them; none: all keep all.
+    pub copies: Option<NonZeroU16>,
     /// How long a contribution takes, in milliseconds.
     pub compute_ms: u64,
     /// Rounds before the newcomer comes, and rounds after it is a member.
@@ -68,7 +71,8 @@ pub fn measure(options: &Options) -> Result<JoinReport, Error> {
         peers: options.members,
         elements: options.elements,
         codec: Codec::F32,
-        topology: Topology::Ring,
+        topology: options.copies.map_or(Topology::Ring, |_| Topology::Direct),
+        copies: options.copies,
         piece: Manifest::PIECE,
         adam: Some(options.moments),
         pace: Pace::After(options.compute_ms),

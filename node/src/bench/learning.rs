@@ -173,6 +173,7 @@ impl Members {
                 ready: Vec::new(),
                 revoked: Vec::new(),
                 leaving: false,
+                keeps: Default::default(),
             }
         };
         let unsigned = |place| Signed {

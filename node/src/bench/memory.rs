@@ -8,6 +8,7 @@ use annulus_core::codec::Codec;
 use annulus_core::optim::Moments;
 use annulus_core::{Manifest, Topology};
 use serde::Serialize;
+use std::num::NonZeroU16;
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub struct Options {
     pub elements: usize,
     /// How Adam's two vectors are kept.
     pub moments: Moments,
+    /// How many members keep each part of them; none: all keep all.
+    pub copies: Option<NonZeroU16>,
     /// Rounds with a vector of [`SMALL`] elements.
     pub small_rounds: u64,
     /// Rounds with the large vector before a newcomer joins, and after.
@@ -69,7 +72,8 @@ pub fn measure(options: &Options) -> Result<MemoryReport, Error> {
         peers: options.members,
         elements: SMALL,
         codec: Codec::F32,
-        topology: Topology::Ring,
+        topology: options.copies.map_or(Topology::Ring, |_| Topology::Direct),
+        copies: options.copies,
         piece: Manifest::PIECE,
         adam: Some(options.moments),
         pace: Pace::AtOnce,

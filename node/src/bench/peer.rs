@@ -342,6 +342,9 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
             }
             Event::Outlawed { peer, .. } => say(PeerMessage::Trouble(format!("{peer} was cut off"))),
             Event::NotFinite { .. } => say(PeerMessage::Trouble("a contribution was not finite".into())),
+            Event::Lacking { parts, .. } => {
+                say(PeerMessage::Trouble(format!("nobody keeps parts {parts:?}")))
+            }
             Event::Continued => say(PeerMessage::Trouble("no member can be reached".into())),
             Event::Member { .. } | Event::Syncing { .. } | Event::Pace(_) | Event::Waiting { .. } => {}
         }

@@ -52,6 +52,8 @@ pub struct Plan {
     pub piece: NonZeroU32,
     /// How Adam's two vectors are kept beside the parameters; none: there are none.
     pub adam: Option<Moments>,
+    /// How many members keep each part of them; none: all keep all.
+    pub copies: Option<NonZeroU16>,
     /// When contributions are made.
     pub pace: Pace,
     /// Rounds until the run ends; without a number it goes on until its peers are told to leave.
@@ -144,6 +146,7 @@ impl Plan {
             batch: NonZeroU32::new(batch).expect(some),
             optimizer: Optimizer::parse(optimizer).expect("a name that is known"),
             moments: self.adam.unwrap_or_default(),
+            copies: self.copies,
             lr: 0.0,
             codec: self.codec,
             topology: Some(self.topology),
@@ -177,6 +180,7 @@ mod tests {
             topology: Topology::Direct,
             piece: 256.try_into().unwrap(),
             adam: Some(Moments::EightBit),
+            copies: None,
             pace: Pace::After(5),
             rounds: Some(7),
         };

@@ -179,6 +179,9 @@ pub struct Join {
     /// How Adam's vectors are kept: f32 or 8bit.
     #[arg(long, default_value_t)]
     pub moments: Moments,
+    /// Members that keep each part of them, under the direct plan (default: all keep all, in a ring).
+    #[arg(long)]
+    pub copies: Option<std::num::NonZeroU16>,
     /// How long a contribution takes, in ms; it sleeps.
     #[arg(long, default_value_t = 300)]
     pub compute_ms: u64,
@@ -202,6 +205,9 @@ pub struct Memory {
     /// How Adam's vectors are kept: f32 or 8bit.
     #[arg(long, default_value_t)]
     pub moments: Moments,
+    /// Members that keep each part of them, under the direct plan (default: all keep all, in a ring).
+    #[arg(long)]
+    pub copies: Option<std::num::NonZeroU16>,
     /// Rounds with a vector of 4 KiB.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub rounds: u64,
@@ -279,6 +285,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
                 members: args.members,
                 elements: (args.mib << 18) as usize,
                 moments: args.moments,
+                copies: args.copies,
                 compute_ms: args.compute_ms,
                 rounds: args.rounds as usize,
             });
@@ -289,6 +296,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
                 members: args.members,
                 elements: (args.mib << 18) as usize,
                 moments: args.moments,
+                copies: args.copies,
                 small_rounds: args.rounds,
                 large_rounds: args.large_rounds,
             });
@@ -339,6 +347,7 @@ fn run_allreduce(args: &Allreduce) -> Result<(), Error> {
         topology: args.topology,
         piece: args.vector.piece,
         adam: None,
+        copies: None,
         pace: Pace::Slots,
         // The last round tells of the one before.
         rounds: Some(WARM_UP + args.rounds + 1),

@@ -62,6 +62,12 @@ pub const KEYS: &[Key] = &[
          (default f32; not with local steps)",
     ),
     key(
+        "copies",
+        "N",
+        "peers that keep each part of the optimizer's vectors, as ZeRO-1 shards them: less memory for each, the more peers \
+         there are (default: each keeps all; not with local steps, overlap or topology=ring)",
+    ),
+    key(
         "clip",
         "X",
         "largest norm of the mean gradient (default: no limit)",

@@ -40,6 +40,7 @@ pub mod ticket;
 pub mod train;
 pub mod watch;
 
+use crate::ending::end_process;
 use crate::task_factory::TaskFactory;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use error::Error;
@@ -104,10 +105,15 @@ pub enum Command {
     Man(man::Args),
 }
 
-/// The whole program, for these tasks, of which the first is the default: reads the process's arguments, does what they say, and returns its exit code.
+/// The whole program, for these tasks, of which the first is the default: reads the process's arguments, does what they say,
+/// and ends the process with its exit code. It does not return; its type is for `main`'s sake.
 pub fn main(tasks: &[TaskFactory]) -> ExitCode {
     quiet_mesa();
     keep_freed_memory();
+    end_process(exit_code(tasks))
+}
+
+fn exit_code(tasks: &[TaskFactory]) -> u8 {
     let done = match parse(std::env::args_os()) {
         Ok(mut cli) => {
             log::start(cli.log.take());
@@ -115,19 +121,19 @@ pub fn main(tasks: &[TaskFactory]) -> ExitCode {
         }
         Err(error) if !error.use_stderr() => {
             let _ = error.print();
-            return ExitCode::SUCCESS;
+            return Exit::Done as u8;
         }
         Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
-            return ExitCode::from(Exit::Usage as u8);
+            return Exit::Usage as u8;
         }
         Err(error) => Err(Error::of_parser(&error)),
     };
     match done {
-        Ok(exit) => ExitCode::from(exit as u8),
+        Ok(exit) => exit as u8,
         Err(error) => {
             eprintln!("{}", error.render(terminal::size().0.min(100)));
-            ExitCode::from(error.exit() as u8)
+            error.exit() as u8
         }
     }
 }

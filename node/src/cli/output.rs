@@ -4,6 +4,7 @@ use super::error::{Error, Failure};
 use super::messages::{self, Role};
 use super::progress;
 use super::terminal::{self, Style};
+use crate::ending::end_process;
 use crate::events::{Event, LogLine, Sink};
 use crate::view::RunView;
 use clap::ValueEnum;
@@ -65,7 +66,7 @@ pub fn unix_ms() -> u64 {
 pub fn print(text: &str) {
     let mut out = io::stdout().lock();
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-        std::process::exit(1);
+        end_process(1);
     }
 }
 

@@ -114,7 +114,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
                 "{}\n",
                 json!({
                     "parameters": parameters,
-                    "state_bytes": tried.state_bytes,
+                    "state_bytes": (tried.state_bytes)(args.peers.into()),
                     "samples_per_second": speed,
                     "ways": ways,
                 })
@@ -126,6 +126,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
 }
 
 fn table(args: &Args, task: &str, tried: &TriedOut, of: &Conditions, ways: &[(&str, Forecast)]) -> String {
+    let state = (tried.state_bytes)(of.peers as u64);
     let mut text = format!(
         "{task}: {} parameters, batches of {}. {} with {} Mbit/s and {} ms between them.\n\
          Each holds {} of parameters and optimizer state, {:.1} bytes a parameter.\n",
@@ -134,8 +135,8 @@ fn table(args: &Args, task: &str, tried: &TriedOut, of: &Conditions, ways: &[(&s
         human::plural(of.peers as u64, "peer"),
         args.mbit,
         args.rtt,
-        human::bytes(tried.state_bytes as f64),
-        tried.state_bytes as f64 / of.elements.max(1) as f64
+        human::bytes(state as f64),
+        state as f64 / of.elements.max(1) as f64
     );
     let speed = human::short(of.speed);
     let _ = match args.speed {

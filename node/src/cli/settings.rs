@@ -4,6 +4,7 @@ use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
 use crate::options::{Length, NewRun, Schedule, Steps};
 use crate::task_factory::TaskFactory;
+use annulus_core::Topology;
 use annulus_core::optim::Moments;
 use serde_json::{Map, Value};
 use std::fmt::{Display, Write as _};
@@ -202,6 +203,7 @@ impl Reader<'_> {
                 let moments = text.parse();
                 run.moments = moments.map_err(|_| bad(key, text, "that is none of its words"))?;
             }
+            "copies" => run.copies = Some(number(key, text)?),
             "clip" => run.clip = Some(real(key, text, |x| x > 0.0, "greater than 0")?),
             "local_steps" => {
                 run.local_steps = match text {
@@ -318,6 +320,26 @@ impl Reader<'_> {
             return Err(Error::usage(
                 "with local steps each peer has moments of its own, and they stay f32: leave moments=8bit or local_steps out",
             ));
+        }
+        if run.copies.is_some() {
+            let why = match () {
+                () if run.local_steps != Steps::None => {
+                    "with local steps each peer has moments of its own: leave local_steps"
+                }
+                () if run.overlap == Some(true) => {
+                    "with copies a round needs the state before it: leave overlap=on"
+                }
+                () if run.topology == Some(Topology::Ring) => {
+                    "with copies sums go straight to those who keep the moments: leave topology=ring"
+                }
+                () if run.optimizer.split(' ').next() == Some("sgd") => {
+                    "sgd without momentum keeps nothing that copies could be about: leave optimizer=sgd"
+                }
+                () => "",
+            };
+            if !why.is_empty() {
+                return Err(Error::usage(format!("{why} or copies out")));
+            }
         }
         if run.schedule == Schedule::Warmup && run.warmup == 0 {
             return Err(Error::usage(

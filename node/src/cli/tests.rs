@@ -282,48 +282,32 @@ fn completions_and_manuals_know_all_commands() {
 
 #[test]
 fn the_commands_in_the_files_for_others_to_run_it_can_be_typed() {
-    let typed = |words: Vec<&str>| {
-        let begin = words
-            .iter()
-            .position(|word| word.ends_with("annulus"))
-            .expect("a command");
-        let line: Vec<&str> = words[begin + 1..].to_vec();
+    let typed = |line: Vec<&str>| {
         let options =
             train(&format!("annulus {}", line.join(" "))).unwrap_or_else(|e| panic!("{line:?}: {e}"));
         assert!(matches!(options.start, Start::Meet(..)), "{line:?}");
         // It has left before it is killed.
         assert!(options.local.leave_within.as_secs() < 30);
     };
-    let compose = include_str!("../../../examples/deploy/compose.yaml");
-    let (_, after) = compose.split_once("command: >").expect("a command");
-    typed(
-        after
-            .split("secrets: [")
-            .next()
-            .expect("more")
-            .split_whitespace()
-            .collect(),
-    );
+    let words = |text: &'static str, from: &str, to: &str| -> Vec<&'static str> {
+        let (_, after) = text.split_once(from).expect("a command");
+        let (command, _) = after.split_once(to).expect("more");
+        let words = command.split_whitespace();
+        words.filter(|word| !matches!(*word, "-" | "\\")).collect()
+    };
     let service = include_str!("../../../examples/deploy/annulus.service");
-    let (_, after) = service.split_once("ExecStart=").expect("a command");
-    typed(
-        after
-            .split("StateDirectory=")
-            .next()
-            .expect("more")
-            .split_whitespace()
-            .filter(|w| *w != "\\")
-            .collect(),
-    );
-    let kubernetes = include_str!("../../../examples/deploy/kubernetes.yaml");
-    let (_, after) = kubernetes.split_once("args:").expect("a command");
-    typed(
-        after
-            .split("ports:")
-            .next()
-            .expect("more")
-            .split_whitespace()
-            .filter(|w| *w != "-")
-            .collect(),
-    );
+    let command = words(service, "ExecStart=", "StateDirectory=");
+    assert!(command[0].ends_with("/annulus"));
+    typed(command[1..].to_vec());
+    // A container begins the command itself.
+    let container = include_str!("../../../packaging/Containerfile");
+    assert!(container.contains("ENTRYPOINT [\"annulus\"]"));
+    let compose = include_str!("../../../examples/deploy/compose.yaml");
+    typed(words(compose, "command: >", "secrets: ["));
+    for manifest in [
+        include_str!("../../../examples/deploy/kubernetes.yaml"),
+        include_str!("../../../examples/deploy/kubernetes-job.yaml"),
+    ] {
+        typed(words(manifest, "args:", "ports:"));
+    }
 }

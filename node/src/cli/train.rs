@@ -243,7 +243,10 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
             device,
             parameters: manifest.layout.len as u64,
             tensors: manifest.layout.tensors.len() as u64,
-            state_bytes: manifest.state_bytes(),
+            state_bytes: manifest.member_bytes(1),
+            shared: manifest
+                .copies
+                .map(|_| [2, 4, 8].map(|peers| manifest.member_bytes(peers))),
             samples: manifest.samples,
         };
         output::print(&tell_plan(&plan, &options, args.local.log_format));
@@ -316,8 +319,10 @@ struct Plan {
     parameters: u64,
     /// Tensors that they come in.
     tensors: u64,
-    /// Bytes of parameters and optimizer state.
+    /// Bytes of parameters and optimizer state that a peer alone holds ...
     state_bytes: u64,
+    /// ... and each of 2, 4 and 8, where peers keep parts of the optimizer's vectors.
+    shared: Option<[u64; 3]>,
     /// Samples in the training set.
     samples: NonZeroU64,
 }
@@ -370,6 +375,7 @@ fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
             "rounds": rounds,
             "state_bytes": state,
             "memory_bytes": memory,
+            "shared_state_bytes": plan.shared.map(|[two, four, eight]| json!({"2": two, "4": four, "8": eight})),
             "round_bytes": {"2": sent(2), "4": sent(4), "8": sent(8)},
         });
         return format!("{plan}\n");
@@ -421,6 +427,11 @@ fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
             state as f64 / parameters.max(1) as f64
         ),
     ));
+    if let Some(shared) = plan.shared {
+        // The sums of what it keeps are held until a round is over.
+        let [two, four, eight] = shared.map(|state| size(state + vectors * 4 * parameters));
+        lines.push(("", format!("{two} on each of 2 peers, {four} of 4, {eight} of 8")));
+    }
     lines.push((
         "traffic",
         format!(
@@ -451,6 +462,7 @@ mod tests {
             parameters: 101_770,
             tensors: 4,
             state_bytes: 12 * 101_770,
+            shared: None,
             samples: 60_000.try_into().unwrap(),
         };
         let local = LocalArgs {

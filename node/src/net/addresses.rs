@@ -3,7 +3,7 @@
 use if_addrs::Interface;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
 /// The address at which one socket takes what comes to any of this machine's: of both families, where the system has both.
 pub fn everywhere(port: u16) -> SocketAddr {
@@ -39,21 +39,55 @@ pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
         .collect()
 }
 
-/// Of a machine's addresses, in this order and once, those that mean the same to others in its networks; and loopback.
+/// Of a machine's addresses, in this order and once, those that mean the same to others in its networks, or where there are
+/// none, as with two machines and a cable, those for a single link; and loopback.
 fn worth_telling(all: impl IntoIterator<Item = IpAddr>) -> Vec<IpAddr> {
-    let mut told = Vec::new();
+    let (mut told, mut for_one_link) = (Vec::new(), Vec::new());
     for ip in all {
-        // Which of its networks one for a single link belongs to, only its scope would say.
-        let single_link = match ip {
-            IpAddr::V4(ip) => ip.is_link_local(),
-            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        let list = match is_for_one_link(ip) {
+            true => &mut for_one_link,
+            false => &mut told,
         };
-        if !ip.is_loopback() && !ip.is_unspecified() && !single_link && !told.contains(&ip) {
-            told.push(ip);
+        if !ip.is_loopback() && !ip.is_unspecified() && !list.contains(&ip) {
+            list.push(ip);
         }
+    }
+    if told.is_empty() {
+        told = for_one_link;
     }
     told.push(Ipv4Addr::LOCALHOST.into());
     told
+}
+
+/// Whether an address means something on one link alone (RFC 3927, RFC 4291).
+pub(crate) fn is_for_one_link(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+/// An address as it can be dialled. One for a single link means nothing without the network that it is in, of which only
+/// this machine's own number would say which it is: so unless that number is there it is one address for each of this
+/// machine's networks. In the wrong one nobody answers to it, or somebody who proves to be another.
+pub(crate) fn dialable(to: SocketAddr) -> Vec<SocketAddr> {
+    match to {
+        SocketAddr::V6(at) if at.ip().is_unicast_link_local() && at.scope_id() == 0 => {
+            let listed = if_addrs::get_if_addrs().unwrap_or_default();
+            let on_link =
+                |one: &&Interface| one.is_oper_up() && one.ip().is_ipv6() && is_for_one_link(one.ip());
+            let mut scopes: Vec<u32> = listed
+                .iter()
+                .filter(on_link)
+                .filter_map(|one| one.index)
+                .collect();
+            scopes.sort_unstable();
+            scopes.dedup();
+            let within = |scope| SocketAddrV6::new(*at.ip(), at.port(), 0, scope).into();
+            scopes.into_iter().map(within).collect()
+        }
+        to => vec![to],
+    }
 }
 
 /// The address of this machine that packets to another would carry. Sends nothing.
@@ -92,6 +126,29 @@ mod tests {
             ips(&["192.0.2.7", "2001:db8::7", "10.0.0.7", "fd00::7", "127.0.0.1"])
         );
         assert_eq!(worth_telling([]), ips(&["127.0.0.1"]));
+        // A cable between two machines, and nobody who gives addresses.
+        assert_eq!(
+            worth_telling(ips(&["127.0.0.1", "fe80::7", "::1", "fe80::7", "169.254.0.7"])),
+            ips(&["fe80::7", "169.254.0.7", "127.0.0.1"])
+        );
+    }
+
+    #[test]
+    fn an_address_for_one_link_is_dialled_in_each_network() {
+        for text in ["192.0.2.1:7", "169.254.0.7:7", "[2001:db8::1]:7", "[fe80::1%3]:7"] {
+            let at: SocketAddr = text.parse().unwrap();
+            assert_eq!(dialable(at), [at]);
+        }
+        let interfaces = if_addrs::get_if_addrs().unwrap();
+        let on_link = |one: &&Interface| one.is_oper_up() && one.ip().is_ipv6() && is_for_one_link(one.ip());
+        let scopes: std::collections::BTreeSet<_> =
+            interfaces.iter().filter(on_link).map(|one| one.index).collect();
+        let all = dialable("[fe80::1]:7".parse().unwrap());
+        assert!(all.len() >= scopes.len(), "{all:?} {scopes:?}");
+        assert!(
+            all.iter()
+                .all(|at| matches!(at, SocketAddr::V6(at) if at.scope_id() > 0))
+        );
     }
 
     /// Runs itself again, where there is one interface and no default route.

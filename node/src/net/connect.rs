@@ -1,5 +1,6 @@
 //! Dialling: a connection to somebody who may be at any of some addresses.
 
+use crate::net::addresses::dialable;
 use crate::net::connection::LEFT;
 use crate::net::handshake::dial_error;
 use crate::net::hello;
@@ -28,7 +29,7 @@ pub(crate) async fn connect(
     let mut started: u32 = 0;
     for address in hello::addresses(&addresses) {
         let resolved: Vec<SocketAddr> = match tokio::net::lookup_host(address).await {
-            Ok(resolved) => resolved.take(Contact::LIMIT).collect(),
+            Ok(resolved) => resolved.flat_map(dialable).take(Contact::LIMIT).collect(),
             Err(error) => {
                 unusable.push(format!("{address} ({error})"));
                 continue;

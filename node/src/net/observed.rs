@@ -3,6 +3,7 @@
 //! A single one may lie or be in a strange place, so an address is worth telling on only while no others gainsay it. Behind
 //! a router that takes another port for each destination they all do, and rightly: nobody else can use any of these.
 
+use crate::net::addresses::is_for_one_link;
 use annulus_core::PeerId;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -18,12 +19,9 @@ impl Observed {
     /// Another peer sees this one there.
     pub fn hear(&mut self, by: PeerId, at: SocketAddr) {
         let at = SocketAddr::new(at.ip().to_canonical(), at.port());
-        let single_link = match at.ip() {
-            IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
-            IpAddr::V6(ip) => ip.is_unicast_link_local(),
-        };
+        let broadcast = matches!(at.ip(), IpAddr::V4(ip) if ip.is_broadcast());
         let no_peers = at.ip().is_loopback() || at.ip().is_unspecified() || at.ip().is_multicast();
-        if single_link || no_peers || at.port() == 0 {
+        if is_for_one_link(at.ip()) || broadcast || no_peers || at.port() == 0 {
             return;
         }
         self.0.retain(|(voice, _)| *voice != by);

@@ -27,6 +27,14 @@ pub enum ReplayError<E> {
     /// A contribution was computed from what the ledger does not have.
     #[error("{0} has computed from what it knew before this ledger begins")]
     Ahead(PeerId),
+    /// A member has said that its moments of a part are others than those that follow.
+    #[error("{peer} has had other moments of part {part} than follow from the ledger")]
+    Moments {
+        /// Who.
+        peer: PeerId,
+        /// Of which part.
+        part: u16,
+    },
     /// A contribution is not as long as the parameters.
     #[error("a recomputed contribution has {got} elements instead of {expected}: is this the run's model?")]
     Length {
@@ -64,7 +72,10 @@ pub struct Replay {
 
 impl Replay {
     /// Starts from a head and its state. Its members are taken to have nothing of their own yet, as at the beginning.
-    pub fn new(manifest: Manifest, head: Head, state: State) -> Self {
+    pub fn new(manifest: Manifest, head: Head, mut state: State) -> Self {
+        // Those that somebody keeps are among them, or the ledger does not begin at the beginning.
+        let anew = head.untrained.without(&state.kept.set());
+        state.kept.begin(&manifest, &anew);
         Self {
             moments: BTreeMap::new(),
             manifest,
@@ -115,7 +126,8 @@ impl Replay {
             0 => None,
             _ => {
                 let contributions = self.contributions(record, &mut contribute)?;
-                let plan = Plan::of(&self.manifest, self.head.pace.topology, members);
+                let names: Vec<PeerId> = authors().collect();
+                let plan = Plan::of(&self.manifest, &self.head, &names);
                 let errors = errors.as_deref_mut();
                 Some(Assembly::serial(
                     plan,
@@ -130,12 +142,45 @@ impl Replay {
                 .get_or_insert_default()
                 .clone_from(&self.state.params);
         }
-        let step = |sums| state::plan(&self.manifest, self.head.steps, record, sums);
+        if self.manifest.copies.is_some() {
+            return self.kept_round(record, sums, errors);
+        }
+        let step = |sums| state::plan(&self.manifest, &self.head, record, sums);
         if let Some((sums, step)) = sums.as_ref().and_then(|sums| Some((sums, step(sums)?))) {
             self.state.apply_round(&self.manifest, &step, sums, 0..len);
             self.errors = authors().zip(errors.into_iter().flatten()).collect();
         }
         self.head.apply(record, &self.manifest);
+        Ok(self.state.digest())
+    }
+
+    /// Applies a round where members keep parts of the moments: here all are kept, and what headers say of theirs is compared.
+    fn kept_round<E>(
+        &mut self,
+        record: &Record,
+        sums: Option<Assembly>,
+        errors: Option<Vec<Vec<f32>>>,
+    ) -> Result<Digest, ReplayError<E>> {
+        // Where a device rounds otherwise the weights tell of it.
+        let digest = self.state.digest();
+        for header in record.headers.iter().filter(|h| h.digest == digest) {
+            let keeps = &header.keeps;
+            let differs = |part: &u16| keeps.digest(*part) != self.state.kept.digest(*part);
+            if let Some(part) = keeps.kept.iter().find(differs) {
+                let peer = header.peer;
+                return Err(ReplayError::Moments { peer, part });
+            }
+        }
+        let applied =
+            sums.is_some_and(|sums| self.state.apply_alone(&self.manifest, &self.head, record, &sums));
+        if applied {
+            let authors = record.headers.iter().map(|header| header.peer);
+            self.errors = authors.zip(errors.into_iter().flatten()).collect();
+        }
+        let before = self.head.untrained;
+        self.head.apply(record, &self.manifest);
+        let anew = self.head.untrained.without(&before);
+        self.state.kept.begin(&self.manifest, &anew);
         Ok(self.state.digest())
     }
 
@@ -216,7 +261,6 @@ mod tests {
     use annulus_core::id::{Contact, PeerId};
     use annulus_core::ledger::{Header, Member, Trials};
     use annulus_core::optim::Optimizer;
-    use annulus_core::signature::Attempt;
     use std::collections::VecDeque;
     use std::convert::Infallible;
 
@@ -241,6 +285,7 @@ mod tests {
             speed: 1000 + n as u64,
             contact: Contact::default(),
             trials: Trials::default(),
+            keeper: Default::default(),
         }
     }
 
@@ -259,6 +304,7 @@ mod tests {
             anew: false,
             revoked: Vec::new(),
             leaving: false,
+            keeps: Default::default(),
         };
         head.members.iter().enumerate().map(header).collect()
     }
@@ -291,19 +337,19 @@ mod tests {
     /// The protocol's own reduce, one object per member, messages delivered in order. For each, its sums and its errors.
     fn reduced(
         manifest: &Manifest,
-        attempt: Attempt,
+        head: &Head,
         record: &Record,
         contributions: &[Vec<f32>],
     ) -> Vec<(Assembly, Option<Vec<f32>>)> {
-        let n = contributions.len();
+        let (n, attempt) = (contributions.len(), head.attempt_of(record));
         let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
-        let plan = Plan::of(manifest, manifest.topology.expect("it is given"), n);
+        let plan = Plan::of(manifest, head, &members);
         let new = |me| {
             let run = Run::new(
                 attempt,
                 members.clone(),
                 me,
-                plan,
+                plan.clone(),
                 manifest.codec,
                 testing::key(me as u8 + 1),
             );
@@ -356,17 +402,12 @@ mod tests {
                             compensate(&mut values, &errors[i]);
                             values
                         });
-                        let sums = reduced(
-                            &manifest,
-                            head.attempt_of(&record),
-                            &record,
-                            &made.collect::<Vec<_>>(),
-                        );
+                        let sums = reduced(&manifest, &head, &record, &made.collect::<Vec<_>>());
                         errors = vec![Vec::new(); n];
                         for (i, (sums, lost)) in sums.into_iter().enumerate() {
                             errors[i] = lost.unwrap_or_default();
                             let mut next = state.clone();
-                            let step = state::plan(&manifest, head.steps, &record, &sums).unwrap();
+                            let step = state::plan(&manifest, &head, &record, &sums).unwrap();
                             next.apply_round(&manifest, &step, &sums, 0..len);
                             let mut once = replay.clone();
                             assert_eq!(once.round(&record, contribute).unwrap(), next.digest());

@@ -78,6 +78,14 @@ impl EventTranslator {
             }
             PeerEvent::NotFinite { .. } => Vec::new(),
             &PeerEvent::Pace(turn) => vec![pace(turn, peer.head())],
+            PeerEvent::Lacking { parts, wait } => {
+                let seconds = wait.as_secs();
+                vec![warning(format!(
+                    "waiting: nobody who is here keeps the optimizer's vectors of parts {}; if no member that kept them \
+                     comes back within {seconds} s, they begin anew at zero",
+                    ranges(parts)
+                ))]
+            }
             PeerEvent::Waiting { members } => {
                 let need = peer.manifest().min_peers;
                 vec![warning(format!(
@@ -118,6 +126,16 @@ impl EventTranslator {
             bytes_relayed: traffic.relayed - before.relayed,
         }
     }
+}
+
+/// Numbers in order, runs of them as a range.
+pub(crate) fn ranges(numbers: &[u16]) -> String {
+    let runs = numbers.chunk_by(|a, b| a + 1 == *b);
+    let text = |run: &[u16]| match run {
+        [one] => one.to_string(),
+        _ => format!("{}-{}", run[0], run[run.len() - 1]),
+    };
+    runs.map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// What has changed, with why in one line.

@@ -209,8 +209,8 @@ fn find<'a>(factories: &'a [TaskFactory], name: &str) -> Result<&'a TaskFactory,
 pub struct TriedOut {
     /// Its parameters.
     pub elements: usize,
-    /// Bytes of them and of the optimizer's vectors, which each peer holds.
-    pub state_bytes: u64,
+    /// Bytes of them and of the optimizer's vectors that each peer of so many holds.
+    pub state_bytes: Box<dyn Fn(u64) -> u64>,
     /// Samples per second, if that was asked for.
     pub speed: Option<f64>,
     /// The device, in words.
@@ -245,7 +245,7 @@ pub fn try_out(
     };
     Ok(TriedOut {
         elements,
-        state_bytes: manifest.state_bytes(),
+        state_bytes: Box::new(move |peers| manifest.member_bytes(peers)),
         speed,
         device: worker.device_name().to_owned(),
     })
@@ -302,9 +302,13 @@ pub(crate) fn prepare(
         local: run.local(),
         overlap: run.overlap(),
         codec: run.codec(),
-        topology: run.topology,
+        // Sums go straight to those who keep the moments.
+        topology: run
+            .topology
+            .or(run.copies.map(|_| annulus_core::Topology::Direct)),
         piece: Manifest::PIECE,
         min_peers: run.min_peers,
+        copies: run.copies,
     };
     manifest.check()?;
     Ok((setup, manifest))

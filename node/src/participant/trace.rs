@@ -186,6 +186,8 @@ impl Display for Told<'_> {
                 standing.chain,
                 claim.as_ref().map_or(0, |claim| claim.record.headers.len())
             ),
+            Message::Learn { part } => write!(f, "wish for the moments of part {part}"),
+            Message::Moments { part, piece, .. } => write!(f, "piece {piece} of the moments of part {part}"),
             Message::Introduce { to } => write!(f, "wish to meet {to}"),
             Message::Introduced {
                 peer,

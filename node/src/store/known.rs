@@ -103,6 +103,7 @@ mod tests {
             speed: 1,
             contact: Contact(addresses.iter().map(|address| (*address).to_owned()).collect()),
             trials: Trials::default(),
+            keeper: Default::default(),
         }
     }
 

@@ -8,7 +8,9 @@ use crate::store::files::{At, FileError};
 use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, RunId};
 use annulus_core::ledger::Head;
-use annulus_core::optim::Moments;
+use annulus_core::moments::Moments;
+use annulus_core::optim::Moments as Kind;
+use annulus_core::parts::PartSet;
 use annulus_core::state::State;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use safetensors::Dtype;
@@ -73,9 +75,9 @@ const HEADER_LIMIT: usize = 100_000_000;
 /// Name of the format, before its version.
 const FORMAT: &str = "annulus-checkpoint-";
 /// Its version, and that of the head in it: another field is another version.
-const VERSION: u8 = 7;
+const VERSION: u8 = 8;
 const _: () = assert!(
-    annulus_core::ledger::VERSION == 7,
+    annulus_core::ledger::VERSION == 8,
     "the head in a checkpoint has changed: so has VERSION"
 );
 
@@ -85,10 +87,12 @@ pub fn checkpoint_header(
     label: &Label,
     state: &State,
 ) -> Result<Vec<u8>, StateFileError> {
-    let slots = manifest.shared_optimizer().0.slots();
-    let expected = tensors(manifest, slots).last();
+    let slots = vectors(manifest);
+    let kept = state.kept.set();
+    let expected = tensors(manifest, slots, &kept).last();
     let expected = expected.map_or(0, |(_, info)| info.data_offsets.1);
-    if state.slots.len() != slots || state.sections().map(<[u8]>::len).sum::<usize>() != expected {
+    let sections = state.sections().chain(state.kept.sections());
+    if state.slots.len() != slots || sections.map(<[u8]>::len).sum::<usize>() != expected {
         return Err(StateFileError::Shape(format!(
             "it must be {} vectors of {} elements, {expected} bytes",
             1 + slots,
@@ -104,8 +108,54 @@ pub fn checkpoint_header(
         ("digest", label.digest.to_hex()),
         ("head", HEXLOWER.encode(&head)),
         ("check", check(&head, label.digest).to_hex()),
+        ("kept", kept_text(&state.kept)),
+        ("stepped", state.kept.stepped.to_hex()),
     ];
-    header(&metadata, manifest, slots)
+    // Where each peer keeps all it has no parts.
+    let parts = if manifest.copies.is_some() { 0 } else { 2 };
+    header(&metadata[..metadata.len() - parts], manifest, slots, &kept)
+}
+
+/// The optimizer's vectors that each peer keeps whole.
+fn vectors(manifest: &Manifest) -> usize {
+    match manifest.copies {
+        None => manifest.shared_optimizer().0.slots(),
+        Some(_) => 0,
+    }
+}
+
+/// Which parts of the optimizer's vectors are kept, each with its digest.
+fn kept_text(kept: &Moments) -> String {
+    let part = |part| format!("{part}:{:016x}", kept.digest(part).unwrap_or(0));
+    kept.set().iter().map(part).collect::<Vec<_>>().join(",")
+}
+
+/// Which parts a checkpoint says that it has, with their digests, and the lineage after the round that they were stepped by
+/// last.
+type Parts = (PartSet, String, Digest);
+
+fn parts(header: &Metadata, manifest: &Manifest) -> Result<Parts, StateFileError> {
+    let none = (PartSet::default(), String::new(), Digest([0; 32]));
+    let Some(all) = annulus_core::parts::Parts::of(manifest).map(|parts| parts.all()) else {
+        return Ok(none);
+    };
+    let metadata = header.metadata().as_ref();
+    let get = |key: &str| metadata.and_then(|m| m.get(key)).cloned();
+    let read = || {
+        let (text, stepped) = (get("kept")?, Digest::from_hex(&get("stepped")?)?);
+        let number = |part: &str| {
+            part.split_once(':')?
+                .0
+                .parse::<u16>()
+                .ok()
+                .filter(|part| all.contains(*part))
+        };
+        let listed = text.split(',').filter(|part| !part.is_empty());
+        let kept: Option<PartSet> = listed.map(number).collect();
+        Some((kept?, text.clone(), stepped))
+    };
+    read()
+        .ok_or_else(|| StateFileError::Damaged("its parts of the optimizer's vectors cannot be read".into()))
 }
 
 /// The header of a file with the parameters alone.
@@ -117,12 +167,13 @@ pub fn params_header(manifest: &Manifest, label: &Label) -> Result<Vec<u8>, Stat
         ("round", label.head.round.to_string()),
         ("digest", label.digest.to_hex()),
     ];
-    header(&metadata, manifest, 0)
+    header(&metadata, manifest, 0, &PartSet::default())
 }
 
 /// Writes a state's vectors straight from where they lie.
 pub fn write_vectors(out: &mut impl Write, state: &State) -> io::Result<()> {
-    state.sections().try_for_each(|section| write_bytes(out, section))
+    let mut sections = state.sections().chain(state.kept.sections());
+    sections.try_for_each(|section| write_bytes(out, section))
 }
 
 /// Writes one vector straight from where it lies.
@@ -142,11 +193,20 @@ pub fn read_label(path: &Path, manifest: &Manifest) -> Result<Label, StateFileEr
 
 /// Reads a checkpoint and checks it against the manifest's layout and its own digest.
 pub fn read(path: &Path, manifest: &Manifest) -> Result<(Label, State), StateFileError> {
-    let (mut file, label) = open(path, manifest)?;
+    let (mut file, label, (kept, text, stepped)) = open(path, manifest)?;
     // Allocated only now: the file is known to be as long as the layout asks for.
     let mut state = State::new(vec![0.0; manifest.layout.len], manifest);
     for section in state.sections_mut() {
         file.read_exact(section).at(path)?;
+    }
+    if manifest.copies.is_some() {
+        let read = |section: &mut [u8]| file.read_exact(section).at(path);
+        state.kept = Moments::load(manifest, (&kept, stepped), read)?;
+        if kept_text(&state.kept) != text {
+            return Err(StateFileError::Damaged(
+                "its parts of the optimizer's vectors have other digests than are recorded".into(),
+            ));
+        }
     }
     let found = state.digest();
     if found != label.digest {
@@ -158,9 +218,14 @@ pub fn read(path: &Path, manifest: &Manifest) -> Result<(Label, State), StateFil
     Ok((label, state))
 }
 
-fn header(metadata: &[(&str, String)], manifest: &Manifest, slots: usize) -> Result<Vec<u8>, StateFileError> {
+fn header(
+    metadata: &[(&str, String)],
+    manifest: &Manifest,
+    slots: usize,
+    kept: &PartSet,
+) -> Result<Vec<u8>, StateFileError> {
     let mut seen = HashSet::from(["__metadata__".to_string()]);
-    if let Some((name, _)) = tensors(manifest, slots).find(|(name, _)| !seen.insert(name.clone())) {
+    if let Some((name, _)) = tensors(manifest, slots, kept).find(|(name, _)| !seen.insert(name.clone())) {
         return Err(StateFileError::Shape(format!(
             "two tensors are called {name}: rename one in the model"
         )));
@@ -168,7 +233,7 @@ fn header(metadata: &[(&str, String)], manifest: &Manifest, slots: usize) -> Res
     let metadata = metadata
         .iter()
         .map(|(key, value)| (key.to_string(), value.clone()));
-    let header = Metadata::new(Some(metadata.collect()), tensors(manifest, slots).collect())
+    let header = Metadata::new(Some(metadata.collect()), tensors(manifest, slots, kept).collect())
         .map_err(|error| StateFileError::Shape(error.to_string()))?;
     // A value's keys are in order: equal states make equal files.
     let json = serde_json::to_value(&header).expect("a header has only plain data");
@@ -186,7 +251,8 @@ fn header(metadata: &[(&str, String)], manifest: &Manifest, slots: usize) -> Res
 }
 
 /// The tensors of a file, in the order in which they lie in it: that of a [state's sections](State::sections).
-fn tensors(manifest: &Manifest, slots: usize) -> impl Iterator<Item = (String, TensorInfo)> {
+/// Then come the parts of the optimizer's vectors that are kept.
+fn tensors(manifest: &Manifest, slots: usize, kept: &PartSet) -> impl Iterator<Item = (String, TensorInfo)> {
     let tensors = || manifest.layout.tensors.iter();
     let parameters = tensors().map(|tensor| (tensor.name.clone(), Dtype::F32, tensor.shape.clone()));
     let of_slots = move |dtype| {
@@ -202,8 +268,9 @@ fn tensors(manifest: &Manifest, slots: usize) -> impl Iterator<Item = (String, T
         (0..slots).flat_map(named)
     };
     let rest: Vec<_> = match manifest.moments {
-        Moments::F32 => of_slots(Dtype::F32).collect(),
-        Moments::EightBit => {
+        _ if slots == 0 => of_parts(manifest, kept),
+        Kind::F32 => of_slots(Dtype::F32).collect(),
+        Kind::EightBit => {
             let blocks = manifest.layout.len.div_ceil(manifest.moments.grain());
             let scales =
                 (0..slots).map(|slot| (format!("optimizer.scales.{slot}"), Dtype::F32, vec![blocks]));
@@ -223,8 +290,34 @@ fn tensors(manifest: &Manifest, slots: usize) -> impl Iterator<Item = (String, T
     })
 }
 
+/// Parts of the optimizer's vectors, in the order of [their sections](Moments::sections).
+fn of_parts(manifest: &Manifest, kept: &PartSet) -> Vec<(String, Dtype, Vec<usize>)> {
+    let slots = manifest.shared_optimizer().0.slots();
+    let parts = annulus_core::parts::Parts::of_len(manifest.layout.len);
+    let mut tensors = Vec::new();
+    for part in kept.iter() {
+        let len = parts.range(part).map_or(0, |range| range.len());
+        for slot in 0..slots {
+            let name = format!("optimizer.{slot}.part.{part}");
+            match manifest.moments {
+                Kind::F32 => tensors.push((name, Dtype::F32, vec![len])),
+                Kind::EightBit => {
+                    let blocks = len.div_ceil(manifest.moments.grain());
+                    tensors.push((
+                        format!("optimizer.scales.{slot}.part.{part}"),
+                        Dtype::F32,
+                        vec![blocks],
+                    ));
+                    tensors.push((name, Dtype::U8, vec![len]));
+                }
+            }
+        }
+    }
+    tensors
+}
+
 /// Checks all but the tensors' contents and leaves the file where they begin.
-fn open(path: &Path, manifest: &Manifest) -> Result<(File, Label), StateFileError> {
+fn open(path: &Path, manifest: &Manifest) -> Result<(File, Label, Parts), StateFileError> {
     let damaged = |why: &str| StateFileError::Damaged(why.into());
     let mut file = File::open(path).at(path)?;
     let len = file.metadata().at(path)?.len();
@@ -243,11 +336,12 @@ fn open(path: &Path, manifest: &Manifest) -> Result<(File, Label), StateFileErro
         serde_json::from_slice(&json).map_err(|error| StateFileError::Damaged(error.to_string()))?;
 
     let label = label(&header, manifest)?;
-    let slots = manifest.shared_optimizer().0.slots();
-    if header.tensors().len() != tensors(manifest, slots).count() {
+    let (slots, parts) = (vectors(manifest), parts(&header, manifest)?);
+    let kept = &parts.0;
+    if header.tensors().len() != tensors(manifest, slots, kept).count() {
         return Err(damaged("its tensors are not those of the model"));
     }
-    for (name, expected) in tensors(manifest, slots) {
+    for (name, expected) in tensors(manifest, slots, kept) {
         let fits = header.info(&name).is_some_and(|info| {
             info.dtype == expected.dtype
                 && info.shape == expected.shape
@@ -259,14 +353,15 @@ fn open(path: &Path, manifest: &Manifest) -> Result<(File, Label), StateFileErro
             )));
         }
     }
-    let data = manifest.state_bytes();
+    let last = tensors(manifest, slots, kept).last();
+    let data = last.map_or(0, |(_, info)| info.data_offsets.1 as u64);
     if len - 8 - size != data {
         return Err(StateFileError::Damaged(format!(
             "it has {} bytes of tensors instead of {data}",
             len - 8 - size
         )));
     }
-    Ok((file, label))
+    Ok((file, label, parts))
 }
 
 fn label(header: &Metadata, manifest: &Manifest) -> Result<Label, StateFileError> {
@@ -314,6 +409,7 @@ fn check(head: &[u8], digest: Digest) -> Digest {
 mod tests {
     use super::*;
     use crate::testing::{Run, Scratch};
+    use annulus_core::optim::Moments;
     use proptest::prelude::*;
     use safetensors::SafeTensors;
     use std::fs;
@@ -329,7 +425,7 @@ mod tests {
     }
 
     fn trained() -> Run {
-        trained_with(Moments::F32)
+        trained_with(Kind::F32)
     }
 
     fn trained_with(moments: Moments) -> Run {

@@ -56,7 +56,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use status::Status;
 use std::{
     fmt, io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -193,11 +193,15 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// reached at `addresses`. The ticket, if guests may have one, is in the fragment, which browsers do not send.
 pub fn urls(at: SocketAddr, addresses: &[String], ticket: Option<&str>) -> (Option<String>, Option<String>) {
     let fragment = ticket.map(|ticket| format!("#{ticket}")).unwrap_or_default();
-    let is_near = |address: &&String| {
-        let parsed = address.parse::<SocketAddr>();
-        parsed.is_ok_and(|address| address.ip().to_canonical().is_loopback())
+    // Browsers have no way to say on which link an address of IPv6 for one link alone is.
+    let leads_no_browser = |ip: IpAddr| match ip.to_canonical() {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => true,
+        ip => ip.is_loopback(),
     };
-    let far = addresses.iter().find(|address| !is_near(address));
+    let far = addresses.iter().find(|address| {
+        let parsed = address.parse::<SocketAddr>();
+        !parsed.is_ok_and(|address| leads_no_browser(address.ip()))
+    });
     let far = far.map(|address| format!("https://{address}/{fragment}"));
     let ip = at.ip().to_canonical();
     if ip.is_unspecified() || ip.is_loopback() {

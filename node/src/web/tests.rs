@@ -230,7 +230,12 @@ fn browsers_here_and_elsewhere_get_the_address_that_works_for_them() {
         urls("[::]:4433", &["host.example:80", "[2001:db8::1]:4433"]),
         (here.clone(), there("host.example:80"))
     );
-    assert_eq!(urls("127.0.0.1:4433", &["127.0.0.1:4433"]), (here, None));
+    assert_eq!(urls("127.0.0.1:4433", &["127.0.0.1:4433"]), (here.clone(), None));
+    // No browser can be led to it.
+    assert_eq!(
+        urls("[::]:4433", &["[fe80::1]:4433", "127.0.0.1:4433"]),
+        (here, None)
+    );
     let only = there("[2001:db8::1]:4433");
     assert_eq!(
         urls("[2001:db8::1]:4433", &["[2001:db8::1]:4433"]),

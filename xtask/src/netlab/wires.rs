@@ -22,6 +22,8 @@ pub enum Host {
     Firewalled,
     /// Nothing, but there is no IPv4.
     OnlyIpv6,
+    /// Nothing, but nobody has given it an address.
+    Unaddressed,
     /// Nothing, but others of its sort cannot be reached.
     Apart,
 }
@@ -37,6 +39,7 @@ impl Host {
             Self::PinholeHome => "IPv6 home, PCP",
             Self::Firewalled => "firewall",
             Self::OnlyIpv6 => "IPv6 alone",
+            Self::Unaddressed => "no address",
             Self::Apart => "apart",
         }
     }
@@ -45,7 +48,7 @@ impl Host {
         match self {
             Self::Home | Self::RandomHome | Self::MappedHome | Self::PinholeHome => 1,
             Self::DoubleHome => 2,
-            Self::Public | Self::Firewalled | Self::OnlyIpv6 | Self::Apart => 0,
+            Self::Public | Self::Firewalled | Self::OnlyIpv6 | Self::Unaddressed | Self::Apart => 0,
         }
     }
 }
@@ -204,7 +207,7 @@ impl Wires {
         self.cable((&outer, "wan"), (net, &format!("p{at}")))?;
         self.within(net, &format!("ip link set p{at} master br0"))?;
         let number = at + 1;
-        if !matches!(host, Host::OnlyIpv6 | Host::PinholeHome) {
+        if !matches!(host, Host::OnlyIpv6 | Host::PinholeHome | Host::Unaddressed) {
             self.within(
                 &outer,
                 &format!("ip addr add 5.0.0.{number}/24 dev wan && ip route add default via 5.0.0.254"),

@@ -21,7 +21,7 @@ impl Run {
     /// Pieces that are due from a member whose values are in and which has sent so many to this one by its own account: what
     /// depends on nobody else is among them.
     pub fn due_from(&self, member: usize, sent: u32) -> u32 {
-        let here = |&(chunk, _): &(usize, usize)| self.plan.partial_to(chunk, member) == Some(self.me);
+        let here = |place: &(usize, usize)| self.plan.partial_to(*place, member) == Some(self.me);
         sent.max(self.plan.begins(member).filter(here).count() as u32)
     }
 }

@@ -16,7 +16,7 @@ fn member(run: u8, task: &str, peer: u8, members: usize, tag: &str) -> Found {
         members,
         tag.parse().unwrap(),
     );
-    Found::new(told, [[192, 0, 2, peer].into()], 4433).unwrap()
+    Found::new(told, [([192, 0, 2, peer], 4433).into()]).unwrap()
 }
 
 fn two_runs(held: &[(PathBuf, Ticket)]) -> Vec<Run> {

@@ -12,6 +12,7 @@ use super::machine::block_on;
 use super::output;
 use super::terminal::{self, Style};
 use super::ticket;
+use crate::net::addresses::dialable;
 use crate::net::ticket::Ticket;
 pub(super) use snapshot::Peer;
 use snapshot::{Snapshot, fetch};
@@ -121,7 +122,8 @@ fn places(what: &str) -> Result<Vec<String>, Error> {
         true => right_in(Path::new(what))?.ticket,
         false => ticket::read(what)?.parse::<Ticket>().map_err(Error::of)?,
     };
-    Ok(ticket.addrs.iter().map(ToString::to_string).collect())
+    let dialled = ticket.addrs.into_iter().flat_map(dialable);
+    Ok(dialled.map(|at| at.to_string()).collect())
 }
 
 /// The place that an address of a page names. Its port speaks plain HTTP too.
@@ -201,7 +203,7 @@ mod tests {
             "digits  run eeeeeeee  101,770 parameters",
             "training  round 40  loss 0.550  128 samples/s  2 peers",
             "peer      share  samples  link",
-            "01010101   62 %    1.60k",
+            "01010101   62 %    1.60k  that peer",
             "02020202   38 %      960  punched",
             "03030303   gone        0",
             "+ 02020202 joined after round 3",
@@ -211,6 +213,13 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
+        let mut learnt = snapshot::tests::of_a_run();
+        learnt.losses = vec![(1, Some(0.25)), (40, Some(7.84e-10))];
+        let learnt = as_text(&learnt, (100, 28), PLAIN);
+        assert!(
+            learnt.contains("7.84e-10│") && learnt.contains("   0.250│"),
+            "{learnt}"
+        );
         // The newest first; a curve that falls from its upper left to its lower right.
         assert!(text.find("eval loss") < text.find("failed after"));
         assert!(text.find("failed after") < text.find("joined after"));

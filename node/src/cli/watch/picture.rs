@@ -85,7 +85,7 @@ fn head(canvas: &mut Canvas, run: &Snapshot, width: i64) {
 fn curve(canvas: &mut Canvas, run: &Snapshot, (top, end): (i64, i64), width: i64) {
     let finite = |&(round, loss): &(u64, Option<f32>)| Some((round as f64, f64::from(loss?)));
     let points: Vec<(f64, f64)> = run.losses.iter().filter_map(finite).collect();
-    let (left, rows) = (7, end - top - 1);
+    let rows = end - top - 1;
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
         return canvas.centered(
             width / 2,
@@ -99,8 +99,10 @@ fn curve(canvas: &mut Canvas, run: &Snapshot, (top, end): (i64, i64), width: i64
         losses().fold(f64::MAX, f64::min),
         losses().fold(f64::MIN, f64::max),
     );
-    canvas.right(left - 1, top, &human::loss(high), Color::Dim);
-    canvas.right(left - 1, top + rows - 1, &human::loss(low), Color::Dim);
+    let (high_text, low_text) = (human::loss(high), human::loss(low));
+    let left = 1 + high_text.len().max(low_text.len()).max(6) as i64;
+    canvas.right(left - 1, top, &high_text, Color::Dim);
+    canvas.right(left - 1, top + rows - 1, &low_text, Color::Dim);
     (0..rows).for_each(|row| canvas.text(left - 1, top + row, "│", Color::Dim));
     let axis = format!("└{}", "─".repeat((width - left) as usize));
     canvas.text(left - 1, top + rows, &axis, Color::Dim);
@@ -129,11 +131,15 @@ fn members(canvas: &mut Canvas, run: &Snapshot, (top, end): (i64, i64)) {
             ),
             false => ("gone".into(), Color::Dim),
         };
+        // Links are those of the peer that was asked.
+        let link = match run.peer.as_ref() == Some(&peer.peer) {
+            true => "that peer",
+            false => peer.link.as_deref().unwrap_or_default(),
+        };
         let row = format!(
-            "{}  {share:>5}  {:>7}  {}",
+            "{}  {share:>5}  {:>7}  {link}",
             human::id(&peer.peer),
             human::short(peer.samples as f64),
-            peer.link.as_deref().unwrap_or_default(),
         );
         canvas.text(0, y, &row, color);
     }

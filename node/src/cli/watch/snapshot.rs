@@ -3,7 +3,7 @@
 use crate::events::Change;
 use serde::Deserialize;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// How long a page may take to answer.
@@ -69,9 +69,14 @@ pub fn fetch(place: &str) -> io::Result<Snapshot> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
+    // This machine's number of a network is nobody else's business.
+    let at = place.parse::<SocketAddr>();
+    let host = at.map_or(place.to_owned(), |at| {
+        SocketAddr::new(at.ip(), at.port()).to_string()
+    });
     write!(
         stream,
-        "GET /status HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n"
+        "GET /status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
     )?;
     let mut answer = Vec::new();
     stream.take(LIMIT).read_to_end(&mut answer)?;

@@ -3,6 +3,7 @@
 //! What others tell may be anything: what makes no sense is dropped, and the rest is short and safe to print.
 
 use super::code::Tag;
+use crate::net::addresses::is_for_one_link;
 use annulus_core::wire::VERSION;
 use annulus_core::{PeerId, RunId};
 use std::net::{IpAddr, SocketAddr};
@@ -78,24 +79,24 @@ pub struct Found {
 }
 
 impl Found {
-    /// Of what somebody tells, if it can be dialled.
-    pub fn new(told: Announcement, ips: impl IntoIterator<Item = IpAddr>, port: u16) -> Option<Self> {
-        let mut ips: Vec<IpAddr> = ips.into_iter().filter(|ip| is_told(*ip)).collect();
-        ips.sort_unstable();
-        ips.dedup();
-        ips.truncate(MAX_ADDRESSES);
-        let at: Vec<SocketAddr> = ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
-        (!at.is_empty() && port > 0).then_some(Self { told, at })
+    /// Of what somebody tells, if it can be dialled. What is for one link alone goes last.
+    pub fn new(told: Announcement, at: impl IntoIterator<Item = SocketAddr>) -> Option<Self> {
+        let usable = |at: &SocketAddr| is_told(at.ip()) && at.port() > 0;
+        let mut at: Vec<SocketAddr> = at.into_iter().filter(usable).collect();
+        at.sort_unstable_by_key(|at| (is_for_one_link(at.ip()), *at));
+        at.dedup();
+        at.truncate(MAX_ADDRESSES);
+        (!at.is_empty()).then_some(Self { told, at })
     }
 }
 
-/// Whether an address means the same to others on the network: what is for one link alone a ticket cannot hold.
+/// Whether an address means one machine to others on the network.
 pub fn is_told(ip: IpAddr) -> bool {
-    let of_one_link = match ip {
+    let of_many = match ip {
         IpAddr::V4(ip) => ip.is_broadcast() || ip.is_multicast(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.is_multicast(),
+        IpAddr::V6(ip) => ip.is_multicast(),
     };
-    !of_one_link && !ip.is_loopback() && !ip.is_unspecified()
+    !of_many && !ip.is_loopback() && !ip.is_unspecified()
 }
 
 /// The first eight hexadecimal digits of a name.
@@ -181,8 +182,8 @@ mod tests {
     #[test]
     fn found_is_who_can_be_dialled() {
         let found = |ips: &[&str], port| {
-            let ips = ips.iter().map(|ip| ip.parse().unwrap());
-            Found::new(told(1).0, ips, port).map(|found| found.at)
+            let at = ips.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), port));
+            Found::new(told(1).0, at).map(|found| found.at)
         };
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
         assert_eq!(
@@ -197,7 +198,12 @@ mod tests {
                 ],
                 7
             ),
-            Some(vec![at("192.0.2.1:7"), at("192.0.2.2:7"), at("[2001:db8::1]:7")])
+            Some(vec![
+                at("192.0.2.1:7"),
+                at("192.0.2.2:7"),
+                at("[2001:db8::1]:7"),
+                at("[fe80::1]:7")
+            ])
         );
         assert_eq!(found(&["192.0.2.1"], 0), None);
         assert_eq!(found(&["127.0.0.1", "::", "224.0.0.1"], 7), None);

@@ -5,9 +5,9 @@
 
 use super::announcement::{Announcement, Found, is_told};
 use if_addrs::Interface;
-use mdns_sd::{IfKind, Receiver, RecvTimeoutError, ServiceDaemon, ServiceEvent, ServiceInfo};
+use mdns_sd::{IfKind, Receiver, RecvTimeoutError, ScopedIp, ServiceDaemon, ServiceEvent, ServiceInfo};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::time::{Duration, Instant};
 
 /// What the service is called.
@@ -133,8 +133,9 @@ fn hear(
         match heard.recv_deadline(until) {
             Ok(ServiceEvent::ServiceResolved(service)) => {
                 let told = Announcement::read(|key| service.get_property_val_str(key));
-                let ips = service.get_addresses().iter().map(|ip| ip.to_ip_addr());
-                let found = told.and_then(|told| Found::new(told, ips, service.get_port()));
+                let at = service.get_addresses().iter();
+                let at = at.map(|ip| within(ip, service.get_port()));
+                let found = told.and_then(|told| Found::new(told, at));
                 let room = members.len() < MAX_FOUND || members.contains_key(service.get_fullname());
                 if let Some(found) = found.filter(|_| room) {
                     members.insert(service.get_fullname().to_owned(), found);
@@ -144,6 +145,16 @@ fn hear(
             Ok(_) => {}
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
         }
+    }
+}
+
+/// Where somebody is; of an address for one link alone also on which it was heard.
+fn within(ip: &ScopedIp, port: u16) -> SocketAddr {
+    match ip {
+        ScopedIp::V6(ip) if ip.addr().is_unicast_link_local() => {
+            SocketAddrV6::new(*ip.addr(), port, 0, ip.scope_id().index).into()
+        }
+        ip => SocketAddr::new(ip.to_ip_addr(), port),
     }
 }
 

@@ -1,6 +1,7 @@
 //! How a native participant ends: what is saved and told, and by when.
 
 use super::{LEFT, NativeHost, end};
+use crate::ending::end_process;
 use crate::events::{self, Event};
 use crate::participant::error::Error;
 use crate::participant::workers::WorkerResult;
@@ -70,6 +71,6 @@ impl NativeHost<'_> {
 pub(super) fn end_after(limit: Duration) {
     std::thread::spawn(move || {
         std::thread::sleep(limit);
-        std::process::exit(LEFT.into());
+        end_process(LEFT);
     });
 }

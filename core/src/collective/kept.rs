@@ -1,0 +1,151 @@
+//! How a vector is cut where members keep parts of the moments: which pieces there are, and whom the sum of each passes.
+//!
+//! Contributions to a piece go to the first of its keepers, which adds them up. The finished sum passes all of them, each
+//! holds it, and the last lets the *update* out to all, in the place of a finished piece: the weights after the step, or what
+//! they change by. So a *chunk* is what one member lets out: the pieces whose last keeper it is. An update is out only when
+//! every keeper holds the sum.
+//!
+//! A chunk may begin with a *word*, a piece without elements: for the headers, where its member sums nothing, so that no
+//! frames of others would go there that they could ride on; and for the squares of what it sums, in runs that clip by the
+//! global norm. Of these the bytes are `f64`, one for each part that the member is the first keeper of.
+
+use crate::parts::Parts;
+use std::ops::Range;
+
+/// One piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Piece {
+    range: Range<usize>,
+    /// Of none, the word.
+    part: Option<u16>,
+}
+
+/// Which pieces there are, and whom their sums pass. Members are positions in the view.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// By chunk.
+    pieces: Vec<Vec<Piece>>,
+    /// By part: whom its sums pass, in order.
+    chains: Vec<Vec<usize>>,
+    /// By member: the parts that it is the first keeper of, in order.
+    firsts: Vec<Vec<u16>>,
+    /// All pieces of the vector, in its order, with their places.
+    order: Vec<(Range<usize>, (usize, usize))>,
+    /// Whether members tell each other the squares of what they sum.
+    pub clips: bool,
+}
+
+impl Kept {
+    /// The pieces, of at most so many elements, of parts whose sums pass these members.
+    ///
+    /// # Panics
+    /// If nobody keeps a part.
+    pub fn new(parts: Parts, chains: Vec<Vec<usize>>, members: usize, piece: usize, clips: bool) -> Self {
+        let (mut pieces, mut firsts) = (vec![Vec::new(); members], vec![Vec::new(); members]);
+        for (part, chain) in parts.iter().zip(&chains) {
+            let (first, last) = (chain[0], chain[chain.len() - 1]);
+            firsts[first].push(part);
+            for range in parts.pieces(part, piece) {
+                let part = Some(part);
+                pieces[last].push(Piece { range, part });
+            }
+        }
+        for (pieces, firsts) in pieces.iter_mut().zip(&firsts) {
+            if clips || pieces.is_empty() || firsts.is_empty() {
+                let (range, part) = (0..0, None);
+                pieces.insert(0, Piece { range, part });
+            }
+        }
+        let chunks = pieces.iter().enumerate();
+        let order = chunks.flat_map(|(c, pieces)| {
+            let places = pieces
+                .iter()
+                .enumerate()
+                .filter(|(_, piece)| piece.part.is_some());
+            places.map(move |(p, piece)| (piece.range.clone(), (c, p)))
+        });
+        let mut order: Vec<_> = order.collect();
+        order.sort_unstable_by_key(|(range, _)| range.start);
+        Self {
+            pieces,
+            chains,
+            firsts,
+            order,
+            clips,
+        }
+    }
+
+    /// Pieces of a chunk.
+    pub fn pieces(&self, chunk: usize) -> usize {
+        self.pieces[chunk].len()
+    }
+
+    /// Elements of a piece, if there is such a piece.
+    pub fn range(&self, chunk: usize, piece: usize) -> Option<Range<usize>> {
+        Some(self.pieces.get(chunk)?.get(piece)?.range.clone())
+    }
+
+    /// The part that a piece is of; none of the word.
+    pub fn part(&self, chunk: usize, piece: usize) -> Option<u16> {
+        self.pieces[chunk][piece].part
+    }
+
+    /// Whom the sum of a piece passes, in order: of a word, its member alone.
+    pub fn chain(&self, chunk: usize, piece: usize) -> &[usize] {
+        const ALL: [usize; crate::config::MAX_PEERS] = {
+            let mut all = [0; crate::config::MAX_PEERS];
+            let mut i = 0;
+            while i < all.len() {
+                all[i] = i;
+                i += 1;
+            }
+            all
+        };
+        match self.part(chunk, piece) {
+            Some(part) => &self.chains[usize::from(part)],
+            None => &ALL[chunk..=chunk],
+        }
+    }
+
+    /// The parts that a member is the first keeper of, in order.
+    pub fn firsts(&self, member: usize) -> &[u16] {
+        &self.firsts[member]
+    }
+
+    /// The pieces of a part, in order, with their places.
+    pub fn of_part(&self, part: u16) -> impl Iterator<Item = &(Range<usize>, (usize, usize))> {
+        let of = move |(_, (c, p)): &&(Range<usize>, (usize, usize))| self.pieces[*c][*p].part == Some(part);
+        let first = self
+            .order
+            .partition_point(move |(_, (c, p))| self.pieces[*c][*p].part < Some(part));
+        self.order[first..].iter().take_while(of)
+    }
+
+    /// All pieces of the vector that touch a range, in its order, with their places.
+    pub fn touching(&self, range: &Range<usize>) -> &[(Range<usize>, (usize, usize))] {
+        let first = self.order.partition_point(|(piece, _)| piece.end <= range.start);
+        let last = self.order.partition_point(|(piece, _)| piece.start < range.end);
+        &self.order[first..last.max(first)]
+    }
+
+    /// The part that an element is in, if there is such an element.
+    pub fn part_at(&self, element: usize) -> Option<u16> {
+        let at = self.order.partition_point(|(piece, _)| piece.end <= element);
+        let (_, (c, p)) = self.order.get(at)?;
+        self.pieces[*c][*p].part
+    }
+
+    /// Where the piece that holds an element ends, if there is such an element.
+    pub fn piece_end(&self, element: usize) -> Option<usize> {
+        let at = self.order.partition_point(|(piece, _)| piece.end <= element);
+        self.order.get(at).map(|(piece, _)| piece.end)
+    }
+
+    /// Bytes of a word.
+    pub fn word_len(&self, chunk: usize) -> usize {
+        match self.clips {
+            true => 8 * self.firsts[chunk].len(),
+            false => 0,
+        }
+    }
+}

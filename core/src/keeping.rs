@@ -1,0 +1,419 @@
+//! A peer's own way with the parts of the moments: what it says of them, what it fetches and hands out, how long it waits for
+//! what nobody keeps.
+//!
+//! Who learns a part says so first, so that from the next round on the part's sums pass it. Then it asks a keeper. That hands
+//! the part out as it is right after a round, or before it has sent anything of the next: so the part is here before this
+//! peer can commit a round that it is not stepped by, since no round is committed without the keeper's frames, which come
+//! after. From then on it is stepped as by any keeper. This peer says that it keeps the part once a record's headers have shown
+//! that its digest is the keepers'.
+
+use crate::config::Manifest;
+use crate::id::{Digest, PeerId, Round};
+use crate::interface::Event;
+use crate::keepers::{Keeper, Keeps, most};
+use crate::ledger::Record;
+use crate::moments::write;
+use crate::optim::Slot;
+use crate::parts::{PartSet, Parts};
+use crate::rights::Kind;
+use crate::shared::Shared;
+use crate::state::zeros;
+use crate::time::Time;
+use crate::wire::Message;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// A part without a keeper is waited for so long; then it begins anew with moments of zero. A guess: time for somebody to start
+/// a machine again.
+pub const LOST: Duration = Duration::from_secs(30);
+
+/// Who leaves waits so long for others to keep what it does.
+const GOODBYE: Duration = Duration::from_secs(30);
+
+/// Parts that one member hands out at a time.
+const WINDOW: usize = 2;
+
+/// After so many rounds a part that was asked for does not come.
+const ROUNDS: Round = 4;
+
+/// Most questions that wait for the end of a round.
+const QUESTIONS: usize = 256;
+
+/// A part on its way here.
+#[derive(Debug)]
+struct Learning {
+    from: PeerId,
+    asked_at: Round,
+    /// The lineage after the round that it was stepped by last, once some of it is here.
+    stepped: Option<Digest>,
+    slots: Vec<Slot>,
+    /// Pieces that are here.
+    here: BTreeSet<u32>,
+    is_whole: bool,
+}
+
+/// What a peer fetches, hands out and waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Keeping {
+    learning: BTreeMap<u16, Learning>,
+    /// Parts that are here and have not been compared with those of their keepers.
+    unproven: PartSet,
+    /// Who has asked for which part.
+    questions: VecDeque<(PeerId, u16)>,
+    /// Since when some part has no keeper.
+    lacks_since: Option<Time>,
+    /// Since when this peer says goodbye.
+    leaves_since: Option<Time>,
+    /// The parts whose lack was told of.
+    told: PartSet,
+}
+
+impl Keeping {
+    /// Bytes that others have had it hold.
+    pub fn bytes(&self) -> usize {
+        let learning = self.learning.values().map(|learning| {
+            let slots = learning.slots.iter();
+            slots
+                .map(|slot| 4 * slot.floats(0..slot.len()).len() + slot.codes(0..slot.len()).len())
+                .sum::<usize>()
+        });
+        learning.sum::<usize>() + self.questions.len() * size_of::<(PeerId, u16)>()
+    }
+
+    /// When a part has lacked a keeper for too long, if any does.
+    pub fn wake_at(&self, now: Time) -> Option<Time> {
+        let until = self.lacks_since.map(|since| since + LOST);
+        until.filter(|until| *until > now)
+    }
+}
+
+/// What the head knows of this peer.
+fn own(shared: &Shared) -> Keeper {
+    let head = shared.head();
+    head.position(shared.me())
+        .map(|at| head.members[at].keeper)
+        .unwrap_or_default()
+}
+
+/// What nobody keeps, by the head.
+fn of_nobody(shared: &Shared) -> PartSet {
+    shared.head().lacks(&shared.manifest, |_| true)
+}
+
+fn keeps_parts(manifest: &Manifest) -> bool {
+    manifest.copies.is_some()
+}
+
+/// What this peer says in a header.
+pub(crate) fn say(shared: &mut Shared) -> Keeps {
+    let me = shared.me();
+    if !keeps_parts(&shared.manifest) || !shared.head().is_full(me) {
+        return Keeps::default();
+    }
+    let now = shared.now;
+    let mut leaves_for = Duration::ZERO;
+    if shared.leaving {
+        leaves_for = now - *shared.keeping.leaves_since.get_or_insert(now);
+    }
+    let (own, lost) = (own(shared), of_nobody(shared));
+    let (suggested, drops) = shared.head().suggest(&shared.manifest, me);
+    let anew = suggested.or(&own.learns).and(&lost).and(&shared.head().untrained);
+    let manifest = shared.manifest.clone();
+    let missing = anew.without(&shared.lineage.state.kept.set());
+    shared.lineage.state.kept.begin(&manifest, &missing);
+    let state = &shared.lineage.state.kept;
+    let kept = state.set().without(&shared.keeping.unproven);
+    let kept = kept.and(&own.kept.or(&own.learns).or(&lost));
+    let learns = suggested.or(&own.learns).without(&kept).without(&lost);
+    Keeps {
+        kept,
+        digests: state.digests(&kept),
+        learns: if shared.leaving {
+            PartSet::default()
+        } else {
+            learns
+        },
+        drops: drops.and(&kept),
+        insists: is_over(shared) || leaves_for > GOODBYE,
+    }
+}
+
+/// Whether some part has lacked a keeper for too long.
+fn is_over(shared: &Shared) -> bool {
+    shared
+        .keeping
+        .lacks_since
+        .is_some_and(|since| shared.now - since >= LOST)
+}
+
+/// Whether a round is worth it by itself, among these members: somebody is gone without whom a part has no keeper, or a part
+/// without any can have one, or is waited for no longer.
+pub(crate) fn has_news(shared: &Shared, members: &[PeerId]) -> bool {
+    if !keeps_parts(&shared.manifest) {
+        return false;
+    }
+    let (head, lost) = (shared.head(), of_nobody(shared));
+    if lost.is_empty() {
+        let lacks = head.lacks(&shared.manifest, |peer| members.contains(&peer));
+        return !lacks.is_empty();
+    }
+    let held = shared.lineage.state.kept.set().without(&shared.keeping.unproven);
+    let anew = || head.suggest(&shared.manifest, shared.me()).0.and(&head.untrained);
+    is_over(shared) || !held.or(&anew()).and(&lost).is_empty()
+}
+
+/// A round begins: what is held and fetched is brought in line with the head. False if this peer lacks what it said it keeps.
+pub(crate) fn begin_round(shared: &mut Shared) -> bool {
+    if !keeps_parts(&shared.manifest) {
+        return true;
+    }
+    let (own, lost, now) = (own(shared), of_nobody(shared), shared.now);
+    let head = &shared.lineage.head;
+    let (stepped, untrained, round) = (head.stepped, head.untrained, head.round);
+    let (kept, keeping) = (&mut shared.lineage.state.kept, &mut shared.keeping);
+    if kept.stepped != stepped {
+        kept.clear();
+        kept.stepped = stepped;
+    }
+    kept.retain(&own.kept.or(&own.learns).or(&lost));
+    // What begins anew is zero, whatever somebody who was away has kept of it.
+    let anew = own.learns.or(&kept.set()).and(&untrained);
+    kept.begin(&shared.manifest, &anew);
+    let members = &shared.lineage.head.members;
+    let goes_on = |part: u16, learning: &Learning| {
+        let wanted = own.learns.contains(part) && !anew.contains(part);
+        let from = members.iter().find(|m| m.peer == learning.from);
+        let fits = learning
+            .stepped
+            .is_none_or(|at| at == stepped || !learning.is_whole);
+        let behind = learning.stepped.is_some_and(|at| at != stepped) && !learning.is_whole;
+        wanted
+            && from.is_some_and(|m| m.keeper.kept.contains(part))
+            && fits
+            && !behind
+            && round < learning.asked_at + ROUNDS
+    };
+    keeping.learning.retain(|part, learning| goes_on(*part, learning));
+    let whole: Vec<u16> = keeping
+        .learning
+        .iter()
+        .filter(|(_, l)| l.is_whole)
+        .map(|(part, _)| *part)
+        .collect();
+    for part in whole {
+        let learning = keeping.learning.remove(&part).expect("just found");
+        kept.insert(part, learning.slots);
+        keeping.unproven.insert(part);
+    }
+    // Of what nobody keeps any more there is nobody to compare with.
+    keeping.unproven = keeping.unproven.and(&kept.set()).without(&lost).without(&anew);
+    let lacks = own.kept.without(&kept.set());
+    if lost.is_empty() {
+        (keeping.lacks_since, keeping.told) = (None, PartSet::default());
+    } else {
+        keeping.lacks_since.get_or_insert(now);
+    }
+    hand_out(shared);
+    ask(shared);
+    lacks.is_empty()
+}
+
+/// Some members cannot train: tells for which parts, once.
+pub(crate) fn tell_lacking(members: &[PeerId], shared: &mut Shared) {
+    let parts = shared
+        .head()
+        .lacks(&shared.manifest, |peer| members.contains(&peer));
+    if !parts.is_empty() && parts != shared.keeping.told {
+        shared.keeping.told = parts;
+        let parts = parts.iter().collect();
+        shared.tell(Event::Lacking { parts, wait: LOST });
+    }
+}
+
+/// A newcomer has another head: what it has kept is of use no longer than moments stay as they are.
+pub(crate) fn follow(shared: &mut Shared) {
+    let (stepped, kept) = (shared.lineage.head.stepped, &mut shared.lineage.state.kept);
+    if kept.stepped != stepped {
+        kept.clear();
+    }
+}
+
+/// This peer is no member any more: what it was about to learn is given up, and all that it keeps if that is `damaged`.
+pub(crate) fn leave(damaged: bool, shared: &mut Shared) {
+    let keeping = std::mem::take(&mut shared.keeping);
+    shared.keeping.leaves_since = keeping.leaves_since;
+    let kept = &mut shared.lineage.state.kept;
+    kept.retain(&kept.set().without(&keeping.unproven));
+    if damaged {
+        kept.clear();
+    }
+}
+
+/// What this peer keeps where it goes on alone.
+pub(crate) fn alone(shared: &mut Shared) -> Keeper {
+    if !keeps_parts(&shared.manifest) || shared.settings.role() != crate::invitation::Role::Member {
+        return Keeper::default();
+    }
+    let (stepped, untrained) = (shared.head().stepped, shared.head().untrained);
+    let manifest = shared.manifest.clone();
+    let kept = &mut shared.lineage.state.kept;
+    if kept.stepped != stepped {
+        kept.clear();
+        kept.stepped = stepped;
+    }
+    kept.begin(&manifest, &untrained);
+    Keeper {
+        kept: kept.set(),
+        ..Keeper::default()
+    }
+}
+
+/// A round is about to be taken into the state: what its headers say shows whether what was learnt is what it should be.
+pub(crate) fn prove(record: &Record, shared: &mut Shared) {
+    let (kept, keeping) = (&mut shared.lineage.state.kept, &mut shared.keeping);
+    for part in keeping.unproven.iter() {
+        let said = record.headers.iter().filter_map(|h| h.keeps.digest(part));
+        let Some(digest) = most(said) else { continue };
+        keeping.unproven.remove(part);
+        if kept.digest(part) != Some(digest) {
+            kept.retain(&kept.set().without(&[part].into_iter().collect()));
+        }
+    }
+}
+
+/// A member asks for a part. It gets it at once where nothing of the next round has been sent (`idle`), else after that.
+pub(crate) fn on_learn(from: PeerId, part: u16, idle: bool, shared: &mut Shared) {
+    let questions = &mut shared.keeping.questions;
+    if questions.len() >= QUESTIONS || questions.contains(&(from, part)) {
+        return shared.refused.count(Kind::Learn);
+    }
+    questions.push_back((from, part));
+    if idle {
+        hand_out(shared);
+    }
+}
+
+/// Hands out what was asked for, as it is.
+fn hand_out(shared: &mut Shared) {
+    let piece = shared.manifest.piece.get() as usize;
+    let Some(parts) = Parts::of(&shared.manifest) else {
+        return;
+    };
+    let own = own(shared).kept;
+    for (to, part) in std::mem::take(&mut shared.keeping.questions) {
+        let Some(whole) = parts.range(part).filter(|_| own.contains(part)) else {
+            continue;
+        };
+        for (of, number) in parts.pieces(part, piece).zip(0..) {
+            let here = of.start - whole.start..of.end - whole.start;
+            let kept = &shared.lineage.state.kept;
+            let stepped = kept.stepped;
+            let Some(data) = kept.read(part, here) else { break };
+            if !shared.allow(to, data.len(), Kind::Learn) {
+                break;
+            }
+            let moments = Message::Moments {
+                part,
+                piece: number,
+                stepped,
+                data: data.into(),
+            };
+            shared.bulk(to, moments);
+        }
+    }
+}
+
+/// Asks for what this peer has said it learns.
+fn ask(shared: &mut Shared) {
+    let wanted = own(shared).learns.without(&shared.lineage.state.kept.set());
+    for part in wanted.iter() {
+        if shared.keeping.learning.contains_key(&part) {
+            continue;
+        }
+        let keeping = &shared.keeping;
+        let busy = |peer: PeerId| {
+            let asked = keeping
+                .learning
+                .values()
+                .filter(|l| l.from == peer && !l.is_whole);
+            asked.count() >= WINDOW
+        };
+        let me = shared.me();
+        let keeps =
+            |m: &&crate::ledger::Member| m.peer != me && m.keeper.kept.contains(part) && !busy(m.peer);
+        let keepers: Vec<PeerId> = shared
+            .head()
+            .members
+            .iter()
+            .filter(keeps)
+            .map(|m| m.peer)
+            .collect();
+        let up = |peer: &&PeerId| shared.links.is_up(**peer);
+        let turn = usize::from(part) % keepers.len().max(1);
+        let ring = || keepers[turn..].iter().chain(&keepers[..turn]);
+        let Some(from) = ring().find(up).or_else(|| ring().next()).copied() else {
+            continue;
+        };
+        let learning = Learning {
+            from,
+            asked_at: shared.head().round,
+            stepped: None,
+            slots: Vec::new(),
+            here: BTreeSet::new(),
+            is_whole: false,
+        };
+        shared.keeping.learning.insert(part, learning);
+        shared.control(from, Message::Learn { part });
+    }
+}
+
+/// A piece of a part has come.
+pub(crate) fn on_moments(
+    from: PeerId,
+    (part, piece): (u16, u32),
+    stepped: Digest,
+    data: &[u8],
+    shared: &mut Shared,
+) {
+    let Some(parts) = Parts::of(&shared.manifest) else {
+        return;
+    };
+    let len = shared.manifest.piece.get() as usize;
+    let (Some(whole), Some(of)) = (parts.range(part), parts.pieces(part, len).nth(piece as usize)) else {
+        return;
+    };
+    let manifest = shared.manifest.clone();
+    let asked = shared.keeping.learning.get_mut(&part);
+    let Some(learning) = asked.filter(|l| l.from == from && !l.is_whole) else {
+        return shared.refused.count(Kind::Moments);
+    };
+    if learning.stepped != Some(stepped) {
+        learning.stepped = Some(stepped);
+        learning.slots = zeros(&manifest, whole.len());
+        learning.here.clear();
+    }
+    let here = of.start - whole.start..of.end - whole.start;
+    if write(&mut learning.slots, here, data) {
+        learning.here.insert(piece);
+    }
+    if learning.here.len() < parts.pieces(part, len).count() {
+        return;
+    }
+    learning.is_whole = true;
+    // One that is of a later round than this peer's waits for that.
+    if stepped == shared.lineage.head.stepped && own(shared).learns.contains(part) {
+        let learning = shared.keeping.learning.remove(&part).expect("just found");
+        shared.lineage.state.kept.insert(part, learning.slots);
+        shared.keeping.unproven.insert(part);
+    }
+    ask(shared);
+}
+
+/// The link to a member is gone, and what it was asked for with it.
+pub(crate) fn lost(peer: PeerId, shared: &mut Shared) {
+    shared
+        .keeping
+        .learning
+        .retain(|_, learning| learning.from != peer || learning.is_whole);
+    ask(shared);
+}

@@ -1,0 +1,274 @@
+//! The parts of the optimizer's vectors that one peer keeps: stepped by the sums that it holds, and proven by their digests.
+
+use crate::codec::Codec;
+use crate::collective::Held;
+use crate::config::Manifest;
+use crate::id::Digest;
+use crate::optim::{Slot, Step};
+use crate::parts::{PartSet, Parts};
+use crate::state::{step_slots, zeros};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// One part.
+#[derive(Clone, Debug, PartialEq)]
+struct Part {
+    slots: Vec<Slot>,
+    /// What it was when it was stepped last.
+    digest: u64,
+}
+
+/// The parts of the optimizer's vectors that a peer keeps, all of them after the same round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moments {
+    parts: BTreeMap<u16, Part>,
+    /// The lineage after the last round that has stepped them.
+    pub stepped: Digest,
+}
+
+impl Default for Moments {
+    /// No part.
+    fn default() -> Self {
+        Self {
+            parts: BTreeMap::new(),
+            stepped: Digest([0; 32]),
+        }
+    }
+}
+
+/// A part's moments are not what they were when they were stepped last.
+#[derive(Debug)]
+pub(crate) struct Damaged;
+
+impl Moments {
+    /// Which parts they are.
+    pub fn set(&self) -> PartSet {
+        self.parts.keys().copied().collect()
+    }
+
+    /// A part's vectors, from its first element on, if it is kept.
+    pub fn slots(&self, part: u16) -> Option<&[Slot]> {
+        self.parts.get(&part).map(|part| &part.slots[..])
+    }
+
+    /// The digest of a part, if it is kept.
+    pub fn digest(&self, part: u16) -> Option<u64> {
+        self.parts.get(&part).map(|part| part.digest)
+    }
+
+    /// The digests of some parts, in order; 0 of one that is not kept.
+    pub fn digests(&self, of: &PartSet) -> Vec<u64> {
+        of.iter().map(|part| self.digest(part).unwrap_or(0)).collect()
+    }
+
+    /// Bytes of what is kept.
+    pub fn bytes(&self) -> usize {
+        let slots = self.parts.values().flat_map(|part| &part.slots);
+        slots
+            .map(|slot| sections(slot, 0..slot.len()).map(<[u8]>::len).sum::<usize>())
+            .sum()
+    }
+
+    /// Keeps a part from here on.
+    pub fn insert(&mut self, part: u16, slots: Vec<Slot>) {
+        let digest = digest(&slots);
+        self.parts.insert(part, Part { slots, digest });
+    }
+
+    /// Keeps these parts from here on, as they are before the first step.
+    pub fn begin(&mut self, manifest: &Manifest, parts: &PartSet) {
+        let all = Parts::of_len(manifest.layout.len);
+        for part in parts.iter() {
+            let len = all.range(part).map_or(0, |range| range.len());
+            self.insert(part, zeros(manifest, len));
+        }
+    }
+
+    /// Keeps these parts and no others.
+    pub fn retain(&mut self, parts: &PartSet) {
+        self.parts.retain(|part, _| parts.contains(*part));
+    }
+
+    /// Keeps none.
+    pub fn clear(&mut self) {
+        self.parts.clear();
+    }
+
+    /// Whether a part is what it was when it was stepped last.
+    pub(crate) fn prove(&self, part: u16) -> Result<(), Damaged> {
+        let same = |part: &Part| digest(&part.slots) == part.digest;
+        self.parts
+            .get(&part)
+            .is_none_or(same)
+            .then_some(())
+            .ok_or(Damaged)
+    }
+
+    /// What of the parameters becomes of a piece by its sum; the moments stay as they are. Nothing if its part is not kept.
+    pub(crate) fn try_step(
+        &self,
+        manifest: &Manifest,
+        step: &Step,
+        range: Range<usize>,
+        params: &[f32],
+        sums: &[f32],
+    ) -> Option<Vec<f32>> {
+        let parts = Parts::of_len(manifest.layout.len);
+        let part = parts.part_of(range.start);
+        let start = parts.range(part)?.start;
+        let here = range.start - start..range.end - start;
+        let slots = self.slots(part)?.iter();
+        let mut slots: Vec<Slot> = slots.map(|slot| slot.part(here.clone())).collect();
+        let mut params = params[range.clone()].to_vec();
+        let origin = range.start;
+        step_slots(manifest, step, range, &mut params, (origin, &mut slots), sums);
+        Some(params)
+    }
+
+    /// Steps what is kept of some elements, whole pieces, by the sums that are held of a round, from the parameters before it. A
+    /// part without its sum is dropped: it is behind for good.
+    pub(crate) fn step(
+        &mut self,
+        manifest: &Manifest,
+        step: &Step,
+        (params, range): (&[f32], Range<usize>),
+        (codec, held, proves): (Codec, &Held, bool),
+    ) -> Result<(), Damaged> {
+        let parts = Parts::of_len(manifest.layout.len);
+        let piece = manifest.piece.get() as usize;
+        let first = parts.part_of(range.start);
+        for part in (first..).take_while(|part| parts.range(*part).is_some_and(|of| of.start < range.end)) {
+            if !self.parts.contains_key(&part) {
+                continue;
+            }
+            let whole = parts.range(part).expect("it was taken from there");
+            if whole.start >= range.start && proves {
+                self.prove(part)?;
+            }
+            let inside = |of: &Range<usize>| of.start >= range.start && of.end <= range.end;
+            for of in parts.pieces(part, piece).filter(inside) {
+                let Some(data) = held.get(&of.start) else {
+                    self.parts.remove(&part);
+                    break;
+                };
+                let kept = self.parts.get_mut(&part).expect("it is dropped but here");
+                let (mut sums, mut params) = (vec![0.0; of.len()], params[of.clone()].to_vec());
+                codec
+                    .decode(data, &mut sums)
+                    .expect("it was checked when it came");
+                let slots = (whole.start, &mut kept.slots[..]);
+                step_slots(manifest, step, of, &mut params, slots, &sums);
+            }
+            if let Some(kept) = self.parts.get_mut(&part).filter(|_| whole.end <= range.end) {
+                kept.digest = digest(&kept.slots);
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps one piece, without a look at whether its part is what it was.
+    pub(crate) fn step_piece(
+        &mut self,
+        manifest: &Manifest,
+        step: &Step,
+        of: (&[f32], Range<usize>),
+        (codec, held): (Codec, &Held),
+    ) -> Result<(), Damaged> {
+        self.step(manifest, step, of, (codec, held, false))
+    }
+
+    /// The bytes of a piece of a part, as they travel.
+    pub(crate) fn read(&self, part: u16, piece: Range<usize>) -> Option<Vec<u8>> {
+        let slots = self.slots(part)?;
+        let bytes = slots.iter().flat_map(|slot| sections(slot, piece.clone()));
+        Some(bytes.flatten().copied().collect())
+    }
+
+    /// Damages one bit, as failing memory would. Whether the element is in a part that is kept.
+    #[cfg(feature = "sim")]
+    pub(crate) fn flip(&mut self, manifest: &Manifest, element: usize, bit: u32) -> bool {
+        let parts = Parts::of_len(manifest.layout.len);
+        let part = parts.part_of(element);
+        let Some(kept) = self.parts.get_mut(&part) else {
+            return false;
+        };
+        let at = element - parts.range(part).map_or(0, |range| range.start);
+        let value = &mut kept.slots[0].floats_mut(at..at + 1)[0];
+        *value = f32::from_bits(value.to_bits() ^ (1 << bit));
+        true
+    }
+
+    /// Each part's vectors as bytes, in order, to be saved.
+    pub fn sections(&self) -> impl Iterator<Item = &[u8]> {
+        let slots = self.parts.values().flat_map(|part| &part.slots);
+        slots.flat_map(|slot| sections(slot, 0..slot.len()))
+    }
+}
+
+/// The bytes of some elements of a vector: its numbers, then its codes.
+fn sections(slot: &Slot, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+    let floats = bytemuck::cast_slice(slot.floats(range.clone()));
+    [floats, slot.codes(range)].into_iter()
+}
+
+/// The first bits of the hash of a part's vectors: enough against chance, and nobody gains by two that have the same.
+fn digest(slots: &[Slot]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    for slot in slots {
+        for section in sections(slot, 0..slot.len()) {
+            hasher.update(section);
+        }
+    }
+    let hash = hasher.finalize();
+    let (first, _) = hash.as_bytes().as_chunks::<8>();
+    u64::from_le_bytes(first[0])
+}
+
+/// Writes the bytes of a piece, as they travelled, into a part's vectors. False, and unchanged, if they are not of the right
+/// length.
+pub(crate) fn write(slots: &mut [Slot], piece: Range<usize>, mut bytes: &[u8]) -> bool {
+    let len = |slot: &Slot| sections(slot, piece.clone()).map(<[u8]>::len).sum::<usize>();
+    if slots.iter().map(len).sum::<usize>() != bytes.len() {
+        return false;
+    }
+    for slot in slots {
+        let (floats, codes) = slot.parts_mut(piece.clone());
+        for section in [bytemuck::cast_slice_mut(floats), codes] {
+            let (here, rest) = bytes.split_at(section.len());
+            section.copy_from_slice(here);
+            bytes = rest;
+        }
+    }
+    true
+}
+
+/// Reads parts that were saved, from one section to the next.
+impl Moments {
+    /// Parts as they were saved: `read` fills one section after the other.
+    ///
+    /// # Errors
+    ///
+    /// That of `read`.
+    pub fn load<E>(
+        manifest: &Manifest,
+        (parts, stepped): (&PartSet, Digest),
+        mut read: impl FnMut(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let all = Parts::of_len(manifest.layout.len);
+        let mut loaded = Self {
+            stepped,
+            ..Self::default()
+        };
+        for part in parts.iter() {
+            let len = all.range(part).map_or(0, |range| range.len());
+            let mut slots = zeros(manifest, len);
+            for slot in &mut slots {
+                let (floats, codes) = slot.parts_mut(0..len);
+                read(bytemuck::cast_slice_mut(floats))?;
+                read(codes)?;
+            }
+            loaded.insert(part, slots);
+        }
+        Ok(loaded)
+    }
+}

@@ -1,0 +1,239 @@
+//! What must hold where members keep parts of the moments: rounds as they should be, from their definition and one by one, and
+//! what each member keeps beside them.
+
+use super::ledger::Errors;
+use crate::codec::Codec;
+use crate::config::Manifest;
+use crate::ledger::{Head, Record};
+use crate::optim::{Slot, clip_scale, norm_squared};
+use crate::peer::Peer;
+use crate::state::State;
+use std::ops::Range;
+
+/// The state that the reference begins with: with all moments in one place.
+pub(super) fn begin(state: &State, manifest: &Manifest) -> State {
+    let whole = Manifest {
+        copies: None,
+        ..manifest.clone()
+    };
+    State::new(state.params.clone(), &whole)
+}
+
+/// The digest of what all hold of a state.
+pub(super) fn digest(state: &State, manifest: &Manifest) -> crate::id::Digest {
+    if manifest.copies.is_none() {
+        return state.digest();
+    }
+    let mut weights = state.clone();
+    weights.slots.clear();
+    weights.digest()
+}
+
+/// Elements of the parts, in order.
+fn parts(manifest: &Manifest) -> Vec<Range<usize>> {
+    let len = manifest.layout.len;
+    let even = len.div_ceil(256).max(len.div_ceil(8).min(4096)).max(1);
+    let part = even.div_ceil(256) * 256;
+    (0..len)
+        .step_by(part)
+        .map(|start| start..len.min(start + part))
+        .collect()
+}
+
+/// All pieces of the vector, in order, with the member that adds each up, as its place among a record's.
+fn pieces(head: &Head, record: &Record, manifest: &Manifest) -> Vec<(Range<usize>, usize)> {
+    let (n, parts) = (record.headers.len(), parts(manifest));
+    let mut pieces = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        let start = number * n / parts.len();
+        let keeper = |at: usize| {
+            let peer = record.headers[at % n].peer;
+            let place = head.position(peer).expect("a contributor is a member");
+            head.members[place].keeper
+        };
+        let mut learn = (start..start + n).filter(|at| keeper(*at).learns.contains(number as u16));
+        let mut keep = (start..start + n).filter(|at| keeper(*at).kept.contains(number as u16));
+        let first = learn
+            .next()
+            .or_else(|| keep.next())
+            .expect("each part has a keeper")
+            % n;
+        for start in part.clone().step_by(manifest.piece.get() as usize) {
+            let end = part.end.min(start + manifest.piece.get() as usize);
+            pieces.push((start..end, first));
+        }
+    }
+    pieces
+}
+
+/// Whether a round of a record's members trains: they are enough, and each part has a keeper among them.
+pub(super) fn trains(head: &Head, record: &Record, manifest: &Manifest) -> bool {
+    let takes_part = |peer| record.headers.iter().any(|h| h.peer == peer);
+    let kept = |number: u16| {
+        let mut members = head.members.iter();
+        members.any(|m| takes_part(m.peer) && m.keeper.kept.contains(number))
+    };
+    let parts = if manifest.copies.is_some() {
+        parts(manifest).len()
+    } else {
+        0
+    };
+    record.headers.len() >= usize::from(manifest.min_peers.get()) && (0..parts as u16).all(kept)
+}
+
+/// A round's sums as decoded, of contributions in the order of the record, and by member what rounding took.
+pub(super) fn sums(
+    head: &Head,
+    record: &Record,
+    manifest: &Manifest,
+    values: &[&[f32]],
+) -> (Vec<f32>, Vec<Vec<f32>>) {
+    let (n, len) = (values.len(), manifest.layout.len);
+    let (mut sums, mut errors) = (vec![0.0; len], vec![vec![0.0; len]; n]);
+    for (range, first) in pieces(head, record, manifest) {
+        let mut travelled = |member: usize, values: &[f32]| {
+            let (mut bytes, mut decoded) = (Vec::new(), vec![0.0; values.len()]);
+            manifest.codec.encode(values, &mut bytes);
+            manifest.codec.decode(&bytes, &mut decoded).expect("just encoded");
+            for ((error, value), decoded) in
+                errors[member][range.clone()].iter_mut().zip(values).zip(&decoded)
+            {
+                *error = value - decoded;
+            }
+            decoded
+        };
+        let mut sum: Option<Vec<f32>> = None;
+        for member in (1..n).map(|k| (first + k) % n) {
+            let came = travelled(member, &values[member][range.clone()]);
+            sum = Some(match sum {
+                None => came,
+                Some(sum) => sum.iter().zip(&came).map(|(a, b)| a + b).collect(),
+            });
+        }
+        let own = &values[first][range.clone()];
+        let sum = match sum {
+            None => own.to_vec(),
+            Some(sum) => sum.iter().zip(own).map(|(a, b)| a + b).collect(),
+        };
+        let finished = travelled(first, &sum);
+        sums[range.clone()].copy_from_slice(&finished);
+    }
+    (sums, errors)
+}
+
+/// Applies a round's sums to the reference, as all its keepers together do.
+pub(super) fn step(state: &mut State, manifest: &Manifest, head: &Head, record: &Record, sums: &[f32]) {
+    let pieces = pieces(head, record, manifest);
+    let mut scale = 1.0 / record.weight() as f32;
+    if let Some(max) = manifest.clip {
+        let mut squared = 0.0f64;
+        for part in parts(manifest) {
+            let inside = pieces.iter().filter(|(piece, _)| part.contains(&piece.start));
+            squared += inside.fold(0.0, |all, (piece, _)| all + norm_squared(&sums[piece.clone()]));
+        }
+        scale *= clip_scale(squared.sqrt() * f64::from(scale), max);
+    }
+    let lr = manifest.schedule.rate(manifest.lr, head.steps + 1);
+    let step = manifest.optimizer.step(lr, head.steps + 1, scale);
+    let before = state.params.clone();
+    state.apply(manifest, &step, 0..sums.len(), sums);
+    let codec = match manifest.codec {
+        Codec::F32 => return,
+        Codec::Int4 => Codec::Int8,
+        codec => codec,
+    };
+    for (piece, _) in pieces {
+        let change = state.params[piece.clone()].iter().zip(&before[piece.clone()]);
+        let change: Vec<f32> = change.map(|(after, before)| after - before).collect();
+        let (mut bytes, mut decoded) = (Vec::new(), vec![0.0; change.len()]);
+        codec.encode(&change, &mut bytes);
+        codec.decode(&bytes, &mut decoded).expect("just encoded");
+        for (at, change) in piece.zip(decoded) {
+            state.params[at] = before[at] + change;
+        }
+    }
+}
+
+/// Parts that nobody keeps any more begin anew.
+pub(super) fn begin_anew(state: &mut State, manifest: &Manifest, before: &Head, after: &Head) {
+    let anew = after.untrained.without(&before.untrained);
+    for (number, range) in parts(manifest).into_iter().enumerate() {
+        if anew.contains(number as u16) {
+            for slot in &mut state.slots {
+                let (floats, codes) = slot.parts_mut(range.clone());
+                floats.fill(0.0);
+                codes.fill(0);
+            }
+        }
+    }
+}
+
+/// Whether what a peer keeps is what the reference has there.
+pub(super) fn check(peer: &Peer, state: &State) -> Result<(), String> {
+    let kept = &peer.state().kept;
+    if kept.stepped != peer.head().stepped && !kept.set().is_empty() {
+        return Err("what it keeps is of another round than its state".into());
+    }
+    for (number, range) in parts(peer.manifest()).into_iter().enumerate() {
+        let Some(slots) = kept.slots(number as u16) else {
+            continue;
+        };
+        let same = |(kept, whole): (&Slot, &Slot)| {
+            let here = 0..range.len();
+            let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            bits(kept.floats(here.clone())) == bits(whole.floats(range.clone()))
+                && kept.codes(here) == whole.codes(range.clone())
+        };
+        if !slots.iter().zip(&state.slots).all(same) {
+            return Err(format!(
+                "its moments of part {number} are not the serial reference's"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a record leaves each part as many keepers as the run wants, or as there are, but for those that were lost or given up.
+pub(super) fn check_copies(
+    before: &Head,
+    after: &Head,
+    record: &Record,
+    manifest: &Manifest,
+) -> Result<(), String> {
+    let Some(copies) = manifest.copies else {
+        return Ok(());
+    };
+    let insists = |peer| record.headers.iter().any(|h| h.peer == peer && h.keeps.insists);
+    let revoked = before.tickets != after.tickets;
+    let stays = after
+        .full_members()
+        .filter(|peer| record.headers.iter().all(|h| h.peer != *peer || !h.leaving));
+    let wanted = usize::from(copies.get()).min(stays.count());
+    for number in 0..parts(manifest).len() as u16 {
+        let had = record.headers.iter().filter(|h| h.keeps.kept.contains(number));
+        let gone = |peer| {
+            after
+                .members
+                .iter()
+                .all(|m| m.peer != peer || !m.keeper.kept.contains(number))
+        };
+        let lets_go = had.clone().any(|h| gone(h.peer) && !insists(h.peer));
+        let left = after
+            .members
+            .iter()
+            .filter(|m| m.keeper.kept.contains(number))
+            .count();
+        if lets_go && left < wanted && !revoked {
+            return Err(format!(
+                "{left} keepers are left of part {number}, and {wanted} could be"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What rounding took, by member.
+pub(super) fn by_author(record: &Record, errors: Vec<Vec<f32>>, feedback: bool) -> Errors {
+    let authors = record.headers.iter().map(|h| h.peer);
+    Some(authors.zip(errors).filter(|_| feedback).collect())
+}
