@@ -1,6 +1,8 @@
 // What is known of the run, from the node that serves the page and from this tab's own worker. Knows nothing of the
 // page's looks. Of what comes in, anything may be absent.
 
+import { shares } from "./time.js";
+
 /** Most items of each list; of older rounds the serving node knows. */
 const MAX_POINTS = 8192;
 /** Rates and means are taken over this many seconds. */
@@ -110,6 +112,9 @@ export class Run {
     const rate = this.rate() ?? (live ? null : status.samples_per_second);
     const mean = (of, recent = own?.recent ?? []) => recent.reduce((sum, event) => sum + event[of], 0) / recent.length;
     const took = own?.recent.filter((event) => event.took);
+    // Once this tab computes, its own time; before and after, that of the serving node.
+    const partakes = live && own.taking && took.length > 0;
+    const sum = (of) => took.reduce((all, event) => all + (event[of] || 0), 0);
     const [from, to] = [own?.history[0]?.[0] ?? Infinity, own?.history.at(-1)?.[0] ?? -1];
     const theirs = list(status.losses);
     return {
@@ -127,6 +132,9 @@ export class Run {
       since: own?.since ?? null,
       samples: own?.samples,
       traffic: mine ? [own.received, own.sent] : [status.bytes_received, status.bytes_sent],
+      time: partakes ? shares(took, mine) : status.time ?? null,
+      timeIsMine: Boolean(partakes),
+      sampleBytes: partakes ? sum("bytes_sent") / sum("samples") : status.sample_bytes,
       seconds: mean("seconds"),
       compute: mean("compute_seconds", took),
       reduce: mean("reduce_seconds", took),

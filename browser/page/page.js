@@ -6,7 +6,8 @@ import { Plot } from "./plot.js";
 import { Ring } from "./ring.js";
 import { Session } from "./session.js";
 import { Awake, Held, Surroundings, loadPreferences, savePreferences } from "./surroundings.js";
-import { describe, ways } from "./words.js";
+import { Time } from "./time.js";
+import { describe, gain, ways } from "./words.js";
 
 /** Time between two looks at the serving node, in milliseconds. */
 const WATCH_MS = { front: 1000, session: 5000, hidden: 10_000 };
@@ -25,6 +26,7 @@ const awake = new Awake();
 const held = new Held();
 const ring = new Ring($("ring"));
 const plot = new Plot($("plot"));
+const time = new Time($("time"));
 const preferences = loadPreferences({
   power: 1,
   plugged: false,
@@ -273,6 +275,7 @@ function drawNow() {
   $("legend-evaluation").hidden = !last;
   $("legend-mine").hidden = picture.since === null;
   drawFacts(picture);
+  drawTime(picture);
   drawLinks(picture);
   drawMachine();
   drawChanges(picture);
@@ -352,12 +355,22 @@ function drawFacts(picture) {
   }
   $("copy").dataset.value = digest ?? "";
   $("copy").disabled = !digest;
-  $("split").hidden = !split;
-  $("split").firstChild.style.width = `${(100 * compute) / (compute + reduce)}%`;
   put("ring-text", !picture.members.length ? ""
     : !session.active || !mine ? "The peers in ring order, each as long as its share of the work."
       : session.state === "paused" ? "This tab is out of the ring until it resumes."
         : live && share !== null ? `This tab computes ${percent(share)} of each round.` : "This tab is not in the ring yet.");
+}
+
+function drawTime(picture) {
+  const { time: shares, timeIsMine } = picture;
+  $("time-section").hidden = !shares;
+  if (!shares) return;
+  put("time-title", timeIsMine ? "Where this tab\u2019s time goes" : "Where the time goes at this page\u2019s peer");
+  put("time-reading", gain(picture));
+  put("time-compute", `${percent(shares.compute)} computing`);
+  put("time-hidden", `${percent(shares.hidden)} exchanging meanwhile`);
+  put("time-exchange", `${percent(shares.exchange)} waiting for the exchange`);
+  time.draw(shares, timeIsMine);
 }
 
 $("copy").addEventListener("click", async ({ currentTarget }) => {

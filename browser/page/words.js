@@ -1,7 +1,7 @@
 // What the page says in each situation, and what one may do then. A title is a list of strings and of {soft} parts,
 // which are set back.
 
-import { bytes, count, duration, loss, parameters, percent, plural } from "./format.js";
+import { bytes, count, duration, loss, parameters, percent, plural, significant } from "./format.js";
 
 const soft = (text) => ({ soft: text });
 const first = (action) => ({ ...action, primary: true });
@@ -186,6 +186,15 @@ export function ways(links) {
   const many = (way) => [links.filter(({ link }) => link === way).length, way];
   const there = ["direct", "mapped", "punched", "relayed"].map(many).filter(([number]) => number);
   return there.map(([number, way]) => `${count(number)} ${way}`).join(", ");
+}
+
+/** "1.9 times as fast as this tab alone, 1.2 kB sent for each sample". */
+export function gain({ time, timeIsMine, sampleBytes, members }) {
+  const alone = timeIsMine ? "this tab" : "this peer";
+  return [
+    ...(time.speed_up > 0 && members.length > 1 ? [`${significant(time.speed_up, 2)} times as fast as ${alone} alone`] : []),
+    ...(Number.isFinite(sampleBytes) && members.length > 1 ? [`${bytes(sampleBytes)} sent for each sample`] : []),
+  ].join(", ");
 }
 
 /** One entry for each kind of failure: title, text, what one may do; the worker's own words follow as the cause. */

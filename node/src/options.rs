@@ -247,6 +247,15 @@ pub struct Page {
     pub hosts: Vec<String>,
 }
 
+/// How fast a device is to seem that is faster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ActedSpeed {
+    /// So many times slower than it is at best, at least 1.
+    Times(f64),
+    /// It takes so long for a sample, or as long as it needs if that is longer: the same on whatever machine.
+    Sample(Duration),
+}
+
 /// What concerns one peer alone; others may have chosen otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Local {
@@ -262,8 +271,8 @@ pub struct Local {
     pub listen: String,
     /// The slow line that it is to seem to have, if any, as text: `20mbit/50ms`.
     pub line: Option<String>,
-    /// How many times slower than it is its device is to seem; at least 1.
-    pub slower: f64,
+    /// How fast its device is to seem, if slower than it is.
+    pub slower: Option<ActedSpeed>,
     /// How long a sample is to take on a device that computes nothing, if it is to be such a one.
     pub sample_takes: Option<Duration>,
     /// Addresses to tell others, beside those found out; behind NAT, for example.

@@ -101,3 +101,28 @@ fn members_that_take_first_steps_while_sums_travel_come_and_go() {
     assert_mostly_ahead(&nodes[0]);
     assert_replays_from_the_beginning(&nodes);
 }
+
+#[test]
+fn four_behind_slow_lines_are_seen_to_race_one() {
+    let _alone = alone();
+    let output = run(&["demo", "--slow-link", "--seconds", "3", "--plain"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("all four held the same bits"), "{text}");
+    assert!(
+        text.contains("Four together came to a loss of") || text.contains("too little time"),
+        "{text}"
+    );
+    let windows = |who: &str| -> f64 {
+        let line = text
+            .lines()
+            .rfind(|line| line.contains(who) && line.contains("after"));
+        let (_, after) = line.and_then(|line| line.split_once("after ")).expect("a count");
+        let number: String = after.chars().filter(char::is_ascii_digit).collect();
+        number.parse().expect("a number")
+    };
+    // All devices are equally fast. Of four, the first rounds wait for their exchanges.
+    let times = windows("four together") / windows("one alone");
+    println!("{times:.2} times the samples");
+    assert!((1.5..4.5).contains(&times), "{text}");
+}

@@ -217,3 +217,44 @@ fn a_tiny_gpt_in_tabs() {
     ];
     through_thick_and_thin("gpt", &tiny);
 }
+
+/// What a peer's page shows to whoever only watches needs nothing built.
+#[test]
+fn a_watched_page_shows_where_its_peers_time_goes() {
+    let _alone = alone();
+    let Some(browser) = chromium::installed() else {
+        eprintln!("skipped: no Chromium is installed (Debian: chromium), so no page can be looked at");
+        return;
+    };
+    let folder = Folder::new("watched-time");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../browser/page");
+    let page = page.to_string_lossy();
+    let train = [&LONG_DIRECT[..], &["--page", &page]].concat();
+    let mut node = Node::start("watched", folder.join("watched"), &train);
+    let ticket = node.ticket();
+    let mut other = common::join(&folder, "other", &ticket);
+    node.members(2);
+    let mut tab = chromium::Tab::open(&browser, "watching", &node.url());
+    let text = |id: &str| format!("document.getElementById('{id}')?.textContent");
+    let gain = text("time-reading");
+    tab.until(
+        "the gain is told",
+        &format!("/^[0-9.]+ times as fast as this peer alone, .*B sent for each sample$/.test({gain})"),
+    );
+    let widths =
+        tab.evaluate("[...document.querySelectorAll('.lane i')].map((part) => parseFloat(part.style.width))");
+    let widths: Vec<f64> = serde_json::from_value(widths).expect("three widths");
+    assert!(widths.len() == 3 && widths[0] > 0.0, "{widths:?}");
+    assert!(
+        widths[0] + widths[2] <= 100.01 && widths[1] <= widths[0],
+        "{widths:?}"
+    );
+    // A tab that takes part sums its own rounds up as the node does: computing ends after 3 s of 4, the exchange of 2 s with it.
+    let shares = tab.evaluate(
+        "import('./time.js').then((time) => time.shares([1, 2].map(() => ({seconds: 2, compute_seconds: 1.5, \
+         reduce_seconds: 1, samples: 40, members: [{peer: 'a', weight: 10}, {peer: 'b', weight: 30}]})), 'a'))",
+    );
+    let wanted = serde_json::json!({"compute": 0.75, "exchange": 0.25, "hidden": 0.25, "speed_up": 3});
+    assert_eq!(shares, wanted);
+    assert!(node.leave() && other.leave());
+}

@@ -10,7 +10,9 @@ use super::machine::block_on;
 use super::messages;
 use super::output::{self, Log, LogFormat};
 use super::settings::{self, Settings};
-use crate::options::{Hours, Local, Meet, NewRun, Page, Schedule, Start, Steps, TrainOptions, When};
+use crate::options::{
+    ActedSpeed, Hours, Local, Meet, NewRun, Page, Schedule, Start, Steps, TrainOptions, When,
+};
 use crate::participant::{run_setup, start};
 use crate::task_factory::TaskFactory;
 use annulus_core::codec::Codec;
@@ -95,9 +97,13 @@ pub struct LocalArgs {
     /// Seem to have a device that is so many times slower: to see on one machine what a run of slow ones is like.
     #[arg(long, value_name = "TIMES", default_value_t = 1.0, value_parser = times)]
     pub slower: f64,
+    /// Seem to have a device that takes so many milliseconds for each sample, or as long as it needs if that is longer: the
+    /// same on whatever machine. Unlike with `sample_takes` its gradients are real.
+    #[arg(long, value_name = "MS", hide = true, conflicts_with = "slower", value_parser = milliseconds)]
+    pub sample_at_least: Option<Duration>,
     /// Compute nothing: take so many milliseconds for each sample and contribute zeros, to see what links make of a run of
     /// machines that are not there.
-    #[arg(long, value_name = "MS", hide = true, conflicts_with = "slower", value_parser = milliseconds)]
+    #[arg(long, value_name = "MS", hide = true, conflicts_with_all = ["slower", "sample_at_least"], value_parser = milliseconds)]
     pub sample_takes: Option<Duration>,
     /// Seem to be behind a line of this rate and round-trip time, such as 20mbit/50ms: to see on one machine what slow
     /// links do to a run.
@@ -175,7 +181,8 @@ impl LocalArgs {
             device: self.device.clone(),
             listen: self.listen.clone(),
             line: self.line.clone(),
-            slower: self.slower,
+            slower: (self.sample_at_least.map(ActedSpeed::Sample))
+                .or((self.slower > 1.0).then_some(ActedSpeed::Times(self.slower))),
             sample_takes: self.sample_takes,
             advertise: self.advertise.clone(),
             map_port: !self.no_port_mapping,
@@ -466,6 +473,7 @@ mod tests {
             listen: "0".into(),
             line: None,
             slower: 1.0,
+            sample_at_least: None,
             sample_takes: None,
             advertise: Vec::new(),
             no_port_mapping: false,

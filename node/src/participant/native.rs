@@ -87,8 +87,8 @@ impl<'a> Participant<'a> {
         let keep = local.keep.get() as usize;
         let worker: Box<dyn Worker> = match (local.sample_takes, local.slower) {
             (Some(sample), _) => Box::new(Timed::new(setup.worker, sample)),
-            (None, 1.0) => setup.worker,
-            (None, times) => Box::new(Slowed::new(setup.worker, times)),
+            (None, None) => setup.worker,
+            (None, Some(speed)) => Box::new(Slowed::new(setup.worker, speed)),
         };
         let host = NativeHost {
             workers: Workers::start(

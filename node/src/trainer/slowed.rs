@@ -1,17 +1,18 @@
-//! A slow device, acted: a worker that takes so many times as long, so that anybody can see on one machine what a run of
-//! slow machines is like.
+//! A slow device, acted: a worker that takes longer than it needs, so that anybody can see on one machine what a run of slow
+//! machines is like.
 
 use super::worker::{Contribution, Pending, Worker, WorkerError};
+use crate::options::ActedSpeed;
 use crate::task::{Emit, Eval, Prompt};
 use annulus_core::Layout;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Sleeps after each sum of gradients, so that it takes so many times what as many samples have taken at best: a device of its
-/// own has the same speed whatever else the processor does. Whoever measures how fast it is counts that in.
+/// Sleeps after each sum of gradients, so that it takes as long as a slower device would: one of its own has the same speed
+/// whatever else the processor does. Whoever measures how fast it is counts that in.
 pub struct Slowed {
     worker: Box<dyn Worker>,
-    times: f64,
+    speed: ActedSpeed,
     worked: Duration,
     samples: usize,
     /// Seconds of a sample, at best.
@@ -19,11 +20,11 @@ pub struct Slowed {
 }
 
 impl Slowed {
-    /// So many times slower, at least 1.
-    pub fn new(worker: Box<dyn Worker>, times: f64) -> Self {
+    /// As slow as that.
+    pub fn new(worker: Box<dyn Worker>, speed: ActedSpeed) -> Self {
         Self {
             worker,
-            times,
+            speed,
             worked: Duration::ZERO,
             samples: 0,
             least: f64::INFINITY,
@@ -68,7 +69,11 @@ impl Worker for Slowed {
             let samples = std::mem::take(&mut self.samples) as f64;
             if samples > 0.0 {
                 self.least = self.least.min(worked.as_secs_f64() / samples);
-                let wanted = Duration::from_secs_f64(self.least * samples * self.times);
+                let sample = match self.speed {
+                    ActedSpeed::Times(times) => self.least * times,
+                    ActedSpeed::Sample(takes) => takes.as_secs_f64(),
+                };
+                let wanted = Duration::from_secs_f64(sample * samples);
                 thread::sleep(wanted.saturating_sub(worked));
             }
             taken

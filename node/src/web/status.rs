@@ -28,6 +28,7 @@ pub struct Status<'a> {
     counted: u64,
     target: Option<u64>,
     samples_per_second: f64,
+    sample_bytes: Option<f64>,
     time: Option<TimeShares>,
     pace: Option<&'a Pace>,
     bytes_sent: u64,
@@ -104,6 +105,9 @@ impl<'a> Status<'a> {
             counted: view.counted(),
             target: ready.map(|ready| ready.target),
             samples_per_second: rates.map_or(0.0, |rates| rates.samples),
+            sample_bytes: rates
+                .filter(|rates| rates.samples > 0.0)
+                .map(|rates| rates.bytes_sent / rates.samples),
             time: rates.map(|rates| rates.time),
             pace: view.pace.as_ref(),
             bytes_sent: view.totals.bytes_sent,
@@ -182,6 +186,7 @@ mod tests {
             ("loss", Value::Null),
             ("losses", json!([[1, 2.5], [2, 2.0]])),
             ("samples_per_second", json!(128.0 / 3.0)),
+            ("sample_bytes", json!(2000.0 / 128.0)),
             ("bytes_sent", json!(3000)),
             ("bytes_received", json!(6000)),
             ("bytes_relayed", json!(900)),

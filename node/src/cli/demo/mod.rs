@@ -15,6 +15,7 @@ mod summary;
 
 use super::error::Error;
 use super::terminal::Style;
+use crate::net::line::Line;
 use crate::task_factory::TaskFactory;
 use children::{Children, Message};
 use observed::{Observed, letter};
@@ -31,9 +32,19 @@ use story::Next;
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Watch four peers behind slow lines train beside one alone, for a minute: what does it pay to train together?
-    // Not told of in the help as long as the model is so small that it hardly pays.
-    #[arg(long, hide = true, conflicts_with = "rounds")]
+    #[arg(long, conflicts_with = "rounds")]
     pub slow_link: bool,
+    /// How many seconds to watch them for.
+    #[arg(long, value_name = "N", requires = "slow_link", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// The line of each peer: its rate, and the round-trip time between any two.
+    #[arg(
+        long,
+        value_name = "RATE/RTT",
+        requires = "slow_link",
+        default_value = "20mbit/50ms"
+    )]
+    pub line: Line,
     /// Rounds of the run; without it as many as suit this machine.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50..))]
     pub rounds: Option<u64>,
@@ -49,6 +60,8 @@ const EXAMPLES: &str = "\
 Examples:
   annulus demo
   annulus demo --rounds 5000 --plain
+  annulus demo --slow-link
+  annulus demo --slow-link --line 100mbit/5ms --plain
 ";
 
 /// Rounds for each of the machine's threads, and the most of all. Two threads of a busy 2.3 GHz Xeon commit 140 of
@@ -72,7 +85,15 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let folder = std::env::temp_dir().join(format!("annulus-demo-{}", std::process::id()));
     let children = Children::new(exe, folder)?;
     if args.slow_link {
-        return slow_link::run(children, &args.device, args.plain);
+        return slow_link::run(
+            children,
+            slow_link::Options {
+                device: args.device,
+                line: args.line,
+                seconds: args.seconds,
+                plain: args.plain,
+            },
+        );
     }
     let mut show = Show {
         children,

@@ -6,7 +6,7 @@ use super::super::human;
 use super::super::terminal::{Color, Style};
 use super::canvas::Canvas;
 use crate::events::Event;
-use crate::view::{Agreement, Logs, PeerLog, RunView};
+use crate::view::{Agreement, Logs, PeerLog, RATE_WINDOW_MS, Rates, RunView};
 use std::collections::VecDeque;
 
 /// Peers of the run that trains together.
@@ -15,8 +15,11 @@ pub const TOGETHER: usize = 4;
 /// The size of the picture.
 pub const SIZE: (usize, usize) = (78, 22);
 
-/// The loss is the mean over the samples of so many milliseconds, whatever the rounds are: single ones are noise.
-const WINDOW_MS: u64 = 3000;
+/// A point of a curve is the median of so many evaluations: single ones are noise.
+const MEDIAN_OF: usize = 3;
+
+/// Rounds for which an evaluation may still come.
+const RECENT: usize = 256;
 
 const COLORS: [Color; 2] = [Color::Green, Color::Yellow];
 const NAMES: [&str; 2] = ["four together", "one alone"];
@@ -28,10 +31,20 @@ pub struct Race {
     conditions: String,
     /// How long each run is looked at.
     length_ms: u64,
+    /// When something was last heard.
+    last_ms: u64,
     together: Logs,
     alone: RunView,
-    /// Of each run: when its first round was committed, and the loss since then.
+    /// Of each run: when its first round was committed, and the loss on text held out since then.
     curves: [Curve; 2],
+}
+
+/// A loss that both have come to, and how long that took each.
+#[derive(Clone, Copy, Debug)]
+struct Meeting {
+    loss: f64,
+    together_ms: u64,
+    alone_ms: u64,
 }
 
 #[derive(Debug, Default)]
@@ -39,27 +52,37 @@ struct Curve {
     began_ms: Option<u64>,
     /// Milliseconds since the first round, and the loss.
     points: Vec<(u64, f64)>,
-    /// The last rounds: when, how many samples, and the sum of their losses.
-    recent: VecDeque<(u64, f64, f64)>,
+    /// The last rounds, and when they were committed: their evaluations come later.
+    recent: VecDeque<(u64, u64)>,
+    /// The last evaluations.
+    evaluated: VecDeque<f64>,
 }
 
 impl Curve {
     fn take(&mut self, view: &RunView, members: usize, now_ms: u64) {
-        let round = view.round.as_ref().filter(|round| round.members.len() == members);
-        let Some(round) = round.filter(|round| round.samples > 0 && round.loss.is_finite()) else {
+        let Some(round) = view.round.as_ref().filter(|round| round.members.len() == members) else {
             return;
         };
-        let ms = now_ms - *self.began_ms.get_or_insert(now_ms);
-        let samples = round.samples as f64;
-        self.recent
-            .push_back((ms, samples, samples * f64::from(round.loss)));
-        while self.recent[0].0 + WINDOW_MS < ms {
-            self.recent.pop_front();
+        if round.samples > 0 {
+            let ms = now_ms - *self.began_ms.get_or_insert(now_ms);
+            self.recent.push_back((round.round, ms));
+            self.recent.drain(..self.recent.len().saturating_sub(RECENT));
         }
-        let sum = |of: fn(&(u64, f64, f64)) -> f64| self.recent.iter().map(of).sum::<f64>();
-        if ms >= WINDOW_MS {
-            self.points
-                .push((ms, sum(|round| round.2) / sum(|round| round.1)));
+    }
+
+    /// A loss on text that nobody trains on. It counts from when the round was committed whose parameters were tried.
+    fn evaluate(&mut self, round: u64, loss: f64) {
+        let committed = self.recent.iter().find(|(recent, _)| *recent == round);
+        let Some((_, ms)) = committed.filter(|_| loss.is_finite()) else {
+            return;
+        };
+        self.evaluated.push_back(loss);
+        self.evaluated
+            .drain(..self.evaluated.len().saturating_sub(MEDIAN_OF));
+        if self.evaluated.len() == MEDIAN_OF {
+            let mut sorted: Vec<f64> = self.evaluated.iter().copied().collect();
+            sorted.sort_by(f64::total_cmp);
+            self.points.push((*ms, sorted[MEDIAN_OF / 2]));
         }
     }
 
@@ -69,6 +92,10 @@ impl Curve {
 
     fn last(&self) -> Option<f64> {
         self.points.last().map(|(_, loss)| *loss)
+    }
+
+    fn least(&self) -> Option<f64> {
+        self.points.iter().map(|(_, loss)| *loss).min_by(f64::total_cmp)
     }
 
     /// When the loss was first so low.
@@ -86,6 +113,7 @@ impl Race {
         Self {
             conditions,
             length_ms,
+            last_ms: 0,
             together,
             alone: RunView::default(),
             curves: Default::default(),
@@ -112,7 +140,11 @@ impl Race {
 
     /// An event of a peer: of the run that trains together, or the one alone after these.
     pub fn take(&mut self, peer: usize, event: &Event, now_ms: u64) {
+        self.last_ms = now_ms;
         let is_round = matches!(event, Event::Round(_));
+        if let &Event::Eval { round, loss, .. } = event {
+            self.curves[usize::from(peer >= TOGETHER)].evaluate(round, loss.into());
+        }
         if peer < TOGETHER {
             let is_news = self.together.take(peer, event, now_ms);
             if is_round && is_news {
@@ -130,13 +162,16 @@ impl Race {
         [&self.together.run, &self.alone]
     }
 
-    /// How many times as fast the loss falls together: how long it took alone to come to what both have come to, by how long
-    /// it took together.
-    fn factor(&self) -> Option<(f64, u64, u64)> {
+    /// How long each took to come to the least loss that both have come to.
+    fn meeting(&self) -> Option<Meeting> {
         let [together, alone] = &self.curves;
-        let loss = together.last()?.max(alone.last()?);
-        let (fast, slow) = (together.reaches(loss)?, alone.reaches(loss)?);
-        (fast > 0).then(|| (slow as f64 / fast as f64, fast, slow))
+        let loss = together.least()?.max(alone.least()?);
+        let (together_ms, alone_ms) = (together.reaches(loss)?, alone.reaches(loss)?);
+        (together_ms > 0).then_some(Meeting {
+            loss,
+            together_ms,
+            alone_ms,
+        })
     }
 
     /// One line for each run.
@@ -149,7 +184,7 @@ impl Race {
                     let samples = view.rates(super::picture::WINDOW_MS, now_ms);
                     let samples = samples.map_or(0.0, |rates| rates.samples);
                     format!(
-                        "loss {}   {} windows of text a second",
+                        "loss on text held out {}   {} windows of text a second",
                         human::loss(loss),
                         human::short(samples)
                     )
@@ -158,6 +193,29 @@ impl Race {
             (format!("{:<14} {text}", NAMES[i]), COLORS[i])
         };
         (0..2).map(line).collect()
+    }
+
+    /// Of late.
+    fn rates(&self, view: &RunView) -> Option<Rates> {
+        view.rates(RATE_WINDOW_MS, self.last_ms)
+    }
+
+    /// Where the time of one of the four goes, and what it has from the others.
+    fn time_of_a_member(&self) -> Option<String> {
+        let rates = self.rates(&self.together.peers[0].view)?;
+        let percent = |share| human::percent(share, 0);
+        let (compute, hidden) = (percent(rates.time.compute), percent(rates.time.hidden));
+        let (waits, sent) = (
+            percent(rates.time.exchange),
+            human::bytes(rates.bytes_sent / rates.samples),
+        );
+        let gain = rates.time.speed_up.map_or_else(String::new, |times| {
+            format!("; {times:.1} times as many windows as it computes alone")
+        });
+        Some(format!(
+            "  One of the four: {compute} computing, {hidden} exchanging meanwhile, {waits} waiting; {sent} sent for each \
+             window{gain}."
+        ))
     }
 
     /// How the members of the run that trains together exchange.
@@ -221,35 +279,49 @@ impl Race {
         canvas
     }
 
+    /// How it ended, in a sentence.
+    fn outcome(&self) -> String {
+        let Some(Meeting {
+            loss,
+            together_ms,
+            alone_ms,
+        }) = self.meeting()
+        else {
+            return "There was too little time to compare them.".into();
+        };
+        let seconds = |ms: u64| human::duration(ms as f64 / 1000.0);
+        let (loss, fast, slow) = (human::loss(loss), seconds(together_ms), seconds(alone_ms));
+        let factor = alone_ms as f64 / together_ms as f64;
+        match factor > 1.0 {
+            true => format!(
+                "Four together came to a loss of {loss} in {fast}, one alone in {slow}: {factor:.1} times as fast."
+            ),
+            false => format!(
+                "Four together came to a loss of {loss} in {fast}, one alone in {slow}: together they were no faster."
+            ),
+        }
+    }
+
     /// What was seen, and whether all peers of the run held the same bits.
     pub fn summary(&self, style: Style) -> (String, bool) {
         let agree = |peer: usize| self.together.agreement(peer) != Agreement::Differs;
         let same = (0..TOGETHER).all(agree) && self.together.rounds_lost() == 0;
-        let title = match self.factor() {
-            Some((factor, ..)) if factor > 1.0 => {
-                format!("Four together were {factor:.1} times as fast as one alone.")
-            }
-            Some(_) => "Together they were no faster than one alone.".into(),
-            None => "There was too little time to compare them.".into(),
-        };
-        let mut lines = vec![style.paint(Color::Bold, &title), String::new()];
+        let mut lines = Vec::new();
         for i in 0..2 {
             let (view, curve) = (self.views()[i], &self.curves[i]);
             let loss = curve.last().map_or("none".into(), human::loss);
             let samples = human::grouped(view.counted());
+            let rate = self.rates(view).map_or(0.0, |rates| rates.samples);
             lines.push(style.paint(
                 COLORS[i],
-                &format!("  {:<14} loss {loss} after {samples} windows of text", NAMES[i]),
+                &format!(
+                    "  {:<14} loss on text held out {loss} after {samples} windows of text, {} a second",
+                    NAMES[i],
+                    human::short(rate)
+                ),
             ));
         }
-        if let Some((_, fast, slow)) = self.factor() {
-            let seconds = |ms: u64| human::duration(ms as f64 / 1000.0);
-            lines.push(format!(
-                "  What took one {} took four {}.",
-                seconds(slow),
-                seconds(fast)
-            ));
-        }
+        lines.extend(self.time_of_a_member());
         let pace = self.pace();
         if !pace.is_empty() {
             lines.push(format!("  At the end {pace}."));
@@ -264,7 +336,11 @@ impl Race {
                 style.paint(Color::Red, "✗")
             ),
         });
-        lines.push(String::new());
+        lines.extend([
+            String::new(),
+            style.paint(Color::Bold, &self.outcome()),
+            String::new(),
+        ]);
         (lines.join("\n"), same)
     }
 }
@@ -272,7 +348,7 @@ impl Race {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::testing::{ready_for, round};
+    use crate::view::testing::{eval, ready_for, round};
 
     const PLAIN: Style = Style {
         live: false,
@@ -288,14 +364,20 @@ mod tests {
         for n in 1..=100u64 {
             let now_ms = 2000 + 100 * n;
             for peer in 0..TOGETHER {
-                let mut round = round(n, &members, 4.0 / (1.0 + 0.1 * n as f32));
+                let mut round = round(n, &members, 9.0);
                 if peer == 3 && n == 100 {
                     round.digest = digest.repeat(64);
                 }
                 race.take(peer, &Event::Round(round), now_ms);
             }
-            let alone = round(n, &[(4, 12)], 4.0 / (1.0 + 0.04 * n as f32));
-            race.take(TOGETHER, &Event::Round(alone), 3000 + 100 * n);
+            // However late it is told.
+            race.take(0, &eval(n, 4.0 / (1.0 + 0.1 * n as f32), None), now_ms + 700);
+            race.take(TOGETHER, &Event::Round(round(n, &[(4, 12)], 9.0)), 3000 + 100 * n);
+            race.take(
+                TOGETHER,
+                &eval(n, 4.0 / (1.0 + 0.04 * n as f32), None),
+                3000 + 100 * n,
+            );
             assert!(!race.is_over(now_ms), "{n}");
         }
         assert!(race.has_begun() && race.is_over(13_100));
@@ -306,9 +388,16 @@ mod tests {
     fn the_faster_is_seen_to_be_so() {
         let last = round(100, &[], 1.0).digest;
         let race = seen(&last[..1]);
-        let (factor, fast, slow) = race.factor().unwrap();
-        assert!((1.8..=3.0).contains(&factor), "{factor}");
-        assert!(fast < slow);
+        let met = race.meeting().unwrap();
+        // The loss that one has after round 99 of a hundred, the median of the last three, four have after round 40 of them.
+        assert!((0.8..0.81).contains(&met.loss), "{met:?}");
+        assert_eq!((met.together_ms, met.alone_ms), (4000, 9900));
+        let text = race.summary(PLAIN).0;
+        let last = text.trim_end().lines().last().unwrap();
+        assert_eq!(
+            last,
+            "Four together came to a loss of 0.806 in 4.0 s, one alone in 9.9 s: 2.5 times as fast."
+        );
         let picture = race.draw(13_000).rows(PLAIN).join("\n");
         assert!(
             picture.contains("four together") && picture.contains("lines of 20mbit/50ms"),

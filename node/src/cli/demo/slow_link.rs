@@ -8,34 +8,44 @@ use super::super::terminal::{self, Style};
 use super::children::{Children, Message};
 use super::race::{Race, SIZE, TOGETHER};
 use super::stage::{FRAME_MS, LINE_PAUSE_MS, Screen, out};
+use crate::net::line::Line;
 use std::time::{Duration, Instant};
 
-/// The line of each peer.
-const LINE: &str = "20mbit/50ms";
-/// How long the runs are looked at.
-const LENGTH: Duration = Duration::from_secs(60);
 /// The demo gives up when the four have not begun by then.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What five peers take of the machine: so little that they do not get in each other's way.
-const SHARE: f64 = 0.25;
+/// What a window of text takes each device, in milliseconds: forty times what it takes two cores of today, so that five peers do
+/// not get in each other's way, and so much that a batch takes about as long as its exchange. With larger models that is so on
+/// faster devices.
+const SAMPLE_MS: &str = "20";
+
+/// What is to be seen.
+pub struct Options {
+    /// Where the peers compute.
+    pub device: String,
+    /// The line of each.
+    pub line: Line,
+    /// How long they are looked at, in seconds.
+    pub seconds: u64,
+    /// Whether as lines.
+    pub plain: bool,
+}
 
 /// Plays it to its end.
-pub fn run(children: Children, device: &str, lines: bool) -> Result<(), Error> {
+pub fn run(children: Children, options: Options) -> Result<(), Error> {
     let style = Style::of_stdout();
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    // Equal devices for all.
-    let slower = ((TOGETHER + 1) as f64 / (SHARE * threads as f64)).max(2.0);
-    let conditions =
-        format!("four behind lines of {LINE}, and one alone, on devices {slower:.1} times slower than here");
+    let conditions = format!(
+        "four behind lines of {}, and one alone; a sample takes each {SAMPLE_MS} ms",
+        options.line
+    );
     let fits = terminal::size().0 >= SIZE.0 && terminal::size().1 >= SIZE.1;
     let mut show = Show {
         children,
-        device: device.to_owned(),
-        slower,
+        device: options.device,
+        line: options.line.to_string(),
         start: Instant::now(),
-        race: Race::new(conditions, LENGTH.as_millis() as u64),
+        race: Race::new(conditions, 1000 * options.seconds),
         started: 0,
-        screen: (style.live && fits && !lines).then(Screen::enter),
+        screen: (style.live && fits && !options.plain).then(Screen::enter),
         due_ms: 0,
         style,
     };
@@ -43,7 +53,7 @@ pub fn run(children: Children, device: &str, lines: bool) -> Result<(), Error> {
     let now_ms = show.now_ms();
     drop(show.children);
     drop(show.screen.take());
-    if fits && !lines && style.live {
+    if fits && !options.plain && style.live {
         out(&format!(
             "{}\n\n",
             show.race.draw(now_ms).rows(style).join("\n").trim_end()
@@ -63,7 +73,7 @@ pub fn run(children: Children, device: &str, lines: bool) -> Result<(), Error> {
 struct Show {
     children: Children,
     device: String,
-    slower: f64,
+    line: String,
     start: Instant,
     race: Race,
     started: usize,
@@ -117,24 +127,23 @@ impl Show {
     fn start_next(&mut self) -> Result<(), Error> {
         let ticket = self.race.ticket_file().map(|file| format!("@{file}"));
         let args: Vec<&str> = match (self.started, &ticket) {
-            // Each of four steps with twice the rate of one: that is then what the one alone has.
             (0, _) => {
-                let settings = ["batch=48", "lr=2e-3", "local_steps=auto", "min_peers=4"];
+                let settings = ["batch=16", "local_steps=auto", "min_peers=4", "eval_every=4"];
                 [&TRAIN[..], &settings].concat()
             }
             (1..TOGETHER, Some(ticket)) => vec!["join", ticket],
-            (TOGETHER, _) if self.race.has_begun() => [&TRAIN[..], &["batch=12", "lr=4e-3"]].concat(),
+            (TOGETHER, _) if self.race.has_begun() => [&TRAIN[..], &["batch=2", "eval_every=16"]].concat(),
             _ => return Ok(()),
         };
         let out = self.children.folder().join(self.started.to_string());
-        let (out, slower) = (out.to_string_lossy(), self.slower.to_string());
+        let out = out.to_string_lossy();
         let common = [
             ["--device", &self.device],
             ["--listen", "127.0.0.1:0"],
             ["--log-format", "json"],
             ["--out", &out],
-            ["--slower", &slower],
-            ["--line", LINE],
+            ["--sample-at-least", SAMPLE_MS],
+            ["--line", &self.line],
             ["--no-page", "checkpoint_every=0"],
         ];
         let args = [&args[..], common.as_flattened()].concat();
@@ -161,14 +170,16 @@ impl Show {
     }
 }
 
-/// What both runs train: the smallest model of text there is, on the text that is in the program.
-const TRAIN: [&str; 8] = [
+/// What both runs train: the smallest model of text there is, on the text that is in the program. Batches and rate are the best
+/// that were found for each side: docs/benchmarks.md says among which.
+const TRAIN: [&str; 9] = [
     "train",
     "--task",
     "gpt",
     "preset=pico",
+    "lr=2e-3",
     "rounds=20000",
     "schedule=warmup",
     "warmup=20",
-    "eval_every=0",
+    "eval_windows=70",
 ];
