@@ -8,7 +8,7 @@ use crate::allot::Allotment;
 use crate::config::{MAX_PEERS, Manifest, Settings};
 use crate::cut::{Given, Hole};
 use crate::fork::{FORKS, Fork};
-use crate::id::{PeerId, Round, RunId};
+use crate::id::{Digest, PeerId, Round, RunId};
 use crate::invitation::{Revocation, Role, Root};
 use crate::ledger::{Head, Header, Member, Newcomer, Ready, Record};
 use crate::parts::{PartSet, Parts};
@@ -155,6 +155,28 @@ pub enum HeadError {
 }
 
 impl Head {
+    /// The state's digest that most full members started from; among equals, that of the earliest in ring order. None if no
+    /// full member has contributed.
+    pub fn majority(&self, record: &Record) -> Option<Digest> {
+        let full = record.headers.iter().filter(|h| self.is_full(h.peer));
+        let digests: Vec<Digest> = full.map(|h| h.digest).collect();
+        let votes = |digest| digests.iter().filter(|d| **d == digest).count();
+        let first_of_most = |best, other| if votes(other) > votes(best) { other } else { best };
+        digests.iter().copied().reduce(first_of_most)
+    }
+
+    /// Whether a member may name newcomers in the next round, given who takes part in it.
+    pub(crate) fn may_name(&self, peer: PeerId, takes_part: impl Fn(PeerId) -> bool) -> bool {
+        let (round, full) = (self.round + 1, self.full_members());
+        self.admissions.may_name(peer, round, full, takes_part)
+    }
+
+    /// Whether a member may name nobody in the next round because such as it has named did not come.
+    pub(crate) fn bars_namer(&self, peer: PeerId) -> bool {
+        let (round, full) = (self.round + 1, self.full_members());
+        self.admissions.is_barred(peer, round, full)
+    }
+
     /// Whether members that stand at this head can have agreed on a record, and have signed for it.
     ///
     /// # Errors

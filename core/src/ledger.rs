@@ -341,16 +341,6 @@ impl Head {
         self.members.iter().filter(|m| m.is_full()).map(|m| m.peer)
     }
 
-    /// The state's digest that most full members started from; among equals, that of the earliest in ring order. None if no
-    /// full member has contributed.
-    pub fn majority(&self, record: &Record) -> Option<Digest> {
-        let full = record.headers.iter().filter(|h| self.is_full(h.peer));
-        let digests: Vec<Digest> = full.map(|h| h.digest).collect();
-        let votes = |digest| digests.iter().filter(|d| **d == digest).count();
-        let first_of_most = |best, other| if votes(other) > votes(best) { other } else { best };
-        digests.iter().copied().reduce(first_of_most)
-    }
-
     /// Takes a record: counts its samples, returns what was not counted to the holes, and derives the next view.
     ///
     /// A round of too few contributors to train hands out nothing; it only changes the view. The record must follow
@@ -445,24 +435,6 @@ impl Head {
     pub(crate) fn places(&self) -> impl Iterator<Item = Fork> {
         let here = [Some(self.place()), self.before.clone()];
         here.into_iter().flatten().chain(self.forks.iter().rev().cloned())
-    }
-
-    /// Samples that it has counted since it lost a member.
-    pub(crate) fn counted_without(&self, peer: PeerId) -> u64 {
-        let fork = self.forks.iter().rfind(|fork| fork.lost.contains(&peer));
-        fork.map_or(0, |fork| self.samples.saturating_sub(fork.samples))
-    }
-
-    /// Whether a member may name newcomers in the next round, given who takes part in it.
-    pub(crate) fn may_name(&self, peer: PeerId, takes_part: impl Fn(PeerId) -> bool) -> bool {
-        let (round, full) = (self.round + 1, self.full_members());
-        self.admissions.may_name(peer, round, full, takes_part)
-    }
-
-    /// Whether a member may name nobody in the next round because such as it has named did not come.
-    pub(crate) fn bars_namer(&self, peer: PeerId) -> bool {
-        let (round, full) = (self.round + 1, self.full_members());
-        self.admissions.is_barred(peer, round, full)
     }
 
     /// Notes which of the new members were named by whom, and which of the last came.
