@@ -348,7 +348,7 @@ fn what_the_table_does_not_allow_is_dropped_and_counted_and_nothing_else_is() {
             cells_seen += 1;
         }
     }
-    assert_eq!(cells_seen, (9 * 4 + 16) * (4 + 5 + 4));
+    assert_eq!(cells_seen, (9 * 4 + 18) * (4 + 5 + 4));
 }
 
 #[test]
