@@ -450,7 +450,7 @@ impl Ledger {
         if self.is_tainted && is_known {
             return Ok(());
         }
-        if !me.is_doubtful() && !(self.is_tainted && is_first) {
+        if !(me.is_doubtful() || self.is_tainted && is_first) {
             return Err(format!(
                 "its state {digest} is not the serial reference's {expected}"
             ));
