@@ -118,8 +118,8 @@ fn four_behind_slow_lines_are_seen_to_race_one() {
             .lines()
             .rfind(|line| line.contains(who) && line.contains("after"));
         let (_, after) = line.and_then(|line| line.split_once("after ")).expect("a count");
-        let number: String = after.chars().filter(char::is_ascii_digit).collect();
-        number.parse().expect("a number")
+        let number = after.split_whitespace().next().expect("a count");
+        number.replace(',', "").parse().expect("a number")
     };
     // All devices are equally fast. Of four, the first rounds wait for their exchanges.
     let times = windows("four together") / windows("one alone");

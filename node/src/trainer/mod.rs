@@ -24,7 +24,7 @@ use burn::tensor::Device;
 
 use self::backward::backward;
 use self::on_device::{View, gradients_and_loss, places, read_total};
-use self::parameters::{drawing, initial_model};
+use self::parameters::{drawing, initial_model, with_parameters};
 use self::prefetch::{Batches, Prefetcher};
 use self::read::read_scalar;
 use crate::device::{DeviceKind, OpenDevice};
@@ -33,7 +33,8 @@ use annulus_core::Layout;
 use annulus_shaders::split::{self, SplitLayout, SplitVector};
 
 pub use self::layout::layout_of;
-pub use self::parameters::with_parameters;
+#[cfg(test)]
+pub(crate) use self::parameters::model_of;
 pub use self::share::{Contributor, Share, local_steps};
 #[cfg(not(target_family = "wasm"))]
 pub use self::slowed::Slowed;

@@ -49,12 +49,24 @@ impl ModuleVisitor for Collect {
     }
 }
 
+/// The task's model with these parameters, in visiting order.
+///
+/// # Panics
+///
+/// If there are fewer values than parameters.
+#[cfg(test)]
+pub(crate) fn model_of<T: Task>(task: &T, params: &[f32], device: &Device) -> T::Model {
+    // A parameter draws its first values when it is first looked at, also one that is replaced at once.
+    let _alone = RANDOM.write().unwrap_or_else(PoisonError::into_inner);
+    with_parameters(task.model(device), params, device)
+}
+
 /// A model whose parameters are replaced, in visiting order, by as many values as `layout_of` says.
 ///
 /// # Panics
 ///
 /// If there are fewer values.
-pub fn with_parameters<M: Module>(model: M, values: &[f32], device: &Device) -> M {
+pub(super) fn with_parameters<M: Module>(model: M, values: &[f32], device: &Device) -> M {
     model.map(&mut Load { rest: values, device })
 }
 

@@ -13,7 +13,7 @@ use super::presets::Preset;
 use super::*;
 use crate::device::OpenDevice;
 use crate::task::Dataset;
-use crate::trainer::{Trainer, TrainerOptions, Worker, with_parameters};
+use crate::trainer::{Trainer, TrainerOptions, Worker, model_of};
 
 /// A run in one process, with the optimizer that peers share.
 pub(super) struct Run {
@@ -253,7 +253,7 @@ fn an_evaluation_is_the_mean_over_all_predictions() {
     let mut trainer = trainer(&task);
     let params = trainer.init();
     let device = Device::flex();
-    let model = with_parameters(task.model(&device), &params, &device);
+    let model = model_of(&*task, &params, &device);
     let (windows, rest) = task.dataset().held_out(2000);
     let one = |start, length| {
         let tokens = task.dataset().read(&[start], length);
@@ -272,7 +272,7 @@ fn an_evaluation_is_the_mean_over_all_predictions() {
 fn what_comes_later_changes_nothing_before() {
     let task = gpt(pico());
     let device = Device::flex();
-    let model = task.model(&device);
+    let model = model_of(&*task, &trainer(&task).init(), &device);
     let logits = |tokens: [i32; 6]| {
         let tokens = Tensor::<2, Int>::from_data(TensorData::new(tokens.to_vec(), [1, 6]), &device);
         let features = model.features(tokens).reshape([6, 64]);
@@ -373,7 +373,7 @@ fn a_model_that_has_learnt_to_count_writes_what_it_has_learnt() {
     let mut run = Run::new(trainer(&task), 3e-3, Schedule::Constant);
     run.steps(task.dataset().len(), 60, 8);
     let device = Device::flex();
-    let model = with_parameters(task.model(&device), &run.params, &device);
+    let model = model_of(&*task, &run.params, &device);
     let write = |prompt: &str, temperature, seed| {
         let vocabulary = task.dataset().text().vocabulary();
         let choice = Choice {
