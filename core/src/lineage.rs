@@ -11,6 +11,7 @@ use crate::seal::Seals;
 use crate::signature::Attempt;
 use crate::state::{State, root};
 use crate::wire::{Message, Standing, ViewKey};
+use bytes::Bytes;
 
 /// The last committed round, kept to repair those who miss some of it.
 #[derive(Debug)]
@@ -87,6 +88,22 @@ impl Lineage {
     pub fn hashed(&mut self, blocks: Vec<Digest>) {
         self.digest = root(&blocks);
         self.blocks = blocks;
+    }
+
+    /// A finished piece of the last round, if it is there. What the state alone has of it is taken from there, if that is
+    /// still what it was after the round.
+    pub fn last_piece(&self, chunk: u16, piece: u32) -> Option<Bytes> {
+        let sums = &self.last.as_ref()?.sums;
+        let Some(range) = sums.gone(chunk, piece) else {
+            return sums.get(chunk, piece).cloned();
+        };
+        let blocks = (0..).zip(&self.blocks).map_while(|(number, digest)| {
+            let elements = self.state.block_range(number)?;
+            (elements.start < range.end).then_some((elements, digest))
+        });
+        let mut blocks = blocks.filter(|(elements, _)| elements.end > range.start);
+        let sound = blocks.all(|(elements, digest)| self.state.block_digest(elements) == *digest);
+        sound.then(|| Bytes::copy_from_slice(bytemuck::cast_slice(&self.state.params[range])))
     }
 
     /// Whether a peer is one of the head's members, or had to do with the last round.

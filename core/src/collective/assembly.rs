@@ -17,6 +17,8 @@ pub struct Assembly {
     lacking: usize,
     /// Whether its pieces are sums even where members keep parts of the moments.
     is_serial: bool,
+    /// Elements from the first on whose pieces are in the state, and are kept there alone.
+    in_state: usize,
     /// Sums before they were encoded, by their first element: only for a planted bug.
     #[cfg(feature = "sim")]
     pub(super) exact: std::collections::BTreeMap<usize, Vec<f32>>,
@@ -33,6 +35,7 @@ impl Assembly {
             pieces,
             lacking,
             is_serial: false,
+            in_state: 0,
             #[cfg(feature = "sim")]
             exact: Default::default(),
         }
@@ -157,6 +160,26 @@ impl Assembly {
         self.pieces.get(usize::from(chunk))?.get(piece as usize)?.as_ref()
     }
 
+    /// All pieces before an element are in the state. Updates as `f32` are the parameters themselves: those pieces are let go
+    /// of, and from here on empty, since a vector is much to hold for the rare case that somebody lacks some of it.
+    pub(crate) fn let_go(&mut self, until: usize) {
+        let Some(kept) = self.cut.kept.clone().filter(|_| self.codec == Codec::F32) else {
+            return;
+        };
+        for (range, (c, p)) in kept.touching(&(self.in_state..until)) {
+            if let Some(data) = self.pieces[*c][*p].as_mut().filter(|_| range.end <= until) {
+                *data = Bytes::new();
+            }
+        }
+        self.in_state = until;
+    }
+
+    /// The elements of a piece that was let go of: what it was, the parameters are.
+    pub(crate) fn gone(&self, chunk: u16, piece: u32) -> Option<Range<usize>> {
+        let range = self.cut.range(chunk.into(), piece as usize)?;
+        (self.get(chunk, piece)?.is_empty() && !range.is_empty()).then_some(range)
+    }
+
     /// Forgets the pieces of a chunk.
     pub fn drop_chunk(&mut self, chunk: usize) {
         let pieces = &mut self.pieces[chunk];
@@ -176,16 +199,8 @@ impl Assembly {
 
     /// A piece as it travels in an attempt, if it is there.
     pub fn message(&self, view: ViewKey, chunk: u16, piece: u32) -> Option<Message> {
-        Some(Message::Piece {
-            view,
-            leg: Leg::Finished,
-            chunk,
-            piece,
-            headers: Vec::new(),
-            all: None,
-            seal: None,
-            data: self.get(chunk, piece)?.clone(),
-        })
+        let data = self.get(chunk, piece)?.clone();
+        Some(finished_piece(view, (chunk, piece), data))
     }
 
     /// All pieces that are there, as they travel in an attempt.
@@ -257,7 +272,8 @@ impl Assembly {
         let pieces = kept.touching(&range);
         for (whole, (c, p)) in pieces {
             let part = whole.start.max(range.start)..whole.end.min(range.end);
-            let Some(data) = &self.pieces[*c][*p] else {
+            let here = self.pieces[*c][*p].as_ref();
+            let Some(data) = here.filter(|data| !data.is_empty()) else {
                 continue;
             };
             values.resize(whole.len(), 0.0);
@@ -269,6 +285,20 @@ impl Assembly {
                 &values[part.start - whole.start..part.end - whole.start],
             );
         }
+    }
+}
+
+/// A finished piece as it travels in an attempt.
+pub(crate) fn finished_piece(view: ViewKey, (chunk, piece): (u16, u32), data: Bytes) -> Message {
+    Message::Piece {
+        view,
+        leg: Leg::Finished,
+        chunk,
+        piece,
+        headers: Vec::new(),
+        all: None,
+        seal: None,
+        data,
     }
 }
 
