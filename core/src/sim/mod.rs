@@ -97,6 +97,8 @@ pub struct Setup {
     pub scheme: Scheme,
     /// Whether some peers lie.
     pub liars: bool,
+    /// What they tell in every world, beside the lies that the seed draws.
+    pub lie: Option<Lie>,
     /// Whether the story is told on standard output.
     pub trace: bool,
 }
@@ -108,6 +110,7 @@ impl Default for Setup {
             bug: None,
             scheme: Scheme::StandIn,
             liars: false,
+            lie: None,
             trace: false,
         }
     }

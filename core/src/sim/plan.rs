@@ -285,8 +285,9 @@ impl Plan {
 }
 
 impl Plan {
-    /// Draws a world with liars: that of the seed, with enough peers for them and often without other faults.
-    pub fn draw_with_liars(seed: u64) -> Self {
+    /// Draws a world with liars: that of the seed, with enough peers for them and often without other faults. Those
+    /// who lie tell this lie beside those that the seed draws.
+    pub fn draw_with_liars(seed: u64, lie: Option<Lie>) -> Self {
         let mut plan = Self::draw_without_keepers(seed);
         // Who may lie is a share of those who count.
         plan.guests = 0.0;
@@ -309,7 +310,8 @@ impl Plan {
         // All the others' faults end with them.
         plan.heal_at_share = 0.3 + 0.4 * rng.unit();
         let some = [1, 1, 1, 2, 4][rng.index(5)];
-        let lies = (0..some).filter_map(|_| rng.pick(&Lie::DRAWN)).collect();
+        let drawn: Vec<Lie> = (0..some).filter_map(|_| rng.pick(&Lie::DRAWN)).collect();
+        let lies = drawn.into_iter().chain(lie).collect();
         plan.liars = Some(LiarsPlan {
             count: rng.between(1, (plan.peers.len() as u64 - 1) / 3) as usize,
             lies,
