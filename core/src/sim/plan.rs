@@ -288,7 +288,7 @@ impl Plan {
     /// Draws a world with liars: that of the seed, with enough peers for them and often without other faults. Those
     /// who lie tell this lie beside those that the seed draws.
     pub fn draw_with_liars(seed: u64, lie: Option<Lie>) -> Self {
-        let mut plan = Self::draw_without_keepers(seed);
+        let mut plan = Self::draw(seed);
         // Who may lie is a share of those who count.
         plan.guests = 0.0;
         plan.peers.iter_mut().for_each(|peer| peer.is_guest = false);
