@@ -173,13 +173,10 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
 }
 
 fn lie(name: &str) -> Result<Lie, String> {
-    let names = || Lie::DRAWN.map(|lie| lie.to_string());
-    let found = Lie::DRAWN.into_iter().zip(names());
-    let mut found = found.filter(|(_, called)| called.eq_ignore_ascii_case(name));
-    match found.next() {
-        Some((lie, _)) => Ok(lie),
-        None => Err(format!("no lie is called {name}: use {}", names().join(", "))),
-    }
+    let all = || Lie::DRAWN.into_iter().chain(Lie::OF_KEEPERS);
+    let names = || all().map(|lie| lie.to_string()).collect::<Vec<_>>().join(", ");
+    let found = all().find(|lie| lie.to_string().eq_ignore_ascii_case(name));
+    found.ok_or_else(|| format!("no lie is called {name}: use {}", names()))
 }
 
 fn bugs(name: &str) -> Result<Vec<Bug>, String> {

@@ -104,6 +104,8 @@ pub(super) struct Ledger {
     /// A bit has flipped where members keep parts of the moments: what a lone one goes on from, and what others learn of it or
     /// while nobody looks, is no longer the reference's, and only the same for all.
     pub is_tainted: bool,
+    /// Whether somebody has lied about moments: what keepers step is known to them alone from there on.
+    pub is_unkept: bool,
 }
 
 impl Ledger {
@@ -116,6 +118,7 @@ impl Ledger {
             moments: BTreeMap::new(),
             liars: BTreeSet::new(),
             is_tainted: false,
+            is_unkept: false,
         }
     }
 
@@ -360,7 +363,7 @@ impl Ledger {
         let unseen = point.states.is_empty();
         // What keepers have stepped by spoilt sums is in their hands alone.
         let unkept = self.manifest.copies.is_some() && point.states.iter().any(|s| s.state.slots.is_empty());
-        let unknown = unseen || unkept || self.is_unknown(before, record);
+        let unknown = unseen || unkept || self.is_unkept || self.is_unknown(before, record);
         let spoilt = spoilt || unknown || self.lacks_errors(point, record);
         if !self.points.contains_key(&chain) {
             let (sums, errors) = match spoilt {

@@ -32,6 +32,7 @@ mod league;
 mod ledger;
 mod liars;
 mod lie;
+mod lying_keeper;
 mod net;
 mod node;
 mod plan;

@@ -311,7 +311,10 @@ impl Plan {
         plan.heal_at_share = 0.3 + 0.4 * rng.unit();
         let some = [1, 1, 1, 2, 4][rng.index(5)];
         let drawn: Vec<Lie> = (0..some).filter_map(|_| rng.pick(&Lie::DRAWN)).collect();
-        let lies = drawn.into_iter().chain(lie).collect();
+        let keepers = &mut Rng::new(mix(seed ^ KEEPERS ^ LIARS));
+        let of_keepers = plan.manifest.copies.and_then(|_| keepers.pick(&Lie::OF_KEEPERS));
+        let of_keepers = of_keepers.filter(|_| keepers.chance(0.6));
+        let lies = drawn.into_iter().chain(of_keepers).chain(lie).collect();
         plan.liars = Some(LiarsPlan {
             count: rng.between(1, (plan.peers.len() as u64 - 1) / 3) as usize,
             lies,
