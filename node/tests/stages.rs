@@ -8,16 +8,23 @@ use annulus::tasks::gpt::Gpt;
 use annulus::trainer::TrainerOptions;
 use annulus::trainer::span::{Activation, ModelSteps, SpanWorker};
 use annulus_core::codec::Codec;
-use annulus_core::optim::{Optimizer, clip_scale, norm_squared};
+use annulus_core::optim::{Optimizer, Schedule, clip_scale, norm_squared};
 use annulus_core::shuffle::Shuffle;
 use burn::tensor::read_sync;
 use serde_json::{Value, json};
 use std::ops::Range;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 const SEED: u64 = 7;
+
+/// Burn's processor backend has one random generator for the whole process: who tests dropout is alone.
+static RANDOM: RwLock<()> = RwLock::new(());
+
+fn beside_others() -> RwLockReadGuard<'static, ()> {
+    RANDOM.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn gpt(layers: usize) -> Value {
     json!({"layers": layers, "heads": 2, "width": 32, "context": 24, "eval_windows": 20})
@@ -73,9 +80,14 @@ fn microbatches(task: &LoadedTask, round: u64, count: u64, size: u64) -> Vec<Vec
     samples.chunks(size as usize).map(<[u64]>::to_vec).collect()
 }
 
+/// The task's own settings: the rate rises for a hundred steps.
+fn rate(step: u64) -> f32 {
+    Schedule::Warmup { steps: 100 }.rate(1e-3, step)
+}
+
 fn update(step: u64) -> Update {
     Update {
-        lr: 3e-3,
+        lr: rate(step),
         step,
         clip: Some(1.0),
     }
@@ -119,7 +131,7 @@ fn train_whole(task: &LoadedTask, rounds: u64, (count, size): (u64, u64)) -> (Ve
         let made = worker.contribute(params.clone(), &samples).expect("a step");
         let mean = 1.0 / samples.len() as f32;
         let norm = norm_squared(&made.gradient).sqrt() * f64::from(mean);
-        let step = optimizer.step(3e-3, round + 1, mean * clip_scale(norm, 1.0));
+        let step = optimizer.step(rate(round + 1), round + 1, mean * clip_scale(norm, 1.0));
         for tensor in &worker.layout().tensors {
             let place = tensor.offset..tensor.offset + tensor.len();
             let [m, v] = &mut slots;
@@ -141,6 +153,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 #[test]
 fn bits_do_not_depend_on_how_steps_are_grouped() {
+    let _others = beside_others();
     let task = load(&gpt(8));
     let rounds = 50;
     let run = |begins: &[usize]| train(&task, begins, Codec::F32, rounds, (6, 2));
@@ -182,11 +195,12 @@ fn bits_do_not_depend_on_how_steps_are_grouped() {
     println!("losses of {rounds} rounds differ from the whole model's by at most {most:.1e}");
     assert!(most < 1e-4, "{most}");
     let [first, last] = [sums[0].loss_sum, sums[49].loss_sum].map(|loss| loss / 12.0);
-    assert!(last < first - 1.0, "{first} {last}");
+    assert!(last < first - 0.5, "{first} {last}");
 }
 
 #[test]
 fn a_span_holds_what_its_steps_use_and_nothing_else() {
+    let _others = beside_others();
     let task = load(&gpt(3));
     let model = Arc::new(task.model_steps(SEED).unwrap());
     let whole = task.worker_factory(
@@ -276,6 +290,7 @@ fn through(
 
 #[test]
 fn microbatches_may_be_done_in_any_order_and_again() {
+    let _others = beside_others();
     let task = load(&gpt(2));
     let model = Arc::new(task.model_steps(SEED).unwrap());
     let expected = through(&task, &model, 2, &[0, 1, 2, 3]);
@@ -287,6 +302,7 @@ fn microbatches_may_be_done_in_any_order_and_again() {
 
 #[test]
 fn dropout_is_the_same_again_on_the_way_back() {
+    let _alone = RANDOM.write().unwrap_or_else(PoisonError::into_inner);
     let mut config = gpt(2);
     config["dropout"] = json!(0.2);
     let task = load(&config);
@@ -299,6 +315,7 @@ fn dropout_is_the_same_again_on_the_way_back() {
 
 #[test]
 fn fewer_bits_at_the_boundary_cost_little_learning() {
+    let _others = beside_others();
     let task = load(&gpt(2));
     let mean = |boundary| {
         let (sums, _, _) = train(&task, &[0, 2], boundary, 150, (4, 3));
@@ -319,6 +336,7 @@ fn fewer_bits_at_the_boundary_cost_little_learning() {
 
 #[test]
 fn a_task_of_two_steps_is_a_pipeline_too() {
+    let _others = beside_others();
     let config = json!({"hidden": 24, "train": 300, "test": 50});
     let task = (TaskFactory::of::<Digits>().load)(&config.to_string(), None).unwrap();
     let (one, _, params) = train(&task, &[0], Codec::F32, 30, (4, 16));

@@ -56,7 +56,9 @@ pub struct SpanSums {
 ///
 /// A pass is a function of the loaded parameters, the microbatch and what comes in; so whoever holds the span may do it again,
 /// here or elsewhere. Gradients are summed for each step by microbatch number, whatever the order in which backward passes
-/// are done: on a processor the bits depend neither on that nor on how steps are grouped into spans.
+/// are done: on a processor the bits depend neither on that nor on how steps are grouped into spans. Where steps draw random
+/// numbers (dropout) that holds as long as nothing else in the process draws or seeds: Burn's processor backend has one
+/// generator for all.
 pub trait SpanWorker: Send {
     /// All steps of the model, and what they use.
     fn model(&self) -> &ModelSteps;

@@ -3,9 +3,9 @@
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor};
 
-/// The model with these tensors, in visiting order, where there are any; on a device with autodiff if `track` says for each
-/// whether it is trained. No copy is made.
-pub(super) fn placed<M: Module>(model: M, tensors: &[Option<Tensor<1>>], track: Option<&[bool]>) -> M {
+/// The model, which is on a device with autodiff, with these tensors, in visiting order, where there are any; `track` says for
+/// each whether gradients are taken at it. No copy is made.
+pub(super) fn placed<M: Module>(model: M, tensors: &[Option<Tensor<1>>], track: &[bool]) -> M {
     model.map(&mut Place {
         tensors,
         track,
@@ -15,7 +15,7 @@ pub(super) fn placed<M: Module>(model: M, tensors: &[Option<Tensor<1>>], track: 
 
 struct Place<'a> {
     tensors: &'a [Option<Tensor<1>>],
-    track: Option<&'a [bool]>,
+    track: &'a [bool],
     next: usize,
 }
 
@@ -27,10 +27,7 @@ impl ModuleMapper for Place<'_> {
             return param;
         };
         let tensor = values.clone().reshape(param.lazy_shape().dims::<D>());
-        let tensor = match self.track {
-            Some(trained) => Tensor::from_inner(tensor).set_require_grad(trained[index]),
-            None => tensor,
-        };
+        let tensor = Tensor::from_inner(tensor).set_require_grad(self.track[index]);
         Param::initialized(param.id, tensor)
     }
 }

@@ -35,7 +35,8 @@ pub struct SpanTrainer<T: Task> {
 
 /// The parameters on the device.
 struct Loaded<T: Task> {
-    /// All of the span's, without gradients.
+    /// All of the span's, without gradients; on a device with autodiff nevertheless, since Burn's dropout does nothing
+    /// elsewhere.
     plain: T::Model,
     /// For each step a model with what it uses, so that each has a graph of its own: threads that share one wait for each
     /// other, and gradients of a tensor that two steps use would be added where nobody can say in which order.
@@ -198,11 +199,15 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
                 values.as_ref().filter(|_| uses.contains(&tensor)).cloned()
             };
             let of_step: Vec<_> = of_span.iter().enumerate().map(own).collect();
-            placed(self.task.model(&autodiff), &of_step, Some(&self.model.trained))
+            placed(self.task.model(&autodiff), &of_step, &self.model.trained)
         };
         self.loaded = Some(Loaded {
             tracked: self.span.clone().map(tracked).collect(),
-            plain: placed(self.task.model(&self.device), &of_span, None),
+            plain: placed(
+                self.task.model(&autodiff),
+                &of_span,
+                &vec![false; self.model.trained.len()],
+            ),
         });
         self.begin();
         Ok(())
@@ -213,14 +218,15 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
             let y = {
                 let _random = drawing();
                 let loaded = self.loaded.as_ref().expect("parameters were loaded");
-                let mut x = input.map(|input| self.tensor(input));
+                let device = self.device.clone().autodiff();
+                let mut x = input.map(|input| Tensor::from_inner(self.tensor(input)));
                 for step in self.span.clone() {
-                    match self.run(&loaded.plain, step, samples, x.take(), &self.device)? {
+                    match self.run(&loaded.plain, step, samples, x.take(), &device)? {
                         Made::Activation(y) => x = Some(y),
                         Made::Loss(_) => panic!("the last span gives no activations"),
                     }
                 }
-                x.expect("a span has a step")
+                x.expect("a span has a step").inner()
             };
             read_activation(y).await
         })
