@@ -3,18 +3,18 @@
 //! `cargo run --release -p annulus-core --features sim --example sim -- --seeds 10000`
 //! `... -- --seeds 1 --from 4711 --trace` tells one seed's story.
 //! `... -- --real-keys --seeds 1000` signs with Ed25519 keys instead of a quick stand-in.
-//! `... -- --liars --seeds 1000`: some peers break the protocol on purpose.
+//! `... -- --liars --seeds 1000`: some peers break the protocol on purpose, `--lie bar` in this way too.
 //! `... -- --bug all --seeds 1000` plants each bug and says which seed finds it first; `all-of-liars` those that need some.
 
 use annulus_core::planted::Bug;
 use annulus_core::signature::Scheme;
-use annulus_core::sim::{self, Outcome, Setup, Stats};
+use annulus_core::sim::{self, Lie, Outcome, Setup, Stats};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all|all-of-liars] [--liars] [--real-keys] [--trace] [--keep-going]";
+const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all|all-of-liars] [--liars] [--lie NAME] [--real-keys] [--trace] [--keep-going]";
 
 struct Options {
     seeds: u64,
@@ -159,6 +159,10 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--jobs" => options.jobs = number(value()?)?.clamp(1, 1024) as usize,
             "--real-keys" => options.setup.scheme = Scheme::Ed25519,
             "--liars" => options.setup.liars = true,
+            "--lie" => {
+                options.setup.liars = true;
+                options.setup.lie = Some(lie(&value()?)?);
+            }
             "--trace" => options.setup.trace = true,
             "--keep-going" => options.keep_going = true,
             "--bug" => options.bugs = bugs(&value()?)?,
@@ -166,6 +170,13 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         }
     }
     Ok(options)
+}
+
+fn lie(name: &str) -> Result<Lie, String> {
+    let all = || Lie::DRAWN.into_iter().chain(Lie::OF_KEEPERS);
+    let names = || all().map(|lie| lie.to_string()).collect::<Vec<_>>().join(", ");
+    let found = all().find(|lie| lie.to_string().eq_ignore_ascii_case(name));
+    found.ok_or_else(|| format!("no lie is called {name}: use {}", names()))
 }
 
 fn bugs(name: &str) -> Result<Vec<Bug>, String> {

@@ -155,6 +155,16 @@ pub(super) fn step(state: &mut State, manifest: &Manifest, head: &Head, record: 
     }
 }
 
+/// Applies updates to the weights, as decoded.
+pub(super) fn update(params: &mut [f32], codec: Codec, updates: &[f32]) {
+    for (param, update) in params.iter_mut().zip(updates) {
+        *param = match codec {
+            Codec::F32 => *update,
+            _ => *param + update,
+        };
+    }
+}
+
 /// Parts that nobody keeps any more begin anew.
 pub(super) fn begin_anew(state: &mut State, manifest: &Manifest, before: &Head, after: &Head) {
     let anew = after.untrained.without(&before.untrained);

@@ -104,6 +104,8 @@ pub(super) struct Ledger {
     /// A bit has flipped where members keep parts of the moments: what a lone one goes on from, and what others learn of it or
     /// while nobody looks, is no longer the reference's, and only the same for all.
     pub is_tainted: bool,
+    /// Whether somebody has lied about moments: what keepers step is known to them alone from there on.
+    pub is_unkept: bool,
 }
 
 impl Ledger {
@@ -116,6 +118,7 @@ impl Ledger {
             moments: BTreeMap::new(),
             liars: BTreeSet::new(),
             is_tainted: false,
+            is_unkept: false,
         }
     }
 
@@ -358,7 +361,10 @@ impl Ledger {
         kept::check_copies(&point.head, &head, record, &self.manifest)?;
         let chain = head.chain;
         let unseen = point.states.is_empty();
-        let spoilt = spoilt || unseen || self.is_unknown(before, record) || self.lacks_errors(point, record);
+        // What keepers have stepped by spoilt sums is in their hands alone.
+        let unkept = self.manifest.copies.is_some() && point.states.iter().any(|s| s.state.slots.is_empty());
+        let unknown = unseen || unkept || self.is_unkept || self.is_unknown(before, record);
+        let spoilt = spoilt || unknown || self.lacks_errors(point, record);
         if !self.points.contains_key(&chain) {
             let (sums, errors) = match spoilt {
                 true => (None, None),
@@ -521,9 +527,18 @@ impl Ledger {
         let mut sums = vec![0.0; self.manifest.layout.len];
         last.sums
             .decode(0..sums.len(), |range, values| sums[range].copy_from_slice(values));
-        let trains = record.headers.len() >= usize::from(self.manifest.min_peers.get());
-        if record.weight() > 0 && trains && !point.states.is_empty() {
-            step(&mut state, &self.manifest, point.head.steps, record, &sums);
+        let trains = kept::trains(&point.head, record, &self.manifest);
+        let steps = record.weight() > 0 && trains && !point.states.is_empty();
+        match self.manifest.copies {
+            // What keepers let out is what the weights become.
+            Some(_) => {
+                state.slots.clear();
+                if steps {
+                    kept::update(&mut state.params, self.manifest.codec, &sums);
+                }
+            }
+            None if steps => step(&mut state, &self.manifest, point.head.steps, record, &sums),
+            None => {}
         }
         // The sums that are kept are those of a round that was committed at once after it.
         let later = is_later(peer, record) && record.weight() > 0;

@@ -227,6 +227,7 @@ impl World {
         {
             self.lies.spoilt.insert(sums.0);
         }
+        self.ledger.is_unkept |= self.lies_of_parts(i, &said, meant.map(|(_, meant)| meant));
         if let Some(view) = self.lies_of_anew(i, &said, meant.map(|(_, meant)| meant)) {
             self.lies.spoilt.insert(view);
         }
@@ -253,16 +254,37 @@ impl World {
 
     /// The attempt in which the league does not say what it carries on, if it does not.
     fn lies_of_anew(&self, i: usize, said: &Message, meant: Option<&Message>) -> Option<ViewKey> {
-        let (view, headers) = headers_in(said)?;
+        let (view, _) = headers_in(said)?;
+        self.is_other(i, said, meant, |header| header.anew)
+            .then_some(view)
+    }
+
+    /// Whether the league lies about parts of the moments, so that what follows from them is its invention.
+    fn lies_of_parts(&self, i: usize, said: &Message, meant: Option<&Message>) -> bool {
+        let other = || self.is_other(i, said, meant, |header| header.keeps.clone());
+        self.plan.manifest.copies.is_some() && (matches!(said, Message::Moments { .. }) || other())
+    }
+
+    /// Whether something in the headers of the league is not what its peers mean.
+    fn is_other<T: PartialEq>(
+        &self,
+        i: usize,
+        said: &Message,
+        meant: Option<&Message>,
+        what: impl Fn(&Header) -> T,
+    ) -> bool {
+        let Some((view, headers)) = headers_in(said) else {
+            return false;
+        };
         let known = self.nodes[i].peer.as_deref();
         let known = known.map_or(Vec::new(), |peer| headers_of(peer, view));
         let meant = meant.and_then(headers_in).map_or(&[][..], |(_, headers)| headers);
         let is_true = |said: &Signed<Header>| {
             let mut real = known.iter().chain(meant);
-            real.any(|real| (real.peer, real.anew) == (said.peer, said.anew))
+            real.any(|real| real.peer == said.peer && what(real) == what(said))
         };
         let mut of_liars = headers.iter().filter(|h| self.ledger.liars.contains(&h.peer));
-        of_liars.any(|h| !is_true(h)).then_some(view)
+        of_liars.any(|h| !is_true(h))
     }
 
     /// A liar remembers what it hears and says.

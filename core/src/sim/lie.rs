@@ -77,10 +77,16 @@ pub enum Lie {
     Twist,
     /// Its lineage counts more samples than any.
     Standing,
+    /// The next keeper of a part gets another sum than the part's.
+    Pass,
+    /// It says that it keeps, learns or drops other parts than it does, and of those that it keeps that they are others.
+    Keep,
+    /// Who learns a part gets other moments.
+    Moments,
 }
 
 impl Lie {
-    /// All that are drawn.
+    /// All that are drawn in every world.
     pub const DRAWN: [Self; 23] = [
         Self::Equivocate,
         Self::Claim,
@@ -106,6 +112,9 @@ impl Lie {
         Self::Twist,
         Self::Standing,
     ];
+
+    /// Those that only keepers can tell.
+    pub const OF_KEEPERS: [Self; 3] = [Self::Pass, Self::Keep, Self::Moments];
 }
 
 impl fmt::Display for Lie {
@@ -143,12 +152,12 @@ pub(super) struct Speaker<'a> {
 }
 
 impl Speaker<'_> {
-    fn rng(&mut self) -> &mut Rng {
+    pub(super) fn rng(&mut self) -> &mut Rng {
         self.twist.rng
     }
 
     /// The same choice whenever it is made about this.
-    fn choice(&self, about: u64) -> Rng {
+    pub(super) fn choice(&self, about: u64) -> Rng {
         Rng::new(mix(self.episode.salt ^ about))
     }
 
@@ -219,6 +228,7 @@ impl Speaker<'_> {
             Lie::State => self.state(to, &mut said),
             Lie::Revoke => self.headers(&mut said, Self::revoke),
             Lie::Bar => self.bar(&mut said),
+            Lie::Pass | Lie::Keep | Lie::Moments => self.keep(&mut said),
             Lie::Replay => {
                 let again = self.again(to);
                 return std::iter::once(said).chain(again).collect();
@@ -298,7 +308,7 @@ impl Speaker<'_> {
     }
 
     /// Changes the headers of the league, and what else follows from them, the same way in all messages of an attempt.
-    fn headers(&mut self, message: &mut Message, change: fn(&mut Self, &mut Header)) {
+    pub(super) fn headers(&mut self, message: &mut Message, change: fn(&mut Self, &mut Header)) {
         let (view, headers, all) = match message {
             Message::Piece {
                 view, headers, all, ..
@@ -432,7 +442,7 @@ impl Speaker<'_> {
 
     /// Other values than there are. They stay such as a device could have made: whoever likes may give those, and with
     /// the largest that can be summed ruin any model.
-    fn values(&mut self, message: &mut Message, which: Leg) {
+    pub(super) fn values(&mut self, message: &mut Message, which: Leg) {
         let Message::Piece { leg, data, .. } = message else {
             return;
         };

@@ -32,6 +32,7 @@ mod league;
 mod ledger;
 mod liars;
 mod lie;
+mod lying_keeper;
 mod net;
 mod node;
 mod plan;
@@ -97,6 +98,8 @@ pub struct Setup {
     pub scheme: Scheme,
     /// Whether some peers lie.
     pub liars: bool,
+    /// What they tell in every world, beside the lies that the seed draws.
+    pub lie: Option<Lie>,
     /// Whether the story is told on standard output.
     pub trace: bool,
 }
@@ -108,6 +111,7 @@ impl Default for Setup {
             bug: None,
             scheme: Scheme::StandIn,
             liars: false,
+            lie: None,
             trace: false,
         }
     }

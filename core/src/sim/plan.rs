@@ -285,9 +285,10 @@ impl Plan {
 }
 
 impl Plan {
-    /// Draws a world with liars: that of the seed, with enough peers for them and often without other faults.
-    pub fn draw_with_liars(seed: u64) -> Self {
-        let mut plan = Self::draw_without_keepers(seed);
+    /// Draws a world with liars: that of the seed, with enough peers for them and often without other faults. Those
+    /// who lie tell this lie beside those that the seed draws.
+    pub fn draw_with_liars(seed: u64, lie: Option<Lie>) -> Self {
+        let mut plan = Self::draw(seed);
         // Who may lie is a share of those who count.
         plan.guests = 0.0;
         plan.peers.iter_mut().for_each(|peer| peer.is_guest = false);
@@ -309,7 +310,11 @@ impl Plan {
         // All the others' faults end with them.
         plan.heal_at_share = 0.3 + 0.4 * rng.unit();
         let some = [1, 1, 1, 2, 4][rng.index(5)];
-        let lies = (0..some).filter_map(|_| rng.pick(&Lie::DRAWN)).collect();
+        let drawn: Vec<Lie> = (0..some).filter_map(|_| rng.pick(&Lie::DRAWN)).collect();
+        let keepers = &mut Rng::new(mix(seed ^ KEEPERS ^ LIARS));
+        let of_keepers = plan.manifest.copies.and_then(|_| keepers.pick(&Lie::OF_KEEPERS));
+        let of_keepers = of_keepers.filter(|_| keepers.chance(0.6));
+        let lies = drawn.into_iter().chain(of_keepers).chain(lie).collect();
         plan.liars = Some(LiarsPlan {
             count: rng.between(1, (plan.peers.len() as u64 - 1) / 3) as usize,
             lies,

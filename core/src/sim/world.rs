@@ -175,10 +175,11 @@ impl World {
             bug,
             scheme,
             liars,
+            lie,
             trace,
         } = setup;
         let mut plan = match liars {
-            true => Plan::draw_with_liars(seed),
+            true => Plan::draw_with_liars(seed, lie),
             false => Plan::draw(seed),
         };
         let run_key = match scheme {
