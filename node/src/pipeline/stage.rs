@@ -1,6 +1,6 @@
 //! One pipeline stage: its span, its stashes, and what it does next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use annulus_core::codec::Codec;
@@ -48,8 +48,10 @@ pub struct Stage {
     /// What waits for its backward pass: the span's input alone, as it came.
     stash: BTreeMap<u32, Job>,
     gradients: BTreeMap<u32, Boundary>,
-    /// Microbatches of this round that are not yet in the sums.
-    left: Option<u32>,
+    /// Microbatches of this round, until they are summed up.
+    round: Option<u32>,
+    /// Those whose backward pass is done.
+    done: BTreeSet<u32>,
     /// The round's sums, and what has come of them.
     sums: Option<SpanSums>,
     gradient: Vec<f32>,
@@ -89,7 +91,8 @@ impl Stage {
             inputs: BTreeMap::new(),
             stash: BTreeMap::new(),
             gradients: BTreeMap::new(),
-            left: None,
+            round: None,
+            done: BTreeSet::new(),
             sums: None,
             gradient: Vec::new(),
             report: Report::default(),
@@ -107,7 +110,7 @@ impl Stage {
     /// If it makes no sense now, or the parameters cannot be loaded.
     pub fn handle(&mut self, order: Order) -> Result<Option<Answer>, StageError> {
         match order {
-            Order::Begin { microbatches } => self.left = Some(microbatches),
+            Order::Begin { microbatches } => self.round = Some(microbatches),
             Order::Forward {
                 microbatch,
                 samples,
@@ -156,7 +159,7 @@ impl Stage {
     ///
     /// If what came is no activation, or the worker fails.
     pub fn work(&mut self, now_us: &dyn Fn() -> u64) -> Result<Option<Answer>, StageError> {
-        if self.left == Some(0) {
+        if self.round == Some(self.done.len() as u32) {
             return self.sum_up().map(Some);
         }
         let first = |map: &BTreeMap<u32, Job>| map.keys().next().copied();
@@ -217,7 +220,7 @@ impl Stage {
         let input = job.input.as_ref().map(|input| self.decode(input)).transpose()?;
         let gradient = gradient.map(|gradient| self.decode(&gradient)).transpose()?;
         let passed = read_sync(self.worker.backward(microbatch, &job.samples, input, gradient))?;
-        self.left = self.left.map(|left| left.saturating_sub(1));
+        self.done.insert(microbatch);
         let gradient = passed
             .gradient
             .map(|gradient| Boundary::encode(&gradient, self.settings.boundary));
@@ -226,8 +229,11 @@ impl Stage {
 
     /// The round's sums, of which others get what they need: the gradients of tensors that their spans use, too.
     fn sum_up(&mut self) -> Result<Answer, StageError> {
-        self.left = None;
-        let sums = self.worker.take()?;
+        self.done.clear();
+        let (round, sums) = (self.round.take(), self.worker.take()?);
+        if round != Some(sums.microbatches) {
+            return Err(StageError::Order("microbatches that are not numbered from 0"));
+        }
         let steps = self.worker.steps();
         let model = self.worker.model();
         let mut shared = Vec::new();

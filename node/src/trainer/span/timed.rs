@@ -16,6 +16,8 @@ pub struct TimedSpan {
     backward: Duration,
     /// Of its output.
     shape: Option<[usize; 3]>,
+    /// Microbatches that have gone backward, from the first on.
+    microbatches: u32,
 }
 
 impl TimedSpan {
@@ -26,6 +28,7 @@ impl TimedSpan {
             forward,
             backward,
             shape: None,
+            microbatches: 0,
         }
     }
 
@@ -78,11 +81,12 @@ impl SpanWorker for TimedSpan {
 
     fn backward<'a>(
         &'a mut self,
-        _microbatch: u32,
+        microbatch: u32,
         _samples: &'a [u64],
         input: Option<Activation>,
         _gradient: Option<Activation>,
     ) -> Pending<'a, Passed> {
+        self.microbatches = self.microbatches.max(microbatch + 1);
         thread::sleep(self.backward);
         let last = self.is_last();
         if last {
@@ -95,6 +99,8 @@ impl SpanWorker for TimedSpan {
     }
 
     fn take(&mut self) -> Result<SpanSums, WorkerError> {
-        self.worker.take()
+        let sums = self.worker.take()?;
+        let microbatches = std::mem::take(&mut self.microbatches);
+        Ok(SpanSums { microbatches, ..sums })
     }
 }
