@@ -633,10 +633,20 @@ impl Agreement {
         if !named || shared.check(&record).is_err() {
             return self.suspect(view, [from].into(), Reason::FalseCommit, shared);
         }
-        let (now, again) = (shared.now, !self.tellers.insert(from));
-        if again {
-            return self.ask_again(view.key, from, reduce, shared);
+        let (now, patience) = (shared.now, shared.detector.answer() / 4);
+        if let Some(told) = &mut self.told {
+            // What was asked for is on its way here: of others, it would have to be asked for again.
+            let is_due = now - told.asked_at >= patience;
+            if is_due && told.by == from {
+                told.asked_at = now;
+                let (view, missing) = (view.key, reduce.missing());
+                shared.control(from, Message::Repair { view, missing });
+            }
+            if !is_due || self.tellers.contains(&from) {
+                return Verdict::Wait;
+            }
         }
+        let is_new = self.tellers.insert(from);
         let missing = reduce.give_up();
         self.told = Some(Told {
             by: from,
@@ -644,20 +654,10 @@ impl Agreement {
             asked_at: now,
         });
         if !missing.is_empty() {
-            self.quiet_at = Some(now + self.quiet(shared));
+            if is_new || self.quiet_at.is_none() {
+                self.quiet_at = Some(now + self.quiet(shared));
+            }
             let view = view.key;
-            shared.control(from, Message::Repair { view, missing });
-        }
-        Verdict::Wait
-    }
-
-    /// Who has told of the commit does so again: what was asked for may be lost.
-    fn ask_again(&mut self, view: ViewKey, from: PeerId, reduce: &Run, shared: &mut Shared) -> Verdict {
-        let (now, patience) = (shared.now, shared.detector.answer() / 4);
-        let told = self.told.as_mut().filter(|told| told.by == from);
-        if let Some(told) = told.filter(|told| now - told.asked_at >= patience) {
-            told.asked_at = now;
-            let missing = reduce.missing();
             shared.control(from, Message::Repair { view, missing });
         }
         Verdict::Wait

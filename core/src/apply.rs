@@ -79,7 +79,7 @@ impl Applying {
     }
 
     /// Applies and hashes some blocks. After the last the digest is the state's.
-    pub fn part(&mut self, manifest: &Manifest, sums: &Assembly, lineage: &mut Lineage) -> Progress {
+    pub fn part(&mut self, manifest: &Manifest, sums: &mut Assembly, lineage: &mut Lineage) -> Progress {
         let state = &mut lineage.state;
         let until = self.done + TURN;
         while let Some(block) = state.block_range(self.blocks.len() as u32) {
@@ -105,10 +105,20 @@ impl Applying {
                 }
                 state.apply_round(manifest, &self.step, sums, piece);
             }
+            self.let_go(sums);
             self.blocks.push(state.block_digest(block));
         }
         lineage.hashed(std::mem::take(&mut self.blocks));
         Progress::Done
+    }
+}
+
+impl Applying {
+    /// What is in the state by now is held no longer: while the rest is applied others send what they have of the next round.
+    fn let_go(&mut self, sums: &mut Assembly) {
+        let (_, held, _) = &mut self.held;
+        *held = held.split_off(&self.done);
+        sums.let_go(self.done);
     }
 }
 

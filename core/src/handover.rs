@@ -11,7 +11,7 @@ use crate::config::Manifest;
 use crate::id::{Digest, PeerId};
 use crate::interface::Event;
 use crate::keepers::most;
-use crate::keeping::{GOODBYE, LOST, Learning, QUESTIONS, ROUNDS, WINDOW};
+use crate::keeping::{GOODBYE, LOST, Learning, QUESTIONS, ROUNDS, window};
 use crate::keeps::{Keeper, Keeps};
 use crate::ledger::Record;
 use crate::moments::write;
@@ -242,6 +242,9 @@ fn hand_out(shared: &mut Shared) {
 
 /// Asks for what this peer has said it learns.
 fn ask(shared: &mut Shared) {
+    let Some(parts) = Parts::of(&shared.manifest) else {
+        return;
+    };
     let wanted = own(shared).learns.without(&shared.lineage.state.kept.set());
     for part in wanted.iter() {
         if shared.keeping.learning.contains_key(&part) {
@@ -253,7 +256,7 @@ fn ask(shared: &mut Shared) {
                 .learning
                 .values()
                 .filter(|l| l.from == peer && !l.is_whole);
-            asked.count() >= WINDOW
+            asked.count() >= window(parts)
         };
         let me = shared.me();
         let keeps =

@@ -6,7 +6,7 @@ use crate::invitation::Role;
 use crate::keeps::Keeper;
 use crate::lineage::Lineage;
 use crate::optim::Slot;
-use crate::parts::PartSet;
+use crate::parts::{PartSet, Parts};
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -18,8 +18,11 @@ pub const LOST: Duration = Duration::from_secs(30);
 /// Who leaves waits so long for others to keep what it does.
 pub(crate) const GOODBYE: Duration = Duration::from_secs(30);
 
-/// Parts that one member hands out at a time.
-pub(crate) const WINDOW: usize = 2;
+/// Parts that one member hands out to another at a time: a round's frames wait behind them, so no more than a sixteenth of the
+/// moments, and whoever comes has its share after a few rounds; two where there are few.
+pub(crate) fn window(parts: Parts) -> usize {
+    (parts.count() / 16).max(2)
+}
 
 /// After so many rounds a part that was asked for does not come.
 pub(crate) const ROUNDS: Round = 4;

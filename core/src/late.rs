@@ -1,5 +1,6 @@
 //! What a peer is told that is behind: about an attempt or a round that is over here, or that it is in no view.
 
+use crate::collective::finished_piece;
 use crate::conviction::Conviction;
 use crate::decision::{Decided, flush as flush_message};
 use crate::id::PeerId;
@@ -109,7 +110,8 @@ pub(crate) fn repair(
     }
     let of_last = |shared: &Shared, (chunk, piece): (u16, u32)| {
         let last = shared.lineage.last.as_ref()?;
-        let mut message = last.sums.message(last.view, chunk, piece)?;
+        let data = shared.lineage.last_piece(chunk, piece)?;
+        let mut message = finished_piece(last.view, (chunk, piece), data);
         let is_end = piece as usize + 1 == last.sums.cut().pieces(usize::from(chunk));
         let sealed = shared.lineage.seals.of(last.view).filter(|_| is_end);
         if let (Message::Piece { seal, .. }, Some(sealed)) = (&mut message, sealed) {

@@ -11,6 +11,7 @@ use crate::seal::Seals;
 use crate::signature::Attempt;
 use crate::state::{State, root};
 use crate::wire::{Message, Standing, ViewKey};
+use bytes::Bytes;
 
 /// The last committed round, kept to repair those who miss some of it.
 #[derive(Debug)]
@@ -89,6 +90,22 @@ impl Lineage {
         self.blocks = blocks;
     }
 
+    /// A finished piece of the last round, if it is there. What the state alone has of it is taken from there, if that is
+    /// still what it was after the round.
+    pub fn last_piece(&self, chunk: u16, piece: u32) -> Option<Bytes> {
+        let sums = &self.last.as_ref()?.sums;
+        let Some(range) = sums.gone(chunk, piece) else {
+            return sums.get(chunk, piece).cloned();
+        };
+        let blocks = (0..).zip(&self.blocks).map_while(|(number, digest)| {
+            let elements = self.state.block_range(number)?;
+            (elements.start < range.end).then_some((elements, digest))
+        });
+        let mut blocks = blocks.filter(|(elements, _)| elements.end > range.start);
+        let sound = blocks.all(|(elements, digest)| self.state.block_digest(elements) == *digest);
+        sound.then(|| Bytes::copy_from_slice(bytemuck::cast_slice(&self.state.params[range])))
+    }
+
     /// Whether a peer is one of the head's members, or had to do with the last round.
     pub fn knows(&self, peer: PeerId) -> bool {
         let took_part = |last: &Committed| {
@@ -146,5 +163,90 @@ impl Lineage {
             }
         }
         self.head.apply(&padded, manifest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Codec;
+    use crate::collective::{Cut, Kept};
+    use crate::config::Layout;
+    use crate::parts::Parts;
+    use std::sync::Arc;
+
+    const LEN: usize = 5000;
+
+    /// After a round of one member whose updates are in the state, and are held no longer.
+    fn after_a_round() -> Lineage {
+        let manifest = Manifest {
+            copies: std::num::NonZeroU16::new(2),
+            piece: 256.try_into().unwrap(),
+            ..Manifest::new(Layout::flat(LEN))
+        };
+        let parts = Parts::of_len(LEN);
+        let kept = Kept::new(parts, vec![vec![0]; parts.count()], 1, 256, false);
+        let mut sums = Assembly::new(
+            Cut {
+                members: 1,
+                len: LEN,
+                piece: 256,
+                grain: 1,
+                kept: Some(Arc::new(kept)),
+            },
+            Codec::F32,
+        );
+        let params: Vec<f32> = (0..LEN).map(|i| i as f32).collect();
+        for piece in 0..sums.cut().pieces(0) as u32 {
+            let range = sums.cut().range(0, piece as usize).unwrap();
+            let data = Bytes::copy_from_slice(bytemuck::cast_slice(&params[range]));
+            sums.put(0, piece, data);
+        }
+        sums.let_go(LEN);
+        let head = Head::unfounded(&manifest);
+        let (before, digest) = (Standing::of(&head), Digest([0; 32]));
+        let mut lineage = Lineage::new(head, State::new(params, &manifest));
+        lineage.last = Some(Committed {
+            view: ViewKey {
+                round: 1,
+                attempt: 0,
+                id: 0,
+            },
+            record: Record {
+                round: 1,
+                attempt: 0,
+                headers: Vec::new(),
+            },
+            sums,
+            digest,
+            decided: Vec::new(),
+            before,
+            trail: digest,
+            head: digest,
+        });
+        lineage
+    }
+
+    #[test]
+    fn what_somebody_lacks_of_the_last_round_is_taken_from_the_state() {
+        let lineage = after_a_round();
+        assert_eq!(lineage.last.as_ref().unwrap().sums.bytes(), 0);
+        let mut values = Vec::new();
+        for data in (0..).map_while(|piece| lineage.last_piece(0, piece)) {
+            let start = values.len();
+            values.resize(start + data.len() / 4, 0.0);
+            Codec::F32.decode(&data, &mut values[start..]).unwrap();
+        }
+        assert_eq!(values, lineage.state.params);
+    }
+
+    #[test]
+    fn what_is_no_longer_what_it_was_after_the_round_is_not_given_out() {
+        let mut lineage = after_a_round();
+        let piece = |lineage: &Lineage, piece| lineage.last_piece(0, piece).is_some();
+        lineage.state.params[300] += 1.0;
+        // It is not known which piece of the block it is.
+        assert!(!piece(&lineage, 0) && !piece(&lineage, 1) && !piece(&lineage, 3));
+        assert!(piece(&lineage, 4) && piece(&lineage, 5));
     }
 }

@@ -655,7 +655,7 @@ impl Member {
         let Some(mut applying) = self.applying.take() else {
             return Next::Stay;
         };
-        match applying.part(&shared.manifest, &self.reduce.gathered, &mut shared.lineage) {
+        match applying.part(&shared.manifest, &mut self.reduce.gathered, &mut shared.lineage) {
             Progress::More => self.applying = Some(applying),
             Progress::Done => return self.applied(applying.record, applying.complete_at, shared),
             Progress::Damaged => return Next::Outcast(Outcast::damaged(OutcastReason::Damaged)),

@@ -162,16 +162,12 @@ impl State {
 
     /// Takes the updates of a committed round, where members keep parts of the moments.
     pub(crate) fn take_updates(&mut self, updates: &Assembly, range: Range<usize>) {
-        let whole = updates.codec() == Codec::F32;
+        if updates.codec() == Codec::F32 {
+            return updates.decode_into(range.clone(), &mut self.params[range]);
+        }
         updates.decode(range, |part, values| {
-            let params = &mut self.params[part];
-            match whole {
-                true => params.copy_from_slice(values),
-                false => params
-                    .iter_mut()
-                    .zip(values)
-                    .for_each(|(param, change)| *param += change),
-            }
+            let params = self.params[part].iter_mut();
+            params.zip(values).for_each(|(param, change)| *param += change);
         });
     }
 }

@@ -49,6 +49,16 @@ fn four_share_the_moments_one_is_killed_and_another_comes() {
         assert_gapless(node);
         assert_audited(node);
     }
+    // Who has left was let go only once the others kept all of it twice, and its ledger says so.
+    let told = inspect(&nodes[0].dir)["keeps"].clone();
+    let rows = told.as_array().expect("one for each member");
+    let sum = |name: &str| {
+        rows.iter()
+            .map(|row| row[name].as_u64().expect("a number"))
+            .sum::<u64>()
+    };
+    assert_eq!(rows.len(), 3, "{told}");
+    assert!(3 * sum("parts") >= 2 * sum("of"), "{told}");
     // Of four each keeps a half.
     let (of_first, of_all) = kept(&nodes[0]);
     println!("{} keeps {of_first} of {of_all} bytes", nodes[0].name);

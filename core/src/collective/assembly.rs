@@ -17,6 +17,8 @@ pub struct Assembly {
     lacking: usize,
     /// Whether its pieces are sums even where members keep parts of the moments.
     is_serial: bool,
+    /// Elements from the first on whose pieces are in the state, and are kept there alone.
+    in_state: usize,
     /// Sums before they were encoded, by their first element: only for a planted bug.
     #[cfg(feature = "sim")]
     pub(super) exact: std::collections::BTreeMap<usize, Vec<f32>>,
@@ -33,6 +35,7 @@ impl Assembly {
             pieces,
             lacking,
             is_serial: false,
+            in_state: 0,
             #[cfg(feature = "sim")]
             exact: Default::default(),
         }
@@ -157,6 +160,26 @@ impl Assembly {
         self.pieces.get(usize::from(chunk))?.get(piece as usize)?.as_ref()
     }
 
+    /// All pieces before an element are in the state. Updates as `f32` are the parameters themselves: those pieces are let go
+    /// of, and from here on empty, since a vector is much to hold for the rare case that somebody lacks some of it.
+    pub(crate) fn let_go(&mut self, until: usize) {
+        let Some(kept) = self.cut.kept.clone().filter(|_| self.codec == Codec::F32) else {
+            return;
+        };
+        for (range, (c, p)) in kept.touching(&(self.in_state..until)) {
+            if let Some(data) = self.pieces[*c][*p].as_mut().filter(|_| range.end <= until) {
+                *data = Bytes::new();
+            }
+        }
+        self.in_state = until;
+    }
+
+    /// The elements of a piece that was let go of: what it was, the parameters are.
+    pub(crate) fn gone(&self, chunk: u16, piece: u32) -> Option<Range<usize>> {
+        let range = self.cut.range(chunk.into(), piece as usize)?;
+        (self.get(chunk, piece)?.is_empty() && !range.is_empty()).then_some(range)
+    }
+
     /// Forgets the pieces of a chunk.
     pub fn drop_chunk(&mut self, chunk: usize) {
         let pieces = &mut self.pieces[chunk];
@@ -176,16 +199,8 @@ impl Assembly {
 
     /// A piece as it travels in an attempt, if it is there.
     pub fn message(&self, view: ViewKey, chunk: u16, piece: u32) -> Option<Message> {
-        Some(Message::Piece {
-            view,
-            leg: Leg::Finished,
-            chunk,
-            piece,
-            headers: Vec::new(),
-            all: None,
-            seal: None,
-            data: self.get(chunk, piece)?.clone(),
-        })
+        let data = self.get(chunk, piece)?.clone();
+        Some(finished_piece(view, (chunk, piece), data))
     }
 
     /// All pieces that are there, as they travel in an attempt.
@@ -246,6 +261,29 @@ impl Assembly {
 }
 
 impl Assembly {
+    /// Decodes what touches a range of elements into a slice that is as long, where members keep parts of the moments: without
+    /// a copy between for pieces that lie in it.
+    pub(crate) fn decode_into(&self, range: Range<usize>, out: &mut [f32]) {
+        let Some(kept) = &self.cut.kept else { return };
+        for (whole, (c, p)) in kept.touching(&range) {
+            let here = self.pieces[*c][*p].as_ref();
+            let Some(data) = here.filter(|data| !data.is_empty()) else {
+                continue;
+            };
+            let sound = "it was checked when it came";
+            if whole.start >= range.start && whole.end <= range.end {
+                let out = &mut out[whole.start - range.start..whole.end - range.start];
+                self.codec.decode(data, out).expect(sound);
+                continue;
+            }
+            let mut values = vec![0.0; whole.len()];
+            self.codec.decode(data, &mut values).expect(sound);
+            let part = whole.start.max(range.start)..whole.end.min(range.end);
+            out[part.start - range.start..part.end - range.start]
+                .copy_from_slice(&values[part.start - whole.start..part.end - whole.start]);
+        }
+    }
+
     /// The same where no chunk is in one piece.
     fn decode_kept(
         &self,
@@ -257,7 +295,8 @@ impl Assembly {
         let pieces = kept.touching(&range);
         for (whole, (c, p)) in pieces {
             let part = whole.start.max(range.start)..whole.end.min(range.end);
-            let Some(data) = &self.pieces[*c][*p] else {
+            let here = self.pieces[*c][*p].as_ref();
+            let Some(data) = here.filter(|data| !data.is_empty()) else {
                 continue;
             };
             values.resize(whole.len(), 0.0);
@@ -269,6 +308,20 @@ impl Assembly {
                 &values[part.start - whole.start..part.end - whole.start],
             );
         }
+    }
+}
+
+/// A finished piece as it travels in an attempt.
+pub(crate) fn finished_piece(view: ViewKey, (chunk, piece): (u16, u32), data: Bytes) -> Message {
+    Message::Piece {
+        view,
+        leg: Leg::Finished,
+        chunk,
+        piece,
+        headers: Vec::new(),
+        all: None,
+        seal: None,
+        data,
     }
 }
 
@@ -294,5 +347,67 @@ impl<C: AsRef<[f32]>> Serial<'_, C> {
         let mut sum = Vec::new();
         sum_encode(self.codec, &inputs, own, &mut self.room, errors, &mut sum).expect("encoded here");
         sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parts::Parts;
+    use std::sync::Arc;
+
+    /// Updates of a vector of 5,000 elements in parts of 768, of two members.
+    fn updates() -> (Assembly, Vec<f32>) {
+        let parts = Parts::of_len(5000);
+        let chains = parts.iter().map(|part| vec![usize::from(part) % 2]).collect();
+        let cut = Cut {
+            members: 2,
+            len: 5000,
+            piece: 256,
+            grain: 1,
+            kept: Some(Arc::new(Kept::new(parts, chains, 2, 256, false))),
+        };
+        let values: Vec<f32> = (0..5000).map(|i| i as f32).collect();
+        let mut all = Assembly::new(cut.clone(), Codec::F32);
+        for chunk in 0..2 {
+            for piece in 0..cut.pieces(chunk) {
+                let range = cut.range(chunk, piece).unwrap();
+                let mut data = Vec::new();
+                Codec::F32.encode(&values[range], &mut data);
+                assert_eq!(all.put(chunk as u16, piece as u32, data.into()), Some(true));
+            }
+        }
+        (all, values)
+    }
+
+    #[test]
+    fn what_is_in_the_state_is_not_held_and_not_missing() {
+        let (mut all, _) = updates();
+        let bytes = all.bytes();
+        assert_eq!(bytes, 4 * 5000);
+        // Of the piece that the border goes through nothing is let go.
+        all.let_go(1000);
+        assert_eq!(all.bytes(), bytes - 4 * 768);
+        all.let_go(2048);
+        assert_eq!(all.bytes(), bytes - 4 * 2048);
+        all.let_go(5000);
+        assert_eq!((all.bytes(), all.is_complete(), all.missing()), (0, true, vec![]));
+        let mut gone: Vec<_> = (0..2u16)
+            .flat_map(|chunk| (0..all.cut().pieces(chunk.into()) as u32).map(move |piece| (chunk, piece)))
+            .map(|(chunk, piece)| all.gone(chunk, piece).unwrap())
+            .collect();
+        gone.sort_unstable_by_key(|range| range.start);
+        assert_eq!(gone.iter().map(|range| range.len()).sum::<usize>(), 5000);
+        assert_eq!((gone[0].start, gone[1].start), (0, 256));
+    }
+
+    #[test]
+    fn updates_of_a_range_come_as_they_are_wherever_it_begins() {
+        let (all, values) = updates();
+        for range in [0..5000, 100..4900, 256..512, 300..310, 767..769] {
+            let mut out = vec![-1.0; range.len()];
+            all.decode_into(range.clone(), &mut out);
+            assert_eq!(out, values[range]);
+        }
     }
 }

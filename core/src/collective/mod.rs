@@ -24,6 +24,7 @@ mod step;
 mod sum;
 
 pub use assembly::Assembly;
+pub(crate) use assembly::finished_piece;
 pub use cut::Cut;
 pub use kept::Kept;
 pub use plan::Plan;

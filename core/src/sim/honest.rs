@@ -205,8 +205,8 @@ impl World {
         let sealed = sealed.ok_or("nobody has signed its sums")?;
         for (chunk, (owner, seal)) in sealed.members.iter().zip(&sealed.seals).enumerate() {
             let pieces = 0..last.sums.cut().pieces(chunk) as u32;
-            let pieces = pieces.filter_map(|piece| last.sums.get(chunk as u16, piece));
-            let hashes: Vec<Digest> = pieces.map(|data| Digest::of(data)).collect();
+            let pieces = pieces.filter_map(|piece| lineage.last_piece(chunk as u16, piece));
+            let hashes: Vec<Digest> = pieces.map(|data| Digest::of(&data)).collect();
             let same = Finished::of(&hashes) == seal.content;
             if !same || !seal.is_by(*owner, &sealed.attempt, self.scheme) {
                 let owner = self.name(*owner);

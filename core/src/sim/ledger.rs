@@ -524,7 +524,11 @@ impl Ledger {
         };
         let mut state = held.clone();
         let last = peer.shared.lineage.last.as_ref().ok_or("it keeps no sums")?;
-        let mut sums = vec![0.0; self.manifest.layout.len];
+        let mut sums = match last.sums.gone(0, 0).or_else(|| last.sums.gone(0, 1)) {
+            // What was let go of is what the parameters are.
+            Some(_) => peer.state().params.clone(),
+            None => vec![0.0; self.manifest.layout.len],
+        };
         last.sums
             .decode(0..sums.len(), |range, values| sums[range].copy_from_slice(values));
         let trains = kept::trains(&point.head, record, &self.manifest);

@@ -7,6 +7,7 @@ use super::rng::Rng;
 use super::twist::Twist;
 use crate::check::{MAX_COMPUTE_US, MAX_SPEED};
 use crate::codec::Codec;
+use crate::collective::Assembly;
 use crate::config::Settings;
 use crate::conviction::Conviction;
 use crate::decision::Suspicion;
@@ -464,10 +465,18 @@ impl Speaker<'_> {
         else {
             return;
         };
-        let (last, codec) = (self.peer.shared.lineage.last.as_ref(), self.peer.manifest().codec);
-        let sums = match &self.peer.phase {
-            Phase::Member(member) if member.view.key == *view => Some(&member.reduce.gathered),
-            _ => last.filter(|last| last.view == *view).map(|last| &last.sums),
+        let (lineage, codec) = (&self.peer.shared.lineage, self.peer.manifest().codec);
+        let last = lineage.last.as_ref();
+        let (sums, is_last) = match &self.peer.phase {
+            Phase::Member(member) if member.view.key == *view => (Some(&member.reduce.gathered), false),
+            _ => (
+                last.filter(|last| last.view == *view).map(|last| &last.sums),
+                true,
+            ),
+        };
+        let piece = |sums: &Assembly, chunk, piece| match is_last {
+            true => lineage.last_piece(chunk, piece),
+            false => sums.get(chunk, piece).cloned(),
         };
         // The same change whenever it is made for this one.
         let add = self.choice(view.round ^ u64::from(to.0[0])).unit() as f32;
@@ -484,8 +493,8 @@ impl Speaker<'_> {
         *data = change(data);
         if let (Some(seal), Some(sums)) = (seal, sums) {
             let pieces = 0..sums.cut().pieces(usize::from(*chunk)) as u32;
-            let pieces = pieces.filter_map(|piece| sums.get(*chunk, piece));
-            let hashes: Vec<Digest> = pieces.map(|data| Digest::of(&change(data))).collect();
+            let pieces = pieces.filter_map(|number| piece(sums, *chunk, number));
+            let hashes: Vec<Digest> = pieces.map(|data| Digest::of(&change(&data))).collect();
             let finished = Finished::of(&hashes);
             let (chain, view) = (self.chain(*view), *view);
             **seal = self.keys[0].signed(&Attempt { chain, view }, finished);

@@ -261,6 +261,8 @@ mod tests {
             sent: 0,
             received: 0,
             memory: Default::default(),
+            fetched: 0,
+            kept: [1, 1],
         }
     }
 

@@ -1,7 +1,6 @@
 //! Resident memory of peers: over many rounds, with a large vector, and of a sponsor while a newcomer joins.
 
-use super::plan::{Pace, Plan};
-use super::process::Memory;
+use super::plan::{Pace, Plan, RoundTiming, WARM_UP};
 use super::swarm::{News, Swarm};
 use super::{Error, process};
 use annulus_core::codec::Codec;
@@ -61,6 +60,12 @@ pub struct Usage {
     pub late_bytes: u64,
     /// At most resident.
     pub peak_bytes: u64,
+    /// Parts of the optimizer's vectors that it keeps at last, of how many; all of one where members keep all.
+    pub kept: [usize; 2],
+    /// Bytes of frames that were the state as others had it: weights and moments.
+    pub fetched_bytes: u64,
+    /// Seconds of a round of all members before anybody joins, from commit to commit: the median; 0 if there were none.
+    pub round_s: f64,
     /// What the rule allows: 8 times the parameters and 300 MB.
     pub allowed_bytes: u64,
 }
@@ -100,13 +105,12 @@ fn watch(plan: &Plan, rounds: u64, newcomer: bool) -> Result<Vec<Usage>, Error> 
     for _ in 1..plan.peers {
         swarm.join()?;
     }
-    let mut seen: Vec<Vec<(u64, Memory)>> = vec![Vec::new(); swarm.len()];
+    let mut seen: Vec<Vec<RoundTiming>> = vec![Vec::new(); swarm.len()];
     let mut end = (!newcomer).then_some(rounds);
     loop {
         match swarm.news()? {
             News::Entered { .. } => {}
             News::Round { peer, round } => {
-                seen[peer].push((round.step, round.memory));
                 if end.is_none() && swarm.len() == usize::from(plan.peers) && round.step >= rounds {
                     swarm.join()?;
                     seen.push(Vec::new());
@@ -114,7 +118,9 @@ fn watch(plan: &Plan, rounds: u64, newcomer: bool) -> Result<Vec<Usage>, Error> 
                 if end.is_none() && round.members.len() > usize::from(plan.peers) {
                     end = Some(round.step + rounds);
                 }
-                if end.is_some_and(|end| round.step >= end) {
+                let step = round.step;
+                seen[peer].push(*round);
+                if end.is_some_and(|end| step >= end) {
                     break;
                 }
             }
@@ -134,10 +140,24 @@ fn watch(plan: &Plan, rounds: u64, newcomer: bool) -> Result<Vec<Usage>, Error> 
             },
             parameter_bytes,
             rounds: seen.len() as u64 * every,
-            early_bytes: seen.get(seen.len() / 10).map_or(0, |(_, m)| m.resident),
-            late_bytes: seen.last().map_or(0, |(_, m)| m.resident),
+            early_bytes: seen.get(seen.len() / 10).map_or(0, |r| r.memory.resident),
+            late_bytes: seen.last().map_or(0, |r| r.memory.resident),
+            kept: seen.last().map_or([0, 1], |r| r.kept),
+            round_s: median(seen.iter().filter(|r| is_usual(r, plan))),
+            fetched_bytes: seen.last().map_or(0, |r| r.fetched),
             peak_bytes: last.peak,
             allowed_bytes: 8 * parameter_bytes + ALLOWANCE,
         })
         .collect())
+}
+
+/// Whether all members were there, nobody else, and each could be expected to have begun well.
+fn is_usual(round: &RoundTiming, plan: &Plan) -> bool {
+    round.undisturbed && round.members.len() == usize::from(plan.peers) && round.step > WARM_UP
+}
+
+fn median<'a>(rounds: impl Iterator<Item = &'a RoundTiming>) -> f64 {
+    let mut seconds: Vec<f64> = rounds.map(|round| round.total).collect();
+    seconds.sort_unstable_by(f64::total_cmp);
+    seconds.get(seconds.len() / 2).copied().unwrap_or(0.0)
 }

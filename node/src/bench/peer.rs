@@ -14,6 +14,7 @@ use crate::participant::driver::{Driver, Traffic};
 use crate::participant::host::{self, Host};
 use crate::trainer::Share;
 use annulus_core::invitation::{self, Invitation};
+use annulus_core::parts::Parts;
 use annulus_core::peer::{Change, Commit, Event};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, Exit, Input, Manifest, Peer, Round, Settings, State, Time};
@@ -265,8 +266,18 @@ impl<'a, S: FnMut(PeerMessage)> BenchHost<'a, S> {
                 sent: traffic.sent - before.sent,
                 received: traffic.received - before.received,
                 memory: process::memory().unwrap_or_default(),
+                fetched: traffic.fetched,
+                kept: kept(driver.peer()),
             })));
         }
+    }
+}
+
+/// Parts of the optimizer's vectors that a peer keeps, and how many there are.
+fn kept(peer: &Peer) -> [usize; 2] {
+    match Parts::of(peer.manifest()) {
+        Some(parts) => [peer.state().kept.set().len(), parts.count()],
+        None => [1, 1],
     }
 }
 

@@ -127,6 +127,10 @@ pub struct RoundTiming {
     pub received: u64,
     /// Resident memory, where it is known.
     pub memory: Memory,
+    /// Frame bytes received so far that were the state as others had it.
+    pub fetched: u64,
+    /// Parts of the optimizer's vectors that it keeps, of how many; all of one where members keep all.
+    pub kept: [usize; 2],
 }
 
 impl Plan {

@@ -5,8 +5,10 @@
 use crate::store::evals::{self, Evaluated};
 use crate::store::ledger_file::{Entry, advance};
 use crate::store::run_dir::{CheckpointError, CheckpointFile, RunDir};
+use annulus_core::Manifest;
 use annulus_core::id::{Digest, PeerId, Round};
 use annulus_core::ledger::{Head, Header, Record};
+use annulus_core::parts::Parts;
 use annulus_core::signature::Signed;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -37,6 +39,8 @@ pub struct Summary {
     pub base: Round,
     /// Members of the next round in ring order.
     pub members: Vec<String>,
+    /// Who keeps how much of the optimizer's vectors, in the same order. Nothing where each member keeps all.
+    pub keeps: Vec<Keeps>,
     /// How the members changed.
     pub changes: Vec<Change>,
     /// One row per round.
@@ -49,6 +53,19 @@ pub struct Summary {
     pub checkpoints: Vec<Saved>,
     /// What cannot be read.
     pub warnings: Vec<String>,
+}
+
+/// What a member keeps of the optimizer's vectors, by the ledger.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Keeps {
+    /// Its name in full.
+    pub peer: String,
+    /// Parts that it keeps.
+    pub parts: usize,
+    /// Parts that it fetches.
+    pub learns: usize,
+    /// Parts that there are.
+    pub of: usize,
 }
 
 /// A member came or went.
@@ -188,6 +205,7 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
         finished: head.finished(manifest),
         base,
         members: head.members.iter().map(|m| m.peer.to_hex()).collect(),
+        keeps: keeps(&head, manifest),
         changes,
         table,
         totals: totals.into_values().collect(),
@@ -227,6 +245,19 @@ pub fn losses(dir: &RunDir) -> Result<Vec<Loss>, CheckpointError> {
         head = Some(next);
     }
     Ok(rounds.into_values().collect())
+}
+
+fn keeps(head: &Head, manifest: &Manifest) -> Vec<Keeps> {
+    let parts = Parts::of(manifest).into_iter();
+    let of_each = parts.flat_map(|parts| head.members.iter().map(move |member| (member, parts.count())));
+    of_each
+        .map(|(member, of)| Keeps {
+            peer: member.peer.to_hex(),
+            parts: member.keeper.kept.len(),
+            learns: member.keeper.learns.len(),
+            of,
+        })
+        .collect()
 }
 
 fn change(round: Round, peer: PeerId, how: How) -> Change {
@@ -321,6 +352,13 @@ impl fmt::Display for Summary {
                 change.round,
                 short(&change.peer)
             )?;
+        }
+        if !self.keeps.is_empty() {
+            writeln!(f, "\n  peer      parts of the optimizer's vectors")?;
+        }
+        for keeps in &self.keeps {
+            let (peer, parts, learns, of) = (short(&keeps.peer), keeps.parts, keeps.learns, keeps.of);
+            writeln!(f, "  {peer}  keeps {parts} of {of}, fetches {learns}")?;
         }
         writeln!(f, "\n  peer      rounds     samples   computed")?;
         for Total {

@@ -1,6 +1,7 @@
 //! Does what a [`Peer`] asks for: sends, dials, and hands the rest to its owner. No policy, no clock, no
 //! runtime: the loop around it is [`host`](super::host)'s.
 
+use super::heap;
 use super::trace::Trace;
 use crate::net::gate::Gate;
 use crate::net::link::{Frame, Lane, Link, LinkEvent, SendError};
@@ -36,6 +37,8 @@ pub struct Traffic {
     pub received: u64,
     /// Of those sent, what this peer passed on for others that have no link to each other.
     pub relayed: u64,
+    /// Of those received, the state as others had it: blocks of it, and parts of the optimizer's vectors.
+    pub fetched: u64,
 }
 
 /// A peer and its link.
@@ -49,6 +52,8 @@ pub struct Driver<L> {
     broken: Vec<PeerId>,
     /// The lineage by which the link judges who may come in.
     judged: Option<Digest>,
+    /// Parts of the optimizer's vectors that the peer has.
+    parts: usize,
     todo: VecDeque<Todo>,
 }
 
@@ -63,6 +68,7 @@ impl<L: Link> Driver<L> {
             traffic: Traffic::default(),
             broken: Vec::new(),
             judged: None,
+            parts: 0,
             todo: VecDeque::new(),
         };
         driver.carry_out();
@@ -129,6 +135,9 @@ impl<L: Link> Driver<L> {
                 match Message::decode(bytes) {
                     Ok(message) => {
                         self.trace.received(peer, &message, size);
+                        if matches!(message, Message::Block { .. } | Message::Moments { .. }) {
+                            self.traffic.fetched += size as u64;
+                        }
                         Input::Message { from: peer, message }
                     }
                     Err(error) => {
@@ -143,8 +152,10 @@ impl<L: Link> Driver<L> {
 
     fn carry_out(&mut self) {
         self.trace.enter(self.peer.view());
+        let mut entered = false;
         while let Some(output) = self.peer.poll() {
             self.trace.output(&output);
+            entered |= matches!(output, Output::Event(Event::Entered));
             match output {
                 Output::Send { to, lane, message } => self.send(to, lane, &message),
                 Output::Dial { peer, contact } => self.link.dial(peer, &contact.0),
@@ -170,6 +181,11 @@ impl<L: Link> Driver<L> {
         let head = self.peer.head();
         if self.judged.replace(head.chain) != Some(head.chain) {
             self.link.judge_by(Gate::at(head));
+        }
+        let parts = self.peer.state().kept.set().len();
+        // Parts that others keep now, or the rounds that a newcomer has followed: much that it will not need again.
+        if std::mem::replace(&mut self.parts, parts) > parts || entered {
+            heap::give_back();
         }
         for peer in std::mem::take(&mut self.broken) {
             self.link.hang_up(peer);

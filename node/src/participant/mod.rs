@@ -4,6 +4,7 @@
 pub mod compute;
 pub mod driver;
 pub mod event_translator;
+mod heap;
 pub mod host;
 pub mod trace;
 

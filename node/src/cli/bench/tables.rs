@@ -237,21 +237,29 @@ pub fn join_table(report: &join::JoinReport) -> String {
 /// For people to read.
 pub fn memory_table(report: &memory::MemoryReport) -> String {
     let mut table = Table(format!(
-        "{:<30} {:>10} {:>7} {:>9} {:>9} {:>9} {:>9}\n",
-        "resident memory of", "parameters", "rounds", "early", "late", "peak", "allowed"
+        "{:<30} {:>10} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}\n",
+        "resident memory of", "parameters", "rounds", "early", "late", "peak", "allowed", "keeps", "fetched"
     ));
     for peer in &report.peers {
         let bytes = |bytes: u64| human::bytes(bytes as f64);
         let _ = writeln!(
             table.0,
-            "{:<30} {:>10} {:>7} {:>9} {:>9} {:>9} {:>9}",
+            "{:<30} {:>10} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
             peer.role,
             bytes(peer.parameter_bytes),
             human::grouped(peer.rounds),
             bytes(peer.early_bytes),
             bytes(peer.late_bytes),
             bytes(peer.peak_bytes),
-            bytes(peer.allowed_bytes)
+            bytes(peer.allowed_bytes),
+            format!("{} %", (100 * peer.kept[0]).div_ceil(peer.kept[1].max(1))),
+            bytes(peer.fetched_bytes)
+        );
+    }
+    if let Some(peer) = report.peers.iter().rfind(|peer| peer.round_s > 0.0) {
+        table.row(
+            "a round with it, median of a member",
+            human::duration(peer.round_s),
         );
     }
     table.row(

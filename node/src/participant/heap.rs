@@ -1,0 +1,35 @@
+//! Memory that is free and that the process has still.
+
+/// Has the allocator give the system all that is free, in the middle of what it holds too. GNU's keeps what lies between blocks
+/// in use, and blocks that are as long as those that come and go with every round it does not ask the system for one by one: so
+/// who has once held much would hold it for good. It takes some milliseconds, so it is for when much was given up at once.
+pub(crate) fn give_back() {
+    #[cfg(all(feature = "native", target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the allocator itself does it, under its own locks; no block in use is touched.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+#[cfg(all(test, feature = "native", target_os = "linux", target_env = "gnu"))]
+mod tests {
+    use super::*;
+    use crate::bench::process::memory;
+
+    #[test]
+    fn what_lies_between_blocks_in_use_goes_back() {
+        let block = |_| vec![1u8; 60_000];
+        let mut blocks: Vec<Vec<u8>> = (0..4000).map(block).collect();
+        let before = memory().expect("Linux says it").resident;
+        let mut number = 0;
+        blocks.retain(|_| {
+            number += 1;
+            number % 8 == 0
+        });
+        give_back();
+        let after = memory().expect("Linux says it").resident;
+        // Seven eighths of 240 MB; other tests in this process come and go.
+        assert!(after + 150_000_000 < before, "{after} of {before}");
+        assert!(blocks.iter().all(|block| block[0] == 1));
+    }
+}
