@@ -127,18 +127,24 @@ fn table(report: &stages::StagesReport) -> String {
             format!("{} = {}", span.stashed, human::bytes(span.stash_bytes as f64)),
         );
     }
-    let [cores, each] = report.cores;
     let _ = writeln!(
         text,
-        "a round: {:.3} s (median of {}); 1F1B takes {:.3} s if each span has a machine as fast as this one is for it alone, \
-         and {} takes {:.3} s for all of it ({each} a span): {} of what can be",
+        "a round: {:.3} s (median of {}), {} of what can be. 1F1B takes {:.3} s if each span has a machine that is as \
+         fast as this one is for it alone",
         report.seconds,
         report.rounds,
-        report.pipeline_seconds,
-        human::plural(cores as u64, "core"),
-        report.cores_seconds,
         human::percent(report.reached, 0),
+        report.pipeline_seconds,
     );
+    let [cores, each] = report.cores;
+    if report.cores_seconds > 0.0 {
+        let _ = writeln!(
+            text,
+            "here {} have {:.3} s of computing to do, {each} for each span",
+            human::plural(cores as u64, "core"),
+            report.cores_seconds,
+        );
+    }
     let [first, last] = report.loss;
     let _ = writeln!(text, "loss {first:.4} in the first round, {last:.4} in the last");
     if let Some(loss) = report.held_out {
