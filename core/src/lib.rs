@@ -82,6 +82,7 @@ pub mod signature;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod sponsor;
+pub mod stages;
 #[cfg(any(test, feature = "sim"))]
 mod stand_ins;
 pub mod state;

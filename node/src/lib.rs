@@ -15,6 +15,7 @@ pub mod net;
 pub mod offline;
 pub mod options;
 pub mod participant;
+pub mod pipeline;
 pub mod task;
 pub mod task_factory;
 pub mod tasks;

@@ -2,12 +2,14 @@
 
 use crate::device::OpenDevice;
 use crate::task::{Data, Dataset, Task, TaskError};
+use crate::trainer::span::{ModelSteps, SpanTrainer, SpanWorker};
 use crate::trainer::{Trainer, TrainerOptions, Worker, WorkerError};
 use annulus_core::Digest;
 use annulus_shaders::needs::Layer;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Makes a worker; again for each thread that needs one.
@@ -43,7 +45,13 @@ pub struct LoadedTask {
     /// What its model is made of.
     pub layers: Vec<Layer>,
     bind: Box<dyn Fn(OpenDevice, TrainerOptions) -> WorkerFactory + Send + Sync>,
+    model_steps: Box<dyn Fn(u64) -> Result<ModelSteps, WorkerError> + Send + Sync>,
+    bind_span: Box<SpanFactory>,
 }
+
+type SpanFactory = dyn Fn(&OpenDevice, Arc<ModelSteps>, Range<usize>, u64) -> Result<Box<dyn SpanWorker>, WorkerError>
+    + Send
+    + Sync;
 
 /// Whether a task's model can write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +68,30 @@ impl LoadedTask {
     /// What makes workers on a device.
     pub fn worker_factory(&self, device: OpenDevice, options: TrainerOptions) -> WorkerFactory {
         (self.bind)(device, options)
+    }
+
+    /// Its model's steps and what they use.
+    ///
+    /// # Errors
+    ///
+    /// If the task offers no steps, or its model cannot be trained.
+    pub fn model_steps(&self, seed: u64) -> Result<ModelSteps, WorkerError> {
+        (self.model_steps)(seed)
+    }
+
+    /// What computes some of these steps on a device.
+    ///
+    /// # Errors
+    ///
+    /// If the task offers no steps, or not these.
+    pub fn span_worker(
+        &self,
+        device: &OpenDevice,
+        model: Arc<ModelSteps>,
+        span: Range<usize>,
+        seed: u64,
+    ) -> Result<Box<dyn SpanWorker>, WorkerError> {
+        (self.bind_span)(device, model, span, seed)
     }
 }
 
@@ -126,6 +158,7 @@ fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<LoadedTask, TaskEr
         serde_json::from_str(config).map_err(|error| format!("bad task setting: {error}"))?;
     let text = json(&config).to_string();
     let task = Arc::new(T::new(config, data)?);
+    let (in_steps, in_spans) = (task.clone(), task.clone());
     Ok(LoadedTask {
         config: text,
         samples: NonZeroU64::new(task.dataset().len()).ok_or("the data set has no sample")?,
@@ -143,6 +176,11 @@ fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<LoadedTask, TaskEr
                 let trainer = Trainer::new(task.clone(), &device, options)?;
                 Ok(Box::new(trainer) as Box<dyn Worker>)
             })
+        }),
+        model_steps: Box::new(move |seed| ModelSteps::of(&*in_steps, seed)),
+        bind_span: Box::new(move |device, model, span, seed| {
+            let trainer = SpanTrainer::new(in_spans.clone(), device, model, span, seed)?;
+            Ok(Box::new(trainer) as Box<dyn SpanWorker>)
         }),
     })
 }

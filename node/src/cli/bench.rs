@@ -1,13 +1,13 @@
 //! `annulus bench`: what rounds, joining and memory cost on this machine and network.
 
+mod learning;
+mod stages;
 mod tables;
 
 use super::error::Error;
-use super::human;
 use super::machine;
-use super::settings;
 use crate::bench::plan::{Pace, Plan, Role, WARM_UP};
-use crate::bench::{allreduce, join, kernels, learning, memory, peer, step};
+use crate::bench::{allreduce, join, kernels, memory, peer, step};
 use crate::task_factory::TaskFactory;
 use crate::tasks::gpt::GptConfig;
 use annulus_core::codec::Codec;
@@ -20,7 +20,7 @@ use std::io::{self, Read, Write as _};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::exit;
-use tables::{allreduce_table, join_table, kernels_table, learning_table, memory_table, step_table};
+use tables::{allreduce_table, join_table, kernels_table, memory_table, step_table};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// Measure this machine and network: the all-reduce, a newcomer's cost, memory, a training step.
@@ -44,6 +44,7 @@ Examples:
   annulus bench memory --json
   annulus bench step --task gpt --preset nano --device gpu
   annulus bench kernels --device gpu
+  annulus bench stages --task gpt --preset small --spans 4 --microbatch 1
   annulus bench learning --task gpt --members 4 --until 2.2 batch=48 lr=4e-3 local_steps=4
 ";
 
@@ -71,7 +72,14 @@ pub enum What {
     ///
     /// One process plays all members, without links, so that it takes as long as all of their computing; what they would come
     /// to is the same bit for bit.
-    Learning(Learning),
+    Learning(learning::Args),
+    /// What a model costs as a pipeline of processes: memory, time and bytes by span, against the bound of 1F1B.
+    ///
+    /// Measures each step of the model by itself, splits them into spans that fit, and trains some rounds.
+    Stages(stages::Args),
+    /// One stage of a pipeline, as `bench stages` starts it.
+    #[command(hide = true)]
+    Stage,
     /// Steps of a task, one for each line of standard input, as `bench step` starts it.
     #[command(hide = true)]
     Steps(Steps),
@@ -109,35 +117,6 @@ impl Vector {
     fn elements(&self) -> usize {
         self.kib.map_or(self.mib << 18, |kib| kib << 8) as usize
     }
-}
-
-/// Arguments of `annulus bench learning`.
-#[derive(Debug, clap::Args)]
-pub struct Learning {
-    /// What to train.
-    #[arg(long, value_name = "NAME")]
-    pub task: Option<String>,
-    /// Training data, a folder or a file.
-    #[arg(long, value_name = "PATH")]
-    pub data: Option<PathBuf>,
-    /// Where to compute: auto, cpu, gpu or gpu:N.
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
-    pub device: String,
-    /// Members, all equally fast.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub members: u16,
-    /// Batches from one evaluation on held-out data to the next.
-    #[arg(long, value_name = "BATCHES", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
-    pub every: u64,
-    /// End at this loss, and say after how many batches that was.
-    #[arg(long, value_name = "LOSS")]
-    pub until: Option<f32>,
-    /// Write one JSON object as the last line.
-    #[arg(long)]
-    pub json: bool,
-    /// Settings of the run, as for `annulus train`.
-    #[arg(value_name = "KEY=VALUE")]
-    pub settings: Vec<String>,
 }
 
 /// Arguments of `annulus bench allreduce`.
@@ -307,7 +286,9 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             let report = kernels::measure(&args.device, args.repeats as usize, |doing| eprintln!("{doing}"));
             print(&report.map_err(Error::of)?, kernels_table, args.json)
         }
-        What::Learning(args) => run_learning(&args, tasks),
+        What::Learning(args) => args.run(tasks),
+        What::Stages(args) => args.run(tasks),
+        What::Stage => Ok(crate::bench::stages::serve(tasks)?),
         What::Steps(args) => Ok(step::serve(
             tasks,
             &args.task,
@@ -317,26 +298,6 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         )?),
         What::Peer => run_peer(),
     }
-}
-
-fn run_learning(args: &Learning, tasks: &[TaskFactory]) -> Result<(), Error> {
-    let settings = settings::read(None, &args.settings, args.task.as_deref(), tasks)?;
-    let options = learning::Options {
-        members: args.members,
-        run: settings.run,
-        every: args.every,
-        until: args.until,
-    };
-    let given = (args.data.as_deref(), args.device.as_str());
-    let tell = |point: learning::Point| {
-        let (batches, rounds) = (
-            human::plural(point.batches, "batch"),
-            human::plural(point.rounds, "round"),
-        );
-        eprintln!("after {batches} in {rounds}: {:.4}", point.loss);
-    };
-    let report = learning::measure(&options, given, tasks, tell).map_err(Error::of)?;
-    print(&report, learning_table, args.json)
 }
 
 fn run_allreduce(args: &Allreduce) -> Result<(), Error> {

@@ -17,6 +17,7 @@ use annulus_core::interface::Input;
 use annulus_core::optim::{Optimizer, Schedule};
 use annulus_core::{DataSource, Digest, Manifest, PeerId};
 use burn::tensor::read_sync;
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::Instant;
 
@@ -256,6 +257,19 @@ pub(crate) fn given(local: &Local) -> (Option<&Path>, &str) {
     (local.data.as_deref(), &local.device)
 }
 
+/// The learning rate over a new run's steps, with data of so many samples.
+pub(crate) fn schedule(run: &NewRun, samples: NonZeroU64) -> Schedule {
+    match run.schedule {
+        options::Schedule::Constant => Schedule::Constant,
+        options::Schedule::Warmup => Schedule::Warmup { steps: run.warmup },
+        options::Schedule::Cosine => Schedule::Cosine {
+            warmup: run.warmup,
+            total: run.batches(samples),
+            floor: 0.1,
+        },
+    }
+}
+
 /// A new run's manifest, and what computes.
 pub(crate) fn prepare(
     run: &NewRun,
@@ -289,15 +303,7 @@ pub(crate) fn prepare(
         optimizer: run.optimizer.parse::<Optimizer>()?,
         moments: run.moments,
         lr: run.lr,
-        schedule: match run.schedule {
-            options::Schedule::Constant => Schedule::Constant,
-            options::Schedule::Warmup => Schedule::Warmup { steps: run.warmup },
-            options::Schedule::Cosine => Schedule::Cosine {
-                warmup: run.warmup,
-                total: run.batches(loaded.samples),
-                floor: 0.1,
-            },
-        },
+        schedule: schedule(run, loaded.samples),
         clip: run.clip,
         local: run.local(),
         overlap: run.overlap(),

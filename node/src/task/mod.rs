@@ -1,5 +1,5 @@
-//! What a user implements to train a model of their own: a [`Dataset`], a [`Task`] on it, and, if the model can write,
-//! [`Generate`].
+//! What a user implements to train a model of their own: a [`Dataset`], a [`Task`] on it, if the model can write
+//! [`Generate`], and if it can be computed in steps [`Stages`].
 //!
 //! A task knows its data, its model and its loss. It knows nothing of peers, rounds, gradients or
 //! optimizers, nor which device it runs on.
@@ -7,6 +7,7 @@
 mod dataset;
 mod error;
 mod generate;
+mod stages;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -19,6 +20,7 @@ pub use annulus_shaders::needs::Layer;
 pub use dataset::{Dataset, InMemory};
 pub use error::TaskError;
 pub use generate::{Emit, Generate, Generating, Prompt};
+pub use stages::Stages;
 
 /// A model, the data it learns from, and the loss that says how well.
 ///
@@ -72,6 +74,11 @@ pub trait Task: Send + Sync + Sized + 'static {
 
     /// What writes, if the model can: `Some(self)` for a task that implements [`Generate`].
     fn generator(&self) -> Option<&dyn Generate<Self::Model>> {
+        None
+    }
+
+    /// Its loss in steps, if its model can be spread over machines: `Some(self)` for a task that implements [`Stages`].
+    fn stages(&self) -> Option<&dyn Stages<Self::Model, Batch<Self>>> {
         None
     }
 

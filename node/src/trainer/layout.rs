@@ -14,25 +14,19 @@ use annulus_core::{Layout, TensorSpec};
 pub fn layout_of<M: Module>(model: &M) -> Result<Layout, WorkerError> {
     let mut list = List::default();
     model.visit(&mut list);
-    let unsupported = |problem: String| Err(WorkerError::Unsupported { problem });
-    if let Some(problem) = list.problem {
-        return unsupported(problem);
-    }
-    if list.layout.len == 0 {
-        return unsupported("it has no parameters".to_owned());
-    }
-    Ok(list.layout)
+    list.finish()
 }
 
+/// Parameters as they are met on the way through a model.
 #[derive(Default)]
-struct List {
+pub(super) struct List {
     path: Vec<String>,
     layout: Layout,
-    problem: Option<String>,
+    pub(super) problem: Option<String>,
 }
 
-impl ModuleVisitor for List {
-    fn enter_module(&mut self, name: &str, container_type: &str) {
+impl List {
+    pub(super) fn enter(&mut self, name: &str, container_type: &str) {
         self.path.push(name.to_owned());
         if container_type.ends_with(":BatchNorm") {
             // The type is that of the module which `name` is a field of.
@@ -45,13 +39,12 @@ impl ModuleVisitor for List {
         }
     }
 
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+    pub(super) fn exit(&mut self) {
         self.path.pop();
     }
 
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+    pub(super) fn add<const D: usize>(&mut self, tensor: &Tensor<D>) {
         let name = self.path.join(".");
-        let tensor = param.base();
         if tensor.dtype() != DType::F32 {
             let problem = format!("{name} is of type {:?}; only f32 is trained", tensor.dtype());
             self.problem.get_or_insert(problem);
@@ -66,5 +59,35 @@ impl ModuleVisitor for List {
         };
         self.layout.len += spec.len();
         self.layout.tensors.push(spec);
+    }
+
+    /// All of them.
+    ///
+    /// # Errors
+    ///
+    /// If there are none, or some that cannot be trained by summing gradients.
+    pub(super) fn finish(self) -> Result<Layout, WorkerError> {
+        let unsupported = |problem: String| Err(WorkerError::Unsupported { problem });
+        if let Some(problem) = self.problem {
+            return unsupported(problem);
+        }
+        if self.layout.len == 0 {
+            return unsupported("it has no parameters".to_owned());
+        }
+        Ok(self.layout)
+    }
+}
+
+impl ModuleVisitor for List {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.enter(name, container_type);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.exit();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.add(&param.base());
     }
 }

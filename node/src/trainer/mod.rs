@@ -1,7 +1,7 @@
 //! A Burn model seen as one flat vector of `f32`: parameters in, sums of gradients out.
 //!
 //! [`Worker`] computes gradients and knows nothing of peers, rounds or optimizers; [`Contributor`] makes of them what a round
-//! asks for.
+//! asks for. [`span`] computes some of a model's steps, for models that one machine need not hold whole.
 
 mod backward;
 mod layout;
@@ -13,6 +13,7 @@ mod read;
 mod share;
 #[cfg(not(target_family = "wasm"))]
 mod slowed;
+pub mod span;
 #[cfg(not(target_family = "wasm"))]
 mod timed;
 mod worker;

@@ -1,6 +1,6 @@
 //! A model's parameters: as the seed makes them, and put into a model.
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -17,9 +17,14 @@ pub(super) fn drawing() -> RwLockReadGuard<'static, ()> {
     RANDOM.read().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Held by who makes initial parameters: nobody else draws meanwhile.
+pub(super) fn drawing_alone() -> RwLockWriteGuard<'static, ()> {
+    RANDOM.write().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The model as the seed makes it, on the CPU whatever device will train it, and its parameters.
 pub(super) fn initial_model<T: Task>(task: &T, seed: u64) -> (T::Model, Vec<f32>) {
-    let _alone = RANDOM.write().unwrap_or_else(PoisonError::into_inner);
+    let _alone = drawing_alone();
     let cpu = Device::flex().autodiff();
     cpu.seed(seed);
     let model = task.model(&cpu);
@@ -57,7 +62,7 @@ impl ModuleVisitor for Collect {
 #[cfg(test)]
 pub(crate) fn model_of<T: Task>(task: &T, params: &[f32], device: &Device) -> T::Model {
     // A parameter draws its first values when it is first looked at, also one that is replaced at once.
-    let _alone = RANDOM.write().unwrap_or_else(PoisonError::into_inner);
+    let _alone = drawing_alone();
     with_parameters(task.model(device), params, device)
 }
 

@@ -12,7 +12,7 @@ use annulus_shaders::nn::CrossEntropy;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::task::{Data, Layer, Scores, Task, TaskError};
+use crate::task::{Data, Layer, Scores, Stages, Task, TaskError};
 use model::Classifier;
 use pictures::{CLASSES, Labelled, Pictures};
 
@@ -98,6 +98,10 @@ impl Task for Digits {
         CrossEntropy::new().forward(model.forward(images), labels)
     }
 
+    fn stages(&self) -> Option<&dyn Stages<Classifier, Labelled>> {
+        Some(self)
+    }
+
     fn evaluate(&self, model: &Classifier, device: &Device) -> Option<Scores> {
         let count = self.pictures.held_out();
         let cross_entropy = CrossEntropy::new();
@@ -115,6 +119,29 @@ impl Task for Digits {
             loss: loss / count as f32,
             accuracy: Some(right / count as f32),
         })
+    }
+}
+
+/// All but the output layer, and that with the loss: nobody needs it for a model so small, but it is the least that a task
+/// takes to offer its steps.
+impl Stages<Classifier, Labelled> for Digits {
+    fn steps(&self) -> usize {
+        2
+    }
+
+    fn input(&self, model: &Classifier, batch: Labelled, device: &Device) -> Tensor<3> {
+        let (images, _) = batch.into_tensors(device);
+        model.hidden(images).unsqueeze_dim(1)
+    }
+
+    fn step(&self, _model: &Classifier, _step: usize, x: Tensor<3>) -> Tensor<3> {
+        // There is none between the two.
+        x
+    }
+
+    fn head(&self, model: &Classifier, x: Tensor<3>, batch: Labelled, device: &Device) -> Tensor<1> {
+        let (_, labels) = batch.into_tensors(device);
+        CrossEntropy::new().forward(model.output(x.squeeze_dim(1)), labels)
     }
 }
 

@@ -50,6 +50,23 @@ impl Classifier {
         }
     }
 
+    /// Everything but the output layer: images `[n, 784]` to its inputs `[n, width]`.
+    pub fn hidden(&self, images: Tensor<2>) -> Tensor<2> {
+        let mut x = images;
+        if let Some(features) = &self.features {
+            x = features.forward(x);
+        }
+        match &self.hidden {
+            Some(hidden) => relu(hidden.forward(x)),
+            None => x,
+        }
+    }
+
+    /// The output layer: `[n, width]` to logits `[n, 10]`.
+    pub fn output(&self, x: Tensor<2>) -> Tensor<2> {
+        self.output.forward(x)
+    }
+
     /// Images `[n, 784]` to logits `[n, 10]`.
     pub fn forward(&self, images: Tensor<2>) -> Tensor<2> {
         let mut x = images;

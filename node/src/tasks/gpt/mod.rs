@@ -16,7 +16,7 @@ pub mod windows;
 use annulus_shaders::nn::CrossEntropy;
 use burn::tensor::{Device, Tensor, TensorData};
 
-use crate::task::{Data, Emit, Generate, Generating, Layer, Prompt, Scores, Task, TaskError};
+use crate::task::{Data, Emit, Generate, Generating, Layer, Prompt, Scores, Stages, Task, TaskError};
 use generate::{Choice, Writer};
 use model::Transformer;
 use presets::Shape;
@@ -98,13 +98,15 @@ impl Task for Gpt {
     }
 
     fn loss(&self, model: &Transformer, batch: Tokens, device: &Device) -> Tensor<1> {
-        let length = batch.inputs.len() / batch.windows;
-        let inputs = TensorData::new(batch.inputs, [batch.windows, length]);
-        let targets = TensorData::new(batch.targets, [batch.windows * length]);
-        let features = model.features(Tensor::from_data(inputs, device));
-        let [windows, length, width] = features.dims();
-        let logits = model.logits(features.reshape([windows * length, width]));
-        CrossEntropy::new().forward(logits, Tensor::from_data(targets, device))
+        let Tokens {
+            inputs,
+            targets,
+            windows,
+        } = batch;
+        let x = (0..self.shape.layers).fold(embed(model, inputs, windows, device), |x, index| {
+            model.block(index, x)
+        });
+        loss(model, x, targets, device)
     }
 
     fn evaluate(&self, model: &Transformer, device: &Device) -> Option<Scores> {
@@ -131,6 +133,10 @@ impl Task for Gpt {
         Some(self)
     }
 
+    fn stages(&self) -> Option<&dyn Stages<Transformer, Tokens>> {
+        Some(self)
+    }
+
     fn pieces(&self, samples: usize) -> usize {
         match self.config.dropout > 0.0 {
             true => 1,
@@ -141,6 +147,41 @@ impl Task for Gpt {
     fn recompute(&self) -> bool {
         self.config.recompute
     }
+}
+
+/// Embeddings, each block, and norm with output layer and loss, whose matrix is the embedding's.
+impl Stages<Transformer, Tokens> for Gpt {
+    fn steps(&self) -> usize {
+        self.shape.layers + 2
+    }
+
+    fn input(&self, model: &Transformer, batch: Tokens, device: &Device) -> Tensor<3> {
+        embed(model, batch.inputs, batch.windows, device)
+    }
+
+    fn step(&self, model: &Transformer, step: usize, x: Tensor<3>) -> Tensor<3> {
+        model.block(step - 1, x)
+    }
+
+    fn head(&self, model: &Transformer, x: Tensor<3>, batch: Tokens, device: &Device) -> Tensor<1> {
+        loss(model, x, batch.targets, device)
+    }
+}
+
+/// What the first block is given.
+fn embed(model: &Transformer, inputs: Vec<i32>, windows: usize, device: &Device) -> Tensor<3> {
+    let length = inputs.len() / windows;
+    model.embed(Tensor::from_data(
+        TensorData::new(inputs, [windows, length]),
+        device,
+    ))
+}
+
+/// Of what the last block gives.
+fn loss(model: &Transformer, x: Tensor<3>, targets: Vec<i32>, device: &Device) -> Tensor<1> {
+    let count = targets.len();
+    let targets = Tensor::from_data(TensorData::new(targets, [count]), device);
+    CrossEntropy::new().forward(model.head(x), targets)
 }
 
 impl Generate<Transformer> for Gpt {

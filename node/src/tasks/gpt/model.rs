@@ -48,12 +48,27 @@ impl Transformer {
 
     /// Tokens `[windows, length]`, no longer than the context, to features `[windows, length, width]`.
     pub fn features(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
-        let x = self.tokens.forward_at(tokens, &self.positions);
-        let x = self
-            .blocks
-            .iter()
-            .fold(self.dropout.forward(x), |x, block| block.forward(x));
+        let x = self.embed(tokens);
+        let x = self.blocks.iter().fold(x, |x, block| block.forward(x));
         self.norm.forward(x)
+    }
+
+    /// Tokens `[windows, length]` to what the first block is given.
+    pub fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
+        self.dropout
+            .forward(self.tokens.forward_at(tokens, &self.positions))
+    }
+
+    /// One block of them: `[windows, length, width]` to the same.
+    pub fn block(&self, index: usize, x: Tensor<3>) -> Tensor<3> {
+        self.blocks[index].forward(x)
+    }
+
+    /// What the last block gives, `[windows, length, width]`, to logits `[windows * length, vocabulary]`.
+    pub fn head(&self, x: Tensor<3>) -> Tensor<2> {
+        let [windows, length, width] = x.dims();
+        let features = self.norm.forward(x);
+        self.logits(features.reshape([windows * length, width]))
     }
 
     /// Features `[n, width]` to logits `[n, vocabulary]`.

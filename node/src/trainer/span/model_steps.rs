@@ -1,0 +1,195 @@
+//! Which parameters each step of a model uses, found out without ever having all of them in memory.
+
+use std::ops::Range;
+
+use annulus_core::Layout;
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::super::layout::List;
+use super::super::parameters::drawing_alone;
+use super::super::worker::WorkerError;
+use crate::task::{Batch, Dataset, Stages, Task};
+
+/// A model's parameters, and which of its steps use them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelSteps {
+    /// Where each tensor lies in the flat vector of the whole model.
+    pub layout: Layout,
+    /// For each tensor whether it is trained; what is frozen has no gradient.
+    pub trained: Vec<bool>,
+    /// For each step the tensors that it uses, ascending.
+    pub uses: Vec<Vec<usize>>,
+}
+
+impl ModelSteps {
+    /// Finds them out by running each step once, for one sample, on a model of its own, of which only what the step looks at
+    /// comes to be. Holds one step's parameters at a time.
+    ///
+    /// # Errors
+    ///
+    /// If the task offers no steps, its model cannot be trained, or a trained tensor is used by no step.
+    pub fn of<T: Task>(task: &T, seed: u64) -> Result<Self, WorkerError> {
+        let stages = stages_of(task)?;
+        let (layout, trained, _) = draw(task, seed, &[])?;
+        let _alone = drawing_alone();
+        let device = Device::flex();
+        let (mut uses, mut x) = (Vec::new(), None);
+        for step in 0..stages.steps() {
+            let model = task.model(&device);
+            let batch = || task.dataset().batch(&[0]);
+            match run_step::<T>(stages, &model, step, x.take(), batch, &device) {
+                Made::Activation(y) => x = Some(y),
+                // Some backends compute when they are asked.
+                Made::Loss(loss) => drop(loss.into_data()),
+            }
+            uses.push(used_by(&model));
+        }
+        let idle =
+            (0..trained.len()).find(|i| trained[*i] && !uses.iter().any(|tensors| tensors.contains(i)));
+        match idle {
+            None => Ok(Self {
+                layout,
+                trained,
+                uses,
+            }),
+            Some(tensor) => Err(WorkerError::Unsupported {
+                problem: format!("no step uses {}", layout.tensors[tensor].name),
+            }),
+        }
+    }
+
+    /// How many steps there are.
+    pub fn steps(&self) -> usize {
+        self.uses.len()
+    }
+
+    /// The tensors that some steps use, ascending, each once.
+    pub fn tensors_of(&self, steps: Range<usize>) -> Vec<usize> {
+        let mut tensors: Vec<usize> = self.uses[steps].concat();
+        tensors.sort_unstable();
+        tensors.dedup();
+        tensors
+    }
+
+    /// The steps that use a tensor, ascending.
+    pub fn users(&self, tensor: usize) -> impl Iterator<Item = usize> + '_ {
+        let uses = self.uses.iter().enumerate();
+        uses.filter_map(move |(step, tensors)| tensors.contains(&tensor).then_some(step))
+    }
+}
+
+/// What a step has made.
+pub(super) enum Made {
+    /// Any but the last.
+    Activation(Tensor<3>),
+    /// The last.
+    Loss(Tensor<1>),
+}
+
+/// One step, of a batch, of activations or of both.
+///
+/// # Panics
+///
+/// If activations are missing or too many.
+pub(super) fn run_step<T: Task>(
+    stages: &dyn Stages<T::Model, Batch<T>>,
+    model: &T::Model,
+    step: usize,
+    x: Option<Tensor<3>>,
+    batch: impl FnOnce() -> Batch<T>,
+    device: &Device,
+) -> Made {
+    assert_eq!(x.is_none(), step == 0, "all steps but the first take activations");
+    match x {
+        None => Made::Activation(stages.input(model, batch(), device)),
+        Some(x) if step + 1 == stages.steps() => Made::Loss(stages.head(model, x, batch(), device)),
+        Some(x) => Made::Activation(stages.step(model, step, x)),
+    }
+}
+
+/// The steps that a task offers.
+pub(super) fn stages_of<T: Task>(task: &T) -> Result<&dyn Stages<T::Model, Batch<T>>, WorkerError> {
+    let unsupported = |problem: String| WorkerError::Unsupported { problem };
+    let stages = task
+        .stages()
+        .ok_or_else(|| unsupported(format!("the task {} does not offer its steps", T::NAME)))?;
+    match stages.steps() {
+        0 | 1 => Err(unsupported("it has fewer than two steps".to_owned())),
+        _ => Ok(stages),
+    }
+}
+
+/// Draws the model as the seed makes it, tensor by tensor, of which it keeps the values of some. The same bits as those of
+/// the whole model, since they are drawn in the same order.
+pub(super) fn draw<T: Task>(
+    task: &T,
+    seed: u64,
+    wanted: &[usize],
+) -> Result<(Layout, Vec<bool>, Vec<f32>), WorkerError> {
+    let _alone = drawing_alone();
+    let cpu = Device::flex().autodiff();
+    cpu.seed(seed);
+    let mut draw = Draw {
+        list: List::default(),
+        trained: Vec::new(),
+        wanted,
+        values: Vec::new(),
+    };
+    drop(task.model(&cpu).map(&mut draw));
+    Ok((draw.list.finish()?, draw.trained, draw.values))
+}
+
+struct Draw<'a> {
+    list: List,
+    trained: Vec<bool>,
+    wanted: &'a [usize],
+    values: Vec<f32>,
+}
+
+impl ModuleMapper for Draw<'_> {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.list.enter(name, container_type);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.list.exit();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let tensor = param.base();
+        self.list.add(&tensor);
+        if self.wanted.contains(&self.trained.len()) {
+            let data = tensor.clone().inner().into_data_as::<f32>();
+            // The data were just converted to this type.
+            self.values
+                .extend_from_slice(data.as_slice::<f32>().expect("f32 data"));
+        }
+        self.trained.push(tensor.is_require_grad());
+        // In its place something small, so that its values can go.
+        Param::initialized(param.id, Tensor::zeros([1; D], &tensor.device()))
+    }
+}
+
+/// The parameters that somebody has looked at.
+fn used_by<M: Module>(model: &M) -> Vec<usize> {
+    #[derive(Default)]
+    struct Used {
+        tensors: Vec<usize>,
+        next: usize,
+    }
+
+    impl ModuleVisitor for Used {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if param.is_initialized() {
+                self.tensors.push(self.next);
+            }
+            self.next += 1;
+        }
+    }
+
+    let mut used = Used::default();
+    model.visit(&mut used);
+    used.tensors
+}

@@ -1,0 +1,71 @@
+//! Some of a model's parameters put in their place, while the others never come to be; and their gradients.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Gradients, Tensor};
+
+/// The model, which is on a device with autodiff, with these tensors, in visiting order, where there are any; `track` says for
+/// each whether gradients are taken at it. No copy is made.
+pub(super) fn placed<M: Module>(model: M, tensors: &[Option<Tensor<1>>], track: &[bool]) -> M {
+    model.map(&mut Place {
+        tensors,
+        track,
+        next: 0,
+    })
+}
+
+struct Place<'a> {
+    tensors: &'a [Option<Tensor<1>>],
+    track: &'a [bool],
+    next: usize,
+}
+
+impl ModuleMapper for Place<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let index = self.next;
+        self.next += 1;
+        let Some(values) = &self.tensors[index] else {
+            return param;
+        };
+        let tensor = values.clone().reshape(param.lazy_shape().dims::<D>());
+        let tensor = Tensor::from_inner(tensor).set_require_grad(self.track[index]);
+        Param::initialized(param.id, tensor)
+    }
+}
+
+/// The gradients of these tensors (ascending numbers in visiting order), each as one row of numbers; none of what is frozen
+/// or has taken no part.
+pub(super) fn gradients_of<M: Module>(
+    model: &M,
+    tensors: &[usize],
+    gradients: &mut Gradients,
+) -> Vec<Option<Tensor<1>>> {
+    let mut take = Take {
+        tensors,
+        gradients,
+        parts: Vec::with_capacity(tensors.len()),
+        next: 0,
+    };
+    model.visit(&mut take);
+    take.parts
+}
+
+struct Take<'a> {
+    tensors: &'a [usize],
+    gradients: &'a mut Gradients,
+    parts: Vec<Option<Tensor<1>>>,
+    next: usize,
+}
+
+impl ModuleVisitor for Take<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        // The others must not be looked at: they would come to be.
+        if self.tensors.contains(&self.next) {
+            let gradient = param.base().grad_remove(self.gradients);
+            self.parts.push(gradient.map(|gradient| {
+                let length = gradient.shape().num_elements();
+                gradient.reshape([length])
+            }));
+        }
+        self.next += 1;
+    }
+}
