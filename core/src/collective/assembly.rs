@@ -174,6 +174,12 @@ impl Assembly {
         self.in_state = until;
     }
 
+    /// Whether some were let go of.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_in_state(&self) -> bool {
+        self.in_state > 0
+    }
+
     /// The elements of a piece that was let go of: what it was, the parameters are.
     pub(crate) fn gone(&self, chunk: u16, piece: u32) -> Option<Range<usize>> {
         let range = self.cut.range(chunk.into(), piece as usize)?;

@@ -524,10 +524,10 @@ impl Ledger {
         };
         let mut state = held.clone();
         let last = peer.shared.lineage.last.as_ref().ok_or("it keeps no sums")?;
-        let mut sums = match last.sums.gone(0, 0).or_else(|| last.sums.gone(0, 1)) {
+        let mut sums = match last.sums.is_in_state() {
             // What was let go of is what the parameters are.
-            Some(_) => peer.state().params.clone(),
-            None => vec![0.0; self.manifest.layout.len],
+            true => peer.state().params.clone(),
+            false => vec![0.0; self.manifest.layout.len],
         };
         last.sums
             .decode(0..sums.len(), |range, values| sums[range].copy_from_slice(values));
