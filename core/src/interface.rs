@@ -134,6 +134,14 @@ pub enum Event {
         /// Whether there is a proof for others.
         proven: bool,
     },
+    /// A keeper has let out an update that the sum does not give which this peer has passed on to it: the weights are what it
+    /// has made of them, for all.
+    FalseUpdate {
+        /// Who.
+        peer: PeerId,
+        /// Of which part.
+        part: u16,
+    },
     /// The state is on its way.
     Syncing {
         /// Bytes held.

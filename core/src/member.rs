@@ -631,7 +631,7 @@ impl Member {
             step,
             (shared.manifest.codec, self.reduce.take_held()),
             shared.now,
-            proves,
+            (self.view.me, proves),
         )));
         if Applying::is_short(&shared.manifest) {
             return self.apply_rest(shared);
@@ -657,10 +657,33 @@ impl Member {
         };
         match applying.part(&shared.manifest, &mut self.reduce.gathered, &mut shared.lineage) {
             Progress::More => self.applying = Some(applying),
-            Progress::Done => return self.applied(applying.record, applying.complete_at, shared),
+            Progress::Done => {
+                let liars = self.who_lies_of_updates(&applying);
+                let next = self.applied(applying.record, applying.complete_at, shared);
+                for (peer, part) in liars {
+                    shared.tell(Event::FalseUpdate { peer, part });
+                    shared.outlaw(peer, None);
+                }
+                return next;
+            }
             Progress::Damaged => return Next::Outcast(Outcast::damaged(OutcastReason::Damaged)),
         }
         Next::Stay
+    }
+
+    /// Keepers that have let out what their sums do not give. Two whose moments differ know it by their digests.
+    fn who_lies_of_updates(&self, applying: &Applying) -> Vec<(PeerId, u16)> {
+        let headers = &applying.record.headers;
+        let said = |place: usize, part| headers.get(place).and_then(|h| h.keeps.digest(part));
+        let mut liars: Vec<(PeerId, u16)> = Vec::new();
+        for (place, part) in applying.false_updates.iter().copied() {
+            let same = said(place, part).is_some() && said(place, part) == said(self.view.me, part);
+            let known = liars.iter().any(|(peer, _)| *peer == headers[place].peer);
+            if same && !known {
+                liars.push((headers[place].peer, part));
+            }
+        }
+        liars
     }
 
     /// The state is that after the round, which was complete at the time given.

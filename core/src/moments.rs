@@ -125,56 +125,43 @@ impl Moments {
         Some(params)
     }
 
-    /// Steps what is kept of some elements, whole pieces, by the sums that are held of a round, from the parameters before it. A
-    /// part without its sum is dropped: it is behind for good.
-    pub(crate) fn step(
-        &mut self,
-        manifest: &Manifest,
-        step: &Step,
-        (params, range): (&[f32], Range<usize>),
-        (codec, held, proves): (Codec, &Held, bool),
-    ) -> Result<(), Damaged> {
-        let parts = Parts::of_len(manifest.layout.len);
-        let piece = manifest.piece.get() as usize;
-        let first = parts.part_of(range.start);
-        for part in (first..).take_while(|part| parts.range(*part).is_some_and(|of| of.start < range.end)) {
-            if !self.parts.contains_key(&part) {
-                continue;
-            }
-            let whole = parts.range(part).expect("it was taken from there");
-            if whole.start >= range.start && proves {
-                self.prove(part)?;
-            }
-            let inside = |of: &Range<usize>| of.start >= range.start && of.end <= range.end;
-            for of in parts.pieces(part, piece).filter(inside) {
-                let Some(data) = held.get(&of.start) else {
-                    self.parts.remove(&part);
-                    break;
-                };
-                let kept = self.parts.get_mut(&part).expect("it is dropped but here");
-                let (mut sums, mut params) = (vec![0.0; of.len()], params[of.clone()].to_vec());
-                codec
-                    .decode(data, &mut sums)
-                    .expect("it was checked when it came");
-                let slots = (whole.start, &mut kept.slots[..]);
-                step_slots(manifest, step, of, &mut params, slots, &sums);
-            }
-            if let Some(kept) = self.parts.get_mut(&part).filter(|_| whole.end <= range.end) {
-                kept.digest = digest(&kept.slots);
-            }
-        }
-        Ok(())
-    }
-
-    /// Steps one piece, without a look at whether its part is what it was.
+    /// Steps a piece, if its part is kept, by the sum that is held of it, from the parameters before the round: what becomes of
+    /// these. A part without its sum is dropped: it is behind for good. Who `proves` looks first whether the part is what it was.
+    ///
+    /// # Errors
+    /// If it is not.
     pub(crate) fn step_piece(
         &mut self,
         manifest: &Manifest,
         step: &Step,
-        of: (&[f32], Range<usize>),
-        (codec, held): (Codec, &Held),
-    ) -> Result<(), Damaged> {
-        self.step(manifest, step, of, (codec, held, false))
+        (params, piece): (&[f32], Range<usize>),
+        (codec, held, proves): (Codec, &Held, bool),
+    ) -> Result<Option<Vec<f32>>, Damaged> {
+        let parts = Parts::of_len(manifest.layout.len);
+        let part = parts.part_of(piece.start);
+        let whole = parts.range(part).filter(|_| self.parts.contains_key(&part));
+        let Some(whole) = whole else {
+            return Ok(None);
+        };
+        if proves && whole.start == piece.start {
+            self.prove(part)?;
+        }
+        let Some(data) = held.get(&piece.start) else {
+            self.parts.remove(&part);
+            return Ok(None);
+        };
+        let kept = self.parts.get_mut(&part).expect("it was just there");
+        let (mut sums, mut params) = (vec![0.0; piece.len()], params[piece.clone()].to_vec());
+        codec
+            .decode(data, &mut sums)
+            .expect("it was checked when it came");
+        let is_last = piece.end == whole.end;
+        let slots = (whole.start, &mut kept.slots[..]);
+        step_slots(manifest, step, piece, &mut params, slots, &sums);
+        if is_last {
+            kept.digest = digest(&kept.slots);
+        }
+        Ok(Some(params))
     }
 
     /// The bytes of a piece of a part, as they travel.

@@ -226,7 +226,7 @@ impl State {
                 manifest,
                 &step,
                 (&self.params, range.clone()),
-                (sums.codec(), &held),
+                (sums.codec(), &held, false),
             );
             stepped.expect("nothing is compared");
             let params = &mut self.params[range];

@@ -1,6 +1,7 @@
 //! What is said in somebody else's name, or twice and differently, is not believed; and who does so is out. The peers are
 //! real, and one of them, or a stranger, has its words changed on their way.
 
+use annulus_core::codec::Codec;
 use annulus_core::config::Topology;
 use annulus_core::conviction::{Contradiction, Conviction};
 use annulus_core::invitation::Admission;
@@ -14,6 +15,7 @@ use annulus_core::{
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +27,17 @@ const EVE: PeerId = PeerId([5; 32]);
 
 /// Changes what a liar sends. It gets the liar as it is, and whom the message is for.
 type Lie = Box<dyn Fn(&Peer, PeerId, &mut Message)>;
+
+fn manifest(topology: Topology) -> Manifest {
+    Manifest {
+        samples: 100.try_into().unwrap(),
+        target: 1_000_000.try_into().unwrap(),
+        batch: 12.try_into().unwrap(),
+        topology: Some(topology),
+        piece: 4.try_into().unwrap(),
+        ..Manifest::new(Layout::flat(12))
+    }
+}
 
 /// Peers that all have links to each other but where a story says otherwise. A message takes a millisecond.
 struct World {
@@ -50,17 +63,13 @@ impl World {
 
     /// Some of them without a link to each other.
     fn apart(topology: Topology, members: &[PeerId], apart: &[(PeerId, PeerId)]) -> Self {
-        let manifest = Arc::new(Manifest {
-            samples: 100.try_into().unwrap(),
-            target: 1_000_000.try_into().unwrap(),
-            batch: 12.try_into().unwrap(),
-            topology: Some(topology),
-            piece: 4.try_into().unwrap(),
-            ..Manifest::new(Layout::flat(12))
-        });
+        Self::of(manifest(topology), members, apart)
+    }
+
+    fn of(manifest: Manifest, members: &[PeerId], apart: &[(PeerId, PeerId)]) -> Self {
         let mut world = Self {
             now: 0,
-            manifest,
+            manifest: Arc::new(manifest),
             peers: BTreeMap::new(),
             apart: apart.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]).collect(),
             mail: VecDeque::new(),
@@ -632,6 +641,52 @@ fn an_owner_that_sends_another_chunk_than_it_has_signed_is_cut_off_before_that_i
         world.until(|world| world.are_together(&rest));
         assert_eq!(world.outlaws(one), [(liar, false)]);
         assert!(rest.iter().all(|peer| world.outcasts(*peer) == 0));
+    }
+}
+
+#[test]
+fn a_keeper_whose_update_does_not_follow_from_the_sum_is_cut_off_by_who_gave_it_the_sum() {
+    for codec in Codec::ALL {
+        let manifest = Manifest {
+            copies: NonZeroU16::new(2),
+            codec,
+            optimizer: "momentum".parse().unwrap(),
+            piece: 256.try_into().unwrap(),
+            ..manifest(Topology::Direct)
+        };
+        let all = [ANN, BEN, CAT];
+        let mut world = World::of(manifest, &all, &[]);
+        world.rounds(ANN, 10);
+        // There is one part. Its sum passes its keepers in ring order.
+        let members = &world.peers[&ANN].head().members;
+        let keepers: Vec<PeerId> = members
+            .iter()
+            .filter(|m| m.keeper.kept.contains(0))
+            .map(|m| m.peer)
+            .collect();
+        let &[giver, liar] = &keepers[..] else {
+            panic!("{codec}: two keep it, not {keepers:?}");
+        };
+        let lie: Lie = Box::new(|liar, _, message| {
+            if let Some((attempt, seal, data)) = sealed(liar, message) {
+                let mut other = data.to_vec();
+                other[2] ^= 0x40;
+                *data = other.into();
+                // The chunk begins with its word, which says nothing where nobody clips.
+                let finished = Finished::of(&[Digest::of(&[]), Digest::of(data)]);
+                *seal = Key::stand_in(liar.me()).signed(&attempt, finished);
+            }
+        });
+        world.liar = Some((liar, lie));
+        let rest: Vec<PeerId> = all.into_iter().filter(|peer| *peer != liar).collect();
+        world.until(|world| world.are_together(&rest));
+        assert_eq!(world.outlaws(giver), [(liar, false)], "{codec}");
+        let seen = world.events.iter().filter(|(peer, event)| {
+            *peer == giver && matches!(event, Event::FalseUpdate { peer, part: 0 } if *peer == liar)
+        });
+        assert_eq!(seen.count(), 1, "{codec}");
+        let others = rest.iter().filter(|peer| **peer != giver);
+        others.for_each(|peer| assert_eq!(world.outlaws(*peer), [], "nobody else can tell"));
     }
 }
 

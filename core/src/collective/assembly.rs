@@ -174,12 +174,6 @@ impl Assembly {
         self.in_state = until;
     }
 
-    /// Whether some were let go of.
-    #[cfg(feature = "sim")]
-    pub(crate) fn is_in_state(&self) -> bool {
-        self.in_state > 0
-    }
-
     /// The elements of a piece that was let go of: what it was, the parameters are.
     pub(crate) fn gone(&self, chunk: u16, piece: u32) -> Option<Range<usize>> {
         let range = self.cut.range(chunk.into(), piece as usize)?;
@@ -288,6 +282,16 @@ impl Assembly {
             out[part.start - range.start..part.end - range.start]
                 .copy_from_slice(&values[part.start - whole.start..part.end - whole.start]);
         }
+    }
+
+    /// The update of a piece whose sum its last keeper has from a member straight, so that this knows what it should be: the
+    /// keeper's place, the part, and the update.
+    pub(crate) fn update_after(&self, member: usize, piece: &Range<usize>) -> Option<((usize, u16), &Bytes)> {
+        let kept = self.cut.kept.as_ref()?;
+        let (range, (c, p)) = kept.touching(piece).first()?;
+        let gave = range == piece && kept.chain(*c, *p).ends_with(&[member, *c]);
+        let data = self.pieces[*c][*p].as_ref().filter(|_| gave)?;
+        Some(((*c, kept.part(*c, *p)?), data))
     }
 
     /// The same where no chunk is in one piece.

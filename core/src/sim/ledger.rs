@@ -5,6 +5,7 @@
 
 use super::node::Node;
 use super::{device, kept};
+use crate::codec::Codec;
 use crate::collective::{Cut, reference};
 use crate::config::{Manifest, Topology};
 use crate::device::Asked;
@@ -524,10 +525,10 @@ impl Ledger {
         };
         let mut state = held.clone();
         let last = peer.shared.lineage.last.as_ref().ok_or("it keeps no sums")?;
-        let mut sums = match last.sums.is_in_state() {
+        let mut sums = match (self.manifest.copies, self.manifest.codec) {
             // What was let go of is what the parameters are.
-            true => peer.state().params.clone(),
-            false => vec![0.0; self.manifest.layout.len],
+            (Some(_), Codec::F32) => peer.state().params.clone(),
+            _ => vec![0.0; self.manifest.layout.len],
         };
         last.sums
             .decode(0..sums.len(), |range, values| sums[range].copy_from_slice(values));

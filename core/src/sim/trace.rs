@@ -179,6 +179,9 @@ fn event(world: &World, i: usize, event: &Event) {
         Event::Member { peer, change, reason } => format!("sees {} {change:?}: {reason}", world.name(*peer)),
         Event::Syncing { bytes, total, round } => format!("syncing {bytes} of {total} bytes, round {round}"),
         Event::Outlawed { peer, proven } => format!("cuts {} off, proven: {proven}", world.name(*peer)),
+        Event::FalseUpdate { peer, part } => {
+            format!("sees a false update of part {part} by {}", world.name(*peer))
+        }
         Event::Entered => "ENTERS".into(),
         Event::Continued => "GOES ON ALONE".into(),
         Event::Outcast { reason, lost } => format!("OUTCAST: {reason}; {lost} samples lost"),

@@ -76,6 +76,11 @@ impl EventTranslator {
                 };
                 vec![warning(format!("{} is cut off: {why}", peer.to_hex()))]
             }
+            PeerEvent::FalseUpdate { peer, part } => vec![warning(format!(
+                "{} has let out an update of part {part} that does not follow from its sum: all peers have taken these weights. \
+                 Go on from an older checkpoint if you do not trust them",
+                peer.to_hex()
+            ))],
             PeerEvent::NotFinite { .. } => Vec::new(),
             &PeerEvent::Pace(turn) => vec![pace(turn, peer.head())],
             PeerEvent::Lacking { parts, wait } => {
