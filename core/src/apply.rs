@@ -12,10 +12,8 @@ use crate::id::Digest;
 use crate::ledger::Record;
 use crate::lineage::Lineage;
 use crate::optim::Step;
-use crate::state::{State, encode_update};
+use crate::state::State;
 use crate::time::Time;
-use bytes::Bytes;
-use std::collections::BTreeSet;
 
 /// Elements between two turns of the network: short enough to be done in half a millisecond, long enough that turns cost
 /// little.
@@ -39,10 +37,6 @@ pub(crate) struct Applying {
     /// How sums are encoded, those of the parts of the moments that this member keeps, and whether it looks first whether these
     /// are what they were.
     held: (Codec, Held, bool),
-    /// This member's place.
-    me: usize,
-    /// Who has let out an update that its sum does not give, as this member has passed it on: its place, and the part.
-    pub false_updates: BTreeSet<(usize, u16)>,
 }
 
 /// How far it is.
@@ -64,7 +58,7 @@ impl Applying {
         step: Step,
         (codec, held): (Codec, Held),
         complete_at: Time,
-        (me, proves): (usize, bool),
+        proves: bool,
     ) -> Self {
         // A lone member has nothing else to go on from.
         let is_lone = record.headers.len() == 1;
@@ -76,8 +70,6 @@ impl Applying {
             done: 0,
             blocks: Vec::new(),
             proven: proves.then_some(0),
-            me,
-            false_updates: BTreeSet::new(),
         }
     }
 
@@ -108,15 +100,8 @@ impl Applying {
                     (params, piece.clone()),
                     (*codec, held, *proves),
                 );
-                let Ok(stepped) = stepped else {
+                if stepped.is_err() {
                     return Progress::Damaged;
-                };
-                if let Some(new) = stepped {
-                    let after = sums.update_after(self.me, &piece);
-                    let old = &params[piece.clone()];
-                    let is_false = |update: &Bytes| encode_update(sums.codec(), old, &new) != **update;
-                    let of = after.filter(|(_, update)| is_false(update));
-                    self.false_updates.extend(of.map(|(of, _)| of));
                 }
                 state.apply_round(manifest, &self.step, sums, piece);
             }

@@ -20,7 +20,7 @@ use crate::rights::Kind;
 use crate::shared::Shared;
 use crate::stepping::zeros;
 use crate::wire::Message;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What the head knows of this peer.
@@ -196,6 +196,22 @@ pub(crate) fn prove(record: &Record, shared: &mut Shared) {
             kept.retain(&kept.set().without(&[part].into_iter().collect()));
         }
     }
+}
+
+/// A round is in the state, with updates by some that their sums do not give here. They may have been told another norm than
+/// this peer. If their moments are this peer's after that all the same they have lied: those whom the next round shows so.
+pub(crate) fn judge(
+    record: &Record,
+    doubted: BTreeSet<(PeerId, u16)>,
+    shared: &mut Shared,
+) -> BTreeMap<PeerId, u16> {
+    let of = |peer| record.headers.iter().find(|h| h.peer == peer).map(|h| &h.keeps);
+    let digest = |peer, part| of(peer).and_then(|keeps| keeps.digest(part));
+    let me = shared.me();
+    let before = std::mem::replace(&mut shared.keeping.doubted, doubted).into_iter();
+    before
+        .filter(|(peer, part)| digest(*peer, *part).is_some_and(|said| Some(said) == digest(me, *part)))
+        .collect()
 }
 
 /// A member asks for a part. It gets it at once where nothing of the next round has been sent (`idle`), else after that.

@@ -49,6 +49,8 @@ pub(crate) struct Keeping {
     pub learning: BTreeMap<u16, Learning>,
     /// Parts that are here and have not been compared with those of their keepers.
     pub unproven: PartSet,
+    /// Who has let out an update of which part in the last round that its sum does not give here.
+    pub doubted: BTreeSet<(PeerId, u16)>,
     /// Who has asked for which part.
     pub questions: VecDeque<(PeerId, u16)>,
     /// Since when some part has no keeper.

@@ -27,6 +27,12 @@ impl Keeps {
             .then(|| self.digests.get(before).copied())?
     }
 
+    /// Whether another keeps some of these parts, and has other moments.
+    pub(crate) fn differs(&self, other: &Self) -> bool {
+        let both = self.kept.and(&other.kept);
+        both.iter().any(|part| self.digest(part) != other.digest(part))
+    }
+
     /// Whether it is within its limits.
     pub(crate) fn is_bounded(&self) -> bool {
         self.digests.len() <= MOST_PARTS

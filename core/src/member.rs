@@ -46,6 +46,8 @@ pub(crate) struct Member {
     applying: Option<Box<Applying>>,
     /// What of the state was found to be what it should before updates were made of it.
     proven: Proven,
+    /// Who has let out an update of this round that its sum does not give here, and of which part.
+    doubted: BTreeSet<(PeerId, u16)>,
     pub sponsor: Sponsor,
 }
 
@@ -66,6 +68,7 @@ impl Member {
             contribution: Contribution::new(view.key.round, shared.now),
             applying: None,
             proven: Proven::default(),
+            doubted: BTreeSet::new(),
             sponsor,
             view,
         })
@@ -623,6 +626,7 @@ impl Member {
         if shared.settings.planted(Bug::RoundByPlace) {
             step.step += self.view.me as u64;
         }
+        self.doubted = self.doubt(&step, shared);
         // Two full members of which each has another state have no majority.
         let proves =
             shared.head().full_members().count() == 2 && !shared.settings.planted(Bug::BelieveOneself);
@@ -631,7 +635,7 @@ impl Member {
             step,
             (shared.manifest.codec, self.reduce.take_held()),
             shared.now,
-            (self.view.me, proves),
+            proves,
         )));
         if Applying::is_short(&shared.manifest) {
             return self.apply_rest(shared);
@@ -658,7 +662,8 @@ impl Member {
         match applying.part(&shared.manifest, &mut self.reduce.gathered, &mut shared.lineage) {
             Progress::More => self.applying = Some(applying),
             Progress::Done => {
-                let liars = self.who_lies_of_updates(&applying);
+                let doubted = std::mem::take(&mut self.doubted);
+                let liars = handover::judge(&applying.record, doubted, shared);
                 let next = self.applied(applying.record, applying.complete_at, shared);
                 for (peer, part) in liars {
                     shared.tell(Event::FalseUpdate { peer, part });
@@ -669,21 +674,6 @@ impl Member {
             Progress::Damaged => return Next::Outcast(Outcast::damaged(OutcastReason::Damaged)),
         }
         Next::Stay
-    }
-
-    /// Keepers that have let out what their sums do not give. Two whose moments differ know it by their digests.
-    fn who_lies_of_updates(&self, applying: &Applying) -> Vec<(PeerId, u16)> {
-        let headers = &applying.record.headers;
-        let said = |place: usize, part| headers.get(place).and_then(|h| h.keeps.digest(part));
-        let mut liars: Vec<(PeerId, u16)> = Vec::new();
-        for (place, part) in applying.false_updates.iter().copied() {
-            let same = said(place, part).is_some() && said(place, part) == said(self.view.me, part);
-            let known = liars.iter().any(|(peer, _)| *peer == headers[place].peer);
-            if same && !known {
-                liars.push((headers[place].peer, part));
-            }
-        }
-        liars
     }
 
     /// The state is that after the round, which was complete at the time given.
@@ -945,25 +935,59 @@ impl Member {
         step: Option<&Step>,
         shared: &Shared,
     ) -> Result<Vec<u8>, NotKept> {
+        let (range, _) = self.reduce.held_sum(place).ok_or(NotKept::Behind)?;
+        if self.view.members.len() > 1 {
+            self.proven.prove(&range, shared)?;
+        }
+        let mut new = self.stepped(place, step, shared)?;
+        if shared.settings.planted(Bug::FalseUpdates) {
+            new[0] += 1.0;
+        }
+        let old = &shared.lineage.state.params[range];
+        Ok(encode_update(self.reduce.gathered.codec(), old, &new))
+    }
+
+    /// Who has let out an update that the sum does not give which this member has given it, and of which part. What it cannot
+    /// work out, or only from what a damaged memory holds, it does not doubt.
+    fn doubt(&self, step: &Step, shared: &Shared) -> BTreeSet<(PeerId, u16)> {
+        let mut doubted = BTreeSet::new();
+        for (place, part, update) in self.reduce.given() {
+            let (Ok(new), Some((range, _))) = (
+                self.stepped(place, Some(step), shared),
+                self.reduce.held_sum(place),
+            ) else {
+                continue;
+            };
+            let old = &shared.lineage.state.params[range.clone()];
+            let is_true = encode_update(self.reduce.gathered.codec(), old, &new) == *update;
+            if !is_true && Proven::default().prove(&range, shared).is_ok() {
+                doubted.insert((self.view.members[place.0], part));
+            }
+        }
+        doubted
+    }
+
+    /// What becomes of a piece of the parameters by its sum.
+    fn stepped(
+        &self,
+        place: (usize, usize),
+        step: Option<&Step>,
+        shared: &Shared,
+    ) -> Result<Vec<f32>, NotKept> {
         let state = &shared.lineage.state;
         let (range, data) = self.reduce.held_sum(place).ok_or(NotKept::Behind)?;
         let mut sums = vec![0.0; range.len()];
         let decoded = shared.manifest.codec.decode(data, &mut sums);
         debug_assert!(decoded.is_ok(), "it was checked when it came");
-        if self.view.members.len() > 1 {
-            self.proven.prove(&range, shared)?;
-        }
-        let old = &state.params[range.clone()];
-        let new = match step {
-            None => old.to_vec(),
+        match step {
+            None => Ok(state.params[range].to_vec()),
             Some(step) => {
                 let made = state
                     .kept
-                    .try_step(&shared.manifest, step, range.clone(), &state.params, &sums);
-                made.ok_or(NotKept::Behind)?
+                    .try_step(&shared.manifest, step, range, &state.params, &sums);
+                made.ok_or(NotKept::Behind)
             }
-        };
-        Ok(encode_update(self.reduce.gathered.codec(), old, &new))
+        }
     }
 }
 

@@ -125,8 +125,8 @@ impl Moments {
         Some(params)
     }
 
-    /// Steps a piece, if its part is kept, by the sum that is held of it, from the parameters before the round: what becomes of
-    /// these. A part without its sum is dropped: it is behind for good. Who `proves` looks first whether the part is what it was.
+    /// Steps a piece, if its part is kept, by the sum that is held of it, from the parameters before the round. A part without
+    /// its sum is dropped: it is behind for good. Who `proves` looks first whether the part is what it was.
     ///
     /// # Errors
     /// If it is not.
@@ -136,19 +136,19 @@ impl Moments {
         step: &Step,
         (params, piece): (&[f32], Range<usize>),
         (codec, held, proves): (Codec, &Held, bool),
-    ) -> Result<Option<Vec<f32>>, Damaged> {
+    ) -> Result<(), Damaged> {
         let parts = Parts::of_len(manifest.layout.len);
         let part = parts.part_of(piece.start);
         let whole = parts.range(part).filter(|_| self.parts.contains_key(&part));
         let Some(whole) = whole else {
-            return Ok(None);
+            return Ok(());
         };
         if proves && whole.start == piece.start {
             self.prove(part)?;
         }
         let Some(data) = held.get(&piece.start) else {
             self.parts.remove(&part);
-            return Ok(None);
+            return Ok(());
         };
         let kept = self.parts.get_mut(&part).expect("it was just there");
         let (mut sums, mut params) = (vec![0.0; piece.len()], params[piece.clone()].to_vec());
@@ -161,7 +161,7 @@ impl Moments {
         if is_last {
             kept.digest = digest(&kept.slots);
         }
-        Ok(Some(params))
+        Ok(())
     }
 
     /// The bytes of a piece of a part, as they travel.

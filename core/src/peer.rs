@@ -451,6 +451,12 @@ impl Peer {
         matches!(&self.phase, Phase::Newcomer(newcomer) if newcomer.whole)
     }
 
+    /// Has this peer alone make a mistake from here on.
+    #[cfg(feature = "sim")]
+    pub fn plant(&mut self, bug: crate::planted::Bug) {
+        self.shared.settings.bug = Some(bug);
+    }
+
     /// Damages one bit of the state, as failing memory would.
     #[cfg(feature = "sim")]
     pub fn flip_bit(&mut self, element: usize, bit: u32) {

@@ -55,6 +55,8 @@ pub enum Bug {
     ForgetHeldSums,
     /// Nobody looks whether others keep what who leaves or drops a part has kept.
     DropLastCopy,
+    /// A keeper lets out an update that is not what the sum gives.
+    FalseUpdates,
     /// Contributors go on without a full member.
     GuestsGoOn,
     /// Nobody looks whether a flush is signed.
@@ -99,7 +101,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those that faults bring to light.
-    pub const OF_FAULTS: [Self; 26] = [
+    pub const OF_FAULTS: [Self; 27] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -126,14 +128,16 @@ impl Bug {
         Self::UpdateBeforeKeepers,
         Self::ForgetHeldSums,
         Self::DropLastCopy,
+        Self::FalseUpdates,
     ];
 
     /// Those of them that only matter where members keep parts of the moments.
-    pub const OF_KEEPERS: [Self; 4] = [
+    pub const OF_KEEPERS: [Self; 5] = [
         Self::CommitBeforeHeld,
         Self::UpdateBeforeKeepers,
         Self::ForgetHeldSums,
         Self::DropLastCopy,
+        Self::FalseUpdates,
     ];
 
     /// Those that only a liar makes use of.

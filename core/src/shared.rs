@@ -389,17 +389,19 @@ impl Shared {
         self.differing.get(&peer).is_some_and(|until| *until <= self.now)
     }
 
-    /// The states of some are others than this one's: they get what owners have signed of the last round's sums, and this
-    /// peer from them.
+    /// The states of some are others than this one's, or the moments that they keep: they get what owners have signed of the
+    /// last round's sums, and this peer from them.
     pub fn show_seals(&mut self, record: &Record) {
-        let digest = self.lineage.digest;
+        let (digest, me) = (self.lineage.digest, self.me());
+        let own = record.headers.iter().find(|h| h.peer == me);
+        let differs = |h: &Header| h.digest != digest || own.is_some_and(|own| own.keeps.differs(&h.keeps));
         let last = self.lineage.last.as_ref();
         let sealed = last.and_then(|last| self.lineage.seals.of(last.view));
         let Some(sealed) = sealed.filter(|_| !self.settings.planted(Bug::CompareNoSeals)) else {
             return;
         };
         let (view, seals) = (sealed.attempt.view, sealed.seals.clone());
-        for header in record.headers.iter().filter(|h| h.digest != digest) {
+        for header in record.headers.iter().filter(|h| differs(h)) {
             let seals = seals.clone();
             self.control(header.peer, Message::Seals { view, seals });
         }

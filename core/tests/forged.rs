@@ -6,6 +6,7 @@ use annulus_core::config::Topology;
 use annulus_core::conviction::{Contradiction, Conviction};
 use annulus_core::invitation::Admission;
 use annulus_core::ledger::{Header, Newcomer, Ready, Record};
+use annulus_core::planted::Bug;
 use annulus_core::seal::{Finished, Seal};
 use annulus_core::signature::{Attempt, Key, Scheme, Signed};
 use annulus_core::wire::{Doing, Message, ViewKey};
@@ -659,25 +660,12 @@ fn a_keeper_whose_update_does_not_follow_from_the_sum_is_cut_off_by_who_gave_it_
         world.rounds(ANN, 10);
         // There is one part. Its sum passes its keepers in ring order.
         let members = &world.peers[&ANN].head().members;
-        let keepers: Vec<PeerId> = members
-            .iter()
-            .filter(|m| m.keeper.kept.contains(0))
-            .map(|m| m.peer)
-            .collect();
+        let keepers = members.iter().filter(|m| m.keeper.kept.contains(0));
+        let keepers: Vec<PeerId> = keepers.map(|m| m.peer).collect();
         let &[giver, liar] = &keepers[..] else {
             panic!("{codec}: two keep it, not {keepers:?}");
         };
-        let lie: Lie = Box::new(|liar, _, message| {
-            if let Some((attempt, seal, data)) = sealed(liar, message) {
-                let mut other = data.to_vec();
-                other[2] ^= 0x40;
-                *data = other.into();
-                // The chunk begins with its word, which says nothing where nobody clips.
-                let finished = Finished::of(&[Digest::of(&[]), Digest::of(data)]);
-                *seal = Key::stand_in(liar.me()).signed(&attempt, finished);
-            }
-        });
-        world.liar = Some((liar, lie));
+        world.peers.get_mut(&liar).unwrap().plant(Bug::FalseUpdates);
         let rest: Vec<PeerId> = all.into_iter().filter(|peer| *peer != liar).collect();
         world.until(|world| world.are_together(&rest));
         assert_eq!(world.outlaws(giver), [(liar, false)], "{codec}");

@@ -284,16 +284,6 @@ impl Assembly {
         }
     }
 
-    /// The update of a piece whose sum its last keeper has from a member straight, so that this knows what it should be: the
-    /// keeper's place, the part, and the update.
-    pub(crate) fn update_after(&self, member: usize, piece: &Range<usize>) -> Option<((usize, u16), &Bytes)> {
-        let kept = self.cut.kept.as_ref()?;
-        let (range, (c, p)) = kept.touching(piece).first()?;
-        let gave = range == piece && kept.chain(*c, *p).ends_with(&[member, *c]);
-        let data = self.pieces[*c][*p].as_ref().filter(|_| gave)?;
-        Some(((*c, kept.part(*c, *p)?), data))
-    }
-
     /// The same where no chunk is in one piece.
     fn decode_kept(
         &self,

@@ -106,6 +106,21 @@ impl Run {
         Some((range.clone(), self.held.get(&range.start)?))
     }
 
+    /// The pieces of which this member has given the last keeper the sum, so that it knows what the update should be: their
+    /// places, the part, and the update.
+    pub fn given(&self) -> Vec<((usize, usize), u16, Bytes)> {
+        let Some(kept) = &self.plan.cut.kept else {
+            return Vec::new();
+        };
+        let all = kept.touching(&(0..self.plan.cut.len));
+        let given = all.iter().filter_map(|(_, (c, p))| {
+            let gave = kept.chain(*c, *p).ends_with(&[self.me, *c]);
+            let data = self.gathered.get(*c as u16, *p as u32).filter(|_| gave)?;
+            Some(((*c, *p), kept.part(*c, *p)?, data.clone()))
+        });
+        given.collect()
+    }
+
     /// Lets the update of a piece out to all.
     pub fn let_out(
         &mut self,
