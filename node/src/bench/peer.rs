@@ -356,6 +356,9 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
             Event::Lacking { parts, .. } => {
                 say(PeerMessage::Trouble(format!("nobody keeps parts {parts:?}")))
             }
+            Event::FalseUpdate { peer, .. } => {
+                say(PeerMessage::Trouble(format!("{peer} let a false update out")))
+            }
             Event::Continued => say(PeerMessage::Trouble("no member can be reached".into())),
             Event::Member { .. } | Event::Syncing { .. } | Event::Pace(_) | Event::Waiting { .. } => {}
         }
