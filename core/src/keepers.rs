@@ -207,8 +207,15 @@ impl Head {
             }
         }
         let before = balance.holds[own];
+        // What begins anew must not wait for somebody who may never have come in.
+        let anew = self.lacks(manifest, |_| true).and(&self.untrained);
+        let settled: Vec<usize> = (0..able.len())
+            .filter(|at| !able[*at].keeper.kept.is_empty())
+            .collect();
         balance.fill(needed);
         balance.level();
+        anew.iter()
+            .for_each(|part| balance.fill_part(part, needed, &settled));
         (balance.holds[own].without(&before).without(&drops), drops)
     }
 }
@@ -232,14 +239,20 @@ impl Balance {
 
     /// Has those that hold least take what lacks holders.
     fn fill(&mut self, needed: usize) {
+        let all: Vec<usize> = (0..self.holds.len()).collect();
         for part in self.parts.iter() {
-            while self.holders(part) < needed {
-                let lacking = (0..self.holds.len()).filter(|at| !self.holds[*at].contains(part));
-                let Some(at) = lacking.min_by_key(|at| (self.holds[*at].len(), *at)) else {
-                    break;
-                };
-                self.holds[at].insert(part);
-            }
+            self.fill_part(part, needed, &all);
+        }
+    }
+
+    /// Has those of some that hold least take a part until so many of them hold it.
+    fn fill_part(&mut self, part: u16, needed: usize, of: &[usize]) {
+        for _ in of.iter().filter(|at| self.holds[**at].contains(part)).count()..needed {
+            let lacking = of.iter().filter(|at| !self.holds[**at].contains(part));
+            let Some(at) = lacking.min_by_key(|at| (self.holds[**at].len(), **at)) else {
+                return;
+            };
+            self.holds[*at].insert(part);
         }
     }
 
