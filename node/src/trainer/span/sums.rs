@@ -100,7 +100,7 @@ mod tests {
     fn the_order_of_coming_does_not_matter_nor_does_coming_twice() {
         let gradient = |microbatch: u32| {
             // Their sum depends on the order in which they are added.
-            let value = [1e8, 1.0, -1e8, 0.5][microbatch as usize];
+            let value = [1e8f32, 1.0, -1e8, 0.5][microbatch as usize];
             vec![Some(TensorData::new(vec![value, -value], [2])), None]
         };
         let sum = |order: &[u32]| {
