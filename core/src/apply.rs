@@ -111,9 +111,7 @@ impl Applying {
         lineage.hashed(std::mem::take(&mut self.blocks));
         Progress::Done
     }
-}
 
-impl Applying {
     /// What is in the state by now is held no longer: while the rest is applied others send what they have of the next round.
     fn let_go(&mut self, sums: &mut Assembly) {
         let (_, held, _) = &mut self.held;

@@ -39,11 +39,7 @@ impl Speaker<'_> {
             _ => {}
         }
         if rng.chance(0.9) {
-            let right = |digests: &[u64], at: usize| digests.get(at).copied().unwrap_or(0);
-            let told: Vec<u64> = (0..keeps.kept.len())
-                .map(|at| right(&keeps.digests, at))
-                .collect();
-            keeps.digests = told;
+            keeps.digests.resize(keeps.kept.len(), 0);
         }
         if rng.chance(0.3) {
             keeps.digests.iter_mut().for_each(|digest| *digest ^= 1);

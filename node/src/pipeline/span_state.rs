@@ -94,9 +94,4 @@ impl SpanState {
             self.optimizer.apply(&step, params, &mut slots, sums, spec.decay);
         }
     }
-
-    /// Bytes of parameters and moments.
-    pub fn bytes(&self) -> usize {
-        4 * self.params.len() * (1 + self.slots.len())
-    }
 }
