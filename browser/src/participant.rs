@@ -137,7 +137,7 @@ async fn fetch_manifest(
     })?;
     session.transport.close(&js::object(&[]));
     let bytes = session.welcome.manifest.unwrap_or_default();
-    let manifest = Manifest::decode(&bytes);
+    let manifest = Manifest::decode(&bytes).and_then(Manifest::whole);
     let refused = |message: String| Failure::new(Kind::Refused, message);
     let manifest = manifest.map_err(|error| refused(error.to_string()))?;
     if manifest.root() != me.root {

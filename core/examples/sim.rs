@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all|all-of-liars] [--liars] [--lie NAME] [--real-keys] [--trace] [--keep-going]";
+const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all|all-of-spans|all-of-liars] [--liars] [--lie NAME] [--real-keys] [--trace] [--keep-going]";
 
 struct Options {
     seeds: u64,
@@ -182,17 +182,23 @@ fn lie(name: &str) -> Result<Lie, String> {
 fn bugs(name: &str) -> Result<Vec<Bug>, String> {
     match name {
         "all" => return Ok(Bug::OF_FAULTS.to_vec()),
+        "all-of-spans" => return Ok(Bug::OF_SPANS.to_vec()),
         "all-of-liars" => return Ok(Bug::OF_LIARS.to_vec()),
         _ => {}
     }
-    let all = || Bug::OF_FAULTS.into_iter().chain(Bug::OF_LIARS);
+    let all = || {
+        Bug::OF_FAULTS
+            .into_iter()
+            .chain(Bug::OF_SPANS)
+            .chain(Bug::OF_LIARS)
+    };
     let found: Vec<Bug> = all()
         .filter(|bug| format!("{bug:?}").eq_ignore_ascii_case(name))
         .collect();
     let names: Vec<String> = all().map(|bug| format!("{bug:?}")).collect();
     if found.is_empty() {
         Err(format!(
-            "no planted bug is called {name}: use all, all-of-liars, {}",
+            "no planted bug is called {name}: use all, all-of-spans, all-of-liars, {}",
             names.join(", ")
         ))
     } else {

@@ -3,8 +3,9 @@
 //!
 //! A round waits for a newcomer that was let in and is not there as long as for a member that has died. Whoever holds a
 //! ticket could name invented ones round by round, and hardly a round would be done. So each time that one does not come,
-//! who named it names nobody for some rounds, twice as many as the time before; one who comes makes that half again. A
-//! member that has bad luck with its newcomers has them wait, or go to another sponsor; the others' rounds go on.
+//! who named it names nobody for some rounds, twice as many as the time before, but not for many times as long as such a
+//! wait takes; one who comes makes that half again. A member that has bad luck with its newcomers has them wait, or go to
+//! another sponsor; the others' rounds go on.
 
 use crate::config::MAX_PEERS;
 use crate::id::{PeerId, Round};
@@ -16,6 +17,10 @@ pub const MAX_NAMED: usize = 8;
 
 /// Most doublings of how long a member names nobody: 64 rounds.
 const MAX_MISSED: u8 = 6;
+
+/// Computing of rounds in which a member names nobody at most, two rounds at least: a wait for one who does not come
+/// takes a second or two, and with rounds of half a minute 64 of them would keep newcomers out for half an hour to save that.
+const LONGEST_US: u64 = 60_000_000;
 
 /// A member whose newcomers did not come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,10 +75,11 @@ impl Admissions {
         self.fresh.iter().any(|(newcomer, _)| *newcomer == peer)
     }
 
-    /// Takes a round: who took part in it, the members of the next, and who has named those of them that are new.
+    /// Takes a round and how long such a one takes to compute: who took part in it, the members of the next, and who has
+    /// named those of them that are new.
     pub(crate) fn apply(
         &mut self,
-        round: Round,
+        (round, compute_us): (Round, u64),
         took_part: impl Fn(PeerId) -> bool,
         next: &[PeerId],
         named_by: impl Fn(PeerId) -> Option<PeerId>,
@@ -84,7 +90,7 @@ impl Admissions {
             *came.entry(by).or_insert(true) &= took_part(newcomer);
         }
         for (peer, came) in came {
-            self.judge(peer, came, round);
+            self.judge(peer, came, (round, compute_us));
         }
         self.namers
             .retain(|n| n.barred_until > round || (n.missed > 0 && next.contains(&n.peer)));
@@ -92,7 +98,7 @@ impl Admissions {
         self.fresh = new.filter_map(|peer| Some((peer, named_by(peer)?))).collect();
     }
 
-    fn judge(&mut self, peer: PeerId, came: bool, round: Round) {
+    fn judge(&mut self, peer: PeerId, came: bool, (round, compute_us): (Round, u64)) {
         let place = self.namers.binary_search_by_key(&peer, |namer| namer.peer);
         match place {
             Ok(place) if came => self.namers[place].missed = self.namers[place].missed.saturating_sub(1),
@@ -108,7 +114,8 @@ impl Admissions {
                 }
                 let namer = &mut self.namers[place];
                 namer.missed = (namer.missed + 1).min(MAX_MISSED);
-                namer.barred_until = round + 1 + (1 << namer.missed);
+                let longest = (LONGEST_US / compute_us.max(1)).max(2);
+                namer.barred_until = round + 1 + (1 << namer.missed).min(longest);
             }
         }
     }
@@ -142,7 +149,7 @@ mod tests {
         Manifest {
             samples: 100.try_into().unwrap(),
             target: 10_000.try_into().unwrap(),
-            batch: 8.try_into().unwrap(),
+            batch: 1.try_into().unwrap(),
             ..Manifest::new(Layout::flat(3))
         }
     }
@@ -213,6 +220,30 @@ mod tests {
             head.apply(&next(&head, &[1, 2], None), &manifest);
             assert!(head.admissions.is_sound(|peer| head.position(peer).is_some()));
             assert_eq!(barred_for(&mut head, &manifest), rounds);
+        }
+    }
+
+    #[test]
+    fn nobody_is_kept_out_for_much_longer_than_a_wait_for_newcomers_takes() {
+        let [one, two, nine] = [1, 2, 9].map(|name| PeerId([name; 32]));
+        for (seconds, most) in [(0, 64), (1, 60), (10, 6), (30, 2), (1000, 2)] {
+            let (mut admissions, mut round) = (Admissions::default(), 0);
+            for times in 1..8 {
+                // It is named, and does not come.
+                let compute_us = seconds * 1_000_000;
+                let took_part = |peer| peer != nine;
+                admissions.apply((round + 1, compute_us), took_part, &[one, two, nine], |_| {
+                    Some(one)
+                });
+                admissions.apply((round + 2, compute_us), took_part, &[one, two], |_| None);
+                round += 3;
+                let begin = round;
+                while admissions.is_barred(one, round, [one, two].into_iter()) {
+                    admissions.apply((round, compute_us), took_part, &[one, two], |_| None);
+                    round += 1;
+                }
+                assert_eq!(round - begin, most.min(1 << times), "{seconds} s");
+            }
         }
     }
 

@@ -21,7 +21,7 @@
 use crate::allot::Allotment;
 use crate::check::{Fault, RecordError};
 use crate::collective::Run;
-use crate::decision::{Decided, Known, Suspicion, flush as flush_message};
+use crate::decision::{Decided, Known, flush as flush_message, sign, signed};
 use crate::detector::FLOOR;
 use crate::id::{PeerId, Round};
 use crate::interface::Event;
@@ -60,14 +60,20 @@ pub(crate) enum Verdict {
     Retry(Vec<PeerId>),
     /// The others go on without this peer.
     Outcast(Outcast),
+    /// It is committed: somebody may have done so, and all that are left can.
+    Commit,
 }
+
+/// What a member says that has stopped the attempt: whom it suspects, what it has signed of that, and whether it had said before
+/// that it can commit.
+type Heard = (BTreeSet<PeerId>, Signature, bool);
 
 /// A stop of the attempt that has not been decided yet.
 #[derive(Debug)]
 pub(crate) struct Flush {
     pub suspects: BTreeSet<PeerId>,
     /// What the others last said, and signed.
-    heard: BTreeMap<PeerId, (BTreeSet<PeerId>, Signature)>,
+    heard: BTreeMap<PeerId, Heard>,
     reasons: BTreeMap<PeerId, Reason>,
     /// When to say it again: a flush may be lost with its link.
     again_at: Time,
@@ -101,6 +107,8 @@ pub(crate) struct Work<'a> {
     /// Who works on what.
     pub allotment: &'a Allotment,
     pub reduce: &'a Run,
+    /// Whether this member itself is at work on what others wait for.
+    pub at_work: bool,
 }
 
 /// This member's part in the agreement about one attempt.
@@ -127,6 +135,8 @@ pub(crate) struct Agreement {
     tellers: BTreeSet<PeerId>,
     /// Aborted attempts of this round, for those who have not heard.
     decided: Vec<Decided>,
+    /// This member has said that it can commit the attempt, where a model is split.
+    held: bool,
 }
 
 impl Agreement {
@@ -182,7 +192,7 @@ impl Agreement {
             .flush
             .iter()
             .flat_map(|flush| flush.heard.values())
-            .map(|(set, _)| names(set));
+            .map(|(set, ..)| names(set));
         let told = self
             .told
             .iter()
@@ -204,6 +214,16 @@ impl Agreement {
     /// Whether this member has stopped the attempt. What it said of it must stay true.
     pub fn is_frozen(&self, shared: &Shared) -> bool {
         self.flush.is_some() && !shared.settings.planted(Bug::FlushDoesNotFreeze)
+    }
+
+    /// This member says that it can commit the attempt.
+    pub fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// What others compute of the attempt is awaited from now on.
+    pub fn expect(&mut self, shared: &Shared) {
+        self.quiet_at = Some(shared.now + shared.detector.quiet());
     }
 
     /// The attempt's pieces are awaited from now on.
@@ -322,9 +342,25 @@ impl Agreement {
         }
         let here = |(_, (round, _)): &(_, &(Round, Doing))| *round == view.key.round;
         let (mut slow, mut mute, mut ways) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-        let mut at_work = false;
+        let mut at_work = work.at_work;
         for (peer, (_, doing)) in probing.answers.iter().filter(here) {
             match doing {
+                Doing::Computing { elapsed_us } if shared.manifest.split.is_some() => {
+                    // Who waits for others between two microbatches is not slow: it alone can tell.
+                    at_work = true;
+                    let elapsed = Duration::from_micros(*elapsed_us);
+                    let place = view.position(*peer).unwrap_or(0);
+                    let all = shared
+                        .head()
+                        .work_of(&shared.manifest, &work.allotment.batch, &view.members);
+                    if elapsed
+                        > shared
+                            .detector
+                            .compute(*peer, all[place], speed_of(*peer, shared))
+                    {
+                        slow.insert(*peer);
+                    }
+                }
                 Doing::Computing { elapsed_us } => {
                     at_work = true;
                     // All begin a round within what an answer takes, whatever one says of itself.
@@ -441,7 +477,7 @@ impl Agreement {
     fn flood(&mut self, view: &View, shared: &mut Shared) {
         let Some(flush) = &mut self.flush else { return };
         flush.again_at = shared.now + shared.detector.answer() / 4;
-        let message = flush.message(view, shared);
+        let message = flush.message(view, self.held, shared);
         for peer in view.others() {
             shared.control(peer, message.clone());
         }
@@ -459,14 +495,16 @@ impl Agreement {
         if !view.contains(from) || !self.trusts(from, shared) {
             return Verdict::Wait;
         }
+        let mut held = false;
         if theirs == view.key {
             let attempt = view.attempt(shared.head());
-            let said = Suspicion(&suspects);
             let trusted = shared.settings.planted(Bug::TrustFlushes);
-            if !trusted && !shared.scheme().holds(from, &attempt, &said, &signature) {
+            let said = signed(&attempt, from, &suspects, (&signature, shared.scheme()));
+            if !trusted && said.is_none() {
                 shared.outlaw(from, None);
                 return self.suspect(view, [from].into(), Reason::Forged, shared);
             }
+            held = said == Some(true);
         }
         if suspects.contains(&shared.me()) && !shared.settings.planted(Bug::IgnoreExclusion) {
             if is_cut_off(view, &suspects, shared) {
@@ -475,7 +513,8 @@ impl Agreement {
             return Verdict::Outcast(Outcast::new(OutcastReason::Suspected, Some(from)));
         }
         if theirs == view.key {
-            return self.merge_flush(view, from, (suspects.into_iter().collect(), signature), shared);
+            let said = (suspects.into_iter().collect(), signature, held);
+            return self.merge_flush(view, from, said, shared);
         }
         if theirs.round == view.key.round {
             // It has decided about this attempt; a flush of one's own brings the decision.
@@ -494,7 +533,7 @@ impl Agreement {
         &mut self,
         view: &View,
         from: PeerId,
-        (theirs, signature): (BTreeSet<PeerId>, Signature),
+        (theirs, signature, held): Heard,
         shared: &mut Shared,
     ) -> Verdict {
         let merge = !shared.settings.planted(Bug::KeepSuspectsApart);
@@ -504,9 +543,9 @@ impl Agreement {
             return verdict;
         };
         let differs = flush.suspects != theirs;
-        flush.heard.insert(from, (theirs, signature));
+        flush.heard.insert(from, (theirs, signature, held));
         if differs {
-            let message = flush.message(view, shared);
+            let message = flush.message(view, self.held, shared);
             shared.control(from, message);
         }
         self.decide_if_agreed(view, shared)
@@ -517,13 +556,18 @@ impl Agreement {
             return Verdict::Wait;
         };
         let apart = shared.settings.planted(Bug::KeepSuspectsApart);
-        let same = |(heard, _): &(BTreeSet<PeerId>, Signature)| apart || *heard == flush.suspects;
+        let same = |(heard, ..): &Heard| apart || *heard == flush.suspects;
         let agreed = view
             .others()
             .filter(|peer| !flush.suspects.contains(peer))
             .all(|peer| flush.heard.get(&peer).is_some_and(same));
         if agreed && self.told.is_none() {
-            let (suspects, proof) = (flush.suspects.clone(), flush.proof(view, shared));
+            let mut rest = view.others().filter(|peer| !flush.suspects.contains(peer));
+            let holds = |peer: PeerId| flush.heard.get(&peer).is_some_and(|(.., held)| *held);
+            if self.held && rest.all(holds) && !shared.settings.planted(Bug::GiveUpHeld) {
+                return Verdict::Commit;
+            }
+            let (suspects, proof) = (flush.suspects.clone(), flush.proof(view, self.held, shared));
             return self.abort(view, suspects, proof, shared);
         }
         Verdict::Wait
@@ -746,26 +790,26 @@ impl Agreement {
 }
 
 impl Flush {
-    fn message(&self, view: &View, shared: &Shared) -> Message {
+    fn message(&self, view: &View, held: bool, shared: &Shared) -> Message {
         let suspects = self.suspects.iter().copied().collect();
-        flush_message(&view.attempt(shared.head()), suspects, &shared.settings.key)
+        flush_message(&view.attempt(shared.head()), suspects, held, &shared.settings.key)
     }
 
     /// Whether a member has last said the same.
     fn agrees(&self, peer: PeerId) -> bool {
         self.heard
             .get(&peer)
-            .is_some_and(|(heard, _)| *heard == self.suspects)
+            .is_some_and(|(heard, ..)| *heard == self.suspects)
     }
 
     /// What all whom it leaves in have signed.
-    fn proof(&self, view: &View, shared: &Shared) -> Vec<(PeerId, Signature)> {
+    fn proof(&self, view: &View, held: bool, shared: &Shared) -> Vec<(PeerId, Signature)> {
         let suspects: Vec<PeerId> = self.suspects.iter().copied().collect();
         let (attempt, key) = (view.attempt(shared.head()), &shared.settings.key);
-        let own = (shared.me(), key.sign(&attempt, &Suspicion(&suspects)));
+        let own = (shared.me(), sign(&attempt, &suspects, held, key));
         let rest = view.members.iter().filter(|m| !self.suspects.contains(m));
         let signature = |peer: &PeerId| match self.heard.get(peer) {
-            Some((_, signature)) => Some((*peer, *signature)),
+            Some((_, signature, _)) => Some((*peer, *signature)),
             None => Some(own).filter(|(me, _)| me == peer),
         };
         rest.filter_map(signature).collect()
@@ -800,6 +844,12 @@ fn ways_of(work: Work<'_>, peer: PeerId, sent: u32, (came, of_all): (u32, u32)) 
         },
     };
     Some((peer, ways))
+}
+
+/// How fast a member says that it is.
+fn speed_of(peer: PeerId, shared: &Shared) -> u64 {
+    let head = shared.head();
+    head.position(peer).map_or(1, |place| head.members[place].speed)
 }
 
 /// How long a member may take for its share.

@@ -15,6 +15,8 @@ use std::ops::Range;
 pub struct Allotment {
     /// One share per member, in ring order.
     pub shares: Vec<Vec<Hole>>,
+    /// What all compute together, where the model is split over the members: then nobody has a share of its own.
+    pub batch: Vec<Hole>,
 }
 
 impl Allotment {
@@ -38,7 +40,13 @@ impl Allotment {
 
     /// Whether there is nothing left to do.
     pub fn is_empty(&self) -> bool {
-        self.shares.iter().all(Vec::is_empty)
+        self.shares.iter().all(Vec::is_empty) && self.batch.is_empty()
+    }
+
+    /// Of these shares.
+    fn of(shares: Vec<Vec<Hole>>) -> Self {
+        let batch = Vec::new();
+        Self { shares, batch }
     }
 }
 
@@ -52,7 +60,7 @@ impl Head {
         let given = |member: &Member| self.ahead.iter().find(|given| given.peer == member.peer);
         let share = |member| given(member).map(|given| given.share.clone()).unwrap_or_default();
         let shares = self.members.iter().map(share).collect();
-        Allotment { shares }
+        Allotment::of(shares)
     }
 
     /// What members compute while the sums of the next round travel, for the one after it; nothing where that does not
@@ -60,7 +68,7 @@ impl Head {
     pub fn allot_ahead(&self, manifest: &Manifest) -> Allotment {
         if !manifest.overlap || !self.all_train(manifest) {
             let shares = vec![Vec::new(); self.members.len()];
-            return Allotment { shares };
+            return Allotment::of(shares);
         }
         let round = self.round + 2;
         if !self.ahead.is_empty() {
@@ -96,6 +104,12 @@ impl Head {
     /// Samples for a round: holes first, then fresh ones, split by speed.
     fn hand_out(&self, manifest: &Manifest, round: Round) -> Allotment {
         let taken = self.take(self.pace.round_samples(manifest), manifest.target.get());
+        if manifest.split.is_some() {
+            return Allotment {
+                shares: vec![Vec::new(); self.members.len()],
+                batch: taken,
+            };
+        }
         let total: u64 = taken.iter().map(Hole::len).sum();
         let quotas = split(total, &limits(&self.members, round));
         // The first range goes to another member each round.
@@ -103,7 +117,7 @@ impl Head {
         let first = ((round - 1) % n.max(1) as u64) as usize;
         let order: Vec<usize> = (0..n).map(|i| (first + i) % n).collect();
         let shares = hand_out(taken, quotas, &order, |member| self.members[member].peer);
-        Allotment { shares }
+        Allotment::of(shares)
     }
 
     fn take(&self, batch: u64, target: u64) -> Vec<Hole> {

@@ -12,9 +12,10 @@ use crate::id::{Digest, PeerId, Round, RunId};
 use crate::invitation::{Revocation, Role, Root};
 use crate::ledger::{Head, Header, Member, Newcomer, Ready, Record};
 use crate::parts::{PartSet, Parts};
+use crate::route::Batch;
 use crate::signature::{Attempt, Scheme, Signed};
 use crate::view::view_key;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Fastest speed that a header may tell, in samples per 1,000 seconds: a guess, far above any device.
 pub const MAX_SPEED: u64 = 1_000_000_000_000_000;
@@ -229,6 +230,7 @@ impl Head {
         let trains = self.trains_record(manifest, record);
         let majority = self.majority(record).ok_or(RecordError::NoMember)?;
         let takes_part = |peer| record.headers.iter().any(|h| h.peer == peer);
+        let computed = self.computed(record, manifest, &allotment, trains);
         let mut next = 0;
         for header in &record.headers {
             let wrong = |fault| RecordError::Header {
@@ -242,7 +244,15 @@ impl Head {
             next = place + 1;
             let names_nobody = header.ready.is_empty() || !trains;
             let may_name = names_nobody || self.may_name(header.peer, takes_part);
-            check_samples(header, trains, &allotment, place)
+            let share = match &computed {
+                Some(computed) => computed.get(&header.peer).copied().unwrap_or(0),
+                None => allotment.len(place),
+            };
+            check_samples(header, trains, share)
+                .and_then(|()| match computed {
+                    Some(_) => check_computed(header, share),
+                    None => Ok(()),
+                })
                 .and_then(|()| check_claims(header))
                 .and_then(|()| self.check_ready(header, record, manifest, scheme))
                 .and_then(|()| check_revoked(header, manifest, scheme))
@@ -261,6 +271,29 @@ impl Head {
             Some((peer, fault)) => Err(RecordError::Header { peer, fault }),
             None => Ok(()),
         }
+    }
+
+    /// Where the model is split over the members, the samples whose losses each contributor of a record has: those of its lanes
+    /// of the last span.
+    fn computed(
+        &self,
+        record: &Record,
+        manifest: &Manifest,
+        allotment: &Allotment,
+        trains: bool,
+    ) -> Option<BTreeMap<PeerId, u64>> {
+        let (split, parts) = (manifest.split.as_ref()?, Parts::of(manifest)?);
+        let mut computed = BTreeMap::new();
+        let batch = Batch::new(split, &allotment.batch);
+        if trains && !batch.is_empty() {
+            let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
+            let route = self.route(split, parts, &members, batch.lanes());
+            for lane in 0..batch.lanes() {
+                let member = members[route.of(split.spans.len() - 1, lane)];
+                *computed.entry(member).or_default() += batch.lane_len(lane);
+            }
+        }
+        Some(computed)
     }
 
     /// A member that was excluded from this round may be a newcomer again; a contributor is none.
@@ -312,8 +345,12 @@ impl Head {
         let of_guests = |m: &Member| !m.is_full() && m.keeper.kept.or(&m.keeper.learns) != PartSet::default();
         let held = self.members.iter().map(|m| m.keeper.kept.or(&m.keeper.learns));
         let all = held.fold(self.untrained, |all, held| all.or(&held));
+        let spans = manifest.split.as_ref().map_or(0, |split| split.spans.len());
+        let room = |m: &Member| usize::from(m.keeper.spans) <= spans;
         need(
-            all.without(&parts).is_empty() && !self.members.iter().any(of_guests),
+            all.without(&parts).is_empty()
+                && !self.members.iter().any(of_guests)
+                && self.members.iter().all(room),
             HeadError::Keepers,
         )?;
         need(self.pace.is_sound(manifest), HeadError::Pace)?;
@@ -349,8 +386,18 @@ impl Head {
     }
 }
 
-fn check_samples(header: &Header, trains: bool, allotment: &Allotment, place: usize) -> Result<(), Fault> {
-    let (counted, share) = (header.weight, allotment.len(place));
+/// Who has computed the end of a model counts all of it, or refuses all.
+fn check_computed(header: &Header, share: u64) -> Result<(), Fault> {
+    let counted = header.weight;
+    let whole = if header.keeps.refuses { 0 } else { share };
+    if u64::from(counted) == whole {
+        return Ok(());
+    }
+    Err(Fault::Samples { counted, share })
+}
+
+fn check_samples(header: &Header, trains: bool, share: u64) -> Result<(), Fault> {
+    let counted = header.weight;
     if counted > 0 && !trains {
         return Err(Fault::TooFew);
     }

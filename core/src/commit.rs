@@ -47,7 +47,10 @@ impl CommittedRound<'_> {
     /// Takes the round into the ledger's head and tells who needs to know. Why this peer is done, if it is.
     pub fn enter(self, sponsor: &mut Sponsor, shared: &mut Shared) -> Option<Exit> {
         let before = std::mem::replace(&mut shared.began_before, self.began);
-        self.observe(before, &mut shared.detector);
+        let names: Vec<PeerId> = self.record.headers.iter().map(|h| h.peer).collect();
+        let batch = &self.allotment.batch;
+        let work = shared.lineage.head.work_of(&shared.manifest, batch, &names);
+        self.observe(before, &work, &mut shared.detector);
         shared.exchange = self.exchange();
         let refused_by = self.refused_by(shared);
         let (before, trail, head) = (shared.lineage.standing(), shared.head().trail, self.head);
@@ -120,7 +123,7 @@ impl CommittedRound<'_> {
             place.is_some_and(|place| self.allotment.len(place) > 0)
         };
         let headers = self.record.headers.iter().filter(|_| !self.is_null);
-        let refused = headers.filter(|h| h.weight == 0 && had_share(h.peer));
+        let refused = headers.filter(|h| h.keeps.refuses || h.weight == 0 && had_share(h.peer));
         refused.map(|h| h.peer).collect()
     }
 
@@ -133,11 +136,11 @@ impl CommittedRound<'_> {
     }
 
     /// Takes from a round what it tells of usual waits.
-    fn observe(&self, began_before: Time, detector: &mut Detector) {
+    fn observe(&self, began_before: Time, work: &[u64], detector: &mut Detector) {
         if let Some(in_since) = self.in_since.filter(|_| self.healthy) {
             detector.saw_reduce(self.complete_at - in_since);
         }
-        for header in &self.record.headers {
+        for (header, work) in self.record.headers.iter().zip(work) {
             let took = Duration::from_micros(header.compute_us);
             let lasted = self.complete_at - if header.ahead { began_before } else { self.began };
             // What was computed ahead may have begun before this member was there.
@@ -146,7 +149,11 @@ impl CommittedRound<'_> {
             }
             // Nobody has computed for longer than the round has lasted here, whatever it says.
             let took = took.min(lasted);
-            detector.saw_compute(header.peer, took, u64::from(header.weight));
+            let samples = match self.allotment.batch[..] {
+                [] => u64::from(header.weight),
+                _ => *work,
+            };
+            detector.saw_compute(header.peer, took, samples);
         }
     }
 }

@@ -1,11 +1,15 @@
 //! The run's manifest, equal on all peers, and each peer's own settings.
 
+mod members;
+
 use crate::codec::Codec;
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
+use crate::initial::Initial;
 use crate::invitation::{Admission, Role, Root};
 use crate::optim::{LocalSteps, Moments, Optimizer, Schedule};
 use crate::planted::Bug;
 use crate::signature::Key;
+use crate::split::Split;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
@@ -167,6 +171,8 @@ pub struct Manifest {
     /// How many members keep the optimizer's vectors of each part of the parameters, as ZeRO-1 has it; none: every member
     /// keeps all.
     pub copies: Option<NonZeroU16>,
+    /// How the model is cut over its members, where who keeps a part keeps its weights too; none: every member has all weights.
+    pub split: Option<Split>,
 }
 
 /// What is wrong with a manifest.
@@ -199,7 +205,7 @@ const MARK: &[u8] = b"annrun\0";
 
 impl Manifest {
     /// Version of a manifest's encoding. Another field is another version.
-    pub const VERSION: u8 = 7;
+    pub const VERSION: u8 = 8;
 
     /// A run of one sample with these parameters, for whoever names only what matters to it:
     /// `Manifest { lr: 0.1, ..Manifest::new(layout) }`.
@@ -228,6 +234,7 @@ impl Manifest {
             piece: Self::PIECE,
             min_peers: NonZeroU16::MIN,
             copies: None,
+            split: None,
         }
     }
 
@@ -262,8 +269,11 @@ impl Manifest {
     }
 
     /// Bytes of what every member holds: of the parameters and, unless members keep [parts](Self::copies) of it, of the
-    /// optimizer's vectors.
+    /// optimizer's vectors. Nothing where the model is [split](Self::split).
     pub fn state_bytes(&self) -> u64 {
+        if self.split.is_some() {
+            return 0;
+        }
         let moments = if self.copies.is_some() {
             0
         } else {
@@ -280,8 +290,9 @@ impl Manifest {
     /// Bytes of parameters and optimizer's vectors that one of so many full members holds, once all have taken their parts.
     pub fn member_bytes(&self, members: u64) -> u64 {
         let members = members.max(1);
+        let weights = self.split.as_ref().map_or(0, |_| 4 * self.layout.len as u64);
         let kept = self.copies.map_or(0, |copies| {
-            self.moments_bytes() * u64::from(copies.get()).min(members) / members
+            (weights + self.moments_bytes()) * u64::from(copies.get()).min(members) / members
         });
         self.state_bytes() + kept
     }
@@ -355,6 +366,7 @@ impl Manifest {
             "moments=8bit is for runs whose every batch is a round, without local steps: their moments are each member's own",
         )?;
         self.check_copies()?;
+        self.check_split()?;
         need(
             usize::from(self.min_peers.get()) <= MAX_PEERS,
             "min_peers must be at most 64",
@@ -396,28 +408,6 @@ impl Manifest {
     }
 }
 
-impl Manifest {
-    /// Whether what needs everybody's moments is left alone where not everybody has them.
-    fn check_copies(&self) -> Result<(), ManifestError> {
-        let why = match self.copies {
-            None => return Ok(()),
-            Some(_) if self.local.is_some() => {
-                "copies goes with every batch a round, not with local_steps: their moments are each member's own"
-            }
-            Some(_) if self.overlap => "copies does not go with overlap=on",
-            Some(_) if self.topology != Some(Topology::Direct) => {
-                "copies is for topology=direct: sums go straight to those who keep the moments"
-            }
-            Some(_) if self.optimizer.slots() == 0 => {
-                "copies is for optimizers that keep moments, and sgd keeps none"
-            }
-            Some(copies) if usize::from(copies.get()) > MAX_PEERS => "copies must be at most 64",
-            Some(_) => return Ok(()),
-        };
-        Err(ManifestError::Unusable(why))
-    }
-}
-
 /// Most members of a view. A guess: rings much longer than this want another schedule anyway.
 pub const MAX_PEERS: usize = 64;
 
@@ -445,6 +435,10 @@ pub struct Settings {
     pub started: u64,
     /// Most rounds that a newcomer which follows this peer may be behind, at least 2.
     pub lag: Round,
+    /// How many spans of a model that is [split](Manifest::split) this peer has room for.
+    pub spans: NonZeroU16,
+    /// What its weights begin with there.
+    pub initial: Option<Initial>,
     /// A bug switched on to prove that the simulation finds it.
     #[cfg(feature = "sim")]
     pub bug: Option<Bug>,
@@ -464,6 +458,8 @@ impl Settings {
             epoch_s: 0,
             started: 0,
             lag: Self::LAG,
+            spans: NonZeroU16::MIN,
+            initial: None,
             #[cfg(feature = "sim")]
             bug: None,
         }
@@ -482,6 +478,12 @@ impl Settings {
     /// What this peer may do.
     pub fn role(&self) -> Role {
         self.admission.role()
+    }
+
+    /// How many spans it has room for, if the model is split.
+    pub(crate) fn room(&self, manifest: &Manifest) -> u16 {
+        let split = manifest.split.as_ref();
+        split.map_or(0, |split| self.spans.get().min(split.spans.len() as u16))
     }
 
     /// Whether this bug is switched on.
@@ -534,12 +536,12 @@ mod tests {
         let bytes = manifest.encode();
         assert_eq!(Manifest::decode(&bytes), Ok(manifest.clone()));
         let mut later = bytes.clone();
-        later[MARK.len()] = 8;
+        later[MARK.len()] = 9;
         let error = Manifest::decode(&later).unwrap_err();
-        assert_eq!(error, ManifestError::Version { found: 8 });
+        assert_eq!(error, ManifestError::Version { found: 9 });
         let text = error.to_string();
         assert!(
-            text.contains("version 8") && text.contains("reads version 7"),
+            text.contains("version 9") && text.contains("reads version 8"),
             "{text}"
         );
         // As it was before there were versions.
@@ -548,5 +550,50 @@ mod tests {
         assert_eq!(Manifest::decode(&[]), Err(ManifestError::NoVersion));
         let cut = &bytes[..bytes.len() - 1];
         assert!(matches!(Manifest::decode(cut), Err(ManifestError::Unusable(_))));
+    }
+
+    #[test]
+    fn a_model_is_split_only_where_its_rounds_can_be() {
+        let step = |start: usize| crate::split::Step {
+            ranges: std::iter::once(start..start + 4).collect(),
+            cost: 1,
+            boundary: 2,
+        };
+        let good = Manifest {
+            copies: NonZeroU16::new(2),
+            topology: Some(Topology::Direct),
+            optimizer: "adam".parse().unwrap(),
+            split: Some(Split {
+                steps: vec![step(0), step(4)],
+                spans: vec![NonZeroU16::MIN; 2],
+                micro_batch: NonZeroU32::MIN,
+                boundary: Codec::F16,
+                lanes: NonZeroU16::MIN,
+            }),
+            ..Manifest::new(Layout::flat(8))
+        };
+        assert_eq!(good.check(), Ok(()));
+        assert_eq!(Manifest::decode(&good.encode()), Ok(good.clone()));
+        // Nothing is held by all, and who holds a span holds its weights and moments.
+        assert_eq!((good.state_bytes(), good.member_bytes(2)), (0, 8 * 12));
+        assert!(
+            good.clone()
+                .whole()
+                .is_err_and(|error| error.to_string().contains("split"))
+        );
+        type Change = fn(&mut Manifest);
+        let wrong: [(&str, Change); 5] = [
+            ("copies", |m| m.copies = None),
+            ("codec=f32", |m| m.codec = Codec::Int8),
+            ("overlap", |m| m.overlap = true),
+            ("topology", |m| m.topology = None),
+            ("uses", |m| m.layout = Layout::flat(9)),
+        ];
+        for (why, change) in wrong {
+            let mut manifest = good.clone();
+            change(&mut manifest);
+            let error = manifest.check().unwrap_err().to_string();
+            assert!(error.contains(why), "{why}: {error}");
+        }
     }
 }

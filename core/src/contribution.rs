@@ -197,6 +197,11 @@ impl Contribution {
         self.hand_in(made, shared.now);
     }
 
+    /// Another attempt may ask for other values.
+    pub fn reopen(&mut self) {
+        self.values = Values::Computing;
+    }
+
     fn hand_in(&mut self, made: Made, now: Time) {
         self.values = Values::Ready(made);
         self.made_at = Some(now);
@@ -339,7 +344,7 @@ fn speed_of(samples: u32, took: Duration) -> f64 {
     (f64::from(samples) * 1000.0 / seconds).clamp(1.0, MAX_SPEED as f64)
 }
 
-fn measure_speed(speed: &mut Option<u64>, samples: u32, took: Duration) {
+pub(crate) fn measure_speed(speed: &mut Option<u64>, samples: u32, took: Duration) {
     let now = speed_of(samples, took);
     // A quarter of each new measurement: shares follow a change within a few rounds but not each hiccup.
     let smooth = speed.map_or(now, |old| 0.75 * old as f64 + 0.25 * now);

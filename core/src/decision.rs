@@ -19,11 +19,45 @@ impl Statement for Suspicion<'_> {
     type Bound = Attempt;
 }
 
+/// The same of who has said that it can commit the attempt, where a model is split: somebody else may have committed it.
+#[derive(Serialize)]
+pub struct HeldSuspicion<'a>(pub &'a [PeerId]);
+
+impl Statement for HeldSuspicion<'_> {
+    const KIND: &'static str = "flush of what is held";
+    type Bound = Attempt;
+}
+
+/// What a member signs that stops an attempt.
+pub(crate) fn sign(attempt: &Attempt, suspects: &[PeerId], held: bool, key: &Key) -> Signature {
+    match held {
+        false => key.sign(attempt, &Suspicion(suspects)),
+        true => key.sign(attempt, &HeldSuspicion(suspects)),
+    }
+}
+
+/// What a member has signed that has stopped an attempt: whether it had said that it can commit. `None` if it has signed
+/// neither.
+pub(crate) fn signed(
+    attempt: &Attempt,
+    peer: PeerId,
+    suspects: &[PeerId],
+    (signature, scheme): (&Signature, Scheme),
+) -> Option<bool> {
+    let plain = scheme.holds(peer, attempt, &Suspicion(suspects), signature);
+    let held = || scheme.holds(peer, attempt, &HeldSuspicion(suspects), signature);
+    if plain {
+        Some(false)
+    } else {
+        held().then_some(true)
+    }
+}
+
 /// The message with which a member stops an attempt.
-pub(crate) fn flush(attempt: &Attempt, suspects: Vec<PeerId>, key: &Key) -> Message {
+pub(crate) fn flush(attempt: &Attempt, suspects: Vec<PeerId>, held: bool, key: &Key) -> Message {
     Message::Flush {
         view: attempt.view,
-        signature: key.sign(attempt, &Suspicion(&suspects)),
+        signature: sign(attempt, &suspects, held, key),
         suspects,
     }
 }
@@ -76,10 +110,13 @@ impl Known {
     /// Whether all members but the suspects, and at least one, have signed for these.
     pub fn proves(&self, suspects: &[PeerId], proof: &[(PeerId, Signature)], scheme: Scheme) -> bool {
         let rest = self.members.iter().filter(|m| !suspects.contains(m));
-        let signed = |(peer, signature): &(PeerId, Signature)| {
-            scheme.holds(*peer, &self.attempt, &Suspicion(suspects), signature)
-        };
-        !proof.is_empty() && rest.eq(proof.iter().map(|(peer, _)| peer)) && proof.iter().all(signed)
+        let said = proof
+            .iter()
+            .map(|(peer, signature)| signed(&self.attempt, *peer, suspects, (signature, scheme)));
+        let said: Option<Vec<bool>> = said.collect();
+        // What all that are left can commit is not given up.
+        let not_all_hold = said.is_some_and(|held| held.contains(&false));
+        not_all_hold && rest.eq(proof.iter().map(|(peer, _)| peer))
     }
 }
 
@@ -142,5 +179,16 @@ mod tests {
         assert!(!proves(&suspects, &signatures(&other, &[1, 2, 4], &suspects)));
         // Nobody at all is left in.
         assert!(!proves(&all, &[]));
+        // Some can commit, or all that are left.
+        let held = |authors: &[u8]| -> Vec<(PeerId, Signature)> {
+            let of = |name: &u8| {
+                let key = Key::stand_in(peer(*name));
+                (peer(*name), sign(&known.attempt, &suspects, true, &key))
+            };
+            authors.iter().map(of).collect()
+        };
+        let some = [held(&[1, 2]), good[2..].to_vec()].concat();
+        assert!(proves(&suspects, &some));
+        assert!(!proves(&suspects, &held(&[1, 2, 4])));
     }
 }

@@ -1,10 +1,12 @@
 //! The device as the protocol sees it: a state to compute from, and a buffer.
 
 use crate::cut::Cut;
+use crate::flow::Task;
 use crate::id::{Digest, Round};
 use crate::interface::Output;
 use crate::local::LocalRound;
 use crate::time::Time;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -23,6 +25,8 @@ pub(crate) enum Asked {
         state: Digest,
         ahead: bool,
     },
+    /// One pass of one microbatch through a span, in the round after this lineage.
+    Span { chain: Digest, task: Task },
     /// Nothing but to learn its speed.
     Trial,
 }
@@ -86,6 +90,8 @@ pub(crate) struct Device {
     lead: Option<(Duration, f32)>,
     /// A buffer as long as the parameters that nobody uses now.
     pub spare: Vec<f32>,
+    /// The spans of which it was given the weights, as they are at the end of this lineage.
+    given: Option<(Digest, BTreeSet<usize>)>,
 }
 
 impl Device {
@@ -108,6 +114,13 @@ impl Device {
             buffer,
             local,
         }
+    }
+
+    /// Whether it is to be given a span's weights as they are at the end of a lineage. It was, from here on.
+    pub fn lacks_span(&mut self, chain: Digest, span: usize) -> bool {
+        let given = self.given.take_if(|(of, _)| *of == chain);
+        let (_, spans) = self.given.insert(given.unwrap_or((chain, BTreeSet::new())));
+        spans.insert(span)
     }
 
     /// What is to be asked of it for a round's share that is cut so, from the end of a lineage: the whole of it, or what is

@@ -97,8 +97,10 @@ impl EarlyPieces {
         for (peer, author) in &mut self.authors {
             for (number, piece) in std::mem::take(&mut author.pieces) {
                 match &piece {
-                    Message::Piece { view, .. } if *view == wanted => taken.push((number, *peer, piece)),
-                    Message::Piece { view, .. }
+                    Message::Piece { view, .. } | Message::Want { view, .. } if *view == wanted => {
+                        taken.push((number, *peer, piece));
+                    }
+                    Message::Piece { view, .. } | Message::Want { view, .. }
                         if (view.round, view.attempt) >= (wanted.round, wanted.attempt) =>
                     {
                         author.pieces.push_back((number, piece));
@@ -129,6 +131,7 @@ fn weight(message: &Message) -> usize {
                 + data.len()
                 + 2 * headers.iter().map(|h| h.bytes()).sum::<usize>()
         }
+        Message::Want { have, .. } => size_of::<(u64, Message)>() + size_of_val(&have[..]),
         _ => 0,
     }
 }

@@ -11,14 +11,13 @@ use crate::config::Manifest;
 use crate::id::{Digest, PeerId};
 use crate::interface::Event;
 use crate::keepers::most;
-use crate::keeping::{GOODBYE, LOST, Learning, QUESTIONS, ROUNDS, window};
+use crate::keeping::{GOODBYE, LOST, Learning, QUESTIONS, ROUNDS, go_along, window};
 use crate::keeps::{Keeper, Keeps};
 use crate::ledger::Record;
-use crate::moments::write;
+use crate::moments::{blank, write};
 use crate::parts::{PartSet, Parts};
 use crate::rights::Kind;
 use crate::shared::Shared;
-use crate::stepping::zeros;
 use crate::wire::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -71,11 +70,17 @@ pub(crate) fn say(shared: &mut Shared) -> Keeps {
         },
         drops: drops.and(&kept),
         insists: is_over(shared) || leaves_for > GOODBYE,
+        spans: shared.settings.room(&shared.manifest),
+        refuses: false,
     }
 }
 
 /// Whether some part has lacked a keeper for too long.
 fn is_over(shared: &Shared) -> bool {
+    // Weights that are lost are what the run was about: they are waited for as long as it takes.
+    if shared.manifest.split.is_some() {
+        return false;
+    }
     shared
         .keeping
         .lacks_since
@@ -89,13 +94,27 @@ pub(crate) fn has_news(shared: &Shared, members: &[PeerId]) -> bool {
         return false;
     }
     let (head, lost) = (shared.head(), of_nobody(shared));
-    if lost.is_empty() {
-        let lacks = head.lacks(&shared.manifest, |peer| members.contains(&peer));
-        return !lacks.is_empty();
+    if lost.is_empty() || shared.manifest.split.is_some() {
+        let lacks = head.uncovered(&shared.manifest, |peer| members.contains(&peer));
+        let is_new = lacks != head.uncovered(&shared.manifest, |_| true);
+        if is_new || lost.is_empty() && shared.manifest.split.is_none() {
+            return is_new;
+        }
+    }
+    if shared.manifest.split.is_some() && has_news_of_spans(shared) {
+        return true;
     }
     let held = shared.lineage.state.kept.set().without(&shared.keeping.unproven);
     let anew = || head.suggest(&shared.manifest, shared.me()).0.and(&head.untrained);
     is_over(shared) || !held.or(&anew()).and(&lost).is_empty()
+}
+
+/// The same where the model is split: this peer takes a span, or one that it was to learn is here.
+fn has_news_of_spans(shared: &Shared) -> bool {
+    let own = own(shared);
+    let (suggested, drops) = shared.head().suggest(&shared.manifest, shared.me());
+    let learnt = shared.lineage.state.kept.set().and(&own.learns);
+    !suggested.is_empty() || !drops.is_empty() || !learnt.is_empty()
 }
 
 /// A round begins: what is held and fetched is brought in line with the head. False if this peer lacks what it said it keeps.
@@ -106,14 +125,16 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
     let (own, lost, now) = (own(shared), of_nobody(shared), shared.now);
     let head = &shared.lineage.head;
     let (stepped, untrained, round) = (head.stepped, head.untrained, head.round);
+    go_along(&mut shared.lineage, &mut shared.keeping.pending, &shared.manifest);
     let (kept, keeping) = (&mut shared.lineage.state.kept, &mut shared.keeping);
-    if kept.stepped != stepped {
-        kept.clear();
-        kept.stepped = stepped;
-    }
+    keeping.pending = None;
     kept.retain(&own.kept.or(&own.learns).or(&lost));
     // What begins anew is zero, whatever somebody who was away has kept of it.
-    let anew = own.learns.or(&kept.set()).and(&untrained);
+    let mut anew = own.learns.or(&kept.set()).and(&untrained);
+    if shared.manifest.split.is_some() {
+        // No part begins anew once something was trained, so what is here is what it begins with.
+        anew = anew.without(&kept.set());
+    }
     kept.begin(&shared.manifest, &anew);
     let members = &shared.lineage.head.members;
     let goes_on = |part: u16, learning: &Learning| {
@@ -158,7 +179,7 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
 pub(crate) fn tell_lacking(members: &[PeerId], shared: &mut Shared) {
     let parts = shared
         .head()
-        .lacks(&shared.manifest, |peer| members.contains(&peer));
+        .uncovered(&shared.manifest, |peer| members.contains(&peer));
     if !parts.is_empty() && parts != shared.keeping.told {
         shared.keeping.told = parts;
         let parts = parts.iter().collect();
@@ -168,16 +189,14 @@ pub(crate) fn tell_lacking(members: &[PeerId], shared: &mut Shared) {
 
 /// A newcomer has another head: what it has kept is of use no longer than moments stay as they are.
 pub(crate) fn follow(shared: &mut Shared) {
-    let (stepped, kept) = (shared.lineage.head.stepped, &mut shared.lineage.state.kept);
-    if kept.stepped != stepped {
-        kept.clear();
-    }
+    go_along(&mut shared.lineage, &mut shared.keeping.pending, &shared.manifest);
 }
 
 /// This peer is no member any more: what it was about to learn is given up, and all that it keeps if that is `damaged`.
 pub(crate) fn leave(damaged: bool, shared: &mut Shared) {
     let keeping = std::mem::take(&mut shared.keeping);
     shared.keeping.leaves_since = keeping.leaves_since;
+    shared.keeping.pending = keeping.pending.filter(|_| !damaged);
     let kept = &mut shared.lineage.state.kept;
     kept.retain(&kept.set().without(&keeping.unproven));
     if damaged {
@@ -208,7 +227,9 @@ pub(crate) fn judge(
     let of = |peer| record.headers.iter().find(|h| h.peer == peer).map(|h| &h.keeps);
     let digest = |peer, part| of(peer).and_then(|keeps| keeps.digest(part));
     let me = shared.me();
-    let before = std::mem::replace(&mut shared.keeping.doubted, doubted).into_iter();
+    let (round, before) = std::mem::replace(&mut shared.keeping.doubted, (record.round, doubted));
+    // Who was away for a round has learnt its moments from others.
+    let before = before.into_iter().filter(|_| record.round == round + 1);
     before
         .filter(|(peer, part)| digest(*peer, *part).is_some_and(|said| Some(said) == digest(me, *part)))
         .collect()
@@ -325,7 +346,7 @@ pub(crate) fn on_moments(
     };
     if learning.stepped != Some(stepped) {
         learning.stepped = Some(stepped);
-        learning.slots = zeros(&manifest, whole.len());
+        learning.slots = blank(&manifest, whole.len());
         learning.here.clear();
     }
     let here = of.start - whole.start..of.end - whole.start;

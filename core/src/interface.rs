@@ -58,6 +58,8 @@ pub enum Input {
         /// How long it took.
         compute: Duration,
     },
+    /// What [`Output::Span`] asked for.
+    Span(Box<SpanDone>),
     /// The device has been tried out: this many samples per 1,000 seconds.
     Warm {
         /// Speed.
@@ -107,10 +109,49 @@ pub enum Output {
         /// ([`way`](crate::local::way)), not a sum of gradients.
         local: Option<LocalRound>,
     },
+    /// Compute a microbatch of a span, where the model is split over the members. One is asked for at a time, the next only
+    /// after this one has been given back as [`Input::Span`].
+    Span(Box<SpanWork>),
     /// Something happened that the world may want to know.
     Event(Event),
     /// This peer is done. No output follows; close links once what was sent has left.
     Exit(Exit),
+}
+
+/// One pass of one microbatch through one span.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SpanWork {
+    /// The round.
+    pub round: Round,
+    /// The span.
+    pub span: usize,
+    /// Whether it is the backward pass. Of the last span it is both.
+    pub back: bool,
+    /// Positions of the microbatch's samples in the stream, in order: the first span computes from these, and the last.
+    pub positions: Vec<Range<u64>>,
+    /// The weights that the [span uses](crate::split::Split::used), one range after the other, if they are others than the device
+    /// has been given for this span last.
+    pub weights: Option<Vec<f32>>,
+    /// What the span before has given; nothing for the first span.
+    pub input: Vec<f32>,
+    /// The gradient of what this span gives, for a backward pass; nothing for the last span.
+    pub gradient: Vec<f32>,
+    /// For a backward pass, the sum to which the gradients of the span's steps are to be added, those of each step one after the
+    /// other.
+    pub sum: Vec<f32>,
+}
+
+/// What came of a pass.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SpanDone {
+    /// What the span gives; for a backward pass the gradient of what came, nothing for the first span.
+    pub output: Vec<f32>,
+    /// For a backward pass, the sum with this microbatch's gradients.
+    pub sum: Vec<f32>,
+    /// Of the last span, the sum of the samples' losses.
+    pub loss: f32,
+    /// How long it took.
+    pub compute: Duration,
 }
 
 /// What the world may want to know. The state, head and digest of the peer are those after the event.

@@ -14,23 +14,42 @@ use crate::keeps::{Keeper, Keeps};
 use crate::ledger::{Head, Header, Member, Record};
 use crate::parts::{MOST_PARTS, PartSet, Parts};
 use crate::signature::Signed;
-use std::collections::BTreeMap;
+use crate::split::Split;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Head {
     /// Whether a round of these members trains: they are enough, and each part has a keeper among them.
     pub fn trains(&self, manifest: &Manifest, members: &[PeerId]) -> bool {
-        manifest.trains(members.len()) && self.lacks(manifest, |peer| members.contains(&peer)).is_empty()
+        manifest.trains(members.len()) && self.covers(manifest, |peer| members.contains(&peer))
     }
 
     /// Whether a round of all its members trains.
     pub fn all_train(&self, manifest: &Manifest) -> bool {
-        manifest.trains(self.members.len()) && self.lacks(manifest, |_| true).is_empty()
+        manifest.trains(self.members.len()) && self.covers(manifest, |_| true)
+    }
+
+    /// Whether each part has a keeper among some members, and each span of a model that is split somebody who holds all of it.
+    fn covers(&self, manifest: &Manifest, takes_part: impl Fn(PeerId) -> bool) -> bool {
+        self.uncovered(manifest, takes_part).is_empty()
+    }
+
+    /// The parts without a keeper among some members, and those of spans that none of them holds.
+    pub(crate) fn uncovered(&self, manifest: &Manifest, takes_part: impl Fn(PeerId) -> bool) -> PartSet {
+        let lacks = self.lacks(manifest, &takes_part);
+        let (Some(split), Some(parts)) = (&manifest.split, Parts::of(manifest)) else {
+            return lacks;
+        };
+        let spans = (0..split.spans.len()).map(|span| split.parts(parts, span));
+        let holds =
+            |m: &Member, needs: &PartSet| takes_part(m.peer) && needs.without(&m.keeper.kept).is_empty();
+        let open = spans.filter(|needs| !self.members.iter().any(|m| holds(m, needs)));
+        open.fold(lacks, |all, needs| all.or(&needs))
     }
 
     /// Whether a record is of a round that trains.
     pub fn trains_record(&self, manifest: &Manifest, record: &Record) -> bool {
         let takes_part = |peer| record.headers.iter().any(|h| h.peer == peer);
-        manifest.trains(record.headers.len()) && self.lacks(manifest, takes_part).is_empty()
+        manifest.trains(record.headers.len()) && self.covers(manifest, takes_part)
     }
 
     /// The parts without a keeper among some members.
@@ -83,7 +102,11 @@ impl Head {
             && keeps.kept.and(&keeps.learns) == none
             && keeps.drops.without(&keeps.kept) == none
             && keeps.digests.len() == keeps.kept.len()
-            && (self.is_full(header.peer) || *keeps == Keeps::default());
+            && (self.is_full(header.peer) || *keeps == Keeps::default())
+            && match &manifest.split {
+                Some(split) => usize::from(keeps.spans) <= split.spans.len(),
+                None => keeps.spans == 0 && !keeps.refuses,
+            };
         sound.then_some(()).ok_or(Fault::Keeps)
     }
 
@@ -160,13 +183,15 @@ impl Head {
                 kept,
                 learns: header.keeps.learns,
                 leaves: header.leaving,
+                spans: header.keeps.spans,
             };
         }
         let kept = next
             .iter()
             .fold(PartSet::default(), |all, m| all.or(&m.keeper.kept));
         let lost = parts.all().without(&kept).and(&lacked);
-        if record.headers.iter().any(|h| h.keeps.insists && full(h.peer)) {
+        let may_begin_anew = manifest.split.is_none();
+        if may_begin_anew && record.headers.iter().any(|h| h.keeps.insists && full(h.peer)) {
             self.untrained = self.untrained.or(&lost);
         }
     }
@@ -186,6 +211,9 @@ impl Head {
             return Default::default();
         };
         let needed = usize::from(copies.get()).min(able.len());
+        if let Some(split) = &manifest.split {
+            return self.suggest_spans((split, parts), &able, own, needed);
+        }
         let mut balance = Balance {
             holds: able.iter().map(|m| m.keeper.kept.or(&m.keeper.learns)).collect(),
             parts,
@@ -217,6 +245,79 @@ impl Head {
         anew.iter()
             .for_each(|part| balance.fill_part(part, needed, &settled));
         (balance.holds[own].without(&before).without(&drops), drops)
+    }
+}
+
+/// Where the model is split over the members.
+impl Head {
+    /// The same of spans. Who has none takes the one that fewest have; who has room for more takes what lacks copies; and of
+    /// one that more have than the run wants the last lets go: one that has another, or anyone where another lacks copies.
+    fn suggest_spans(
+        &self,
+        (split, parts): (&Split, Parts),
+        able: &[&Member],
+        own: usize,
+        needed: usize,
+    ) -> (PartSet, PartSet) {
+        let spans: Vec<PartSet> = (0..split.spans.len())
+            .map(|span| split.parts(parts, span))
+            .collect();
+        // Of what nobody keeps any more there is nobody to learn it from.
+        let kept = able
+            .iter()
+            .fold(PartSet::default(), |all, m| all.or(&m.keeper.kept));
+        let lost = parts.all().without(&kept).without(&self.untrained);
+        let open: Vec<usize> = (0..spans.len())
+            .filter(|span| spans[*span].and(&lost).is_empty())
+            .collect();
+        let of = |m: &&Member| {
+            let has = m.keeper.kept.or(&m.keeper.learns);
+            let holds = |span: &usize| spans[*span].without(&has).is_empty();
+            (0..spans.len()).filter(holds).collect::<BTreeSet<usize>>()
+        };
+        let mut holds: Vec<BTreeSet<usize>> = able.iter().map(of).collect();
+        let before = holds[own].clone();
+        let count =
+            |holds: &[BTreeSet<usize>], span: usize| holds.iter().filter(|h| h.contains(&span)).count();
+        for at in 0..able.len() {
+            let least = open.iter().min_by_key(|span| (count(&holds, **span), **span));
+            if let Some(span) = least.filter(|_| holds[at].is_empty()) {
+                holds[at].insert(*span);
+            }
+        }
+        for span in &open {
+            while count(&holds, *span) < needed {
+                let room = |at: &usize| holds[*at].len() < usize::from(able[*at].keeper.spans);
+                let lacking = (0..able.len()).filter(|at| room(at) && !holds[*at].contains(span));
+                let Some(at) = lacking.min_by_key(|at| (holds[*at].len(), *at)) else {
+                    break;
+                };
+                holds[at].insert(*span);
+            }
+        }
+        let least = open.iter().map(|span| count(&holds, *span)).min().unwrap_or(0);
+        let mut lets_go = BTreeSet::new();
+        for span in 0..spans.len() {
+            let holders: Vec<usize> = (0..able.len()).filter(|at| holds[*at].contains(&span)).collect();
+            let several = |at: &&usize| holds[**at].len() > 1;
+            // Less than the run wants is never let go of.
+            let goes = match holders.iter().rev().find(several) {
+                _ if holders.len() <= needed => None,
+                Some(at) => Some(*at),
+                None if least < needed => holders.last().copied(),
+                None => None,
+            };
+            if goes == Some(own) && before.contains(&span) && lets_go.is_empty() {
+                lets_go.insert(span);
+            }
+        }
+        let union = |of: &mut dyn Iterator<Item = &usize>| {
+            of.fold(PartSet::default(), |all, span| all.or(&spans[*span]))
+        };
+        let has = able[own].keeper.kept.or(&able[own].keeper.learns);
+        let stays = union(&mut holds[own].difference(&lets_go));
+        let drops = union(&mut lets_go.iter()).without(&stays);
+        (stays.without(&has), drops.and(&able[own].keeper.kept))
     }
 }
 

@@ -1,13 +1,16 @@
 //! What a peer fetches and hands out of the moments' parts, and how long it waits for what nobody keeps.
 
+use crate::collective::Held;
 use crate::config::Manifest;
 use crate::id::{Digest, PeerId, Round};
 use crate::invitation::Role;
 use crate::keeps::Keeper;
 use crate::lineage::Lineage;
-use crate::optim::Slot;
+use crate::optim::{Slot, Step};
 use crate::parts::{PartSet, Parts};
+use crate::spans::first_spans;
 use crate::time::Time;
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -49,8 +52,8 @@ pub(crate) struct Keeping {
     pub learning: BTreeMap<u16, Learning>,
     /// Parts that are here and have not been compared with those of their keepers.
     pub unproven: PartSet,
-    /// Who has let out an update of which part in the last round that its sum does not give here.
-    pub doubted: BTreeSet<(PeerId, u16)>,
+    /// Who has let out an update of which part that its sum does not give here, in which round.
+    pub doubted: (Round, BTreeSet<(PeerId, u16)>),
     /// Who has asked for which part.
     pub questions: VecDeque<(PeerId, u16)>,
     /// Since when some part has no keeper.
@@ -59,6 +62,34 @@ pub(crate) struct Keeping {
     pub leaves_since: Option<Time>,
     /// The parts whose lack was told of.
     pub told: PartSet,
+    /// Where a model is split: a round that others may have committed.
+    pub pending: Option<Box<Pending>>,
+}
+
+/// A round of which this peer holds all sums of its parts, which it has not committed, and others may have.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// The lineage after it.
+    pub stepped: Digest,
+    pub step: Step,
+    pub held: Held,
+}
+
+/// The ledger has come to where this lineage is the last that has stepped parts. What is kept goes along, if it is that already, or if the round
+/// that leads there is at hand; else it is of no use any more.
+pub(crate) fn go_along(lineage: &mut Lineage, pending: &mut Option<Box<Pending>>, manifest: &Manifest) {
+    let (stepped, kept) = (lineage.head.stepped, &mut lineage.state.kept);
+    if kept.stepped == stepped {
+        return;
+    }
+    match pending.take_if(|pending| pending.stepped == stepped) {
+        Some(round)
+            if kept
+                .step_weights(manifest, &round.step, &round.held, true)
+                .is_ok() => {}
+        _ => kept.clear(),
+    }
+    kept.stepped = stepped;
 }
 
 impl Keeping {
@@ -70,7 +101,10 @@ impl Keeping {
                 .map(|slot| 4 * slot.floats(0..slot.len()).len() + slot.codes(0..slot.len()).len())
                 .sum::<usize>()
         });
-        learning.sum::<usize>() + self.questions.len() * size_of::<(PeerId, u16)>()
+        let pending = self.pending.iter().flat_map(|pending| pending.held.values());
+        learning.sum::<usize>()
+            + pending.map(Bytes::len).sum::<usize>()
+            + self.questions.len() * size_of::<(PeerId, u16)>()
     }
 
     /// When a part has lacked a keeper for too long, if any does.
@@ -81,19 +115,29 @@ impl Keeping {
 }
 
 /// What this peer keeps where it goes on alone.
-pub(crate) fn alone(lineage: &mut Lineage, role: Role, manifest: &Manifest) -> Keeper {
+pub(crate) fn alone(
+    lineage: &mut Lineage,
+    (role, room): (Role, u16),
+    pending: &mut Option<Box<Pending>>,
+    manifest: &Manifest,
+) -> Keeper {
     if manifest.copies.is_none() || role != Role::Member {
         return Keeper::default();
     }
-    let (stepped, untrained) = (lineage.head.stepped, lineage.head.untrained);
+    let untrained = lineage.head.untrained;
+    go_along(lineage, pending, manifest);
     let kept = &mut lineage.state.kept;
-    if kept.stepped != stepped {
-        kept.clear();
-        kept.stepped = stepped;
+    match &manifest.split {
+        None => kept.begin(manifest, &untrained),
+        Some(_) if kept.set().is_empty() => {
+            let first = first_spans(manifest, room).and(&untrained);
+            kept.begin(manifest, &first);
+        }
+        Some(_) => {}
     }
-    kept.begin(manifest, &untrained);
     Keeper {
         kept: kept.set(),
+        spans: room,
         ..Keeper::default()
     }
 }

@@ -2,9 +2,11 @@
 
 use crate::parts::{MOST_PARTS, PartSet};
 use serde::{Deserialize, Serialize};
+use std::num::TryFromIntError;
 
 /// What a header says of the parts of its author. Nothing at all where each member keeps all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "SaidOfParts", into = "SaidOfParts")]
 pub struct Keeps {
     /// Those whose moments it has, as they were before the round.
     pub kept: PartSet,
@@ -16,6 +18,10 @@ pub struct Keeps {
     pub drops: PartSet,
     /// It has waited long enough: it leaves although others do not keep what it does, and parts without a keeper begin anew.
     pub insists: bool,
+    /// How many spans it has room for, where the model is split over the members; else 0.
+    pub spans: u16,
+    /// Something of what it has computed is no number, where the model is split: then nothing of the round counts.
+    pub refuses: bool,
 }
 
 impl Keeps {
@@ -41,6 +47,7 @@ impl Keeps {
 
 /// What a member has of the parts, as the head knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "KnownOfParts", into = "KnownOfParts")]
 pub struct Keeper {
     /// Those whose moments it has.
     pub kept: PartSet,
@@ -48,4 +55,120 @@ pub struct Keeper {
     pub learns: PartSet,
     /// It wants to leave, once others keep what it does.
     pub leaves: bool,
+    /// How many spans it has room for; 0 until it has said so.
+    pub spans: u16,
+}
+
+/// As a header is encoded: what is said with yes or no, and the number that goes with it, in one.
+#[derive(Clone, Serialize, Deserialize)]
+struct SaidOfParts {
+    kept: PartSet,
+    digests: Vec<u64>,
+    learns: PartSet,
+    drops: PartSet,
+    also: u32,
+}
+
+/// Likewise, as a head is.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct KnownOfParts {
+    kept: PartSet,
+    learns: PartSet,
+    also: u32,
+}
+
+const FIRST: u32 = 1;
+const SECOND: u32 = 2;
+/// Bits before the number.
+const FLAGS: u32 = 2;
+
+fn also(first: bool, second: bool, number: u16) -> u32 {
+    (u32::from(first) * FIRST) | (u32::from(second) * SECOND) | (u32::from(number) << FLAGS)
+}
+
+impl From<Keeps> for SaidOfParts {
+    fn from(said: Keeps) -> Self {
+        Self {
+            also: also(said.insists, said.refuses, said.spans),
+            kept: said.kept,
+            digests: said.digests,
+            learns: said.learns,
+            drops: said.drops,
+        }
+    }
+}
+
+impl TryFrom<SaidOfParts> for Keeps {
+    type Error = TryFromIntError;
+
+    fn try_from(said: SaidOfParts) -> Result<Self, TryFromIntError> {
+        Ok(Self {
+            kept: said.kept,
+            digests: said.digests,
+            learns: said.learns,
+            drops: said.drops,
+            insists: said.also & FIRST != 0,
+            refuses: said.also & SECOND != 0,
+            spans: (said.also >> FLAGS).try_into()?,
+        })
+    }
+}
+
+impl From<Keeper> for KnownOfParts {
+    fn from(keeper: Keeper) -> Self {
+        Self {
+            kept: keeper.kept,
+            learns: keeper.learns,
+            also: also(keeper.leaves, false, keeper.spans),
+        }
+    }
+}
+
+impl TryFrom<KnownOfParts> for Keeper {
+    type Error = TryFromIntError;
+
+    fn try_from(known: KnownOfParts) -> Result<Self, TryFromIntError> {
+        Ok(Self {
+            kept: known.kept,
+            learns: known.learns,
+            leaves: known.also & FIRST != 0,
+            spans: (known.also >> FLAGS).try_into()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_read_as_it_was_said() {
+        for (insists, refuses, spans) in [
+            (false, false, 0),
+            (true, false, 1),
+            (false, true, 256),
+            (true, true, 65535),
+        ] {
+            let said = Keeps {
+                insists,
+                refuses,
+                spans,
+                ..Keeps::default()
+            };
+            let bytes = postcard::to_allocvec(&said).unwrap();
+            assert_eq!(postcard::from_bytes::<Keeps>(&bytes).unwrap(), said);
+            let known = Keeper {
+                leaves: insists,
+                spans,
+                ..Keeper::default()
+            };
+            let bytes = postcard::to_allocvec(&known).unwrap();
+            assert_eq!(postcard::from_bytes::<Keeper>(&bytes).unwrap(), known);
+        }
+        // No number is so large.
+        let mut bytes = postcard::to_allocvec(&Keeper::default()).unwrap();
+        bytes.pop();
+        bytes.extend([255, 255, 255, 255, 15]);
+        assert!(postcard::from_bytes::<Keeper>(&bytes).is_err());
+    }
 }

@@ -39,7 +39,7 @@ pub(crate) fn answer(
         let Some(suspects) = flush else { return };
         let message = match last.attempt(view) {
             Some(known) if shared.settings.planted(Bug::CommittedFlushes) => {
-                flush_message(&known.attempt, suspects, &shared.settings.key)
+                flush_message(&known.attempt, suspects, false, &shared.settings.key)
             }
             _ => last.message(),
         };
@@ -112,7 +112,7 @@ pub(crate) fn repair(
         let last = shared.lineage.last.as_ref()?;
         let data = shared.lineage.last_piece(chunk, piece)?;
         let mut message = finished_piece(last.view, (chunk, piece), data);
-        let is_end = piece as usize + 1 == last.sums.cut().pieces(usize::from(chunk));
+        let is_end = piece as usize + 1 == last.sums.cut().told(usize::from(chunk));
         let sealed = shared.lineage.seals.of(last.view).filter(|_| is_end);
         if let (Message::Piece { seal, .. }, Some(sealed)) = (&mut message, sealed) {
             *seal = sealed.seals.get(usize::from(chunk)).cloned().map(Box::new);

@@ -1,8 +1,10 @@
 //! Committed rounds: who contributed what, the sample cursor and its holes. Everything here is a
 //! function of the records alone, so that all members derive the same without asking.
 
+mod next;
+
 use crate::admission::Admissions;
-use crate::config::{MAX_CONTRIBUTORS, MAX_PEERS, Manifest, Settings};
+use crate::config::{Manifest, Settings};
 use crate::cut::{Given, Hole};
 use crate::fork::{self, Fork};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
@@ -11,13 +13,14 @@ use crate::keeps::{Keeper, Keeps};
 use crate::pace::{Exchanged, Pace};
 use crate::parts::{PartSet, Parts};
 use crate::signature::{Attempt, Signed, Statement};
+use crate::spans::first_spans;
 use crate::tickets::Tickets;
 pub use crate::trials::Trials;
 use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 8;
+pub const VERSION: u8 = 9;
 
 /// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -140,6 +143,13 @@ pub struct Member {
 }
 
 impl Member {
+    /// The same where it founds a run.
+    pub fn founder(settings: &Settings, manifest: &Manifest) -> Self {
+        let mut founder = Self::new(settings, None);
+        founder.keeper.spans = settings.room(manifest);
+        founder
+    }
+
     /// A peer as it knows itself.
     pub fn new(settings: &Settings, speed: Option<u64>) -> Self {
         Self {
@@ -180,8 +190,11 @@ pub struct Record {
 }
 
 impl Record {
-    /// Samples in the round's sum.
+    /// Samples in the round's sum: none if somebody refuses what all have computed together.
     pub fn weight(&self) -> u64 {
+        if self.headers.iter().any(|h| h.keeps.refuses) {
+            return 0;
+        }
         self.headers.iter().map(|h| u64::from(h.weight)).sum()
     }
 
@@ -266,7 +279,10 @@ impl Head {
     pub fn genesis(manifest: &Manifest, mut founder: Member) -> Self {
         let head = Self::unfounded(manifest);
         if founder.is_full() {
-            founder.keeper.kept = head.untrained;
+            founder.keeper.kept = match manifest.split {
+                None => head.untrained,
+                Some(_) => first_spans(manifest, founder.keeper.spans),
+            };
         }
         Self {
             members: vec![founder],
@@ -365,7 +381,7 @@ impl Head {
         // What was computed while this round's sums travelled was handed out before.
         let ahead = self.allot_ahead(manifest);
         let cuts = self.cuts_ahead((&now, &ahead), manifest);
-        let (shares, ahead) = (now.shares, ahead.shares);
+        let (shares, batch, ahead) = (now.shares, now.batch, ahead.shares);
         let trains = self.trains_record(manifest, record);
         // To hash the manifest takes a while, and in most rounds nobody comes and no ticket matters.
         let run = LazyCell::new(|| manifest.run_id());
@@ -374,9 +390,12 @@ impl Head {
         let mut members = self.next_members(record, trains.then_some(&shares[..]), || *run);
         if self.ahead.is_empty() && (trains || manifest.overlap) {
             self.take_out(&shares);
+            self.take_out(std::slice::from_ref(&batch));
         }
         self.take_out(&ahead);
-        if trains {
+        if trains && manifest.split.is_some() {
+            self.count_batch(record, &batch);
+        } else if trains {
             self.count(record, &shares);
         } else if manifest.overlap {
             self.give_back(shares.into_iter().flatten());
@@ -396,7 +415,7 @@ impl Head {
         self.part(members, |peer| {
             out.contains(&peer) || record.headers.iter().any(|h| h.leaving && h.peer == peer)
         });
-        self.admit(record);
+        self.admit(record, manifest);
         self.pace.apply(&record.exchanged(), manifest);
         self.round = record.round;
         self.trail = trail;
@@ -438,7 +457,7 @@ impl Head {
     }
 
     /// Notes which of the new members were named by whom, and which of the last came.
-    fn admit(&mut self, record: &Record) {
+    fn admit(&mut self, record: &Record, manifest: &Manifest) {
         let took_part = |peer| record.headers.iter().any(|h| h.peer == peer);
         let named_by = |peer| {
             let mut headers = record.headers.iter();
@@ -446,53 +465,16 @@ impl Head {
             headers.find(names).map(|h| h.peer)
         };
         let next: Vec<PeerId> = self.members.iter().map(|m| m.peer).collect();
-        self.admissions.apply(record.round, took_part, &next, named_by);
-    }
-
-    /// The next round's, given what this round's had to do if it had samples. Who is new has used its ticket.
-    fn next_members(
-        &mut self,
-        record: &Record,
-        shares: Option<&[Vec<Hole>]>,
-        run: impl Fn() -> RunId,
-    ) -> Vec<Member> {
-        let mut next = Vec::new();
-        for header in record.headers.iter().filter(|h| !h.leaving) {
-            // A record that follows has members' headers only.
-            let Some(place) = self.position(header.peer) else {
-                continue;
-            };
-            let member = &self.members[place];
-            let trials = match shares {
-                Some(shares) if shares[place].iter().any(|part| part.len() > 0) => {
-                    member.trials.after(record.round, header.weight)
-                }
-                _ => member.trials,
-            };
-            next.push(Member {
-                speed: header.speed,
-                trials,
-                ..member.clone()
-            });
-        }
-        let mut ready: Vec<Member> = record
+        // How long such a round takes to compute: a liar that is faster than it is bars itself for longer, and no other.
+        let speeds: u64 = record
             .headers
             .iter()
-            .flat_map(|h| h.ready.iter().map(Newcomer::member))
-            .collect();
-        ready.sort_by_key(|m| m.peer);
-        ready.dedup_by_key(|m| m.peer);
-        for member in ready {
-            let guests = next.iter().filter(|m| !m.is_full()).count();
-            let room = next.len() < MAX_PEERS && (member.is_full() || guests < MAX_CONTRIBUTORS);
-            let took_part = record.headers.iter().any(|h| h.peer == member.peer);
-            let may = || self.tickets.check(&member.admission, member.peer, run()).is_ok();
-            if room && !took_part && may() {
-                self.tickets.spend(&member.admission, member.peer, run());
-                next.push(member);
-            }
-        }
-        next
+            .map(|h| h.speed)
+            .fold(0, u64::saturating_add);
+        let samples = self.pace.round_samples(manifest);
+        let compute_us = samples.saturating_mul(1_000_000_000) / speeds.max(1);
+        self.admissions
+            .apply((record.round, compute_us), took_part, &next, named_by);
     }
 }
 

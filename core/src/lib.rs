@@ -44,9 +44,11 @@ pub mod detector;
 mod device;
 mod early;
 pub mod feedback;
+mod flow;
 pub mod fork;
 mod handover;
 pub mod id;
+pub mod initial;
 pub mod interface;
 pub mod invitation;
 pub mod keepers;
@@ -74,6 +76,7 @@ pub mod random;
 pub mod reason;
 mod relayed;
 pub mod rights;
+pub mod route;
 mod samples;
 pub mod seal;
 mod shared;
@@ -81,6 +84,8 @@ pub mod shuffle;
 pub mod signature;
 #[cfg(feature = "sim")]
 pub mod sim;
+mod spans;
+pub mod split;
 mod sponsor;
 pub mod stages;
 #[cfg(any(test, feature = "sim"))]
@@ -97,6 +102,7 @@ pub mod wire;
 
 pub use config::{DataSource, Layout, Manifest, Settings, TensorSpec, Topology};
 pub use id::{Contact, Digest, PeerId, Round, RunId};
+pub use initial::Initial;
 pub use peer::{Change, Event, Exit, Input, Lane, OutcastReason, Output, Peer, Reason};
 pub use state::State;
 pub use time::Time;

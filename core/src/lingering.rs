@@ -76,6 +76,7 @@ impl Lingering {
                 self.waits_for.remove(&peer);
             }
             Input::Contribution { gradient, .. } => shared.device.take_back(gradient),
+            Input::Span(_) => shared.device.asked = None,
             _ => {}
         }
         Next::Stay

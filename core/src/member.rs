@@ -1,6 +1,9 @@
 //! A member's way through one round: contribute, reduce, commit. When another member fails, `agreement.rs` says what
 //! follows for the attempt; what newcomers need is in `sponsor.rs`.
 
+mod spans;
+
+use self::spans::Flowing;
 use crate::agreement::{Agreement, Verdict, Work, ask_for_commit};
 use crate::allot::Allotment;
 use crate::apply::{Applying, Progress};
@@ -33,6 +36,7 @@ use crate::time::Time;
 use crate::view::View;
 use crate::wire::{Doing, Message, ViewKey};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// A member in the round after the head.
 pub(crate) struct Member {
@@ -41,15 +45,25 @@ pub(crate) struct Member {
     /// Who works on what, whatever attempt it is.
     allotment: Allotment,
     contribution: Contribution,
+    /// What it computes, where the model is split.
+    flowing: Option<Flowing>,
+    /// Since when its device is at work on what it was last asked for of that.
+    at_work_since: Time,
     pub reduce: Run,
     /// The round is committed, and on its way into the state.
     applying: Option<Box<Applying>>,
-    /// What of the state was found to be what it should before updates were made of it.
-    proven: Proven,
     /// Who has let out an update of this round that its sum does not give here, and of which part.
     doubted: BTreeSet<(PeerId, u16)>,
+    /// The step by which this member has let updates out in this attempt.
+    out_by: Option<Step>,
+    /// When others were last told where this lineage stands.
+    told_at: Time,
     pub sponsor: Sponsor,
 }
+
+/// Who waits for others tells those that are not in its view so often where its lineage stands: an answer may have been
+/// held back, or taken for that of a member, and no round follows in which it would be told again.
+const TELL_AGAIN: Duration = Duration::from_secs(10);
 
 impl Member {
     /// In the first attempt at the round. Gives the followers back if this peer is not among the members, or no full one is.
@@ -66,9 +80,12 @@ impl Member {
             agreement: Agreement::new(shared.now),
             allotment: head.allot(&shared.manifest),
             contribution: Contribution::new(view.key.round, shared.now),
+            flowing: None,
+            at_work_since: shared.now,
             applying: None,
-            proven: Proven::default(),
             doubted: BTreeSet::new(),
+            out_by: None,
+            told_at: shared.now,
             sponsor,
             view,
         })
@@ -81,6 +98,8 @@ impl Member {
         }
         if self.is_null(shared) {
             self.tell_waiting(shared);
+        } else if self.flows(shared) {
+            // It begins to compute with the attempt.
         } else if self.allotment.len(self.view.me) > 0 {
             if let Some(made) = self.contribution.begin(&self.allotment, shared) {
                 self.put(made, shared);
@@ -116,6 +135,7 @@ impl Member {
                 .suspect(&self.view, outlaws, Reason::Convicted, shared);
             return self.conclude(verdict, shared);
         }
+        self.begin_flow(shared);
         match self.start_if_ready(shared) {
             Next::Stay => self.take_early(shared),
             next => next,
@@ -135,7 +155,7 @@ impl Member {
         self.view = view;
         self.reduce = new_reduce(&self.view, shared);
         self.agreement.next_attempt();
-        self.proven = Proven::default();
+        self.out_by = None;
         if shared.settings.planted(Bug::FeedTwice) {
             self.contribution.feed_again(shared);
         }
@@ -151,6 +171,7 @@ impl Member {
             Verdict::Wait => Next::Stay,
             Verdict::Retry(members) => self.next_attempt(members, shared),
             Verdict::Outcast(outcast) => Next::Outcast(outcast),
+            Verdict::Commit => self.commit_held(shared),
         }
     }
 
@@ -169,12 +190,23 @@ impl Member {
 
     /// Tells all peers that can be reached and are not in this peer's view where this lineage stands: links
     /// outlive views, so lineages may meet without a link coming up.
-    fn tell_strangers(&self, shared: &mut Shared) {
-        let stranger = |peer: &PeerId| !self.view.contains(*peer) && !self.sponsor.has(*peer);
-        let strangers: Vec<PeerId> = shared.links.reachable().filter(stranger).collect();
+    fn tell_strangers(&mut self, shared: &mut Shared) {
+        self.told_at = shared.now;
+        let strangers: Vec<PeerId> = self.strangers(shared).collect();
         for peer in strangers {
             shared.send_status(peer, Stage::Member);
         }
+    }
+
+    fn strangers(&self, shared: &Shared) -> impl Iterator<Item = PeerId> {
+        let stranger = |peer: &PeerId| !self.view.contains(*peer) && !self.sponsor.has(*peer);
+        shared.links.reachable().filter(stranger)
+    }
+
+    /// When it tells strangers again where its lineage stands, if it waits and there are any.
+    fn tells_again_at(&self, shared: &Shared) -> Option<Time> {
+        let waits = self.is_null(shared) && self.strangers(shared).next().is_some();
+        waits.then(|| self.told_at + TELL_AGAIN)
     }
 
     pub fn is_applying(&self) -> bool {
@@ -189,6 +221,7 @@ impl Member {
             self.contribution.held_until(),
             differing.min().copied(),
             shared.keeping.wake_at(shared.now),
+            self.tells_again_at(shared),
         ]
         .into_iter()
         .flatten()
@@ -198,6 +231,9 @@ impl Member {
     /// Takes an input.
     pub fn handle(&mut self, input: Input, shared: &mut Shared) -> Next {
         match input {
+            Input::Tick if self.tells_again_at(shared).is_some_and(|at| at <= shared.now) => {
+                self.tell_strangers(shared);
+            }
             Input::Tick | Input::DialFailed { .. } | Input::Warm { .. } => {}
             Input::Message { from, message } => return self.on_message(from, message, shared),
             Input::LinkUp { peer, .. } if self.view.contains(peer) => {
@@ -228,6 +264,7 @@ impl Member {
                 };
                 return self.on_contribution(round, made, shared);
             }
+            Input::Span(done) => return self.on_span(*done, shared),
             Input::Leave if self.is_null(shared) && self.view.members.len() == 1 => {
                 return Next::Finish(Exit::Left);
             }
@@ -239,9 +276,12 @@ impl Member {
     fn on_message(&mut self, from: PeerId, message: Message, shared: &mut Shared) -> Next {
         match message {
             Message::Piece { view, .. } => return self.route_piece(from, view, message, shared),
+            Message::Want { .. } => return self.on_want(from, message, shared),
+            Message::Tensor { .. } => return self.on_tensor(from, message, shared),
+            Message::Held { .. } => return self.on_held(from, shared),
             Message::Probe { view, nonce } => self.on_probe(from, view, nonce, shared),
             Message::Alive { nonce, round, doing } => {
-                let (work, agreement) = self.judged();
+                let (work, agreement) = self.judged(shared);
                 let verdict = agreement.on_alive(work, from, (nonce, round, doing), shared);
                 return self.conclude(verdict, shared);
             }
@@ -345,14 +385,15 @@ impl Member {
                 next => return next,
             }
         }
-        let (work, agreement) = self.judged();
+        let (work, agreement) = self.judged(shared);
         let verdict = agreement.on_time(work, shared);
         self.conclude(verdict, shared)
     }
 
     /// The attempt, and who judges it.
-    fn judged(&mut self) -> (Work<'_>, &mut Agreement) {
+    fn judged(&mut self, shared: &Shared) -> (Work<'_>, &mut Agreement) {
         let work = Work {
+            at_work: self.at_work_for(shared).is_some(),
             view: &self.view,
             allotment: &self.allotment,
             reduce: &self.reduce,
@@ -415,7 +456,9 @@ impl Member {
             Some(made) if !null => made,
             _ => return Next::Stay,
         };
-        let keeps = handover::say(shared);
+        let mut keeps = handover::say(shared);
+        let flowing = self.flowing.as_ref().filter(|_| self.flows(shared));
+        keeps.refuses = flowing.is_some_and(|flowing| flowing.flow.refuses);
         let said = Header {
             peer: shared.me(),
             weight: made.weight,
@@ -476,7 +519,12 @@ impl Member {
             if self.view.key != here {
                 break;
             }
-            match self.on_piece(from, piece, shared) {
+            let next = match piece {
+                // It came before the attempt, when nobody could tell whose right it is.
+                Message::Want { .. } if self.view.contains(from) => self.on_want(from, piece, shared),
+                piece => self.on_piece(from, piece, shared),
+            };
+            match next {
                 Next::Stay => {}
                 next => return next,
             }
@@ -596,11 +644,13 @@ impl Member {
         let Some(headers) = self.reduce.headers() else {
             return Next::Stay;
         };
-        let record = Record {
-            round: self.view.key.round,
-            attempt: self.view.key.attempt,
-            headers,
-        };
+        let record = self.record(headers);
+        if self.reduce.has_said_held() {
+            return match self.reduce.all_hold() {
+                true => self.commit(record, shared),
+                false => Next::Stay,
+            };
+        }
         let checked = shared.check_said(&record);
         if let Err(error) = checked.and_then(|()| record.check_expiry(shared.clock_s())) {
             if let RecordError::Header { peer, fault } = error
@@ -614,7 +664,19 @@ impl Member {
             let verdict = self.agreement.refuse(&self.view, error, shared);
             return self.conclude(verdict, shared);
         }
-        self.commit(record, shared)
+        match self.all_hold(shared) {
+            true => self.commit(record, shared),
+            false => Next::Stay,
+        }
+    }
+
+    /// This attempt's record, of these headers.
+    fn record(&self, headers: Vec<Signed<Header>>) -> Record {
+        Record {
+            round: self.view.key.round,
+            attempt: self.view.key.attempt,
+            headers,
+        }
     }
 
     /// Applies a round, if it changes the state.
@@ -623,8 +685,15 @@ impl Member {
         let Some(mut step) = plan(&shared.manifest, shared.head(), &record, &self.reduce.gathered) else {
             return self.applied(record, shared.now, shared);
         };
+        if self.out_by.is_some_and(|by| by != step) {
+            // A liar has told it another norm, which has been repaired since, and its updates are as false as if it had lied.
+            return Next::Outcast(Outcast::damaged(OutcastReason::Diverged));
+        }
         if shared.settings.planted(Bug::RoundByPlace) {
             step.step += self.view.me as u64;
+        }
+        if shared.manifest.split.is_some() {
+            return self.step_spans(record, &step, shared);
         }
         self.doubted = self.doubt(&step, shared);
         // Two full members of which each has another state have no majority.
@@ -662,14 +731,7 @@ impl Member {
         match applying.part(&shared.manifest, &mut self.reduce.gathered, &mut shared.lineage) {
             Progress::More => self.applying = Some(applying),
             Progress::Done => {
-                let doubted = std::mem::take(&mut self.doubted);
-                let liars = handover::judge(&applying.record, doubted, shared);
-                let next = self.applied(applying.record, applying.complete_at, shared);
-                for (peer, part) in liars {
-                    shared.tell(Event::FalseUpdate { peer, part });
-                    shared.outlaw(peer, None);
-                }
-                return next;
+                return self.applied(applying.record, applying.complete_at, shared);
             }
             Progress::Damaged => return Next::Outcast(Outcast::damaged(OutcastReason::Damaged)),
         }
@@ -678,6 +740,17 @@ impl Member {
 
     /// The state is that after the round, which was complete at the time given.
     fn applied(&mut self, record: Record, complete_at: Time, shared: &mut Shared) -> Next {
+        let liars = handover::judge(&record, std::mem::take(&mut self.doubted), shared);
+        let next = self.go_on(record, complete_at, shared);
+        for (peer, part) in liars {
+            shared.tell(Event::FalseUpdate { peer, part });
+            shared.outlaw(peer, None);
+        }
+        next
+    }
+
+    /// What follows from a round that is in the state.
+    fn go_on(&mut self, record: Record, complete_at: Time, shared: &mut Shared) -> Next {
         let made_at = self.contribution.made_at;
         let healthy = self.reduce.headers().is_some() && self.agreement.flush().is_none();
         self.contribution.end(&mut shared.device);
@@ -731,7 +804,10 @@ impl Member {
         let null = self.is_null(shared);
         let doing = match self.contribution.made() {
             _ if null && !self.reduce.is_started() => Doing::Idle,
-            None if !null => Doing::Computing {
+            None if let Some(elapsed) = self.at_work_for(shared) => Doing::Computing {
+                elapsed_us: elapsed.as_micros() as u64,
+            },
+            None if !null && !self.flows(shared) => Doing::Computing {
                 elapsed_us: (shared.now - self.contribution.began).as_micros() as u64,
             },
             _ => {
@@ -913,14 +989,13 @@ impl Member {
             let Some(headers) = self.reduce.headers().filter(|_| !due.is_empty()) else {
                 return Ok(());
             };
-            let record = Record {
-                round: self.view.key.round,
-                attempt: self.view.key.attempt,
-                headers,
-            };
+            let record = self.record(headers);
             let step = plan(&shared.manifest, shared.head(), &record, &self.reduce.gathered);
+            self.out_by = step;
+            // Anew each time: a bit may have flipped since the last.
+            let mut proven = Proven::default();
             for place in due {
-                let update = self.update(place, step.as_ref(), shared)?;
+                let update = self.update(place, step.as_ref(), &mut proven, shared)?;
                 let out = self.reduce.let_out(place, update.into(), sends);
                 debug_assert!(out.is_ok(), "what this member makes itself is good");
             }
@@ -930,14 +1005,15 @@ impl Member {
     /// What becomes of a piece of the parameters by its sum, as it travels. It is made of what is as it was after the last round:
     /// what a damaged memory gives would be the same for all, and nobody could tell.
     fn update(
-        &mut self,
+        &self,
         place: (usize, usize),
         step: Option<&Step>,
+        proven: &mut Proven,
         shared: &Shared,
     ) -> Result<Vec<u8>, NotKept> {
         let (range, _) = self.reduce.held_sum(place).ok_or(NotKept::Behind)?;
         if self.view.members.len() > 1 {
-            self.proven.prove(&range, shared)?;
+            proven.prove(&range, shared)?;
         }
         let mut new = self.stepped(place, step, shared)?;
         if shared.settings.planted(Bug::FalseUpdates) {

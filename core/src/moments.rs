@@ -1,9 +1,12 @@
 //! The parts of the optimizer's vectors that one peer keeps: stepped by the sums that it holds, and proven by their digests.
+//!
+//! Where a run's model is split over its members a part has one vector more, the last: its weights.
 
 use crate::codec::Codec;
 use crate::collective::Held;
 use crate::config::Manifest;
 use crate::id::Digest;
+use crate::initial::Initial;
 use crate::optim::{Slot, Step};
 use crate::parts::{PartSet, Parts};
 use crate::stepping::{step_slots, zeros};
@@ -19,11 +22,19 @@ struct Part {
 }
 
 /// The parts of the optimizer's vectors that a peer keeps, all of them after the same round.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Moments {
     parts: BTreeMap<u16, Part>,
     /// The lineage after the last round that has stepped them.
     pub stepped: Digest,
+    /// What weights begin with, where they are kept here too.
+    pub initial: Option<Initial>,
+}
+
+impl PartialEq for Moments {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts == other.parts && self.stepped == other.stepped
+    }
 }
 
 impl Default for Moments {
@@ -32,8 +43,18 @@ impl Default for Moments {
         Self {
             parts: BTreeMap::new(),
             stepped: Digest([0; 32]),
+            initial: None,
         }
     }
+}
+
+/// A part's vectors before anything is in them: those of the optimizer, and the weights where members hold parts of them.
+pub(crate) fn blank(manifest: &Manifest, len: usize) -> Vec<Slot> {
+    let mut slots = zeros(manifest, len);
+    if manifest.split.is_some() {
+        slots.push(Slot::F32(vec![0.0; len]));
+    }
+    slots
 }
 
 /// A part's moments are not what they were when they were stepped last.
@@ -79,8 +100,13 @@ impl Moments {
     pub fn begin(&mut self, manifest: &Manifest, parts: &PartSet) {
         let all = Parts::of_len(manifest.layout.len);
         for part in parts.iter() {
-            let len = all.range(part).map_or(0, |range| range.len());
-            self.insert(part, zeros(manifest, len));
+            let range = all.range(part).unwrap_or(0..0);
+            let mut slots = blank(manifest, range.len());
+            if let (Some(_), Some(initial)) = (&manifest.split, &self.initial) {
+                let weights = slots.last_mut().expect("the weights are one of them");
+                *weights = Slot::F32(initial.values(range));
+            }
+            self.insert(part, slots);
         }
     }
 
@@ -160,6 +186,68 @@ impl Moments {
         step_slots(manifest, step, piece, &mut params, slots, &sums);
         if is_last {
             kept.digest = digest(&kept.slots);
+        }
+        Ok(())
+    }
+
+    /// The weights of some elements, where they are kept here: zeros of what is not.
+    pub fn weights(&self, manifest: &Manifest, range: Range<usize>) -> Vec<f32> {
+        let parts = Parts::of_len(manifest.layout.len);
+        let mut weights = vec![0.0; range.len()];
+        for (part, kept) in &self.parts {
+            let whole = parts.range(*part).unwrap_or(0..0);
+            let here = whole.start.max(range.start)..whole.end.min(range.end);
+            if let (true, Some(slot)) = (!here.is_empty(), kept.slots.last()) {
+                let values = slot.floats(here.start - whole.start..here.end - whole.start);
+                weights[here.start - range.start..here.end - range.start].copy_from_slice(values);
+            }
+        }
+        weights
+    }
+
+    /// Steps weights and moments of all parts that are kept, by the sums that are held of their pieces, where the model is split
+    /// over the members. A part without all of its sums is dropped: it is behind for good. Who `proves` looks first whether
+    /// the parts are what they were.
+    ///
+    /// # Errors
+    /// If one is not.
+    pub(crate) fn step_weights(
+        &mut self,
+        manifest: &Manifest,
+        step: &Step,
+        held: &Held,
+        proves: bool,
+    ) -> Result<(), Damaged> {
+        let parts = Parts::of_len(manifest.layout.len);
+        for part in self.set().iter() {
+            if proves {
+                self.prove(part)?;
+            }
+            let whole = parts.range(part).unwrap_or(0..0);
+            let kept = self.parts.get_mut(&part).expect("it is one of them");
+            let (weights, slots) = kept.slots.split_last_mut().expect("it has weights");
+            // The whole part at once: pieces may begin anywhere, and blocks of moments do not.
+            let mut sums = vec![0.0; whole.len()];
+            let mut done = whole.start;
+            while let Some(data) = held.get(&done) {
+                let len = data.len() / size_of::<f32>();
+                if len == 0 || done + len > whole.end {
+                    break;
+                }
+                let here = done - whole.start..done - whole.start + len;
+                Codec::F32
+                    .decode(data, &mut sums[here])
+                    .expect("it was checked when it came");
+                done += len;
+            }
+            if done == whole.end {
+                let weights = weights.floats_mut(0..whole.len());
+                let origin = whole.start;
+                step_slots(manifest, step, whole, weights, (origin, slots), &sums);
+                kept.digest = digest(&kept.slots);
+            } else {
+                self.parts.remove(&part);
+            }
         }
         Ok(())
     }
@@ -248,7 +336,7 @@ impl Moments {
         };
         for part in parts.iter() {
             let len = all.range(part).map_or(0, |range| range.len());
-            let mut slots = zeros(manifest, len);
+            let mut slots = blank(manifest, len);
             for slot in &mut slots {
                 let (floats, codes) = slot.parts_mut(0..len);
                 read(bytemuck::cast_slice_mut(floats))?;

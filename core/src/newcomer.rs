@@ -150,6 +150,10 @@ impl Newcomer {
                 shared.device.take_back(gradient);
                 self.say_ready(shared);
             }
+            Input::Span(_) => {
+                shared.device.asked = None;
+                self.say_ready(shared);
+            }
             Input::Leave => return Next::Exit(Exit::Left),
             Input::DialFailed {
                 peer,
@@ -526,7 +530,11 @@ impl Newcomer {
             let expected = if same { digest } else { shared.lineage.digest };
             self.catchup.resume(expected, shared);
         } else {
-            let elements = shared.manifest.layout.len;
+            // Where the model is split nobody has all of it.
+            let elements = match shared.manifest.split {
+                None => shared.manifest.layout.len,
+                Some(_) => 0,
+            };
             if shared.lineage.state.params.len() != elements {
                 shared.lineage.state = State::new(vec![0.0; elements], &shared.manifest);
             }

@@ -46,8 +46,9 @@ pub struct Peer {
 impl Peer {
     /// Founds a run with an initial state, as its only member so far.
     pub fn found(manifest: Arc<Manifest>, settings: Settings, mut state: State, now: Time) -> Self {
-        let head = Head::genesis(&manifest, ledger::Member::new(&settings, None));
-        // It keeps all until others come.
+        let head = Head::genesis(&manifest, ledger::Member::founder(&settings, &manifest));
+        state.kept.initial = settings.initial.clone();
+        // It keeps all until others come, or as much of a model that is split as it has room for.
         state.kept.begin(&manifest, &head.members[0].keeper.kept);
         let mut peer = Self::new(manifest, settings, state, head, now);
         peer.go(Next::Round(Sponsor::default()));
@@ -104,7 +105,8 @@ impl Peer {
         self.shared.links.acquaintances(MAX_PEERS)
     }
 
-    fn new(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
+    fn new(manifest: Arc<Manifest>, settings: Settings, mut state: State, head: Head, now: Time) -> Self {
+        state.kept.initial = settings.initial.clone();
         Self {
             shared: Shared::new(manifest, settings, state, head, now),
             phase: Phase::Gone,
@@ -162,7 +164,7 @@ impl Peer {
             }
             Input::Leave => shared.leaving = true,
             Input::Revoke(revocation) => shared.revoke((**revocation).clone()),
-            Input::Tick | Input::Message { .. } | Input::Contribution { .. } => {}
+            Input::Tick | Input::Message { .. } | Input::Contribution { .. } | Input::Span(_) => {}
         }
         let input = match input {
             Input::Message { from, message } => match self.admit(from, message) {
@@ -319,6 +321,9 @@ impl Peer {
     }
 
     fn begin_again(&mut self, outcast: Outcast) -> Next {
+        if let Phase::Member(member) = &mut self.phase {
+            member.keep_pending(&mut self.shared);
+        }
         let sponsor = self.take_sponsor();
         self.join_again(outcast, sponsor)
     }
@@ -437,7 +442,7 @@ impl Peer {
     /// round, what is remembered of them. Whatever they say, it is a few vectors and a few hundred KiB (see `wire.rs`).
     pub fn buffered_bytes(&self) -> usize {
         let here = match &self.phase {
-            Phase::Member(m) => m.reduce.bytes() + m.agreement.bytes() + m.sponsor.bytes(),
+            Phase::Member(m) => m.reduce.bytes() + m.agreement.bytes() + m.sponsor.bytes() + m.tensor_bytes(),
             Phase::Newcomer(newcomer) => newcomer.bytes(),
             Phase::Lingering(lingering) => lingering.sponsor.bytes(),
             Phase::Gone => 0,

@@ -57,6 +57,18 @@ pub enum Bug {
     DropLastCopy,
     /// A keeper lets out an update that is not what the sum gives.
     FalseUpdates,
+    /// Where a model is split, who holds the sums of its own parts commits before the others have said that they hold theirs.
+    SplitCommitBeforeHeld,
+    /// There, what comes of a sum is added in the order in which it comes, not in that of steps and lanes.
+    LanesAsTheyCome,
+    /// A tensor is let go of once it was sent, and not kept until the round is committed.
+    DropStash,
+    /// The gradient of a microbatch is added once more when it is computed again.
+    CountTwice,
+    /// An attempt that somebody may have committed is given up although all that are left could commit it.
+    GiveUpHeld,
+    /// Who is excluded from an attempt that others may commit forgets the sums that it holds.
+    ForgetPending,
     /// Contributors go on without a full member.
     GuestsGoOn,
     /// Nobody looks whether a flush is signed.
@@ -138,6 +150,16 @@ impl Bug {
         Self::ForgetHeldSums,
         Self::DropLastCopy,
         Self::FalseUpdates,
+    ];
+
+    /// Those that only matter where a model is split over members.
+    pub const OF_SPANS: [Self; 6] = [
+        Self::SplitCommitBeforeHeld,
+        Self::LanesAsTheyCome,
+        Self::DropStash,
+        Self::CountTwice,
+        Self::GiveUpHeld,
+        Self::ForgetPending,
     ];
 
     /// Those that only a liar makes use of.

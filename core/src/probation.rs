@@ -40,10 +40,13 @@ impl Probation {
 
     /// Whether a peer may be a member by now.
     pub fn is_over(&self, peer: PeerId, now: Time) -> bool {
-        self.0.get(&peer).is_none_or(|e| {
-            let wait = |again: u32| FIRST_WAIT * (1 << again.min(DOUBLINGS));
-            e.count < 2 || now - e.last >= wait(e.count - 2)
-        })
+        self.until(peer).is_none_or(|until| now >= until)
+    }
+
+    /// When a peer may be a member again, if it had to wait.
+    pub fn until(&self, peer: PeerId) -> Option<Time> {
+        let exclusions = self.0.get(&peer).filter(|e| e.count >= 2)?;
+        Some(exclusions.last + FIRST_WAIT * (1 << (exclusions.count - 2).min(DOUBLINGS)))
     }
 }
 

@@ -41,11 +41,14 @@ pub enum Kind {
     Introduced,
     Learn,
     Moments,
+    Want,
+    Tensor,
+    Held,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 32] = [
         Self::Piece,
         Self::Probe,
         Self::Alive,
@@ -75,6 +78,9 @@ impl Kind {
         Self::Introduced,
         Self::Learn,
         Self::Moments,
+        Self::Want,
+        Self::Tensor,
+        Self::Held,
     ];
 
     /// What a message is, and the attempt that it belongs to, if it belongs to one.
@@ -109,6 +115,9 @@ impl Kind {
             Message::Introduced { .. } => (Self::Introduced, None),
             Message::Learn { .. } => (Self::Learn, None),
             Message::Moments { .. } => (Self::Moments, None),
+            Message::Want { view, .. } => (Self::Want, Some(*view)),
+            Message::Tensor { .. } => (Self::Tensor, None),
+            Message::Held { view } => (Self::Held, Some(*view)),
         }
     }
 }
@@ -277,6 +286,13 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         // Among those who keep parts of the moments.
         (Learn,       _)           => [NOBODY,  KNOWN,    NOBODY],
         (Moments,     _)           => [NOBODY,  KNOWN,    NOBODY],
+        // Among those who hold spans of a model. A question for what is to come waits as pieces do.
+        (Want,        Now)         => [NOBODY,  MEMBER,   NOBODY],
+        (Want,        Soon)        => [ANYBODY, ANYBODY,  NOBODY],
+        (Want,        _)           => [NOBODY,  NOBODY,   NOBODY],
+        (Tensor,      _)           => [NOBODY,  MEMBER,   NOBODY],
+        (Held,        Now)         => [NOBODY,  MEMBER,   NOBODY],
+        (Held,        _)           => [NOBODY,  NOBODY,   NOBODY],
         // Who is told whom another knew: see `shared.rs`.
         (Acquaintances, _)           => [LINKED,  LINKED,   LINKED],
         // Frames for others are passed on for whoever brings its own. Who brings one to this peer is a

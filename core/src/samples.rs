@@ -50,6 +50,29 @@ impl Head {
             }
         }
         self.give_back(uncounted);
+        self.count_step(record);
+    }
+
+    /// Counts what all have computed together, where the model is split over the members: all of it, or nothing if somebody
+    /// refuses some. What two refuse one after the other is given up.
+    pub(crate) fn count_batch(&mut self, record: &Record, batch: &[Hole]) {
+        let refused = record.headers.iter().find(|h| h.keeps.refuses).map(|h| h.peer);
+        let mut uncounted = Vec::new();
+        for range in batch {
+            match (refused, range.refused_by) {
+                (None, _) => self.samples += range.len(),
+                (Some(_), Some(_)) => self.skipped += range.len(),
+                (Some(_), None) => uncounted.push(Hole {
+                    refused_by: refused,
+                    ..range.clone()
+                }),
+            }
+        }
+        self.give_back(uncounted);
+        self.count_step(record);
+    }
+
+    fn count_step(&mut self, record: &Record) {
         self.steps += u64::from(record.weight() > 0);
     }
 

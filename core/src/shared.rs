@@ -210,8 +210,8 @@ impl Shared {
 
     /// This peer goes on from what it holds, as its only member so far.
     pub fn go_on_alone(&mut self) {
-        let role = self.settings.role();
-        let keeper = keeping::alone(&mut self.lineage, role, &self.manifest);
+        let may = (self.settings.role(), self.settings.room(&self.manifest));
+        let keeper = keeping::alone(&mut self.lineage, may, &mut self.keeping.pending, &self.manifest);
         let founder = Founder {
             member: Member {
                 keeper,

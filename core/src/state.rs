@@ -15,7 +15,7 @@ use std::ops::Range;
 /// Parameters and optimizer state, flat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
-    /// All parameters.
+    /// All parameters. None where members hold parts of a model: these are with what this peer [keeps](Self::kept).
     pub params: Vec<f32>,
     /// The optimizer's vectors, each as long as the parameters. None where members keep parts of them.
     pub slots: Vec<Slot>,

@@ -3,6 +3,9 @@
 //!
 //! Hostile input is an error: every length is checked before anything of that length is allocated.
 
+mod said;
+
+pub use self::said::{Doing, Leg};
 use crate::admission::MAX_NAMED;
 pub use crate::claim::{Claim, Standing};
 use crate::config::MAX_PEERS;
@@ -20,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the messages and of all that is in them. Peers of another version are refused by the first word of the
 /// handshake. Another field is another version.
-pub const VERSION: u16 = 10;
+pub const VERSION: u16 = 11;
 
 /// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
 pub const META_LIMIT: usize = 1 << 20;
@@ -35,40 +38,6 @@ pub const PAYLOAD_LIMIT: usize = 8 << 20;
 // 4,096 of each of 128 authors (`relayed.rs`); frames that wait for a relay's word, 1,024
 // hashes (`links.rs`); aborted attempts of a round, 64 (`agreement.rs`); what owners have signed in the last three rounds
 // (`seal.rs`). `Peer::buffered_bytes` counts all of it.
-
-/// Which of a piece's two ways this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Leg {
-    /// A partial sum, on its way to the chunk's owner.
-    Partial,
-    /// The finished sum, on its way to all, verbatim; or, where members keep parts of the moments, what weights become by it.
-    Finished,
-    /// The finished sum, on its way along those who keep its part.
-    Sum,
-}
-
-/// What a peer is doing, told to those who wait for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Doing {
-    /// Making its contribution, for so many microseconds.
-    Computing {
-        /// Since it began.
-        elapsed_us: u64,
-    },
-    /// Waiting for pieces or for an agreement.
-    Waiting {
-        /// Pieces of the attempt asked about that it has sent to who asks.
-        sent: u32,
-        /// Those that have come from there ...
-        came: u32,
-        /// ... and from all.
-        of_all: u32,
-    },
-    /// It has no reason to do anything: the run waits for more peers.
-    Idle,
-    /// Not a member yet.
-    Syncing,
-}
 
 /// Which of a link's two ordered streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -290,6 +259,38 @@ pub enum Message {
         #[serde(skip)]
         data: Bytes,
     },
+    /// Send me, in this attempt, what of a lane goes to my span and is not here, as soon as you have it.
+    Want {
+        /// The attempt.
+        view: ViewKey,
+        /// My span.
+        span: u16,
+        /// The lane.
+        lane: u16,
+        /// Whether it is what comes back from the next span, the gradient, rather than what the one before gives.
+        back: bool,
+        /// The microbatches of which it is here, in order.
+        have: Vec<u32>,
+    },
+    /// Activations of a microbatch, or their gradient, on their way over a boundary.
+    Tensor {
+        /// The lineage before the round: whatever attempt it was made in, it is the same.
+        chain: Digest,
+        /// The span that gives it.
+        span: u16,
+        /// Whether it is the gradient, and goes to the span before.
+        back: bool,
+        /// The microbatch.
+        microbatch: u32,
+        /// Encoded values.
+        #[serde(skip)]
+        data: Bytes,
+    },
+    /// I hold all sums of the parts that I keep, and know that all others do: I can commit this attempt, whoever else does.
+    Held {
+        /// The attempt.
+        view: ViewKey,
+    },
     /// These may need each other: I leave, or am nobody that they have.
     Acquaintances {
         /// Whom I know, and where they can be dialled.
@@ -349,7 +350,8 @@ impl Message {
             Self::Piece { data, .. }
             | Self::Block { data, .. }
             | Self::Digests { data, .. }
-            | Self::Moments { data, .. } => data.clone(),
+            | Self::Moments { data, .. }
+            | Self::Tensor { data, .. } => data.clone(),
             Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => frame.clone(),
             _ => Bytes::new(),
         };
@@ -362,7 +364,8 @@ impl Message {
             Self::Piece { data, .. }
             | Self::Block { data, .. }
             | Self::Digests { data, .. }
-            | Self::Moments { data, .. } => data.len(),
+            | Self::Moments { data, .. }
+            | Self::Tensor { data, .. } => data.len(),
             Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => frame.len(),
             _ => 0,
         }
@@ -394,7 +397,8 @@ impl Message {
             Self::Piece { data, .. }
             | Self::Block { data, .. }
             | Self::Digests { data, .. }
-            | Self::Moments { data, .. } => *data = payload,
+            | Self::Moments { data, .. }
+            | Self::Tensor { data, .. } => *data = payload,
             Self::Relay { frame, .. } | Self::Unreachable { frame, .. } => *frame = payload,
             _ if !payload.is_empty() => return Err(WireError::Length),
             _ => {}
@@ -421,6 +425,7 @@ impl Message {
                 said_ok && admission.is_none_or(|a| a.chain.is_bounded())
             }
             Self::Seals { seals, .. } => seals.len() <= MAX_PEERS,
+            Self::Want { have, .. } => have.is_sorted_by(|a, b| a < b),
             Self::Flush { suspects, .. } => are_bounded(suspects),
             Self::Decision { suspects, proof, .. } => are_bounded(suspects) && proof.len() <= MAX_PEERS,
             // Each once, and so no more than there are.

@@ -48,7 +48,9 @@ fn assert_replays_from_the_beginning(nodes: &[Node]) {
     assert_replays_exactly(&nodes[0]);
     // Who came later lacks what others went on from.
     let (good, text) = replay(&nodes[3]);
-    assert!(!good && text.contains("what they alone know"), "{text}");
+    // Where lines end depends on the round's number.
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(!good && words.contains("what they alone know"), "{text}");
 }
 
 /// Most contributions have begun while the sums before them travelled.

@@ -27,7 +27,7 @@ pub struct Assembly {
 impl Assembly {
     /// Nothing is there yet.
     pub fn new(cut: Cut, codec: Codec) -> Self {
-        let pieces: Vec<_> = (0..cut.members).map(|c| vec![None; cut.pieces(c)]).collect();
+        let pieces: Vec<_> = (0..cut.members).map(|c| vec![None; cut.told(c)]).collect();
         let lacking = pieces.iter().map(Vec::len).sum();
         Self {
             cut,
@@ -88,7 +88,8 @@ impl Assembly {
 
     /// Whether bytes can be a piece: of updates, which are no sums, any number may be one.
     fn fits(&self, chunk: usize, piece: usize, data: &Bytes) -> bool {
-        let Some(range) = self.cut.range(chunk, piece) else {
+        let told = self.cut.kept.as_ref().is_none_or(|kept| piece < kept.told(chunk));
+        let Some(range) = self.cut.range(chunk, piece).filter(|_| told) else {
             return false;
         };
         match &self.cut.kept {

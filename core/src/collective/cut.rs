@@ -1,10 +1,12 @@
 //! How a vector is cut: one chunk for each member, its owner, and each chunk into pieces. Pure index arithmetic.
 
 use super::kept::Kept;
+use super::lanes::Lanes;
 use crate::config::Manifest;
 use crate::id::PeerId;
 use crate::ledger::Head;
 use crate::parts::Parts;
+use crate::route::Batch;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -32,12 +34,21 @@ impl Cut {
         let piece = manifest.piece.get() as usize;
         let kept = Parts::of(manifest).filter(|_| trains).map(|parts| {
             let chains = head.chains(parts, members);
-            Arc::new(Kept::new(
+            let lanes = manifest.split.as_ref().map(|split| {
+                let count = Batch::new(split, &head.allot(manifest).batch).lanes();
+                Lanes {
+                    route: head.route(split, parts, members, count),
+                    split: split.clone(),
+                    count,
+                }
+            });
+            let sizes = (members.len(), piece);
+            Arc::new(Kept::with_lanes(
                 parts,
                 chains,
-                members.len(),
-                piece,
+                sizes,
                 manifest.clip.is_some(),
+                lanes,
             ))
         });
         Self {
@@ -82,6 +93,19 @@ impl Cut {
         let whole = self.chunk(chunk);
         let start = whole.start + piece * self.piece;
         Some(start..whole.end.min(start + self.piece))
+    }
+
+    /// Who computes what, where a model is split over the members.
+    pub fn lanes(&self) -> Option<&Lanes> {
+        self.kept.as_ref()?.lanes.as_ref()
+    }
+
+    /// Pieces of a chunk that travel to all once they are finished.
+    pub fn told(&self, chunk: usize) -> usize {
+        match &self.kept {
+            Some(kept) => kept.told(chunk),
+            None => self.pieces(chunk),
+        }
     }
 
     /// Where the piece that holds an element ends; the vector's end if there is no such element.

@@ -9,6 +9,7 @@
 //! frames of others would go there that they could ride on; and for the squares of what it sums, in runs that clip by the
 //! global norm. Of these the bytes are `f64`, one for each part that the member is the first keeper of.
 
+use super::lanes::Lanes;
 use crate::parts::Parts;
 use std::ops::Range;
 
@@ -33,6 +34,9 @@ pub struct Kept {
     order: Vec<(Range<usize>, (usize, usize))>,
     /// Whether members tell each other the squares of what they sum.
     pub clips: bool,
+    /// Who computes what, where a model is split over the members. Then sums pass all who keep a part's weights, and nobody lets
+    /// anything out but its word.
+    pub lanes: Option<Lanes>,
 }
 
 impl Kept {
@@ -41,17 +45,41 @@ impl Kept {
     /// # Panics
     /// If nobody keeps a part.
     pub fn new(parts: Parts, chains: Vec<Vec<usize>>, members: usize, piece: usize, clips: bool) -> Self {
+        Self::with_lanes(parts, chains, (members, piece), clips, None)
+    }
+
+    /// The same where a model is split over the members: no piece lies across the border of a step.
+    ///
+    /// # Panics
+    /// If nobody keeps a part.
+    pub fn with_lanes(
+        parts: Parts,
+        chains: Vec<Vec<usize>>,
+        (members, piece): (usize, usize),
+        clips: bool,
+        lanes: Option<Lanes>,
+    ) -> Self {
+        let borders = lanes
+            .as_ref()
+            .map(|lanes| lanes.split.borders())
+            .unwrap_or_default();
         let (mut pieces, mut firsts) = (vec![Vec::new(); members], vec![Vec::new(); members]);
         for (part, chain) in parts.iter().zip(&chains) {
             let (first, last) = (chain[0], chain[chain.len() - 1]);
             firsts[first].push(part);
             for range in parts.pieces(part, piece) {
                 let part = Some(part);
-                pieces[last].push(Piece { range, part });
+                let inner = borders.range(range.start + 1..range.end.max(range.start + 1));
+                let mut start = range.start;
+                for end in inner.copied().chain([range.end]) {
+                    let range = start..end;
+                    pieces[last].push(Piece { range, part });
+                    start = end;
+                }
             }
         }
         for (pieces, firsts) in pieces.iter_mut().zip(&firsts) {
-            if clips || pieces.is_empty() || firsts.is_empty() {
+            if clips || lanes.is_some() || pieces.is_empty() || firsts.is_empty() {
                 let (range, part) = (0..0, None);
                 pieces.insert(0, Piece { range, part });
             }
@@ -72,6 +100,7 @@ impl Kept {
             firsts,
             order,
             clips,
+            lanes,
         }
     }
 
@@ -110,6 +139,28 @@ impl Kept {
     /// The parts that a member is the first keeper of, in order.
     pub fn firsts(&self, member: usize) -> &[u16] {
         &self.firsts[member]
+    }
+
+    /// How many sums a member is to hold before anybody commits: where a model is split, those of all pieces that pass it.
+    pub fn to_hold(&self, member: usize) -> usize {
+        let passes = |(_, (c, p)): &&(Range<usize>, (usize, usize))| self.chain(*c, *p).contains(&member);
+        match self.lanes {
+            Some(_) => self.order.iter().filter(passes).count(),
+            None => 0,
+        }
+    }
+
+    /// Whether a piece travels to all once it is finished: where a model is split a word does, and nothing else.
+    pub fn is_told(&self, chunk: usize, piece: usize) -> bool {
+        self.lanes.is_none() || self.part(chunk, piece).is_none()
+    }
+
+    /// Pieces of a chunk that travel to all once they are finished. These come first.
+    pub fn told(&self, chunk: usize) -> usize {
+        match self.lanes {
+            Some(_) => 1,
+            None => self.pieces(chunk),
+        }
     }
 
     /// The pieces of a part, in order, with their places.

@@ -6,6 +6,7 @@
 //! - [`Run`]: carries a plan out for one member, piece by piece, and says who broke it.
 //! - [`Assembly`]: the finished pieces. [`Assembly::serial`] makes the same of all contributions in one place.
 //! - [`Kept`]: how it is cut, and whom sums pass, where members keep parts of the moments.
+//! - [`Lanes`]: who gives which gradients of a piece, where a model is split over the members.
 //! - `headers`: how each member's header reaches all, whatever the plan.
 //! - `seals`: what owners sign of what they finish, where they could tell each member something else.
 //!
@@ -15,6 +16,7 @@ mod assembly;
 mod cut;
 mod headers;
 mod kept;
+mod lanes;
 mod plan;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod reference;
@@ -27,6 +29,7 @@ pub use assembly::Assembly;
 pub(crate) use assembly::finished_piece;
 pub use cut::Cut;
 pub use kept::Kept;
+pub use lanes::Lanes;
 pub use plan::Plan;
 pub use run::{Held, Run};
 pub use step::{Sends, Violation, Wrong};

@@ -3,6 +3,7 @@
 
 mod counts;
 mod kept;
+mod lanes;
 mod said;
 
 use super::headers::Headers;
@@ -18,7 +19,7 @@ use crate::seal::Seal;
 use crate::signature::{Attempt, Key, Signed};
 use crate::wire::{Leg, Message};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A piece's sum at this member.
 #[derive(Clone, Debug)]
@@ -68,6 +69,9 @@ pub struct Run {
     due: Vec<(usize, usize)>,
     /// By piece that this member has summed: the squares of it, where members tell them.
     squares: BTreeMap<usize, f64>,
+    /// Pieces whose sums this member lacks, and who has said that it can commit, where a model is split over the members.
+    lacking_sums: usize,
+    can_commit: BTreeSet<usize>,
     #[cfg(feature = "sim")]
     bug: Option<Bug>,
 }
@@ -85,6 +89,8 @@ impl Run {
         debug_assert_eq!(members.len(), plan.cut.members);
         let chunks = 0..plan.cut.members;
         Self {
+            lacking_sums: plan.cut.kept.as_ref().map_or(0, |kept| kept.to_hold(me)),
+            can_commit: BTreeSet::new(),
             attempt,
             key,
             codec,
@@ -194,7 +200,9 @@ impl Run {
 
     /// Whether all sums are there, and are what their owners have signed.
     pub fn is_whole(&self) -> bool {
-        self.gathered.is_complete() && self.seals.as_ref().is_none_or(Seals::are_complete)
+        self.lacking_sums == 0
+            && self.gathered.is_complete()
+            && self.seals.as_ref().is_none_or(Seals::are_complete)
     }
 
     /// What owners have signed of the sums, in ring order, once that is what this member holds; nothing if they do not.
@@ -224,9 +232,13 @@ impl Run {
 
     /// Puts this member's values in: sends the sums that begin here and adds to all that waited.
     pub fn start(&mut self, own: &[f32], header: Signed<Header>, out: &mut Sends) -> Result<(), Violation> {
-        debug_assert_eq!(own.len(), self.plan.cut.len);
         self.started = true;
         self.take_header(self.me, header, out);
+        if self.plan.cut.lanes().is_some() {
+            self.start_lanes(own, out)?;
+            return self.say_word(out);
+        }
+        debug_assert_eq!(own.len(), self.plan.cut.len);
         for (chunk, piece) in self.plan.begins(self.me) {
             self.add_up(own, chunk, piece, out)?;
         }
@@ -278,6 +290,7 @@ impl Run {
                 self.compare(sender, all_headers, out);
                 self.finish(sender, (c, p), (data, seal), out)?;
             }
+            Leg::Partial if self.is_of_lanes((c, p)) => return Err(violation()),
             Leg::Partial => {
                 if !self.fits(c, p, sender, &data) {
                     return Err(violation());
@@ -294,6 +307,13 @@ impl Run {
                     self.add_up(own, c, p, out)?;
                 }
             }
+            Leg::Lane(number) => {
+                let held = self.hold_lane((c, p), (sender, number), data);
+                held.ok_or_else(violation)?;
+                self.take_headers(sender, headers, out)?;
+                self.compare(sender, all_headers, out);
+                self.add_lanes((c, p), out)?;
+            }
             Leg::Sum => {
                 let all = self.plan.cut.members;
                 let range = self
@@ -303,7 +323,9 @@ impl Run {
                     .filter(|_| c < all)
                     .ok_or_else(violation)?;
                 let passes = self.plan.passes((c, p), self.me).ok_or_else(violation)?;
-                let sound = self.codec.is_summable(&data, range.len(), all);
+                let sound = self
+                    .codec
+                    .is_summable(&data, range.len(), all.max(self.lanes_of(&range)));
                 let before = passes.from == Some(sender) || self.planted(Bug::UpdateBeforeKeepers);
                 let new = sound && before && !self.held.contains_key(&range.start);
                 new.then_some(()).ok_or_else(violation)?;
@@ -371,6 +393,9 @@ impl Run {
 
     /// Makes a piece's sum and passes it on, if all its inputs are there and it is not made yet.
     fn add_up(&mut self, own: &[f32], chunk: usize, piece: usize, out: &mut Sends) -> Result<(), Violation> {
+        if self.is_of_lanes((chunk, piece)) {
+            return self.add_lanes((chunk, piece), out);
+        }
         let needed = self.plan.inputs((chunk, piece), self.me).count();
         let slot = &mut self.sums[chunk][piece];
         let Sum::Open(inputs) = slot else {
@@ -388,7 +413,11 @@ impl Run {
         self.waiting -= inputs.len();
         self.waiting_bytes -= inputs.iter().map(Bytes::len).sum::<usize>();
         let range = self.plan.cut.range(chunk, piece).expect("own piece");
-        let own = &own[range.clone()];
+        let own = if range.is_empty() {
+            &[]
+        } else {
+            &own[range.clone()]
+        };
         let mut sum = Vec::with_capacity(self.codec.encoded_len(own.len()));
         let sums = self.plan.sums((chunk, piece));
         let forgets = sums == self.me && self.planted(Bug::OwnersRoundingForgotten);

@@ -40,8 +40,8 @@ pub(super) struct Broken;
 impl Seals {
     pub fn new(cut: &Cut) -> Self {
         let chunk = |chunk| Chunk {
-            hashes: vec![Digest([0; 32]); cut.pieces(chunk)],
-            lacking: cut.pieces(chunk),
+            hashes: vec![Digest([0; 32]); cut.told(chunk)],
+            lacking: cut.told(chunk),
             ..Chunk::default()
         };
         Self((0..cut.members).map(chunk).collect())

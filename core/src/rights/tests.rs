@@ -236,6 +236,21 @@ fn said(kind: Kind, view: ViewKey) -> Message {
             stepped: Digest([0; 32]),
             data: Bytes::new(),
         },
+        Kind::Want => Message::Want {
+            view,
+            span: 0,
+            lane: 0,
+            back: false,
+            have: Vec::new(),
+        },
+        Kind::Tensor => Message::Tensor {
+            chain: digest,
+            span: 0,
+            back: false,
+            microbatch: 0,
+            data: vec![0; 4].into(),
+        },
+        Kind::Held => Message::Held { view },
         Kind::Digests => Message::Digests {
             chain: digest,
             data: vec![0; 32].into(),
@@ -348,7 +363,7 @@ fn what_the_table_does_not_allow_is_dropped_and_counted_and_nothing_else_is() {
             cells_seen += 1;
         }
     }
-    assert_eq!(cells_seen, (9 * 4 + 18) * (4 + 5 + 4));
+    assert_eq!(cells_seen, (11 * 4 + 19) * (4 + 5 + 4));
 }
 
 #[test]

@@ -224,6 +224,7 @@ impl World {
             }
         }
         self.check_damage(i, &commit);
+        self.check_all_hold(i, &commit);
         let id = self.nodes[i].id;
         if let Err(why) = self.ledger.decide(id, commit.view, Fate::Committed) {
             return self.fail(format!("{} commits: {why}", self.nodes[i].name));
@@ -389,7 +390,7 @@ impl World {
         self.check_pace_among_liars();
         let Some(healed_at) = self.healed_at else { return };
         // The last that held a whole state may have left while the others were on their way back.
-        self.hopeless |= self.is_state_gone();
+        self.hopeless |= self.is_state_gone() || self.are_spans_gone();
         let round_us = self.longest_round_us();
         let rounds = self.plan.rounds() + 10.0;
         let bound = healed_at + (rounds * round_us) as u64 + 2 * PATIENCE_US;
@@ -409,10 +410,18 @@ impl World {
         let patience = PATIENCE_US + (10.0 * round_us) as u64;
         for node in self.nodes.iter().filter(|n| !n.is_liar()) {
             let joins = node.peer.as_ref().is_some_and(|p| stands(p).is_none());
-            if joins && self.now > healed_at.max(node.last_commit_at) + patience {
+            let since = healed_at.max(node.last_commit_at).max(self.probation_until(node));
+            if joins && self.now > since + patience {
                 return self.fail(format!("{} is still no member: {}", node.name, self.situation()));
             }
         }
+    }
+
+    /// Until when others have a peer wait that they have excluded again and again, while there were faults.
+    fn probation_until(&self, node: &Node) -> u64 {
+        let others = self.honest().filter_map(|other| other.peer.as_ref());
+        let until = others.filter_map(|other| other.shared.probation.until(node.id));
+        until.map(|until| until.0).max().unwrap_or(0)
     }
 
     /// All are done: together, and all of them.

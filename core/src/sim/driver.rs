@@ -9,13 +9,16 @@ use super::trace;
 use super::world::{What, World, tell};
 use crate::config::{Manifest, Settings};
 use crate::id::{PeerId, Round};
+use crate::initial::Initial;
 use crate::invitation::{Admission, Invitation, Role};
 use crate::ledger::{Head, Member};
 use crate::local::LocalRound;
 use crate::peer::{Event, Exit, Input, Output, Peer};
+use crate::random::mix;
 use crate::signature::{Key, Scheme};
 use crate::state::State;
 use crate::time::Time;
+use std::num::NonZeroU16;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -44,9 +47,14 @@ impl World {
         self.starting -= 1;
         let (manifest, settings, now) = self.birth(i);
         let params = device::initial(manifest.layout.len, manifest.seed);
-        let state = State::new(params, &manifest);
-        let founder = Member::new(&settings, None);
-        self.ledger.found(&Head::genesis(&manifest, founder), &state);
+        let whole = State::new(params, &manifest);
+        let founder = Member::founder(&settings, &manifest);
+        self.ledger.found(&Head::genesis(&manifest, founder), &whole);
+        // Where the model is split nobody has all of it.
+        let state = match manifest.split {
+            None => whole,
+            Some(_) => State::new(Vec::new(), &manifest),
+        };
         let peer = Peer::found(manifest, settings, state, now);
         tell!(self, "p0 ({id}) founds the run, {}", trace::peer_plan(&plan));
         self.begin(i, peer);
@@ -97,6 +105,8 @@ impl World {
                 Settings::LAG
             },
             bug: self.bug,
+            spans: self.room(i),
+            initial: self.initial(),
             started: self.now,
             ..Settings::new(self.nodes[i].key.clone(), self.admission(i), self.contact(i))
         };
@@ -105,6 +115,29 @@ impl World {
             settings,
             Time(self.now + self.nodes[i].clock),
         )
+    }
+
+    /// How many spans a peer has room for. Drawn apart.
+    pub(super) fn room(&self, i: usize) -> NonZeroU16 {
+        let spans = self
+            .manifest
+            .split
+            .as_ref()
+            .map_or(1, |split| split.spans.len() as u64);
+        let draw = mix(self.manifest.seed ^ 0x726f_6f6d ^ (i as u64) << 32);
+        let room = if draw.is_multiple_of(2) {
+            spans
+        } else {
+            1 + (draw >> 8) % spans
+        };
+        NonZeroU16::new(room as u16).expect("from 1 on")
+    }
+
+    /// What the weights of a model that is split begin with.
+    fn initial(&self) -> Option<Initial> {
+        self.manifest.split.as_ref()?;
+        let values = device::initial(self.manifest.layout.len, self.manifest.seed);
+        Some(Initial::new(move |range| values[range].to_vec()))
     }
 
     /// What lets a peer in: a ticket of its own, of the run's key.
@@ -235,6 +268,7 @@ impl World {
             Some(_) => Duty::None,
             None => self.duty(peer, now, &input),
         };
+        self.note_stop(i, &input);
         let Some(peer) = &mut self.nodes[i].peer else {
             return;
         };
@@ -267,6 +301,7 @@ impl World {
                 batch.len()
             ));
         }
+        self.note_flushes(i, &batch);
         self.check_duty(i, duty, &batch);
         let cut = self.fatal_cut(i, &batch);
         let (mut work, doubtful) = (None, self.nodes[i].is_doubtful());
@@ -293,6 +328,7 @@ impl World {
                     buffer,
                     local,
                 } => work = Some(((round, local), positions, buffer)),
+                Output::Span(work) => self.compute_span(i, *work),
                 Output::Exit(exit) => self.on_exit(i, exit),
             }
         }

@@ -376,6 +376,9 @@ impl World {
                 .is_some_and(|sponsor| !self.nodes[sponsor].is_liar());
             self.hopeless |= !honest || self.newcomer().is_none();
         }
+        if self.healed_at.is_some() && alive > 0 && self.starting == 0 && !self.have_room() {
+            self.hopeless |= self.newcomer().is_none();
+        }
         self.check_progress();
         self.schedule(self.now + OPERATOR_US, What::Operator);
     }

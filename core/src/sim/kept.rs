@@ -27,6 +27,9 @@ pub(super) fn digest(state: &State, manifest: &Manifest) -> crate::id::Digest {
     }
     let mut weights = state.clone();
     weights.slots.clear();
+    if manifest.split.is_some() {
+        weights.params.clear();
+    }
     weights.digest()
 }
 
@@ -67,6 +70,20 @@ fn pieces(head: &Head, record: &Record, manifest: &Manifest) -> Vec<(Range<usize
     pieces
 }
 
+/// The same pieces cut where a step begins or ends.
+fn at_borders(pieces: Vec<(Range<usize>, usize)>, borders: &[usize]) -> Vec<(Range<usize>, usize)> {
+    let mut cut = Vec::new();
+    for (piece, first) in pieces {
+        let mut start = piece.start;
+        for border in borders.iter().filter(|b| piece.start < **b && **b < piece.end) {
+            cut.push((start..*border, first));
+            start = *border;
+        }
+        cut.push((start..piece.end, first));
+    }
+    cut
+}
+
 /// Whether a round of a record's members trains: they are enough, and each part has a keeper among them.
 pub(super) fn trains(head: &Head, record: &Record, manifest: &Manifest) -> bool {
     let takes_part = |peer| record.headers.iter().any(|h| h.peer == peer);
@@ -74,6 +91,20 @@ pub(super) fn trains(head: &Head, record: &Record, manifest: &Manifest) -> bool 
         let mut members = head.members.iter();
         members.any(|m| takes_part(m.peer) && m.keeper.kept.contains(number))
     };
+    if let Some(split) = &manifest.split {
+        // Each span has somebody who keeps all of its parts.
+        let all = parts(manifest);
+        let needs = |span: usize, number: usize| {
+            let used = |range: &Range<usize>| range.start < all[number].end && all[number].start < range.end;
+            split.used(span).iter().any(used)
+        };
+        let holds = |m: &crate::ledger::Member, span: usize| {
+            (0..all.len()).all(|part| !needs(span, part) || m.keeper.kept.contains(part as u16))
+        };
+        let held = |span: usize| head.members.iter().any(|m| takes_part(m.peer) && holds(m, span));
+        let spans = split.spans.len();
+        return record.headers.len() >= usize::from(manifest.min_peers.get()) && (0..spans).all(held);
+    }
     let parts = if manifest.copies.is_some() {
         parts(manifest).len()
     } else {
@@ -125,6 +156,10 @@ pub(super) fn sums(
 /// Applies a round's sums to the reference, as all its keepers together do.
 pub(super) fn step(state: &mut State, manifest: &Manifest, head: &Head, record: &Record, sums: &[f32]) {
     let pieces = pieces(head, record, manifest);
+    let pieces = match &manifest.split {
+        None => pieces,
+        Some(split) => at_borders(pieces, &split.borders().into_iter().collect::<Vec<_>>()),
+    };
     let mut scale = 1.0 / record.weight() as f32;
     if let Some(max) = manifest.clip {
         let mut squared = 0.0f64;
@@ -195,6 +230,18 @@ pub(super) fn check(peer: &Peer, state: &State) -> Result<(), String> {
             bits(kept.floats(here.clone())) == bits(whole.floats(range.clone()))
                 && kept.codes(here) == whole.codes(range.clone())
         };
+        let weights = slots.last().filter(|_| peer.manifest().split.is_some());
+        if let Some(weights) = weights {
+            let pairs = weights
+                .floats(0..range.len())
+                .iter()
+                .zip(&state.params[range.clone()]);
+            if let Some((kept, whole)) = pairs.into_iter().find(|(a, b)| a.to_bits() != b.to_bits()) {
+                return Err(format!(
+                    "its weights of part {number} are not the serial reference's: {kept} instead of {whole}"
+                ));
+            }
+        }
         if !slots.iter().zip(&state.slots).all(same) {
             return Err(format!(
                 "its moments of part {number} are not the serial reference's"

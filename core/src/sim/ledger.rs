@@ -4,7 +4,7 @@
 //! a lineage.
 
 use super::node::Node;
-use super::{device, kept};
+use super::{device, kept, steps};
 use crate::codec::Codec;
 use crate::collective::{Cut, reference};
 use crate::config::{Manifest, Topology};
@@ -123,6 +123,15 @@ impl Ledger {
         }
     }
 
+    /// Whether somebody has gone on alone, or two sides apart from each other.
+    pub fn has_forks(&self) -> bool {
+        let mut led: Vec<Digest> = self.points.values().filter_map(|point| point.previous).collect();
+        let all = led.len();
+        led.sort_unstable();
+        led.dedup();
+        led.len() < all || self.points.values().any(|point| point.parent.is_some())
+    }
+
     /// Rounds over all lineages.
     pub fn rounds(&self) -> u64 {
         self.points.len().saturating_sub(1) as u64
@@ -135,7 +144,7 @@ impl Ledger {
 
     /// The run's beginning.
     pub fn found(&mut self, head: &Head, state: &State) {
-        let digest = state.digest();
+        let digest = kept::digest(state, &self.manifest);
         let state = match self.manifest.copies {
             Some(_) => kept::begin(state, &self.manifest),
             None => state.clone(),
@@ -183,6 +192,10 @@ impl Ledger {
             .head
             .position(node.id)
             .ok_or_else(|| format!("{} works without being a member", node.name))?;
+        if round <= point.head.round {
+            // It has entered and committed the round at once, alone: nobody looked at it in between.
+            return Ok(());
+        }
         let share = match round == point.head.round + 1 {
             true => point.head.allot(&self.manifest),
             false => point.head.allot_ahead(&self.manifest),
@@ -415,10 +428,10 @@ impl Ledger {
             None => {
                 let point = &self.points[&before];
                 let held = point.states.iter().find(|s| s.digest == own);
+                let held = held.map(|held| held.state.clone());
                 let mut state = held
-                    .ok_or_else(|| format!("nobody held the state {own} that it goes on from"))?
-                    .state
-                    .clone();
+                    .or_else(|| noticed(me, actual, own, record, point))
+                    .ok_or_else(|| format!("nobody held the state {own} that it goes on from"))?;
                 if let Some(sums) = &self.points[&chain].sums {
                     match self.manifest.copies {
                         Some(_) => kept::step(&mut state, &self.manifest, &point.head, record, sums),
@@ -605,7 +618,7 @@ impl Ledger {
         }
         let errors = errors.unwrap_or_default();
         let mut values: Vec<Vec<f32>> = Vec::new();
-        for header in &record.headers {
+        for header in record.headers.iter().filter(|_| m.split.is_none()) {
             let made = self.made(before, record.round, header);
             let made = made.and_then(|made| made.iter().find(|made| made.is_of(header)));
             let mut own = match made {
@@ -617,6 +630,14 @@ impl Ledger {
                 *value += error;
             }
             values.push(own);
+        }
+        if m.split.is_some() {
+            let point = &self.points[&before];
+            let held = point.states.first().ok_or("nobody knows what it goes on from")?;
+            return Ok((
+                Some(steps::sums(&point.head, m, &held.state.params)),
+                errors_of_none(),
+            ));
         }
         let values: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
         if m.copies.is_some() {
@@ -639,7 +660,13 @@ impl Ledger {
         }
         let excludes =
             |fate: &Fate, peer| matches!(fate, Fate::Aborted(suspects) if suspects.contains(&peer));
+        // Where a model is split who is alone with what it holds may commit it, though others that it suspects give it up.
+        let may_part = self.manifest.split.is_some();
+        let parts = |a: &Fate, b: &Fate| may_part && (*a == Fate::Committed) != (*b == Fate::Committed);
         for (other, theirs) in fates.iter() {
+            if parts(theirs, &fate) {
+                continue;
+            }
             if *theirs != fate && !excludes(&fate, *other) && !excludes(theirs, peer) {
                 return Err(format!("attempt {view:?} was {fate:?}, but {other} {theirs:?}"));
             }
@@ -753,11 +780,21 @@ impl Ledger {
         }
         let held = point.states.iter().find(|s| s.digest == digest);
         let held = held.ok_or_else(|| format!("it is a member with a state that no member has: {digest}"))?;
-        if !node.is_doubtful() && held.is_sound && !same_bits(&held.state.params, &peer.state().params) {
+        let is_whole = self.manifest.split.is_none();
+        if is_whole
+            && !node.is_doubtful()
+            && held.is_sound
+            && !same_bits(&held.state.params, &peer.state().params)
+        {
             return Err("its digest is not that of its parameters".into());
         }
         Ok(())
     }
+}
+
+/// Where sums travel as they are nothing is lost.
+fn errors_of_none() -> Errors {
+    Some(BTreeMap::new())
 }
 
 fn same_bits(a: &[f32], b: &[f32]) -> bool {
@@ -818,6 +855,21 @@ fn scale_clipped(scale: f32, squared: f64, max: f32) -> f32 {
     scale * clip_scale(squared.sqrt() * f64::from(scale), max)
 }
 
+/// What a lone peer goes on from that has noticed at once that its state was damaged, and commits rounds which leave it as it
+/// is: nobody looked at it in between.
+fn noticed(me: &Node, actual: &State, own: Digest, record: &Record, point: &Point) -> Option<State> {
+    let is_lone = record.headers.len() == 1 && record.weight() == 0;
+    if !is_lone || !me.is_doubtful() || actual.digest() != own {
+        return None;
+    }
+    let mut state = actual.clone();
+    // Where members keep parts, its moments are not all in one place.
+    if state.slots.is_empty() {
+        state.slots = point.states.first()?.state.slots.clone();
+    }
+    Some(state)
+}
+
 /// Whether a record may follow a head at all.
 fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(), String> {
     if record.round != head.round + 1 {
@@ -838,6 +890,9 @@ fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(),
     }
     let allotment = head.allot(manifest);
     let null = !kept::trains(head, record, manifest);
+    if manifest.split.is_some() {
+        return steps::check_weight(head, record, manifest, null);
+    }
     for (header, place) in record.headers.iter().zip(places) {
         let share = if null { 0 } else { allotment.len(place) };
         if u64::from(header.weight) > share {
@@ -857,6 +912,21 @@ fn count(point: &Point, record: &Record, manifest: &Manifest) -> Result<Vec<Samp
         return Ok(samples);
     }
     let allotment = point.head.allot(manifest);
+    if manifest.split.is_some() {
+        let refused = record.headers.iter().find(|h| h.keeps.refuses).map(|h| h.peer);
+        for position in allotment.batch.iter().flat_map(|hole| hole.start..hole.end) {
+            let sample = samples
+                .get_mut(position as usize)
+                .ok_or("a sample beyond the target was handed out")?;
+            *sample = match (*sample, refused) {
+                (Sample::Open(_), None) => Sample::Counted,
+                (Sample::Open(None), by) => Sample::Open(by),
+                (Sample::Open(Some(_)), Some(_)) => Sample::Skipped,
+                (other, _) => return Err(format!("sample {position} was handed out again: {other:?}")),
+            };
+        }
+        return Ok(samples);
+    }
     for (place, member) in point.head.members.iter().enumerate() {
         let Some(header) = record.headers.iter().find(|h| h.peer == member.peer) else {
             continue;

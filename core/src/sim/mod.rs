@@ -12,6 +12,9 @@
 //! - `kind`, `faults`: what goes wrong.
 //! - `device`: contributions that show a wrong state or a sample counted twice.
 //! - `ledger`: all lineages as they should be, worked out apart from the code under test.
+//! - `steps`: a model in steps, where members hold spans of it.
+//! - `splits`: worlds with such a model.
+//! - `spanning`: what must hold of them there.
 //! - `kept`: the same where members keep parts of the moments.
 //! - `check`: what must hold of the peers.
 //! - `lie`, `league`, `liars`: peers that break the protocol in every way that a message allows.
@@ -39,6 +42,9 @@ mod plan;
 mod resign;
 mod rng;
 mod run;
+mod spanning;
+mod splits;
+mod steps;
 mod trace;
 mod transport;
 mod twist;
@@ -142,6 +148,11 @@ impl Stats {
 /// The topology of a seed's world; none: its members choose.
 pub fn topology(seed: u64) -> Option<Topology> {
     plan::Plan::draw(seed).manifest.topology
+}
+
+/// Whether in a seed's world a model is split over the members.
+pub fn is_split(seed: u64) -> bool {
+    plan::Plan::draw(seed).manifest.split.is_some()
 }
 
 /// Runs one seed to its end.

@@ -58,6 +58,9 @@ pub(super) struct Node {
     pub was_member: bool,
     /// It has come in, and committed nothing since.
     pub has_entered: bool,
+    /// Whom it suspects in the attempt that it is in, and whether it was told of a commit: as of what happens to it now.
+    pub suspects: BTreeSet<PeerId>,
+    pub is_told: bool,
     /// Lineages in whose next round it was a member and is none any more.
     pub left: BTreeSet<Digest>,
     pub commits: u64,
@@ -66,6 +69,8 @@ pub(super) struct Node {
     pub speed: f64,
     /// Of its device.
     pub moments: LocalOptimizer,
+    /// Of its device: the weights of spans that it was given.
+    pub weights: BTreeMap<usize, Vec<f32>>,
     pub clock: u64,
     /// How many times it has begun: what an earlier life asked for is of no use to a later one.
     pub life: u32,
@@ -103,12 +108,15 @@ impl Node {
             stands: None,
             was_member: false,
             has_entered: false,
+            suspects: BTreeSet::new(),
+            is_told: false,
             left: BTreeSet::new(),
             commits: 0,
             last_commit_at: now,
             sponsor: None,
             speed: plan.speed,
             moments: LocalOptimizer::new(manifest),
+            weights: BTreeMap::new(),
             clock: 0,
             life: 0,
             saved: None,

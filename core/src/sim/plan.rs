@@ -4,6 +4,7 @@
 use super::kind::Kind;
 use super::lie::Lie;
 use super::rng::Rng;
+use super::splits;
 use crate::codec::Codec;
 use crate::config::{Layout, Manifest, TensorSpec, Topology};
 use crate::optim::{LocalSteps, Moments, Optimizer};
@@ -35,6 +36,9 @@ const MOMENTS: u64 = 0x6d6f_6d65;
 
 /// Sets the draw of keepers apart from the others.
 const KEEPERS: u64 = 0x6b65_6570;
+
+/// Sets the draw of spans apart from the others.
+const SPLITS: u64 = 0x7370_6c69;
 
 /// Sets the draw of contributors apart from the others.
 const GUESTS: u64 = 0x6775_6573_7473;
@@ -149,6 +153,9 @@ impl Plan {
         let mut plan = Self::draw_without_keepers(seed);
         let rng = &mut Rng::new(mix(seed ^ KEEPERS));
         draw_keepers(rng, &mut plan.manifest);
+        let rng = &mut Rng::new(mix(seed ^ SPLITS));
+        let drawn = (plan.peers.len(), &mut plan.faults[..]);
+        splits::draw(rng, &mut plan.manifest, drawn);
         // Who leaves needs others that keep what it does.
         let leave = |(kind, _): &(Kind, f64)| *kind == Kind::Leave;
         let few = !plan.faults.is_empty() && !plan.faults.iter().any(leave);
@@ -289,6 +296,8 @@ impl Plan {
     /// who lie tell this lie beside those that the seed draws.
     pub fn draw_with_liars(seed: u64, lie: Option<Lie>) -> Self {
         let mut plan = Self::draw(seed);
+        // What liars do to a model that is split nobody looks at here.
+        plan.manifest.split = None;
         // Who may lie is a share of those who count.
         plan.guests = 0.0;
         plan.peers.iter_mut().for_each(|peer| peer.is_guest = false);

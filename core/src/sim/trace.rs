@@ -135,6 +135,7 @@ pub(super) fn input(world: &World, i: usize, input: &Input) {
             )
         }
         Input::Warm { speed } => format!("warm: {:.1} samples/s", *speed as f64 / 1e3),
+        Input::Span(done) => format!("a pass is done, {:.3} s", done.compute.as_secs_f64()),
         Input::Leave => "leave".into(),
     };
     tell!(world, "{} {text}", world.nodes[i].name);
@@ -150,6 +151,13 @@ pub(super) fn output(world: &World, i: usize, output: &Output, dead: bool) {
         Output::HangUp { peer } => format!("hangs up on {}", world.name(*peer)),
         Output::Dial { peer, .. } => format!("dials {}", world.name(*peer)),
         Output::Compute { round, positions, .. } => format!("computes round {round}: {}", ranges(positions)),
+        Output::Span(work) => format!(
+            "computes round {}: span {}, back {}, of {}",
+            work.round,
+            work.span,
+            work.back,
+            ranges(&work.positions)
+        ),
         Output::Event(event) => return self::event(world, i, event),
         Output::Exit(exit) => format!("EXIT {exit:?}"),
     };
@@ -209,6 +217,7 @@ pub(super) fn message(world: &World, message: &Message) -> String {
                 Leg::Partial => "partial",
                 Leg::Finished => "finished",
                 Leg::Sum => "sum",
+                Leg::Lane(_) => "lane",
             };
             let told = peers(&headers.iter().map(|h| h.peer).collect::<Vec<_>>());
             format!("{leg} {} chunk {chunk} piece {piece} [{told}]", view(v))
@@ -273,6 +282,7 @@ pub(super) fn message(world: &World, message: &Message) -> String {
         Message::Moments {
             part, piece, stepped, ..
         } => format!("moments of part {part}, piece {piece}, on {stepped}"),
+        Message::Tensor { .. } | Message::Want { .. } | Message::Held { .. } => of_spans(message),
         Message::Relay { envelope, frame } => {
             let inner = Message::decode(frame.clone()).map(|m| self::message(world, &m));
             format!(
@@ -283,6 +293,34 @@ pub(super) fn message(world: &World, message: &Message) -> String {
             )
         }
         Message::Unreachable { envelope, .. } => format!("unreachable {}", world.name(envelope.to)),
+        other => format!("{other:?}"),
+    }
+}
+
+/// What members that hold spans of a model say to each other.
+fn of_spans(message: &Message) -> String {
+    match message {
+        Message::Tensor {
+            chain,
+            span,
+            back,
+            microbatch,
+            ..
+        } => format!(
+            "{} of {microbatch} from span {span} on {chain}",
+            if *back { "gradient" } else { "activations" }
+        ),
+        Message::Want {
+            view: of,
+            span,
+            lane,
+            back,
+            have,
+        } => format!(
+            "want {} span {span} lane {lane} back {back} have {have:?}",
+            view(of)
+        ),
+        Message::Held { view: of } => format!("held {}", view(of)),
         other => format!("{other:?}"),
     }
 }

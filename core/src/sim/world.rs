@@ -9,6 +9,7 @@ use super::rng::Rng;
 use super::{Setup, Stats};
 use crate::config::Manifest;
 use crate::id::{PeerId, Round};
+use crate::interface::SpanDone;
 use crate::ledger::Header;
 use crate::planted::Bug;
 use crate::signature::{Key, Scheme};
@@ -53,6 +54,11 @@ pub(super) enum What {
         weight: u32,
         loss: f32,
         took: u64,
+    },
+    Passed {
+        node: usize,
+        life: u32,
+        done: Box<SpanDone>,
     },
     Warm {
         node: usize,

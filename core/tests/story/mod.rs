@@ -265,6 +265,7 @@ impl Story {
                     self.at(self.now + takes, Due::Give(who, made));
                 }
                 Output::Event(event) => self.events.push((self.now, who, event)),
+                Output::Span(_) => unreachable!("no model is split here"),
                 Output::HangUp { peer } => self.cut(who, peer),
                 Output::Dial { peer, .. } => drop(self.dialled.insert((who, peer))),
                 Output::Exit(exit) => drop(self.exits.insert(who, exit)),

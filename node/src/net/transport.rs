@@ -295,6 +295,10 @@ fn transport(path: Path, idle: Duration, congestion: Congestion) -> TransportCon
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(WINDOW_BEFORE_HANDSHAKE))
         .send_window(SEND_WINDOW);
+    let mut acks = AckFrequencyConfig::default();
+    acks.ack_eliciting_threshold(VarInt::from_u32(ACK_EVERY))
+        .max_ack_delay(Some(ACK_WITHIN));
+    config.ack_frequency_config(Some(acks));
     match path {
         Path::Local => {
             let mut discovery = MtuDiscoveryConfig::default();
@@ -305,13 +309,9 @@ fn transport(path: Path, idle: Duration, congestion: Congestion) -> TransportCon
                 .congestion_controller_factory(congestion::local());
         }
         Path::Network => {
-            let mut acks = AckFrequencyConfig::default();
-            acks.ack_eliciting_threshold(VarInt::from_u32(ACK_EVERY))
-                .max_ack_delay(Some(ACK_WITHIN));
             let mut discovery = MtuDiscoveryConfig::default();
             discovery.upper_bound(ETHERNET_PAYLOAD);
             config
-                .ack_frequency_config(Some(acks))
                 .mtu_discovery_config(Some(discovery))
                 .congestion_controller_factory(congestion.factory());
         }

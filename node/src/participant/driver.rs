@@ -174,6 +174,8 @@ impl<L: Link> Driver<L> {
                     };
                     self.todo.push_back(Todo::Compute { round, share });
                 }
+                // Runs whose model is split are refused before there is a peer.
+                Output::Span(_) => unreachable!("this program holds whole models"),
                 Output::Event(event) => self.todo.push_back(Todo::Event(event)),
                 Output::Exit(exit) => self.todo.push_back(Todo::Exit(exit)),
             }

@@ -31,16 +31,17 @@ impl Pace {
     }
 
     /// The device has worked from one time to another, at the end of which the process has taken so much of each core that it
-    /// may use. What it has taken beside the device's work, for the protocol, is paid for with rest as well.
-    pub fn worked(&mut self, began: Instant, ended: Instant, processor: Duration) {
+    /// may use: asked only where it matters, since to know it takes a dozen calls to the system. What it has taken beside the
+    /// device's work, for the protocol, is paid for with rest as well.
+    pub fn worked(&mut self, began: Instant, ended: Instant, processor: impl FnOnce() -> Duration) {
+        if self.power == 1.0 {
+            return;
+        }
+        let processor = processor();
         let before = self.processor.replace(processor).unwrap_or(processor);
         let work = ended - began;
         let beside = processor.saturating_sub(before).saturating_sub(work);
-        let whole = (work + beside).mul_f64(1.0 / self.power);
-        let rest = match self.power {
-            1.0 => Duration::ZERO,
-            _ => whole.saturating_sub(work),
-        };
+        let rest = (work + beside).mul_f64(1.0 / self.power).saturating_sub(work);
         self.rested_at = Some(ended + rest);
     }
 
@@ -120,17 +121,17 @@ mod tests {
         let at = |seconds| begin + Duration::from_secs(seconds);
         assert_eq!(pace.rest(begin), Duration::ZERO);
         let taken = Duration::from_secs;
-        pace.worked(begin, at(1), taken(1));
+        pace.worked(begin, at(1), || taken(1));
         assert_eq!(pace.rest(at(1)), Duration::from_secs(3));
         // What it waits for others is rest as well.
         assert_eq!(pace.rest(at(3)), Duration::from_secs(1));
         assert_eq!(pace.rest(at(9)), Duration::ZERO);
         assert_eq!(pace.speed(1000), 250);
         // A second of work, and one and a half of the protocol's.
-        pace.worked(at(9), at(10), taken(1) + Duration::from_millis(2500));
+        pace.worked(at(9), at(10), || taken(1) + Duration::from_millis(2500));
         assert_eq!(pace.rest(at(10)), Duration::from_secs(9));
         let mut all = Pace::new(1.0);
-        all.worked(begin, at(1), taken(1));
+        all.worked(begin, at(1), || unreachable!("it is not asked"));
         assert_eq!(all.rest(at(1)), Duration::ZERO);
     }
 

@@ -315,6 +315,7 @@ pub(crate) fn prepare(
         piece: Manifest::PIECE,
         min_peers: run.min_peers,
         copies: run.copies,
+        split: None,
     };
     manifest.check()?;
     Ok((setup, manifest))

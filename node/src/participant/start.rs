@@ -302,7 +302,7 @@ impl<'a> Starting<'a> {
         let mut known = self.folder.known(ticket.root.run);
         known.ticket_addresses = texts(&ticket);
         let (first, manifest) = self.ask(&ticket, &known).await?;
-        let manifest = Arc::new(Manifest::decode(&manifest)?);
+        let manifest = Arc::new(Manifest::decode(&manifest)?.whole()?);
         if manifest.root() != ticket.root {
             return Err(ManifestError::Unusable("it is not the one that the ticket names").into());
         }

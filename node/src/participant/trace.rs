@@ -99,6 +99,7 @@ impl Trace {
                 let samples: u64 = positions.iter().map(|range| range.end - range.start).sum();
                 debug!(round, samples, "computes");
             }
+            Output::Span(work) => debug!(work.round, work.span, work.back, "computes"),
             Output::Event(Event::Committed(commit)) => committed(commit),
             Output::Event(event @ Event::Syncing { .. }) => trace!("{event:?}"),
             Output::Event(event) => debug!("{event:?}"),
@@ -136,6 +137,9 @@ impl Told<'_> {
                 | Followed { .. }
                 | Fetch { .. }
                 | Block { .. }
+                | Want { .. }
+                | Tensor { .. }
+                | Held { .. }
                 | Relay { .. }
         )
     }
@@ -188,6 +192,22 @@ impl Display for Told<'_> {
             ),
             Message::Learn { part } => write!(f, "wish for the moments of part {part}"),
             Message::Moments { part, piece, .. } => write!(f, "piece {piece} of the moments of part {part}"),
+            Message::Want { span, lane, back, .. } => {
+                write!(
+                    f,
+                    "wish for what comes to span {span} in lane {lane}, back: {back}"
+                )
+            }
+            Message::Tensor {
+                span,
+                back,
+                microbatch,
+                ..
+            } => write!(
+                f,
+                "what span {span} gives of microbatch {microbatch}, back: {back}"
+            ),
+            Message::Held { view } => write!(f, "\"I can commit {}\"", Named(view)),
             Message::Introduce { to } => write!(f, "wish to meet {to}"),
             Message::Introduced {
                 peer,

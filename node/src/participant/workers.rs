@@ -117,7 +117,7 @@ fn compute(
                 thread::sleep(pace.rest(start));
                 let awake = Instant::now();
                 let made = read_sync(contributor.contribute(&mut *worker, share));
-                pace.worked(awake, Instant::now(), processor_time());
+                pace.worked(awake, Instant::now(), processor_time);
                 // The rest too is time that the others wait: the share follows from both.
                 ComputeResult::of(round, made, start.elapsed())
             }

@@ -416,11 +416,12 @@ mod tests {
     fn another_version_is_refused_by_name() {
         let (_scratch, path, id, _) = rounds(1);
         let mut bytes = fs::read(&path).unwrap();
-        bytes[MARK.len()] = 9;
+        bytes[MARK.len()] = VERSION + 1;
         fs::write(&path, bytes).unwrap();
         let error = LedgerReader::open(&path, id).err().unwrap().to_string();
         assert!(
-            error.contains("version 9") && error.contains(&format!("reads version {VERSION}")),
+            error.contains(&format!("version {}", VERSION + 1))
+                && error.contains(&format!("reads version {VERSION}")),
             "{error}"
         );
     }

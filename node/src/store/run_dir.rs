@@ -117,7 +117,8 @@ impl RunDir {
             Err(FileError::Missing(_)) => return Err(CheckpointError::NoRun(path.to_path_buf())),
             other => other?,
         };
-        let manifest = Manifest::decode(&bytes).map_err(|error| CheckpointError::Manifest(file, error))?;
+        let manifest = Manifest::decode(&bytes).and_then(Manifest::whole);
+        let manifest = manifest.map_err(|error| CheckpointError::Manifest(file, error))?;
         Ok(Self {
             path: path.to_path_buf(),
             manifest,

@@ -27,6 +27,13 @@ impl Run {
         }
         self.held_bytes += data.len();
         self.held.insert(range.start, data.clone());
+        self.lacking_sums = self.lacking_sums.saturating_sub(1);
+        if self.plan.cut.lanes().is_some() {
+            if let Some(to) = passes.to {
+                self.send(to, Leg::Sum, (chunk, piece), (data, None), out);
+            }
+            return Ok(());
+        }
         if self.planted(Bug::UpdateBeforeKeepers) {
             return self.hand_on_beside((chunk, piece), passes, data, out);
         }
@@ -70,7 +77,9 @@ impl Run {
             return Ok(());
         };
         let me = self.me;
-        let there = kept.part(me, 0).is_none() && self.gathered.get(me as u16, 0).is_none();
+        // Where a model is split the word says too that this member holds all its sums.
+        let there =
+            self.lacking_sums == 0 && kept.part(me, 0).is_none() && self.gathered.get(me as u16, 0).is_none();
         if !there || !matches!(self.sums[me][0], Sum::Made) || !self.headers.are_complete() {
             return Ok(());
         }

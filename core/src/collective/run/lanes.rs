@@ -1,0 +1,159 @@
+//! What a run does where a model is split over the members: contributions come lane by lane, and nobody commits before all hold
+//! the sums of their parts and know it of each other.
+
+use super::super::lanes::add_up;
+use super::super::step::{Sends, Violation};
+use super::{Run, Sum};
+use crate::id::PeerId;
+use crate::planted::Bug;
+use crate::wire::Leg;
+use bytes::Bytes;
+use std::ops::Range;
+
+impl Run {
+    /// Whether contributions to a piece come lane by lane: to all but words, where a model is split.
+    pub(super) fn is_of_lanes(&self, (chunk, piece): (usize, usize)) -> bool {
+        let kept = self.plan.cut.kept.as_ref().filter(|kept| kept.lanes.is_some());
+        kept.is_some_and(|kept| {
+            self.plan.cut.range(chunk, piece).is_some() && kept.part(chunk, piece).is_some()
+        })
+    }
+
+    /// Which of what is added up to a piece a member may bring here as this number.
+    fn lane_of(&self, place: (usize, usize), sender: usize, number: u16) -> Option<usize> {
+        if place.0 >= self.plan.cut.members || !self.is_of_lanes(place) || self.plan.sums(place) != self.me {
+            return None;
+        }
+        let lanes = self.plan.cut.lanes()?;
+        let inputs = lanes.inputs(&self.plan.cut.range(place.0, place.1)?);
+        let input = inputs.get(usize::from(number))?;
+        (lanes.by(*input) == sender).then_some(usize::from(number))
+    }
+
+    /// How many sums of lanes a piece has: a member may give several.
+    pub(super) fn lanes_of(&self, piece: &Range<usize>) -> usize {
+        self.plan.cut.lanes().map_or(0, |lanes| lanes.inputs(piece).len())
+    }
+
+    /// Keeps a lane's sum of a piece that a member brings. `None` if it is not its to bring, cannot be one, or is there already.
+    pub(super) fn hold_lane(
+        &mut self,
+        place: (usize, usize),
+        (sender, number): (usize, u16),
+        data: Bytes,
+    ) -> Option<()> {
+        let at = self.lane_of(place, sender, number)?;
+        let range = self.plan.cut.range(place.0, place.1)?;
+        let sound = self.codec.is_summable(&data, range.len(), 1);
+        sound.then_some(())?;
+        self.hold(place.0, place.1, at, data)
+    }
+
+    /// Puts this member's sums of lanes in, one after the other, and what goes with them.
+    pub(super) fn start_lanes(&mut self, own: &[f32], out: &mut Sends) -> Result<(), Violation> {
+        let Some(kept) = self.plan.cut.kept.clone() else {
+            return Ok(());
+        };
+        // Words first, which bring the headers.
+        for place in self.plan.begins(self.me) {
+            if kept.part(place.0, place.1).is_none() {
+                self.add_up(&[], place.0, place.1, out)?;
+            }
+        }
+        self.add_up(&[], self.me, 0, out)?;
+        let Some(lanes) = &kept.lanes else { return Ok(()) };
+        debug_assert_eq!(own.len(), lanes.len_of(self.me));
+        for (range, place) in kept.touching(&(0..self.plan.cut.len)) {
+            for (number, input) in lanes.inputs(range).into_iter().enumerate() {
+                let inside = lanes.place(self.me, input, range);
+                let Some(inside) = inside.filter(|_| lanes.by(input) == self.me) else {
+                    continue;
+                };
+                let mut data = Vec::with_capacity(self.codec.encoded_len(range.len()));
+                self.codec.encode(&own[inside], &mut data);
+                let (data, to) = (Bytes::from(data), self.plan.sums(*place));
+                if to == self.me {
+                    // Nobody else may bring it.
+                    let held = self.hold(place.0, place.1, number, data);
+                    debug_assert!(held.is_some(), "it comes once");
+                } else {
+                    self.send(to, Leg::Lane(number as u16), *place, (data, None), out);
+                }
+            }
+        }
+        for (_, place) in kept.touching(&(0..self.plan.cut.len)) {
+            if self.plan.sums(*place) == self.me {
+                self.add_lanes(*place, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds up what has come of a piece, if that is all, and this member's values are in.
+    pub(super) fn add_lanes(&mut self, place: (usize, usize), out: &mut Sends) -> Result<(), Violation> {
+        let (Some(lanes), Some(range)) = (self.plan.cut.lanes(), self.plan.cut.range(place.0, place.1))
+        else {
+            return Ok(());
+        };
+        let (count, needed) = (lanes.count, lanes.inputs(&range).len());
+        let in_any_order = self.planted(Bug::LanesAsTheyCome);
+        let Sum::Open(inputs) = &mut self.sums[place.0][place.1] else {
+            return Ok(());
+        };
+        if inputs.len() < needed || !self.started {
+            return Ok(());
+        }
+        let mut inputs = std::mem::take(inputs);
+        self.sums[place.0][place.1] = Sum::Made;
+        if !in_any_order {
+            inputs.sort_unstable_by_key(|(number, _)| *number);
+        }
+        self.waiting -= inputs.len();
+        self.waiting_bytes -= inputs.iter().map(|(_, data)| data.len()).sum::<usize>();
+        let decode = |(_, data): &(usize, Bytes)| {
+            let mut values = vec![0.0; range.len()];
+            self.codec
+                .decode(data, &mut values)
+                .expect("it was checked when it came");
+            values
+        };
+        let inputs: Vec<Vec<f32>> = inputs.iter().map(decode).collect();
+        let mut sum = Vec::with_capacity(self.codec.encoded_len(range.len()));
+        self.codec.encode(&add_up(&inputs, count), &mut sum);
+        self.hold_sum(place, sum.into(), out)
+    }
+
+    /// Whether this member holds all sums of its parts, and what it needs to step by them.
+    pub fn holds_sums(&self) -> bool {
+        let clips = self.plan.cut.kept.as_ref().is_some_and(|kept| kept.clips);
+        self.lacking_sums == 0 && self.headers.are_complete() && (!clips || self.gathered.is_complete())
+    }
+
+    /// Whether it matters who can commit: where a model is split, and members have parts that others lack.
+    fn waits_for_all(&self) -> bool {
+        self.plan.cut.lanes().is_some() && self.members.len() > 1
+    }
+
+    /// Whether this member is to say now that it can commit, which it does once.
+    pub fn says_held(&mut self) -> bool {
+        self.waits_for_all() && self.is_complete() && self.can_commit.insert(self.me)
+    }
+
+    /// Whether this member has said that it can commit.
+    pub fn has_said_held(&self) -> bool {
+        self.can_commit.contains(&self.me)
+    }
+
+    /// Somebody says that it can commit.
+    pub fn on_held(&mut self, from: PeerId) {
+        self.can_commit
+            .extend(self.members.iter().position(|member| *member == from));
+    }
+
+    /// Whether all have said that they can commit, where that matters.
+    pub fn all_hold(&self) -> bool {
+        !self.waits_for_all()
+            || self.can_commit.len() == self.members.len()
+            || self.planted(Bug::SplitCommitBeforeHeld)
+    }
+}

@@ -1,0 +1,54 @@
+//! Who is a member after a record.
+
+use super::{Head, Member, Newcomer, Record};
+use crate::config::{MAX_CONTRIBUTORS, MAX_PEERS};
+use crate::cut::Hole;
+use crate::id::RunId;
+
+impl Head {
+    /// The next round's, given what this round's had to do if it had samples. Who is new has used its ticket.
+    pub(super) fn next_members(
+        &mut self,
+        record: &Record,
+        shares: Option<&[Vec<Hole>]>,
+        run: impl Fn() -> RunId,
+    ) -> Vec<Member> {
+        let mut next = Vec::new();
+        for header in record.headers.iter().filter(|h| !h.leaving) {
+            // A record that follows has members' headers only.
+            let Some(place) = self.position(header.peer) else {
+                continue;
+            };
+            let member = &self.members[place];
+            let trials = match shares {
+                Some(shares) if shares[place].iter().any(|part| part.len() > 0) => {
+                    member.trials.after(record.round, header.weight)
+                }
+                _ => member.trials,
+            };
+            next.push(Member {
+                speed: header.speed,
+                trials,
+                ..member.clone()
+            });
+        }
+        let mut ready: Vec<Member> = record
+            .headers
+            .iter()
+            .flat_map(|h| h.ready.iter().map(Newcomer::member))
+            .collect();
+        ready.sort_by_key(|m| m.peer);
+        ready.dedup_by_key(|m| m.peer);
+        for member in ready {
+            let guests = next.iter().filter(|m| !m.is_full()).count();
+            let room = next.len() < MAX_PEERS && (member.is_full() || guests < MAX_CONTRIBUTORS);
+            let took_part = record.headers.iter().any(|h| h.peer == member.peer);
+            let may = || self.tickets.check(&member.admission, member.peer, run()).is_ok();
+            if room && !took_part && may() {
+                self.tickets.spend(&member.admission, member.peer, run());
+                next.push(member);
+            }
+        }
+        next
+    }
+}

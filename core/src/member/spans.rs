@@ -1,0 +1,339 @@
+//! A member's way through a round where it holds spans of a model: what it computes of each microbatch, what it asks of its
+//! neighbours and gives them, and when all can commit.
+
+use super::Member;
+use crate::contribution::measure_speed;
+use crate::device::{Asked, Made};
+use crate::flow::{Flow, Given, Name, Task};
+use crate::id::{Digest, PeerId};
+use crate::interface::{Event, Output, SpanDone, SpanWork};
+use crate::keeping::Pending;
+use crate::ledger::Record;
+use crate::next::{Next, Outcast};
+use crate::optim::Step;
+use crate::parts::Parts;
+use crate::planted::Bug;
+use crate::reason::OutcastReason;
+use crate::rights::Kind;
+use crate::route::Batch;
+use crate::shared::Shared;
+use crate::state::plan;
+use crate::wire::Message;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// What a member computes of a round.
+#[derive(Debug)]
+pub(super) struct Flowing {
+    pub flow: Flow,
+    /// How long its device was at work for the round.
+    compute: Duration,
+}
+
+impl Member {
+    /// Bytes of activations and gradients that it holds.
+    pub fn tensor_bytes(&self) -> usize {
+        self.flowing.as_ref().map_or(0, |flowing| flowing.flow.bytes())
+    }
+
+    /// Whether this attempt's members compute spans of a model.
+    pub(super) fn flows(&self, shared: &Shared) -> bool {
+        shared.manifest.split.is_some() && !self.is_null(shared)
+    }
+
+    /// An attempt begins: asks the neighbours for what is not here, and goes on computing.
+    pub(super) fn begin_flow(&mut self, shared: &mut Shared) {
+        let (Some(split), Some(parts)) = (&shared.manifest.split, Parts::of(&shared.manifest)) else {
+            return;
+        };
+        if self.is_null(shared) {
+            return;
+        }
+        let (me, members) = (self.view.me, &self.view.members);
+        let batch = Batch::new(split, &self.allotment.batch);
+        let route = shared.head().route(split, parts, members, batch.lanes());
+        let bugs = (
+            shared.settings.planted(Bug::DropStash),
+            shared.settings.planted(Bug::CountTwice),
+        );
+        match &mut self.flowing {
+            Some(flowing) => flowing.flow.begin_attempt(route, me),
+            None => {
+                self.flowing = Some(Flowing {
+                    flow: Flow::new(split.clone(), batch, (route, me), bugs),
+                    compute: Duration::ZERO,
+                });
+            }
+        }
+        self.contribution.reopen();
+        self.agreement.expect(shared);
+        let flow = &self.flowing.as_ref().expect("it flows").flow;
+        for (span, lane, back, from, have) in flow.wants() {
+            let want = Message::Want {
+                view: self.view.key,
+                span: span as u16,
+                lane: lane as u16,
+                back,
+                have,
+            };
+            shared.control(self.view.members[from], want);
+        }
+        self.pump(shared);
+    }
+
+    /// Has an idle device do what is next, and hands in what is done.
+    fn pump(&mut self, shared: &mut Shared) {
+        let flows = self.flows(shared);
+        let Some(Flowing { flow, compute }) = self.flowing.as_ref().filter(|_| flows) else {
+            return;
+        };
+        if flow.is_done() && self.contribution.made().is_none() && self.contribution.held_until().is_none() {
+            let (gradient, weight, loss) = flow.made();
+            if flow.refuses {
+                shared.tell(Event::NotFinite {
+                    round: self.view.key.round,
+                });
+            }
+            let (samples, took) = (flow.samples(), *compute);
+            if samples > 0 && took > Duration::ZERO {
+                measure_speed(&mut shared.speed, samples.min(u32::MAX.into()) as u32, took);
+            }
+            let made = Made {
+                gradient,
+                weight,
+                loss,
+                compute: took,
+                anew: true,
+                ..Made::default()
+            };
+            return self.put(made, shared);
+        }
+        if shared.device.asked.is_some() {
+            return;
+        }
+        let Some(task) = flow.next() else { return };
+        let chain = shared.head().chain;
+        let (input, gradient, sum) = flow.input(task);
+        let used = flow.split.used(task.span);
+        let weights = shared.device.lacks_span(chain, task.span).then(|| {
+            let kept = &shared.lineage.state.kept;
+            let of = |range: &std::ops::Range<usize>| kept.weights(&shared.manifest, range.clone());
+            used.iter().flat_map(of).collect()
+        });
+        let positions = flow.positions(task);
+        shared.device.asked = Some(Asked::Span { chain, task });
+        self.at_work_since = shared.now;
+        shared.out.push_back(Output::Span(Box::new(SpanWork {
+            round: self.view.key.round,
+            span: task.span,
+            back: task.back,
+            positions,
+            weights,
+            input,
+            gradient,
+            sum,
+        })));
+    }
+
+    /// For how long the device has been at work on what it is at now, if it is.
+    pub(super) fn at_work_for(&self, shared: &Shared) -> Option<Duration> {
+        let busy = matches!(shared.device.asked, Some(Asked::Span { .. }));
+        busy.then(|| shared.now - self.at_work_since)
+    }
+
+    /// The device has done what it was asked for.
+    pub(super) fn on_span(&mut self, done: SpanDone, shared: &mut Shared) -> Next {
+        let asked = shared.device.done(shared.now, done.compute);
+        let here = shared.head().chain;
+        let task = match asked {
+            Some(Asked::Span { chain, task }) if chain == here => task,
+            _ => {
+                self.pump(shared);
+                return self.start_if_ready(shared);
+            }
+        };
+        self.take_done(task, done, shared);
+        self.pump(shared);
+        self.start_if_ready(shared)
+    }
+
+    fn take_done(&mut self, task: Task, done: SpanDone, shared: &mut Shared) {
+        let Some(flowing) = &mut self.flowing else { return };
+        flowing.compute += done.compute;
+        let given = Given {
+            output: done.output,
+            sum: done.sum,
+            loss: done.loss,
+        };
+        // A device that gives anything else than it was asked for gives nothing of use.
+        let sends = flowing.flow.done(task, given);
+        let sends = sends.unwrap_or_else(|_| flowing.flow.refuse(task));
+        let chain = shared.head().chain;
+        for (to, name, data) in sends {
+            shared.bulk(self.view.members[to], tensor(chain, name, data));
+        }
+    }
+
+    /// Somebody asks for what goes to its span.
+    pub(super) fn on_want(&mut self, from: PeerId, message: Message, shared: &mut Shared) -> Next {
+        let Message::Want {
+            view,
+            span,
+            lane,
+            back,
+            have,
+        } = message
+        else {
+            return Next::Stay;
+        };
+        if view != self.view.key {
+            if self.view.is_before(&view) {
+                let known = self.view.contains(from) || shared.lineage.knows(from);
+                let want = Message::Want {
+                    view,
+                    span,
+                    lane,
+                    back,
+                    have,
+                };
+                shared.early.keep(from, known, want);
+            }
+            return Next::Stay;
+        }
+        let chain = shared.head().chain;
+        let place = self.view.position(from);
+        let flowing = self.flowing.as_mut();
+        if flowing.is_none() {
+            return Next::Stay;
+        }
+        let there = flowing.zip(place).and_then(|(flowing, from)| {
+            flowing
+                .flow
+                .on_want(from, (span.into(), lane.into(), back), &have)
+        });
+        let Some(there) = there else {
+            shared.refused.count(Kind::Want);
+            return Next::Stay;
+        };
+        for (name, data) in there {
+            // Once an attempt, from all that is there: as much as anybody needs, and no more.
+            if !shared.allow(from, data.len(), Kind::Want) {
+                break;
+            }
+            shared.bulk(from, tensor(chain, name, data));
+        }
+        Next::Stay
+    }
+
+    /// Activations or a gradient have come.
+    pub(super) fn on_tensor(&mut self, from: PeerId, message: Message, shared: &mut Shared) -> Next {
+        let Message::Tensor {
+            chain,
+            span,
+            back,
+            microbatch,
+            data,
+        } = message
+        else {
+            return Next::Stay;
+        };
+        let name = (span.into(), back, microbatch);
+        if self.flowing.is_none() {
+            return Next::Stay;
+        }
+        let stale = chain != shared.head().chain;
+        let place = self.view.position(from).filter(|_| !stale && self.flows(shared));
+        let flowing = self.flowing.as_mut().zip(place);
+        let taken = flowing.is_some_and(|(flowing, from)| flowing.flow.on_tensor(from, name, data));
+        if !taken {
+            shared.refused.count(Kind::Tensor);
+            return Next::Stay;
+        }
+        if !self.reduce.is_started() && self.agreement.flush().is_none() {
+            self.agreement.saw_piece(from, shared);
+        }
+        self.pump(shared);
+        self.start_if_ready(shared)
+    }
+
+    /// Somebody says that it can commit the attempt.
+    pub(super) fn on_held(&mut self, from: PeerId, shared: &mut Shared) -> Next {
+        if self.agreement.is_frozen(shared) {
+            return Next::Stay;
+        }
+        self.reduce.on_held(from);
+        self.agreement.saw_piece(from, shared);
+        self.try_commit(shared)
+    }
+
+    /// This member can commit, and says so, once. Whether all others can too.
+    pub(super) fn all_hold(&mut self, shared: &mut Shared) -> bool {
+        if self.reduce.says_held() {
+            self.agreement.hold();
+            let view = self.view.key;
+            for other in self.view.others() {
+                shared.bulk(other, Message::Held { view });
+            }
+        }
+        self.reduce.all_hold()
+    }
+
+    /// The attempt was stopped, and all that are left can commit it.
+    pub(super) fn commit_held(&mut self, shared: &mut Shared) -> Next {
+        let Some(headers) = self.reduce.headers() else {
+            return Next::Stay;
+        };
+        let record = self.record(headers);
+        self.commit(record, shared)
+    }
+
+    /// Steps all parts that are kept, weights and moments, by the sums that are held.
+    pub(super) fn step_spans(&mut self, record: Record, step: &Step, shared: &mut Shared) -> Next {
+        let (held, is_lone) = (self.reduce.take_held(), record.headers.len() == 1);
+        let kept = &mut shared.lineage.state.kept;
+        if kept
+            .step_weights(&shared.manifest, step, &held, !is_lone)
+            .is_err()
+        {
+            return Next::Outcast(Outcast::damaged(OutcastReason::Damaged));
+        }
+        self.applied(record, shared.now, shared)
+    }
+
+    /// This peer is no member any more. Others may commit what it holds the sums of: it keeps them until it knows.
+    pub(crate) fn keep_pending(&mut self, shared: &mut Shared) {
+        let forgets = shared.settings.planted(Bug::ForgetPending);
+        if !self.flows(shared) || !self.reduce.holds_sums() || forgets {
+            return;
+        }
+        let Some(headers) = self.reduce.headers() else {
+            return;
+        };
+        let record = self.record(headers);
+        let head = shared.head();
+        if shared.check_said(&record).is_err() {
+            return;
+        }
+        let Some(step) = plan(&shared.manifest, head, &record, &self.reduce.gathered) else {
+            return;
+        };
+        let mut after = head.clone();
+        after.apply(&record, &shared.manifest);
+        let held = self.reduce.take_held();
+        shared.keeping.pending = Some(Box::new(Pending {
+            stepped: after.stepped,
+            step,
+            held,
+        }));
+    }
+}
+
+fn tensor(chain: Digest, (span, back, microbatch): Name, data: Bytes) -> Message {
+    Message::Tensor {
+        chain,
+        span: span as u16,
+        back,
+        microbatch,
+        data,
+    }
+}

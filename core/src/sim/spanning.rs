@@ -1,0 +1,169 @@
+//! What must hold where members hold spans of a model: a round is committed only when nobody who is in it can be left behind, and
+//! what is lost is lost with whoever had it.
+
+use super::node::{Node, Spoil};
+use super::steps;
+use super::world::{What, World};
+use crate::interface::SpanWork;
+use crate::parts::{PartSet, Parts};
+use crate::peer::{Commit, Input, Output, Peer, Phase};
+use crate::wire::Message;
+use std::time::Duration;
+
+impl World {
+    /// A device is to do one pass of a microbatch.
+    pub(super) fn compute_span(&mut self, i: usize, mut work: SpanWork) {
+        let split = self.plan.manifest.split.clone().expect("the model is split");
+        let samples: u64 = work.positions.iter().map(|range| range.end - range.start).sum();
+        let wobble = 1.0 + self.plan.jitter * (2.0 * self.work.unit() - 1.0);
+        let node = &mut self.nodes[i];
+        let share = if work.back { 0.7 } else { 0.3 } / split.spans.len() as f64;
+        let took = 50 + (samples as f64 * share / node.speed * node.slow * wobble * 1e6) as u64;
+        let start = node.busy_until.max(self.now);
+        node.busy_until = start + took;
+        let at = node.busy_until;
+        if let Some(weights) = work.weights.take() {
+            node.weights.insert(work.span, weights);
+        }
+        let Some(weights) = node.weights.get(&work.span) else {
+            return self.fail(format!("{} computes without weights", self.nodes[i].name));
+        };
+        let mut done = steps::compute(&split, &work, weights);
+        done.compute = Duration::from_micros(took);
+        if node.spoil.take() == Some(Spoil::NotFinite) {
+            let values = if done.output.is_empty() {
+                &mut done.sum
+            } else {
+                &mut done.output
+            };
+            if let Some(value) = values.first_mut() {
+                *value = f32::NAN;
+            }
+        }
+        let life = node.life;
+        let done = Box::new(done);
+        self.schedule(at, What::Passed { node: i, life, done });
+    }
+
+    /// Whoever commits a round of a model that is split knows that all others in it hold the sums of their parts. Those that
+    /// have begun again since are others.
+    pub(super) fn check_all_hold(&mut self, i: usize, commit: &Commit) {
+        let manifest = &self.plan.manifest;
+        // Who has to know the norm of all may lack a part of it when it is cut off.
+        let counts = commit.record.weight() > 0 && manifest.split.is_some();
+        if !counts || self.plan.liars.is_some() {
+            return;
+        }
+        let knows_all = manifest.clip.is_none();
+        let me = &self.nodes[i];
+        let stepped = self.nodes[i].peer.as_ref().map(|peer| peer.head().stepped);
+        // Whoever is not suspected has said that it can commit; who was told of it takes the teller's word.
+        let trusted = |node: &Node| !me.is_told && !me.suspects.contains(&node.id);
+        let holds = |node: &Node, peer: &Peer| {
+            let pending = peer.shared.keeping.pending.as_ref();
+            let waits = pending.is_some_and(|pending| Some(pending.stepped) == stepped);
+            // Who is in the attempt no more was excluded by others that have given it up, as by a partition.
+            let is_in = match &peer.phase {
+                Phase::Member(member) if member.view.key == commit.view => {
+                    let holds = member.reduce.holds_sums() || !knows_all;
+                    holds && (member.reduce.has_said_held() || !trusted(node))
+                }
+                _ => true,
+            };
+            waits || is_in || peer.shared.lineage.state.kept.set().is_empty()
+        };
+        let lacks = |node: &&Node| {
+            let is_other = node.life > 1 || node.id == self.nodes[i].id || node.exit.is_some();
+            !is_other && node.peer.as_ref().is_some_and(|peer| !holds(node, peer))
+        };
+        let of = |node: &&Node| commit.record.headers.iter().any(|h| h.peer == node.id);
+        let behind = self
+            .nodes
+            .iter()
+            .filter(of)
+            .find(lacks)
+            .map(|node| node.name.clone());
+        if let Some(behind) = behind {
+            let name = &self.nodes[i].name;
+            self.fail(format!(
+                "{name} commits round {}, of which {behind} does not hold its sums, or has not said so",
+                commit.record.round
+            ));
+        }
+    }
+
+    /// What a peer suspects and was told before something happens to it.
+    pub(super) fn note_stop(&mut self, i: usize, input: &Input) {
+        let Some(Phase::Member(member)) = self.nodes[i].peer.as_ref().map(|peer| &peer.phase) else {
+            return;
+        };
+        let flush = member.agreement.flush();
+        let suspects = flush.map(|flush| flush.suspects.clone()).unwrap_or_default();
+        let tells = |message: &Message| matches!(message, Message::Committed { .. });
+        let tells = matches!(input, Input::Message { message, .. } if tells(message));
+        // Whom it suspects beside those when it was stopped already nobody hears that it cannot reach.
+        let is_told = tells || member.agreement.told().is_some() || member.agreement.flush().is_some();
+        (self.nodes[i].suspects, self.nodes[i].is_told) = (suspects, is_told);
+    }
+
+    /// Whom it suspects since.
+    pub(super) fn note_flushes(&mut self, i: usize, outputs: &[Output]) {
+        for output in outputs {
+            if let Output::Send { message, .. } = output
+                && let Message::Flush { suspects, .. } = message
+            {
+                self.nodes[i].suspects.extend(suspects);
+            }
+        }
+    }
+
+    /// Whether what was trained of some span is with nobody any more.
+    pub(super) fn are_spans_gone(&mut self) -> bool {
+        let Some(parts) = Parts::of(&self.plan.manifest).filter(|_| self.plan.manifest.split.is_some())
+        else {
+            return false;
+        };
+        let alive: Vec<&Peer> = self.nodes.iter().filter_map(|n| n.peer.as_deref()).collect();
+        if self.starting > 0 || alive.is_empty() {
+            return false;
+        }
+        let kept_at = |stepped, peer: &Peer| {
+            let pending = peer.shared.keeping.pending.as_ref();
+            let waits = pending.is_some_and(|pending| pending.stepped == stepped);
+            // Who can commit a round is about to.
+            let is_about = matches!(&peer.phase, Phase::Member(member) if member.reduce.has_said_held());
+            let kept = &peer.shared.lineage.state.kept;
+            match kept.stepped == stepped || waits || is_about {
+                true => kept.set(),
+                false => PartSet::default(),
+            }
+        };
+        let whole = |head: &crate::ledger::Head| {
+            let all = alive.iter().map(|peer| kept_at(head.stepped, peer));
+            let all = all.fold(head.untrained, |all, kept| all.or(&kept));
+            parts.all().without(&all).is_empty()
+        };
+        if alive.iter().any(|peer| whole(peer.head())) {
+            return false;
+        }
+        let died = self.nodes.iter().any(|n| n.life > 1 || n.peer.is_none());
+        if !died && !self.ledger.has_forks() && self.plan.manifest.clip.is_none() {
+            let why = format!("spans are lost though nobody was: {}", self.situation());
+            self.fail(why);
+        }
+        true
+    }
+
+    /// Whether those alive have room for all spans.
+    pub(super) fn have_room(&self) -> bool {
+        let Some(split) = &self.plan.manifest.split else {
+            return true;
+        };
+        let alive = (0..self.nodes.len()).filter(|i| {
+            let node = &self.nodes[*i];
+            node.is_alive() && !node.is_guest && !node.leaving
+        });
+        let room: usize = alive.map(|i| usize::from(self.room(i).get())).sum();
+        room >= split.spans.len()
+    }
+}

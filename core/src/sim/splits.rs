@@ -1,0 +1,67 @@
+//! Worlds in which a model is split over its members.
+
+use super::kind::Kind;
+use super::rng::Rng;
+use crate::codec::Codec;
+use crate::config::{Manifest, Topology};
+use crate::optim::Moments;
+use crate::split::{Split, Step};
+use std::num::{NonZeroU16, NonZeroU32};
+
+/// In some worlds a model is split over its members.
+pub(super) fn draw(rng: &mut Rng, manifest: &mut Manifest, (peers, faults): (usize, &mut [(Kind, f64)])) {
+    if manifest.copies.is_some() || !rng.chance(0.2) {
+        return;
+    }
+    manifest.copies = NonZeroU16::new([1, 2, 2, 3][rng.index(4)]);
+    (manifest.local, manifest.overlap) = (None, false);
+    (manifest.topology, manifest.codec) = (Some(Topology::Direct), Codec::F32);
+    if manifest.optimizer.slots() == 0 {
+        manifest.optimizer = "adam".parse().expect("this is an optimizer");
+    }
+    let mut end = 0;
+    for tensor in &mut manifest.layout.tensors {
+        tensor.offset = end;
+        tensor.shape = vec![6, tensor.len()];
+        end += tensor.len();
+    }
+    manifest.layout.len = end;
+    if manifest.moments == Moments::F32 {
+        manifest.piece = NonZeroU32::new(rng.between(64, 400) as u32).expect("from 64 on");
+    }
+    let steps = rng.between(1, (end as u64).min(6)) as usize;
+    let mut step = |i: usize| Step {
+        ranges: std::iter::once(i * end / steps..(i + 1) * end / steps).collect(),
+        cost: 1,
+        boundary: rng.between(1, 4) as u32,
+    };
+    let mut steps: Vec<Step> = (0..steps).map(&mut step).collect();
+    // The last uses some of the first's again.
+    if steps.len() > 1 && rng.chance(0.5) {
+        let first = steps[0].ranges[0].clone();
+        let tied = first.start..first.start + first.len().div_ceil(2);
+        steps.last_mut().expect("there are some").ranges.insert(0, tied);
+    }
+    let mut spans = vec![NonZeroU16::MIN];
+    for _ in 1..steps.len() {
+        match rng.chance(0.6) && spans.len() < peers {
+            true => spans.push(NonZeroU16::MIN),
+            false => {
+                let last = spans.last_mut().expect("there is a first");
+                *last = last.saturating_add(1);
+            }
+        }
+    }
+    let batch = u64::from(manifest.batch.get());
+    manifest.split = Some(Split {
+        steps,
+        spans,
+        micro_batch: NonZeroU32::new(rng.between(1, batch.div_ceil(2)) as u32).expect("from 1 on"),
+        boundary: [Codec::F32, Codec::F32, Codec::F16, Codec::Int8][rng.index(4)],
+        lanes: NonZeroU16::new(rng.between(1, 4) as u16).expect("from 1 on"),
+    });
+    // Whose weights have changed in memory is told by the others' digests, which is another matter.
+    for (kind, _) in faults.iter_mut().filter(|(kind, _)| *kind == Kind::Flip) {
+        *kind = Kind::Freeze;
+    }
+}
