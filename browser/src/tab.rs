@@ -15,6 +15,7 @@ use annulus::participant::event_translator::EventTranslator;
 use annulus::participant::host::Host;
 use annulus::task::Prompt;
 use annulus::trainer::Share;
+use annulus_core::interface::SpanWork;
 use annulus_core::peer::Event as PeerEvent;
 use annulus_core::{Exit, Input, Round, Time};
 use futures_lite::future::or;
@@ -108,6 +109,11 @@ impl Host for Tab<'_> {
 
     fn compute(&mut self, round: Round, share: Share) {
         self.compute.jobs.push(Job::Contribute { round, share });
+    }
+
+    fn compute_span(&mut self, _: Box<SpanWork>, _: Vec<u64>) {
+        // It is refused by name before there is a peer.
+        unreachable!("a tab takes part in no run whose model is split");
     }
 
     fn tell(&mut self, event: PeerEvent, driver: &Driver<TabLink>) {

@@ -4,19 +4,21 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The weights that a run begins with, of any range of elements.
+/// The weights that a run begins with, of any ranges of elements.
 #[derive(Clone)]
-pub struct Initial(Arc<dyn Fn(Range<usize>) -> Vec<f32> + Send + Sync>);
+pub struct Initial(Arc<Values>);
+
+type Values = dyn Fn(&[Range<usize>]) -> Vec<Vec<f32>> + Send + Sync;
 
 impl Initial {
-    /// By a function that gives as many values as a range has elements, the same for all peers.
-    pub fn new(values: impl Fn(Range<usize>) -> Vec<f32> + Send + Sync + 'static) -> Self {
+    /// By a function that gives for each range as many values as it has elements, the same for all peers.
+    pub fn new(values: impl Fn(&[Range<usize>]) -> Vec<Vec<f32>> + Send + Sync + 'static) -> Self {
         Self(Arc::new(values))
     }
 
-    /// Of these elements.
-    pub fn values(&self, range: Range<usize>) -> Vec<f32> {
-        (self.0)(range)
+    /// Of these elements, for each range. All at once, since who draws some has to draw all that come before.
+    pub fn values(&self, ranges: &[Range<usize>]) -> Vec<Vec<f32>> {
+        (self.0)(ranges)
     }
 }
 

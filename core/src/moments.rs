@@ -12,6 +12,7 @@ use crate::parts::{PartSet, Parts};
 use crate::stepping::{step_slots, zeros};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// One part.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +25,8 @@ struct Part {
 /// The parts of the optimizer's vectors that a peer keeps, all of them after the same round.
 #[derive(Clone, Debug)]
 pub struct Moments {
-    parts: BTreeMap<u16, Part>,
+    /// Shared with copies of all this, until one changes them: a checkpoint that is being written costs no second copy.
+    parts: BTreeMap<u16, Arc<Part>>,
     /// The lineage after the last round that has stepped them.
     pub stepped: Digest,
     /// What weights begin with, where they are kept here too.
@@ -93,18 +95,24 @@ impl Moments {
     /// Keeps a part from here on.
     pub fn insert(&mut self, part: u16, slots: Vec<Slot>) {
         let digest = digest(&slots);
-        self.parts.insert(part, Part { slots, digest });
+        self.parts.insert(part, Arc::new(Part { slots, digest }));
     }
 
     /// Keeps these parts from here on, as they are before the first step.
     pub fn begin(&mut self, manifest: &Manifest, parts: &PartSet) {
         let all = Parts::of_len(manifest.layout.len);
-        for part in parts.iter() {
-            let range = all.range(part).unwrap_or(0..0);
+        let range = |part| all.range(part).unwrap_or(0..0);
+        let ranges: Vec<Range<usize>> = parts.iter().map(range).collect();
+        let initial = match (&manifest.split, &self.initial) {
+            (Some(_), Some(initial)) if !ranges.is_empty() => initial.values(&ranges),
+            _ => Vec::new(),
+        };
+        let mut initial = initial.into_iter();
+        for (part, range) in parts.iter().zip(ranges) {
             let mut slots = blank(manifest, range.len());
-            if let (Some(_), Some(initial)) = (&manifest.split, &self.initial) {
+            if let Some(values) = initial.next() {
                 let weights = slots.last_mut().expect("the weights are one of them");
-                *weights = Slot::F32(initial.values(range));
+                *weights = Slot::F32(values);
             }
             self.insert(part, slots);
         }
@@ -122,7 +130,7 @@ impl Moments {
 
     /// Whether a part is what it was when it was stepped last.
     pub(crate) fn prove(&self, part: u16) -> Result<(), Damaged> {
-        let same = |part: &Part| digest(&part.slots) == part.digest;
+        let same = |part: &Arc<Part>| digest(&part.slots) == part.digest;
         self.parts
             .get(&part)
             .is_none_or(same)
@@ -176,7 +184,7 @@ impl Moments {
             self.parts.remove(&part);
             return Ok(());
         };
-        let kept = self.parts.get_mut(&part).expect("it was just there");
+        let kept = Arc::make_mut(self.parts.get_mut(&part).expect("it was just there"));
         let (mut sums, mut params) = (vec![0.0; piece.len()], params[piece.clone()].to_vec());
         codec
             .decode(data, &mut sums)
@@ -224,7 +232,7 @@ impl Moments {
                 self.prove(part)?;
             }
             let whole = parts.range(part).unwrap_or(0..0);
-            let kept = self.parts.get_mut(&part).expect("it is one of them");
+            let kept = Arc::make_mut(self.parts.get_mut(&part).expect("it is one of them"));
             let (weights, slots) = kept.slots.split_last_mut().expect("it has weights");
             // The whole part at once: pieces may begin anywhere, and blocks of moments do not.
             let mut sums = vec![0.0; whole.len()];
@@ -268,7 +276,7 @@ impl Moments {
             return false;
         };
         let at = element - parts.range(part).map_or(0, |range| range.start);
-        let value = &mut kept.slots[0].floats_mut(at..at + 1)[0];
+        let value = &mut Arc::make_mut(kept).slots[0].floats_mut(at..at + 1)[0];
         *value = f32::from_bits(value.to_bits() ^ (1 << bit));
         true
     }

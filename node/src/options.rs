@@ -120,8 +120,25 @@ pub struct NewRun {
     pub topology: Option<Topology>,
     /// With fewer members the run waits.
     pub min_peers: NonZeroU16,
-    /// How many members keep each part of the optimizer's vectors; none: all keep all.
+    /// How many members keep each part of the optimizer's vectors; none: all keep all, or two where the model is split.
     pub copies: Option<NonZeroU16>,
+    /// Whether members hold parts of the model alone.
+    pub split: SplitRun,
+    /// How activations travel between them.
+    pub boundary: Codec,
+    /// Vectors in which a round's gradients are summed there, each by one holder of a span: so many of these share the work.
+    pub lanes: NonZeroU16,
+}
+
+/// Whether a model is split over the members of a run, each of which holds some of its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SplitRun {
+    /// Each member holds all of it.
+    Off,
+    /// Into as few spans as fit the founder's memory.
+    Auto,
+    /// Into so many spans.
+    Spans(NonZeroU16),
 }
 
 impl Default for NewRun {
@@ -148,6 +165,9 @@ impl Default for NewRun {
             topology: None,
             min_peers: NonZeroU16::MIN,
             copies: None,
+            split: SplitRun::Off,
+            boundary: Codec::F32,
+            lanes: const { NonZeroU16::new(2).unwrap() },
         }
     }
 }
@@ -291,6 +311,8 @@ pub struct Local {
     pub eval_every: u64,
     /// For how much of the time the device may compute, of 1.
     pub power: f64,
+    /// Bytes of memory that it may take; none: as many as the machine lets it.
+    pub memory: Option<u64>,
     /// Bytes that it may reserve of the GPU's memory; none: as many as it needs.
     pub gpu_memory: Option<u64>,
     /// Cores to keep to; none: all that the process may use.

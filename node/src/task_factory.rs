@@ -2,9 +2,9 @@
 
 use crate::device::OpenDevice;
 use crate::task::{Data, Dataset, Task, TaskError};
-use crate::trainer::span::{ModelSteps, SpanTrainer, SpanWorker};
+use crate::trainer::span::{ModelSteps, SpanTrainer, SpanWorker, draw};
 use crate::trainer::{Trainer, TrainerOptions, Worker, WorkerError};
-use annulus_core::Digest;
+use annulus_core::{Digest, Initial, Layout};
 use annulus_shaders::needs::Layer;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -45,11 +45,18 @@ pub struct LoadedTask {
     /// What its model is made of.
     pub layers: Vec<Layer>,
     bind: Box<dyn Fn(OpenDevice, TrainerOptions) -> WorkerFactory + Send + Sync>,
+    layout: Box<dyn Fn(u64) -> Result<Layout, WorkerError> + Send + Sync>,
     model_steps: Box<dyn Fn(u64) -> Result<ModelSteps, WorkerError> + Send + Sync>,
-    bind_span: Box<SpanFactory>,
+    #[cfg(not(target_family = "wasm"))]
+    step_costs: Box<dyn Fn() -> Result<Vec<u32>, WorkerError> + Send + Sync>,
+    initial: Box<dyn Fn(u64) -> Initial + Send + Sync>,
+    bind_span: SpanFactory,
 }
 
-type SpanFactory = dyn Fn(&OpenDevice, Arc<ModelSteps>, Range<usize>, u64) -> Result<Box<dyn SpanWorker>, WorkerError>
+/// Makes what computes some steps of a model, on a device, from the run's seed.
+pub type SpanFactory = Arc<BindSpan>;
+
+type BindSpan = dyn Fn(&OpenDevice, Arc<ModelSteps>, Range<usize>, u64) -> Result<Box<dyn SpanWorker>, WorkerError>
     + Send
     + Sync;
 
@@ -70,6 +77,15 @@ impl LoadedTask {
         (self.bind)(device, options)
     }
 
+    /// Where each tensor of its model lies in the flat vector. Holds one tensor at a time.
+    ///
+    /// # Errors
+    ///
+    /// If its model cannot be trained.
+    pub fn layout(&self, seed: u64) -> Result<Layout, WorkerError> {
+        (self.layout)(seed)
+    }
+
     /// Its model's steps and what they use.
     ///
     /// # Errors
@@ -77,6 +93,26 @@ impl LoadedTask {
     /// If the task offers no steps, or its model cannot be trained.
     pub fn model_steps(&self, seed: u64) -> Result<ModelSteps, WorkerError> {
         (self.model_steps)(seed)
+    }
+
+    /// Microseconds of each step's forward pass for one sample, on this machine's processor.
+    ///
+    /// # Errors
+    ///
+    /// If the task offers no steps.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn step_costs(&self) -> Result<Vec<u32>, WorkerError> {
+        (self.step_costs)()
+    }
+
+    /// The weights that a run with this seed begins with, drawn anew each time, no more than a tensor at once.
+    pub fn initial(&self, seed: u64) -> Initial {
+        (self.initial)(seed)
+    }
+
+    /// What makes workers for some of the steps.
+    pub fn span_factory(&self) -> SpanFactory {
+        self.bind_span.clone()
     }
 
     /// What computes some of these steps on a device.
@@ -158,7 +194,10 @@ fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<LoadedTask, TaskEr
         serde_json::from_str(config).map_err(|error| format!("bad task setting: {error}"))?;
     let text = json(&config).to_string();
     let task = Arc::new(T::new(config, data)?);
-    let (in_steps, in_spans) = (task.clone(), task.clone());
+    let (in_layout, in_steps) = (task.clone(), task.clone());
+    let (in_spans, in_initial) = (task.clone(), task.clone());
+    #[cfg(not(target_family = "wasm"))]
+    let in_costs = task.clone();
     Ok(LoadedTask {
         config: text,
         samples: NonZeroU64::new(task.dataset().len()).ok_or("the data set has no sample")?,
@@ -177,8 +216,19 @@ fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<LoadedTask, TaskEr
                 Ok(Box::new(trainer) as Box<dyn Worker>)
             })
         }),
+        layout: Box::new(move |seed| Ok(draw(&*in_layout, seed, &[])?.0)),
         model_steps: Box::new(move |seed| ModelSteps::of(&*in_steps, seed)),
-        bind_span: Box::new(move |device, model, span, seed| {
+        #[cfg(not(target_family = "wasm"))]
+        step_costs: Box::new(move || ModelSteps::costs(&*in_costs)),
+        initial: Box::new(move |seed| {
+            let task = in_initial.clone();
+            Initial::new(move |ranges| match draw(&*task, seed, ranges) {
+                Ok((_, _, values)) => values,
+                // It was drawn before, when the layout was found out.
+                Err(error) => panic!("the model cannot be drawn: {error}"),
+            })
+        }),
+        bind_span: Arc::new(move |device, model, span, seed| {
             let trainer = SpanTrainer::new(in_spans.clone(), device, model, span, seed)?;
             Ok(Box::new(trainer) as Box<dyn SpanWorker>)
         }),

@@ -137,7 +137,8 @@ impl World {
     fn initial(&self) -> Option<Initial> {
         self.manifest.split.as_ref()?;
         let values = device::initial(self.manifest.layout.len, self.manifest.seed);
-        Some(Initial::new(move |range| values[range].to_vec()))
+        let of = move |range: &Range<usize>| values[range.clone()].to_vec();
+        Some(Initial::new(move |ranges| ranges.iter().map(&of).collect()))
     }
 
     /// What lets a peer in: a ticket of its own, of the run's key.

@@ -10,7 +10,7 @@ use crate::net::ticket::Secret;
 use crate::offline::recompute::contribution;
 use crate::offline::replay::{Asked, Replay};
 use crate::options::NewRun;
-use crate::participant::run_setup::{RunSetup, prepare};
+use crate::participant::run_setup::{Means, Whole, prepare};
 use crate::task_factory::TaskFactory;
 use annulus_core::config::{Manifest, Settings};
 use annulus_core::id::{Contact, Digest};
@@ -21,7 +21,6 @@ use annulus_core::shuffle::Shuffle;
 use annulus_core::signature::{Key, Signed};
 use annulus_core::state::State;
 use serde::Serialize;
-use std::path::Path;
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -67,15 +66,16 @@ pub struct LearningReport {
 /// If the task cannot be made, holds nothing out, or the device fails.
 pub fn measure(
     options: &Options,
-    given: (Option<&Path>, &str),
+    given: Means<'_>,
     tasks: &[TaskFactory],
     mut tell: impl FnMut(Point),
 ) -> Result<LearningReport, Error> {
     let founder = Secret::generate().key();
-    let (mut setup, manifest) = prepare(&options.run, founder.peer(), given, tasks).map_err(failed)?;
+    let (setup, manifest) = prepare(&options.run, founder.peer(), given, tasks).map_err(failed)?;
     let members = Members::new(founder, options.members, &manifest);
     let head = members.head(&manifest);
-    let state = State::new(setup.worker.init(), &manifest);
+    let state = setup.first_state(&manifest);
+    let mut whole = setup.computes.whole().map_err(failed)?;
     let (mut replay, mut points) = (Replay::new(manifest.clone(), head, state), Vec::<Point>::new());
     let shuffle = Shuffle::of(&manifest);
     let mut due = 0;
@@ -83,7 +83,7 @@ pub fn measure(
         let batches = replay.head().samples / u64::from(manifest.batch.get());
         let finished = replay.head().finished(&manifest);
         if batches >= due || finished {
-            let loss = evaluate(&mut setup, replay.state())?;
+            let loss = evaluate(&mut whole, replay.state())?;
             let point = Point {
                 batches,
                 rounds: replay.head().round,
@@ -98,7 +98,7 @@ pub fn measure(
             }
         }
         let record = members.record(replay.head(), &manifest);
-        let contribute = |asked: Asked<'_>| contribution(&mut *setup.worker, &manifest, &shuffle, asked);
+        let contribute = |asked: Asked<'_>| contribution(&mut *whole.worker, &manifest, &shuffle, asked);
         replay.round(&record, contribute).map_err(failed)?;
     }
     Ok(LearningReport {
@@ -109,8 +109,8 @@ pub fn measure(
     })
 }
 
-fn evaluate(setup: &mut RunSetup, state: &State) -> Result<f32, Error> {
-    let eval = setup.worker.score(state.params.clone()).map_err(failed)?;
+fn evaluate(whole: &mut Whole, state: &State) -> Result<f32, Error> {
+    let eval = whole.worker.score(state.params.clone()).map_err(failed)?;
     Ok(eval
         .ok_or_else(|| failed("the task holds nothing out to evaluate on"))?
         .loss)

@@ -13,6 +13,7 @@ use crate::net::ticket::{Secret, Ticket};
 use crate::participant::driver::{Driver, Traffic};
 use crate::participant::host::{self, Host};
 use crate::trainer::Share;
+use annulus_core::interface::SpanWork;
 use annulus_core::invitation::{self, Invitation};
 use annulus_core::parts::Parts;
 use annulus_core::peer::{Change, Commit, Event};
@@ -316,6 +317,10 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
     }
 
     /// The parameters themselves, at the time that the pace says.
+    fn compute_span(&mut self, _: Box<SpanWork>, _: Vec<u64>) {
+        unreachable!("the vectors of this bench are no model to be split");
+    }
+
     fn compute(&mut self, round: Round, share: Share) {
         let now = self.clock.now();
         let (due, period) = match (self.plan.pace, self.period) {

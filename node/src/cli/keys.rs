@@ -68,6 +68,23 @@ pub const KEYS: &[Key] = &[
          there are (default: each keeps all; not with local steps, overlap or topology=ring)",
     ),
     key(
+        "split",
+        "off|auto|N",
+        "cut the model into spans of its steps, each held by some of the peers, for models larger than a machine: auto makes as \
+         few as fit the memory of whoever begins the run, N so many (default off; micro_batch is then what of a batch goes \
+         through the spans at once, 1 if it is not given)",
+    ),
+    key(
+        "boundary",
+        "f32|f16|int8",
+        "with split: how activations travel from span to span (default f32)",
+    ),
+    key(
+        "lanes",
+        "N",
+        "with split: peers that can share the work of a span, each of which holds a sum of gradients (default 2)",
+    ),
+    key(
         "clip",
         "X",
         "largest norm of the mean gradient (default: no limit)",

@@ -5,7 +5,7 @@ use super::human;
 use super::output;
 use super::settings;
 use crate::forecast::{Conditions, Forecast, Mode};
-use crate::participant::run_setup::{self, TriedOut};
+use crate::participant::run_setup::{self, Means, TriedOut};
 use crate::task_factory::TaskFactory;
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
@@ -94,7 +94,11 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let preset = args.preset.iter().map(|name| format!("preset={name}"));
     let words: Vec<String> = preset.chain(args.settings.iter().cloned()).collect();
     let settings = settings::read(None, &words, args.task.as_deref(), tasks)?;
-    let given = (args.data.as_deref(), args.device.as_str());
+    let given = Means {
+        data: args.data.as_deref(),
+        device: &args.device,
+        memory: None,
+    };
     let tried = run_setup::try_out(&settings.run, given, args.speed.is_none(), tasks).map_err(Error::of)?;
     let conditions = Conditions {
         elements: tried.elements,

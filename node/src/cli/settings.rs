@@ -2,9 +2,10 @@
 
 use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
-use crate::options::{Length, NewRun, Schedule, Steps};
+use crate::options::{Length, NewRun, Schedule, SplitRun, Steps};
 use crate::task_factory::TaskFactory;
 use annulus_core::Topology;
+use annulus_core::codec::Codec;
 use annulus_core::optim::Moments;
 use serde_json::{Map, Value};
 use std::fmt::{Display, Write as _};
@@ -204,6 +205,18 @@ impl Reader<'_> {
                 run.moments = moments.map_err(|_| bad(key, text, "that is none of its words"))?;
             }
             "copies" => run.copies = Some(number(key, text)?),
+            "split" => {
+                run.split = match text {
+                    "off" => SplitRun::Off,
+                    "auto" => SplitRun::Auto,
+                    _ => SplitRun::Spans(number(key, text)?),
+                }
+            }
+            "boundary" => {
+                let boundary = text.parse().ok().filter(|codec| *codec != Codec::Int4);
+                run.boundary = boundary.ok_or_else(|| bad(key, text, "that is none of its words"))?;
+            }
+            "lanes" => run.lanes = number(key, text)?,
             "clip" => run.clip = Some(real(key, text, |x| x > 0.0, "greater than 0")?),
             "local_steps" => {
                 run.local_steps = match text {
@@ -321,24 +334,34 @@ impl Reader<'_> {
                 "with local steps each peer has moments of its own, and they stay f32: leave moments=8bit or local_steps out",
             ));
         }
-        if run.copies.is_some() {
+        let (needed, word) = match run.split {
+            SplitRun::Off => (run.copies.is_some(), "copies"),
+            SplitRun::Auto | SplitRun::Spans(_) => (true, "split"),
+        };
+        if run.split != SplitRun::Off && run.codec() != Codec::F32 {
+            return Err(Error::usage(format!(
+                "where a model is split its gradients travel as they are: leave codec={} or split out",
+                run.codec()
+            )));
+        }
+        if needed {
             let why = match () {
                 () if run.local_steps != Steps::None => {
                     "with local steps each peer has moments of its own: leave local_steps"
                 }
                 () if run.overlap == Some(true) => {
-                    "with copies a round needs the state before it: leave overlap=on"
+                    "where members keep parts a round needs the state before it: leave overlap=on"
                 }
                 () if run.topology == Some(Topology::Ring) => {
-                    "with copies sums go straight to those who keep the moments: leave topology=ring"
+                    "where members keep parts sums go straight to who keeps them: leave topology=ring"
                 }
                 () if run.optimizer.split(' ').next() == Some("sgd") => {
-                    "sgd without momentum keeps nothing that copies could be about: leave optimizer=sgd"
+                    "sgd without momentum keeps nothing that could be shared out: leave optimizer=sgd"
                 }
                 () => "",
             };
             if !why.is_empty() {
-                return Err(Error::usage(format!("{why} or copies out")));
+                return Err(Error::usage(format!("{why} or {word} out")));
             }
         }
         if run.schedule == Schedule::Warmup && run.warmup == 0 {

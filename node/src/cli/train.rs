@@ -11,7 +11,7 @@ use super::messages;
 use super::output::{self, Log, LogFormat};
 use super::settings::{self, Settings};
 use crate::options::{
-    ActedSpeed, Hours, Local, Meet, NewRun, Page, Schedule, Start, Steps, TrainOptions, When,
+    ActedSpeed, Hours, Local, Meet, NewRun, Page, Schedule, SplitRun, Start, Steps, TrainOptions, When,
 };
 use crate::participant::{run_setup, start};
 use crate::task_factory::TaskFactory;
@@ -51,6 +51,15 @@ pub struct Args {
     /// Read settings from a TOML file; those on the command line win.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Split the model over the peers: the same as the setting `split`, off, auto or a number of spans.
+    #[arg(long, value_name = "off|auto|N")]
+    pub split: Option<String>,
+    /// With --split, how many peers hold each span: the same as the setting `copies`.
+    #[arg(long, value_name = "N")]
+    pub copies: Option<String>,
+    /// With --split, how activations travel: the same as the setting `boundary`.
+    #[arg(long, value_name = "f32|f16|int8")]
+    pub boundary: Option<String>,
     /// Say what the run would need, and do not start it.
     #[arg(long)]
     pub dry_run: bool,
@@ -130,6 +139,10 @@ pub struct LocalArgs {
     /// of the run is smaller for it.
     #[arg(long, value_name = "PART", default_value = "1", value_parser = power)]
     pub power: f64,
+    /// The most memory that this peer gives, such as 3GB or 400MB: of a model that is split it takes as many spans as fit, and
+    /// a whole model that does not fit is not begun. Without it, what its user's limits (`ulimit -d`) allow, or what is free.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub memory: Option<u64>,
     /// The most that this peer's buffers may take of the GPU's memory, such as 4GB or 800MB. Where a batch takes more, it
     /// works on fewer samples at a time; where one sample does, it does not start. Drivers take something besides.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
@@ -196,6 +209,7 @@ impl LocalArgs {
             keep: settings.keep,
             eval_every: settings.eval_every,
             power: self.power,
+            memory: self.memory,
             gpu_memory: self.gpu_memory,
             cores: self.cores,
             leave_within: Duration::from_secs(self.leave_within),
@@ -269,7 +283,22 @@ pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<TrainOptions, Error
             ))
         })?),
     };
-    let settings = settings::read(toml.as_deref(), &args.settings, args.task.as_deref(), tasks)?;
+    let flags = [
+        ("split", &args.split),
+        ("copies", &args.copies),
+        ("boundary", &args.boundary),
+    ];
+    let flags = flags
+        .iter()
+        .filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));
+    let words: Vec<String> = args.settings.iter().cloned().chain(flags).collect();
+    let settings = settings::read(toml.as_deref(), &words, args.task.as_deref(), tasks)?;
+    if args.meet.is_some() && settings.run.split != SplitRun::Off {
+        return Err(Error::usage(
+            "how a model is cut is measured by whoever begins the run, so not all can begin it by the same command: leave --meet \
+             out, and have the others join by the ticket",
+        ));
+    }
     match (&args.meet, &args.secret_file) {
         (Some(Meet::Host(_) | Meet::Names(_)), None) => {
             return Err(Error::usage(
@@ -485,6 +514,7 @@ mod tests {
             tls_cert: None,
             tls_key: None,
             power: 1.0,
+            memory: None,
             gpu_memory: None,
             cores: None,
             leave_within: 25,

@@ -16,8 +16,8 @@ pub fn evaluate(
     factories: &[TaskFactory],
 ) -> Result<(Round, Eval), Error> {
     let loaded = RunDir::open(dir)?.load_latest()?;
-    let mut setup = RunSetup::on(&loaded.manifest, data, device, factories)?;
-    let eval = setup.worker.score(loaded.state.params)?;
+    let mut whole = RunSetup::whole(&loaded.manifest, data, device, factories)?;
+    let eval = whole.worker.score(loaded.state.params)?;
     eval.map(|eval| (loaded.head.round, eval))
         .ok_or(Error::NothingHeldOut(loaded.manifest.task))
 }

@@ -155,10 +155,10 @@ pub fn replay(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<ReplayReport, Box<dyn std::error::Error + Send + Sync>> {
     let dir = RunDir::open(dir)?;
-    let mut setup = RunSetup::on(dir.manifest(), data, device, factories)?;
+    let mut whole = RunSetup::whole(dir.manifest(), data, device, factories)?;
     let shuffle = Shuffle::of(dir.manifest());
     let manifest = dir.manifest();
-    let contribute = |asked: Asked<'_>| contribution(&mut *setup.worker, manifest, &shuffle, asked);
+    let contribute = |asked: Asked<'_>| contribution(&mut *whole.worker, manifest, &shuffle, asked);
     Ok(recompute(&dir, tolerance, contribute, progress)?)
 }
 

@@ -20,16 +20,16 @@ pub fn write(
     emit: &mut dyn FnMut(&str),
 ) -> Result<(), Error> {
     let dir = RunDir::open(dir)?;
-    let mut setup = RunSetup::to_write(dir.manifest(), data, device, factories)?;
+    let mut whole = RunSetup::to_write(dir.manifest(), data, device, factories)?;
     let loaded = dir.load_latest()?;
     loaded
         .warnings
         .iter()
         .for_each(|warning| eprintln!("warning: {warning}"));
-    setup.worker.load(loaded.state.params)?;
+    whole.worker.load(loaded.state.params)?;
     let mut emit = |piece: &str| -> Pin<Box<dyn Future<Output = ()>>> {
         emit(piece);
         Box::pin(ready(()))
     };
-    Ok(read_sync(setup.worker.generate(prompt, &mut emit))?)
+    Ok(read_sync(whole.worker.generate(prompt, &mut emit))?)
 }

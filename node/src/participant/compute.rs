@@ -1,6 +1,7 @@
 //! What a device is given to do and what the protocol is told of it, whether it works on a thread or in a browser.
 
 use crate::trainer::{Contribution, WorkerError};
+use annulus_core::interface::SpanDone;
 use annulus_core::{Input, Round};
 use std::time::Duration;
 
@@ -41,6 +42,18 @@ impl ComputeResult {
                 };
                 Self::Refused(contribution(empty), error)
             }
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+impl ComputeResult {
+    /// What the protocol is to be told of a pass through a span that took so long: nothing of use, if it is no number.
+    pub fn of_span(done: Result<SpanDone, WorkerError>, compute: Duration) -> Self {
+        let span = |done: SpanDone| Input::Span(Box::new(SpanDone { compute, ..done }));
+        match done {
+            Ok(done) => Self::Made(span(done)),
+            Err(error) if is_not_finite(&error) => Self::Refused(span(SpanDone::default()), error),
             Err(error) => Self::Failed(error),
         }
     }

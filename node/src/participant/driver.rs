@@ -6,6 +6,7 @@ use super::trace::Trace;
 use crate::net::gate::Gate;
 use crate::net::link::{Frame, Lane, Link, LinkEvent, SendError};
 use crate::trainer::Share;
+use annulus_core::interface::SpanWork;
 use annulus_core::peer::Event;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::wire::Message;
@@ -21,6 +22,13 @@ pub enum Todo {
         round: Round,
         /// The share.
         share: Share,
+    },
+    /// Compute a pass of a microbatch through a span, of these samples, and give it back as [`Input::Span`].
+    Span {
+        /// What.
+        work: Box<SpanWork>,
+        /// The samples at its positions.
+        samples: Vec<u64>,
     },
     /// Tell the world. The peer is as it was right after the event.
     Event(Event),
@@ -174,8 +182,11 @@ impl<L: Link> Driver<L> {
                     };
                     self.todo.push_back(Todo::Compute { round, share });
                 }
-                // Runs whose model is split are refused before there is a peer.
-                Output::Span(_) => unreachable!("this program holds whole models"),
+                Output::Span(work) => {
+                    let positions = work.positions.iter().cloned().flatten();
+                    let samples = positions.map(|p| self.shuffle.index(p)).collect();
+                    self.todo.push_back(Todo::Span { work, samples });
+                }
                 Output::Event(event) => self.todo.push_back(Todo::Event(event)),
                 Output::Exit(exit) => self.todo.push_back(Todo::Exit(exit)),
             }

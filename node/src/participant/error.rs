@@ -77,6 +77,63 @@ pub enum Error {
         /// Bytes that it may take.
         limit: u64,
     },
+    /// A whole model does not fit into the memory that may be taken.
+    #[error(
+        "this model takes about {:.0} MB of memory, and this process may take {:.0} (by --memory, or the limits that it was \
+         started with: `ulimit -d`). Train it on several machines that each hold some of its steps: \
+         `annulus train --split auto`, which others join",
+        .need.div_ceil(1_000_000), .limit / 1_000_000
+    )]
+    Memory {
+        /// Bytes that it needs.
+        need: u64,
+        /// Bytes that it may take.
+        limit: u64,
+    },
+    /// Not even one step fits.
+    #[error(
+        "the largest step of this model takes about {:.0} MB of memory by itself, and {:.0} may be taken: allow more with \
+         --memory, or train with a smaller micro_batch",
+        .need.div_ceil(1_000_000), .limit / 1_000_000
+    )]
+    NoSplit {
+        /// Bytes that it needs.
+        need: u64,
+        /// Bytes that may be taken.
+        limit: u64,
+    },
+    /// Not even one span fits here.
+    #[error(
+        "a span of this run's model takes about {:.0} MB of memory, and this process may take {:.0}: allow more with --memory, \
+         or have the run begun anew with more spans (split=N)",
+        .need.div_ceil(1_000_000), .limit / 1_000_000
+    )]
+    NoRoom {
+        /// Bytes that it needs.
+        need: u64,
+        /// Bytes that may be taken.
+        limit: u64,
+    },
+    /// More spans than there are steps.
+    #[error("split={asked} is not possible: this model has {steps} steps, and each span has one at least")]
+    Spans {
+        /// How many were asked for.
+        asked: usize,
+        /// How many steps there are.
+        steps: usize,
+    },
+    /// `--gpu-memory` is for whole models.
+    #[error(
+        "--gpu-memory changes how many samples a device works on at once, and in a run whose model is split that is the run's \
+         micro_batch: leave it out"
+    )]
+    GpuMemoryOfSpans,
+    /// A command that needs the whole model of a run that has it nowhere.
+    #[error(
+        "the model of this run is split over its members, and this command needs all of it: the folder holds only what one \
+         member held"
+    )]
+    Split,
     /// It cannot keep to some cores.
     #[error("this system does not keep a process to some of its cores ({0}): leave --cores out")]
     Cores(std::io::Error),

@@ -3,11 +3,12 @@
 use crate::events::{self, Event};
 use crate::net::link::Link;
 use crate::participant::driver::{Driver, Traffic};
-use annulus_core::PeerId;
 use annulus_core::invitation::Role;
 use annulus_core::ledger::Head;
 use annulus_core::pace::Turn;
+use annulus_core::parts::Parts;
 use annulus_core::peer::{Change, Commit, Event as PeerEvent};
+use annulus_core::{Manifest, PeerId};
 use std::time::Duration;
 
 /// Turns a peer's events into those of the run.
@@ -83,6 +84,9 @@ impl EventTranslator {
             ))],
             PeerEvent::NotFinite { .. } => Vec::new(),
             &PeerEvent::Pace(turn) => vec![pace(turn, peer.head())],
+            PeerEvent::Lacking { .. } if peer.manifest().split.is_some() => {
+                vec![warning(lacking_spans(peer.head(), peer.manifest()))]
+            }
             PeerEvent::Lacking { parts, wait } => {
                 let seconds = wait.as_secs();
                 vec![warning(format!(
@@ -131,6 +135,30 @@ impl EventTranslator {
             bytes_relayed: traffic.relayed - before.relayed,
         }
     }
+}
+
+/// Which spans of a split model no member holds.
+fn lacking_spans(head: &Head, manifest: &Manifest) -> String {
+    let (Some(split), Some(parts)) = (&manifest.split, Parts::of(manifest)) else {
+        return String::new();
+    };
+    let is_held = |span: u16| {
+        let needs = split.parts(parts, span.into());
+        let mut members = head.members.iter();
+        members.any(|member| needs.without(&member.keeper.kept).is_empty())
+    };
+    let all = split.spans.len() as u16;
+    let open = (0..all).filter(|span| !is_held(*span)).map(|span| span + 1);
+    let open: Vec<u16> = open.collect();
+    let (which, it) = match open.len() {
+        1 => ("span", "it"),
+        _ => ("spans", "them"),
+    };
+    format!(
+        "waiting: nobody who is here holds {which} {} of the model's {all}. The run goes on when peers join that have room for \
+         {it}, or those come back that held {it}",
+        ranges(&open)
+    )
 }
 
 /// Numbers in order, runs of them as a range.

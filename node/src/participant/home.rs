@@ -15,7 +15,7 @@ use crate::participant::error::Error;
 use crate::participant::folder::Folder;
 use crate::participant::permission;
 use crate::participant::right::Right;
-use crate::participant::run_setup::RunSetup;
+use crate::participant::run_setup::{Computes, RunSetup};
 use crate::web::hosts::Hosts;
 use crate::web::pause::Switch;
 use crate::web::{self, About, Site};
@@ -124,11 +124,15 @@ pub(crate) async fn listen(
     link.roam(local.advertise.clone(), local.map_port).await;
     // A clock before 1970 only makes that a peer may be deaf for a while to what others pass on for this one.
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let settings = Settings {
+    let mut settings = Settings {
         started: started.as_micros() as u64,
         epoch_s: started.as_secs(),
         ..Settings::new(identity.key(), right.admission(identity.peer()), link.contact())
     };
+    if let Computes::Spans { room, initial, .. } = &setup.computes {
+        settings.spans = *room;
+        settings.initial = Some(initial.clone());
+    }
     Ok(Home {
         link,
         served,
@@ -174,7 +178,7 @@ impl Home {
             url,
             share_url,
             task: manifest.task.clone(),
-            device: setup.worker.device_name().to_owned(),
+            device: setup.device.name.clone(),
             parameters: manifest.layout.len as u64,
             target: manifest.target.get(),
         });

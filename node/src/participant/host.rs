@@ -4,6 +4,7 @@
 use super::driver::{Driver, Todo};
 use crate::net::link::{Link, LinkEvent, next_event};
 use crate::trainer::Share;
+use annulus_core::interface::SpanWork;
 use annulus_core::peer::Event;
 use annulus_core::{Exit, Input, Round, Time};
 use std::ops::ControlFlow;
@@ -42,6 +43,9 @@ pub trait Host {
     /// Starts to make a contribution, as [`Todo::Compute`] says. It comes back as a happening.
     fn compute(&mut self, round: Round, share: Share);
 
+    /// Starts to compute a pass through a span, as [`Todo::Span`] says. It comes back as a happening.
+    fn compute_span(&mut self, work: Box<SpanWork>, samples: Vec<u64>);
+
     /// Tells the world. The peer is as it was right after the event.
     fn tell(&mut self, event: Event, driver: &Driver<Self::Link>);
 
@@ -69,6 +73,7 @@ pub async fn run<H: Host>(host: &mut H, driver: &mut Driver<H::Link>) -> Exit {
         while let Some(todo) = driver.next_todo() {
             match todo {
                 Todo::Compute { round, share } => host.compute(round, share),
+                Todo::Span { work, samples } => host.compute_span(work, samples),
                 Todo::Event(event) => host.tell(event, driver),
                 Todo::Exit(exit) => return exit,
             }

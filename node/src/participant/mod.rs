@@ -21,6 +21,8 @@ pub mod limits;
 #[cfg(feature = "native")]
 pub(crate) mod meeting;
 #[cfg(feature = "native")]
+pub mod memory;
+#[cfg(feature = "native")]
 pub(crate) mod native;
 #[cfg(feature = "native")]
 pub mod permission;
@@ -32,6 +34,8 @@ pub mod run_setup;
 pub mod senses;
 #[cfg(feature = "native")]
 pub(crate) mod signals;
+#[cfg(feature = "native")]
+pub mod split;
 #[cfg(feature = "native")]
 pub mod start;
 #[cfg(feature = "native")]

@@ -14,9 +14,9 @@ use crate::participant::host::{self, Host};
 use crate::participant::limits::Pace;
 use crate::participant::permission::Permission;
 use crate::participant::right::revocations_in;
-use crate::participant::run_setup::RunSetup;
+use crate::participant::run_setup::{Computes, RunSetup, Whole};
 use crate::participant::signals::Requests;
-use crate::participant::workers::{Limits, WorkerResult, Workers};
+use crate::participant::workers::{Engine, Limits, WorkerResult, Workers};
 use crate::store::checkpoint_writer::{CheckpointWriter, Destination, Written};
 use crate::store::evals::Evaluated;
 use crate::store::given::Tally;
@@ -24,6 +24,7 @@ use crate::store::known::Known;
 use crate::store::user_folders;
 use crate::task::Eval;
 use crate::trainer::{Share, Slowed, Timed, Worker, WorkerError};
+use annulus_core::interface::SpanWork;
 use annulus_core::peer::{Commit, Event as PeerEvent};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, Digest, Exit, Input, Manifest, Peer, Round, Time};
@@ -85,16 +86,27 @@ impl<'a> Participant<'a> {
         let (found, answers) = unbounded_channel();
         let shuffle = Shuffle::of(&manifest);
         let keep = local.keep.get() as usize;
-        let worker: Box<dyn Worker> = match (local.sample_takes, local.slower) {
-            (Some(sample), _) => Box::new(Timed::new(setup.worker, sample)),
-            (None, None) => setup.worker,
-            (None, Some(speed)) => Box::new(Slowed::new(setup.worker, speed)),
+        let engine = match setup.computes {
+            Computes::Whole(Whole {
+                worker,
+                worker_factory,
+            }) => {
+                let worker: Box<dyn Worker> = match (local.sample_takes, local.slower) {
+                    (Some(sample), _) => Box::new(Timed::new(worker, sample)),
+                    (None, None) => worker,
+                    (None, Some(speed)) => Box::new(Slowed::new(worker, speed)),
+                };
+                Engine::Whole(worker, worker_factory)
+            }
+            Computes::Spans { mut spans, .. } => {
+                spans.act(local.sample_takes);
+                Engine::Spans(spans)
+            }
         };
         let host = NativeHost {
             workers: Workers::start(
-                worker,
+                engine,
                 &manifest,
-                setup.worker_factory,
                 Limits {
                     pace: Pace::new(local.power),
                     nice: local.nice,
@@ -335,6 +347,10 @@ impl Host for NativeHost<'_> {
         self.workers.contribute(round, share);
     }
 
+    fn compute_span(&mut self, work: Box<SpanWork>, samples: Vec<u64>) {
+        self.workers.compute_span(work, samples);
+    }
+
     fn tell(&mut self, event: PeerEvent, driver: &Driver<QuicLink>) {
         if matches!(event, PeerEvent::Entered) {
             self.begin_record(driver.peer());
@@ -471,7 +487,7 @@ impl NativeHost<'_> {
                 "the disk is slower than checkpoint_every={every}: this checkpoint is left out"
             ));
         }
-        if due(self.local.eval_every) {
+        if due(self.local.eval_every) && self.workers.evaluates() {
             self.workers.evaluate(round, &peer.state().params);
         }
     }

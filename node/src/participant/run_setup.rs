@@ -6,19 +6,23 @@ use crate::data::provision::Trouble;
 use crate::data::{Data, Stock};
 use crate::device::{self, DeviceRequest, OpenDevice};
 use crate::net::ticket::Secret;
-use crate::options::{self, Local, NewRun, Start, TrainOptions};
+use crate::options::{self, Local, NewRun, SplitRun, Start, TrainOptions};
 use crate::participant::compute::{ComputeResult, warm_up};
 use crate::participant::error::Error;
 use crate::participant::gpu_memory::Limit;
+use crate::participant::{memory, split};
 use crate::store::run_dir::RunDir;
 use crate::task_factory::{LoadedTask, TaskFactory, WorkerFactory, Writing};
+use crate::trainer::span::{self, ModelSteps, SplitModel};
 use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::interface::Input;
-use annulus_core::optim::{Optimizer, Schedule};
-use annulus_core::{DataSource, Digest, Manifest, PeerId};
+use annulus_core::optim::{Moments, Optimizer, Schedule};
+use annulus_core::split::Split;
+use annulus_core::{DataSource, Digest, Initial, Manifest, PeerId, State};
 use burn::tensor::read_sync;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU16, NonZeroU64};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What a run would need, without starting it.
@@ -26,12 +30,8 @@ pub fn plan(options: &TrainOptions, factories: &[TaskFactory]) -> Result<(Manife
     let (manifest, setup) = match &options.start {
         Start::New(run) | Start::Meet(run, ..) => {
             // A run that is begun draws a key of its own.
-            let (setup, manifest) = prepare(
-                run,
-                Secret::generate().key().peer(),
-                given(&options.local),
-                factories,
-            )?;
+            let key = Secret::generate().key().peer();
+            let (setup, manifest) = prepare(run, key, Means::of(&options.local), factories)?;
             (manifest, setup)
         }
         Start::Resume(dir) => {
@@ -40,34 +40,85 @@ pub fn plan(options: &TrainOptions, factories: &[TaskFactory]) -> Result<(Manife
             (manifest, setup)
         }
     };
-    Ok((manifest, setup.worker.device_name().to_owned()))
+    Ok((manifest, setup.device.name.clone()))
 }
 
 /// What computes.
 pub(crate) struct RunSetup {
     pub device: OpenDevice,
-    pub worker: Box<dyn Worker>,
-    pub worker_factory: WorkerFactory,
+    pub computes: Computes,
     /// What it may take of the GPU's memory, if that is limited.
     pub memory: Option<Limit>,
     /// What the data was made from, if the task did not make it itself.
     pub files: Option<Stock>,
 }
 
+/// What of the model a peer computes.
+pub(crate) enum Computes {
+    /// All of it.
+    Whole(Whole),
+    /// The spans that it is asked for, of a model that is split.
+    Spans {
+        spans: Box<SplitModel>,
+        /// For how many it has room.
+        room: NonZeroU16,
+        /// What the weights begin with.
+        initial: Initial,
+    },
+}
+
+/// What computes a whole model.
+pub(crate) struct Whole {
+    pub worker: Box<dyn Worker>,
+    pub worker_factory: WorkerFactory,
+}
+
+impl Computes {
+    /// What computes spans of a model that is split so.
+    fn spans(
+        loaded: &LoadedTask,
+        (device, model): (&OpenDevice, ModelSteps),
+        (manifest, split): (&Manifest, &Split),
+        memory: Option<u64>,
+    ) -> Result<Self, Error> {
+        let (model, seed) = (Arc::new(model), manifest.seed);
+        let (make, of, on) = (loaded.span_factory(), model.clone(), device.clone());
+        let make = move |steps| make(&on, of.clone(), steps, seed);
+        Ok(Self::Spans {
+            spans: Box::new(SplitModel::new(model, split.clone(), Box::new(make))),
+            room: split::room(manifest, split, memory)?,
+            initial: loaded.initial(seed),
+        })
+    }
+
+    /// What computes the whole model, for who cannot do with less.
+    pub fn whole(self) -> Result<Whole, Error> {
+        match self {
+            Self::Whole(whole) => Ok(whole),
+            Self::Spans { .. } => Err(Error::Split),
+        }
+    }
+}
+
 impl RunSetup {
     /// For a run that exists: finds its data here, and checks that data and model are the run's.
     pub fn of(manifest: &Manifest, local: &Local, factories: &[TaskFactory]) -> Result<Self, Error> {
-        Self::on(manifest, local.data.as_deref(), &local.device, factories)
+        let loaded = load_of_run(manifest, local.data.as_deref(), factories)?;
+        Self::with(&loaded, manifest, &local.device, local.memory)
     }
 
-    /// As [`of`](Self::of), without what else concerns a participant.
-    pub fn on(
+    /// What computes the whole model, without what else concerns a participant.
+    pub fn whole(
         manifest: &Manifest,
         data: Option<&Path>,
         device: &str,
         factories: &[TaskFactory],
-    ) -> Result<Self, Error> {
-        Self::with(&load_of_run(manifest, data, factories)?, manifest, device)
+    ) -> Result<Whole, Error> {
+        if manifest.split.is_some() {
+            return Err(Error::Split);
+        }
+        let loaded = load_of_run(manifest, data, factories)?;
+        Self::with(&loaded, manifest, device, None)?.computes.whole()
     }
 
     /// For a run whose model is to write: without the run's data, if they make no difference.
@@ -76,7 +127,10 @@ impl RunSetup {
         data: Option<&Path>,
         device: &str,
         factories: &[TaskFactory],
-    ) -> Result<Self, Error> {
+    ) -> Result<Whole, Error> {
+        if manifest.split.is_some() {
+            return Err(Error::Split);
+        }
         let factory = find(factories, &manifest.task)?;
         let loaded = match (factory.load)(&manifest.task_config, None) {
             Ok(without) if without.writing != Writing::WithData => without,
@@ -84,35 +138,82 @@ impl RunSetup {
         };
         match loaded.writing {
             Writing::Never => Err(Error::WritesNothing(manifest.task.clone())),
-            Writing::WithData | Writing::Always => Self::with(&loaded, manifest, device),
+            Writing::WithData | Writing::Always => {
+                Self::with(&loaded, manifest, device, None)?.computes.whole()
+            }
         }
     }
 
     /// With the task of a run that exists.
-    fn with(loaded: &LoadedTask, manifest: &Manifest, device: &str) -> Result<Self, Error> {
-        let setup = Self::new(loaded, device, manifest.seed, manifest.micro_batch)?;
-        if *setup.worker.layout() != manifest.layout {
-            return Err(Error::OtherModel);
-        }
-        Ok(setup)
-    }
-
-    fn new(loaded: &LoadedTask, device: &str, seed: u64, micro_batch: u32) -> Result<Self, Error> {
+    fn with(
+        loaded: &LoadedTask,
+        manifest: &Manifest,
+        device: &str,
+        memory: Option<u64>,
+    ) -> Result<Self, Error> {
         let device = device::open(device.parse::<DeviceRequest>()?)?;
-        let worker_factory = loaded.worker_factory(
-            device.clone(),
-            TrainerOptions {
-                seed,
-                micro_batch: micro_batch as usize,
-            },
-        );
+        let computes = match &manifest.split {
+            None => {
+                enough_memory(
+                    manifest.layout.len as u64,
+                    (&manifest.optimizer, manifest.moments),
+                    memory,
+                )?;
+                let whole = whole(loaded, &device, manifest.seed, manifest.micro_batch)?;
+                if *whole.worker.layout() != manifest.layout {
+                    return Err(Error::OtherModel);
+                }
+                Computes::Whole(whole)
+            }
+            Some(split) => {
+                let model = loaded.model_steps(manifest.seed)?;
+                if model.layout != manifest.layout || !span::is_of(split, &model) {
+                    return Err(Error::OtherModel);
+                }
+                Computes::spans(loaded, (&device, model), (manifest, split), memory)?
+            }
+        };
         Ok(Self {
-            worker: worker_factory()?,
+            computes,
             device,
-            worker_factory,
             memory: None,
             files: loaded.files.clone().map(Stock::new),
         })
+    }
+
+    /// The state that a run begins with.
+    pub fn first_state(&self, manifest: &Manifest) -> State {
+        let params = match &self.computes {
+            Computes::Whole(whole) => whole.worker.init(),
+            Computes::Spans { .. } => Vec::new(),
+        };
+        State::new(params, manifest)
+    }
+}
+
+/// What computes a whole model.
+fn whole(loaded: &LoadedTask, device: &OpenDevice, seed: u64, micro_batch: u32) -> Result<Whole, Error> {
+    let options = TrainerOptions {
+        seed,
+        micro_batch: micro_batch as usize,
+    };
+    let worker_factory = loaded.worker_factory(device.clone(), options);
+    Ok(Whole {
+        worker: worker_factory()?,
+        worker_factory,
+    })
+}
+
+/// Whether there is room for a whole model, where memory is limited: before anything takes it.
+fn enough_memory(
+    parameters: u64,
+    (optimizer, moments): (&Optimizer, Moments),
+    memory: Option<u64>,
+) -> Result<(), Error> {
+    let need = memory::of_whole(parameters, optimizer, moments);
+    match memory::limit(memory) {
+        Some(limit) if need > limit => Err(Error::Memory { need, limit }),
+        _ => Ok(()),
     }
 }
 
@@ -120,12 +221,14 @@ impl RunSetup {
     /// Has what computes keep within so many bytes of the GPU's memory, if so many are given.
     pub fn limit_memory(&mut self, bytes: Option<u64>, manifest: &Manifest) -> Result<(), Error> {
         if let Some(bytes) = bytes {
-            let Self {
-                device,
+            let Self { device, computes, .. } = self;
+            let Computes::Whole(Whole {
                 worker,
                 worker_factory,
-                ..
-            } = self;
+            }) = computes
+            else {
+                return Err(Error::GpuMemoryOfSpans);
+            };
             self.memory = Limit::of(bytes, device, &mut **worker, worker_factory, manifest)?;
         }
         Ok(())
@@ -221,16 +324,19 @@ pub struct TriedOut {
 /// What a new run would train, with data and device as given, and how fast this machine would.
 pub fn try_out(
     run: &NewRun,
-    given: (Option<&Path>, &str),
+    given: Means<'_>,
     fast: bool,
     factories: &[TaskFactory],
 ) -> Result<TriedOut, Error> {
-    let (mut setup, manifest) = prepare(run, Secret::generate().key().peer(), given, factories)?;
+    let (setup, manifest) = prepare(run, Secret::generate().key().peer(), given, factories)?;
     let (start, elements) = (Instant::now(), manifest.layout.len);
-    let worker = &mut setup.worker;
-    let speed = match fast {
-        false => None,
-        true => {
+    let speed = match (fast, setup.computes) {
+        (false, _) => None,
+        (true, Computes::Spans { mut spans, .. }) => {
+            let share = read_sync(spans.try_out())?;
+            Some(share / start.elapsed().as_secs_f64())
+        }
+        (true, Computes::Whole(Whole { mut worker, .. })) => {
             let gradient = async |params, samples: &[u64]| worker.gradient(params, samples).await;
             match read_sync(warm_up(
                 gradient,
@@ -248,13 +354,29 @@ pub fn try_out(
         elements,
         state_bytes: Box::new(move |peers| manifest.member_bytes(peers)),
         speed,
-        device: worker.device_name().to_owned(),
+        device: setup.device.name,
     })
 }
 
-/// Where the data is, and which device computes.
-pub(crate) fn given(local: &Local) -> (Option<&Path>, &str) {
-    (local.data.as_deref(), &local.device)
+/// What a peer is given to compute with.
+#[derive(Clone, Copy, Debug)]
+pub struct Means<'a> {
+    /// Where the data is, if not made by the task.
+    pub data: Option<&'a Path>,
+    /// Which device computes.
+    pub device: &'a str,
+    /// Bytes of memory that it may take.
+    pub memory: Option<u64>,
+}
+
+impl<'a> Means<'a> {
+    pub(crate) fn of(local: &'a Local) -> Self {
+        Self {
+            data: local.data.as_deref(),
+            device: &local.device,
+            memory: local.memory,
+        }
+    }
 }
 
 /// The learning rate over a new run's steps, with data of so many samples.
@@ -274,14 +396,35 @@ pub(crate) fn schedule(run: &NewRun, samples: NonZeroU64) -> Schedule {
 pub(crate) fn prepare(
     run: &NewRun,
     key: PeerId,
-    (data, device): (Option<&Path>, &str),
+    given: Means<'_>,
     factories: &[TaskFactory],
 ) -> Result<(RunSetup, Manifest), Error> {
     let factory = find(factories, &run.task)?;
-    let data = data.map(Data::open).transpose();
+    let data = given.data.map(Data::open).transpose();
     let data = data.map_err(|error| Error::Task(error.into()))?;
     let loaded = (factory.load)(&factory.config(&run.task_config), data.as_ref())?;
-    let setup = RunSetup::new(&loaded, device, run.seed, run.micro_batch)?;
+    let optimizer = run.optimizer.parse::<Optimizer>()?;
+    let device = device::open(given.device.parse::<DeviceRequest>()?)?;
+    let (model, layout, split) = match run.split {
+        SplitRun::Off => {
+            if memory::limit(given.memory).is_some() {
+                // What it takes is known without taking it, one tensor at a time.
+                let parameters = loaded.layout(run.seed)?.len as u64;
+                enough_memory(parameters, (&optimizer, run.moments), given.memory)?;
+            }
+            let whole = whole(&loaded, &device, run.seed, run.micro_batch)?;
+            let layout = whole.worker.layout().clone();
+            (Model::Whole(whole), layout, None)
+        }
+        SplitRun::Auto | SplitRun::Spans(_) => {
+            let steps = loaded.model_steps(run.seed)?;
+            let split = split::cut(run, &loaded, &steps, given.memory)?;
+            let layout = steps.layout.clone();
+            (Model::Steps(steps), layout, Some(split))
+        }
+    };
+    let files = loaded.files.clone().map(Stock::new);
+    let copies = run.copies.or(split.as_ref().map(|_| SPLIT_COPIES));
     let manifest = Manifest {
         key,
         task: run.task.clone(),
@@ -289,7 +432,7 @@ pub(crate) fn prepare(
         seed: run.seed,
         samples: loaded.samples,
         data: loaded.data,
-        data_source: match setup.files.as_ref().map(Stock::check) {
+        data_source: match files.as_ref().map(Stock::check) {
             Some(Ok(checked)) => DataSource::Given {
                 files: checked.listing.digest(),
             },
@@ -299,8 +442,8 @@ pub(crate) fn prepare(
         target: run.target(loaded.samples),
         batch: run.batch,
         micro_batch: run.micro_batch,
-        layout: setup.worker.layout().clone(),
-        optimizer: run.optimizer.parse::<Optimizer>()?,
+        layout,
+        optimizer,
         moments: run.moments,
         lr: run.lr,
         schedule: schedule(run, loaded.samples),
@@ -309,14 +452,33 @@ pub(crate) fn prepare(
         overlap: run.overlap(),
         codec: run.codec(),
         // Sums go straight to those who keep the moments.
-        topology: run
-            .topology
-            .or(run.copies.map(|_| annulus_core::Topology::Direct)),
+        topology: run.topology.or(copies.map(|_| annulus_core::Topology::Direct)),
         piece: Manifest::PIECE,
         min_peers: run.min_peers,
-        copies: run.copies,
-        split: None,
+        copies,
+        split,
     };
     manifest.check()?;
+    let setup = RunSetup {
+        computes: match (model, &manifest.split) {
+            (Model::Steps(steps), Some(split)) => {
+                Computes::spans(&loaded, (&device, steps), (&manifest, split), given.memory)?
+            }
+            (Model::Whole(whole), _) => Computes::Whole(whole),
+            (Model::Steps(_), None) => unreachable!("steps are looked at to be split"),
+        },
+        device,
+        memory: None,
+        files,
+    };
     Ok((setup, manifest))
 }
+
+/// What is known of a new run's model.
+enum Model {
+    Whole(Whole),
+    Steps(ModelSteps),
+}
+
+/// How many members hold each span of a model that is split, if nothing else is said: one may fail.
+const SPLIT_COPIES: NonZeroU16 = NonZeroU16::new(2).expect("it is not 0");

@@ -14,7 +14,7 @@ use crate::participant::native::Participant;
 pub use crate::participant::native::{Ending, LEFT};
 use crate::participant::permission::{LOOK, Permission};
 use crate::participant::right::Right;
-use crate::participant::run_setup::{RunSetup, given, prepare};
+use crate::participant::run_setup::{Means, RunSetup, prepare};
 use crate::participant::signals::Requests;
 use crate::store::checkpoint::RunWriter;
 use crate::store::checkpoint_writer::Destination;
@@ -211,7 +211,7 @@ impl<'a> Starting<'a> {
     /// A run that is new, unless it has begun here.
     async fn begin(self, run: &NewRun) -> Result<Entrance<'a>, Error> {
         let run_key = self.folder.run_key();
-        let (setup, manifest) = prepare(run, run_key.key().peer(), given(&self.local), self.factories)?;
+        let (setup, manifest) = prepare(run, run_key.key().peer(), Means::of(&self.local), self.factories)?;
         match self.folder.holds(manifest.run_id())? {
             true => self.go_on(None, Some(setup)).await,
             false => self.found(setup, manifest, run_key),
@@ -247,7 +247,7 @@ impl<'a> Starting<'a> {
             None => Right::of_founder(run_key, manifest.root())?,
         };
         let known = self.folder.known(run);
-        let way = Way::Found(State::new(setup.worker.init(), &manifest));
+        let way = Way::Found(setup.first_state(&manifest));
         Ok(self.by(way, Arc::new(manifest), setup, right, known))
     }
 
@@ -302,7 +302,7 @@ impl<'a> Starting<'a> {
         let mut known = self.folder.known(ticket.root.run);
         known.ticket_addresses = texts(&ticket);
         let (first, manifest) = self.ask(&ticket, &known).await?;
-        let manifest = Arc::new(Manifest::decode(&manifest)?.whole()?);
+        let manifest = Arc::new(Manifest::decode(&manifest)?);
         if manifest.root() != ticket.root {
             return Err(ManifestError::Unusable("it is not the one that the ticket names").into());
         }

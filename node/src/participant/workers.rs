@@ -6,7 +6,9 @@ use super::gpu_memory::Limit;
 use super::limits::{Pace, be_nice, processor_time};
 use crate::task::Eval;
 use crate::task_factory::WorkerFactory;
+use crate::trainer::span::SplitModel;
 use crate::trainer::{Contributor, Share, Worker, WorkerError};
+use annulus_core::interface::SpanWork;
 use annulus_core::{Input, Manifest, Round};
 use burn::tensor::read_sync;
 use std::sync::mpsc;
@@ -26,6 +28,15 @@ pub enum WorkerResult {
 enum Job {
     Warm { samples: u64 },
     Contribute { round: Round, share: Share },
+    Span { work: Box<SpanWork>, samples: Vec<u64> },
+}
+
+/// What computes.
+pub enum Engine {
+    /// A whole model, on this thread; and what makes another worker for evaluations.
+    Whole(Box<dyn Worker>, WorkerFactory),
+    /// Spans of a model that is split. Nobody evaluates it, since nobody has all of it.
+    Spans(Box<SplitModel>),
 }
 
 /// How much of the machine the threads take.
@@ -41,21 +52,31 @@ pub struct Limits {
 /// Senders of jobs. The threads end when this is dropped and their last job is done.
 pub struct Workers {
     jobs: mpsc::Sender<Job>,
-    evaluations: mpsc::SyncSender<(Round, Vec<f32>)>,
+    evaluations: Option<mpsc::SyncSender<(Round, Vec<f32>)>>,
 }
 
 impl Workers {
     /// Starts the threads; what they find out comes through `results`, at most one result for each job.
     pub fn start(
-        worker: Box<dyn Worker>,
+        engine: Engine,
         manifest: &Manifest,
-        worker_factory: WorkerFactory,
         limits: Limits,
         results: UnboundedSender<WorkerResult>,
     ) -> Self {
         let (jobs, queue) = mpsc::channel();
-        let (to, contributor) = (results.clone(), Contributor::new(manifest));
         let nice = limits.nice;
+        let (worker, worker_factory) = match engine {
+            Engine::Whole(worker, worker_factory) => (worker, worker_factory),
+            Engine::Spans(spans) => {
+                spawn("annulus-compute", move || {
+                    be_nice(nice);
+                    compute_spans(*spans, limits, &queue, &results)
+                });
+                let evaluations = None;
+                return Self { jobs, evaluations };
+            }
+        };
+        let (to, contributor) = (results.clone(), Contributor::new(manifest));
         spawn("annulus-compute", move || {
             be_nice(nice);
             compute((worker, contributor), limits, &queue, &to)
@@ -66,6 +87,7 @@ impl Workers {
             be_nice(nice);
             evaluate(&worker_factory, &queue, &results)
         });
+        let evaluations = Some(evaluations);
         Self { jobs, evaluations }
     }
 
@@ -79,9 +101,20 @@ impl Workers {
         let _ = self.jobs.send(Job::Contribute { round, share });
     }
 
+    /// Computes a pass through a span.
+    pub fn compute_span(&self, work: Box<SpanWork>, samples: Vec<u64>) {
+        let _ = self.jobs.send(Job::Span { work, samples });
+    }
+
+    /// Whether there is a whole model to evaluate.
+    pub fn evaluates(&self) -> bool {
+        self.evaluations.is_some()
+    }
+
     /// Evaluates parameters, unless two evaluations wait already. Says whether it will.
     pub fn evaluate(&self, round: Round, params: &[f32]) -> bool {
-        self.evaluations.try_send((round, params.to_vec())).is_ok()
+        let evaluations = self.evaluations.as_ref();
+        evaluations.is_some_and(|to| to.try_send((round, params.to_vec())).is_ok())
     }
 }
 
@@ -121,10 +154,43 @@ fn compute(
                 // The rest too is time that the others wait: the share follows from both.
                 ComputeResult::of(round, made, start.elapsed())
             }
+            Job::Span { .. } => unreachable!("the model is not split"),
         };
         if let Some(memory) = &memory {
             memory.keep();
         }
+        if results.send(WorkerResult::Computed(Box::new(result))).is_err() {
+            return;
+        }
+    }
+}
+
+fn compute_spans(
+    mut spans: SplitModel,
+    Limits { mut pace, .. }: Limits,
+    jobs: &mpsc::Receiver<Job>,
+    results: &UnboundedSender<WorkerResult>,
+) {
+    while let Ok(job) = jobs.recv() {
+        let start = Instant::now();
+        let result = match job {
+            Job::Warm { .. } => match read_sync(spans.try_out()) {
+                Ok(share) => {
+                    let speed = 1000.0 * share / start.elapsed().as_secs_f64().max(1e-6);
+                    let speed = pace.speed(speed as u64);
+                    ComputeResult::Made(Input::Warm { speed })
+                }
+                Err(error) => ComputeResult::Failed(error),
+            },
+            Job::Span { work, samples } => {
+                thread::sleep(pace.rest(start));
+                let awake = Instant::now();
+                let done = read_sync(spans.pass(*work, &samples));
+                pace.worked(awake, Instant::now(), processor_time);
+                ComputeResult::of_span(done, start.elapsed())
+            }
+            Job::Contribute { .. } => unreachable!("the model is split"),
+        };
         if results.send(WorkerResult::Computed(Box::new(result))).is_err() {
             return;
         }

@@ -195,7 +195,11 @@ pub fn read_label(path: &Path, manifest: &Manifest) -> Result<Label, StateFileEr
 pub fn read(path: &Path, manifest: &Manifest) -> Result<(Label, State), StateFileError> {
     let (mut file, label, (kept, text, stepped)) = open(path, manifest)?;
     // Allocated only now: the file is known to be as long as the layout asks for.
-    let mut state = State::new(vec![0.0; manifest.layout.len], manifest);
+    let shared = match manifest.split {
+        None => manifest.layout.len,
+        Some(_) => 0,
+    };
+    let mut state = State::new(vec![0.0; shared], manifest);
     for section in state.sections_mut() {
         file.read_exact(section).at(path)?;
     }
@@ -253,7 +257,12 @@ fn header(
 /// The tensors of a file, in the order in which they lie in it: that of a [state's sections](State::sections).
 /// Then come the parts of the optimizer's vectors that are kept.
 fn tensors(manifest: &Manifest, slots: usize, kept: &PartSet) -> impl Iterator<Item = (String, TensorInfo)> {
-    let tensors = || manifest.layout.tensors.iter();
+    // Where the model is split no peer has them all: they are with its parts.
+    let shared = match manifest.split {
+        None => &manifest.layout.tensors[..],
+        Some(_) => &[],
+    };
+    let tensors = move || shared.iter();
     let parameters = tensors().map(|tensor| (tensor.name.clone(), Dtype::F32, tensor.shape.clone()));
     let of_slots = move |dtype| {
         let named = move |slot| {
@@ -311,6 +320,9 @@ fn of_parts(manifest: &Manifest, kept: &PartSet) -> Vec<(String, Dtype, Vec<usiz
                     tensors.push((name, Dtype::U8, vec![len]));
                 }
             }
+        }
+        if manifest.split.is_some() {
+            tensors.push((format!("weights.part.{part}"), Dtype::F32, vec![len]));
         }
     }
     tensors

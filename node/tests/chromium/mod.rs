@@ -1,7 +1,7 @@
 //! A real Chromium, driven over the DevTools protocol: one process a tab, so that one can crash without the others.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use crate::common::{Folder, Node, PATIENCE, digests};
+use crate::common::{Folder, Node, PATIENCE, digests, digests_of};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -337,17 +337,7 @@ impl Tab {
     /// Digest of each round that the tab committed.
     pub fn digests(&mut self) -> BTreeMap<u64, String> {
         self.listen();
-        let rounds = self
-            .log
-            .iter()
-            .map(|message| &message["event"])
-            .filter(|event| event["event"] == "round");
-        rounds
-            .map(|event| {
-                let digest = event["digest"].as_str().expect("a digest");
-                (event["round"].as_u64().expect("a number"), digest.to_owned())
-            })
-            .collect()
+        digests_of(self.log.iter().map(|message| &message["event"]))
     }
 
     /// A picture of the page.

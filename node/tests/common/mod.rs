@@ -322,8 +322,6 @@ impl Drop for Node {
     }
 }
 
-/// Digest of each round that a peer committed on the lineage that it is on. A peer that rejoined may have committed a round
-/// twice: the last counts.
 /// A long run's command: digits under the direct plan, on the processor.
 pub const LONG_DIRECT: [&str; 9] = [
     "train",
@@ -394,12 +392,18 @@ pub fn refused(folder: &Folder, name: &str, ticket: &str) -> String {
 }
 
 pub fn digests(node: &Node) -> BTreeMap<u64, String> {
+    digests_of(node.log().iter().map(|seen| &seen.event))
+}
+
+/// Digest of each round that a peer committed on the lineage that it is on, by its events. A peer that rejoined may have
+/// committed a round twice: the last counts.
+pub fn digests_of<'a>(events: impl Iterator<Item = &'a Value>) -> BTreeMap<u64, String> {
     let mut digests = BTreeMap::new();
-    for seen in node.log() {
-        if seen.is("round") {
-            let digest = seen.event["digest"].as_str().expect("a digest").to_owned();
-            digests.insert(seen.round(), digest);
-        } else if seen.is("member") && seen.event["reason"] == OutcastReason::OtherLineage.to_string() {
+    for event in events {
+        if event["event"] == "round" {
+            let digest = event["digest"].as_str().expect("a digest").to_owned();
+            digests.insert(event["round"].as_u64().expect("a round"), digest);
+        } else if event["event"] == "member" && event["reason"] == OutcastReason::OtherLineage.to_string() {
             // What it had before is no longer the run's; from where on, its log does not say.
             digests.clear();
         }

@@ -5,6 +5,7 @@ use super::super::{human, settings};
 use super::print;
 use super::tables::learning_table;
 use crate::bench::learning;
+use crate::participant::run_setup::Means;
 use crate::task_factory::TaskFactory;
 use std::path::PathBuf;
 
@@ -47,7 +48,11 @@ impl Args {
             every: self.every,
             until: self.until,
         };
-        let given = (self.data.as_deref(), self.device.as_str());
+        let given = Means {
+            data: self.data.as_deref(),
+            device: &self.device,
+            memory: None,
+        };
         let tell = |point: learning::Point| {
             let (batches, rounds) = (
                 human::plural(point.batches, "batch"),

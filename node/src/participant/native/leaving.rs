@@ -22,7 +22,8 @@ impl NativeHost<'_> {
             }
         }
         let aside = self.aside.is_some() && !self.asked_to_leave;
-        if whole && !self.in_a_hurry && !aside && self.last_eval.is_none_or(|(r, _)| r != round) {
+        let is_due = self.last_eval.is_none_or(|(r, _)| r != round) && self.workers.evaluates();
+        if whole && !self.in_a_hurry && !aside && is_due {
             while !self.workers.evaluate(round, &peer.state().params) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }

@@ -7,9 +7,8 @@ use crate::options::{Meet, NewRun};
 use crate::participant::error::Error;
 use crate::participant::meeting::{Held, MeetingFile, Place, is_here, key_of_secret};
 use crate::participant::right::Right;
-use crate::participant::run_setup::{given, prepare};
+use crate::participant::run_setup::{Means, prepare};
 use crate::store::run_dir::RunDir;
-use annulus_core::State;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +75,8 @@ impl<'a> Starting<'a> {
     /// Nothing if the run is finished.
     async fn meet_at(mut self, file: MeetingFile, run: &NewRun) -> Result<Option<Entrance<'a>>, Error> {
         let run_key = self.folder.run_key();
-        let (setup, mut manifest) = prepare(run, run_key.key().peer(), given(&self.local), self.factories)?;
+        let (setup, mut manifest) =
+            prepare(run, run_key.key().peer(), Means::of(&self.local), self.factories)?;
         let held = file.hold().await?;
         let Some(ticket) = file.ticket()? else {
             if self.folder.has_run() {
@@ -146,7 +146,7 @@ impl<'a> Starting<'a> {
         run: &NewRun,
     ) -> Result<Entrance<'a>, Error> {
         let run_key = key_of_secret(secret)?;
-        let (setup, manifest) = prepare(run, run_key.key().peer(), given(&self.local), self.factories)?;
+        let (setup, manifest) = prepare(run, run_key.key().peer(), Means::of(&self.local), self.factories)?;
         let port = names[0].rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         let place = Place::Names(names);
         let is_host = all_listen_there || place.addresses().await.iter().any(is_here);
@@ -158,7 +158,7 @@ impl<'a> Starting<'a> {
                     None => Right::of_founder(run_key, manifest.root())?,
                 };
                 let known = self.folder.known(manifest.run_id());
-                let way = Way::Look(State::new(setup.worker.init(), &manifest));
+                let way = Way::Look(setup.first_state(&manifest));
                 self.by(way, Arc::new(manifest), setup, right, known)
             }
         };

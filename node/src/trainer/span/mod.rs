@@ -6,6 +6,7 @@
 
 mod model_steps;
 mod place;
+mod split_model;
 mod sums;
 #[cfg(not(target_family = "wasm"))]
 mod timed;
@@ -17,7 +18,8 @@ use annulus_core::TensorSpec;
 
 use super::worker::{Pending, WorkerError};
 
-pub use model_steps::ModelSteps;
+pub use model_steps::{ModelSteps, draw};
+pub use split_model::{Cut, SplitModel, is_of};
 pub use sums::{StepSum, Use};
 #[cfg(not(target_family = "wasm"))]
 pub use timed::TimedSpan;
@@ -106,6 +108,13 @@ pub trait SpanWorker: Send {
         input: Option<Activation>,
         gradient: Option<Activation>,
     ) -> Pending<'a, Passed>;
+
+    /// Has sums go on from these: those of each step, one after the other. The next microbatch that is added is number 0.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer than the steps have.
+    fn put(&mut self, sums: Vec<f32>);
 
     /// Takes the sums out and begins new ones.
     ///

@@ -21,6 +21,8 @@ pub struct ModelSteps {
     pub trained: Vec<bool>,
     /// For each step the tensors that it uses, ascending.
     pub uses: Vec<Vec<usize>>,
+    /// For each step but the last, positions and features of what it gives for a sample.
+    pub shapes: Vec<[usize; 2]>,
 }
 
 impl ModelSteps {
@@ -35,12 +37,16 @@ impl ModelSteps {
         let (layout, trained, _) = draw(task, seed, &[])?;
         let _alone = drawing_alone();
         let device = Device::flex();
-        let (mut uses, mut x) = (Vec::new(), None);
+        let (mut uses, mut shapes, mut x) = (Vec::new(), Vec::new(), None);
         for step in 0..stages.steps() {
             let model = task.model(&device);
             let batch = || task.dataset().batch(&[0]);
             match run_step::<T>(stages, &model, step, x.take(), batch, &device) {
-                Made::Activation(y) => x = Some(y),
+                Made::Activation(y) => {
+                    let [_, positions, features] = y.dims();
+                    shapes.push([positions, features]);
+                    x = Some(y);
+                }
                 // Some backends compute when they are asked.
                 Made::Loss(loss) => drop(loss.into_data()),
             }
@@ -53,11 +59,63 @@ impl ModelSteps {
                 layout,
                 trained,
                 uses,
+                shapes,
             }),
             Some(tensor) => Err(WorkerError::Unsupported {
                 problem: format!("no step uses {}", layout.tensors[tensor].name),
             }),
         }
+    }
+
+    /// Microseconds that each step's forward pass takes for one sample on this machine's processor, at least 1. Holds one
+    /// step's parameters at a time.
+    ///
+    /// # Errors
+    ///
+    /// If the task offers no steps.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn costs<T: Task>(task: &T) -> Result<Vec<u32>, WorkerError> {
+        let stages = stages_of(task)?;
+        let _alone = drawing_alone();
+        let device = Device::flex();
+        let (mut costs, mut x) = (Vec::new(), None);
+        for step in 0..stages.steps() {
+            let model = task.model(&device);
+            let input = x.take();
+            let run = || {
+                let batch = || task.dataset().batch(&[0]);
+                let begin = std::time::Instant::now();
+                let made = run_step::<T>(stages, &model, step, input.clone(), batch, &device);
+                let next = match made {
+                    Made::Activation(y) => Some(Tensor::from_data(y.into_data(), &device)),
+                    Made::Loss(loss) => {
+                        drop(loss.into_data());
+                        None
+                    }
+                };
+                (next, begin.elapsed())
+            };
+            // Parameters are drawn when they are first looked at.
+            run();
+            let (next, took) = run();
+            x = next;
+            costs.push(u32::try_from(took.as_micros()).unwrap_or(u32::MAX).max(1));
+        }
+        Ok(costs)
+    }
+
+    /// The elements of the flat vector that a step uses, in order, none next to each other.
+    pub fn ranges(&self, step: usize) -> Vec<Range<usize>> {
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for tensor in &self.uses[step] {
+            let spec = &self.layout.tensors[*tensor];
+            let own = spec.offset..spec.offset + spec.len();
+            match ranges.last_mut() {
+                Some(last) if last.end == own.start => last.end = own.end,
+                _ => ranges.push(own),
+            }
+        }
+        ranges
     }
 
     /// How many steps there are.
@@ -121,13 +179,13 @@ pub(super) fn stages_of<T: Task>(task: &T) -> Result<&dyn Stages<T::Model, Batch
     }
 }
 
-/// Draws the model as the seed makes it, tensor by tensor, of which it keeps the values of some. The same bits as those of
-/// the whole model, since they are drawn in the same order.
-pub(super) fn draw<T: Task>(
+/// Draws the model as the seed makes it, tensor by tensor, of which it keeps the values of some ranges of the flat vector. The
+/// same bits as those of the whole model, since they are drawn in the same order.
+pub fn draw<T: Task>(
     task: &T,
     seed: u64,
-    wanted: &[usize],
-) -> Result<(Layout, Vec<bool>, Vec<f32>), WorkerError> {
+    wanted: &[Range<usize>],
+) -> Result<(Layout, Vec<bool>, Vec<Vec<f32>>), WorkerError> {
     let _alone = drawing_alone();
     let cpu = Device::flex().autodiff();
     cpu.seed(seed);
@@ -135,7 +193,11 @@ pub(super) fn draw<T: Task>(
         list: List::default(),
         trained: Vec::new(),
         wanted,
-        values: Vec::new(),
+        end: 0,
+        values: wanted
+            .iter()
+            .map(|range| Vec::with_capacity(range.len()))
+            .collect(),
     };
     drop(task.model(&cpu).map(&mut draw));
     Ok((draw.list.finish()?, draw.trained, draw.values))
@@ -144,8 +206,10 @@ pub(super) fn draw<T: Task>(
 struct Draw<'a> {
     list: List,
     trained: Vec<bool>,
-    wanted: &'a [usize],
-    values: Vec<f32>,
+    wanted: &'a [Range<usize>],
+    /// Of the tensors that were drawn.
+    end: usize,
+    values: Vec<Vec<f32>>,
 }
 
 impl ModuleMapper for Draw<'_> {
@@ -160,12 +224,20 @@ impl ModuleMapper for Draw<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let tensor = param.base();
         self.list.add(&tensor);
-        if self.wanted.contains(&self.trained.len()) {
+        let own = self.end..self.end + tensor.shape().num_elements();
+        let shared = |wanted: &Range<usize>| wanted.start.max(own.start)..wanted.end.min(own.end);
+        if self.wanted.iter().any(|wanted| !shared(wanted).is_empty()) {
             let data = tensor.clone().inner().into_data_as::<f32>();
             // The data were just converted to this type.
-            self.values
-                .extend_from_slice(data.as_slice::<f32>().expect("f32 data"));
+            let data = data.as_slice::<f32>().expect("f32 data");
+            for (wanted, values) in self.wanted.iter().zip(&mut self.values) {
+                let here = shared(wanted);
+                if !here.is_empty() {
+                    values.extend_from_slice(&data[here.start - own.start..here.end - own.start]);
+                }
+            }
         }
+        self.end = own.end;
         self.trained.push(tensor.is_require_grad());
         // In its place something small, so that its values can go.
         Param::initialized(param.id, Tensor::zeros([1; D], &tensor.device()))

@@ -98,6 +98,10 @@ impl SpanWorker for TimedSpan {
         })))
     }
 
+    fn put(&mut self, sums: Vec<f32>) {
+        self.worker.put(sums);
+    }
+
     fn take(&mut self) -> Result<SpanSums, WorkerError> {
         let sums = self.worker.take()?;
         let microbatches = std::mem::take(&mut self.microbatches);

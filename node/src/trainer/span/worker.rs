@@ -165,9 +165,14 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
     }
 
     fn init(&self) -> Vec<f32> {
-        let drawn = draw(&*self.task, self.seed, &self.tensors);
+        let range = |tensor: &usize| {
+            let spec = &self.model.layout.tensors[*tensor];
+            spec.offset..spec.offset + spec.len()
+        };
+        let ranges: Vec<Range<usize>> = self.tensors.iter().map(range).collect();
         // It was drawn before, when the steps were found out.
-        drawn.map(|(_, _, values)| values).unwrap_or_default()
+        let drawn = draw(&*self.task, self.seed, &ranges);
+        drawn.map(|(_, _, values)| values.concat()).unwrap_or_default()
     }
 
     fn load(&mut self, params: &[f32]) -> Result<(), WorkerError> {
@@ -307,6 +312,15 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
             };
             Ok(Passed { gradient, loss_sum })
         })
+    }
+
+    fn put(&mut self, mut sums: Vec<f32>) {
+        self.begin();
+        for (place, ordered) in self.sums.iter_mut().enumerate().rev() {
+            let begin = sums.len() - ordered.sum.values.len();
+            debug_assert!(place > 0 || begin == 0, "as many as the steps have");
+            ordered.sum.values = sums.split_off(begin);
+        }
     }
 
     fn take(&mut self) -> Result<SpanSums, WorkerError> {

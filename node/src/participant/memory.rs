@@ -1,0 +1,78 @@
+//! How much memory this process may take, and how much a run takes of it.
+
+use annulus_core::optim::{Moments, Optimizer};
+use std::fs;
+
+/// Bytes of a process that trains nothing yet.
+const BASE: u64 = 64 << 20;
+
+/// Bytes of memory that this process may take: as many as it is `given`, or as its user's limits (`ulimit -d`, `ulimit -v`)
+/// allow. None if nothing limits it.
+pub fn limit(given: Option<u64>) -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    given.into_iter().chain(of_limits(&text)).min()
+}
+
+/// The smaller of the two limits that stand against memory, as Linux tells them.
+fn of_limits(text: &str) -> Option<u64> {
+    let soft = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    ["Max data size", "Max address space"]
+        .into_iter()
+        .filter_map(soft)
+        .min()
+}
+
+/// Bytes of memory that are free on this machine, if the system tells.
+pub fn free() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib << 10)
+}
+
+/// Bytes that a process takes which trains a whole model of so many parameters: weights, moments, gradients on the device and
+/// on their way, what is finished of the round and of the last one. Measured: 26 bytes a parameter with Adam.
+pub fn of_whole(parameters: u64, optimizer: &Optimizer, moments: Moments) -> u64 {
+    let rest = 18 * parameters;
+    BASE + rest + optimizer.slots() as u64 * moments.bytes(parameters)
+}
+
+/// What a process takes for spans of a model that is split.
+#[derive(Clone, Copy, Debug)]
+pub struct SpanTerms {
+    /// Bytes for each parameter: weights here and on the device, moments, sums of lanes, of the round, and one under way.
+    pub bytes_per_parameter: u64,
+    /// Bytes of a process that holds no span.
+    pub base: u64,
+}
+
+impl SpanTerms {
+    /// Of a run with so many lanes.
+    pub fn of(optimizer: &Optimizer, moments: Moments, lanes: u16) -> Self {
+        let moments = optimizer.slots() as u64 * moments.bytes(1 << 20) / (1 << 20);
+        Self {
+            bytes_per_parameter: moments + 4 * (4 + u64::from(lanes)),
+            base: BASE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smaller_limit_counts_and_unlimited_is_none() {
+        let text = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                    Max data size             400000000            unlimited            bytes     \n\
+                    Max address space         unlimited            unlimited            bytes     \n";
+        assert_eq!(of_limits(text), Some(400_000_000));
+        let less = text.replace("space         unlimited ", "space         300000000 ");
+        assert_eq!(of_limits(&less), Some(300_000_000));
+        assert_eq!(of_limits(&text.replace("400000000", "unlimited")), None);
+        assert_eq!(of_limits(""), None);
+    }
+}

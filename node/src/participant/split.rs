@@ -1,0 +1,136 @@
+//! How a run's founder cuts a model over members, and for how much of it a peer has room.
+
+use super::error::Error;
+use super::memory::{self, SpanTerms};
+use crate::options::{NewRun, SplitRun};
+use crate::task_factory::LoadedTask;
+use crate::trainer::span::{Cut, ModelSteps};
+use annulus_core::Manifest;
+use annulus_core::optim::Optimizer;
+use annulus_core::split::{Split, Step};
+use annulus_core::stages::{self, Machine, StepNeeds, Terms, fewest_spans, span_bytes};
+use std::num::{NonZeroU16, NonZeroU32};
+use std::ops::Range;
+
+/// Times the activations at a boundary that a step's backward pass holds at once: a guess from measured language models.
+const ACTIVATIONS: u64 = 24;
+
+/// The cut of a new run's model: as many spans as are asked for, or as few as fit.
+///
+/// # Errors
+///
+/// If the task offers no steps, or no cut fits.
+pub fn cut(
+    run: &NewRun,
+    loaded: &LoadedTask,
+    model: &ModelSteps,
+    memory: Option<u64>,
+) -> Result<Split, Error> {
+    let costs = loaded.step_costs()?;
+    let micro_batch = NonZeroU32::new(run.micro_batch).unwrap_or(const { NonZeroU32::MIN });
+    let all = std::iter::once(0..model.steps()).collect::<Vec<_>>();
+    let with = |spans: &[Range<usize>]| {
+        Cut {
+            spans,
+            costs: &costs,
+            micro_batch,
+            boundary: run.boundary,
+            lanes: run.lanes,
+        }
+        .of(model)
+    };
+    let terms = SpanTerms::of(&run.optimizer.parse::<Optimizer>()?, run.moments, run.lanes.get());
+    let (needs, terms) = needs(&with(&all), terms);
+    let allowed = memory::limit(memory);
+    let machine = |memory_bytes| Machine {
+        memory_bytes,
+        speed: 1000,
+    };
+    let (spans, limit) = match run.split {
+        SplitRun::Spans(count) => {
+            let count = usize::from(count.get());
+            if count > model.steps() {
+                return Err(Error::Spans {
+                    asked: count,
+                    steps: model.steps(),
+                });
+            }
+            let machines = vec![machine(u64::MAX); count];
+            (stages::split(&needs, &machines, &terms), u64::MAX)
+        }
+        SplitRun::Auto | SplitRun::Off => {
+            let limit = allowed.or_else(memory::free).unwrap_or(u64::MAX);
+            (fewest_spans(&needs, machine(limit), model.steps(), &terms), limit)
+        }
+    };
+    match spans {
+        Some(spans) => Ok(with(&spans)),
+        None => {
+            let one = |step: &StepNeeds| span_bytes(std::slice::from_ref(step), false, 1, &terms);
+            let need = needs.iter().map(one).max().unwrap_or(0);
+            Err(Error::NoSplit { need, limit })
+        }
+    }
+}
+
+/// For how many spans this peer has room.
+///
+/// # Errors
+///
+/// If it has not even room for one.
+pub fn room(manifest: &Manifest, split: &Split, memory: Option<u64>) -> Result<NonZeroU16, Error> {
+    let terms = SpanTerms::of(&manifest.optimizer, manifest.moments, split.lanes.get());
+    let (needs, terms) = needs(split, terms);
+    let spans: Vec<Range<usize>> = split.spans().collect();
+    let bytes = |(at, span): (usize, &Range<usize>)| {
+        span_bytes(&needs[span.clone()], at == 0, spans.len() - 1 - at, &terms) - terms.fixed_bytes
+    };
+    let largest = spans.iter().enumerate().map(bytes).max().unwrap_or(1).max(1);
+    let allowed = memory::limit(memory);
+    // Of what is free some is left to others.
+    let may = allowed
+        .or_else(|| memory::free().map(|free| free / 4 * 3))
+        .unwrap_or(u64::MAX);
+    let room = may.saturating_sub(terms.fixed_bytes) / largest;
+    match (u16::try_from(room).unwrap_or(u16::MAX), allowed) {
+        (0, Some(limit)) => Err(Error::NoRoom {
+            need: terms.fixed_bytes + largest,
+            limit,
+        }),
+        (room, _) => Ok(NonZeroU16::new(room).unwrap_or(NonZeroU16::MIN).min(most(split))),
+    }
+}
+
+fn most(split: &Split) -> NonZeroU16 {
+    NonZeroU16::new(split.spans.len() as u16).unwrap_or(NonZeroU16::MIN)
+}
+
+/// What the steps of a split take, and what holds for all of them.
+fn needs(split: &Split, terms: SpanTerms) -> (Vec<StepNeeds>, Terms) {
+    let samples = u64::from(split.micro_batch.get());
+    let mut widest = 0;
+    let mut before = 0;
+    let mut need = |step: &Step| {
+        let given = 4 * samples * u64::from(step.boundary);
+        let own = given.max(before);
+        (widest, before) = (given.max(widest), given);
+        StepNeeds {
+            forward_us: step.cost.into(),
+            // The forward pass is computed again on the way back.
+            backward_us: 3 * u64::from(step.cost),
+            tensors: step
+                .ranges
+                .iter()
+                .map(|range| (range.start, range.len() as u64))
+                .collect(),
+            working_bytes: ACTIVATIONS * own,
+        }
+    };
+    let needs = split.steps.iter().map(&mut need).collect();
+    let terms = Terms {
+        bytes_per_parameter: terms.bytes_per_parameter,
+        boundary_bytes: widest,
+        fixed_bytes: terms.base,
+    };
+    (needs, terms)
+}

@@ -1,0 +1,228 @@
+//! The spans of a model that is split over the members of a run, on one device: computes what the protocol asks for.
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::ops::Range;
+use std::sync::Arc;
+
+use annulus_core::codec::Codec;
+use annulus_core::interface::{SpanDone, SpanWork};
+use annulus_core::split::{Split, Step};
+
+use super::super::worker::WorkerError;
+use super::{Activation, ModelSteps, SpanWorker};
+
+/// Makes what computes some steps.
+pub type MakeSpan = dyn Fn(Range<usize>) -> Result<Box<dyn SpanWorker>, WorkerError> + Send;
+
+/// What a peer computes of a model that is split: the spans that it is asked for, each with a worker of its own from then on.
+pub struct SplitModel {
+    model: Arc<ModelSteps>,
+    split: Split,
+    make: Box<MakeSpan>,
+    workers: BTreeMap<usize, Box<dyn SpanWorker>>,
+    #[cfg(not(target_family = "wasm"))]
+    acted: acted::Acted,
+}
+
+/// How a run's founder cuts a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut<'a> {
+    /// Where each span begins and ends.
+    pub spans: &'a [Range<usize>],
+    /// How long each step takes beside others.
+    pub costs: &'a [u32],
+    /// Samples of a microbatch.
+    pub micro_batch: NonZeroU32,
+    /// How activations travel.
+    pub boundary: Codec,
+    /// Lanes of a round.
+    pub lanes: NonZeroU16,
+}
+
+impl Cut<'_> {
+    /// What a manifest says of it.
+    pub fn of(&self, model: &ModelSteps) -> Split {
+        let step = |step: usize| Step {
+            ranges: model.ranges(step),
+            cost: self.costs[step],
+            boundary: boundary(model, step),
+        };
+        let len = |span: &Range<usize>| NonZeroU16::new(span.len() as u16);
+        Split {
+            steps: (0..model.steps()).map(step).collect(),
+            spans: self.spans.iter().filter_map(len).collect(),
+            micro_batch: self.micro_batch,
+            boundary: self.boundary,
+            lanes: self.lanes,
+        }
+    }
+}
+
+/// Numbers that a step hands on for each sample.
+fn boundary(model: &ModelSteps, step: usize) -> u32 {
+    let shape = model.shapes.get(step);
+    shape.map_or(0, |[positions, features]| (positions * features) as u32)
+}
+
+/// Whether the steps of a run's manifest are those of this model.
+pub fn is_of(split: &Split, model: &ModelSteps) -> bool {
+    let same = |(at, step): (usize, &Step)| {
+        (&step.ranges, step.boundary) == (&model.ranges(at), boundary(model, at))
+    };
+    split.steps.len() == model.steps() && split.steps.iter().enumerate().all(same)
+}
+
+impl SplitModel {
+    /// Before anything was asked for.
+    pub fn new(model: Arc<ModelSteps>, split: Split, make: Box<MakeSpan>) -> Self {
+        Self {
+            model,
+            split,
+            make,
+            workers: BTreeMap::new(),
+            #[cfg(not(target_family = "wasm"))]
+            acted: acted::Acted::default(),
+        }
+    }
+
+    /// Does one pass of a microbatch. `samples` are those at the positions of the work.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or what came of it is no number.
+    pub async fn pass(&mut self, mut work: SpanWork, samples: &[u64]) -> Result<SpanDone, WorkerError> {
+        let span = self.split.span(work.span);
+        let is_last = span.end == self.split.steps.len();
+        let input = match span.start.checked_sub(1) {
+            None => None,
+            Some(before) => Some(self.activation(before, std::mem::take(&mut work.input))?),
+        };
+        let gradient = match work.back && !is_last {
+            false => None,
+            true => Some(self.activation(span.end - 1, std::mem::take(&mut work.gradient))?),
+        };
+        if !self.workers.contains_key(&work.span) {
+            let worker = (self.make)(span.clone())?;
+            #[cfg(not(target_family = "wasm"))]
+            let worker = self.acted.instead_of(worker, &self.split, span);
+            self.workers.insert(work.span, worker);
+        }
+        let worker = self.workers.get_mut(&work.span).expect("it was just made");
+        if let Some(weights) = work.weights.take() {
+            worker.load(&weights)?;
+        }
+        if !work.back {
+            let output = worker.forward(samples, input).await?.values;
+            return Ok(SpanDone {
+                output,
+                ..SpanDone::default()
+            });
+        }
+        worker.put(std::mem::take(&mut work.sum));
+        let passed = worker.backward(0, samples, input, gradient).await?;
+        let mut steps = worker.take()?.steps.into_iter().map(|step| step.values);
+        // Most of a span's numbers need not be moved.
+        let mut sum = steps.next().unwrap_or_default();
+        steps.for_each(|values| sum.extend_from_slice(&values));
+        Ok(SpanDone {
+            output: passed
+                .gradient
+                .map(|gradient| gradient.values)
+                .unwrap_or_default(),
+            sum,
+            loss: passed.loss_sum.unwrap_or(0.0),
+            ..SpanDone::default()
+        })
+    }
+
+    /// Forgets the spans that are not among these: their parameters leave the device.
+    pub fn retain(&mut self, spans: &[usize]) {
+        self.workers.retain(|span, _| spans.contains(span));
+    }
+
+    /// What a step gives, or its gradient, in its shape.
+    fn activation(&self, step: usize, values: Vec<f32>) -> Result<Activation, WorkerError> {
+        let [positions, features] = self.model.shapes[step];
+        let samples = values.len() / (positions * features).max(1);
+        if samples * positions * features != values.len() {
+            return Err(WorkerError::WrongLength {
+                expected: positions * features,
+                found: values.len(),
+            });
+        }
+        let shape = [samples, positions, features];
+        Ok(Activation { shape, values })
+    }
+
+    /// Does a forward and a backward pass of the step that takes most of the time, on nothing and with parameters of zero, so
+    /// that the device's speed is known and its kernels are built. How much of the model's work that was.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub async fn try_out(&mut self) -> Result<f64, WorkerError> {
+        let inner = 1..self.model.steps() - 1;
+        let costs = || self.split.steps.iter().map(|step| f64::from(step.cost));
+        let Some(step) = inner.max_by_key(|step| self.split.steps[*step].cost) else {
+            return Ok(1.0);
+        };
+        let mut worker = (self.make)(step..step + 1)?;
+        let (len, cost) = (
+            self.split.steps[step].len(),
+            f64::from(self.split.steps[step].cost),
+        );
+        let share = cost / costs().sum::<f64>();
+        let zeros = |of: usize| {
+            let [positions, features] = self.model.shapes[of];
+            self.activation(of, vec![0.0; positions * features])
+        };
+        worker.load(&vec![0.0; len])?;
+        worker
+            .backward(0, &[], Some(zeros(step - 1)?), Some(zeros(step)?))
+            .await?;
+        Ok(share)
+    }
+}
+
+/// How fast a device is to seem that is another.
+#[cfg(not(target_family = "wasm"))]
+mod acted {
+    use super::super::TimedSpan;
+    use super::{Range, SpanWorker, Split, SplitModel};
+    use std::time::Duration;
+
+    #[derive(Debug, Default)]
+    pub(super) struct Acted {
+        /// A sample through the whole model, forward and backward, on a device that computes nothing.
+        sample_takes: Option<Duration>,
+    }
+
+    impl SplitModel {
+        /// Has it compute nothing from here on, and take so long for each sample that goes through all of the model, forward and
+        /// backward: a span takes its part of that.
+        pub fn act(&mut self, sample_takes: Option<Duration>) {
+            self.acted = Acted { sample_takes };
+        }
+    }
+
+    impl Acted {
+        /// A span's worker, or one that takes its time.
+        pub fn instead_of(
+            &self,
+            worker: Box<dyn SpanWorker>,
+            split: &Split,
+            span: Range<usize>,
+        ) -> Box<dyn SpanWorker> {
+            let Some(sample) = self.sample_takes else {
+                return worker;
+            };
+            let cost =
+                |steps: Range<usize>| split.steps[steps].iter().map(|s| f64::from(s.cost)).sum::<f64>();
+            let share = cost(span) / cost(0..split.steps.len());
+            let takes = sample.mul_f64(share * f64::from(split.micro_batch.get()));
+            // Backward takes twice as long, and begins with the forward pass.
+            Box::new(TimedSpan::new(worker, takes / 4, takes / 4 * 3))
+        }
+    }
+}
