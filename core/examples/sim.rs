@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release -p annulus-core --features sim --example sim -- --seeds 10000`
 //! `... -- --seeds 1 --from 4711 --trace` tells one seed's story.
+//! `... -- --split --seeds 10000`: of these only the worlds in which a model is split over the members.
 //! `... -- --real-keys --seeds 1000` signs with Ed25519 keys instead of a quick stand-in.
 //! `... -- --liars --seeds 1000`: some peers break the protocol on purpose, `--lie bar` in this way too.
 //! `... -- --bug all --seeds 1000` plants each bug and says which seed finds it first; `all-of-liars` those that need some.
@@ -14,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all|all-of-spans|all-of-liars] [--liars] [--lie NAME] [--real-keys] [--trace] [--keep-going]";
+const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all|all-of-spans|all-of-liars] [--split] [--liars] [--lie NAME] [--real-keys] [--trace] [--keep-going]";
 
 struct Options {
     seeds: u64,
@@ -22,6 +23,8 @@ struct Options {
     jobs: usize,
     bugs: Vec<Bug>,
     setup: Setup,
+    /// Only worlds in which a model is split.
+    split: bool,
     keep_going: bool,
 }
 
@@ -122,6 +125,9 @@ fn run_all(options: &Options, bug: Option<Bug>, stop: bool) -> (Vec<(u64, String
                     if seed >= options.from + options.seeds {
                         break;
                     }
+                    if options.split && !sim::is_split(seed) {
+                        continue;
+                    }
                     let setup = Setup { bug, ..options.setup };
                     let Outcome { failure, stats } = sim::run(seed, setup);
                     let mut results = results.lock().expect("no thread panics with the lock");
@@ -148,6 +154,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         jobs,
         bugs: Vec::new(),
         setup: Setup::default(),
+        split: false,
         keep_going: false,
     };
     while let Some(arg) = args.next() {
@@ -163,6 +170,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
                 options.setup.liars = true;
                 options.setup.lie = Some(lie(&value()?)?);
             }
+            "--split" => options.split = true,
             "--trace" => options.setup.trace = true,
             "--keep-going" => options.keep_going = true,
             "--bug" => options.bugs = bugs(&value()?)?,

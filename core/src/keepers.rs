@@ -7,6 +7,9 @@
 //! samples are handed out until one comes back that kept it after the last step, or until somebody has waited long enough
 //! and says so; then it begins anew with moments of zero.
 
+mod spans;
+
+use self::spans::{holders, holds_all, whole};
 use crate::check::Fault;
 use crate::config::Manifest;
 use crate::id::PeerId;
@@ -14,8 +17,7 @@ use crate::keeps::{Keeper, Keeps};
 use crate::ledger::{Head, Header, Member, Record};
 use crate::parts::{MOST_PARTS, PartSet, Parts};
 use crate::signature::Signed;
-use crate::split::Split;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 impl Head {
     /// Whether a round of these members trains: they are enough, and each part has a keeper among them.
@@ -39,11 +41,10 @@ impl Head {
         let (Some(split), Some(parts)) = (&manifest.split, Parts::of(manifest)) else {
             return lacks;
         };
-        let spans = (0..split.spans.len()).map(|span| split.parts(parts, span));
-        let holds =
-            |m: &Member, needs: &PartSet| takes_part(m.peer) && needs.without(&m.keeper.kept).is_empty();
-        let open = spans.filter(|needs| !self.members.iter().any(|m| holds(m, needs)));
-        open.fold(lacks, |all, needs| all.or(&needs))
+        let holds = |m: &Member, needs: &PartSet| takes_part(m.peer) && holds_all(&m.keeper.kept, needs);
+        let mut open = whole(split, parts);
+        open.retain(|needs| !self.members.iter().any(|m| holds(m, needs)));
+        open.iter().fold(lacks, |all, needs| all.or(needs))
     }
 
     /// Whether a record is of a round that trains.
@@ -144,19 +145,13 @@ impl Head {
         let others = next
             .iter()
             .filter(|m| m.is_full() && rest.iter().all(|h| h.peer != m.peer));
-        let needed = usize::from(copies.get()).min(rest.len() + others.count());
-        let mut keepers = [0usize; MOST_PARTS];
-        for part in rest.iter().flat_map(|h| h.keeps.kept.iter()) {
-            keepers[usize::from(part)] += 1;
-        }
-        let enough = |keepers: usize| keepers >= needed || bug;
+        let others = others.map(|m| m.keeper.spans);
+        let rooms = rest.iter().map(|h| h.keeps.spans).chain(others);
+        let mut left = Left::new((manifest, parts), copies.get().into(), rooms);
+        rest.iter().for_each(|h| left.add(&h.keeps.kept));
         // Who may not leave yet stays at its place.
         for header in record.headers.iter().filter(|h| h.leaving) {
-            let covered = header
-                .keeps
-                .kept
-                .iter()
-                .all(|part| enough(keepers[usize::from(part)]));
+            let covered = bug || left.are_enough_without(&header.keeps.kept);
             let Some(place) = self
                 .position(header.peer)
                 .filter(|_| !covered && !header.keeps.insists)
@@ -174,8 +169,7 @@ impl Head {
             };
             let mut kept = header.keeps.kept;
             for part in header.keeps.drops.iter().filter(|_| !header.leaving) {
-                if enough(keepers[usize::from(part)] - 1) {
-                    keepers[usize::from(part)] -= 1;
+                if bug || left.may_drop(&kept, part) {
                     kept.remove(part);
                 }
             }
@@ -212,7 +206,7 @@ impl Head {
         };
         let needed = usize::from(copies.get()).min(able.len());
         if let Some(split) = &manifest.split {
-            return self.suggest_spans((split, parts), &able, own, needed);
+            return self.suggest_spans((split, parts), &able, own, copies.get().into());
         }
         let mut balance = Balance {
             holds: able.iter().map(|m| m.keeper.kept.or(&m.keeper.learns)).collect(),
@@ -248,76 +242,60 @@ impl Head {
     }
 }
 
-/// Where the model is split over the members.
-impl Head {
-    /// The same of spans. Who has none takes the one that fewest have; who has room for more takes what lacks copies; and of
-    /// one that more have than the run wants the last lets go: one that has another, or anyone where another lacks copies.
-    fn suggest_spans(
-        &self,
-        (split, parts): (&Split, Parts),
-        able: &[&Member],
-        own: usize,
-        needed: usize,
-    ) -> (PartSet, PartSet) {
-        let spans: Vec<PartSet> = (0..split.spans.len())
-            .map(|span| split.parts(parts, span))
-            .collect();
-        // Of what nobody keeps any more there is nobody to learn it from.
-        let kept = able
-            .iter()
-            .fold(PartSet::default(), |all, m| all.or(&m.keeper.kept));
-        let lost = parts.all().without(&kept).without(&self.untrained);
-        let open: Vec<usize> = (0..spans.len())
-            .filter(|span| spans[*span].and(&lost).is_empty())
-            .collect();
-        let of = |m: &&Member| {
-            let has = m.keeper.kept.or(&m.keeper.learns);
-            let holds = |span: &usize| spans[*span].without(&has).is_empty();
-            (0..spans.len()).filter(holds).collect::<BTreeSet<usize>>()
-        };
-        let mut holds: Vec<BTreeSet<usize>> = able.iter().map(of).collect();
-        let before = holds[own].clone();
-        let count =
-            |holds: &[BTreeSet<usize>], span: usize| holds.iter().filter(|h| h.contains(&span)).count();
-        for at in 0..able.len() {
-            let least = open.iter().min_by_key(|span| (count(&holds, **span), **span));
-            if let Some(span) = least.filter(|_| holds[at].is_empty()) {
-                holds[at].insert(*span);
-            }
+/// What those keep that do not leave, to see whether somebody else may leave or drop something.
+struct Left {
+    /// How many keep each part ...
+    keepers: [usize; MOST_PARTS],
+    /// ... and how many all parts of each span, where the model is split.
+    spans: Vec<(PartSet, usize)>,
+    /// As many are to.
+    needed: usize,
+}
+
+impl Left {
+    /// Nobody yet, of members with room for so many spans each.
+    fn new((manifest, parts): (&Manifest, Parts), copies: usize, rooms: impl Iterator<Item = u16>) -> Self {
+        let spans = manifest.split.as_ref().map(|split| whole(split, parts));
+        Self {
+            keepers: [0; MOST_PARTS],
+            needed: match &spans {
+                Some(spans) => holders(copies, spans.len(), rooms),
+                None => copies.min(rooms.count()),
+            },
+            spans: spans.into_iter().flatten().map(|needs| (needs, 0)).collect(),
         }
-        for span in &open {
-            while count(&holds, *span) < needed {
-                let room = |at: &usize| holds[*at].len() < usize::from(able[*at].keeper.spans);
-                let lacking = (0..able.len()).filter(|at| room(at) && !holds[*at].contains(span));
-                let Some(at) = lacking.min_by_key(|at| (holds[*at].len(), *at)) else {
-                    break;
-                };
-                holds[at].insert(*span);
-            }
+    }
+
+    /// One that keeps these parts.
+    fn add(&mut self, kept: &PartSet) {
+        for part in kept.iter() {
+            self.keepers[usize::from(part)] += 1;
         }
-        let least = open.iter().map(|span| count(&holds, *span)).min().unwrap_or(0);
-        let mut lets_go = BTreeSet::new();
-        for span in 0..spans.len() {
-            let holders: Vec<usize> = (0..able.len()).filter(|at| holds[*at].contains(&span)).collect();
-            let several = |at: &&usize| holds[**at].len() > 1;
-            // Less than the run wants is never let go of.
-            let goes = match holders.iter().rev().find(several) {
-                _ if holders.len() <= needed => None,
-                Some(at) => Some(*at),
-                None if least < needed => holders.last().copied(),
-                None => None,
-            };
-            if goes == Some(own) && before.contains(&span) && lets_go.is_empty() {
-                lets_go.insert(span);
-            }
+        for (needs, holders) in &mut self.spans {
+            *holders += usize::from(holds_all(kept, needs));
         }
-        let union = |of: &mut dyn Iterator<Item = &usize>| {
-            of.fold(PartSet::default(), |all, span| all.or(&spans[*span]))
-        };
-        let has = able[own].keeper.kept.or(&able[own].keeper.learns);
-        let stays = union(&mut holds[own].difference(&lets_go));
-        let drops = union(&mut lets_go.iter()).without(&stays);
-        (stays.without(&has), drops.and(&able[own].keeper.kept))
+    }
+
+    /// Whether as many keep these parts, and hold the spans that can be made of them, as are to.
+    fn are_enough_without(&self, kept: &PartSet) -> bool {
+        let is_held =
+            |(needs, holders): &(PartSet, usize)| *holders >= self.needed || !holds_all(kept, needs);
+        let is_kept = |part: u16| self.keepers[usize::from(part)] >= self.needed;
+        kept.iter().all(is_kept) && self.spans.iter().all(is_held)
+    }
+
+    /// Has one that keeps these parts drop one of them, if enough others keep it and hold the spans that need it.
+    fn may_drop(&mut self, kept: &PartSet, part: u16) -> bool {
+        let ends = |needs: &PartSet| needs.contains(part) && holds_all(kept, needs);
+        let mut ended = self.spans.iter().filter(|(needs, _)| ends(needs));
+        let keepers = self.keepers[usize::from(part)];
+        let may = keepers > self.needed && ended.all(|(_, holders)| *holders > self.needed);
+        if may {
+            self.keepers[usize::from(part)] -= 1;
+            let ended = self.spans.iter_mut().filter(|(needs, _)| ends(needs));
+            ended.for_each(|(_, holders)| *holders -= 1);
+        }
+        may
     }
 }
 

@@ -18,6 +18,7 @@ use crate::handover;
 use crate::id::{PeerId, Round};
 use crate::interface::{Event, Exit, Input};
 use crate::invitation::Revocation;
+use crate::keeping::LOST;
 use crate::late::{self, Here};
 use crate::ledger::{self, Header, Record};
 use crate::meeting::{Shown, Side, Stands, compare};
@@ -209,6 +210,14 @@ impl Member {
         waits.then(|| self.told_at + TELL_AGAIN)
     }
 
+    /// Until when what members learn that a round needs to train is waited for: who has said that it learns may be gone since,
+    /// and only a round shows that.
+    fn learns_until(&self, shared: &Shared) -> Option<Time> {
+        let learns = |m: &ledger::Member| self.view.contains(m.peer) && !m.keeper.learns.is_empty();
+        let waits = shared.manifest.split.is_some() && self.is_null(shared);
+        (waits && shared.head().members.iter().any(learns)).then(|| self.contribution.began + LOST)
+    }
+
     pub fn is_applying(&self) -> bool {
         self.applying.is_some()
     }
@@ -222,6 +231,7 @@ impl Member {
             differing.min().copied(),
             shared.keeping.wake_at(shared.now),
             self.tells_again_at(shared),
+            self.learns_until(shared).filter(|at| *at > shared.now),
         ]
         .into_iter()
         .flatten()
@@ -379,7 +389,7 @@ impl Member {
             Next::Stay => {}
             next => return next,
         }
-        if self.is_null(shared) && handover::has_news(shared, &self.view.members) {
+        if self.is_null(shared) && self.has_news_of_parts(shared) {
             match self.start_if_ready(shared) {
                 Next::Stay => {}
                 next => return next,
@@ -494,8 +504,13 @@ impl Member {
 
     /// Whether a round that only changes the membership has something to change.
     fn has_news(&self, shared: &Shared) -> bool {
-        let here = shared.has_news() || handover::has_news(shared, &self.view.members);
+        let here = shared.has_news() || self.has_news_of_parts(shared);
         here || self.sponsor.has_ready() || self.reduce.waits()
+    }
+
+    fn has_news_of_parts(&self, shared: &Shared) -> bool {
+        let is_late = self.learns_until(shared).is_some_and(|at| at <= shared.now);
+        is_late || handover::has_news(shared, &self.view.members)
     }
 
     /// A piece goes to the attempt that it belongs to, or waits for that to begin.

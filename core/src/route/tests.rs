@@ -159,6 +159,86 @@ fn spans_go_where_they_lack() {
 }
 
 #[test]
+fn with_little_room_somebody_moves_to_what_lacks() {
+    let manifest = manifest(2, 2);
+    let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(&manifest).unwrap());
+    // Who leaves is the only one that has a span, and nobody has room for two: one of the two that have another moves.
+    let mut all = head(&manifest, &[&[0], &[1], &[2], &[2], &[3]]);
+    all.members[4].keeper.leaves = true;
+    assert!(all.suggest(&manifest, peer(3)).1.is_empty());
+    let dropped = all.suggest(&manifest, peer(4)).1;
+    assert_eq!(dropped, split.parts(parts, 2));
+    all.members[3].keeper.kept = PartSet::default();
+    assert_eq!(all.suggest(&manifest, peer(4)).0, split.parts(parts, 3));
+    // The one with room has what lacks holders: it takes another one, of somebody who lets go of a third and can take it.
+    let mut all = head(&manifest, &[&[0, 1, 2], &[0, 1], &[0, 3]]);
+    for (member, room) in all.members.iter_mut().zip([4, 2, 2]) {
+        member.keeper.spans = room;
+    }
+    let has = all.members[0].keeper.kept;
+    assert_eq!(
+        all.suggest(&manifest, peer(1)).0,
+        split.parts(parts, 3).without(&has)
+    );
+    assert_eq!(all.suggest(&manifest, peer(2)), Default::default());
+    assert!(!all.suggest(&manifest, peer(3)).1.is_empty());
+    all.members[2] = member(3, &[3], &manifest);
+    all.members[2].keeper.spans = 2;
+    let has = all.members[2].keeper.kept;
+    assert_eq!(
+        all.suggest(&manifest, peer(3)).0,
+        split.parts(parts, 2).without(&has)
+    );
+}
+
+/// A round after which some leave, and some drop all that they keep.
+fn gone(head: &Head, leave: &[u8], drop: &[u8], manifest: &Manifest) -> Head {
+    let mut record = record(head, [0; 4], None);
+    for header in &mut record.headers {
+        let is_one = |of: &[u8]| of.iter().any(|n| peer(*n) == header.content.peer);
+        let (leaves, drops) = (is_one(leave), is_one(drop));
+        let said = &mut header.content;
+        said.leaving = leaves;
+        said.keeps.drops = if drops {
+            said.keeps.kept
+        } else {
+            PartSet::default()
+        };
+        said.keeps.refuses = true;
+    }
+    record.sign_by_stand_ins(head);
+    let mut head = head.clone();
+    head.apply(&record, manifest);
+    head
+}
+
+#[test]
+fn the_last_that_holds_a_span_stays_though_others_keep_its_parts() {
+    let manifest = manifest(1, 2);
+    let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(&manifest).unwrap());
+    // Each part of span 0 is with some other as well, since neighbours share parts, and nobody else has all of them.
+    let all = head(&manifest, &[&[0, 1], &[1], &[2], &[3]]);
+    let others = |part: &u16| (1..4).any(|at| all.members[at].keeper.kept.contains(*part));
+    assert!(split.parts(parts, 0).iter().all(|part| others(&part)));
+    let after = gone(&all, &[1], &[], &manifest);
+    assert_eq!(after.members.len(), 4, "it may not leave yet");
+    assert!(after.members[0].keeper.leaves && after.all_train(&manifest));
+    // Neither may it drop the span. The second one's is held by the first too.
+    let after = gone(&all, &[], &[1, 2], &manifest);
+    assert!(after.all_train(&manifest));
+    let after = gone(&all, &[2], &[], &manifest);
+    assert_eq!(after.members.len(), 3);
+    // Two cannot both go.
+    let after = gone(
+        &head(&manifest, &[&[0, 1, 2], &[0, 1], &[2], &[3]]),
+        &[1, 2],
+        &[],
+        &manifest,
+    );
+    assert_eq!(after.members.len(), 4);
+}
+
+#[test]
 fn a_run_that_is_split_gives_each_member_a_span_before_the_first_round() {
     let manifest = manifest(1, 2);
     let mut founder = member(1, &[], &manifest);

@@ -4,8 +4,9 @@
 use crate::codec::Codec;
 use crate::config::Manifest;
 use crate::id::PeerId;
-use crate::ledger::{Head, Record};
+use crate::ledger::{Head, Member, Record};
 use crate::optim::{Slot, clip_scale, norm_squared};
+use crate::parts::PartSet;
 use crate::peer::Peer;
 use crate::state::State;
 use std::collections::BTreeMap;
@@ -84,6 +85,21 @@ fn at_borders(pieces: Vec<(Range<usize>, usize)>, borders: &[usize]) -> Vec<(Ran
     cut
 }
 
+/// Whether these parts are all that a span needs.
+fn holds_span(kept: &PartSet, manifest: &Manifest, span: usize) -> bool {
+    let used = manifest
+        .split
+        .as_ref()
+        .map(|split| split.used(span))
+        .unwrap_or_default();
+    parts(manifest).iter().zip(0..).all(|(part, number)| {
+        let is_needed = used
+            .iter()
+            .any(|range| range.start < part.end && part.start < range.end);
+        !is_needed || kept.contains(number)
+    })
+}
+
 /// Whether a round of a record's members trains: they are enough, and each part has a keeper among them.
 pub(super) fn trains(head: &Head, record: &Record, manifest: &Manifest) -> bool {
     let takes_part = |peer| record.headers.iter().any(|h| h.peer == peer);
@@ -93,15 +109,8 @@ pub(super) fn trains(head: &Head, record: &Record, manifest: &Manifest) -> bool 
     };
     if let Some(split) = &manifest.split {
         // Each span has somebody who keeps all of its parts.
-        let all = parts(manifest);
-        let needs = |span: usize, number: usize| {
-            let used = |range: &Range<usize>| range.start < all[number].end && all[number].start < range.end;
-            split.used(span).iter().any(used)
-        };
-        let holds = |m: &crate::ledger::Member, span: usize| {
-            (0..all.len()).all(|part| !needs(span, part) || m.keeper.kept.contains(part as u16))
-        };
-        let held = |span: usize| head.members.iter().any(|m| takes_part(m.peer) && holds(m, span));
+        let holds = |m: &Member, span| takes_part(m.peer) && holds_span(&m.keeper.kept, manifest, span);
+        let held = |span: usize| head.members.iter().any(|m| holds(m, span));
         let spans = split.spans.len();
         return record.headers.len() >= usize::from(manifest.min_peers.get()) && (0..spans).all(held);
     }
@@ -251,41 +260,42 @@ pub(super) fn check(peer: &Peer, state: &State) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a record leaves each part as many keepers as the run wants, or as there are, but for those that were lost or given up.
+/// Whether a record leaves each part as many keepers as the run wants, or as there can be, but for those that were lost or given
+/// up; and each span as many members that have all of it.
 pub(super) fn check_copies(
     before: &Head,
     after: &Head,
     record: &Record,
     manifest: &Manifest,
 ) -> Result<(), String> {
-    let Some(copies) = manifest.copies else {
+    let Some(copies) = manifest.copies.filter(|_| before.tickets == after.tickets) else {
         return Ok(());
     };
     let insists = |peer| record.headers.iter().any(|h| h.peer == peer && h.keeps.insists);
-    let revoked = before.tickets != after.tickets;
-    let stays = after
-        .full_members()
-        .filter(|peer| record.headers.iter().all(|h| h.peer != *peer || !h.leaving));
-    let wanted = usize::from(copies.get()).min(stays.count());
-    for number in 0..parts(manifest).len() as u16 {
-        let had = record.headers.iter().filter(|h| h.keeps.kept.contains(number));
-        let gone = |peer| {
-            after
-                .members
-                .iter()
-                .all(|m| m.peer != peer || !m.keeper.kept.contains(number))
-        };
-        let lets_go = had.clone().any(|h| gone(h.peer) && !insists(h.peer));
-        let left = after
-            .members
-            .iter()
-            .filter(|m| m.keeper.kept.contains(number))
-            .count();
-        if lets_go && left < wanted && !revoked {
-            return Err(format!(
-                "{left} keepers are left of part {number}, and {wanted} could be"
-            ));
+    let leaves = |peer| record.headers.iter().any(|h| h.peer == peer && h.leaving);
+    let stays = || after.members.iter().filter(|m| m.is_full() && !leaves(m.peer));
+    let mut wanted = usize::from(copies.get()).min(stays().count());
+    let spans = manifest.split.as_ref().map_or(0, |split| split.spans.len());
+    if spans > 0 {
+        let rooms = stays().map(|m| usize::from(m.keeper.spans).clamp(1, spans));
+        wanted = wanted.min((rooms.sum::<usize>() / spans).max(1));
+    }
+    let check = |what: String, has: &dyn Fn(&PartSet) -> bool| {
+        let keeps = |m: &&Member| has(&m.keeper.kept);
+        let still = |peer| after.members.iter().any(|m| m.peer == peer && keeps(&m));
+        let mut had = record.headers.iter().filter(|h| has(&h.keeps.kept));
+        let lets_go = had.any(|h| !still(h.peer) && !insists(h.peer));
+        let left = after.members.iter().filter(keeps).count();
+        match lets_go && left < wanted {
+            true => Err(format!("{left} are left that keep {what}, and {wanted} could be")),
+            false => Ok(()),
         }
+    };
+    for number in 0..parts(manifest).len() as u16 {
+        check(format!("part {number}"), &|kept| kept.contains(number))?;
+    }
+    for span in 0..spans {
+        check(format!("span {span}"), &|kept| holds_span(kept, manifest, span))?;
     }
     Ok(())
 }

@@ -57,8 +57,10 @@ impl World {
         let knows_all = manifest.clip.is_none();
         let me = &self.nodes[i];
         let stepped = self.nodes[i].peer.as_ref().map(|peer| peer.head().stepped);
-        // Whoever is not suspected has said that it can commit; who was told of it takes the teller's word.
-        let trusted = |node: &Node| !me.is_told && !me.suspects.contains(&node.id);
+        // Whoever is not suspected has said that it can commit; who was told of it takes the teller's word. Whom it suspects at
+        // the very moment nobody hears if it reaches nobody.
+        let reaches = |id| me.peer.as_ref().is_some_and(|peer| peer.shared.links.is_up(id));
+        let trusted = |node: &Node| !me.is_told && !me.suspects.contains(&node.id) && reaches(node.id);
         let holds = |node: &Node, peer: &Peer| {
             let pending = peer.shared.keeping.pending.as_ref();
             let waits = pending.is_some_and(|pending| Some(pending.stepped) == stepped);
