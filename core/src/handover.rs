@@ -16,6 +16,7 @@ use crate::keeps::{Keeper, Keeps};
 use crate::ledger::Record;
 use crate::moments::{blank, write};
 use crate::parts::{PartSet, Parts};
+use crate::planted::Bug;
 use crate::rights::Kind;
 use crate::shared::Shared;
 use crate::wire::Message;
@@ -129,6 +130,10 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
     let (kept, keeping) = (&mut shared.lineage.state.kept, &mut shared.keeping);
     keeping.pending = None;
     kept.retain(&own.kept.or(&own.learns).or(&lost));
+    if shared.manifest.split.is_some() {
+        // Who has gone with it because others had it brings it back if they have lost it.
+        kept.take_as_they_are(&kept.damaged(&lost));
+    }
     // What begins anew is zero, whatever somebody who was away has kept of it.
     let mut anew = own.learns.or(&kept.set()).and(&untrained);
     if shared.manifest.split.is_some() {
@@ -204,6 +209,26 @@ pub(crate) fn leave(damaged: bool, shared: &mut Shared) {
     }
 }
 
+/// Where the model is split: whether some parts are here and what they were when they were stepped last. What has changed and
+/// nobody else has goes on as it has become: a wrong bit, and else the run would be over.
+pub(crate) fn is_sound(parts: &PartSet, others: &PartSet, shared: &mut Shared) -> bool {
+    if shared.settings.planted(Bug::BelieveParts) {
+        return true;
+    }
+    let kept = &mut shared.lineage.state.kept;
+    let damaged = kept.damaged(parts);
+    kept.take_as_they_are(&damaged.without(others));
+    damaged.and(others).is_empty() && parts.without(&kept.set()).is_empty()
+}
+
+/// What others keep, by the head, and go on keeping.
+pub(crate) fn of_others(shared: &Shared) -> PartSet {
+    let me = shared.me();
+    let others = shared.head().members.iter();
+    let others = others.filter(|m| m.peer != me && !m.keeper.leaves);
+    others.fold(PartSet::default(), |all, m| all.or(&m.keeper.kept))
+}
+
 /// A round is about to be taken into the state: what its headers say shows whether what was learnt is what it should be.
 pub(crate) fn prove(record: &Record, shared: &mut Shared) {
     let (kept, keeping) = (&mut shared.lineage.state.kept, &mut shared.keeping);
@@ -254,10 +279,16 @@ fn hand_out(shared: &mut Shared) {
         return;
     };
     let own = own(shared).kept;
+    let others = of_others(shared);
     for (to, part) in std::mem::take(&mut shared.keeping.questions) {
         let Some(whole) = parts.range(part).filter(|_| own.contains(part)) else {
             continue;
         };
+        // Whoever learns what has changed finds that out, and would ask for it again.
+        if shared.manifest.split.is_some() && !is_sound(&[part].into_iter().collect(), &others, shared) {
+            shared.keeping.is_damaged = true;
+            continue;
+        }
         for (of, number) in parts.pieces(part, piece).zip(0..) {
             let here = of.start - whole.start..of.end - whole.start;
             let kept = &shared.lineage.state.kept;

@@ -62,7 +62,9 @@ pub(crate) struct Keeping {
     pub leaves_since: Option<Time>,
     /// The parts whose lack was told of.
     pub told: PartSet,
-    /// Where a model is split: a round that others may have committed.
+    /// Where a model is split: something that was to be handed out has changed, and others have it as it was.
+    pub is_damaged: bool,
+    /// Likewise: a round that others may have committed.
     pub pending: Option<Box<Pending>>,
 }
 
@@ -83,11 +85,11 @@ pub(crate) fn go_along(lineage: &mut Lineage, pending: &mut Option<Box<Pending>>
         return;
     }
     match pending.take_if(|pending| pending.stepped == stepped) {
-        Some(round)
-            if kept
-                .step_weights(manifest, &round.step, &round.held, true)
-                .is_ok() => {}
-        _ => kept.clear(),
+        Some(round) => {
+            kept.take_as_they_are(&kept.damaged(&kept.set()));
+            kept.step_weights(manifest, &round.step, &round.held);
+        }
+        None => kept.clear(),
     }
     kept.stepped = stepped;
 }
@@ -133,7 +135,7 @@ pub(crate) fn alone(
             let first = first_spans(manifest, room).and(&untrained);
             kept.begin(manifest, &first);
         }
-        Some(_) => {}
+        Some(_) => kept.take_as_they_are(&kept.damaged(&kept.set())),
     }
     Keeper {
         kept: kept.set(),

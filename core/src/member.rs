@@ -97,6 +97,9 @@ impl Member {
         if !handover::begin_round(shared) {
             return Next::Outcast(Outcast::damaged(OutcastReason::Behind));
         }
+        if shared.keeping.is_damaged {
+            return Next::Outcast(Outcast::new(OutcastReason::Damaged, None));
+        }
         if self.is_null(shared) {
             self.tell_waiting(shared);
         } else if self.flows(shared) {
@@ -136,7 +139,10 @@ impl Member {
                 .suspect(&self.view, outlaws, Reason::Convicted, shared);
             return self.conclude(verdict, shared);
         }
-        self.begin_flow(shared);
+        match self.begin_flow(shared) {
+            Next::Stay => {}
+            next => return next,
+        }
         match self.start_if_ready(shared) {
             Next::Stay => self.take_early(shared),
             next => next,
@@ -371,6 +377,9 @@ impl Member {
             Message::Learn { part } => {
                 let idle = !self.reduce.is_started();
                 handover::on_learn(from, part, idle, shared);
+                if shared.keeping.is_damaged {
+                    return Next::Outcast(Outcast::new(OutcastReason::Damaged, None));
+                }
             }
             Message::Moments {
                 part,

@@ -31,6 +31,8 @@ pub struct Moments {
     pub stepped: Digest,
     /// What weights begin with, where they are kept here too.
     pub initial: Option<Initial>,
+    /// How often a part that had changed was taken as it was, since nobody else had it.
+    taken: u64,
 }
 
 impl PartialEq for Moments {
@@ -46,6 +48,7 @@ impl Default for Moments {
             parts: BTreeMap::new(),
             stepped: Digest([0; 32]),
             initial: None,
+            taken: 0,
         }
     }
 }
@@ -138,6 +141,28 @@ impl Moments {
             .ok_or(Damaged)
     }
 
+    /// Those of some parts that are kept and are not what they were when they were stepped last.
+    pub(crate) fn damaged(&self, of: &PartSet) -> PartSet {
+        of.iter().filter(|part| self.prove(*part).is_err()).collect()
+    }
+
+    /// Goes on with some parts as they are, whatever they were when they were stepped last.
+    pub(crate) fn take_as_they_are(&mut self, parts: &PartSet) {
+        for part in parts.iter() {
+            if let Some(kept) = self.parts.get_mut(&part) {
+                let kept = Arc::make_mut(kept);
+                kept.digest = digest(&kept.slots);
+                self.taken += 1;
+            }
+        }
+    }
+
+    /// Whether any part was taken so.
+    #[cfg(feature = "sim")]
+    pub(crate) fn has_taken(&self) -> bool {
+        self.taken > 0
+    }
+
     /// What of the parameters becomes of a piece by its sum; the moments stay as they are. Nothing if its part is not kept.
     pub(crate) fn try_step(
         &self,
@@ -214,23 +239,10 @@ impl Moments {
     }
 
     /// Steps weights and moments of all parts that are kept, by the sums that are held of their pieces, where the model is split
-    /// over the members. A part without all of its sums is dropped: it is behind for good. Who `proves` looks first whether
-    /// the parts are what they were.
-    ///
-    /// # Errors
-    /// If one is not.
-    pub(crate) fn step_weights(
-        &mut self,
-        manifest: &Manifest,
-        step: &Step,
-        held: &Held,
-        proves: bool,
-    ) -> Result<(), Damaged> {
+    /// over the members. A part without all of its sums is dropped: it is behind for good.
+    pub(crate) fn step_weights(&mut self, manifest: &Manifest, step: &Step, held: &Held) {
         let parts = Parts::of_len(manifest.layout.len);
         for part in self.set().iter() {
-            if proves {
-                self.prove(part)?;
-            }
             let whole = parts.range(part).unwrap_or(0..0);
             let kept = Arc::make_mut(self.parts.get_mut(&part).expect("it is one of them"));
             let (weights, slots) = kept.slots.split_last_mut().expect("it has weights");
@@ -257,7 +269,6 @@ impl Moments {
                 self.parts.remove(&part);
             }
         }
-        Ok(())
     }
 
     /// The bytes of a piece of a part, as they travel.
@@ -267,7 +278,8 @@ impl Moments {
         Some(bytes.flatten().copied().collect())
     }
 
-    /// Damages one bit, as failing memory would. Whether the element is in a part that is kept.
+    /// Damages one bit of what goes with an element, as failing memory would: of its moments, or of its weight, where that is kept
+    /// here too and the bit is even. Whether the element is in a part that is kept.
     #[cfg(feature = "sim")]
     pub(crate) fn flip(&mut self, manifest: &Manifest, element: usize, bit: u32) -> bool {
         let parts = Parts::of_len(manifest.layout.len);
@@ -276,7 +288,10 @@ impl Moments {
             return false;
         };
         let at = element - parts.range(part).map_or(0, |range| range.start);
-        let value = &mut Arc::make_mut(kept).slots[0].floats_mut(at..at + 1)[0];
+        let slots = &mut Arc::make_mut(kept).slots;
+        let is_weight = manifest.split.is_some() && bit.is_multiple_of(2);
+        let slot = if is_weight { slots.len() - 1 } else { 0 };
+        let value = &mut slots[slot].floats_mut(at..at + 1)[0];
         *value = f32::from_bits(value.to_bits() ^ (1 << bit));
         true
     }

@@ -470,9 +470,10 @@ impl Peer {
         }
     }
 
-    /// Damages one bit of the moments that go with an element. Whether this peer keeps them.
+    /// Damages one bit of the moments that go with an element, or of its weight where it is kept with them. Whether this peer
+    /// keeps them.
     #[cfg(feature = "sim")]
-    pub fn flip_moment(&mut self, element: usize, bit: u32) -> bool {
+    pub fn flip_kept(&mut self, element: usize, bit: u32) -> bool {
         let shared = &mut self.shared;
         shared.lineage.state.kept.flip(&shared.manifest, element, bit)
     }

@@ -69,6 +69,8 @@ pub enum Bug {
     GiveUpHeld,
     /// Who is excluded from an attempt that others may commit forgets the sums that it holds.
     ForgetPending,
+    /// Where a model is split: a member does not look whether what it computes with, steps and hands out is what it was.
+    BelieveParts,
     /// Contributors go on without a full member.
     GuestsGoOn,
     /// Nobody looks whether a flush is signed.
@@ -153,13 +155,14 @@ impl Bug {
     ];
 
     /// Those that only matter where a model is split over members.
-    pub const OF_SPANS: [Self; 6] = [
+    pub const OF_SPANS: [Self; 7] = [
         Self::SplitCommitBeforeHeld,
         Self::LanesAsTheyCome,
         Self::DropStash,
         Self::CountTwice,
         Self::GiveUpHeld,
         Self::ForgetPending,
+        Self::BelieveParts,
     ];
 
     /// Those that only a liar makes use of.

@@ -30,6 +30,8 @@ pub(super) fn holders(copies: usize, spans: usize, rooms: impl Iterator<Item = u
 /// What members hold or will hold, by their places among those that can.
 struct Holdings<'a> {
     able: &'a [&'a Member],
+    /// The parts that each span needs.
+    spans: &'a [PartSet],
     holds: Vec<BTreeSet<usize>>,
     /// The spans that can be learnt.
     open: Vec<usize>,
@@ -65,6 +67,7 @@ impl Head {
         };
         let mut holdings = Holdings {
             able,
+            spans: &spans,
             holds: able.iter().map(of).collect(),
             open: (0..spans.len()).filter(is_open).collect(),
             needed: holders(copies, spans.len(), able.iter().map(|m| m.keeper.spans)),
@@ -100,8 +103,26 @@ impl Holdings<'_> {
         (0..self.holds.len()).filter(move |at| !self.holds[*at].contains(&span))
     }
 
+    /// Whether one would keep fewer parts without a span: else it holds that because its others need all of its parts.
+    fn is_dear(&self, held: &BTreeSet<usize>, span: usize) -> bool {
+        let others = held.iter().filter(|other| **other != span);
+        let parts = others.fold(PartSet::default(), |all, other| all.or(&self.spans[*other]));
+        !holds_all(&parts, &self.spans[span])
+    }
+
+    /// How much of one's room is taken: by the fewest spans that need all that it keeps for spans.
+    fn taken(&self, at: usize) -> usize {
+        let mut held = self.holds[at].clone();
+        for span in &self.holds[at] {
+            if !self.is_dear(&held, *span) {
+                held.remove(span);
+            }
+        }
+        held.len()
+    }
+
     fn has_room(&self, at: usize) -> bool {
-        self.holds[at].len() < usize::from(self.able[at].keeper.spans)
+        self.taken(at) < usize::from(self.able[at].keeper.spans)
     }
 
     /// Who has none takes one, and who has room what lacks holders.
@@ -151,9 +172,13 @@ impl Holdings<'_> {
         let lacking = self.lacking(if is_rich { self.wanted } else { self.needed });
         let several = |at: &&usize| self.holds[**at].len() > 1;
         let is_of_use = |at: &&usize| lacking.iter().any(|span| !self.holds[**at].contains(span));
-        let of_use = holders.iter().rev().filter(is_of_use);
+        let can = holders
+            .iter()
+            .rev()
+            .filter(|at| self.is_dear(&self.holds[**at], span));
+        let of_use = can.clone().filter(is_of_use);
         let goes = of_use.clone().find(several).or_else(|| of_use.clone().next());
-        let spare = || holders.iter().rev().find(several).filter(|_| is_rich);
+        let spare = || can.clone().find(several).filter(|_| is_rich);
         goes.or_else(spare)
             .copied()
             .filter(|_| holders.len() > self.needed)

@@ -5,21 +5,24 @@ use super::Member;
 use crate::contribution::measure_speed;
 use crate::device::{Asked, Made};
 use crate::flow::{Flow, Given, Name, Task};
+use crate::handover;
 use crate::id::{Digest, PeerId};
 use crate::interface::{Event, Output, SpanDone, SpanWork};
 use crate::keeping::Pending;
-use crate::ledger::Record;
+use crate::ledger::{Header, Record};
 use crate::next::{Next, Outcast};
 use crate::optim::Step;
-use crate::parts::Parts;
+use crate::parts::{PartSet, Parts};
 use crate::planted::Bug;
 use crate::reason::OutcastReason;
 use crate::rights::Kind;
 use crate::route::Batch;
 use crate::shared::Shared;
+use crate::signature::Signed;
 use crate::state::plan;
 use crate::wire::Message;
 use bytes::Bytes;
+use std::ops::Range;
 use std::time::Duration;
 
 /// What a member computes of a round.
@@ -42,12 +45,12 @@ impl Member {
     }
 
     /// An attempt begins: asks the neighbours for what is not here, and goes on computing.
-    pub(super) fn begin_flow(&mut self, shared: &mut Shared) {
+    pub(super) fn begin_flow(&mut self, shared: &mut Shared) -> Next {
         let (Some(split), Some(parts)) = (&shared.manifest.split, Parts::of(&shared.manifest)) else {
-            return;
+            return Next::Stay;
         };
         if self.is_null(shared) {
-            return;
+            return Next::Stay;
         }
         let (me, members) = (self.view.me, &self.view.members);
         let batch = Batch::new(split, &self.allotment.batch);
@@ -78,14 +81,14 @@ impl Member {
             };
             shared.control(self.view.members[from], want);
         }
-        self.pump(shared);
+        self.pump(shared)
     }
 
     /// Has an idle device do what is next, and hands in what is done.
-    fn pump(&mut self, shared: &mut Shared) {
+    fn pump(&mut self, shared: &mut Shared) -> Next {
         let flows = self.flows(shared);
         let Some(Flowing { flow, compute }) = self.flowing.as_ref().filter(|_| flows) else {
-            return;
+            return Next::Stay;
         };
         if flow.is_done() && self.contribution.made().is_none() && self.contribution.held_until().is_none() {
             let (gradient, weight, loss) = flow.made();
@@ -106,21 +109,25 @@ impl Member {
                 anew: true,
                 ..Made::default()
             };
-            return self.put(made, shared);
+            self.put(made, shared);
+            return Next::Stay;
         }
         if shared.device.asked.is_some() {
-            return;
+            return Next::Stay;
         }
-        let Some(task) = flow.next() else { return };
+        let Some(task) = flow.next() else {
+            return Next::Stay;
+        };
         let chain = shared.head().chain;
         let (input, gradient, sum) = flow.input(task);
-        let used = flow.split.used(task.span);
-        let weights = shared.device.lacks_span(chain, task.span).then(|| {
-            let kept = &shared.lineage.state.kept;
-            let of = |range: &std::ops::Range<usize>| kept.weights(&shared.manifest, range.clone());
-            used.iter().flat_map(of).collect()
-        });
         let positions = flow.positions(task);
+        let weights = match shared.device.lacks_span(chain, task.span) {
+            true => match self.weights(task.span, shared) {
+                Some(weights) => Some(weights),
+                None => return Next::Outcast(Outcast::new(OutcastReason::Damaged, None)),
+            },
+            false => None,
+        };
         shared.device.asked = Some(Asked::Span { chain, task });
         self.at_work_since = shared.now;
         shared.out.push_back(Output::Span(Box::new(SpanWork {
@@ -133,6 +140,19 @@ impl Member {
             gradient,
             sum,
         })));
+        Next::Stay
+    }
+
+    /// The weights of a span, for the device. What is made of damaged ones would be in everybody's sums.
+    fn weights(&self, span: usize, shared: &mut Shared) -> Option<Vec<f32>> {
+        let (split, parts) = (shared.manifest.split.clone()?, Parts::of(&shared.manifest)?);
+        let others = handover::of_others(shared);
+        if !handover::is_sound(&split.parts(parts, span), &others, shared) {
+            return None;
+        }
+        let kept = &shared.lineage.state.kept;
+        let of = |range: Range<usize>| kept.weights(&shared.manifest, range);
+        Some(split.used(span).into_iter().flat_map(of).collect())
     }
 
     /// For how long the device has been at work on what it is at now, if it is.
@@ -145,16 +165,19 @@ impl Member {
     pub(super) fn on_span(&mut self, done: SpanDone, shared: &mut Shared) -> Next {
         let asked = shared.device.done(shared.now, done.compute);
         let here = shared.head().chain;
-        let task = match asked {
-            Some(Asked::Span { chain, task }) if chain == here => task,
-            _ => {
-                self.pump(shared);
-                return self.start_if_ready(shared);
-            }
-        };
-        self.take_done(task, done, shared);
-        self.pump(shared);
-        self.start_if_ready(shared)
+        if let Some(Asked::Span { chain, task }) = asked
+            && chain == here
+        {
+            self.take_done(task, done, shared);
+        }
+        self.go_on_computing(shared)
+    }
+
+    fn go_on_computing(&mut self, shared: &mut Shared) -> Next {
+        match self.pump(shared) {
+            Next::Stay => self.start_if_ready(shared),
+            next => next,
+        }
     }
 
     fn take_done(&mut self, task: Task, done: SpanDone, shared: &mut Shared) {
@@ -252,8 +275,7 @@ impl Member {
         if !self.reduce.is_started() && self.agreement.flush().is_none() {
             self.agreement.saw_piece(from, shared);
         }
-        self.pump(shared);
-        self.start_if_ready(shared)
+        self.go_on_computing(shared)
     }
 
     /// Somebody says that it can commit the attempt.
@@ -287,16 +309,20 @@ impl Member {
         self.commit(record, shared)
     }
 
-    /// Steps all parts that are kept, weights and moments, by the sums that are held.
+    /// Steps all parts that are kept, weights and moments, by the sums that are held. Who finds that some have changed goes, as who
+    /// is excluded does: others have these, and what else it keeps it steps once it knows that they have committed the round.
     pub(super) fn step_spans(&mut self, record: Record, step: &Step, shared: &mut Shared) -> Next {
-        let (held, is_lone) = (self.reduce.take_held(), record.headers.len() == 1);
-        let kept = &mut shared.lineage.state.kept;
-        if kept
-            .step_weights(&shared.manifest, step, &held, !is_lone)
-            .is_err()
-        {
-            return Next::Outcast(Outcast::damaged(OutcastReason::Damaged));
+        let me = shared.me();
+        let stay = record.headers.iter().filter(|h| h.peer != me && !h.leaving);
+        let kept = |h: &Signed<Header>| h.keeps.kept.without(&h.keeps.drops);
+        let others = stay.fold(PartSet::default(), |all, h| all.or(&kept(h)));
+        let all = shared.lineage.state.kept.set();
+        if !handover::is_sound(&all, &others, shared) {
+            return Next::Outcast(Outcast::new(OutcastReason::Damaged, None));
         }
+        let held = self.reduce.take_held();
+        let kept = &mut shared.lineage.state.kept;
+        kept.step_weights(&shared.manifest, step, &held);
         self.applied(record, shared.now, shared)
     }
 

@@ -191,6 +191,27 @@ fn with_little_room_somebody_moves_to_what_lacks() {
     );
 }
 
+#[test]
+fn what_one_holds_by_the_way_takes_no_room() {
+    let mut manifest = manifest(2, 2);
+    manifest.layout = Layout::flat(700);
+    let split = manifest.split.as_mut().unwrap();
+    let step = |range: Range<usize>| Step {
+        ranges: std::iter::once(range).collect(),
+        cost: 1,
+        boundary: 4,
+    };
+    // Of parts of 256 elements the first, the first and the second, and the second and the third.
+    split.steps = [0..200, 200..400, 400..700].map(step).to_vec();
+    split.spans = vec![NonZeroU16::MIN; 3];
+    let mut all = head(&manifest, &[&[0], &[1]]);
+    all.untrained = Parts::of(&manifest).unwrap().all();
+    all.members[1].keeper.spans = 2;
+    assert_eq!(all.suggest(&manifest, peer(1)), Default::default());
+    let takes: PartSet = [2].into_iter().collect();
+    assert_eq!(all.suggest(&manifest, peer(2)), (takes, PartSet::default()));
+}
+
 /// A round after which some leave, and some drop all that they keep.
 fn gone(head: &Head, leave: &[u8], drop: &[u8], manifest: &Manifest) -> Head {
     let mut record = record(head, [0; 4], None);

@@ -139,6 +139,9 @@ impl World {
                 self.stats.outcasts += 1;
                 self.nodes[i].damage = None;
                 self.nodes[i].stands = None;
+                // What was damaged it has let go of.
+                let is_whole = self.plan.manifest.split.is_some() && reason == OutcastReason::Damaged;
+                self.nodes[i].flipped &= !is_whole;
                 let here = self.nodes[i].peer.as_ref().map(|peer| peer.head().chain);
                 self.nodes[i].left.extend(here);
                 if self.plan.is_calm() {
@@ -250,6 +253,8 @@ impl World {
         let node = &self.nodes[i];
         let Some(peer) = &node.peer else { return };
         let vector = 4 * self.plan.manifest.layout.len + 4096;
+        // What nobody else has goes on as it has become.
+        self.ledger.is_tainted |= self.plan.manifest.split.is_some() && peer.state().kept.has_taken();
         if node.is_liar() {
             if stands(peer).is_some() {
                 let _ = self.ledger.stand(node, peer);

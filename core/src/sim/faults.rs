@@ -222,13 +222,16 @@ impl World {
         let len = self.plan.manifest.layout.len;
         // The low bits of the significand: a wrong number, not a wild one.
         let (at, bit) = (self.chaos.index(len), self.chaos.below(20) as u32);
+        if !self.nodes[i].flip(at, bit) {
+            return None;
+        }
         tell!(
             self,
             "FAULT bit {bit} of element {at} flips at {}",
             self.nodes[i].name
         );
-        self.nodes[i].flip(at, bit);
-        self.ledger.is_tainted |= self.plan.manifest.copies.is_some();
+        // Where the model is split who finds it goes, or others are told by what it then keeps.
+        self.ledger.is_tainted |= self.plan.manifest.copies.is_some() && self.plan.manifest.split.is_none();
         Some(())
     }
 

@@ -276,9 +276,9 @@ pub(super) fn check_copies(
     let stays = || after.members.iter().filter(|m| m.is_full() && !leaves(m.peer));
     let mut wanted = usize::from(copies.get()).min(stays().count());
     let spans = manifest.split.as_ref().map_or(0, |split| split.spans.len());
-    if spans > 0 {
-        let rooms = stays().map(|m| usize::from(m.keeper.spans).clamp(1, spans));
-        wanted = wanted.min((rooms.sum::<usize>() / spans).max(1));
+    let rooms = stays().map(|m| usize::from(m.keeper.spans).clamp(1, spans.max(1)));
+    if let Some(most) = rooms.sum::<usize>().checked_div(spans) {
+        wanted = wanted.min(most.max(1));
     }
     let check = |what: String, has: &dyn Fn(&PartSet) -> bool| {
         let keeps = |m: &&Member| has(&m.keeper.kept);

@@ -157,15 +157,23 @@ impl Node {
         }
     }
 
-    pub fn flip(&mut self, at: usize, bit: u32) {
-        if let Some(peer) = &mut self.peer {
-            // Where members keep parts of the moments, every other flip is one of these.
-            if bit.is_multiple_of(2) || !peer.flip_moment(at, bit) {
-                peer.flip_bit(at, bit);
-            }
-            self.flipped = true;
-            // Two flips may make one good.
-            self.damage = (peer.state().digest() != peer.digest()).then(|| peer.digest());
+    /// Flips a bit of what it holds. False if it holds nothing of that element.
+    pub fn flip(&mut self, at: usize, bit: u32) -> bool {
+        let Some(peer) = &mut self.peer else {
+            return false;
+        };
+        if peer.manifest().split.is_some() {
+            let flips = peer.flip_kept(at, bit);
+            self.flipped |= flips;
+            return flips;
         }
+        // Where members keep parts of the moments, every other flip is one of these.
+        if bit.is_multiple_of(2) || !peer.flip_kept(at, bit) {
+            peer.flip_bit(at, bit);
+        }
+        self.flipped = true;
+        // Two flips may make one good.
+        self.damage = (peer.state().digest() != peer.digest()).then(|| peer.digest());
+        true
     }
 }

@@ -154,8 +154,7 @@ impl Plan {
         let rng = &mut Rng::new(mix(seed ^ KEEPERS));
         draw_keepers(rng, &mut plan.manifest);
         let rng = &mut Rng::new(mix(seed ^ SPLITS));
-        let drawn = (plan.peers.len(), &mut plan.faults[..]);
-        splits::draw(rng, &mut plan.manifest, drawn);
+        splits::draw(rng, &mut plan.manifest, plan.peers.len());
         // Who leaves needs others that keep what it does.
         let leave = |(kind, _): &(Kind, f64)| *kind == Kind::Leave;
         let few = !plan.faults.is_empty() && !plan.faults.iter().any(leave);

@@ -1,6 +1,5 @@
 //! Worlds in which a model is split over its members.
 
-use super::kind::Kind;
 use super::rng::Rng;
 use crate::codec::Codec;
 use crate::config::{Manifest, Topology};
@@ -9,7 +8,7 @@ use crate::split::{Split, Step};
 use std::num::{NonZeroU16, NonZeroU32};
 
 /// In some worlds a model is split over its members.
-pub(super) fn draw(rng: &mut Rng, manifest: &mut Manifest, (peers, faults): (usize, &mut [(Kind, f64)])) {
+pub(super) fn draw(rng: &mut Rng, manifest: &mut Manifest, peers: usize) {
     if manifest.copies.is_some() || !rng.chance(0.2) {
         return;
     }
@@ -60,8 +59,4 @@ pub(super) fn draw(rng: &mut Rng, manifest: &mut Manifest, (peers, faults): (usi
         boundary: [Codec::F32, Codec::F32, Codec::F16, Codec::Int8][rng.index(4)],
         lanes: NonZeroU16::new(rng.between(1, 4) as u16).expect("from 1 on"),
     });
-    // Whose weights have changed in memory is told by the others' digests, which is another matter.
-    for (kind, _) in faults.iter_mut().filter(|(kind, _)| *kind == Kind::Flip) {
-        *kind = Kind::Freeze;
-    }
 }
