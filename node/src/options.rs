@@ -313,6 +313,8 @@ pub struct Local {
     pub power: f64,
     /// Bytes of memory that it may take; none: as many as the machine lets it.
     pub memory: Option<u64>,
+    /// Most spans of a model that is split that it holds; none: as many as fit.
+    pub spans: Option<NonZeroU16>,
     /// Bytes that it may reserve of the GPU's memory; none: as many as it needs.
     pub gpu_memory: Option<u64>,
     /// Cores to keep to; none: all that the process may use.

@@ -2,9 +2,9 @@
 
 use crate::device::OpenDevice;
 use crate::task::{Data, Dataset, Task, TaskError};
-use crate::trainer::span::{ModelSteps, SpanTrainer, SpanWorker, draw};
+use crate::trainer::span::{Look, ModelSteps, SpanTrainer, SpanWorker, draw};
 use crate::trainer::{Trainer, TrainerOptions, Worker, WorkerError};
-use annulus_core::{Digest, Initial, Layout};
+use annulus_core::{Digest, Layout};
 use annulus_shaders::needs::Layer;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -45,13 +45,17 @@ pub struct LoadedTask {
     /// What its model is made of.
     pub layers: Vec<Layer>,
     bind: Box<dyn Fn(OpenDevice, TrainerOptions) -> WorkerFactory + Send + Sync>,
-    layout: Box<dyn Fn(u64) -> Result<Layout, WorkerError> + Send + Sync>,
     model_steps: Box<dyn Fn(u64) -> Result<ModelSteps, WorkerError> + Send + Sync>,
     #[cfg(not(target_family = "wasm"))]
     step_costs: Box<dyn Fn() -> Result<Vec<u32>, WorkerError> + Send + Sync>,
-    initial: Box<dyn Fn(u64) -> Initial + Send + Sync>,
+    draw: Drawing,
     bind_span: SpanFactory,
 }
+
+/// Draws a model as a seed makes it, one tensor at a time.
+pub type Drawing = Arc<DrawWith>;
+
+type DrawWith = dyn Fn(u64, &mut Look<'_>) -> Result<Layout, WorkerError> + Send + Sync;
 
 /// Makes what computes some steps of a model, on a device, from the run's seed.
 pub type SpanFactory = Arc<BindSpan>;
@@ -83,7 +87,7 @@ impl LoadedTask {
     ///
     /// If its model cannot be trained.
     pub fn layout(&self, seed: u64) -> Result<Layout, WorkerError> {
-        (self.layout)(seed)
+        (self.draw)(seed, &mut |_, _| {})
     }
 
     /// Its model's steps and what they use.
@@ -105,9 +109,9 @@ impl LoadedTask {
         (self.step_costs)()
     }
 
-    /// The weights that a run with this seed begins with, drawn anew each time, no more than a tensor at once.
-    pub fn initial(&self, seed: u64) -> Initial {
-        (self.initial)(seed)
+    /// What draws the model as a seed makes it, one tensor at a time.
+    pub fn drawing(&self) -> Drawing {
+        self.draw.clone()
     }
 
     /// What makes workers for some of the steps.
@@ -194,8 +198,7 @@ fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<LoadedTask, TaskEr
         serde_json::from_str(config).map_err(|error| format!("bad task setting: {error}"))?;
     let text = json(&config).to_string();
     let task = Arc::new(T::new(config, data)?);
-    let (in_layout, in_steps) = (task.clone(), task.clone());
-    let (in_spans, in_initial) = (task.clone(), task.clone());
+    let (in_steps, in_spans, in_drawing) = (task.clone(), task.clone(), task.clone());
     #[cfg(not(target_family = "wasm"))]
     let in_costs = task.clone();
     Ok(LoadedTask {
@@ -216,18 +219,10 @@ fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<LoadedTask, TaskEr
                 Ok(Box::new(trainer) as Box<dyn Worker>)
             })
         }),
-        layout: Box::new(move |seed| Ok(draw(&*in_layout, seed, &[])?.0)),
         model_steps: Box::new(move |seed| ModelSteps::of(&*in_steps, seed)),
         #[cfg(not(target_family = "wasm"))]
         step_costs: Box::new(move || ModelSteps::costs(&*in_costs)),
-        initial: Box::new(move |seed| {
-            let task = in_initial.clone();
-            Initial::new(move |ranges| match draw(&*task, seed, ranges) {
-                Ok((_, _, values)) => values,
-                // It was drawn before, when the layout was found out.
-                Err(error) => panic!("the model cannot be drawn: {error}"),
-            })
-        }),
+        draw: Arc::new(move |seed, look| Ok(draw(&*in_drawing, seed, look)?.0)),
         bind_span: Arc::new(move |device, model, span, seed| {
             let trainer = SpanTrainer::new(in_spans.clone(), device, model, span, seed)?;
             Ok(Box::new(trainer) as Box<dyn SpanWorker>)

@@ -13,7 +13,7 @@ impl Manifest {
         match self.split {
             None => Ok(self),
             Some(_) => Err(ManifestError::Unusable(
-                "its model is split over its members, and this program cannot hold a part of one yet",
+                "its model is split over its members, and a browser's tab cannot hold a part of one yet: take part with the program",
             )),
         }
     }

@@ -13,6 +13,9 @@ use std::path::PathBuf;
 pub struct Args {
     /// The run's folder.
     pub dir: PathBuf,
+    /// Where the model was split over the run's members: another member's folder. May be given more than once.
+    #[arg(long, value_name = "DIR")]
+    pub with: Vec<PathBuf>,
     /// Data, if it is no longer where the run was started with it.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
@@ -32,7 +35,7 @@ Examples:
 
 /// Does it.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
-    let found = evaluate(&args.dir, args.data.as_deref(), &args.device, tasks);
+    let found = evaluate((&args.dir, &args.with), args.data.as_deref(), &args.device, tasks);
     let (round, eval) = found.map_err(Error::of)?;
     if args.json {
         let object = json!({"round": round, "loss": eval.loss, "accuracy": eval.accuracy});

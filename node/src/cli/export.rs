@@ -4,7 +4,6 @@ use super::error::Error;
 use super::human;
 use super::output;
 use crate::offline::export::export;
-use crate::store::run_dir::RunDir;
 use std::path::PathBuf;
 
 /// Write the parameters of a run's newest checkpoint as one safetensors file.
@@ -16,17 +15,20 @@ pub struct Args {
     /// The file to write, replaced if it is there.
     #[arg(value_name = "FILE.safetensors")]
     pub file: PathBuf,
+    /// Where the model was split over the run's members: another member's folder. May be given more than once.
+    #[arg(long, value_name = "DIR")]
+    pub with: Vec<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   annulus export runs/digits digits.safetensors
+  annulus export member1 gpt.safetensors --with member2 --with member3
 ";
 
 /// Does it.
 pub fn run(args: &Args) -> Result<(), Error> {
-    let dir = RunDir::open(&args.dir).map_err(Error::of)?;
-    let done = export(&dir, &args.file).map_err(Error::of)?;
+    let done = export(&args.dir, &args.with, &args.file).map_err(Error::of)?;
     for warning in &done.warnings {
         eprintln!("warning: {warning}");
     }

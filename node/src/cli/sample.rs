@@ -15,6 +15,9 @@ use std::path::PathBuf;
 pub struct Args {
     /// The run's folder.
     pub dir: PathBuf,
+    /// Where the model was split over the run's members: another member's folder. May be given more than once.
+    #[arg(long, value_name = "DIR")]
+    pub with: Vec<PathBuf>,
     /// The text to go on from; without it, the beginning of a line.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub prompt: String,
@@ -62,7 +65,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     };
     let mut emit = |piece: &str| output::print(piece);
     sample::write(
-        &args.dir,
+        (&args.dir, &args.with),
         args.data.as_deref(),
         &args.device,
         &prompt,

@@ -18,7 +18,7 @@ use crate::task_factory::TaskFactory;
 use annulus_core::codec::Codec;
 use annulus_core::invitation::Role;
 use serde_json::json;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -143,6 +143,9 @@ pub struct LocalArgs {
     /// a whole model that does not fit is not begun. Without it, what its user's limits (`ulimit -d`) allow, or what is free.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub memory: Option<u64>,
+    /// Of a model that is split, hold so many spans at most, also where there is room for more.
+    #[arg(long, value_name = "N")]
+    pub spans: Option<NonZeroU16>,
     /// The most that this peer's buffers may take of the GPU's memory, such as 4GB or 800MB. Where a batch takes more, it
     /// works on fewer samples at a time; where one sample does, it does not start. Drivers take something besides.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
@@ -210,6 +213,7 @@ impl LocalArgs {
             eval_every: settings.eval_every,
             power: self.power,
             memory: self.memory,
+            spans: self.spans,
             gpu_memory: self.gpu_memory,
             cores: self.cores,
             leave_within: Duration::from_secs(self.leave_within),
@@ -515,6 +519,7 @@ mod tests {
             tls_key: None,
             power: 1.0,
             memory: None,
+            spans: None,
             gpu_memory: None,
             cores: None,
             leave_within: 25,

@@ -52,6 +52,9 @@ pub struct QuicConfig {
     pub idle: Duration,
     /// The slow line that this peer is to seem to have, if any.
     pub line: Option<Line>,
+    /// Whether memory is so short that packets are small on this machine too: room for batches of the longest is 134 MB,
+    /// which is touched only as far as they come, but counts where a user's limit does.
+    pub small_packets: bool,
     /// How fast to send over a network.
     pub congestion: Congestion,
     /// Most bytes under way to a browser's tab on this very machine.
@@ -76,6 +79,7 @@ impl QuicConfig {
             inbox_bytes: 64 << 20,
             idle: Duration::from_secs(10),
             line: None,
+            small_packets: false,
             congestion: Congestion::default(),
             local_tab_window: LOCAL_TAB_WINDOW,
             receive_window: transport::WINDOW,

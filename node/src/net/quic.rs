@@ -110,11 +110,12 @@ impl QuicLink {
         if config.manifest.len() > MAX_MANIFEST {
             return Err(StartError::ManifestTooLong(config.manifest.len()));
         }
-        let endpoint =
-            transport::endpoint(config.listen, config.line).map_err(|error| match error.kind() {
+        let endpoint = transport::endpoint(config.listen, config.line, config.small_packets).map_err(
+            |error| match error.kind() {
                 io::ErrorKind::AddrInUse => StartError::PortInUse(config.listen),
                 _ => StartError::Bind(config.listen, error),
-            })?;
+            },
+        )?;
         let address = endpoint.local_addr().unwrap_or(config.listen);
         let own = own_addresses(address).into_iter().map(|address| address.ip());
         let certificates = Arc::new(Certificates::new(own));

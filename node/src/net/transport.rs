@@ -225,8 +225,13 @@ impl ResolvesServerCert for ByProtocol {
 /// Connection attempts that wait to be looked at; more are dropped by QUIC itself.
 const MAX_INCOMING: usize = 256;
 
-/// An endpoint on a new socket at `listen`, for dialling. [`quinn::Endpoint::set_server_config`] lets it accept too.
-pub(crate) fn endpoint(listen: SocketAddr, line: Option<Line>) -> io::Result<quinn::Endpoint> {
+/// An endpoint on a new socket at `listen`, for dialling. [`quinn::Endpoint::set_server_config`] lets it accept too. One for
+/// `small_packets` takes none that are longer than those of a network, and needs little memory for that.
+pub(crate) fn endpoint(
+    listen: SocketAddr,
+    line: Option<Line>,
+    small_packets: bool,
+) -> io::Result<quinn::Endpoint> {
     let socket = Socket::new(Domain::for_address(listen), Type::DGRAM, Some(Protocol::UDP))?;
     if listen.is_ipv6() {
         // One socket for both families; where the system does not allow that, IPv6 alone is still of use.
@@ -238,7 +243,10 @@ pub(crate) fn endpoint(listen: SocketAddr, line: Option<Line>) -> io::Result<qui
     socket.bind(&listen.into())?;
     let mut config = EndpointConfig::default();
     config
-        .max_udp_payload_size(LARGEST_PAYLOAD)
+        .max_udp_payload_size(match small_packets {
+            false => LARGEST_PAYLOAD,
+            true => ETHERNET_PAYLOAD,
+        })
         .expect("a constant within QUIC's limits");
     let runtime: Arc<dyn quinn::Runtime> = match line {
         None => Arc::new(quinn::TokioRuntime),
@@ -249,7 +257,7 @@ pub(crate) fn endpoint(listen: SocketAddr, line: Option<Line>) -> io::Result<qui
 
 /// An endpoint on any socket, for dialling alone.
 pub(crate) fn dialling_endpoint() -> io::Result<quinn::Endpoint> {
-    let any = |octets: IpAddr| endpoint(SocketAddr::new(octets, 0), None);
+    let any = |octets: IpAddr| endpoint(SocketAddr::new(octets, 0), None, true);
     any([0u16; 8].into()).or_else(|_| any([0; 4].into()))
 }
 

@@ -111,17 +111,31 @@ fn count(
     problems: &mut Vec<String>,
 ) {
     let allotment = before.allot(manifest);
-    for header in &record.headers {
-        let member = before
-            .position(header.peer)
-            .expect("advance has checked that it is a member");
-        for range in front(allotment.ranges(member), u64::from(header.weight)) {
-            if !counted.insert(range.clone()) {
-                let (round, Range { start, end }) = (record.round, range);
-                problems.push(format!(
-                    "round {round} counts samples {start} to {end}, some for the second time"
-                ));
-            }
+    let ranges: Vec<Range<u64>> = match manifest.split {
+        None => record
+            .headers
+            .iter()
+            .flat_map(|header| {
+                let member = before
+                    .position(header.peer)
+                    .expect("advance has checked that it is a member");
+                front(allotment.ranges(member), u64::from(header.weight))
+            })
+            .collect(),
+        // All compute all of it together, or nothing of it counts.
+        Some(_) => {
+            let refused = record.headers.iter().any(|header| header.keeps.refuses);
+            let counts = !refused && before.trains_record(manifest, record);
+            let batch = allotment.batch.iter().filter(|_| counts);
+            batch.map(|hole| hole.start..hole.end).collect()
+        }
+    };
+    for range in ranges {
+        if !counted.insert(range.clone()) {
+            let (round, Range { start, end }) = (record.round, range);
+            problems.push(format!(
+                "round {round} counts samples {start} to {end}, some for the second time"
+            ));
         }
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! It must not know what the model is: names and shapes come from the manifest.
 
+use crate::offline::whole;
 use crate::store::files::write_atomic;
-use crate::store::run_dir::{CheckpointError, RunDir};
+use crate::store::run_dir::CheckpointError;
 use crate::store::state_file::{Label, params_header, write_vector};
 use annulus_core::id::{Digest, Round};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What was exported.
 #[derive(Debug)]
@@ -25,8 +26,9 @@ pub struct Exported {
 }
 
 /// Writes the parameters of a run's newest good checkpoint to `file`, in place of any that is there.
-pub fn export(dir: &RunDir, file: &Path) -> Result<Exported, CheckpointError> {
-    let loaded = dir.load_latest()?;
+/// `others`: folders of other members, where the model is split.
+pub fn export(dir: &Path, others: &[PathBuf], file: &Path) -> Result<Exported, CheckpointError> {
+    let loaded = whole::load(dir, others)?;
     let label = Label {
         head: loaded.head,
         digest: loaded.digest,
@@ -63,7 +65,7 @@ mod tests {
         writer.append(&record, digest).unwrap();
         writer.saver().save(&run.head, &run.state, digest).unwrap();
         let file = scratch.0.join("model.safetensors");
-        let exported = export(writer.dir(), &file).unwrap();
+        let exported = export(writer.dir().path(), &[], &file).unwrap();
         assert_eq!(
             (
                 exported.round,

@@ -14,3 +14,5 @@ pub mod inspect;
 pub mod recompute;
 #[cfg(feature = "native")]
 pub(crate) mod sample;
+#[cfg(feature = "native")]
+pub mod whole;

@@ -4,6 +4,7 @@
 //! differ from there on; then states are compared at every checkpoint that is still there.
 
 use crate::offline::replay::{Asked, Replay, ReplayError};
+use crate::participant::error::Error;
 use crate::participant::run_setup::RunSetup;
 use crate::store::ledger_file::Entry;
 use crate::store::run_dir::{CheckpointError, RunDir};
@@ -155,6 +156,9 @@ pub fn replay(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<ReplayReport, Box<dyn std::error::Error + Send + Sync>> {
     let dir = RunDir::open(dir)?;
+    if dir.manifest().split.is_some() {
+        return Err(Error::Split.into());
+    }
     let mut whole = RunSetup::whole(dir.manifest(), data, device, factories)?;
     let shuffle = Shuffle::of(dir.manifest());
     let manifest = dir.manifest();

@@ -130,8 +130,7 @@ pub enum Error {
     GpuMemoryOfSpans,
     /// A command that needs the whole model of a run that has it nowhere.
     #[error(
-        "the model of this run is split over its members, and this command needs all of it: the folder holds only what one \
-         member held"
+        "the model of this run is split over its members: its rounds cannot be computed anew by this command yet"
     )]
     Split,
     /// It cannot keep to some cores.

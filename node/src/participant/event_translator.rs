@@ -8,7 +8,7 @@ use annulus_core::ledger::Head;
 use annulus_core::pace::Turn;
 use annulus_core::parts::Parts;
 use annulus_core::peer::{Change, Commit, Event as PeerEvent};
-use annulus_core::{Manifest, PeerId};
+use annulus_core::{Peer, PeerId};
 use std::time::Duration;
 
 /// Turns a peer's events into those of the run.
@@ -85,7 +85,7 @@ impl EventTranslator {
             PeerEvent::NotFinite { .. } => Vec::new(),
             &PeerEvent::Pace(turn) => vec![pace(turn, peer.head())],
             PeerEvent::Lacking { .. } if peer.manifest().split.is_some() => {
-                vec![warning(lacking_spans(peer.head(), peer.manifest()))]
+                vec![warning(lacking_spans(peer))]
             }
             PeerEvent::Lacking { parts, wait } => {
                 let seconds = wait.as_secs();
@@ -137,14 +137,20 @@ impl EventTranslator {
     }
 }
 
-/// Which spans of a split model no member holds.
-fn lacking_spans(head: &Head, manifest: &Manifest) -> String {
+/// Which spans of a split model nobody holds who takes part.
+fn lacking_spans(peer: &Peer) -> String {
+    let manifest = peer.manifest();
+    let here = peer.view().map_or(&[][..], |(_, members)| members);
     let (Some(split), Some(parts)) = (&manifest.split, Parts::of(manifest)) else {
         return String::new();
     };
     let is_held = |span: u16| {
         let needs = split.parts(parts, span.into());
-        let mut members = head.members.iter();
+        let mut members = peer
+            .head()
+            .members
+            .iter()
+            .filter(|member| here.contains(&member.peer));
         members.any(|member| needs.without(&member.keeper.kept).is_empty())
     };
     let all = split.spans.len() as u16;

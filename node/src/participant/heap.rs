@@ -11,6 +11,19 @@ pub(crate) fn give_back() {
     }
 }
 
+/// From here on has the allocator ask the system for each block of a megabyte or more by itself, and give it back as soon as it is
+/// free, and keep no more than two heaps. That costs time, so it is for processes whose memory is limited. To be called before
+/// there are other threads.
+#[cfg(feature = "native")]
+pub(crate) fn keep_small() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it sets two numbers of the allocator, while no other thread is there to use it.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+    }
+}
+
 #[cfg(all(test, feature = "native", target_os = "linux", target_env = "gnu"))]
 mod tests {
     use super::*;

@@ -13,6 +13,7 @@ use crate::net::quic::QuicLink;
 use crate::options::Local;
 use crate::participant::error::Error;
 use crate::participant::folder::Folder;
+use crate::participant::memory;
 use crate::participant::permission;
 use crate::participant::right::Right;
 use crate::participant::run_setup::{Computes, RunSetup};
@@ -20,7 +21,7 @@ use crate::web::hosts::Hosts;
 use crate::web::pause::Switch;
 use crate::web::{self, About, Site};
 use annulus_core::invitation::Role;
-use annulus_core::{Contact, DataSource, Manifest, Settings};
+use annulus_core::{Contact, DataSource, Initial, Manifest, Settings};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -79,6 +80,7 @@ pub(crate) async fn listen(
         door: door.as_ref().map(|(door, _)| door.clone()),
         served: served.clone(),
         bulk_queue_bytes: bulk_queue(manifest.layout.len),
+        small_packets: memory::limit(local.memory).is_some(),
         line: local.line.as_deref().map(str::parse).transpose()?,
         ..config
     };
@@ -129,9 +131,8 @@ pub(crate) async fn listen(
         epoch_s: started.as_secs(),
         ..Settings::new(identity.key(), right.admission(identity.peer()), link.contact())
     };
-    if let Computes::Spans { room, initial, .. } = &setup.computes {
-        settings.spans = *room;
-        settings.initial = Some(initial.clone());
+    if let Computes::Spans { room, .. } = &setup.computes {
+        settings.spans = local.spans.map_or(*room, |most| most.min(*room));
     }
     Ok(Home {
         link,
@@ -147,6 +148,11 @@ impl Home {
     /// The port.
     pub fn port(&self) -> u16 {
         self.link.local_addr().port()
+    }
+
+    /// Where a model is split: the weights that it begins with.
+    pub fn begin_with(&mut self, initial: Option<Initial>) {
+        self.settings.initial = initial;
     }
 
     /// Where it can be dialled, as a ticket holds it.

@@ -17,6 +17,8 @@ pub mod gpu_memory;
 #[cfg(feature = "native")]
 pub(crate) mod home;
 #[cfg(feature = "native")]
+pub(crate) mod initial;
+#[cfg(feature = "native")]
 pub mod limits;
 #[cfg(feature = "native")]
 pub(crate) mod meeting;

@@ -12,13 +12,13 @@ use crate::participant::error::Error;
 use crate::participant::gpu_memory::Limit;
 use crate::participant::{memory, split};
 use crate::store::run_dir::RunDir;
-use crate::task_factory::{LoadedTask, TaskFactory, WorkerFactory, Writing};
+use crate::task_factory::{Drawing, LoadedTask, TaskFactory, WorkerFactory, Writing};
 use crate::trainer::span::{self, ModelSteps, SplitModel};
 use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::interface::Input;
 use annulus_core::optim::{Moments, Optimizer, Schedule};
 use annulus_core::split::Split;
-use annulus_core::{DataSource, Digest, Initial, Manifest, PeerId, State};
+use annulus_core::{DataSource, Digest, Manifest, PeerId, State};
 use burn::tensor::read_sync;
 use std::num::{NonZeroU16, NonZeroU64};
 use std::path::Path;
@@ -62,8 +62,8 @@ pub(crate) enum Computes {
         spans: Box<SplitModel>,
         /// For how many it has room.
         room: NonZeroU16,
-        /// What the weights begin with.
-        initial: Initial,
+        /// What draws the weights that the run begins with.
+        drawing: Drawing,
     },
 }
 
@@ -87,7 +87,7 @@ impl Computes {
         Ok(Self::Spans {
             spans: Box::new(SplitModel::new(model, split.clone(), Box::new(make))),
             room: split::room(manifest, split, memory)?,
-            initial: loaded.initial(seed),
+            drawing: loaded.drawing(),
         })
     }
 
@@ -114,9 +114,10 @@ impl RunSetup {
         device: &str,
         factories: &[TaskFactory],
     ) -> Result<Whole, Error> {
-        if manifest.split.is_some() {
-            return Err(Error::Split);
-        }
+        let manifest = &Manifest {
+            split: None,
+            ..manifest.clone()
+        };
         let loaded = load_of_run(manifest, data, factories)?;
         Self::with(&loaded, manifest, device, None)?.computes.whole()
     }
@@ -128,9 +129,10 @@ impl RunSetup {
         device: &str,
         factories: &[TaskFactory],
     ) -> Result<Whole, Error> {
-        if manifest.split.is_some() {
-            return Err(Error::Split);
-        }
+        let manifest = &Manifest {
+            split: None,
+            ..manifest.clone()
+        };
         let factory = find(factories, &manifest.task)?;
         let loaded = match (factory.load)(&manifest.task_config, None) {
             Ok(without) if without.writing != Writing::WithData => without,

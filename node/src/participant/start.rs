@@ -14,8 +14,9 @@ use crate::participant::native::Participant;
 pub use crate::participant::native::{Ending, LEFT};
 use crate::participant::permission::{LOOK, Permission};
 use crate::participant::right::Right;
-use crate::participant::run_setup::{Means, RunSetup, prepare};
+use crate::participant::run_setup::{Computes, Means, RunSetup, prepare};
 use crate::participant::signals::Requests;
+use crate::participant::{heap, initial, memory};
 use crate::store::checkpoint::RunWriter;
 use crate::store::checkpoint_writer::Destination;
 use crate::store::known::Known;
@@ -78,6 +79,9 @@ pub async fn join(options: JoinOptions, factories: &[TaskFactory], sink: Sink<'_
 fn prepared_for(local: &Local) -> Result<Requests, Error> {
     if let Some(cores) = local.cores {
         keep_to_cores(cores.get()).map_err(Error::Cores)?;
+    }
+    if memory::limit(local.memory).is_some() {
+        heap::keep_small();
     }
     Requests::new().map_err(Error::Requests)
 }
@@ -392,8 +396,22 @@ impl Entrance<'_> {
             folder, local, sink, ..
         } = starting;
         setup.limit_memory(local.gpu_memory, &manifest)?;
+        let initial = match &setup.computes {
+            Computes::Whole(_) => None,
+            Computes::Spans { drawing, .. } => Some(
+                initial::on_disk(&local.out, |take| {
+                    // It was drawn before, when the steps were found out.
+                    let _ = drawing(manifest.seed, &mut |_, read| {
+                        // The data were just converted to this type.
+                        take(read().as_slice::<f32>().expect("f32 data"));
+                    });
+                })
+                .map_err(Error::File)?,
+            ),
+        };
         let mut home = listen(&folder.identity, &local, &manifest, &right, &setup, known.port).await?;
         let former = ticket_to(&known, &right.ticket);
+        home.begin_with(initial);
         right.ticket.addrs = home.dialable();
         known.port = home.port();
         folder.keep(&right, &known)?;

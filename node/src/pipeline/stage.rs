@@ -82,7 +82,7 @@ impl Stage {
         state: SpanState,
         settings: StageSettings,
     ) -> Result<Self, StageError> {
-        worker.load(state.params())?;
+        worker.load(state.params().to_vec())?;
         Ok(Self {
             worker,
             state,
@@ -136,7 +136,7 @@ impl Stage {
                     return Err(StageError::Order("to step without a gradient"));
                 }
                 self.state.apply(lr, step, scale, &gradient);
-                self.worker.load(self.state.params())?;
+                self.worker.load(self.state.params().to_vec())?;
                 return Ok(Some(Answer::Applied));
             }
             Order::Export { gradient } => {

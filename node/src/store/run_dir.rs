@@ -47,6 +47,16 @@ pub enum CheckpointError {
     /// A state could not be saved, or one that was asked for not be read.
     #[error("{path}: {1}", path = .0.display())]
     State(PathBuf, StateFileError),
+    /// The folder is of another run than the first that was named.
+    #[error("{dir} is of another run: name folders of one run's members", dir = .0.display())]
+    OtherRun(PathBuf),
+    /// Members held parts of the model, and not all are here.
+    #[error(
+        "the model of the run in {dir} is split over its members, and {1} of its {2} parts are not in the folders that were named: \
+         name those of other members too, with --with",
+        dir = .0.display()
+    )]
+    Parts(PathBuf, usize, usize),
     /// No checkpoint is good; for each that is there, why not.
     #[error("{dir} has no {}", checkpoint(.1), dir = .0.display())]
     NoneGood(PathBuf, Vec<String>),
@@ -117,7 +127,7 @@ impl RunDir {
             Err(FileError::Missing(_)) => return Err(CheckpointError::NoRun(path.to_path_buf())),
             other => other?,
         };
-        let manifest = Manifest::decode(&bytes).and_then(Manifest::whole);
+        let manifest = Manifest::decode(&bytes);
         let manifest = manifest.map_err(|error| CheckpointError::Manifest(file, error))?;
         Ok(Self {
             path: path.to_path_buf(),

@@ -139,7 +139,7 @@ async fn raw_from(
         (Congestion::default(), None),
         None,
     );
-    let endpoint = transport::endpoint(SocketAddr::from((from, 0)), None).unwrap();
+    let endpoint = transport::endpoint(SocketAddr::from((from, 0)), None, false).unwrap();
     let connecting = endpoint.connect_with(configs.client(Path::Local), to, "annulus");
     Ok((endpoint, connecting.unwrap().await?))
 }

@@ -18,7 +18,7 @@ use annulus_core::TensorSpec;
 
 use super::worker::{Pending, WorkerError};
 
-pub use model_steps::{ModelSteps, draw};
+pub use model_steps::{Look, ModelSteps, draw};
 pub use split_model::{Cut, SplitModel, is_of};
 pub use sums::{StepSum, Use};
 #[cfg(not(target_family = "wasm"))]
@@ -80,7 +80,7 @@ pub trait SpanWorker: Send {
     /// # Errors
     ///
     /// If there are not as many as the tensors take.
-    fn load(&mut self, params: &[f32]) -> Result<(), WorkerError>;
+    fn load(&mut self, params: Vec<f32>) -> Result<(), WorkerError>;
 
     /// What the span makes of a microbatch: of its samples in the first span, of activations in others.
     ///

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use annulus_core::Layout;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use super::super::layout::List;
@@ -34,7 +34,7 @@ impl ModelSteps {
     /// If the task offers no steps, its model cannot be trained, or a trained tensor is used by no step.
     pub fn of<T: Task>(task: &T, seed: u64) -> Result<Self, WorkerError> {
         let stages = stages_of(task)?;
-        let (layout, trained, _) = draw(task, seed, &[])?;
+        let (layout, trained) = draw(task, seed, &mut |_, _| {})?;
         let _alone = drawing_alone();
         let device = Device::flex();
         let (mut uses, mut shapes, mut x) = (Vec::new(), Vec::new(), None);
@@ -179,40 +179,38 @@ pub(super) fn stages_of<T: Task>(task: &T) -> Result<&dyn Stages<T::Model, Batch
     }
 }
 
-/// Draws the model as the seed makes it, tensor by tensor, of which it keeps the values of some ranges of the flat vector. The
-/// same bits as those of the whole model, since they are drawn in the same order.
-pub fn draw<T: Task>(
-    task: &T,
-    seed: u64,
-    wanted: &[Range<usize>],
-) -> Result<(Layout, Vec<bool>, Vec<Vec<f32>>), WorkerError> {
+/// Looks at a tensor's place in the flat vector, and at its values if it likes.
+pub type Look<'a> = dyn FnMut(Range<usize>, &dyn Fn() -> TensorData) + 'a;
+
+/// Draws the model as the seed makes it, one tensor at a time; which of them are trained. The same bits as those of the whole
+/// model, since they are drawn in the same order.
+///
+/// # Errors
+///
+/// If the model cannot be trained.
+pub fn draw<T: Task>(task: &T, seed: u64, look: &mut Look<'_>) -> Result<(Layout, Vec<bool>), WorkerError> {
     let _alone = drawing_alone();
     let cpu = Device::flex().autodiff();
     cpu.seed(seed);
     let mut draw = Draw {
         list: List::default(),
         trained: Vec::new(),
-        wanted,
         end: 0,
-        values: wanted
-            .iter()
-            .map(|range| Vec::with_capacity(range.len()))
-            .collect(),
+        look,
     };
     drop(task.model(&cpu).map(&mut draw));
-    Ok((draw.list.finish()?, draw.trained, draw.values))
+    Ok((draw.list.finish()?, draw.trained))
 }
 
-struct Draw<'a> {
+struct Draw<'a, 'b> {
     list: List,
     trained: Vec<bool>,
-    wanted: &'a [Range<usize>],
     /// Of the tensors that were drawn.
     end: usize,
-    values: Vec<Vec<f32>>,
+    look: &'a mut Look<'b>,
 }
 
-impl ModuleMapper for Draw<'_> {
+impl ModuleMapper for Draw<'_, '_> {
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.list.enter(name, container_type);
     }
@@ -225,19 +223,8 @@ impl ModuleMapper for Draw<'_> {
         let tensor = param.base();
         self.list.add(&tensor);
         let own = self.end..self.end + tensor.shape().num_elements();
-        let shared = |wanted: &Range<usize>| wanted.start.max(own.start)..wanted.end.min(own.end);
-        if self.wanted.iter().any(|wanted| !shared(wanted).is_empty()) {
-            let data = tensor.clone().inner().into_data_as::<f32>();
-            // The data were just converted to this type.
-            let data = data.as_slice::<f32>().expect("f32 data");
-            for (wanted, values) in self.wanted.iter().zip(&mut self.values) {
-                let here = shared(wanted);
-                if !here.is_empty() {
-                    values.extend_from_slice(&data[here.start - own.start..here.end - own.start]);
-                }
-            }
-        }
         self.end = own.end;
+        (self.look)(own, &|| tensor.clone().inner().into_data_as::<f32>());
         self.trained.push(tensor.is_require_grad());
         // In its place something small, so that its values can go.
         Param::initialized(param.id, Tensor::zeros([1; D], &tensor.device()))

@@ -110,7 +110,7 @@ impl SplitModel {
         }
         let worker = self.workers.get_mut(&work.span).expect("it was just made");
         if let Some(weights) = work.weights.take() {
-            worker.load(&weights)?;
+            worker.load(weights)?;
         }
         if !work.back {
             let output = worker.forward(samples, input).await?.values;
@@ -177,7 +177,7 @@ impl SplitModel {
             let [positions, features] = self.model.shapes[of];
             self.activation(of, vec![0.0; positions * features])
         };
-        worker.load(&vec![0.0; len])?;
+        worker.load(vec![0.0; len])?;
         worker
             .backward(0, &[], Some(zeros(step - 1)?), Some(zeros(step)?))
             .await?;

@@ -32,9 +32,15 @@ pub struct StepSum {
 
 impl StepSum {
     /// Zeros for tensors of these lengths.
-    pub(super) fn zeros(step: usize, tensors: impl IntoIterator<Item = (usize, usize)>) -> Self {
+    pub(super) fn zeros(step: usize, tensors: Vec<(usize, usize)>) -> Self {
+        let length = tensors.iter().map(|(_, length)| length).sum();
+        Self::of(step, tensors, vec![0.0; length])
+    }
+
+    /// These sums for tensors of these lengths.
+    pub(super) fn of(step: usize, tensors: Vec<(usize, usize)>, values: Vec<f32>) -> Self {
         let mut end = 0;
-        let places = tensors.into_iter().map(|(tensor, length)| {
+        let places = tensors.iter().map(|&(tensor, length)| {
             let start = end;
             end += length;
             (tensor, start..end)
@@ -43,7 +49,7 @@ impl StepSum {
         Self {
             step,
             tensors,
-            values: vec![0.0; end],
+            values,
         }
     }
 }
@@ -104,7 +110,7 @@ mod tests {
             vec![Some(TensorData::new(vec![value, -value], [2])), None]
         };
         let sum = |order: &[u32]| {
-            let mut sums = OrderedSum::new(StepSum::zeros(3, [(7, 2), (9, 1)]));
+            let mut sums = OrderedSum::new(StepSum::zeros(3, vec![(7, 2), (9, 1)]));
             for microbatch in order {
                 sums.add(*microbatch, gradient(*microbatch)).unwrap();
             }

@@ -61,7 +61,7 @@ impl SpanWorker for TimedSpan {
         self.worker.init()
     }
 
-    fn load(&mut self, params: &[f32]) -> Result<(), WorkerError> {
+    fn load(&mut self, params: Vec<f32>) -> Result<(), WorkerError> {
         self.worker.load(params)
     }
 

@@ -62,7 +62,7 @@ impl<T: Task> SpanTrainer<T> {
                 problem: format!("it has {steps} steps, and {span:?} are none of them"),
             });
         }
-        let mut trainer = Self {
+        Ok(Self {
             tensors: model.tensors_of(span.clone()),
             task,
             model,
@@ -72,17 +72,28 @@ impl<T: Task> SpanTrainer<T> {
             loaded: None,
             sums: Vec::new(),
             losses: Vec::new(),
-        };
-        trainer.begin();
-        Ok(trainer)
+        })
     }
 
-    /// Sums of nothing.
+    /// Sums of nothing, unless there are some already.
     fn begin(&mut self) {
-        let length = |tensor: &usize| (*tensor, self.model.layout.tensors[*tensor].len());
-        let zeros = |step: usize| StepSum::zeros(step, self.model.uses[step].iter().map(length));
+        if !self.sums.is_empty() {
+            return;
+        }
+        let zeros = |step: usize| StepSum::zeros(step, self.lengths(step));
         let sums = self.span.clone().map(|step| OrderedSum::new(zeros(step)));
         self.sums = sums.collect();
+    }
+
+    /// The tensors that a step uses, with their lengths.
+    fn lengths(&self, step: usize) -> Vec<(usize, usize)> {
+        let length = |tensor: &usize| (*tensor, self.model.layout.tensors[*tensor].len());
+        self.model.uses[step].iter().map(length).collect()
+    }
+
+    /// Sums begin anew: where they are given, none are made before.
+    fn forget(&mut self) {
+        self.sums.clear();
         self.losses.clear();
     }
 
@@ -165,17 +176,20 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
     }
 
     fn init(&self) -> Vec<f32> {
-        let range = |tensor: &usize| {
-            let spec = &self.model.layout.tensors[*tensor];
-            spec.offset..spec.offset + spec.len()
-        };
-        let ranges: Vec<Range<usize>> = self.tensors.iter().map(range).collect();
+        let mut values = Vec::new();
+        let mut tensor = 0;
+        let drawn = draw(&*self.task, self.seed, &mut |_, read| {
+            if self.tensors.contains(&tensor) {
+                // The data were just converted to this type.
+                values.extend_from_slice(read().as_slice::<f32>().expect("f32 data"));
+            }
+            tensor += 1;
+        });
         // It was drawn before, when the steps were found out.
-        let drawn = draw(&*self.task, self.seed, &ranges);
-        drawn.map(|(_, _, values)| values.concat()).unwrap_or_default()
+        drawn.map(|_| values).unwrap_or_default()
     }
 
-    fn load(&mut self, params: &[f32]) -> Result<(), WorkerError> {
+    fn load(&mut self, mut params: Vec<f32>) -> Result<(), WorkerError> {
         let lengths = self
             .tensors
             .iter()
@@ -189,12 +203,11 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
         }
         // The old ones go before the new ones come.
         self.loaded = None;
-        let mut rest = params;
         let mut of_span = vec![None; self.model.layout.tensors.len()];
-        for (tensor, length) in self.tensors.iter().zip(lengths) {
-            let (values, behind) = rest.split_at(length);
-            rest = behind;
-            let data = TensorData::new(values.to_vec(), [length]);
+        for (tensor, length) in self.tensors.iter().zip(lengths).rev() {
+            let data = TensorData::new(params.split_off(params.len() - length), [length]);
+            // What is on the device goes back to the system here.
+            params.shrink_to_fit();
             of_span[*tensor] = Some(Tensor::<1>::from_data(data, &self.device));
         }
         let autodiff = self.device.clone().autodiff();
@@ -214,7 +227,7 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
                 &vec![false; self.model.trained.len()],
             ),
         });
-        self.begin();
+        self.forget();
         Ok(())
     }
 
@@ -250,6 +263,7 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
                 self.is_last(),
                 "all but the last span take a gradient"
             );
+            self.begin();
             let input = input.map(|input| self.tensor(input));
             let links = {
                 let _random = drawing();
@@ -315,19 +329,23 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
     }
 
     fn put(&mut self, mut sums: Vec<f32>) {
-        self.begin();
-        for (place, ordered) in self.sums.iter_mut().enumerate().rev() {
-            let begin = sums.len() - ordered.sum.values.len();
-            debug_assert!(place > 0 || begin == 0, "as many as the steps have");
-            ordered.sum.values = sums.split_off(begin);
+        self.forget();
+        for step in self.span.clone().rev() {
+            let lengths = self.lengths(step);
+            let begin = sums.len() - lengths.iter().map(|(_, length)| length).sum::<usize>();
+            let sum = StepSum::of(step, lengths, sums.split_off(begin));
+            // What is left is as long as it was: most of it goes back to the system with this.
+            sums.shrink_to_fit();
+            self.sums.insert(0, OrderedSum::new(sum));
         }
     }
 
     fn take(&mut self) -> Result<SpanSums, WorkerError> {
+        self.begin();
         let loss_sum = self.losses.iter().flatten().sum::<f32>();
         let microbatches = self.sums.iter().map(|sum| sum.next).min().unwrap_or(0);
         let sums = std::mem::take(&mut self.sums);
-        self.begin();
+        self.forget();
         let sums = SpanSums {
             steps: sums.into_iter().map(|ordered| ordered.sum).collect(),
             loss_sum,

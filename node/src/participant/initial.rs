@@ -1,0 +1,62 @@
+//! The weights that a run begins with, where no peer has room for all of them: drawn once, and kept in a file without a name.
+//!
+//! They are drawn one after the other, each tensor whole, so whoever wants some has to draw all that come before. On the disk
+//! they are at hand when the protocol asks for some, which must not keep it from its peers.
+
+use crate::store::files::{At, FileError};
+use annulus_core::Initial;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Mutex;
+
+/// Draws all weights into a file in a folder, which goes when it is needed no more. `draw` gives them in order, to be taken
+/// piece by piece.
+///
+/// # Errors
+///
+/// If there is no room on the disk.
+pub fn on_disk(folder: &Path, draw: impl FnOnce(&mut dyn FnMut(&[f32]))) -> Result<Initial, FileError> {
+    let mut file = BufWriter::new(tempfile::tempfile_in(folder).at(folder)?);
+    let mut written = Ok(());
+    draw(&mut |values| {
+        if written.is_ok() {
+            written = file.write_all(bytemuck::cast_slice(values));
+        }
+    });
+    let file = written.and_then(|()| file.into_inner().map_err(io::IntoInnerError::into_error));
+    let file = Mutex::new(file.at(folder)?);
+    let path = folder.to_owned();
+    Ok(Initial::new(move |ranges| {
+        let file = &mut *file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let values: io::Result<Vec<_>> = ranges.iter().map(|range| read(file, range)).collect();
+        // What was just written there cannot be read: nothing that is on this disk can be relied on.
+        let fails = |error: io::Error| panic!("the disk of {} fails: {error}", path.display());
+        values.unwrap_or_else(fails)
+    }))
+}
+
+fn read(file: &mut File, range: &Range<usize>) -> io::Result<Vec<f32>> {
+    let mut values = vec![0.0f32; range.len()];
+    file.seek(SeekFrom::Start((range.start * size_of::<f32>()) as u64))?;
+    file.read_exact(bytemuck::cast_slice_mut(&mut values))?;
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn any_range_is_read_as_it_was_drawn_and_no_file_is_left() {
+        let scratch = Scratch::new();
+        let all: Vec<f32> = (0..1000).map(|i| i as f32 / 7.0).collect();
+        let initial = on_disk(&scratch.0, |take| all.chunks(33).for_each(take)).unwrap();
+        let ranges = [3..7, 0..1000, 999..1000, 5..5];
+        let expected: Vec<Vec<f32>> = ranges.iter().map(|range| all[range.clone()].to_vec()).collect();
+        assert_eq!(initial.values(&ranges), expected);
+        assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 0);
+    }
+}

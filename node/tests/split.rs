@@ -1,0 +1,222 @@
+//! A model split over the members of a run, as real processes: the same bits whoever holds which span, members that are killed
+//! in the middle of a round, and machines that are too small for the whole model.
+
+mod common;
+
+use annulus::store::run_dir::RunDir;
+use common::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// A small language model, of six blocks, and how it is trained here.
+const MODEL: [&str; 14] = [
+    "train",
+    "--task",
+    "gpt",
+    "--device",
+    "cpu",
+    "--no-page",
+    "preset=pico",
+    "layers=6",
+    "context=16",
+    "batch=8",
+    "micro_batch=1",
+    "clip=1",
+    "keep=9",
+    "--boundary=f32",
+];
+
+/// Starts a run with these settings.
+fn found(folder: &Folder, name: &'static str, settings: &[&str]) -> Node {
+    Node::start(name, folder.join(name), &[&MODEL, settings].concat())
+}
+
+/// One that joins, and holds so many spans at most.
+fn holder(folder: &Folder, name: &'static str, ticket: &str, spans: &str) -> Node {
+    let limits = ["--spans", spans, "checkpoint_every=1"];
+    let args = [&["join", ticket, "--device", "cpu", "--no-page"], &limits[..]].concat();
+    Node::start(name, folder.join(name), &args)
+}
+
+/// The digest of each part in the newest checkpoint of a folder: its weights and moments.
+fn parts(node: &Node) -> BTreeMap<u16, u64> {
+    let dir = RunDir::open(Path::new(&node.dir)).expect("a run");
+    let kept = dir.load_latest().expect("a checkpoint").state.kept;
+    let of = |part| (part, kept.digest(part).expect("it is kept"));
+    kept.set().iter().map(of).collect()
+}
+
+/// The losses of the rounds that counted samples, in their order.
+fn losses(node: &Node) -> Vec<String> {
+    let rounds = node
+        .log()
+        .into_iter()
+        .filter(|s| s.is("round") && s.event["samples"] != 0);
+    rounds.map(|s| s.event["loss"].to_string()).collect()
+}
+
+fn end(nodes: &mut [Node]) {
+    for node in nodes {
+        assert!(node.end().success(), "{}: {}", node.name, node.errors());
+        assert_gapless(node);
+        assert_audited(node);
+    }
+}
+
+#[test]
+fn whoever_holds_the_spans_makes_the_same_bits() {
+    let _alone = alone();
+    let folder = Folder::new("split");
+    let settings = |spans, copies| ["--split", spans, "--copies", copies, "rounds=12"];
+    let mut alone = [found(&folder, "alone", &settings("1", "1"))];
+    end(&mut alone);
+    let (bits, expected) = (parts(&alone[0]), losses(&alone[0]));
+    assert_eq!(expected.len(), 12);
+    // Four spans, each with one holder; two with two.
+    for (names, spans, copies) in [
+        (["a1", "a2", "a3", "a4"], "4", "1"),
+        (["b1", "b2", "b3", "b4"], "2", "2"),
+    ] {
+        let first = [&settings(spans, copies)[..], &["--spans", "1"]].concat();
+        let mut first = found(&folder, names[0], &first);
+        let ticket = first.ticket();
+        let mut nodes = vec![first];
+        nodes.extend(names[1..].iter().map(|name| holder(&folder, name, &ticket, "1")));
+        end(&mut nodes);
+        let mut all = BTreeMap::new();
+        for node in &nodes {
+            let (held, of_all) = (parts(node), bits.len());
+            assert!(
+                held.len() < of_all,
+                "{} holds {} of {of_all}",
+                node.name,
+                held.len()
+            );
+            for (part, digest) in held {
+                assert_eq!(bits[&part], digest, "part {part} of {}", node.name);
+                all.insert(part, digest);
+            }
+            // Who came when some rounds were over has the last of them.
+            assert!(expected.ends_with(&losses(node)), "{}", node.name);
+        }
+        assert_eq!(all, bits, "in {spans} spans by {copies}");
+    }
+}
+
+#[test]
+fn two_spans_by_two_outlive_a_killed_holder_and_wait_for_who_has_what_is_missing() {
+    let _alone = alone();
+    let folder = Folder::new("split-killed");
+    let settings = [
+        "--split",
+        "2",
+        "--spans",
+        "1",
+        "rounds=100000",
+        "checkpoint_every=1",
+    ];
+    let mut first = found(&folder, "first", &settings);
+    let ticket = first.ticket();
+    let names = ["second", "third", "fourth"];
+    let mut nodes = vec![first];
+    nodes.extend(names.map(|name| holder(&folder, name, &ticket, "1")));
+    for node in &mut nodes {
+        node.members(4);
+        node.rounds(5);
+    }
+    // In the middle of some round.
+    let mut victim = nodes.remove(2);
+    let (name, since) = (victim.peer(), victim.kill());
+    for node in &mut nodes {
+        let round = node.wait("a round without the killed one", |s| {
+            let counts = s.is("round") && s.event["samples"] != 0;
+            s.at >= since && counts && !s.members().contains(&name)
+        });
+        println!("{}: goes on {:.2?} after the kill", node.name, round.at - since);
+        node.rounds(5);
+    }
+    // Whoever is alone with its span is killed too: nobody has it then. Who has the last tells losses, so samples too.
+    let round = nodes[0].rounds(1);
+    let names: Vec<String> = nodes.iter_mut().map(Node::peer).collect();
+    let has_last = |name: &String| {
+        let members = round.event["members"].as_array().expect("members");
+        members.iter().any(|m| m["peer"] == **name && m["weight"] != 0)
+    };
+    let last: Vec<bool> = names.iter().map(has_last).collect();
+    let lone = (0..3).find(|at| last.iter().filter(|has| **has == last[*at]).count() == 1);
+    let mut last = nodes.remove(lone.expect("one of three holds its span alone"));
+    // In the middle of a round, so that the one before it is on its disk.
+    last.rounds(1);
+    std::thread::sleep(Duration::from_millis(80));
+    let since = last.kill();
+    for node in &mut nodes {
+        node.wait("word of what is missing", |s| {
+            let text = s.event["message"].as_str().unwrap_or_default();
+            s.at >= since
+                && text.contains("nobody who is here holds span")
+                && text.contains("of the model's 2")
+        });
+    }
+    let from: Vec<usize> = nodes.iter().map(Node::seen).collect();
+    std::thread::sleep(Duration::from_secs(2));
+    for (node, from) in nodes.iter().zip(&from) {
+        let trains = node.log()[*from..]
+            .iter()
+            .any(|s| s.is("round") && s.event["samples"] != 0);
+        assert!(!trains, "{} trains without a span", node.name);
+    }
+    let resume = [
+        "train",
+        "--resume",
+        &last.dir,
+        "--device",
+        "cpu",
+        "--no-page",
+        "--spans",
+        "1",
+    ];
+    let mut again = Node::start_as("again", last.dir.clone(), Path::new("."), &resume);
+    for (node, from) in nodes.iter_mut().zip(from) {
+        node.wait_from(from, "a round that trains", |s| {
+            s.is("round") && s.event["samples"] != 0
+        });
+        node.rounds(5);
+    }
+    again.rounds(5);
+    let all: Vec<&Node> = nodes.iter().chain([&again]).collect();
+    assert!(assert_equal(&all) > 5);
+    for node in nodes.iter_mut().chain([&mut again]) {
+        assert_gapless(node);
+    }
+}
+
+#[test]
+fn a_model_too_large_for_a_machine_is_refused_with_what_to_do() {
+    let folder = Folder::new("split-refused");
+    let out = folder.join("out");
+    let start = |more: &[&str]| {
+        let train = [
+            "train",
+            "--task",
+            "gpt",
+            "--device",
+            "cpu",
+            "--no-page",
+            "--out",
+            &out,
+        ];
+        refusal(&[&train, more].concat())
+    };
+    let told = start(&["preset=small", "--memory", "400MB"]);
+    assert!(told.contains("--split auto") && told.contains("400"), "{told}");
+    let told = start(&["preset=small", "--memory", "70MB", "--split", "auto"]);
+    assert!(
+        told.contains("largest step") && told.contains("--memory"),
+        "{told}"
+    );
+    let told = start(&["preset=pico", "--split", "99"]);
+    assert!(told.contains("has") && told.contains("steps"), "{told}");
+    let told = start(&["preset=pico", "--split", "2", "codec=int8"]);
+    assert!(told.contains("codec=int8"), "{told}");
+}
