@@ -114,6 +114,7 @@ fn two_spans_by_two_outlive_a_killed_holder_and_wait_for_who_has_what_is_missing
         "--spans",
         "1",
         "rounds=100000",
+        "batch=48",
         "checkpoint_every=1",
     ];
     let mut first = found(&folder, "first", &settings);
