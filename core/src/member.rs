@@ -374,13 +374,7 @@ impl Member {
             }
             Message::Fetch { block } => hand_out(from, block, shared),
             Message::Doubt => hand_out_digests(from, shared),
-            Message::Learn { part } => {
-                let idle = !self.reduce.is_started();
-                handover::on_learn(from, part, idle, shared);
-                if shared.keeping.is_damaged {
-                    return Next::Outcast(Outcast::new(OutcastReason::Damaged, None));
-                }
-            }
+            Message::Learn { part } => return self.on_learn(from, part, shared),
             Message::Moments {
                 part,
                 piece,
@@ -390,6 +384,15 @@ impl Member {
             _ => {}
         }
         Next::Stay
+    }
+
+    /// Somebody asks for a part that this peer keeps, which may turn out to have changed by itself.
+    fn on_learn(&self, from: PeerId, part: u16, shared: &mut Shared) -> Next {
+        handover::on_learn(from, part, !self.reduce.is_started(), shared);
+        match shared.keeping.is_damaged {
+            true => Next::Outcast(Outcast::new(OutcastReason::Damaged, None)),
+            false => Next::Stay,
+        }
     }
 
     /// What is due.

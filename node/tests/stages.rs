@@ -259,7 +259,7 @@ fn through(
             .span_worker(&OpenDevice::cpu(), model.clone(), steps, SEED)
             .unwrap();
         let params = worker.init();
-        worker.load(&params).unwrap();
+        worker.load(params).unwrap();
         worker
     };
     let (mut first, mut second) = (worker(0..cut), worker(cut..model.steps()));

@@ -398,7 +398,7 @@ async fn an_acceptor_that_nobody_has_let_in_is_unmasked() {
         (Congestion::default(), None),
         Some(tabs),
     );
-    let endpoint = transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0)), None).unwrap();
+    let endpoint = transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0)), None, false).unwrap();
     endpoint.set_server_config(configs.server(Path::Local).as_deref().cloned());
     let address = endpoint.local_addr().unwrap();
     let pretended = me(&impostor, &ticket_by(Secret([0; 32]), Vec::new()));

@@ -122,7 +122,7 @@ fn between() -> (Endpoint, Configs) {
     let certificates = Arc::new(Certificates::new(iter::empty()));
     let carried = (Congestion::default(), None);
     let serving = Configs::new(&identity, HANDSHAKE_TIMEOUT, carried, Some(certificates));
-    let endpoint = transport::endpoint(([127, 0, 0, 1], 0).into(), None).unwrap();
+    let endpoint = transport::endpoint(([127, 0, 0, 1], 0).into(), None, false).unwrap();
     endpoint.set_server_config(serving.server(Path::Local).as_deref().cloned());
     (endpoint, Configs::for_code(&identity, HANDSHAKE_TIMEOUT))
 }
