@@ -8,6 +8,7 @@ use crate::cut::Cut;
 use crate::cut::Hole;
 use crate::id::{PeerId, Round};
 use crate::ledger::{Head, Member};
+use crate::quotas::{Limit, quotas};
 use std::ops::Range;
 
 /// Who works on which positions in the next round.
@@ -111,7 +112,7 @@ impl Head {
             };
         }
         let total: u64 = taken.iter().map(Hole::len).sum();
-        let quotas = split(total, &limits(&self.members, round));
+        let quotas = quotas(total, &limits(&self.members, round));
         // The first range goes to another member each round.
         let n = self.members.len();
         let first = ((round - 1) % n.max(1) as u64) as usize;
@@ -174,13 +175,6 @@ fn hand_out(
     shares
 }
 
-/// How fast a member is, and how many samples it may be given at most.
-#[derive(Clone, Copy, Debug)]
-struct Limit {
-    speed: u64,
-    most: u64,
-}
-
 /// Who has not delivered yet gets one sample to show what it says of itself; who has given shares back rests. Neither
 /// matters where nobody else is there.
 fn limits(members: &[Member], round: Round) -> Vec<Limit> {
@@ -199,98 +193,9 @@ fn limits(members: &[Member], round: Round) -> Vec<Limit> {
     members.iter().map(limit).collect()
 }
 
-/// Splits `total` so that the last is done as early as can be: each sample goes to whom it finishes first at, ties to the
-/// earlier (list scheduling of equal jobs on uniform machines, which is optimal there).
-fn split(total: u64, limits: &[Limit]) -> Vec<u64> {
-    let free = |limit: &&Limit| limit.most == u64::MAX;
-    let sum: u128 = limits.iter().filter(free).map(|l| u128::from(l.speed)).sum();
-    let limited = limits.iter().filter(|l| !free(l)).map(|l| l.most).sum::<u64>();
-    // So many each of them surely gets; few are left to hand out one by one.
-    let sure = u128::from(total.saturating_sub(limited));
-    let floor = |limit: &Limit| match free(&limit) {
-        true => (sure * u128::from(limit.speed) / sum) as u64,
-        false => 0,
-    };
-    let mut quotas: Vec<u64> = limits.iter().map(floor).collect();
-    let left = total - quotas.iter().sum::<u64>();
-    for _ in 0..left {
-        let open = (0..limits.len()).filter(|i| quotas[*i] < limits[*i].most);
-        // At a speed s a share of q takes q / s.
-        let done = |i: usize, other: usize| u128::from(quotas[i] + 1) * u128::from(limits[other].speed);
-        let Some(first) = open.reduce(|best, i| if done(i, best) < done(best, i) { i } else { best }) else {
-            break;
-        };
-        quotas[first] += 1;
-    }
-    quotas
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    fn free(speed: u64) -> Limit {
-        Limit {
-            speed,
-            most: u64::MAX,
-        }
-    }
-
-    /// When the last is done, as a fraction.
-    fn makespan(quotas: &[u64], limits: &[Limit]) -> (u64, u64) {
-        let spans = quotas.iter().zip(limits).map(|(q, l)| (*q, l.speed));
-        spans
-            .reduce(|a, b| if a.0 * b.1 < b.0 * a.1 { b } else { a })
-            .unwrap()
-    }
-
-    /// The earliest that it can be, by trying all the times at which somebody may be done.
-    fn earliest(total: u64, limits: &[Limit]) -> (u64, u64) {
-        let ends = limits.iter().flat_map(|l| (0..=total).map(move |q| (q, l.speed)));
-        let enough = |&(q, s): &(u64, u64)| {
-            let done = |l: &Limit| (q * l.speed / s).min(l.most);
-            limits.iter().map(done).sum::<u64>() >= total
-        };
-        ends.filter(enough)
-            .reduce(|a, b| if b.0 * a.1 < a.0 * b.1 { b } else { a })
-            .unwrap()
-    }
-
-    proptest! {
-        #[test]
-        fn split_hands_out_all_and_is_done_as_early_as_can_be(
-            total in 0u64..200,
-            speeds in prop::collection::vec(1u64..2_000, 1..8),
-        ) {
-            let limits: Vec<Limit> = speeds.into_iter().map(free).collect();
-            let quotas = split(total, &limits);
-            prop_assert_eq!(quotas.iter().sum::<u64>(), total);
-            let (is, best) = (makespan(&quotas, &limits), earliest(total, &limits));
-            prop_assert_eq!(is.0 * best.1, best.0 * is.1, "{:?}", quotas);
-        }
-
-        #[test]
-        fn split_keeps_to_limits_while_somebody_has_none(
-            total in 0u64..10_000,
-            speeds in prop::collection::vec((1u64..1_000_000_000_000, 0u64..3), 1..12),
-        ) {
-            let mut limits: Vec<Limit> = speeds.into_iter().map(|(speed, most)| Limit { speed, most }).collect();
-            limits.push(free(1000));
-            let quotas = split(total, &limits);
-            prop_assert_eq!(quotas.iter().sum::<u64>(), total);
-            prop_assert!(quotas.iter().zip(&limits).all(|(q, l)| *q <= l.most));
-        }
-    }
-
-    #[test]
-    fn who_cannot_do_a_sample_in_a_round_gets_none() {
-        let four = |slow| split(48, &[free(464_000), free(464_000), free(464_000), free(slow)]);
-        assert_eq!(four(464_000), [12, 12, 12, 12]);
-        assert_eq!(four(46_400), [16, 16, 15, 1]);
-        assert_eq!(four(4_640), [16, 16, 16, 0]);
-        assert_eq!(four(464), [16, 16, 16, 0]);
-    }
 
     #[test]
     fn what_one_has_given_back_goes_to_another() {

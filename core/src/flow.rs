@@ -11,13 +11,10 @@
 use crate::codec::Codec;
 use crate::route::{Batch, Route};
 use crate::split::Split;
-use crate::stages::{Work as Step, in_flight_limit, next_work};
+use crate::stages::{MORE, Work as Step, in_flight_limit, next_work};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-
-/// How many microbatches more may be under way behind a span than there are spans: links take their time.
-const MORE: u32 = 1;
 
 /// A tensor: the span that gives it, whether it goes back, and its microbatch.
 pub(crate) type Name = (usize, bool, u32);

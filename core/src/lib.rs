@@ -72,6 +72,7 @@ pub mod parts;
 pub mod peer;
 pub mod planted;
 mod probation;
+mod quotas;
 pub mod random;
 pub mod reason;
 mod relayed;

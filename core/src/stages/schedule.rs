@@ -25,6 +25,9 @@ pub fn next_work(forward: Option<u32>, backward: Option<u32>, in_flight: u32, li
     }
 }
 
+/// How many microbatches more may be under way behind a span of a run than there are spans: links take their time.
+pub const MORE: u32 = 1;
+
 /// How many microbatches may be under way behind a span, and so how many stashes it keeps: one for each span from it on,
 /// as 1F1B has it where links take no time, and `more` where they do.
 pub fn in_flight_limit(span: usize, spans: usize, more: u32) -> u32 {
