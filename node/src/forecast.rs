@@ -10,7 +10,7 @@ use annulus_core::cut::LEAD;
 use annulus_core::pace::local_batches;
 
 /// What of a line's rate an exchange reaches, as measured over emulated lines of 100 Mbit/s and 50 ms: 88 to 91 %.
-const REACHED: f64 = 0.88;
+pub(crate) const REACHED: f64 = 0.88;
 
 /// What the peers and the lines between them are like.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -131,7 +131,7 @@ pub struct NewRun {
 }
 
 /// Whether a model is split over the members of a run, each of which holds some of its steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SplitRun {
     /// Each member holds all of it.
     Off,
@@ -139,6 +139,8 @@ pub enum SplitRun {
     Auto,
     /// Into so many spans.
     Spans(NonZeroU16),
+    /// Into spans of so many steps each.
+    Cut(Vec<NonZeroU16>),
 }
 
 impl Default for NewRun {

@@ -221,3 +221,67 @@ fn a_model_too_large_for_a_machine_is_refused_with_what_to_do() {
     let told = start(&["preset=pico", "--split", "2", "codec=int8"]);
     assert!(told.contains("codec=int8"), "{told}");
 }
+
+#[test]
+fn the_settings_that_a_plan_prints_train_as_it_says() {
+    let folder = Folder::new("split-planned");
+    let plan = |more: &[&str]| {
+        let model = ["plan", "--task", "gpt", "--json"];
+        let of_model = [
+            "preset=pico",
+            "layers=6",
+            "context=16",
+            "batch=8",
+            "micro_batch=1",
+        ];
+        run(&[&model, &of_model[..], more].concat())
+    };
+    // The second is slower, and so has fewer steps.
+    let machines = ["--machine", "1GB,20", "--machine", "1GB,5"];
+    let output = plan(&[&machines[..], &["split=2", "copies=1"]].concat());
+    let plan_of: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a plan");
+    let steps = |at: usize| {
+        let steps = &plan_of["machines"][at]["steps"];
+        [0, 1].map(|end| steps[end].as_u64().expect("a step"))
+    };
+    let lens = [0, 1].map(|at| steps(at)[1] - steps(at)[0]);
+    assert!(lens[0] > lens[1] && lens.iter().sum::<u64>() == 8, "{plan_of}");
+    let order: Vec<u64> = serde_json::from_value(plan_of["start_in_this_order"].clone()).expect("an order");
+    assert_eq!(
+        steps(order[0] as usize - 1)[0],
+        0,
+        "who begins has the first steps"
+    );
+
+    let settings = plan_of["plan"]["settings"].as_str().expect("settings");
+    let settings: Vec<&str> = settings
+        .split(' ')
+        .chain(["--spans", "1", "rounds=4", "checkpoint_every=1"])
+        .collect();
+    let mut first = found(&folder, "first", &settings);
+    let ticket = first.ticket();
+    let second = holder(&folder, "second", &ticket, "1");
+    let mut nodes = [first, second];
+    end(&mut nodes);
+    assert_eq!(losses(&nodes[0]).len(), 4);
+    let kept = nodes.each_ref().map(parts);
+    assert!(!kept[0].is_empty() && !kept[1].is_empty() && kept[0].keys().ne(kept[1].keys()));
+
+    let told = told(&plan(&["--machine", "70MB,20"]));
+    assert!(
+        told.contains("nothing fits") && told.contains("Add machines"),
+        "{told}"
+    );
+    let told = refusal(&[
+        "train",
+        "--task",
+        "gpt",
+        "preset=pico",
+        "--split",
+        "2+99",
+        "--no-page",
+        "--device",
+        "cpu",
+    ]);
+    assert!(told.contains("101 steps"), "{told}");
+}

@@ -69,9 +69,9 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "split",
-        "off|auto|N",
+        "off|auto|N|A+B+..",
         "cut the model into spans of its steps, each held by some of the peers, for models larger than a machine: auto makes as \
-         few as fit the memory of whoever begins the run, N so many (default off; micro_batch is then what of a batch goes \
+         few as fit the memory of whoever begins the run, N so many, 4+3+3 three of so many steps, as `annulus plan` says (default off; micro_batch is then what of a batch goes \
          through the spans at once, 1 if it is not given)",
     ),
     key(

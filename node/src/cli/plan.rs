@@ -1,5 +1,7 @@
 //! `annulus plan`: what training together would give, before anybody starts.
 
+mod machines;
+
 use super::error::Error;
 use super::human;
 use super::output;
@@ -18,6 +20,9 @@ use std::path::PathBuf;
 /// Tries the model out on this machine, takes all peers to be as fast, and tells for each way of training together how long
 /// rounds take, how much of the time is lost, and how many times as fast as one machine it is. It counts samples: gradients
 /// that are one step late, and local steps, cost some learning besides.
+///
+/// With --machine, once for each, it says instead which of them had better hold which parts of the model: all of it, or a few
+/// of its steps. Then it starts nothing but the model's steps, once each, to see what they take beside each other.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -27,6 +32,10 @@ pub struct Args {
     /// The task's preset, as the setting preset=NAME.
     #[arg(long, value_name = "NAME")]
     pub preset: Option<String>,
+    /// A machine, once for each: the memory that it gives, the samples of the whole model that it computes per second, and the
+    /// megabits per second of its line, if they are not --mbit; such as 8GB,50 or 3GB,20,50.
+    #[arg(long = "machine", value_name = "MEMORY,SPEED[,MBIT]", value_parser = machines::parse, conflicts_with_all = ["peers", "speed"])]
+    pub machines: Vec<machines::Asked>,
     /// How many peers.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub peers: u8,
@@ -58,6 +67,7 @@ Examples:
   annulus plan
   annulus plan --task gpt --preset gpt2 --peers 4 --mbit 100 --rtt 50
   annulus plan --task gpt --preset small --speed 6 batch=48
+  annulus plan --task gpt --preset gpt2 --machine 8GB,3 --machine 6GB,2 --machine 3GB,1,50 batch=48
 ";
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -94,6 +104,11 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let preset = args.preset.iter().map(|name| format!("preset={name}"));
     let words: Vec<String> = preset.chain(args.settings.iter().cloned()).collect();
     let settings = settings::read(None, &words, args.task.as_deref(), tasks)?;
+    if !args.machines.is_empty() {
+        let asked = machines::Plans::of(args, &words, &settings.run, tasks)?;
+        output::print(&if args.json { asked.json() } else { asked.text() });
+        return Ok(());
+    }
     let given = Means {
         data: args.data.as_deref(),
         device: &args.device,

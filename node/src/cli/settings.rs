@@ -209,6 +209,10 @@ impl Reader<'_> {
                 run.split = match text {
                     "off" => SplitRun::Off,
                     "auto" => SplitRun::Auto,
+                    _ if text.contains('+') => {
+                        let steps = text.split('+').map(|steps| number(key, steps));
+                        SplitRun::Cut(steps.collect::<Result<_, _>>()?)
+                    }
                     _ => SplitRun::Spans(number(key, text)?),
                 }
             }
@@ -336,7 +340,7 @@ impl Reader<'_> {
         }
         let (needed, word) = match run.split {
             SplitRun::Off => (run.copies.is_some(), "copies"),
-            SplitRun::Auto | SplitRun::Spans(_) => (true, "split"),
+            SplitRun::Auto | SplitRun::Spans(_) | SplitRun::Cut(_) => (true, "split"),
         };
         if run.split != SplitRun::Off && run.codec() != Codec::F32 {
             return Err(Error::usage(format!(

@@ -51,8 +51,8 @@ pub struct Args {
     /// Read settings from a TOML file; those on the command line win.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Split the model over the peers: the same as the setting `split`, off, auto or a number of spans.
-    #[arg(long, value_name = "off|auto|N")]
+    /// Split the model over the peers: the same as the setting `split`, off, auto, a number of spans, or the steps of each.
+    #[arg(long, value_name = "off|auto|N|A+B+..")]
     pub split: Option<String>,
     /// With --split, how many peers hold each span: the same as the setting `copies`.
     #[arg(long, value_name = "N")]

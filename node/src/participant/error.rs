@@ -122,6 +122,14 @@ pub enum Error {
         /// How many steps there are.
         steps: usize,
     },
+    /// The spans are not all steps.
+    #[error("split={asked} is of {} steps, and this model has {steps}", .asked.split('+').filter_map(|n| n.parse::<usize>().ok()).sum::<usize>())]
+    Cut {
+        /// What was asked for.
+        asked: String,
+        /// How many steps there are.
+        steps: usize,
+    },
     /// `--gpu-memory` is for whole models.
     #[error(
         "--gpu-memory changes how many samples a device works on at once, and in a run whose model is split that is the run's \

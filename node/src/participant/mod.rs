@@ -29,6 +29,8 @@ pub(crate) mod native;
 #[cfg(feature = "native")]
 pub mod permission;
 #[cfg(feature = "native")]
+pub mod planning;
+#[cfg(feature = "native")]
 pub(crate) mod right;
 #[cfg(feature = "native")]
 pub mod run_setup;

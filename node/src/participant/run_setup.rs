@@ -302,7 +302,8 @@ pub(crate) fn check_data(manifest: &Manifest, path: &Path, factories: &[TaskFact
     }
 }
 
-fn find<'a>(factories: &'a [TaskFactory], name: &str) -> Result<&'a TaskFactory, Error> {
+/// The task of a name.
+pub(super) fn find<'a>(factories: &'a [TaskFactory], name: &str) -> Result<&'a TaskFactory, Error> {
     let known = || factories.iter().map(|r| r.name).collect();
     let found = factories.iter().find(|r| r.name == name);
     found.ok_or_else(|| Error::UnknownTask {
@@ -407,7 +408,7 @@ pub(crate) fn prepare(
     let loaded = (factory.load)(&factory.config(&run.task_config), data.as_ref())?;
     let optimizer = run.optimizer.parse::<Optimizer>()?;
     let device = device::open(given.device.parse::<DeviceRequest>()?)?;
-    let (model, layout, split) = match run.split {
+    let (model, layout, split) = match &run.split {
         SplitRun::Off => {
             if memory::limit(given.memory).is_some() {
                 // What it takes is known without taking it, one tensor at a time.
@@ -418,7 +419,7 @@ pub(crate) fn prepare(
             let layout = whole.worker.layout().clone();
             (Model::Whole(whole), layout, None)
         }
-        SplitRun::Auto | SplitRun::Spans(_) => {
+        SplitRun::Auto | SplitRun::Spans(_) | SplitRun::Cut(_) => {
             let steps = loaded.model_steps(run.seed)?;
             let split = split::cut(run, &loaded, &steps, given.memory)?;
             let layout = steps.layout.clone();

@@ -28,7 +28,6 @@ pub fn cut(
 ) -> Result<Split, Error> {
     let costs = loaded.step_costs()?;
     let micro_batch = NonZeroU32::new(run.micro_batch).unwrap_or(const { NonZeroU32::MIN });
-    let all = std::iter::once(0..model.steps()).collect::<Vec<_>>();
     let with = |spans: &[Range<usize>]| {
         Cut {
             spans,
@@ -39,6 +38,10 @@ pub fn cut(
         }
         .of(model)
     };
+    if let SplitRun::Cut(steps) = &run.split {
+        return given(steps, model.steps()).map(|spans| with(&spans));
+    }
+    let all = std::iter::once(0..model.steps()).collect::<Vec<_>>();
     let terms = SpanTerms::of(&run.optimizer.parse::<Optimizer>()?, run.moments, run.lanes.get());
     let (needs, terms) = needs(&with(&all), terms);
     let allowed = memory::limit(memory);
@@ -46,7 +49,7 @@ pub fn cut(
         memory_bytes,
         speed: 1000,
     };
-    let (spans, limit) = match run.split {
+    let (spans, limit) = match &run.split {
         SplitRun::Spans(count) => {
             let count = usize::from(count.get());
             if count > model.steps() {
@@ -58,7 +61,7 @@ pub fn cut(
             let machines = vec![machine(u64::MAX); count];
             (stages::split(&needs, &machines, &terms), u64::MAX)
         }
-        SplitRun::Auto | SplitRun::Off => {
+        SplitRun::Auto | SplitRun::Off | SplitRun::Cut(_) => {
             let limit = allowed.or_else(memory::free).unwrap_or(u64::MAX);
             (fewest_spans(&needs, machine(limit), model.steps(), &terms), limit)
         }
@@ -71,6 +74,24 @@ pub fn cut(
             Err(Error::NoSplit { need, limit })
         }
     }
+}
+
+/// Spans of so many steps each.
+fn given(spans: &[NonZeroU16], steps: usize) -> Result<Vec<Range<usize>>, Error> {
+    let ranges = spans.iter().scan(0, |end, steps| {
+        let begin = *end;
+        *end += usize::from(steps.get());
+        Some(begin..*end)
+    });
+    let ranges: Vec<Range<usize>> = ranges.collect();
+    if ranges.last().map(|last| last.end) == Some(steps) {
+        return Ok(ranges);
+    }
+    let asked: Vec<String> = spans.iter().map(NonZeroU16::to_string).collect();
+    Err(Error::Cut {
+        asked: asked.join("+"),
+        steps,
+    })
 }
 
 /// For how many spans this peer has room.
@@ -106,8 +127,15 @@ fn most(split: &Split) -> NonZeroU16 {
 }
 
 /// What the steps of a split take, and what holds for all of them.
-fn needs(split: &Split, terms: SpanTerms) -> (Vec<StepNeeds>, Terms) {
+pub(super) fn needs(split: &Split, terms: SpanTerms) -> (Vec<StepNeeds>, Terms) {
     let samples = u64::from(split.micro_batch.get());
+    // Of elements that several steps use all know the same pieces.
+    let borders = split.borders();
+    let pieces = |range: &Range<usize>| {
+        let borders: Vec<usize> = borders.range(range.start..=range.end).copied().collect();
+        let piece = |pair: &[usize]| (pair[0], (pair[1] - pair[0]) as u64);
+        borders.windows(2).map(piece).collect::<Vec<_>>()
+    };
     let mut widest = 0;
     let mut before = 0;
     let mut need = |step: &Step| {
@@ -118,11 +146,7 @@ fn needs(split: &Split, terms: SpanTerms) -> (Vec<StepNeeds>, Terms) {
             forward_us: step.cost.into(),
             // The forward pass is computed again on the way back.
             backward_us: 3 * u64::from(step.cost),
-            tensors: step
-                .ranges
-                .iter()
-                .map(|range| (range.start, range.len() as u64))
-                .collect(),
+            tensors: step.ranges.iter().flat_map(pieces).collect(),
             working_bytes: ACTIVATIONS * own,
         }
     };

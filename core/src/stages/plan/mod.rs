@@ -158,6 +158,11 @@ impl Job {
         time::forecast(self, machines, placement)
     }
 
+    /// Bytes of the largest step by itself, and of all steps together, in spans with so many lanes; none if it is not split.
+    pub fn bytes_at_least(&self, lanes: u16) -> Option<(u64, u64)> {
+        (*self.spans.end() > 1).then(|| time::least_bytes(self, lanes))
+    }
+
     /// What members of a run make of a cut and their order by themselves: each takes the span that fewest hold.
     pub fn in_order(&self, cut: &[Range<usize>], order: &[usize], lanes: u16) -> Placement {
         let holders = |at: usize| order.iter().copied().skip(at).step_by(cut.len()).collect();

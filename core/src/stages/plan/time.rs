@@ -207,6 +207,16 @@ fn round_trip(machine: &Machine) -> f64 {
     machine.round_trip_us as f64 / 1e6
 }
 
+/// Bytes of the largest step, and of all of them.
+pub(super) fn least_bytes(job: &Job, lanes: u16) -> (u64, u64) {
+    let (table, steps) = (Table::new(job), job.steps.len());
+    let one = |step: usize| table.bytes(&(step..step + 1), 0, lanes);
+    (
+        (0..steps).map(one).max().unwrap_or(0),
+        table.bytes(&(0..steps), 0, lanes),
+    )
+}
+
 /// What is left of a round when the first microbatch comes to a span.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rest {

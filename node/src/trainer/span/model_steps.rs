@@ -97,8 +97,14 @@ impl ModelSteps {
             };
             // Parameters are drawn when they are first looked at.
             run();
-            let (next, took) = run();
+            let (next, mut took) = run();
             x = next;
+            // What else the machine does makes none of them shorter.
+            let mut all = took;
+            while all < ENOUGH {
+                let (_, again) = run();
+                (took, all) = (took.min(again), all + again);
+            }
             costs.push(u32::try_from(took.as_micros()).unwrap_or(u32::MAX).max(1));
         }
         Ok(costs)
@@ -137,6 +143,10 @@ impl ModelSteps {
         uses.filter_map(move |(step, tensors)| tensors.contains(&tensor).then_some(step))
     }
 }
+
+/// Steps are run again and again for so long to see how long they take.
+#[cfg(not(target_family = "wasm"))]
+const ENOUGH: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// What a step has made.
 pub(super) enum Made {
