@@ -277,6 +277,8 @@ fn the_settings_that_a_plan_prints_train_as_it_says() {
         "--task",
         "gpt",
         "preset=pico",
+        "--out",
+        &folder.join("refused"),
         "--split",
         "2+99",
         "--no-page",
