@@ -43,6 +43,8 @@ use std::time::Duration;
 const IDLE_PROBES: u32 = 3;
 /// Most that this is doubled.
 const DOUBLINGS: usize = 6;
+/// So many probes of an attempt may find that others get more of it, and are no sign of lost frames: a minute or so.
+const MOST_WAITS: u32 = 60;
 
 /// After so long without a piece from a member that owes some, its way here is mute. Below a link's slowest piece that
 /// anybody trains over, a guess; and never less than four times the usual wait, whatever that is.
@@ -129,6 +131,10 @@ pub(crate) struct Agreement {
     probing: Option<Probing>,
     /// Probes in a row that found everybody well and nobody at work.
     idle_probes: u32,
+    /// What all others together had got of the attempt, by their own account, when they were asked last ...
+    others_got: u64,
+    /// ... and how often it was reason enough to wait that this had become more.
+    waited_for_others: u32,
     flush: Option<Flush>,
     told: Option<Told>,
     /// Who has told of one in this attempt: by saying it again nobody gets more time.
@@ -342,7 +348,7 @@ impl Agreement {
         }
         let here = |(_, (round, _)): &(_, &(Round, Doing))| *round == view.key.round;
         let (mut slow, mut mute, mut ways) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-        let mut at_work = work.at_work;
+        let (mut at_work, mut got) = (work.at_work, 0);
         for (peer, (_, doing)) in probing.answers.iter().filter(here) {
             match doing {
                 Doing::Computing { elapsed_us } if shared.manifest.split.is_some() => {
@@ -371,6 +377,7 @@ impl Agreement {
                     }
                 }
                 Doing::Waiting { sent, came, of_all } => {
+                    got += u64::from(*of_all);
                     ways.extend(ways_of(work, *peer, *sent, (*came, *of_all)));
                     if self.is_mute(work, *peer, *sent, shared) {
                         mute.insert(*peer);
@@ -397,7 +404,12 @@ impl Agreement {
         let is_ahead = |(_, (round, _)): &(_, &(Round, Doing))| *round > view.key.round;
         let ahead = probing.answers.iter().rfind(is_ahead).map(|(peer, _)| *peer);
         self.quiet_at = Some(shared.now + shared.detector.quiet());
-        self.idle_probes = if at_work { 0 } else { self.idle_probes + 1 };
+        let goes_on = shared.manifest.copies.is_some() && self.goes_on(got);
+        self.idle_probes = if at_work || goes_on {
+            0
+        } else {
+            self.idle_probes + 1
+        };
         let repeated = self.decided.iter().filter(|d| d.suspects.is_empty()).count();
         let idle = self.idle_probes >= IDLE_PROBES << repeated.min(DOUBLINGS);
         if !slow.is_empty() {
@@ -413,6 +425,15 @@ impl Agreement {
         } else {
             Verdict::Wait
         }
+    }
+
+    /// Whether others get more and more of the attempt. Where members keep parts some exchange sums of these for long while
+    /// nothing is due to others. It is their own account, so it is reason to wait only so often.
+    fn goes_on(&mut self, got: u64) -> bool {
+        let more = got > self.others_got && self.waited_for_others < MOST_WAITS;
+        self.others_got = got.max(self.others_got);
+        self.waited_for_others += u32::from(more);
+        more
     }
 
     /// Whether a member that waits, and has sent so many pieces here as it says, has owed some of them for too long.
