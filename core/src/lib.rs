@@ -75,6 +75,7 @@ mod probation;
 mod quotas;
 pub mod random;
 pub mod reason;
+pub mod recompute;
 mod relayed;
 pub mod rights;
 pub mod route;

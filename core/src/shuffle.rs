@@ -16,6 +16,7 @@
 use crate::config::Manifest;
 use crate::random::{GOLDEN, mix};
 use std::num::NonZeroU64;
+use std::ops::Range;
 
 /// The order in which a run visits its samples. Equal on all peers, since both fields are in the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,12 @@ impl Shuffle {
             index = network.permute(index);
         }
         index
+    }
+
+    /// The samples at some positions, in order.
+    pub fn samples(&self, positions: &[Range<u64>]) -> Vec<u64> {
+        let positions = positions.iter().cloned().flatten();
+        positions.map(|position| self.index(position)).collect()
     }
 }
 

@@ -252,6 +252,25 @@ impl State {
 /// the order of the vector, so that it is the same wherever the round is applied. Where members keep parts of the moments they
 /// have told each other the squares.
 pub fn plan(manifest: &Manifest, head: &Head, record: &Record, sums: &Assembly) -> Option<Step> {
+    let squared = || {
+        sums.squared().unwrap_or_else(|| {
+            let mut squared = 0.0f64;
+            sums.decode(0..manifest.layout.len, |_, values| {
+                squared += norm_squared(values)
+            });
+            squared
+        })
+    };
+    plan_by(manifest, head, record, squared)
+}
+
+/// The same by what the squares of all sums add up to, which is asked for only where it matters.
+pub(crate) fn plan_by(
+    manifest: &Manifest,
+    head: &Head,
+    record: &Record,
+    squared: impl FnOnce() -> f64,
+) -> Option<Step> {
     let weight = record.weight();
     if weight == 0 || !head.trains_record(manifest, record) {
         return None;
@@ -263,15 +282,8 @@ pub fn plan(manifest: &Manifest, head: &Head, record: &Record, sums: &Assembly) 
         return Some(local.outer.step(local.outer_lr, step, scale));
     }
     if let Some(max) = manifest.clip {
-        let squared = sums.squared().unwrap_or_else(|| {
-            let mut squared = 0.0f64;
-            sums.decode(0..manifest.layout.len, |_, values| {
-                squared += norm_squared(values)
-            });
-            squared
-        });
         // `f64::sqrt` is exactly rounded everywhere.
-        scale *= clip_scale(squared.sqrt() * f64::from(scale), max);
+        scale *= clip_scale(squared().sqrt() * f64::from(scale), max);
     }
     let lr = manifest.schedule.rate(manifest.lr, step);
     Some(manifest.optimizer.step(lr, step, scale))

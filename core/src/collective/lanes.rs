@@ -56,7 +56,7 @@ impl Lanes {
 }
 
 /// Adds up what has come of a piece, in order: of each step its lanes, then the steps.
-pub(super) fn add_up(inputs: &[Vec<f32>], lanes: usize) -> Vec<f32> {
+pub(crate) fn add_up(inputs: &[Vec<f32>], lanes: usize) -> Vec<f32> {
     let add = |mut sum: Vec<f32>, next: &Vec<f32>| {
         sum.iter_mut().zip(next).for_each(|(sum, next)| *sum += next);
         sum

@@ -30,6 +30,7 @@ pub(crate) use assembly::finished_piece;
 pub use cut::Cut;
 pub use kept::Kept;
 pub use lanes::Lanes;
+pub(crate) use lanes::add_up;
 pub use plan::Plan;
 pub use run::{Held, Run};
 pub use step::{Sends, Violation, Wrong};

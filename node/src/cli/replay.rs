@@ -45,11 +45,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let data = args.data.as_deref();
     let tell = &mut |progress: &recompute::Progress| {
         if live && progress.round.is_multiple_of(20) {
-            let same = if progress.recorded == progress.recomputed {
-                "equal"
-            } else {
-                "other"
-            };
+            let same = if progress.differs { "other" } else { "equal" };
             output::print(&format!(
                 "\rround {}: {same} digest",
                 human::grouped(progress.round)

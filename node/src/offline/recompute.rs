@@ -4,16 +4,18 @@
 //! differ from there on; then states are compared at every checkpoint that is still there.
 
 use crate::offline::replay::{Asked, Replay, ReplayError};
-use crate::participant::error::Error;
+use crate::participant::initial;
 use crate::participant::run_setup::RunSetup;
 use crate::store::ledger_file::Entry;
 use crate::store::run_dir::{CheckpointError, RunDir};
 use crate::task_factory::TaskFactory;
 use crate::trainer::{Worker, WorkerError, local_steps};
-use annulus_core::Manifest;
 use annulus_core::id::{Digest, Round};
+use annulus_core::ledger::Record;
+use annulus_core::parts::Parts;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::state::State;
+use annulus_core::{Initial, Manifest};
 use burn::tensor::read_sync;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,10 +47,8 @@ pub enum RecomputeError<E> {
 pub struct Progress {
     /// The round.
     pub round: Round,
-    /// The state's digest as recorded.
-    pub recorded: Digest,
-    /// The same as recomputed.
-    pub recomputed: Digest,
+    /// Whether it or one before has come to something else than was recorded.
+    pub differs: bool,
 }
 
 /// States compared at a checkpoint.
@@ -91,6 +91,11 @@ pub enum Verdict {
 }
 
 impl ReplayReport {
+    /// What a round, or one before, came to is something else than was recorded.
+    fn differs(&mut self, round: Round) {
+        self.first_difference.get_or_insert(round);
+    }
+
     /// What it comes to.
     pub fn verdict(&self) -> Verdict {
         let largest = self.compared.iter().map(|c| c.difference).reduce(f32::max);
@@ -156,14 +161,25 @@ pub fn replay(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<ReplayReport, Box<dyn std::error::Error + Send + Sync>> {
     let dir = RunDir::open(dir)?;
-    if dir.manifest().split.is_some() {
-        return Err(Error::Split.into());
-    }
-    let mut whole = RunSetup::whole(dir.manifest(), data, device, factories)?;
-    let shuffle = Shuffle::of(dir.manifest());
     let manifest = dir.manifest();
-    let contribute = |asked: Asked<'_>| contribution(&mut *whole.worker, manifest, &shuffle, asked);
-    Ok(recompute(&dir, tolerance, contribute, progress)?)
+    let shuffle = Shuffle::of(manifest);
+    if manifest.split.is_some() {
+        let (mut spans, drawing) = RunSetup::spans(manifest, data, device, factories)?;
+        let initial = initial::drawn(&std::env::temp_dir(), &drawing, manifest.seed)?;
+        let round = |replay: &mut Replay, record: &Record| {
+            replay.split_round(record, |work| {
+                let samples = shuffle.samples(&work.positions);
+                read_sync(spans.pass(work, &samples))
+            })
+        };
+        return Ok(recompute(&dir, tolerance, Some(initial), round, progress)?);
+    }
+    let mut whole = RunSetup::whole(manifest, data, device, factories)?;
+    let round = |replay: &mut Replay, record: &Record| {
+        let contribute = |asked: Asked<'_>| contribution(&mut *whole.worker, manifest, &shuffle, asked);
+        replay.round(record, contribute)
+    };
+    Ok(recompute(&dir, tolerance, None, round, progress)?)
 }
 
 /// A member's contribution, made on this device.
@@ -173,8 +189,7 @@ pub(crate) fn contribution(
     shuffle: &Shuffle,
     asked: Asked<'_>,
 ) -> Result<Vec<f32>, WorkerError> {
-    let positions = asked.positions.into_iter().flatten();
-    let samples: Vec<u64> = positions.map(|p| shuffle.index(p)).collect();
+    let samples = shuffle.samples(&asked.positions);
     let params = asked.params.to_vec();
     let made = read_sync(async {
         match asked.local {
@@ -192,21 +207,24 @@ pub(crate) fn contribution(
     made.map(|made| made.gradient)
 }
 
-/// Recomputes all rounds of the present lineage. `contribute` is that of [`Replay::round`].
+/// Recomputes all rounds of the present lineage, each by `compute`. Where members hold parts of a model the run begins with these
+/// `initial` weights.
 pub fn recompute<E>(
     dir: &RunDir,
     tolerance: f32,
-    mut contribute: impl FnMut(Asked<'_>) -> Result<Vec<f32>, E>,
+    initial: Option<Initial>,
+    mut compute: impl FnMut(&mut Replay, &Record) -> Result<Digest, ReplayError<E>>,
     mut progress: impl FnMut(&Progress),
 ) -> Result<ReplayReport, RecomputeError<E>> {
     let (base, digest) = dir.base()?;
     if base.round > 0 && dir.manifest().is_replayed_from_the_beginning() {
         return Err(RecomputeError::Headless(base.round));
     }
-    let loaded = dir.load(base.round)?;
+    let mut loaded = dir.load(base.round)?;
     if (&loaded.head, loaded.digest) != (&base, digest) {
         return Err(RecomputeError::Base(base.round));
     }
+    loaded.state.kept.initial = initial;
     let labels = labels(dir)?;
     let mut report = ReplayReport {
         base: base.round,
@@ -216,6 +234,7 @@ pub fn recompute<E>(
         compared: Vec::new(),
         tolerance,
     };
+    let is_split = dir.manifest().split.is_some();
     let mut replay = Replay::new(dir.manifest().clone(), loaded.head, loaded.state);
     for entry in present(dir)? {
         match entry.map_err(CheckpointError::from)? {
@@ -226,24 +245,37 @@ pub fn recompute<E>(
                 digest: recorded,
             } => {
                 let round = record.round;
-                let recomputed = replay.round(&record, &mut contribute);
-                let recomputed = recomputed.map_err(|error| RecomputeError::Round(round, error))?;
+                let failed = |error| RecomputeError::Round(round, error);
+                // Of parts, headers tell what they were before the round.
+                if is_split && replay.state().differing_part(&record).is_some() {
+                    report.differs(round - 1);
+                }
+                let recomputed = compute(&mut replay, &record).map_err(failed)?;
                 report.rounds += 1;
                 report.exact += u64::from(recomputed == recorded);
                 if recomputed != recorded {
-                    report.first_difference.get_or_insert(round);
-                    if labels.get(&round) == Some(&replay.head().chain) {
-                        let difference = difference(replay.state(), &dir.load(round)?.state);
+                    report.differs(round);
+                }
+                let is_at_checkpoint = labels.get(&round) == Some(&replay.head().chain);
+                if is_at_checkpoint && (is_split || recomputed != recorded) {
+                    let theirs = dir.load(round)?.state;
+                    if !has_same_parts(replay.state(), &theirs) {
+                        report.differs(round);
+                    }
+                    if report.first_difference.is_some() {
+                        let difference = difference(dir.manifest(), replay.state(), &theirs);
                         report.compared.push(Compared { round, difference });
                     }
                 }
                 progress(&Progress {
                     round,
-                    recorded,
-                    recomputed,
+                    differs: report.first_difference.is_some(),
                 });
             }
         }
+    }
+    if let Some(first) = report.first_difference.filter(|_| is_split) {
+        report.exact = first - 1 - base.round;
     }
     Ok(report)
 }
@@ -270,13 +302,34 @@ fn labels(dir: &RunDir) -> Result<BTreeMap<Round, Digest>, CheckpointError> {
         .collect())
 }
 
-/// The largest difference of a parameter, as a share of the largest parameter. Not finite if any of them is not.
-fn difference(ours: &State, theirs: &State) -> f32 {
-    let largest = theirs.params.iter().fold(0.0f32, |max, x| max.max(x.abs()));
-    let pairs = ours.params.iter().zip(&theirs.params);
-    let differences = pairs
-        .filter(|(a, b)| a.to_bits() != b.to_bits())
-        .map(|(a, b)| (a - b).abs() / largest);
+/// Whether all parts that a member has kept are here as it has had them.
+fn has_same_parts(ours: &State, theirs: &State) -> bool {
+    let mut kept = theirs.kept.set().iter().collect::<Vec<u16>>().into_iter();
+    kept.all(|part| ours.kept.digest(part) == theirs.kept.digest(part))
+}
+
+/// The largest difference of a parameter, as a share of the largest parameter, of those that are in `theirs`. Not finite if any
+/// of them is not.
+fn difference(manifest: &Manifest, ours: &State, theirs: &State) -> f32 {
+    let pairs: Vec<(f32, f32)> = match (&manifest.split, Parts::of(manifest)) {
+        (Some(_), Some(parts)) => {
+            let ranges = theirs.kept.set().iter().filter_map(|part| parts.range(part));
+            let of = |state: &State, range| state.kept.weights(manifest, range);
+            let pairs = ranges.flat_map(|range| of(ours, range.clone()).into_iter().zip(of(theirs, range)));
+            pairs.collect()
+        }
+        _ => ours
+            .params
+            .iter()
+            .copied()
+            .zip(theirs.params.iter().copied())
+            .collect(),
+    };
+    let largest = pairs
+        .iter()
+        .fold(0.0f32, |max, (_, theirs)| max.max(theirs.abs()));
+    let differing = pairs.iter().filter(|(a, b)| a.to_bits() != b.to_bits());
+    let differences = differing.map(|(a, b)| (a - b).abs() / largest);
     differences.fold(0.0, |max, d| if d.is_nan() { f32::INFINITY } else { max.max(d) })
 }
 
@@ -298,6 +351,12 @@ mod tests {
             .enumerate()
             .map(|(i, x)| (x - i as f32 * 0.1) * count as f32)
             .collect())
+    }
+
+    fn each<E>(
+        mut contribute: impl FnMut(Asked<'_>) -> Result<Vec<f32>, E>,
+    ) -> impl FnMut(&mut Replay, &Record) -> Result<Digest, ReplayError<E>> {
+        move |replay, record| replay.round(record, &mut contribute)
     }
 
     /// A run whose states are made by a replay of its own records, from a base that is not round 0.
@@ -331,7 +390,7 @@ mod tests {
     fn the_same_contributions_give_every_digest() {
         let (_scratch, dir) = recorded();
         let mut seen = Vec::new();
-        let report = recompute(&dir, 0.0, contribute, |p| seen.push(p.round)).unwrap();
+        let report = recompute(&dir, 0.0, None, each(contribute), |p| seen.push(p.round)).unwrap();
         assert_eq!(report.verdict(), Verdict::Exact, "{report}");
         assert_eq!((report.base, report.rounds, report.exact), (1, 11, 11));
         assert_eq!(seen, (2..=12).collect::<Vec<_>>());
@@ -344,7 +403,7 @@ mod tests {
             let sums = contribute(asked)?;
             Ok::<_, Infallible>(sums.iter().map(|x| x * (1.0 + 1e-6)).collect())
         };
-        let report = recompute(&dir, 1e-3, rounding, |_| {}).unwrap();
+        let report = recompute(&dir, 1e-3, None, each(rounding), |_| {}).unwrap();
         assert!(
             matches!(report.verdict(), Verdict::Within(d) if d > 0.0 && d < 1e-3),
             "{report}"
@@ -359,7 +418,7 @@ mod tests {
             let sums = contribute(asked)?;
             Ok::<_, Infallible>(sums.iter().map(|x| -x).collect())
         };
-        let report = recompute(&dir, 1e-3, wrong, |_| {}).unwrap();
+        let report = recompute(&dir, 1e-3, None, each(wrong), |_| {}).unwrap();
         assert!(matches!(report.verdict(), Verdict::Differs(_)), "{report}");
     }
 
@@ -367,7 +426,7 @@ mod tests {
     fn without_the_base_there_is_nothing_to_replay() {
         let (_scratch, dir) = recorded();
         std::fs::remove_file(dir.path().join("checkpoints/round-00000001.safetensors")).unwrap();
-        let error = recompute(&dir, 0.0, contribute, |_| {}).unwrap_err();
+        let error = recompute(&dir, 0.0, None, each(contribute), |_| {}).unwrap_err();
         assert!(
             error
                 .to_string()
@@ -384,7 +443,7 @@ mod tests {
         run.round();
         let path = scratch.0.join("run");
         let writer = RunWriter::create(&path, &run.manifest, &run.head, &run.state).unwrap();
-        let error = recompute(writer.dir(), 0.0, contribute, |_| {}).unwrap_err();
+        let error = recompute(writer.dir(), 0.0, None, each(contribute), |_| {}).unwrap_err();
         assert!(matches!(error, RecomputeError::Headless(1)), "{error}");
     }
 }

@@ -174,17 +174,15 @@ impl<L: Link> Driver<L> {
                     buffer,
                     local,
                 } => {
-                    let positions = positions.into_iter().flatten();
                     let share = Share {
-                        samples: positions.map(|p| self.shuffle.index(p)).collect(),
+                        samples: self.shuffle.samples(&positions),
                         params: buffer,
                         local,
                     };
                     self.todo.push_back(Todo::Compute { round, share });
                 }
                 Output::Span(work) => {
-                    let positions = work.positions.iter().cloned().flatten();
-                    let samples = positions.map(|p| self.shuffle.index(p)).collect();
+                    let samples = self.shuffle.samples(&work.positions);
                     self.todo.push_back(Todo::Span { work, samples });
                 }
                 Output::Event(event) => self.todo.push_back(Todo::Event(event)),

@@ -4,6 +4,7 @@
 //! they are at hand when the protocol asks for some, which must not keep it from its peers.
 
 use crate::store::files::{At, FileError};
+use crate::task_factory::Drawing;
 use annulus_core::Initial;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -11,13 +12,23 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// Draws all weights into a file in a folder, which goes when it is needed no more. `draw` gives them in order, to be taken
-/// piece by piece.
+/// Draws all weights of a run with this seed into a file in a folder, which goes when it is needed no more.
 ///
 /// # Errors
 ///
 /// If there is no room on the disk.
-pub fn on_disk(folder: &Path, draw: impl FnOnce(&mut dyn FnMut(&[f32]))) -> Result<Initial, FileError> {
+pub fn drawn(folder: &Path, drawing: &Drawing, seed: u64) -> Result<Initial, FileError> {
+    on_disk(folder, |take| {
+        // Whoever has a drawing has drawn before, when the model's steps were found out.
+        let _ = drawing(seed, &mut |_, read| {
+            // The data were just converted to this type.
+            take(read().as_slice::<f32>().expect("f32 data"));
+        });
+    })
+}
+
+/// The same of what `draw` gives in order, to be taken piece by piece.
+fn on_disk(folder: &Path, draw: impl FnOnce(&mut dyn FnMut(&[f32]))) -> Result<Initial, FileError> {
     let mut file = BufWriter::new(tempfile::tempfile_in(folder).at(folder)?);
     let mut written = Ok(());
     draw(&mut |values| {

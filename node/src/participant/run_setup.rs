@@ -122,6 +122,21 @@ impl RunSetup {
         Self::with(&loaded, manifest, device, None)?.computes.whole()
     }
 
+    /// What computes all spans of a model that is split, and what draws the weights that its run begins with, without what else
+    /// concerns a participant.
+    pub fn spans(
+        manifest: &Manifest,
+        data: Option<&Path>,
+        device: &str,
+        factories: &[TaskFactory],
+    ) -> Result<(SplitModel, Drawing), Error> {
+        let loaded = load_of_run(manifest, data, factories)?;
+        match Self::with(&loaded, manifest, device, None)?.computes {
+            Computes::Spans { spans, drawing, .. } => Ok((*spans, drawing)),
+            Computes::Whole(_) => unreachable!("the run's model is split"),
+        }
+    }
+
     /// For a run whose model is to write: without the run's data, if they make no difference.
     pub fn to_write(
         manifest: &Manifest,

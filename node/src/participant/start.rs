@@ -398,16 +398,9 @@ impl Entrance<'_> {
         setup.limit_memory(local.gpu_memory, &manifest)?;
         let initial = match &setup.computes {
             Computes::Whole(_) => None,
-            Computes::Spans { drawing, .. } => Some(
-                initial::on_disk(&local.out, |take| {
-                    // It was drawn before, when the steps were found out.
-                    let _ = drawing(manifest.seed, &mut |_, read| {
-                        // The data were just converted to this type.
-                        take(read().as_slice::<f32>().expect("f32 data"));
-                    });
-                })
-                .map_err(Error::File)?,
-            ),
+            Computes::Spans { drawing, .. } => {
+                Some(initial::drawn(&local.out, drawing, manifest.seed).map_err(Error::File)?)
+            }
         };
         let mut home = listen(&folder.identity, &local, &manifest, &right, &setup, known.port).await?;
         let former = ticket_to(&known, &right.ticket);

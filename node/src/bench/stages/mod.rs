@@ -302,7 +302,7 @@ impl Samples {
     /// A round's, cut into microbatches.
     fn microbatches(&self, round: u64, size: usize) -> Vec<Vec<u64>> {
         let positions = round * self.batch..(round + 1) * self.batch;
-        let all: Vec<u64> = positions.map(|at| self.shuffle.index(at)).collect();
+        let all = self.shuffle.samples(&[positions]);
         all.chunks(size).map(<[u64]>::to_vec).collect()
     }
 }
