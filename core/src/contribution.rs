@@ -197,9 +197,12 @@ impl Contribution {
         self.hand_in(made, shared.now);
     }
 
-    /// Another attempt may ask for other values.
-    pub fn reopen(&mut self) {
-        self.values = Values::Computing;
+    /// Another attempt may ask for other values. Those that there were, if any.
+    pub fn reopen(&mut self) -> Option<Vec<f32>> {
+        match std::mem::replace(&mut self.values, Values::Computing) {
+            Values::Computing => None,
+            Values::Held { made, .. } | Values::Ready(made) => Some(made.gradient),
+        }
     }
 
     fn hand_in(&mut self, made: Made, now: Time) {

@@ -36,7 +36,7 @@ struct Lane {
     forward: u32,
     /// ... and whose backward pass.
     backward: u32,
-    /// The sum of the gradients so far.
+    /// The sum of the gradients so far; not here while the device adds to it, or once it was handed in.
     sum: Vec<f32>,
     /// Of the last span, the sum of the losses.
     loss: f32,
@@ -275,8 +275,9 @@ impl Flow {
         Some(tasks.find(|task| task.back && !first.back).unwrap_or(first))
     }
 
-    /// What a task is to be done on: the decoded tensors that came for it, and the sum of its lane.
-    pub fn input(&self, task: Task) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
+    /// What a task is to be done on: the decoded tensors that came for it, and the sum of its lane, which comes back with what is
+    /// [done](Self::done).
+    pub fn input(&mut self, task: Task) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
         let decoded = |name: Option<Name>| {
             let data = name.and_then(|name| Some((name, self.here.get(&name)?)));
             data.map_or(Vec::new(), |(name, data)| {
@@ -293,10 +294,13 @@ impl Flow {
             self.giver(task.span, back)
                 .map(|giver| (giver, back, task.microbatch))
         };
-        let sum = self.lanes.get(&(task.span, task.lane));
-        let sum = sum.filter(|_| task.back).map(|work| work.sum.clone());
         let gradient = if task.back { decoded(of(true)) } else { Vec::new() };
-        (decoded(of(false)), gradient, sum.unwrap_or_default())
+        let input = decoded(of(false));
+        let lane = self.lanes.get_mut(&(task.span, task.lane));
+        let sum = lane
+            .filter(|_| task.back)
+            .map(|work| std::mem::take(&mut work.sum));
+        (input, gradient, sum.unwrap_or_default())
     }
 
     /// A task is done. What of it is to be sent, and to whom: members that want it by now. False if it is not as it should be.
@@ -304,8 +308,8 @@ impl Flow {
         let name = (task.span, task.back, task.microbatch);
         let taker = self.taker(task.span, task.back);
         let len = taker.map_or(0, |_| self.len_of(name));
-        let work = self.lanes.get(&(task.span, task.lane)).ok_or(Malformed)?;
-        if given.output.len() != len || (task.back && given.sum.len() != work.sum.len()) {
+        let is_whole = !task.back || given.sum.len() == self.split.gradient_len(task.span);
+        if given.output.len() != len || !is_whole || !self.lanes.contains_key(&(task.span, task.lane)) {
             return Err(Malformed);
         }
         let sound = |values: &mut Vec<f32>| {
@@ -395,23 +399,47 @@ impl Flow {
         self.route.by(self.me).all(done)
     }
 
-    /// Its contribution: the sums of its lanes, one after the other; how many samples are in it whose losses it knows, and the
-    /// sum of these.
-    pub fn made(&self) -> (Vec<f32>, u32, f32) {
+    /// Its contribution: the sums of its lanes, one after the other, which are not kept here; how many samples are in it whose
+    /// losses it knows, and the sum of these.
+    pub fn made(&mut self) -> (Vec<f32>, u32, f32) {
+        let own: Vec<(usize, usize)> = self.route.by(self.me).collect();
         let (mut gradient, mut weight, mut loss) = (Vec::new(), 0, 0.0);
-        for (span, lane) in self.route.by(self.me) {
-            let Some(work) = self.lanes.get(&(span, lane)) else {
+        let lens = own.iter().map(|(span, _)| self.split.gradient_len(*span));
+        let len: usize = lens.sum();
+        for (span, lane) in own {
+            let Some(work) = self.lanes.get_mut(&(span, lane)) else {
                 continue;
             };
-            gradient.extend_from_slice(&work.sum);
+            let (sum, of_lane) = (std::mem::take(&mut work.sum), work.loss);
+            if gradient.is_empty() {
+                gradient = sum;
+                gradient.reserve_exact(len - gradient.len());
+            } else {
+                gradient.extend_from_slice(&sum);
+            }
             if span == self.last() {
                 weight += self.batch.lane_len(lane) as u32;
-                loss += work.loss;
+                loss += of_lane;
             }
         }
         match self.refuses {
             true => (gradient, 0, 0.0),
             false => (gradient, weight, loss),
+        }
+    }
+
+    /// Its contribution comes back, since there is another attempt, in which it may be another.
+    pub fn put_back(&mut self, mut gradient: Vec<f32>) {
+        let own: Vec<(usize, usize)> = self.route.by(self.me).collect();
+        for (span, lane) in own.into_iter().rev() {
+            let start = gradient.len().saturating_sub(self.split.gradient_len(span));
+            let sum = match start {
+                0 => std::mem::take(&mut gradient),
+                _ => gradient.split_off(start),
+            };
+            if let Some(work) = self.lanes.get_mut(&(span, lane)) {
+                work.sum = sum;
+            }
         }
     }
 

@@ -297,15 +297,18 @@ mod native {
             return Ok(OpenDevice::cpu());
         }
         let mut drivers = lock_drivers();
-        match choose(choice, enumerate())? {
-            None => Ok(OpenDevice::cpu()),
-            Some(adapter) => match open_adapter(&adapter, &mut drivers) {
-                Err(error) if choice == DeviceChoice::Auto => Ok(OpenDevice {
-                    note: Some(format!("using the CPU, because {error}")),
-                    ..OpenDevice::cpu()
-                }),
-                result => result,
-            },
+        let Some(adapter) = choose(choice, enumerate())? else {
+            return Ok(OpenDevice::cpu());
+        };
+        let opened = open_adapter(&adapter, &mut drivers);
+        #[cfg(test)]
+        crate::ending::end_tests_at_once();
+        match opened {
+            Err(error) if choice == DeviceChoice::Auto => Ok(OpenDevice {
+                note: Some(format!("using the CPU, because {error}")),
+                ..OpenDevice::cpu()
+            }),
+            result => result,
         }
     }
 

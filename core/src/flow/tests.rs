@@ -45,7 +45,7 @@ fn members(routes: &[[usize; 2]; 2], count: usize) -> Vec<Flow> {
 }
 
 /// What a device makes of a task: numbers that depend on all that comes in.
-fn compute(flow: &Flow, task: Task) -> Given {
+fn compute(flow: &mut Flow, task: Task) -> Given {
     let (input, gradient, sum) = flow.input(task);
     let all: f32 = input.iter().chain(&gradient).sum::<f32>() + task.microbatch as f32 + 1.0;
     let output = if task.span == 0 && task.back {
@@ -80,7 +80,7 @@ fn work(flows: &mut [Flow], alive: &[usize]) -> Vec<u32> {
             let Some(task) = flows[*me].next() else { continue };
             idle = false;
             done[*me] += 1;
-            let given = compute(&flows[*me], task);
+            let given = compute(&mut flows[*me], task);
             let sends = flows[*me].done(task, given).unwrap();
             mail.extend(sends.into_iter().map(|(to, name, data)| (*me, to, name, data)));
         }
@@ -116,9 +116,31 @@ fn sums_are_the_same_whoever_computes_what() {
         work(&mut flows, &[0, 1, 2, 3]);
         assert!(flows.iter().all(Flow::is_done), "{routes:?}");
         assert_eq!(sums(&flows), sums(&alone), "{routes:?}");
-        let made: Vec<_> = flows.iter().map(Flow::made).collect();
+        let made: Vec<_> = flows.iter_mut().map(Flow::made).collect();
         assert_eq!(made.iter().map(|(_, weight, _)| weight).sum::<u32>(), 8);
     }
+}
+
+#[test]
+fn what_was_handed_in_comes_back_for_another_attempt() {
+    let routes = [[0, 1], [1, 0]];
+    let mut flows = members(&routes, 2);
+    work(&mut flows, &[0, 1]);
+    let expected = sums(&flows);
+    for (me, flow) in flows.iter_mut().enumerate() {
+        let (gradient, weight, loss) = flow.made();
+        flow.put_back(gradient.clone());
+        flow.begin_attempt(Route::new(&routes), me);
+        assert_eq!(flow.made(), (gradient.clone(), weight, loss));
+        flow.put_back(gradient);
+    }
+    assert_eq!(sums(&flows), expected);
+    // The first is gone. The other computes that one's lanes, and has its own.
+    let mut left = flows.split_off(1);
+    left[0].begin_attempt(Route::new(&[[0, 0], [0, 0]]), 0);
+    assert!(!left[0].is_done());
+    work(&mut left, &[0]);
+    assert_eq!(sums(&left), expected);
 }
 
 #[test]
@@ -185,7 +207,7 @@ fn what_is_no_number_is_refused_by_all_who_get_it() {
         assert!(flows[0].on_want(1, (1, lane, false), &[]).is_some());
     }
     let task = flows[0].next().unwrap();
-    let mut given = compute(&flows[0], task);
+    let mut given = compute(&mut flows[0], task);
     given.output[0] = f32::NAN;
     let sends = flows[0].done(task, given).unwrap();
     assert!(flows[0].refuses && sends[0].2.is_empty());
@@ -196,13 +218,14 @@ fn what_is_no_number_is_refused_by_all_who_get_it() {
     let lane = name.2 as usize / 2;
     assert!(flows[1].on_want(0, (0, lane, true), &[]).is_some());
     let task = flows[1].next().unwrap();
-    let given = compute(&flows[1], task);
+    let given = compute(&mut flows[1], task);
     let back = flows[1].done(task, given).unwrap();
     assert!(back[0].2.is_empty());
     // All goes on: others need not wait for what does not come.
     work(&mut flows, &[0, 1]);
     assert!(flows.iter().all(Flow::is_done));
-    assert_eq!((flows[1].made().1, flows[1].made().2), (0, 0.0));
+    let (_, weight, loss) = flows[1].made();
+    assert_eq!((weight, loss), (0, 0.0));
     // A device that gives something of another length likewise.
     let mut flows = members(&[[0, 0], [1, 1]], 2);
     let task = flows[0].next().unwrap();
@@ -217,7 +240,7 @@ fn no_more_is_under_way_than_there_are_stashes_for() {
     let mut forward = 0;
     while let Some(task) = flows[0].next() {
         assert!(!task.back);
-        let given = compute(&flows[0], task);
+        let given = compute(&mut flows[0], task);
         flows[0].done(task, given).unwrap();
         forward += 1;
     }

@@ -59,8 +59,12 @@ impl Member {
             shared.settings.planted(Bug::DropStash),
             shared.settings.planted(Bug::CountTwice),
         );
+        let made = self.contribution.reopen();
         match &mut self.flowing {
-            Some(flowing) => flowing.flow.begin_attempt(route, me),
+            Some(Flowing { flow, .. }) => {
+                made.into_iter().for_each(|gradient| flow.put_back(gradient));
+                flow.begin_attempt(route, me);
+            }
             None => {
                 self.flowing = Some(Flowing {
                     flow: Flow::new(split.clone(), batch, (route, me), bugs),
@@ -68,7 +72,6 @@ impl Member {
                 });
             }
         }
-        self.contribution.reopen();
         self.agreement.expect(shared);
         let flow = &self.flowing.as_ref().expect("it flows").flow;
         for (span, lane, back, from, have) in flow.wants() {
@@ -87,7 +90,7 @@ impl Member {
     /// Has an idle device do what is next, and hands in what is done.
     fn pump(&mut self, shared: &mut Shared) -> Next {
         let flows = self.flows(shared);
-        let Some(Flowing { flow, compute }) = self.flowing.as_ref().filter(|_| flows) else {
+        let Some(Flowing { flow, compute }) = self.flowing.as_mut().filter(|_| flows) else {
             return Next::Stay;
         };
         if flow.is_done() && self.contribution.made().is_none() && self.contribution.held_until().is_none() {

@@ -3,6 +3,7 @@
 
 #[path = "../cases/mod.rs"]
 pub mod cases;
+mod ending;
 
 use annulus_shaders::kernel::{KERNELS, Kernel};
 use burn::tensor::wgpu::MemoryConfiguration;
@@ -33,8 +34,9 @@ pub fn gpu() -> Option<Device> {
                 .ok()
         })
     });
-    if device.is_none() {
-        println!("skipped: this machine has no adapter, not even a software one");
+    match device {
+        Some(_) => ending::leave_the_driver_alone(),
+        None => println!("skipped: this machine has no adapter, not even a software one"),
     }
     device.clone()
 }

@@ -1,0 +1,22 @@
+//! The end of a test's process.
+
+/// Has the process end at once when its tests are over, with the code that they give.
+///
+/// An ordinary exit first runs what libraries have registered for it, while other threads go on: a graphics driver that is
+/// compiling a kernel then falls with what is taken down under it (Mesa's lavapipe, as in Debian 12, with a cold cache: five
+/// times of five), and tests that have all passed end by a signal.
+pub fn leave_the_driver_alone() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        extern "C" fn end(code: libc::c_int, _: *mut libc::c_void) {
+            // SAFETY: it takes a number and does not return. The test runner has written all its lines.
+            unsafe { libc::_exit(code) }
+        }
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        // SAFETY: `end` lives as long as the process, and needs no argument. What was registered last is run first, so
+        // before anything of the driver, which is there already.
+        ONCE.call_once(|| unsafe {
+            libc::on_exit(end, std::ptr::null_mut());
+        });
+    }
+}
