@@ -18,8 +18,16 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq)]
 struct Part {
     slots: Vec<Slot>,
-    /// What it was when it was stepped last.
+    seal: Seal,
+}
+
+/// What a part was when it was stepped last.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Seal {
+    /// What others are told: nobody can make other vectors with it.
     digest: u64,
+    /// A CRC-32, against what memory does by itself: a tenth of the digest's time, and looked at as often.
+    check: u32,
 }
 
 /// The parts of the optimizer's vectors that a peer keeps, all of them after the same round.
@@ -79,7 +87,7 @@ impl Moments {
 
     /// The digest of a part, if it is kept.
     pub fn digest(&self, part: u16) -> Option<u64> {
-        self.parts.get(&part).map(|part| part.digest)
+        self.parts.get(&part).map(|part| part.seal.digest)
     }
 
     /// The digests of some parts, in order; 0 of one that is not kept.
@@ -97,8 +105,8 @@ impl Moments {
 
     /// Keeps a part from here on.
     pub fn insert(&mut self, part: u16, slots: Vec<Slot>) {
-        let digest = digest(&slots);
-        self.parts.insert(part, Arc::new(Part { slots, digest }));
+        let seal = seal(&slots);
+        self.parts.insert(part, Arc::new(Part { slots, seal }));
     }
 
     /// Keeps these parts from here on, as they are before the first step.
@@ -133,7 +141,7 @@ impl Moments {
 
     /// Whether a part is what it was when it was stepped last.
     pub(crate) fn prove(&self, part: u16) -> Result<(), Damaged> {
-        let same = |part: &Arc<Part>| digest(&part.slots) == part.digest;
+        let same = |part: &Arc<Part>| check(&part.slots) == part.seal.check;
         self.parts
             .get(&part)
             .is_none_or(same)
@@ -151,7 +159,7 @@ impl Moments {
         for part in parts.iter() {
             if let Some(kept) = self.parts.get_mut(&part) {
                 let kept = Arc::make_mut(kept);
-                kept.digest = digest(&kept.slots);
+                kept.seal = seal(&kept.slots);
                 self.taken += 1;
             }
         }
@@ -218,7 +226,7 @@ impl Moments {
         let slots = (whole.start, &mut kept.slots[..]);
         step_slots(manifest, step, piece, &mut params, slots, &sums);
         if is_last {
-            kept.digest = digest(&kept.slots);
+            kept.seal = seal(&kept.slots);
         }
         Ok(())
     }
@@ -264,7 +272,7 @@ impl Moments {
                 let weights = weights.floats_mut(0..whole.len());
                 let origin = whole.start;
                 step_slots(manifest, step, whole, weights, (origin, slots), &sums);
-                kept.digest = digest(&kept.slots);
+                kept.seal = seal(&kept.slots);
             } else {
                 self.parts.remove(&part);
             }
@@ -298,8 +306,7 @@ impl Moments {
 
     /// Each part's vectors as bytes, in order, to be saved.
     pub fn sections(&self) -> impl Iterator<Item = &[u8]> {
-        let slots = self.parts.values().flat_map(|part| &part.slots);
-        slots.flat_map(|slot| sections(slot, 0..slot.len()))
+        self.parts.values().flat_map(|part| all(&part.slots))
     }
 }
 
@@ -309,17 +316,35 @@ fn sections(slot: &Slot, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
     [floats, slot.codes(range)].into_iter()
 }
 
-/// The first bits of the hash of a part's vectors: enough against chance, and nobody gains by two that have the same.
-fn digest(slots: &[Slot]) -> u64 {
-    let mut hasher = blake3::Hasher::new();
-    for slot in slots {
-        for section in sections(slot, 0..slot.len()) {
-            hasher.update(section);
-        }
+/// Bytes that are hashed and checked one after the other: few enough that the second finds them in the cache.
+const AT_ONCE: usize = 64 << 10;
+
+/// The digest is the first bits of the hash of a part's vectors: enough against chance, and nobody gains by two that have the
+/// same.
+fn seal(slots: &[Slot]) -> Seal {
+    let (mut hasher, mut crc) = (blake3::Hasher::new(), crc32fast::Hasher::new());
+    for some in all(slots).flat_map(|section| section.chunks(AT_ONCE)) {
+        hasher.update(some);
+        crc.update(some);
     }
     let hash = hasher.finalize();
     let (first, _) = hash.as_bytes().as_chunks::<8>();
-    u64::from_le_bytes(first[0])
+    Seal {
+        digest: u64::from_le_bytes(first[0]),
+        check: crc.finalize(),
+    }
+}
+
+/// What the seal has of it against memory's faults.
+fn check(slots: &[Slot]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    all(slots).for_each(|section| crc.update(section));
+    crc.finalize()
+}
+
+/// All bytes of a part's vectors.
+fn all(slots: &[Slot]) -> impl Iterator<Item = &[u8]> {
+    slots.iter().flat_map(|slot| sections(slot, 0..slot.len()))
 }
 
 /// Writes the bytes of a piece, as they travelled, into a part's vectors. False, and unchanged, if they are not of the right
