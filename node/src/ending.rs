@@ -26,6 +26,13 @@ pub(crate) fn end_process(code: u8) -> ! {
 pub(crate) fn end_tests_at_once() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
+        unsafe extern "C" {
+            /// The C library's: a function that an ordinary exit calls with the process's code.
+            fn on_exit(
+                function: extern "C" fn(libc::c_int, *mut libc::c_void),
+                argument: *mut libc::c_void,
+            ) -> libc::c_int;
+        }
         extern "C" fn end(code: libc::c_int, _: *mut libc::c_void) {
             // SAFETY: as above. The test runner has written all its lines.
             unsafe { libc::_exit(code) }
@@ -33,7 +40,7 @@ pub(crate) fn end_tests_at_once() {
         static ONCE: std::sync::Once = std::sync::Once::new();
         // SAFETY: `end` lives as long as the process, and needs no argument. What was registered last is run first.
         ONCE.call_once(|| unsafe {
-            libc::on_exit(end, std::ptr::null_mut());
+            on_exit(end, std::ptr::null_mut());
         });
     }
 }

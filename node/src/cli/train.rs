@@ -1,24 +1,22 @@
 //! `annulus train`: start a run, or go on with one.
 
+mod dry_run;
+
+use self::dry_run::{Plan, tell_plan};
 use super::amounts::{bytes, milliseconds, power, times};
 use super::error::Error;
 use super::exit::Exit;
-use super::human;
 use super::invite;
 use super::keys;
 use super::machine::block_on;
 use super::messages;
 use super::output::{self, Log, LogFormat};
 use super::settings::{self, Settings};
-use crate::options::{
-    ActedSpeed, Hours, Local, Meet, NewRun, Page, Schedule, SplitRun, Start, Steps, TrainOptions, When,
-};
+use crate::options::{ActedSpeed, Hours, Local, Meet, Page, SplitRun, Start, TrainOptions, When};
 use crate::participant::{run_setup, start};
 use crate::task_factory::TaskFactory;
-use annulus_core::codec::Codec;
 use annulus_core::invitation::Role;
-use serde_json::json;
-use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -257,16 +255,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     let options = options(&args, tasks)?;
     if args.dry_run {
         let (manifest, device) = run_setup::plan(&options, tasks).map_err(Error::of)?;
-        let plan = Plan {
-            device,
-            parameters: manifest.layout.len as u64,
-            tensors: manifest.layout.tensors.len() as u64,
-            state_bytes: manifest.member_bytes(1),
-            shared: manifest
-                .copies
-                .map(|_| [2, 4, 8].map(|peers| manifest.member_bytes(peers))),
-            samples: manifest.samples,
-        };
+        let plan = Plan::of(&manifest, device);
         output::print(&tell_plan(&plan, &options, args.local.log_format));
         return Ok(Exit::Done);
     }
@@ -341,221 +330,4 @@ pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<TrainOptions, Error
         local: args.local.to_local(dir.clone(), &settings),
         start: Start::Resume(dir.clone()),
     })
-}
-
-/// What a run would need.
-#[derive(Clone, Debug)]
-struct Plan {
-    /// The device that would compute, in words.
-    device: String,
-    /// Parameters of the model.
-    parameters: u64,
-    /// Tensors that they come in.
-    tensors: u64,
-    /// Bytes of parameters and optimizer state that a peer alone holds ...
-    state_bytes: u64,
-    /// ... and each of 2, 4 and 8, where peers keep parts of the optimizer's vectors.
-    shared: Option<[u64; 3]>,
-    /// Samples in the training set.
-    samples: NonZeroU64,
-}
-
-/// The learning rate over the run, and how long a gradient may be.
-fn tell_rate(run: &NewRun, samples: NonZeroU64) -> String {
-    let mut words = vec![format!("lr={}", run.lr)];
-    if run.schedule != Schedule::Constant && run.warmup > 0 {
-        words.push(format!("from zero within {}", human::plural(run.warmup, "step")));
-    }
-    if run.schedule == Schedule::Cosine {
-        words.push(format!(
-            "down a cosine of {}",
-            human::plural(run.batches(samples), "step")
-        ));
-    }
-    if let Some(clip) = run.clip {
-        words.push(format!("gradients of at most {clip} (global norm)"));
-    }
-    words.join(", ")
-}
-
-/// What a dry run prints.
-fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
-    let parameters = plan.parameters;
-    // What a peer holds: parameters, the optimizer's vectors, its contribution, and the last round's sums for repair.
-    let state = plan.state_bytes;
-    let run = match &options.start {
-        Start::New(run) | Start::Meet(run, ..) => Some(run.as_ref()),
-        Start::Resume(_) => None,
-    };
-    let codec = run.map_or(Codec::F32, NewRun::codec);
-    // With int4 there are what rounding took in the last round and in this one, too.
-    let vectors = if codec == Codec::Int4 { 4 } else { 2 };
-    let memory = state + vectors * 4 * parameters;
-    let vector = codec.encoded_len(parameters as usize) as u64;
-    let sent = |peers: u64| 2 * (peers - 1) * vector / peers;
-    let steps = run.map_or(1, |run| match run.local_steps {
-        Steps::Fixed(steps) => steps.get(),
-        Steps::None | Steps::Auto => 1,
-    });
-    let rounds = run.map(|run| run.batches(plan.samples).div_ceil(steps.into()));
-    if format == LogFormat::Json {
-        let plan = json!({
-            "task": run.map(|run| &run.task),
-            "device": plan.device,
-            "parameters": parameters,
-            "tensors": plan.tensors,
-            "samples": plan.samples,
-            "rounds": rounds,
-            "state_bytes": state,
-            "memory_bytes": memory,
-            "shared_state_bytes": plan.shared.map(|[two, four, eight]| json!({"2": two, "4": four, "8": eight})),
-            "round_bytes": {"2": sent(2), "4": sent(4), "8": sent(8)},
-        });
-        return format!("{plan}\n");
-    }
-    let mut lines = Vec::new();
-    if let (Some(run), Some(rounds)) = (run, rounds) {
-        lines.push((
-            "task",
-            format!("{}, {} samples", run.task, human::grouped(plan.samples.get())),
-        ));
-        lines.push((
-            "rounds",
-            format!(
-                "{} of {} samples",
-                human::grouped(rounds),
-                human::grouped(u64::from(run.batch.get()) * u64::from(steps))
-            ),
-        ));
-        lines.push((
-            "optimizer",
-            format!("{}, {}", run.optimizer, tell_rate(run, plan.samples)),
-        ));
-        if let Some(local) = run.local() {
-            let steps = local
-                .steps
-                .map_or("as many as exchanges ask for".into(), |steps| steps.to_string());
-            let steps = format!(
-                "{steps} between two exchanges, then {}, lr={}",
-                local.outer, local.outer_lr
-            );
-            lines.push(("local steps", steps));
-        }
-    }
-    lines.push(("device", plan.device.clone()));
-    lines.push((
-        "parameters",
-        format!(
-            "{} in {}",
-            human::grouped(parameters),
-            human::plural(plan.tensors, "tensor")
-        ),
-    ));
-    lines.push((
-        "memory",
-        format!(
-            "{} on each peer ({} of it shared state, {:.1} bytes a parameter), apart from activations",
-            size(memory),
-            size(state),
-            state as f64 / parameters.max(1) as f64
-        ),
-    ));
-    if let Some(shared) = plan.shared {
-        // The sums of what it keeps are held until a round is over.
-        let [two, four, eight] = shared.map(|state| size(state + vectors * 4 * parameters));
-        lines.push(("", format!("{two} on each of 2 peers, {four} of 4, {eight} of 8")));
-    }
-    lines.push((
-        "traffic",
-        format!(
-            "each peer sends per round: {} of 2 peers, {} of 4, {} of 8",
-            size(sent(2)),
-            size(sent(4)),
-            size(sent(8))
-        ),
-    ));
-    lines
-        .iter()
-        .map(|(name, text)| format!("{name:<11}{text}\n"))
-        .collect()
-}
-
-fn size(bytes: u64) -> String {
-    human::bytes(bytes as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plan_adds_up() {
-        let plan = Plan {
-            device: "CPU".into(),
-            parameters: 101_770,
-            tensors: 4,
-            state_bytes: 12 * 101_770,
-            shared: None,
-            samples: 60_000.try_into().unwrap(),
-        };
-        let local = LocalArgs {
-            data: None,
-            keep_data: false,
-            out: None,
-            device: "cpu".into(),
-            listen: "0".into(),
-            line: None,
-            slower: 1.0,
-            sample_at_least: None,
-            sample_takes: None,
-            advertise: Vec::new(),
-            no_port_mapping: false,
-            no_announce: false,
-            code_role: Role::Contribute,
-            page: None,
-            host: Vec::new(),
-            no_page: true,
-            tls_cert: None,
-            tls_key: None,
-            power: 1.0,
-            memory: None,
-            spans: None,
-            gpu_memory: None,
-            cores: None,
-            leave_within: 25,
-            hours: None,
-            only_plugged_in: false,
-            only_idle: false,
-            nice: 10,
-            log_format: LogFormat::Text,
-            log_tickets: false,
-        };
-        let settings = settings::read(
-            None,
-            &["codec=f16".into()],
-            None,
-            &[TaskFactory::for_tests("digits", &[], || serde_json::Value::Null)],
-        )
-        .unwrap();
-        let options = TrainOptions {
-            local: local.to_local("out".into(), &settings),
-            start: Start::New(Box::new(settings.run)),
-        };
-        let text = tell_plan(&plan, &options, LogFormat::Text);
-        assert_eq!(
-            text,
-            "task       digits, 60,000 samples\n\
-             rounds     4,688 of 64 samples\n\
-             optimizer  adam, lr=0.001\n\
-             device     CPU\n\
-             parameters 101,770 in 4 tensors\n\
-             memory     2.04 MB on each peer (1.22 MB of it shared state, 12.0 bytes a parameter), apart from activations\n\
-             traffic    each peer sends per round: 204 kB of 2 peers, 305 kB of 4, 356 kB of 8\n"
-        );
-        let json: serde_json::Value =
-            serde_json::from_str(&tell_plan(&plan, &options, LogFormat::Json)).unwrap();
-        assert_eq!(json["rounds"], 4688);
-        assert_eq!(json["round_bytes"]["2"], 203_542);
-        assert_eq!(json["state_bytes"], 3 * 4 * 101_770);
-    }
 }

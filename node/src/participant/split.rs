@@ -94,28 +94,48 @@ fn given(spans: &[NonZeroU16], steps: usize) -> Result<Vec<Range<usize>>, Error>
     })
 }
 
+/// What a process takes that holds one span.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpanNeeds {
+    /// The span.
+    pub steps: Range<usize>,
+    /// Parameters that it uses.
+    pub parameters: u64,
+    /// Bytes of memory, as far as can be said beforehand.
+    pub bytes: u64,
+}
+
+/// What processes take that hold one span each, and what of that each process takes that holds none.
+pub fn spans(manifest: &Manifest, split: &Split) -> (Vec<SpanNeeds>, u64) {
+    let terms = SpanTerms::of(&manifest.optimizer, manifest.moments, split.lanes.get());
+    let (needs, terms) = needs(split, terms);
+    let behind = |at: usize| split.spans.len() - 1 - at;
+    let of = |(at, steps): (usize, Range<usize>)| SpanNeeds {
+        parameters: split.used(at).iter().map(|range| range.len() as u64).sum(),
+        bytes: span_bytes(&needs[steps.clone()], at == 0, behind(at), &terms),
+        steps,
+    };
+    (split.spans().enumerate().map(of).collect(), terms.fixed_bytes)
+}
+
 /// For how many spans this peer has room.
 ///
 /// # Errors
 ///
 /// If it has not even room for one.
 pub fn room(manifest: &Manifest, split: &Split, memory: Option<u64>) -> Result<NonZeroU16, Error> {
-    let terms = SpanTerms::of(&manifest.optimizer, manifest.moments, split.lanes.get());
-    let (needs, terms) = needs(split, terms);
-    let spans: Vec<Range<usize>> = split.spans().collect();
-    let bytes = |(at, span): (usize, &Range<usize>)| {
-        span_bytes(&needs[span.clone()], at == 0, spans.len() - 1 - at, &terms) - terms.fixed_bytes
-    };
-    let largest = spans.iter().enumerate().map(bytes).max().unwrap_or(1).max(1);
+    let (spans, fixed_bytes) = spans(manifest, split);
+    let largest = spans.iter().map(|span| span.bytes - fixed_bytes).max();
+    let largest = largest.unwrap_or(1).max(1);
     let allowed = memory::limit(memory);
     // Of what is free some is left to others.
     let may = allowed
         .or_else(|| memory::free().map(|free| free / 4 * 3))
         .unwrap_or(u64::MAX);
-    let room = may.saturating_sub(terms.fixed_bytes) / largest;
+    let room = may.saturating_sub(fixed_bytes) / largest;
     match (u16::try_from(room).unwrap_or(u16::MAX), allowed) {
         (0, Some(limit)) => Err(Error::NoRoom {
-            need: terms.fixed_bytes + largest,
+            need: fixed_bytes + largest,
             limit,
         }),
         (room, _) => Ok(NonZeroU16::new(room).unwrap_or(NonZeroU16::MIN).min(most(split))),

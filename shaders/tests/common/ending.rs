@@ -8,6 +8,13 @@
 pub fn leave_the_driver_alone() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
+        unsafe extern "C" {
+            /// The C library's: a function that an ordinary exit calls with the process's code.
+            fn on_exit(
+                function: extern "C" fn(libc::c_int, *mut libc::c_void),
+                argument: *mut libc::c_void,
+            ) -> libc::c_int;
+        }
         extern "C" fn end(code: libc::c_int, _: *mut libc::c_void) {
             // SAFETY: it takes a number and does not return. The test runner has written all its lines.
             unsafe { libc::_exit(code) }
@@ -16,7 +23,7 @@ pub fn leave_the_driver_alone() {
         // SAFETY: `end` lives as long as the process, and needs no argument. What was registered last is run first, so
         // before anything of the driver, which is there already.
         ONCE.call_once(|| unsafe {
-            libc::on_exit(end, std::ptr::null_mut());
+            on_exit(end, std::ptr::null_mut());
         });
     }
 }

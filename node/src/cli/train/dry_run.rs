@@ -1,0 +1,283 @@
+//! `annulus train --dry-run`: what a run would need, without starting it.
+
+use crate::cli::human;
+use crate::cli::output::LogFormat;
+use crate::options::{NewRun, Schedule, Start, Steps, TrainOptions};
+use crate::participant::split::{self, SpanNeeds};
+use annulus_core::Manifest;
+use annulus_core::codec::Codec;
+use serde_json::json;
+use std::num::NonZeroU64;
+
+/// What a run would need.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// The device that would compute, in words.
+    device: String,
+    /// Parameters of the model.
+    parameters: u64,
+    /// Tensors that they come in.
+    tensors: u64,
+    /// Bytes of parameters and optimizer state that a peer alone holds ...
+    state_bytes: u64,
+    /// ... and each of 2, 4 and 8, where peers keep parts of the optimizer's vectors.
+    shared: Option<[u64; 3]>,
+    /// What holders of one span each take, where the model is split.
+    spans: Vec<SpanNeeds>,
+    /// Samples in the training set.
+    samples: NonZeroU64,
+}
+
+impl Plan {
+    /// Of a run's manifest.
+    pub fn of(manifest: &Manifest, device: String) -> Self {
+        let spans = manifest.split.iter();
+        Self {
+            device,
+            parameters: manifest.layout.len as u64,
+            tensors: manifest.layout.tensors.len() as u64,
+            state_bytes: manifest.member_bytes(1),
+            shared: manifest
+                .copies
+                .map(|_| [2, 4, 8].map(|peers| manifest.member_bytes(peers))),
+            spans: spans.flat_map(|of| split::spans(manifest, of).0).collect(),
+            samples: manifest.samples,
+        }
+    }
+}
+
+/// The learning rate over the run, and how long a gradient may be.
+fn tell_rate(run: &NewRun, samples: NonZeroU64) -> String {
+    let mut words = vec![format!("lr={}", run.lr)];
+    if run.schedule != Schedule::Constant && run.warmup > 0 {
+        words.push(format!("from zero within {}", human::plural(run.warmup, "step")));
+    }
+    if run.schedule == Schedule::Cosine {
+        words.push(format!(
+            "down a cosine of {}",
+            human::plural(run.batches(samples), "step")
+        ));
+    }
+    if let Some(clip) = run.clip {
+        words.push(format!("gradients of at most {clip} (global norm)"));
+    }
+    words.join(", ")
+}
+
+/// What a dry run prints.
+pub(super) fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
+    let parameters = plan.parameters;
+    // What a peer holds: parameters, the optimizer's vectors, its contribution, and the last round's sums for repair.
+    let state = plan.state_bytes;
+    let run = match &options.start {
+        Start::New(run) | Start::Meet(run, ..) => Some(run.as_ref()),
+        Start::Resume(_) => None,
+    };
+    let codec = run.map_or(Codec::F32, NewRun::codec);
+    // With int4 there are what rounding took in the last round and in this one, too.
+    let vectors = if codec == Codec::Int4 { 4 } else { 2 };
+    let memory = state + vectors * 4 * parameters;
+    let vector = codec.encoded_len(parameters as usize) as u64;
+    let steps = run.map_or(1, |run| match run.local_steps {
+        Steps::Fixed(steps) => steps.get(),
+        Steps::None | Steps::Auto => 1,
+    });
+    let rounds = run.map(|run| run.batches(plan.samples).div_ceil(steps.into()));
+    if format == LogFormat::Json {
+        let plan = json!({
+            "task": run.map(|run| &run.task),
+            "device": plan.device,
+            "parameters": parameters,
+            "tensors": plan.tensors,
+            "samples": plan.samples,
+            "rounds": rounds,
+            "state_bytes": state,
+            "memory_bytes": memory,
+            "shared_state_bytes": plan.shared.map(|[two, four, eight]| json!({"2": two, "4": four, "8": eight})),
+            "round_bytes": {"2": sent(2, vector), "4": sent(4, vector), "8": sent(8, vector)},
+            "spans": plan.spans.iter().map(|span| json!({
+                "steps": [span.steps.start, span.steps.end],
+                "parameters": span.parameters,
+                "memory_bytes": span.bytes,
+            })).collect::<Vec<_>>(),
+        });
+        return format!("{plan}\n");
+    }
+    let mut lines = Vec::new();
+    if let (Some(run), Some(rounds)) = (run, rounds) {
+        lines.push((
+            "task",
+            format!("{}, {} samples", run.task, human::grouped(plan.samples.get())),
+        ));
+        lines.push((
+            "rounds",
+            format!(
+                "{} of {} samples",
+                human::grouped(rounds),
+                human::grouped(u64::from(run.batch.get()) * u64::from(steps))
+            ),
+        ));
+        lines.push((
+            "optimizer",
+            format!("{}, {}", run.optimizer, tell_rate(run, plan.samples)),
+        ));
+        if let Some(local) = run.local() {
+            let steps = local
+                .steps
+                .map_or("as many as exchanges ask for".into(), |steps| steps.to_string());
+            let steps = format!(
+                "{steps} between two exchanges, then {}, lr={}",
+                local.outer, local.outer_lr
+            );
+            lines.push(("local steps", steps));
+        }
+    }
+    lines.push(("device", plan.device.clone()));
+    lines.push((
+        "parameters",
+        format!(
+            "{} in {}",
+            human::grouped(parameters),
+            human::plural(plan.tensors, "tensor")
+        ),
+    ));
+    match plan.spans.is_empty() {
+        true => lines.extend(tell_whole(plan, memory, codec)),
+        false => lines.extend(tell_spans(&plan.spans)),
+    }
+    lines
+        .iter()
+        .map(|(name, text)| format!("{name:<11}{text}\n"))
+        .collect()
+}
+
+/// What each peer takes and sends that holds a whole model.
+fn tell_whole(plan: &Plan, memory: u64, codec: Codec) -> Vec<(&'static str, String)> {
+    let (state, parameters) = (plan.state_bytes, plan.parameters);
+    let mut lines = vec![(
+        "memory",
+        format!(
+            "{} on each peer ({} of it shared state, {:.1} bytes a parameter), apart from activations",
+            size(memory),
+            size(state),
+            state as f64 / parameters.max(1) as f64
+        ),
+    )];
+    if let Some(shared) = plan.shared {
+        // The sums of what it keeps are held until a round is over.
+        let [two, four, eight] = shared.map(|shared| size(shared + memory - state));
+        lines.push(("", format!("{two} on each of 2 peers, {four} of 4, {eight} of 8")));
+    }
+    let vector = codec.encoded_len(parameters as usize) as u64;
+    let [two, four, eight] = [2, 4, 8].map(|peers| size(sent(peers, vector)));
+    lines.push((
+        "traffic",
+        format!("each peer sends per round: {two} of 2 peers, {four} of 4, {eight} of 8"),
+    ));
+    lines
+}
+
+/// What a peer sends for a vector of so many bytes.
+fn sent(peers: u64, vector: u64) -> u64 {
+    2 * (peers - 1) * vector / peers
+}
+
+/// What holders of one span each take.
+fn tell_spans(spans: &[SpanNeeds]) -> Vec<(&'static str, String)> {
+    let tell = |(at, span): (usize, &SpanNeeds)| {
+        let name = if at == 0 { "spans" } else { "" };
+        let text = format!(
+            "{:<8}{:>14} parameters, about {} on who holds it",
+            format!("{}..{}", span.steps.start, span.steps.end),
+            human::grouped(span.parameters),
+            size(span.bytes)
+        );
+        (name, text)
+    };
+    spans.iter().enumerate().map(tell).collect()
+}
+
+fn size(bytes: u64) -> String {
+    human::bytes(bytes as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::LocalArgs;
+    use super::*;
+    use crate::cli::settings;
+    use crate::task_factory::TaskFactory;
+    use annulus_core::invitation::Role;
+
+    #[test]
+    fn a_plan_adds_up() {
+        let plan = Plan {
+            device: "CPU".into(),
+            parameters: 101_770,
+            tensors: 4,
+            state_bytes: 12 * 101_770,
+            shared: None,
+            spans: Vec::new(),
+            samples: 60_000.try_into().unwrap(),
+        };
+        let local = LocalArgs {
+            data: None,
+            keep_data: false,
+            out: None,
+            device: "cpu".into(),
+            listen: "0".into(),
+            line: None,
+            slower: 1.0,
+            sample_at_least: None,
+            sample_takes: None,
+            advertise: Vec::new(),
+            no_port_mapping: false,
+            no_announce: false,
+            code_role: Role::Contribute,
+            page: None,
+            host: Vec::new(),
+            no_page: true,
+            tls_cert: None,
+            tls_key: None,
+            power: 1.0,
+            memory: None,
+            spans: None,
+            gpu_memory: None,
+            cores: None,
+            leave_within: 25,
+            hours: None,
+            only_plugged_in: false,
+            only_idle: false,
+            nice: 10,
+            log_format: LogFormat::Text,
+            log_tickets: false,
+        };
+        let settings = settings::read(
+            None,
+            &["codec=f16".into()],
+            None,
+            &[TaskFactory::for_tests("digits", &[], || serde_json::Value::Null)],
+        )
+        .unwrap();
+        let options = TrainOptions {
+            local: local.to_local("out".into(), &settings),
+            start: Start::New(Box::new(settings.run)),
+        };
+        let text = tell_plan(&plan, &options, LogFormat::Text);
+        assert_eq!(
+            text,
+            "task       digits, 60,000 samples\n\
+             rounds     4,688 of 64 samples\n\
+             optimizer  adam, lr=0.001\n\
+             device     CPU\n\
+             parameters 101,770 in 4 tensors\n\
+             memory     2.04 MB on each peer (1.22 MB of it shared state, 12.0 bytes a parameter), apart from activations\n\
+             traffic    each peer sends per round: 204 kB of 2 peers, 305 kB of 4, 356 kB of 8\n"
+        );
+        let json: serde_json::Value =
+            serde_json::from_str(&tell_plan(&plan, &options, LogFormat::Json)).unwrap();
+        assert_eq!(json["rounds"], 4688);
+        assert_eq!(json["round_bytes"]["2"], 203_542);
+        assert_eq!(json["state_bytes"], 3 * 4 * 101_770);
+    }
+}
