@@ -163,6 +163,26 @@ fn asked(node: &mut Node, signals: &[&str]) -> (ExitStatus, Duration) {
 }
 
 #[test]
+fn who_is_asked_to_leave_waits_for_no_evaluation_of_what_is_over() {
+    let _alone = alone();
+    let folder = Folder::new("last-evaluation");
+    let settings = ["preset=small", "rounds=1", "batch=1"];
+    let train = ["train", "--task", "gpt", "--device", "cpu", "--no-page"];
+    let args = [&train[..], &settings].concat();
+    let mut node = Node::start("evaluates", folder.join("evaluates"), &args);
+    node.rounds(1);
+    // It takes many seconds.
+    std::thread::sleep(Duration::from_millis(500));
+    node.signal("-TERM");
+    node.wait("that it is left out", |s| {
+        s.event["message"]
+            .to_string()
+            .contains("without the last evaluation")
+    });
+    assert!(node.end().success(), "the run is over: {}", node.errors());
+}
+
+#[test]
 fn who_is_asked_to_leave_says_so_by_its_exit_code() {
     let _alone = alone();
     let folder = Folder::new("signals");

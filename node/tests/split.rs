@@ -277,7 +277,7 @@ fn the_settings_that_a_plan_prints_train_as_it_says() {
     let settings = plan_of["plan"]["settings"].as_str().expect("settings");
     let settings: Vec<&str> = settings
         .split(' ')
-        .chain(["--spans", "1", "rounds=4", "checkpoint_every=1"])
+        .chain(["--spans", "1", "rounds=4", "layers=6", "checkpoint_every=1"])
         .collect();
     let mut first = found(&folder, "first", &settings);
     let ticket = first.ticket();

@@ -7,7 +7,7 @@ use crate::participant::error::Error;
 use crate::participant::workers::WorkerResult;
 use crate::store::checkpoint_writer::Written;
 use crate::store::user_folders;
-use annulus_core::Peer;
+use annulus_core::{Peer, Round};
 use std::time::Duration;
 
 impl NativeHost<'_> {
@@ -24,17 +24,7 @@ impl NativeHost<'_> {
         let aside = self.aside.is_some() && !self.asked_to_leave;
         let is_due = self.last_eval.is_none_or(|(r, _)| r != round) && self.workers.evaluates();
         if whole && !self.in_a_hurry && !aside && is_due {
-            while !self.workers.evaluate(round, &peer.state().params) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            while let Some(result) = self.results.recv().await {
-                if let WorkerResult::Evaluated(of, result) = result {
-                    self.on_evaluated(of, result);
-                    if of == round {
-                        break;
-                    }
-                }
-            }
+            self.evaluate_last(round, &peer.state().params).await;
         }
         if let (Some(tally), Some(folder)) = (self.given.take(), user_folders::data()) {
             let _ = tally.keep(&folder);
@@ -64,6 +54,33 @@ impl NativeHost<'_> {
             dir: self.local.out.display().to_string(),
         }));
         Ok(())
+    }
+}
+
+impl NativeHost<'_> {
+    /// The evaluation after the last round, unless the user does not wait for it.
+    async fn evaluate_last(&mut self, round: Round, params: &[f32]) {
+        while !self.workers.evaluate(round, params) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        loop {
+            let result = tokio::select! {
+                result = self.results.recv() => result,
+                () = self.requests.next() => {
+                    return self.warn("leaving without the last evaluation: `annulus eval` makes it up".into());
+                }
+            };
+            match result {
+                Some(WorkerResult::Evaluated(of, result)) => {
+                    self.on_evaluated(of, result);
+                    if of == round {
+                        return;
+                    }
+                }
+                Some(WorkerResult::Computed(_)) => {}
+                None => return,
+            }
+        }
     }
 }
 
