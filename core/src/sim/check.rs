@@ -17,6 +17,8 @@ use crate::wire::{Message, ViewKey};
 const MOST_VECTORS: usize = 16;
 /// What it may hold beside them: of each frame that it had relayed, and of each peer that it knows, a little.
 const MOST_BOOKS: usize = 192 << 10;
+/// What goes with each of these vectors beside its elements: headers, which say more where members keep parts.
+const AROUND: [usize; 2] = [4 << 10, 5 << 10];
 /// So long after the faults lineages may still not have met: dials that just failed, links not yet known to be
 /// dead, a slow peer's round. Who finishes before that may finish apart from others.
 const GRACE_US: u64 = 60_000_000;
@@ -144,6 +146,7 @@ impl World {
                 self.nodes[i].flipped &= !is_whole;
                 let here = self.nodes[i].peer.as_ref().map(|peer| peer.head().chain);
                 self.nodes[i].left.extend(here);
+                self.ledger.is_gone(self.nodes[i].id);
                 if self.plan.is_calm() {
                     self.fail(format!(
                         "{} is cast out though nothing went wrong: {reason}",
@@ -252,7 +255,8 @@ impl World {
     pub(super) fn look_at(&mut self, i: usize) {
         let node = &self.nodes[i];
         let Some(peer) = &node.peer else { return };
-        let vector = 4 * self.plan.manifest.layout.len + 4096;
+        let around = AROUND[usize::from(self.plan.manifest.copies.is_some())];
+        let vector = 4 * self.plan.manifest.layout.len + around;
         // What nobody else has goes on as it has become.
         self.ledger.is_tainted |= self.plan.manifest.split.is_some() && peer.state().kept.has_taken();
         if node.is_liar() {

@@ -90,12 +90,21 @@ pub(super) enum Fate {
     Aborted(BTreeSet<PeerId>),
 }
 
+/// What a member has decided about an attempt.
+#[derive(Debug, PartialEq)]
+struct Decided {
+    by: PeerId,
+    fate: Fate,
+    /// It was a member then, and is none of that time any more.
+    is_gone: bool,
+}
+
 /// All lineages, as they should be.
 pub(super) struct Ledger {
     manifest: Arc<Manifest>,
     points: BTreeMap<Digest, Point>,
     /// What each member did with each attempt.
-    fates: BTreeMap<ViewKey, Vec<(PeerId, Fate)>>,
+    fates: BTreeMap<ViewKey, Vec<Decided>>,
     /// What the devices made: weight and sum.
     contributions: BTreeMap<Work, Vec<Made>>,
     /// What their local optimizers were after these.
@@ -655,7 +664,12 @@ impl Ledger {
     /// changes its mind.
     pub fn decide(&mut self, peer: PeerId, view: ViewKey, fate: Fate) -> Result<(), String> {
         let fates = self.fates.entry(view).or_default();
-        if fates.contains(&(peer, fate.clone())) {
+        let new = Decided {
+            by: peer,
+            fate,
+            is_gone: false,
+        };
+        if fates.contains(&new) {
             return Ok(());
         }
         let excludes =
@@ -663,16 +677,24 @@ impl Ledger {
         // Where a model is split who is alone with what it holds may commit it, though others that it suspects give it up.
         let may_part = self.manifest.split.is_some();
         let parts = |a: &Fate, b: &Fate| may_part && (*a == Fate::Committed) != (*b == Fate::Committed);
-        for (other, theirs) in fates.iter() {
-            if parts(theirs, &fate) {
+        for old in fates.iter() {
+            if parts(&old.fate, &new.fate) || (old.is_gone && old.by == peer) {
                 continue;
             }
-            if *theirs != fate && !excludes(&fate, *other) && !excludes(theirs, peer) {
-                return Err(format!("attempt {view:?} was {fate:?}, but {other} {theirs:?}"));
+            if old.fate != new.fate && !excludes(&new.fate, old.by) && !excludes(&old.fate, peer) {
+                let (fate, by, theirs) = (new.fate, old.by, &old.fate);
+                return Err(format!("attempt {view:?} was {fate:?}, but {by} {theirs:?}"));
             }
         }
-        fates.push((peer, fate));
+        fates.push(new);
         Ok(())
+    }
+
+    /// Somebody is no member any more. If it finds others that are at an attempt which it has decided upon it is there as one that
+    /// knows nothing of it: whom it had agreed with suspects it by then.
+    pub fn is_gone(&mut self, peer: PeerId) {
+        let own = self.fates.values_mut().flatten().filter(|old| old.by == peer);
+        own.for_each(|old| old.is_gone = true);
     }
 
     /// The lineage that a commit goes on from, of a peer that was no member before. It may have committed others since.
