@@ -138,6 +138,7 @@ mod tests {
     use crate::id::{Contact, Digest};
     use crate::invitation::Admission;
     use crate::ledger::{Head, Header, Member, Newcomer, Ready, Record};
+    use crate::room::Room;
     use crate::signature::{Key, Scheme};
 
     fn member(name: u8) -> Member {
@@ -164,7 +165,12 @@ mod tests {
 
     fn newcomer(name: u8, round: Round) -> Newcomer {
         let (peer, speed) = (PeerId([name; 32]), 1000);
-        let ready = Ready { peer, speed, round };
+        let ready = Ready {
+            peer,
+            speed,
+            round,
+            room: Room::default(),
+        };
         Newcomer {
             ready: Key::stand_in(peer).signed(&manifest().run_id(), ready),
             admission: Admission::stand_in(peer, manifest().root()),

@@ -311,7 +311,7 @@ impl Head {
         let can_be = |newcomer: &Newcomer| {
             newcomer.contact.is_bounded()
                 && record.headers.iter().all(|h| h.peer != newcomer.peer())
-                && newcomer.ready.is_good(self.round, root.run, scheme)
+                && newcomer.ready.is_good(self.round, manifest, root.run, scheme)
                 && newcomer.may_enter(root, scheme)
                 && self
                     .tickets
@@ -346,7 +346,7 @@ impl Head {
         let held = self.members.iter().map(|m| m.keeper.kept.or(&m.keeper.learns));
         let all = held.fold(self.untrained, |all, held| all.or(&held));
         let spans = manifest.split.as_ref().map_or(0, |split| split.spans.len());
-        let room = |m: &Member| usize::from(m.keeper.spans) <= spans;
+        let room = |m: &Member| m.keeper.room == m.keeper.room.within(spans);
         need(
             all.without(&parts).is_empty()
                 && !self.members.iter().any(of_guests)
@@ -460,8 +460,10 @@ impl Newcomer {
 
 impl Signed<Ready> {
     /// Whether who is named here may become a member after a round: it has said so itself, and not too long ago.
-    pub fn is_good(&self, after: Round, run: RunId, scheme: Scheme) -> bool {
+    pub fn is_good(&self, after: Round, manifest: &Manifest, run: RunId, scheme: Scheme) -> bool {
+        let spans = manifest.split.as_ref().map_or(0, |split| split.spans.len());
         (1..=MAX_SPEED).contains(&self.speed)
+            && self.room == self.room.within(spans)
             && is_fresh(self.round, after)
             && self.is_by(self.peer, &run, scheme)
     }
@@ -479,6 +481,7 @@ mod tests {
     use crate::id::{Contact, Digest};
     use crate::invitation::{Admission, Invitation};
     use crate::ledger::{Member, Trials};
+    use crate::room::Room;
     use crate::signature::Key;
     use crate::wire::ViewKey;
 
@@ -507,7 +510,12 @@ mod tests {
     }
 
     fn ready(peer: PeerId, speed: u64, round: Round) -> Newcomer {
-        let said = Ready { peer, speed, round };
+        let said = Ready {
+            peer,
+            speed,
+            round,
+            room: Room::default(),
+        };
         Newcomer {
             ready: Key::stand_in(peer).signed(&manifest().run_id(), said),
             admission: Admission::stand_in(peer, manifest().root()),

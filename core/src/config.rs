@@ -8,6 +8,7 @@ use crate::initial::Initial;
 use crate::invitation::{Admission, Role, Root};
 use crate::optim::{LocalSteps, Moments, Optimizer, Schedule};
 use crate::planted::Bug;
+use crate::room::Room;
 use crate::signature::Key;
 use crate::split::Split;
 use serde::{Deserialize, Serialize};
@@ -435,8 +436,8 @@ pub struct Settings {
     pub started: u64,
     /// Most rounds that a newcomer which follows this peer may be behind, at least 2.
     pub lag: Round,
-    /// How many spans of a model that is [split](Manifest::split) this peer has room for.
-    pub spans: NonZeroU16,
+    /// What this peer has room for of a model that is [split](Manifest::split).
+    pub room: Room,
     /// What its weights begin with there.
     pub initial: Option<Initial>,
     /// A bug switched on to prove that the simulation finds it.
@@ -458,7 +459,7 @@ impl Settings {
             epoch_s: 0,
             started: 0,
             lag: Self::LAG,
-            spans: NonZeroU16::MIN,
+            room: Room::of(1),
             initial: None,
             #[cfg(feature = "sim")]
             bug: None,
@@ -480,10 +481,10 @@ impl Settings {
         self.admission.role()
     }
 
-    /// How many spans it has room for, if the model is split.
-    pub(crate) fn room(&self, manifest: &Manifest) -> u16 {
+    /// What it has room for of a run's model, if that is split.
+    pub(crate) fn room(&self, manifest: &Manifest) -> Room {
         let split = manifest.split.as_ref();
-        split.map_or(0, |split| self.spans.get().min(split.spans.len() as u16))
+        split.map_or_else(Room::default, |split| self.room.within(split.spans.len()))
     }
 
     /// Whether this bug is switched on.

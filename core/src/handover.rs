@@ -71,7 +71,7 @@ pub(crate) fn say(shared: &mut Shared) -> Keeps {
         },
         drops: drops.and(&kept),
         insists: is_over(shared) || leaves_for > GOODBYE,
-        spans: shared.settings.room(&shared.manifest),
+        room: shared.settings.room(&shared.manifest),
         refuses: false,
     }
 }

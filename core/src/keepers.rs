@@ -9,13 +9,14 @@
 
 mod spans;
 
-use self::spans::{holders, holds_all, whole};
+use self::spans::holders;
 use crate::check::Fault;
 use crate::config::Manifest;
 use crate::id::PeerId;
 use crate::keeps::{Keeper, Keeps};
 use crate::ledger::{Head, Header, Member, Record};
 use crate::parts::{MOST_PARTS, PartSet, Parts};
+use crate::room::Room;
 use crate::signature::Signed;
 use std::collections::BTreeMap;
 
@@ -41,10 +42,11 @@ impl Head {
         let (Some(split), Some(parts)) = (&manifest.split, Parts::of(manifest)) else {
             return lacks;
         };
-        let holds = |m: &Member, needs: &PartSet| takes_part(m.peer) && holds_all(&m.keeper.kept, needs);
-        let mut open = whole(split, parts);
-        open.retain(|needs| !self.members.iter().any(|m| holds(m, needs)));
-        open.iter().fold(lacks, |all, needs| all.or(needs))
+        let spans = split.needs(parts);
+        let holds = |m: &Member, span| takes_part(m.peer) && m.keeper.holds(span, &spans);
+        let is_open = |span: &usize| !self.members.iter().any(|m| holds(m, *span));
+        let open = (0..spans.len()).filter(is_open);
+        open.fold(lacks, |all, span| all.or(&spans[span]))
     }
 
     /// Whether a record is of a round that trains.
@@ -105,8 +107,8 @@ impl Head {
             && keeps.digests.len() == keeps.kept.len()
             && (self.is_full(header.peer) || *keeps == Keeps::default())
             && match &manifest.split {
-                Some(split) => usize::from(keeps.spans) <= split.spans.len(),
-                None => keeps.spans == 0 && !keeps.refuses,
+                Some(split) => keeps.room == keeps.room.within(split.spans.len()),
+                None => keeps.room == Room::default() && !keeps.refuses,
             };
         sound.then_some(()).ok_or(Fault::Keeps)
     }
@@ -145,13 +147,13 @@ impl Head {
         let others = next
             .iter()
             .filter(|m| m.is_full() && rest.iter().all(|h| h.peer != m.peer));
-        let others = others.map(|m| m.keeper.spans);
-        let rooms = rest.iter().map(|h| h.keeps.spans).chain(others);
+        let others = others.map(|m| m.keeper.room);
+        let rooms = rest.iter().map(|h| h.keeps.room).chain(others);
         let mut left = Left::new((manifest, parts), copies.get().into(), rooms);
-        rest.iter().for_each(|h| left.add(&h.keeps.kept));
+        rest.iter().for_each(|h| left.add(&h.keeps.keeper()));
         // Who may not leave yet stays at its place.
         for header in record.headers.iter().filter(|h| h.leaving) {
-            let covered = bug || left.are_enough_without(&header.keeps.kept);
+            let covered = bug || left.are_enough_without(&header.keeps.keeper());
             let Some(place) = self
                 .position(header.peer)
                 .filter(|_| !covered && !header.keeps.insists)
@@ -167,17 +169,16 @@ impl Head {
             let Some(header) = said(member.peer) else {
                 continue;
             };
-            let mut kept = header.keeps.kept;
+            let mut keeper = header.keeps.keeper();
             for part in header.keeps.drops.iter().filter(|_| !header.leaving) {
-                if bug || left.may_drop(&kept, part) {
-                    kept.remove(part);
+                if bug || left.may_drop(&keeper, part) {
+                    keeper.kept.remove(part);
                 }
             }
             member.keeper = Keeper {
-                kept,
                 learns: header.keeps.learns,
                 leaves: header.leaving,
-                spans: header.keeps.spans,
+                ..keeper
             };
         }
         let kept = next
@@ -246,54 +247,63 @@ impl Head {
 struct Left {
     /// How many keep each part ...
     keepers: [usize; MOST_PARTS],
-    /// ... and how many all parts of each span, where the model is split.
-    spans: Vec<(PartSet, usize)>,
+    /// ... and hold each span, where the model is split.
+    holders: Vec<usize>,
+    /// The parts that each span needs.
+    spans: Vec<PartSet>,
     /// As many are to.
     needed: usize,
 }
 
 impl Left {
-    /// Nobody yet, of members with room for so many spans each.
-    fn new((manifest, parts): (&Manifest, Parts), copies: usize, rooms: impl Iterator<Item = u16>) -> Self {
-        let spans = manifest.split.as_ref().map(|split| whole(split, parts));
+    /// Nobody yet, of members with such room each.
+    fn new((manifest, parts): (&Manifest, Parts), copies: usize, rooms: impl Iterator<Item = Room>) -> Self {
+        let spans = manifest.split.as_ref().map(|split| split.needs(parts));
+        let needed = match &spans {
+            Some(spans) => holders(copies, spans.len(), rooms),
+            None => copies.min(rooms.count()),
+        };
+        let spans = spans.unwrap_or_default();
         Self {
             keepers: [0; MOST_PARTS],
-            needed: match &spans {
-                Some(spans) => holders(copies, spans.len(), rooms),
-                None => copies.min(rooms.count()),
-            },
-            spans: spans.into_iter().flatten().map(|needs| (needs, 0)).collect(),
+            holders: vec![0; spans.len()],
+            spans,
+            needed,
         }
     }
 
-    /// One that keeps these parts.
-    fn add(&mut self, kept: &PartSet) {
-        for part in kept.iter() {
+    /// The spans that one holds.
+    fn held(&self, keeper: &Keeper) -> Vec<usize> {
+        let all = 0..self.spans.len();
+        all.filter(|span| keeper.holds(*span, &self.spans)).collect()
+    }
+
+    /// One more.
+    fn add(&mut self, keeper: &Keeper) {
+        for part in keeper.kept.iter() {
             self.keepers[usize::from(part)] += 1;
         }
-        for (needs, holders) in &mut self.spans {
-            *holders += usize::from(holds_all(kept, needs));
+        for span in self.held(keeper) {
+            self.holders[span] += 1;
         }
     }
 
-    /// Whether as many keep these parts, and hold the spans that can be made of them, as are to.
-    fn are_enough_without(&self, kept: &PartSet) -> bool {
-        let is_held =
-            |(needs, holders): &(PartSet, usize)| *holders >= self.needed || !holds_all(kept, needs);
+    /// Whether as many keep and hold what one does as are to.
+    fn are_enough_without(&self, keeper: &Keeper) -> bool {
+        let is_held = |span: &usize| self.holders[*span] >= self.needed;
         let is_kept = |part: u16| self.keepers[usize::from(part)] >= self.needed;
-        kept.iter().all(is_kept) && self.spans.iter().all(is_held)
+        keeper.kept.iter().all(is_kept) && self.held(keeper).iter().all(is_held)
     }
 
-    /// Has one that keeps these parts drop one of them, if enough others keep it and hold the spans that need it.
-    fn may_drop(&mut self, kept: &PartSet, part: u16) -> bool {
-        let ends = |needs: &PartSet| needs.contains(part) && holds_all(kept, needs);
-        let mut ended = self.spans.iter().filter(|(needs, _)| ends(needs));
-        let keepers = self.keepers[usize::from(part)];
-        let may = keepers > self.needed && ended.all(|(_, holders)| *holders > self.needed);
+    /// Has one drop a part, if enough others keep it and hold the spans that need it.
+    fn may_drop(&mut self, keeper: &Keeper, part: u16) -> bool {
+        let mut ended = self.held(keeper);
+        ended.retain(|span| self.spans[*span].contains(part));
+        let is_held = |span: &usize| self.holders[*span] > self.needed;
+        let may = self.keepers[usize::from(part)] > self.needed && ended.iter().all(is_held);
         if may {
             self.keepers[usize::from(part)] -= 1;
-            let ended = self.spans.iter_mut().filter(|(needs, _)| ends(needs));
-            ended.for_each(|(_, holders)| *holders -= 1);
+            ended.iter().for_each(|span| self.holders[*span] -= 1);
         }
         may
     }

@@ -8,6 +8,7 @@ use crate::keeps::Keeper;
 use crate::lineage::Lineage;
 use crate::optim::{Slot, Step};
 use crate::parts::{PartSet, Parts};
+use crate::room::Room;
 use crate::spans::first_spans;
 use crate::time::Time;
 use bytes::Bytes;
@@ -119,7 +120,7 @@ impl Keeping {
 /// What this peer keeps where it goes on alone.
 pub(crate) fn alone(
     lineage: &mut Lineage,
-    (role, room): (Role, u16),
+    (role, room): (Role, Room),
     pending: &mut Option<Box<Pending>>,
     manifest: &Manifest,
 ) -> Keeper {
@@ -139,7 +140,7 @@ pub(crate) fn alone(
     }
     Keeper {
         kept: kept.set(),
-        spans: room,
+        room,
         ..Keeper::default()
     }
 }

@@ -1,6 +1,7 @@
 //! What is said of parts of the moments: by a header of those of its author, and by the head of each member's.
 
 use crate::parts::{MOST_PARTS, PartSet};
+use crate::room::Room;
 use serde::{Deserialize, Serialize};
 use std::num::TryFromIntError;
 
@@ -18,13 +19,22 @@ pub struct Keeps {
     pub drops: PartSet,
     /// It has waited long enough: it leaves although others do not keep what it does, and parts without a keeper begin anew.
     pub insists: bool,
-    /// How many spans it has room for, where the model is split over the members; else 0.
-    pub spans: u16,
+    /// What it has room for, where the model is split over the members.
+    pub room: Room,
     /// Something of what it has computed is no number, where the model is split: then nothing of the round counts.
     pub refuses: bool,
 }
 
 impl Keeps {
+    /// What its author has.
+    pub(crate) fn keeper(&self) -> Keeper {
+        Keeper {
+            kept: self.kept,
+            room: self.room,
+            ..Keeper::default()
+        }
+    }
+
     /// The digest of a part, if it is kept.
     pub fn digest(&self, part: u16) -> Option<u64> {
         let before = self.kept.iter().take_while(|p| *p < part).count();
@@ -55,11 +65,18 @@ pub struct Keeper {
     pub learns: PartSet,
     /// It wants to leave, once others keep what it does.
     pub leaves: bool,
-    /// How many spans it has room for; 0 until it has said so.
-    pub spans: u16,
+    /// What it has room for, where the model is split over the members.
+    pub room: Room,
 }
 
-/// As a header is encoded: what is said with yes or no, and the number that goes with it, in one.
+impl Keeper {
+    /// Whether it holds one of a model's spans, which need these parts each: it takes it, and keeps all that it needs.
+    pub fn holds(&self, span: usize, spans: &[PartSet]) -> bool {
+        self.room.takes(span, spans.len()) && spans[span].without(&self.kept).is_empty()
+    }
+}
+
+/// As a header is encoded: what is said with yes or no, and for how many spans there is room, in one.
 #[derive(Clone, Serialize, Deserialize)]
 struct SaidOfParts {
     kept: PartSet,
@@ -79,17 +96,26 @@ struct KnownOfParts {
 
 const FIRST: u32 = 1;
 const SECOND: u32 = 2;
-/// Bits before the number.
-const FLAGS: u32 = 2;
+const INNER: u32 = 4;
+/// Bits before the number of spans.
+const FLAGS: u32 = 3;
 
-fn also(first: bool, second: bool, number: u16) -> u32 {
-    (u32::from(first) * FIRST) | (u32::from(second) * SECOND) | (u32::from(number) << FLAGS)
+fn also(first: bool, second: bool, room: Room) -> u32 {
+    let flags = (u32::from(first) * FIRST) | (u32::from(second) * SECOND) | (u32::from(room.inner) * INNER);
+    flags | (u32::from(room.spans) << FLAGS)
+}
+
+fn room(also: u32) -> Result<Room, TryFromIntError> {
+    Ok(Room {
+        spans: (also >> FLAGS).try_into()?,
+        inner: also & INNER != 0,
+    })
 }
 
 impl From<Keeps> for SaidOfParts {
     fn from(said: Keeps) -> Self {
         Self {
-            also: also(said.insists, said.refuses, said.spans),
+            also: also(said.insists, said.refuses, said.room),
             kept: said.kept,
             digests: said.digests,
             learns: said.learns,
@@ -109,7 +135,7 @@ impl TryFrom<SaidOfParts> for Keeps {
             drops: said.drops,
             insists: said.also & FIRST != 0,
             refuses: said.also & SECOND != 0,
-            spans: (said.also >> FLAGS).try_into()?,
+            room: room(said.also)?,
         })
     }
 }
@@ -119,7 +145,7 @@ impl From<Keeper> for KnownOfParts {
         Self {
             kept: keeper.kept,
             learns: keeper.learns,
-            also: also(keeper.leaves, false, keeper.spans),
+            also: also(keeper.leaves, false, keeper.room),
         }
     }
 }
@@ -132,7 +158,7 @@ impl TryFrom<KnownOfParts> for Keeper {
             kept: known.kept,
             learns: known.learns,
             leaves: known.also & FIRST != 0,
-            spans: (known.also >> FLAGS).try_into()?,
+            room: room(known.also)?,
         })
     }
 }
@@ -143,23 +169,23 @@ mod tests {
 
     #[test]
     fn what_is_said_is_read_as_it_was_said() {
-        for (insists, refuses, spans) in [
-            (false, false, 0),
-            (true, false, 1),
-            (false, true, 256),
-            (true, true, 65535),
+        for (insists, refuses, room) in [
+            (false, false, Room::default()),
+            (true, false, Room::of(1)),
+            (false, true, Room::inner(256)),
+            (true, true, Room::inner(65535)),
         ] {
             let said = Keeps {
                 insists,
                 refuses,
-                spans,
+                room,
                 ..Keeps::default()
             };
             let bytes = postcard::to_allocvec(&said).unwrap();
             assert_eq!(postcard::from_bytes::<Keeps>(&bytes).unwrap(), said);
             let known = Keeper {
                 leaves: insists,
-                spans,
+                room,
                 ..Keeper::default()
             };
             let bytes = postcard::to_allocvec(&known).unwrap();

@@ -12,6 +12,7 @@ use crate::invitation::{Admission, Revocation, Role};
 use crate::keeps::{Keeper, Keeps};
 use crate::pace::{Exchanged, Pace};
 use crate::parts::{PartSet, Parts};
+use crate::room::Room;
 use crate::signature::{Attempt, Signed, Statement};
 use crate::spans::first_spans;
 use crate::tickets::Tickets;
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 9;
+pub const VERSION: u8 = 10;
 
 /// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -83,6 +84,8 @@ pub struct Ready {
     pub speed: u64,
     /// The round that it holds.
     pub round: Round,
+    /// What it has room for, where the model is split over the members.
+    pub room: Room,
 }
 
 impl Statement for Ready {
@@ -120,7 +123,10 @@ impl Newcomer {
             speed: self.ready.speed,
             contact: self.contact.clone(),
             trials: Trials::default(),
-            keeper: Keeper::default(),
+            keeper: Keeper {
+                room: self.ready.room,
+                ..Keeper::default()
+            },
         }
     }
 }
@@ -146,7 +152,7 @@ impl Member {
     /// The same where it founds a run.
     pub fn founder(settings: &Settings, manifest: &Manifest) -> Self {
         let mut founder = Self::new(settings, None);
-        founder.keeper.spans = settings.room(manifest);
+        founder.keeper.room = settings.room(manifest);
         founder
     }
 
@@ -281,7 +287,7 @@ impl Head {
         if founder.is_full() {
             founder.keeper.kept = match manifest.split {
                 None => head.untrained,
-                Some(_) => first_spans(manifest, founder.keeper.spans),
+                Some(_) => first_spans(manifest, founder.keeper.room),
             };
         }
         Self {

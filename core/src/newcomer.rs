@@ -738,7 +738,13 @@ impl Newcomer {
         shared.has_asked = true;
         if let Some(sponsor) = self.sponsor {
             let peer = shared.me();
-            let ready = Ready { peer, speed, round };
+            let room = shared.settings.room(&shared.manifest);
+            let ready = Ready {
+                peer,
+                speed,
+                round,
+                room,
+            };
             let ready = Some(shared.settings.key.signed(&shared.root.run, ready));
             shared.control(sponsor, Message::Ready { ready });
         }

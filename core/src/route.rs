@@ -10,7 +10,7 @@ use crate::config::Manifest;
 use crate::cut::Hole;
 use crate::id::PeerId;
 use crate::ledger::Head;
-use crate::parts::{PartSet, Parts};
+use crate::parts::Parts;
 use crate::split::Split;
 use std::ops::Range;
 
@@ -155,22 +155,16 @@ impl Head {
         work
     }
 
-    /// Whether a member keeps all that a span needs.
-    pub(crate) fn keeps_span(&self, peer: PeerId, needs: &PartSet) -> bool {
-        let keeps = |m: &crate::ledger::Member| m.peer == peer && needs.without(&m.keeper.kept).is_empty();
-        self.members.iter().any(keeps)
-    }
-
     /// Who computes what among some members of the next round. The holders of a span share its lanes evenly; those of one that
     /// is not among these members go to the others, and all else stays where it was.
     ///
     /// # Panics
     /// If a span has no holder among them.
     pub fn route(&self, split: &Split, parts: Parts, members: &[PeerId], lanes: usize) -> Route {
+        let spans = split.needs(parts);
         let of_span = |span: usize| {
-            let needs = split.parts(parts, span);
-            let all = self.members.iter().map(|m| m.peer);
-            let holders: Vec<PeerId> = all.filter(|peer| self.keeps_span(*peer, &needs)).collect();
+            let all = self.members.iter().filter(|m| m.keeper.holds(span, &spans));
+            let holders: Vec<PeerId> = all.map(|m| m.peer).collect();
             let here = |peer: &PeerId| members.iter().position(|m| m == peer);
             let there: Vec<usize> = holders.iter().filter_map(here).collect();
             assert!(!there.is_empty(), "span {span} has a holder");
@@ -184,7 +178,7 @@ impl Head {
             };
             (0..lanes).map(of_lane).collect()
         };
-        let lanes = (0..split.spans.len()).map(of_span).collect();
+        let lanes = (0..spans.len()).map(of_span).collect();
         Route { lanes }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::config::Manifest;
 use crate::parts::{PartSet, Parts};
+use crate::room::Room;
 use crate::split::Split;
 use std::ops::Range;
 
@@ -11,13 +12,22 @@ impl Split {
         let of = |range: &Range<usize>| parts.part_of(range.start)..=parts.part_of(range.end - 1);
         self.used(span).iter().flat_map(of).collect()
     }
+
+    /// The parts that each span needs.
+    pub fn needs(&self, parts: Parts) -> Vec<PartSet> {
+        (0..self.spans.len())
+            .map(|span| self.parts(parts, span))
+            .collect()
+    }
 }
 
-/// The parts of the spans that a member with room for so many begins with, if nobody else is there.
-pub(crate) fn first_spans(manifest: &Manifest, room: u16) -> PartSet {
+/// The parts of the spans that a member with some room begins with, if nobody else is there.
+pub(crate) fn first_spans(manifest: &Manifest, room: Room) -> PartSet {
     let (Some(split), Some(parts)) = (&manifest.split, Parts::of(manifest)) else {
         return PartSet::default();
     };
-    let spans = 0..usize::from(room).min(split.spans.len());
-    spans.fold(PartSet::default(), |all, span| all.or(&split.parts(parts, span)))
+    let spans = split.spans.len();
+    let takes = (0..spans).filter(|span| room.takes(*span, spans));
+    let first = takes.take(room.spans.into());
+    first.fold(PartSet::default(), |all, span| all.or(&split.parts(parts, span)))
 }

@@ -337,7 +337,12 @@ impl Sponsor {
             (Some(f), Some(ready)) => {
                 // What its sponsor names, all members check: the sponsor would be taken for the liar.
                 let good = ready.peer == from
-                    && ready.is_good(shared.head().round, shared.root.run, shared.scheme());
+                    && ready.is_good(
+                        shared.head().round,
+                        &shared.manifest,
+                        shared.root.run,
+                        shared.scheme(),
+                    );
                 let good = good && f.admission.role() > Role::Watch;
                 let good = good || shared.settings.planted(Bug::TrustSponsors);
                 if good && ready.round >= f.since {

@@ -11,8 +11,8 @@ use annulus_core::seal::{Finished, Seal};
 use annulus_core::signature::{Attempt, Key, Scheme, Signed};
 use annulus_core::wire::{Doing, Message, ViewKey};
 use annulus_core::{
-    Contact, Digest, Event, Input, Layout, Manifest, Output, Peer, PeerId, Reason, Round, Settings, State,
-    Time,
+    Contact, Digest, Event, Input, Layout, Manifest, Output, Peer, PeerId, Reason, Room, Round, Settings,
+    State, Time,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -380,6 +380,7 @@ fn a_sponsor_cannot_invent_newcomers() {
         peer: EVE,
         speed: 1000,
         round: world.peers[&BEN].head().round,
+        room: Room::default(),
     };
     let root = world.manifest.root();
     world.liar = Some((

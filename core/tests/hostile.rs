@@ -9,7 +9,7 @@ use annulus_core::ledger::Ready;
 use annulus_core::rights::Kind;
 use annulus_core::signature::{Attempt, Key};
 use annulus_core::wire::{Envelope, Lane, Leg, Message, ViewKey};
-use annulus_core::{Change, Contact, Digest, Event, Layout, PeerId, Topology};
+use annulus_core::{Change, Contact, Digest, Event, Layout, PeerId, Room, Topology};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use story::{ANN, BEN, CAT, MAL, MILLI, SECOND, Story, nothing_follows, three, troubles};
@@ -52,7 +52,13 @@ fn flush(story: &Story, who: PeerId, view: ViewKey, suspects: &[PeerId]) -> Mess
 
 /// "Ready", as a newcomer signs it.
 fn ready(story: &Story, peer: PeerId, speed: u64, round: u64) -> Message {
-    let ready = Ready { peer, speed, round };
+    let room = Room::default();
+    let ready = Ready {
+        peer,
+        speed,
+        round,
+        room,
+    };
     let ready = Key::stand_in(peer).signed(&story.manifest.run_id(), ready);
     Message::Ready { ready: Some(ready) }
 }

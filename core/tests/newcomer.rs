@@ -6,7 +6,7 @@ use annulus_core::ledger::Ready;
 use annulus_core::signature::Key;
 use annulus_core::wire::{Leg, Message, ViewKey};
 use annulus_core::{
-    Contact, Event, Input, Layout, Manifest, Output, Peer, PeerId, Round, RunId, Settings, State, Time,
+    Contact, Event, Input, Layout, Manifest, Output, Peer, PeerId, Room, Round, RunId, Settings, State, Time,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -222,8 +222,13 @@ fn who_catches_up_in_the_middle_of_a_round_gets_all_of_it() {
 
 /// Cat has caught up to a round.
 fn ready(run: RunId, round: Round) -> Message {
-    let (peer, speed) = (CAT, 1000);
-    let ready = Key::stand_in(CAT).signed(&run, Ready { peer, speed, round });
+    let ready = Ready {
+        peer: CAT,
+        speed: 1000,
+        round,
+        room: Room::default(),
+    };
+    let ready = Key::stand_in(CAT).signed(&run, ready);
     Message::Ready { ready: Some(ready) }
 }
 

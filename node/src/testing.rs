@@ -6,6 +6,7 @@ use annulus_core::invitation::Invitation;
 use annulus_core::ledger::{Founder, Head, Header, Member, Newcomer, Ready, Record, Trials};
 use annulus_core::optim::Optimizer;
 use annulus_core::random::SplitMix;
+use annulus_core::room::Room;
 use annulus_core::signature::{Key, Scheme, Signed};
 use annulus_core::state::State;
 use std::path::PathBuf;
@@ -165,6 +166,7 @@ pub(crate) fn newcomers<const N: usize>(names: [u8; N]) -> Vec<Newcomer> {
             peer,
             speed,
             round: 0,
+            room: Room::default(),
         };
         let ready = keys()[usize::from(n)].signed(&run, ready);
         Newcomer {

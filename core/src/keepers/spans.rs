@@ -1,33 +1,30 @@
 //! Who holds which spans of a model that is split over the members: how many are to hold each, and who had better take or let
 //! go of which.
 
+use crate::keeps::Keeper;
 use crate::ledger::{Head, Member};
 use crate::parts::{PartSet, Parts};
+use crate::room::Room;
 use crate::split::Split;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The parts that each span needs.
-pub(super) fn whole(split: &Split, parts: Parts) -> Vec<PartSet> {
-    (0..split.spans.len())
-        .map(|span| split.parts(parts, span))
-        .collect()
-}
-
-/// Whether who keeps these parts has all that a span needs.
-pub(super) fn holds_all(kept: &PartSet, needs: &PartSet) -> bool {
-    needs.without(kept).is_empty()
-}
-
-/// How many of some members with room for so many spans each are to hold each span: as many as the run wants, or as there can
+/// How many of some members with such room each are to hold each of so many spans: as many as the run wants, or as there can
 /// be; one at least, or those that have the others would go without anybody to follow them.
-pub(super) fn holders(copies: usize, spans: usize, rooms: impl Iterator<Item = u16>) -> usize {
-    // Who has not said what it has room for has room for one.
-    let rooms: Vec<usize> = rooms.map(|room| usize::from(room).min(spans).max(1)).collect();
-    let most = rooms.iter().sum::<usize>() / spans.max(1);
-    copies.min(rooms.len()).min(most.max(1))
+pub(super) fn holders(copies: usize, spans: usize, rooms: impl Iterator<Item = Room>) -> usize {
+    let ends = spans.min(2);
+    let (mut members, mut all, mut at_ends) = (0, 0, 0);
+    for room in rooms {
+        let places = usize::from(room.spans);
+        members += 1;
+        all += places;
+        at_ends += if room.inner { 0 } else { places.min(ends) };
+    }
+    let most = (all / spans.max(1)).min(at_ends / ends.max(1));
+    copies.min(members).min(most.max(1))
 }
 
 /// What members hold or will hold, by their places among those that can.
+#[derive(Clone)]
 struct Holdings<'a> {
     able: &'a [&'a Member],
     /// The parts that each span needs.
@@ -35,16 +32,17 @@ struct Holdings<'a> {
     holds: Vec<BTreeSet<usize>>,
     /// The spans that can be learnt.
     open: Vec<usize>,
-    /// As many are to hold each, whoever has to move for it ...
-    needed: usize,
-    /// ... and as many the run wants, where there is room.
-    wanted: usize,
+}
+
+/// Who takes a span, and lets go of another for it if it has no room for both.
+struct Move {
+    at: usize,
+    takes: usize,
+    lets_go: Option<usize>,
 }
 
 impl Head {
-    /// What one of some members had better learn and drop. Who has no span takes the one that fewest hold; who has room for more
-    /// takes what lacks holders; and of one that more have than are to the last lets go: one that has another, or anyone who can
-    /// take one then that lacks holders.
+    /// What one of some members had better learn and drop: what brings all to who is to hold what.
     pub(super) fn suggest_spans(
         &self,
         (split, parts): (&Split, Parts),
@@ -52,135 +50,214 @@ impl Head {
         own: usize,
         copies: usize,
     ) -> (PartSet, PartSet) {
-        let spans = whole(split, parts);
+        let spans = split.needs(parts);
         // Of what nobody keeps any more there is nobody to learn it from. Who leaves still hands out.
         let kept = self
             .members
             .iter()
             .fold(PartSet::default(), |all, m| all.or(&m.keeper.kept));
         let lost = parts.all().without(&kept).without(&self.untrained);
-        let is_open = |span: &usize| spans[*span].and(&lost).is_empty();
-        let of = |m: &&Member| {
-            let has = m.keeper.kept.or(&m.keeper.learns);
-            let held = (0..spans.len()).filter(|span| holds_all(&has, &spans[*span]));
-            held.collect::<BTreeSet<usize>>()
+        let held = |keeper: &Keeper| -> BTreeSet<usize> {
+            let all = 0..spans.len();
+            all.filter(|span| keeper.holds(*span, &spans)).collect()
         };
-        let mut holdings = Holdings {
+        let will = |m: &&Member| {
+            let kept = m.keeper.kept.or(&m.keeper.learns);
+            held(&Keeper { kept, ..m.keeper })
+        };
+        let mut now = Holdings {
             able,
             spans: &spans,
-            holds: able.iter().map(of).collect(),
-            open: (0..spans.len()).filter(is_open).collect(),
-            needed: holders(copies, spans.len(), able.iter().map(|m| m.keeper.spans)),
-            wanted: copies.min(able.len()),
+            holds: able.iter().map(will).collect(),
+            open: (0..spans.len())
+                .filter(|span| spans[*span].and(&lost).is_empty())
+                .collect(),
         };
-        let before = holdings.holds[own].clone();
-        holdings.fill();
-        let mut goes = (0..spans.len()).filter(|span| holdings.lets_go(*span) == Some(own));
-        let lets_go: Option<usize> = goes.find(|span| before.contains(span));
-        let union = |of: &mut dyn Iterator<Item = &usize>| {
-            of.fold(PartSet::default(), |all, span| all.or(&spans[*span]))
-        };
-        let has = able[own].keeper.kept.or(&able[own].keeper.learns);
-        let stays = |span: &&usize| Some(**span) != lets_go;
-        let stays = union(&mut holdings.holds[own].iter().filter(stays));
-        let drops = union(&mut lets_go.iter()).without(&stays);
-        (stays.without(&has), drops.and(&able[own].keeper.kept))
+        let then = now.settled(copies);
+        let goal = &then.holds[own];
+        // What is still on its way here is let go of once it has come.
+        let mut goes = held(&able[own].keeper);
+        goes.retain(|span| !goal.contains(span));
+        for span in goal {
+            if now.holds[own].insert(*span) && !now.is_within(own) {
+                now.holds[own].remove(span);
+            }
+        }
+        let stays = now.union(now.holds[own].difference(&goes));
+        let Keeper { kept, learns, .. } = able[own].keeper;
+        let drops = now.union(&goes).without(&stays);
+        (stays.without(&kept.or(&learns)), drops.and(&kept))
     }
 }
 
 impl Holdings<'_> {
+    /// Who is to hold what: each span has as many holders as there can be of all, whoever has to move for it; who has none takes
+    /// one; where there is room each has as many as the run wants; and of what more have than that the last lets go that has
+    /// another.
+    fn settled(&self, copies: usize) -> Self {
+        let rooms = self.able.iter().map(|m| m.keeper.room);
+        let wanted = copies.min(self.able.len());
+        let mut then = self.clone();
+        then.fill(holders(copies, self.spans.len(), rooms));
+        then.occupy();
+        then.fill(wanted);
+        then.thin(wanted);
+        then
+    }
+
+    fn union<'b>(&self, spans: impl IntoIterator<Item = &'b usize>) -> PartSet {
+        let spans = spans.into_iter();
+        spans.fold(PartSet::default(), |all, span| all.or(&self.spans[*span]))
+    }
+
     fn count(&self, span: usize) -> usize {
         self.holds.iter().filter(|holds| holds.contains(&span)).count()
     }
 
-    /// The spans that fewer hold than so many, though they could be learnt.
-    fn lacking(&self, holders: usize) -> Vec<usize> {
-        let lacks = |span: &usize| self.count(*span) < holders;
-        self.open.iter().copied().filter(lacks).collect()
-    }
-
-    fn without(&self, span: usize) -> impl Iterator<Item = usize> {
-        (0..self.holds.len()).filter(move |at| !self.holds[*at].contains(&span))
-    }
-
-    /// Whether one would keep fewer parts without a span: else it holds that because its others need all of its parts.
-    fn is_dear(&self, held: &BTreeSet<usize>, span: usize) -> bool {
-        let others = held.iter().filter(|other| **other != span);
-        let parts = others.fold(PartSet::default(), |all, other| all.or(&self.spans[*other]));
-        !holds_all(&parts, &self.spans[span])
-    }
-
-    /// How much of one's room is taken: by the fewest spans that need all that it keeps for spans.
-    fn taken(&self, at: usize) -> usize {
+    /// The fewest spans that need all that one keeps for spans: what else it holds takes no room.
+    fn basis(&self, at: usize) -> BTreeSet<usize> {
         let mut held = self.holds[at].clone();
         for span in &self.holds[at] {
-            if !self.is_dear(&held, *span) {
+            let others = self.union(held.iter().filter(|other| *other != span));
+            if self.spans[*span].without(&others).is_empty() {
                 held.remove(span);
             }
         }
-        held.len()
+        held
+    }
+
+    fn room(&self, at: usize) -> usize {
+        self.able[at].keeper.room.spans.into()
     }
 
     fn has_room(&self, at: usize) -> bool {
-        self.taken(at) < usize::from(self.able[at].keeper.spans)
+        self.basis(at).len() < self.room(at)
     }
 
-    /// Who has none takes one, and who has room what lacks holders.
-    fn fill(&mut self) {
-        for at in 0..self.holds.len() {
-            let least = self.open.iter().min_by_key(|span| (self.count(**span), **span));
-            if let Some(span) = least.copied().filter(|_| self.holds[at].is_empty()) {
-                self.holds[at].insert(span);
+    /// Whether one has room for what it holds.
+    fn is_within(&self, at: usize) -> bool {
+        self.basis(at).len() <= self.room(at)
+    }
+
+    /// Whether one could hold a span that it does not.
+    fn can_take(&self, at: usize, span: usize) -> bool {
+        let takes = self.able[at].keeper.room.takes(span, self.spans.len());
+        takes && !self.holds[at].contains(&span)
+    }
+
+    /// What one would lose with one of its spans: that, and what it holds only because that needs all of its parts.
+    fn lost_with(&self, at: usize, span: usize) -> BTreeSet<usize> {
+        let rest = self.basis(at).into_iter().filter(|other| *other != span);
+        let rest = self.union(&rest.collect::<BTreeSet<usize>>());
+        let mut lost = self.holds[at].clone();
+        lost.retain(|held| !self.spans[*held].without(&rest).is_empty());
+        lost
+    }
+
+    /// Has what fewer hold than so many taken, as long as anybody can.
+    fn fill(&mut self, level: usize) {
+        for _ in 0..level * self.spans.len() {
+            let Some(moves) = self.moves(level) else { return };
+            for Move { at, takes, lets_go } in moves {
+                if let Some(span) = lets_go {
+                    self.let_go(at, span);
+                }
+                self.holds[at].insert(takes);
             }
         }
-        for holders in [self.needed, self.wanted] {
-            for span in self.lacking(holders) {
-                while self.count(span) < holders {
-                    let able = self.without(span).filter(|at| self.has_room(*at));
-                    let Some(at) = able.min_by_key(|at| (self.holds[*at].len(), *at)) else {
-                        break;
-                    };
-                    self.holds[at].insert(span);
+    }
+
+    /// The fewest moves after which one more holds a span that fewer hold than so many, and each that more do is held by as many
+    /// still: somebody with room takes it, or somebody who lets go of another that enough hold, or that somebody else takes in
+    /// the same way. The first of them can be made at once.
+    fn moves(&self, level: usize) -> Option<Vec<Move>> {
+        let is_rich = |span: &usize| self.count(*span) > level;
+        let lacking = self.open.iter().copied();
+        let lacking: Vec<usize> = lacking.filter(|span| self.count(*span) < level).collect();
+        // Who would let go of a span, and for which other.
+        let mut ways: BTreeMap<usize, Option<(usize, usize)>> =
+            lacking.iter().map(|span| (*span, None)).collect();
+        let mut open = VecDeque::from(lacking);
+        while let Some(span) = open.pop_front() {
+            let mut able: Vec<usize> = (0..self.holds.len()).collect();
+            able.retain(|at| self.can_take(*at, span));
+            able.sort_by_key(|at| self.holds[*at].len());
+            if let Some(at) = able.iter().find(|at| self.has_room(**at)) {
+                return Some(chain((*at, span, None), &ways));
+            }
+            // Of those that would have to let go of another the last does.
+            for at in able.into_iter().rev().filter(|at| self.is_within(*at)) {
+                for other in self.basis(at) {
+                    let mut lost = self.lost_with(at, other);
+                    if lost.iter().all(is_rich) {
+                        return Some(chain((at, span, Some(other)), &ways));
+                    }
+                    lost.remove(&other);
+                    let may = lost.iter().all(is_rich) && self.open.contains(&other);
+                    if may && !ways.contains_key(&other) {
+                        ways.insert(other, Some((at, span)));
+                        open.push_back(other);
+                    }
                 }
             }
         }
-        for span in self.lacking(self.needed) {
-            self.make_room(span);
+        None
+    }
+
+    /// Who has none takes the one that fewest hold, among these one of those that hold most.
+    fn occupy(&mut self) {
+        for at in 0..self.holds.len() {
+            let load = |span: usize| {
+                let holders = self.holds.iter().filter(|holds| holds.contains(&span));
+                holders.map(BTreeSet::len).max()
+            };
+            let can = self.open.iter().copied().filter(|span| self.can_take(at, *span));
+            let least = can.min_by_key(|span| (self.count(*span), std::cmp::Reverse(load(*span))));
+            let may = self.holds[at].is_empty() && self.has_room(at);
+            if let Some(span) = least.filter(|_| may) {
+                self.holds[at].insert(span);
+            }
         }
     }
 
-    /// All that have room hold a span that lacks holders: one of them takes another one, of somebody who can let go of it then,
-    /// and take this one.
-    fn make_room(&mut self, span: usize) {
-        let theirs: BTreeSet<usize> = self.without(span).flat_map(|at| self.holds[at].clone()).collect();
-        let takes = |at: usize| {
-            let other = theirs.iter().find(|other| !self.holds[at].contains(other))?;
-            Some((at, *other)).filter(|_| self.open.contains(other))
-        };
-        let mut able = (0..self.holds.len()).filter(|at| self.has_room(*at));
-        if let Some((at, other)) = able.find_map(takes) {
-            self.holds[at].insert(other);
+    /// Of what more hold than so many the last lets go that has another.
+    fn thin(&mut self, level: usize) {
+        for span in 0..self.spans.len() {
+            while let Some(at) = (0..self.holds.len()).rfind(|at| self.is_spare(*at, span, level)) {
+                self.let_go(at, span);
+            }
         }
     }
 
-    /// Who lets go of a span, if more hold it than are to: somebody who can take one that lacks holders then, or who has others.
-    fn lets_go(&self, span: usize) -> Option<usize> {
-        let holders: Vec<usize> = (0..self.holds.len())
-            .filter(|at| self.holds[*at].contains(&span))
-            .collect();
-        let is_rich = holders.len() > self.wanted;
-        let lacking = self.lacking(if is_rich { self.wanted } else { self.needed });
-        let several = |at: &&usize| self.holds[**at].len() > 1;
-        let is_of_use = |at: &&usize| lacking.iter().any(|span| !self.holds[**at].contains(span));
-        let can = holders
-            .iter()
-            .rev()
-            .filter(|at| self.is_dear(&self.holds[**at], span));
-        let of_use = can.clone().filter(is_of_use);
-        let goes = of_use.clone().find(several).or_else(|| of_use.clone().next());
-        let spare = || can.clone().find(several).filter(|_| is_rich);
-        goes.or_else(spare)
-            .copied()
-            .filter(|_| holders.len() > self.needed)
+    /// Whether one holds another span, and so many hold each that it would lose with this one.
+    fn is_spare(&self, at: usize, span: usize, level: usize) -> bool {
+        let basis = self.basis(at);
+        let has_others = basis.len() > 1 && basis.contains(&span);
+        has_others
+            && self
+                .lost_with(at, span)
+                .iter()
+                .all(|lost| self.count(*lost) > level)
     }
+
+    fn let_go(&mut self, at: usize, span: usize) {
+        for lost in self.lost_with(at, span) {
+            self.holds[at].remove(&lost);
+        }
+    }
+}
+
+/// The moves that end with somebody taking a span: from it back to what lacked a holder, as they have to be made.
+fn chain(last: (usize, usize, Option<usize>), ways: &BTreeMap<usize, Option<(usize, usize)>>) -> Vec<Move> {
+    let (at, mut takes, lets_go) = last;
+    let mut moves = vec![Move { at, takes, lets_go }];
+    while let Some((at, other)) = ways.get(&takes).copied().flatten() {
+        moves.push(Move {
+            at,
+            takes: other,
+            lets_go: Some(takes),
+        });
+        takes = other;
+    }
+    moves
 }

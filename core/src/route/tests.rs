@@ -5,6 +5,9 @@ use crate::codec::Codec;
 use crate::config::{Layout, Topology};
 use crate::keeps::{Keeper, Keeps};
 use crate::ledger::{Header, Member, Record};
+use crate::parts::PartSet;
+use crate::random::SplitMix;
+use crate::room::Room;
 use crate::signature::Scheme;
 use crate::split::Step;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -52,7 +55,7 @@ fn member(n: u8, spans: &[usize], manifest: &Manifest) -> Member {
         trials: Default::default(),
         keeper: Keeper {
             kept: kept.fold(PartSet::default(), |all, kept| all.or(&kept)),
-            spans: 1,
+            room: Room::of(1),
             ..Keeper::default()
         },
     }
@@ -146,7 +149,7 @@ fn spans_go_where_they_lack() {
         (PartSet::default(), PartSet::default())
     );
     // Who has room takes what lacks copies.
-    all.members[2].keeper.spans = 2;
+    all.members[2].keeper.room = Room::of(2);
     assert_eq!(all.suggest(&manifest, peer(3)).0, of(3).without(&of(2)));
     // Where one has three holders and another one, the last of the three lets go.
     let uneven = head(&manifest, &[&[0], &[0], &[0], &[1], &[2], &[2], &[3], &[3]]);
@@ -173,7 +176,7 @@ fn with_little_room_somebody_moves_to_what_lacks() {
     // The one with room has what lacks holders: it takes another one, of somebody who lets go of a third and can take it.
     let mut all = head(&manifest, &[&[0, 1, 2], &[0, 1], &[0, 3]]);
     for (member, room) in all.members.iter_mut().zip([4, 2, 2]) {
-        member.keeper.spans = room;
+        member.keeper.room = Room::of(room);
     }
     let has = all.members[0].keeper.kept;
     assert_eq!(
@@ -183,7 +186,7 @@ fn with_little_room_somebody_moves_to_what_lacks() {
     assert_eq!(all.suggest(&manifest, peer(2)), Default::default());
     assert!(!all.suggest(&manifest, peer(3)).1.is_empty());
     all.members[2] = member(3, &[3], &manifest);
-    all.members[2].keeper.spans = 2;
+    all.members[2].keeper.room = Room::of(2);
     let has = all.members[2].keeper.kept;
     assert_eq!(
         all.suggest(&manifest, peer(3)).0,
@@ -206,7 +209,7 @@ fn what_one_holds_by_the_way_takes_no_room() {
     split.spans = vec![NonZeroU16::MIN; 3];
     let mut all = head(&manifest, &[&[0], &[1]]);
     all.untrained = Parts::of(&manifest).unwrap().all();
-    all.members[1].keeper.spans = 2;
+    all.members[1].keeper.room = Room::of(2);
     assert_eq!(all.suggest(&manifest, peer(1)), Default::default());
     let takes: PartSet = [2].into_iter().collect();
     assert_eq!(all.suggest(&manifest, peer(2)), (takes, PartSet::default()));
@@ -263,7 +266,7 @@ fn the_last_that_holds_a_span_stays_though_others_keep_its_parts() {
 fn a_run_that_is_split_gives_each_member_a_span_before_the_first_round() {
     let manifest = manifest(1, 2);
     let mut founder = member(1, &[], &manifest);
-    founder.keeper.spans = 1;
+    founder.keeper.room = Room::of(1);
     let mut head = Head::genesis(&manifest, founder);
     assert!(!head.all_train(&manifest));
     head.members.extend((2..=4).map(|n| member(n, &[], &manifest)));
@@ -274,6 +277,229 @@ fn a_run_that_is_split_gives_each_member_a_span_before_the_first_round() {
     assert!(head.all_train(&manifest));
 }
 
+/// Goes on until nobody has anything to learn or to drop, as members do: what is learnt is there a round later.
+fn settle(head: &mut Head, manifest: &Manifest) {
+    let parts = Parts::of(manifest).unwrap();
+    for round in 0.. {
+        assert!(round < 60, "it comes to no end: {:?}", held(head, manifest));
+        let lacks = head.lacks(manifest, |_| true);
+        let mut is_done = true;
+        let said = |member: &Member| {
+            let (learns, drops) = head.suggest(manifest, member.peer);
+            let (anew, keeper) = (learns.and(&lacks).and(&head.untrained), member.keeper);
+            let kept = keeper.kept.or(&keeper.learns.without(&lacks)).or(&anew);
+            is_done &= keeper.learns.is_empty() && learns.is_empty() && drops.is_empty();
+            let may: PartSet = match (&manifest.split, keeper.room.inner) {
+                (Some(split), true) => (1..split.spans.len() - 1)
+                    .flat_map(|s| split.parts(parts, s).iter())
+                    .collect(),
+                _ => parts.all(),
+            };
+            assert!(
+                learns.without(&may).is_empty(),
+                "who takes no ends is to learn one"
+            );
+            let learns = learns.or(&keeper.learns).without(&kept);
+            Keeps {
+                kept,
+                digests: vec![0; kept.len()],
+                learns,
+                drops: drops.and(&kept),
+                room: keeper.room,
+                ..Keeps::default()
+            }
+        };
+        let keeps: Vec<Keeps> = head.members.iter().map(said).collect();
+        let headers = head.members.iter().zip(keeps);
+        let headers = headers.map(|(member, keeps)| Header {
+            keeps,
+            ..Header::stand_in(member.peer)
+        });
+        let record = Record::signed_by_stand_ins(head, headers.collect());
+        head.apply(&record, manifest);
+        if is_done {
+            return;
+        }
+    }
+}
+
+/// Which spans each member holds.
+fn held(head: &Head, manifest: &Manifest) -> Vec<Vec<usize>> {
+    let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(manifest).unwrap());
+    let needs = split.needs(parts);
+    let of = |m: &Member| {
+        (0..needs.len())
+            .filter(|span| m.keeper.holds(*span, &needs))
+            .collect()
+    };
+    head.members.iter().map(of).collect()
+}
+
+/// Spans of so many of the eight steps each.
+fn cut(manifest: &mut Manifest, steps: &[u16]) {
+    let steps = steps.iter().map(|steps| NonZeroU16::new(*steps).unwrap());
+    manifest.split.as_mut().unwrap().spans = steps.collect();
+}
+
+#[test]
+fn who_takes_no_ends_ends_up_in_the_middle() {
+    let mut manifest = manifest(1, 2);
+    cut(&mut manifest, &[3, 2, 3]);
+    let native = Room::of(1);
+    let tab = Room::inner(1);
+    // Whoever comes first, whether at once or when all has settled, and whatever the founder has room for.
+    for (others, at_once) in [
+        ([native, tab], false),
+        ([tab, native], false),
+        ([native, tab], true),
+        ([tab, native], true),
+    ] {
+        for founders in 1..=3 {
+            for trained in [false, true] {
+                let mut founder = member(1, &[], &manifest);
+                founder.keeper.room = Room::of(founders);
+                let mut head = Head::genesis(&manifest, founder);
+                for (n, room) in (2..).zip(others) {
+                    let mut newcomer = member(n, &[], &manifest);
+                    newcomer.keeper.room = room;
+                    head.members.push(newcomer);
+                    if !at_once || n == 3 {
+                        settle(&mut head, &manifest);
+                    }
+                    if trained && head.all_train(&manifest) {
+                        head.untrained = PartSet::default();
+                    }
+                }
+                assert!(
+                    head.all_train(&manifest),
+                    "{others:?} {founders}: {:?}",
+                    held(&head, &manifest)
+                );
+                let of_tab = others.iter().position(|room| room.inner).unwrap() + 1;
+                assert_eq!(held(&head, &manifest)[of_tab], [1], "{others:?} {founders}");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_takes_no_ends_computes_none_though_it_keeps_the_parts() {
+    let mut manifest = manifest(1, 2);
+    manifest.layout = Layout::flat(200);
+    let split = manifest.split.as_mut().unwrap();
+    for (i, step) in split.steps.iter_mut().enumerate() {
+        step.ranges = std::iter::once(i * 25..(i + 1) * 25).collect();
+    }
+    // There is one part, which all spans need.
+    let mut head = head(&manifest, &[&[0], &[1]]);
+    head.members[1].keeper.room = Room::inner(1);
+    assert_eq!(held(&head, &manifest), [vec![0, 1, 2, 3], vec![1, 2]]);
+    let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(&manifest).unwrap());
+    let route = head.route(split, parts, &names(2), 2);
+    assert_eq!(route.by(1).collect::<Vec<_>>(), [(1, 1), (2, 1)]);
+    assert!(head.trains(&manifest, &names(2)) && !head.trains(&manifest, &names(2)[1..]));
+    // The other cannot leave it alone.
+    assert_eq!(gone(&head, &[1], &[], &manifest).members.len(), 2);
+    assert_eq!(gone(&head, &[2], &[], &manifest).members.len(), 1);
+}
+
+/// How many distinct members with such room can hold each of so many spans, by trying to place one holder after the other.
+fn most_holders(rooms: &[Room], spans: usize) -> usize {
+    fn place(
+        span: usize,
+        seen: &mut Vec<bool>,
+        held: &mut [Vec<usize>],
+        rooms: &[Room],
+        spans: usize,
+    ) -> bool {
+        for at in 0..rooms.len() {
+            if seen[at] || held[at].contains(&span) || !rooms[at].takes(span, spans) {
+                continue;
+            }
+            seen[at] = true;
+            if held[at].len() < usize::from(rooms[at].spans) {
+                held[at].push(span);
+                return true;
+            }
+            for i in 0..held[at].len() {
+                let other = held[at][i];
+                held[at][i] = span;
+                if place(other, seen, held, rooms, spans) {
+                    return true;
+                }
+                held[at][i] = other;
+            }
+        }
+        false
+    }
+    let mut held = vec![Vec::new(); rooms.len()];
+    let mut holders = 0;
+    loop {
+        for span in 0..spans {
+            if !place(span, &mut vec![false; rooms.len()], &mut held, rooms, spans) {
+                return holders;
+            }
+        }
+        holders += 1;
+    }
+}
+
+#[test]
+fn all_spans_come_to_have_as_many_holders_as_there_can_be() {
+    let cuts: [&[u16]; 6] = [
+        &[8],
+        &[4, 4],
+        &[3, 2, 3],
+        &[2, 2, 2, 2],
+        &[1, 2, 2, 2, 1],
+        &[2, 1, 1, 1, 1, 2],
+    ];
+    let mut rng = SplitMix(7);
+    let mut below = |n: u64| rng.bits() % n;
+    for world in 0..500 {
+        let mut manifest = manifest(1 + below(3) as u16, 2);
+        cut(&mut manifest, cuts[below(6) as usize]);
+        let spans = manifest.split.as_ref().unwrap().spans.len();
+        let mut founder = member(1, &[], &manifest);
+        founder.keeper.room = Room::of(1 + below(spans as u64) as u16);
+        let mut head = Head::genesis(&manifest, founder);
+        for n in 2..=2 + below(6) as u8 {
+            let mut newcomer = member(n, &[], &manifest);
+            let inner = below(2) == 0;
+            let spans_of = 1 + below(2) as u16;
+            newcomer.keeper.room = Room {
+                spans: spans_of,
+                inner,
+            }
+            .within(spans);
+            head.members.push(newcomer);
+            if below(2) == 0 {
+                settle(&mut head, &manifest);
+            }
+            if head.all_train(&manifest) {
+                head.untrained = PartSet::default();
+            }
+        }
+        settle(&mut head, &manifest);
+        let rooms: Vec<Room> = head.members.iter().map(|m| m.keeper.room).collect();
+        let wanted = most_holders(&rooms, spans).min(manifest.copies.unwrap().get().into());
+        let held = held(&head, &manifest);
+        for span in 0..spans {
+            let holders = held.iter().filter(|held| held.contains(&span)).count();
+            assert!(
+                holders >= wanted,
+                "world {world}: span {span} of {held:?} with {rooms:?} is to have {wanted}"
+            );
+        }
+        for (held, room) in held.iter().zip(&rooms) {
+            assert!(
+                !held.is_empty() || room.spans == 0,
+                "world {world}: {held:?} {rooms:?}"
+            );
+        }
+    }
+}
+
 /// A round in which all have computed what they should, each with this weight.
 fn record(head: &Head, weights: [u32; 4], refuses: Option<usize>) -> Record {
     let header = |(place, member): (usize, &Member)| Header {
@@ -282,7 +508,7 @@ fn record(head: &Head, weights: [u32; 4], refuses: Option<usize>) -> Record {
         keeps: Keeps {
             kept: member.keeper.kept,
             digests: vec![0; member.keeper.kept.len()],
-            spans: 1,
+            room: member.keeper.room,
             refuses: refuses == Some(place),
             ..Keeps::default()
         },

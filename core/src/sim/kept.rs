@@ -8,6 +8,7 @@ use crate::ledger::{Head, Member, Record};
 use crate::optim::{Slot, clip_scale, norm_squared};
 use crate::parts::PartSet;
 use crate::peer::Peer;
+use crate::room::Room;
 use crate::state::State;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -85,13 +86,15 @@ fn at_borders(pieces: Vec<(Range<usize>, usize)>, borders: &[usize]) -> Vec<(Ran
     cut
 }
 
-/// Whether these parts are all that a span needs.
-fn holds_span(kept: &PartSet, manifest: &Manifest, span: usize) -> bool {
-    let used = manifest
-        .split
-        .as_ref()
-        .map(|split| split.used(span))
-        .unwrap_or_default();
+/// Whether who keeps these parts and has such room holds a span.
+fn holds_span(kept: &PartSet, room: Room, manifest: &Manifest, span: usize) -> bool {
+    let Some(split) = &manifest.split else {
+        return false;
+    };
+    if room.inner && (span == 0 || span == split.spans.len() - 1) {
+        return false;
+    }
+    let used = split.used(span);
     parts(manifest).iter().zip(0..).all(|(part, number)| {
         let is_needed = used
             .iter()
@@ -109,7 +112,9 @@ pub(super) fn trains(head: &Head, record: &Record, manifest: &Manifest) -> bool 
     };
     if let Some(split) = &manifest.split {
         // Each span has somebody who keeps all of its parts.
-        let holds = |m: &Member, span| takes_part(m.peer) && holds_span(&m.keeper.kept, manifest, span);
+        let holds = |m: &Member, span| {
+            takes_part(m.peer) && holds_span(&m.keeper.kept, m.keeper.room, manifest, span)
+        };
         let held = |span: usize| head.members.iter().any(|m| holds(m, span));
         let spans = split.spans.len();
         return record.headers.len() >= usize::from(manifest.min_peers.get()) && (0..spans).all(held);
@@ -276,14 +281,18 @@ pub(super) fn check_copies(
     let stays = || after.members.iter().filter(|m| m.is_full() && !leaves(m.peer));
     let mut wanted = usize::from(copies.get()).min(stays().count());
     let spans = manifest.split.as_ref().map_or(0, |split| split.spans.len());
-    let rooms = stays().map(|m| usize::from(m.keeper.spans).clamp(1, spans.max(1)));
-    if let Some(most) = rooms.sum::<usize>().checked_div(spans) {
-        wanted = wanted.min(most.max(1));
+    let rooms = || stays().map(|m| m.keeper.room);
+    let most = rooms().map(|room| usize::from(room.spans)).sum::<usize>();
+    // Somebody who takes the ends has them.
+    let at_ends = rooms().filter(|room| !room.inner);
+    let at_ends = at_ends.map(|room| usize::from(room.spans).min(2)).sum::<usize>();
+    if let (Some(most), Some(at_ends)) = (most.checked_div(spans), at_ends.checked_div(spans.min(2))) {
+        wanted = wanted.min(most.min(at_ends).max(1));
     }
-    let check = |what: String, has: &dyn Fn(&PartSet) -> bool| {
-        let keeps = |m: &&Member| has(&m.keeper.kept);
+    let check = |what: String, has: &dyn Fn(&PartSet, Room) -> bool| {
+        let keeps = |m: &&Member| has(&m.keeper.kept, m.keeper.room);
         let still = |peer| after.members.iter().any(|m| m.peer == peer && keeps(&m));
-        let mut had = record.headers.iter().filter(|h| has(&h.keeps.kept));
+        let mut had = record.headers.iter().filter(|h| has(&h.keeps.kept, h.keeps.room));
         let lets_go = had.any(|h| !still(h.peer) && !insists(h.peer));
         let left = after.members.iter().filter(keeps).count();
         match lets_go && left < wanted {
@@ -292,10 +301,12 @@ pub(super) fn check_copies(
         }
     };
     for number in 0..parts(manifest).len() as u16 {
-        check(format!("part {number}"), &|kept| kept.contains(number))?;
+        check(format!("part {number}"), &|kept, _| kept.contains(number))?;
     }
     for span in 0..spans {
-        check(format!("span {span}"), &|kept| holds_span(kept, manifest, span))?;
+        check(format!("span {span}"), &|kept, room| {
+            holds_span(kept, room, manifest, span)
+        })?;
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use crate::invitation::{Admission, Invitation, Role};
 use crate::ledger::{Header, Ready};
 use crate::peer::{Input, Lane, Peer};
 use crate::random::mix;
+use crate::room::Room;
 use crate::signature::{Key, Signed};
 use crate::wire::{Leg, Message, ViewKey};
 use bytes::Bytes;
@@ -374,7 +375,14 @@ impl World {
             let Some(round) = self.nodes[to].peer.as_ref().map(|p| p.head().round) else {
                 return;
             };
-            let ready = key.signed(&self.manifest.run_id(), Ready { peer, speed, round });
+            let room = Room::default();
+            let ready = Ready {
+                peer,
+                speed,
+                round,
+                room,
+            };
+            let ready = key.signed(&self.manifest.run_id(), ready);
             let message = Message::Ready { ready: Some(ready) };
             self.give(to, Input::Message { from, message });
         }

@@ -17,6 +17,7 @@ use crate::ledger::{Header, Newcomer, Ready, Record};
 use crate::peer::{Peer, Phase};
 use crate::random::mix;
 use crate::relayed::Relayed;
+use crate::room::Room;
 use crate::seal::Finished;
 use crate::signature::{Attempt, Key, Signed};
 use crate::tickets::Barred;
@@ -432,6 +433,7 @@ impl Speaker<'_> {
             peer,
             speed: 1 + rng.below(1 << 20),
             round: self.peer.head().round,
+            room: Room::default(),
         };
         let by = if signed { &key } else { &self.keys[0] };
         Newcomer {
@@ -650,7 +652,13 @@ impl Speaker<'_> {
             (Lie::Ready, _) if own.is_none() => {
                 let (peer, speed, round) = (self.peer.me(), 1 << 20, self.peer.head().round);
                 let round = round + self.rng().below(3);
-                let ready = self.keys[0].signed(&self.twist.root.run, Ready { peer, speed, round });
+                let ready = Ready {
+                    peer,
+                    speed,
+                    round,
+                    room: Room::default(),
+                };
+                let ready = self.keys[0].signed(&self.twist.root.run, ready);
                 Some(Message::Ready { ready: Some(ready) })
             }
             (Lie::Replay | Lie::Twist, _) => {

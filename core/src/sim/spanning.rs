@@ -7,6 +7,7 @@ use super::world::{What, World};
 use crate::interface::SpanWork;
 use crate::parts::{PartSet, Parts};
 use crate::peer::{Commit, Input, Output, Peer, Phase};
+use crate::room::Room;
 use crate::wire::Message;
 use std::time::Duration;
 
@@ -156,7 +157,7 @@ impl World {
         true
     }
 
-    /// Whether those alive have room for all spans.
+    /// Whether those alive have room for all spans, and for both ends.
     pub(super) fn have_room(&self) -> bool {
         let Some(split) = &self.plan.manifest.split else {
             return true;
@@ -165,7 +166,11 @@ impl World {
             let node = &self.nodes[*i];
             node.is_alive() && !node.is_guest && !node.leaving
         });
-        let room: usize = alive.map(|i| usize::from(self.room(i).get())).sum();
-        room >= split.spans.len()
+        let rooms: Vec<Room> = alive.map(|i| self.room(i)).collect();
+        let most = split.spans.len();
+        let room = |room: &Room| usize::from(room.spans).min(if room.inner { most - 2 } else { most });
+        let at_ends = rooms.iter().filter(|room| !room.inner);
+        let at_ends: usize = at_ends.map(|room| usize::from(room.spans).min(2)).sum();
+        rooms.iter().map(room).sum::<usize>() >= most && at_ends >= most.min(2)
     }
 }

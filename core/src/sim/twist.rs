@@ -6,6 +6,7 @@ use crate::cut::Hole;
 use crate::id::{Contact, Digest, PeerId};
 use crate::invitation::{Admission, Revocation, Root};
 use crate::ledger::{Header, Member, Newcomer, Ready, Record};
+use crate::room::Room;
 use crate::signature::{Key, Signed};
 use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
 use bytes::Bytes;
@@ -117,7 +118,12 @@ impl Twist<'_> {
             ..
         } = self.member();
         let round = self.number(1);
-        let ready = Ready { peer, speed, round };
+        let ready = Ready {
+            peer,
+            speed,
+            round,
+            room: Room::default(),
+        };
         let by = Key::stand_in(self.anybody());
         let ready = by.signed(&self.root.run, ready);
         Newcomer {

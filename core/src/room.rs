@@ -1,0 +1,58 @@
+//! For how much of a model that is split over the members one of them has room.
+
+use serde::{Deserialize, Serialize};
+
+/// For how many spans a member has room, and for which.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// How many; 0 where no model is split.
+    pub spans: u16,
+    /// None with an end of the model, which alone read samples: it has no data.
+    pub inner: bool,
+}
+
+impl Room {
+    /// For so many spans, whichever they are.
+    pub const fn of(spans: u16) -> Self {
+        Self { spans, inner: false }
+    }
+
+    /// For so many spans between the ends of a model.
+    pub const fn inner(spans: u16) -> Self {
+        Self { spans, inner: true }
+    }
+
+    /// Whether a span may be held, of so many.
+    pub fn takes(self, span: usize, spans: usize) -> bool {
+        !self.inner || (span > 0 && span + 1 < spans)
+    }
+
+    /// The same where a model has so many spans: for no more than there are for it.
+    pub fn within(self, spans: usize) -> Self {
+        let takes = (0..spans).filter(|span| self.takes(*span, spans)).count();
+        Self {
+            spans: self.spans.min(takes as u16),
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_no_ends_has_room_between_them_alone() {
+        let takes =
+            |room: Room, spans: usize| (0..spans).filter(|s| room.takes(*s, spans)).collect::<Vec<_>>();
+        assert_eq!(takes(Room::of(1), 3), [0, 1, 2]);
+        assert_eq!(takes(Room::inner(1), 4), [1, 2]);
+        for few in 0..3 {
+            assert_eq!(takes(Room::inner(1), few), [0; 0]);
+            assert_eq!(Room::inner(5).within(few).spans, 0);
+        }
+        assert_eq!(Room::inner(5).within(4), Room::inner(2));
+        assert_eq!(Room::of(5).within(4), Room::of(4));
+        assert_eq!(Room::inner(1).within(9), Room::inner(1));
+    }
+}
