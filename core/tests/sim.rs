@@ -239,15 +239,23 @@ fn every_planted_bug_of_spans_is_found_soon() {
     }
 }
 
-/// Worlds with spans that failed once: somebody's word that what it has given is no number was gone with it, and what it had given was not; who
-/// was told of a commit could not see that what it was sent is sealed; who was stopped held all sums of its own parts but not
-/// the others' words, and forgot them; who had the last whole copy of a span left while each of its parts was with somebody. Memory
-/// flips in both that keep a part; whom nothing is due to while others exchange sums over slow links for seconds took that for lost
-/// frames. And of the checker: whom a member suspects that it cannot reach nobody hears of; headers of members that
-/// keep parts are longer.
+#[test]
+fn who_takes_no_ends_computes_what_lies_between_them() {
+    let inner = |seed| sim::run(seed, Setup::default()).stats.inner;
+    assert!(worlds_with_spans(60).map(inner).sum::<u64>() > 100);
+}
+
+/// Worlds with spans that failed once: somebody's word that what it has given is no number was gone with it, and what it had
+/// given was not; who was told of a commit could not see that what it was sent is sealed; who was stopped held all sums of
+/// its own parts but not the others' words, and forgot them; who had the last whole copy of a span left while each of its
+/// parts was with somebody. Memory flips in both that keep a part; whom nothing is due to while others exchange sums over
+/// slow links for seconds took that for lost frames; a pass was done in an attempt without samples, of other members than it
+/// was begun in. And of the checker: whom a member suspects that it cannot reach nobody hears of; headers of members that keep
+/// parts are longer.
 #[test]
 fn worlds_with_spans_that_failed_once_hold() {
-    for seed in [880, 9634, 1473, 20_641_443, 345, 769, 515_024, 100_002_098] {
+    let once = [880, 9634, 1473, 20_641_443, 345, 769];
+    for seed in once.into_iter().chain([515_024, 100_002_098, 1_011_345]) {
         assert_eq!(sim::run(seed, Setup::default()).failure, None, "seed {seed}");
     }
 }

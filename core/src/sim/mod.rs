@@ -85,6 +85,8 @@ pub struct Stats {
     pub joins: u64,
     /// Links between two peers behind routers, which came about as both dialled at once.
     pub punched: u64,
+    /// Passes through spans by peers that take none with an end of the model.
+    pub inner: u64,
     /// Virtual time in microseconds.
     pub virtual_us: u64,
     /// Faults by kind.
@@ -133,6 +135,7 @@ impl Stats {
         self.judged += other.judged;
         self.outcasts += other.outcasts;
         self.punched += other.punched;
+        self.inner += other.inner;
         self.joins += other.joins;
         self.virtual_us += other.virtual_us;
         for (kind, count) in &other.faults {

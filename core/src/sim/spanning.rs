@@ -15,6 +15,12 @@ impl World {
     /// A device is to do one pass of a microbatch.
     pub(super) fn compute_span(&mut self, i: usize, mut work: SpanWork) {
         let split = self.plan.manifest.split.clone().expect("the model is split");
+        let room = self.room(i);
+        self.stats.inner += u64::from(room.inner);
+        if !room.takes(work.span, split.spans.len()) {
+            let why = format!("{} has no data, and is to compute an end", self.nodes[i].name);
+            return self.fail(why);
+        }
         let samples: u64 = work.positions.iter().map(|range| range.end - range.start).sum();
         let wobble = 1.0 + self.plan.jitter * (2.0 * self.work.unit() - 1.0);
         let node = &mut self.nodes[i];
