@@ -109,6 +109,8 @@ export class Run {
     const status = this.status ?? {};
     const { round, loss, digest, counted } = live ? own.last : status;
     const target = own?.target ?? status.target;
+    // Where the model is split over the members samples count for who has its last part: they say nothing of who does how much.
+    const split = this.info?.spans > 0;
     const rate = this.rate() ?? (live ? null : status.samples_per_second);
     const mean = (of, recent = own?.recent ?? []) => recent.reduce((sum, event) => sum + event[of], 0) / recent.length;
     const took = own?.recent.filter((event) => event.took);
@@ -119,8 +121,9 @@ export class Run {
     const theirs = list(status.losses);
     return {
       live, mine, round, loss, digest, counted, target, rate,
-      members: [...this.shares].map(([peer, weight]) => ({ peer, weight })),
-      share: this.shares.get(mine) ?? null,
+      split,
+      members: [...this.shares].map(([peer, weight]) => ({ peer, weight: split ? null : weight })),
+      share: split ? null : this.shares.get(mine) ?? null,
       progress: target > 0 && Number.isFinite(counted) ? Math.min(counted / target, 1) : null,
       left: rate > 0 && target > 0 ? Math.max(target - counted, 0) / rate : null,
       history: [...theirs.filter(([at]) => at < from), ...(own?.history ?? []), ...theirs.filter(([at]) => at > to && at > from)],

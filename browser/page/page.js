@@ -15,6 +15,8 @@ const WATCH_MS = { front: 1000, session: 5000, hidden: 10_000 };
 const DRAW_MS = 250;
 const SAMPLE = { length: 400, temperature: 0.8 };
 const PATIENCE_MS = 20_000;
+/** How long a leaving worker may take: to finish its round, and where the model is split for others to fetch what it holds. */
+const LEAVE_MS = { whole: 20_000, split: 60_000 };
 const SHOWN_CHANGES = 7;
 const SHOWN_LINKS = 24;
 
@@ -109,7 +111,7 @@ const actions = {
   watch: () => go("watch"),
   invited: invite,
   cancel: invite,
-  leave: () => session.leave(),
+  leave: () => session.leave(run.info?.spans > 0 ? LEAVE_MS.split : LEAVE_MS.whole),
   pause: () => hold(true),
   resume: () => hold(false),
   "go-on": () => {
@@ -265,7 +267,7 @@ function drawNow() {
   drawn = performance.now();
   const picture = run.picture(session.active || session.state === "ended" ? session.ready?.peer : null);
   const deviceWords = session.ready?.device ?? (session.backend === "cpu" ? "the processor" : page.device?.gpu?.name);
-  drawWords(describe({ ...page, run, session, picture, deviceWords }));
+  drawWords(describe({ ...page, run, session, picture, deviceWords }), picture.split);
   if (page.hidden) return;
   ring.draw(picture);
   plot.draw(picture);
@@ -304,7 +306,7 @@ function put(target, text) {
   element.hidden = !text;
 }
 
-function drawWords({ name, title, text, cause, progress, actions: wanted, settings }) {
+function drawWords({ name, title, text, cause, progress, actions: wanted, settings }, split) {
   once($("title"), title, () => title.map((part) => (part.soft ? make("span", "soft", part.soft) : part)));
   put("text", text);
   put("cause", cause);
@@ -313,7 +315,7 @@ function drawWords({ name, title, text, cause, progress, actions: wanted, settin
   else $("progress-bar").removeAttribute("value");
   put("progress-text", progress?.text);
   $("settings").hidden = !settings;
-  put("power-help", `The share of the time that the ${session.backend === "cpu" || page.device?.gpu === null ? "processor" : "GPU"} may work.`);
+  put("power-help", `The share of the time that the ${session.backend === "cpu" || page.device?.gpu === null || split ? "processor" : "GPU"} may work.`);
   drawActions(wanted);
   document.body.dataset.state = session.state;
   if (document.title === `${name} · Annulus`) return;
@@ -342,7 +344,7 @@ function drawFacts(picture) {
   const [received, sent] = picture.traffic;
   const split = compute + reduce > 0;
   const facts = {
-    own: mine && [count(samples ?? 0), samples ? `${percent(share ?? 0)} of each round` : "none yet"],
+    own: mine && !picture.split && [count(samples ?? 0), samples ? `${percent(share ?? 0)} of each round` : "none yet"],
     round: mine && [seconds(picture.seconds), split && `${seconds(compute)} computing, ${seconds(reduce)} exchanging`],
     done: [percent(progress ?? NaN), `${count(counted)}${target ? ` of ${count(target)}` : ""} samples`],
     left: [duration(left), Number.isFinite(rate) && `at ${significant(rate)} samples a second`],
@@ -356,6 +358,7 @@ function drawFacts(picture) {
   $("copy").dataset.value = digest ?? "";
   $("copy").disabled = !digest;
   put("ring-text", !picture.members.length ? ""
+    : picture.split ? "The peers in ring order. Each holds a part of the model."
     : !session.active || !mine ? "The peers in ring order, each as long as its share of the work."
       : session.state === "paused" ? "This tab is out of the ring until it resumes."
         : live && share !== null ? `This tab computes ${percent(share)} of each round.` : "This tab is not in the ring yet.");

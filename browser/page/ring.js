@@ -1,4 +1,4 @@
-// The ring: one arc for each member, clockwise in ring order, as long as its share; this tab's is at the top. Arcs
+// The ring: one arc for each member, clockwise in ring order, as long as its share, or all alike if they have none; this tab's is at the top. Arcs
 // grow in when a peer joins and fade when it is gone. Knows nothing of the page.
 
 import { count, percent, plural, short } from "./format.js";
@@ -30,7 +30,7 @@ export function arcs(members, mine) {
   const placed = members.map(({ peer, weight }, i) => {
     const start = end;
     end += sizes[i] * scale + gap;
-    return { peer, share: total ? weight / total : 0, start, length: sizes[i] * scale };
+    return { peer, share: weight === null ? null : total ? weight / total : 0, start, length: sizes[i] * scale };
   });
   const own = placed.find(({ peer }) => peer === mine);
   return placed.map((arc) => ({ ...arc, start: arc.start - (own ? own.start + own.length / 2 : 0) }));
@@ -65,7 +65,7 @@ export class Ring {
     this.done.setAttribute("stroke-dasharray", `${360 * (progress ?? 0)} 360`);
 
     // The picture for those who do not see it.
-    const shares = placed.slice(0, MAX_LABELS).map(({ peer, share }) => `${peer === mine ? "this tab" : short(peer, 4)} ${percent(share)}`);
+    const shares = placed.slice(0, MAX_LABELS).map(({ peer, share }) => [peer === mine ? "this tab" : short(peer, 4), said(share)].join(" ").trim());
     this.picture.setAttribute("aria-label", texts.length
       ? `The ring at ${texts.slice(0, 2).join(" ")}: ${texts[2]}, in ring order ${shares.join(", ")}${placed.length > MAX_LABELS ? " and more" : ""}; ${percent(progress)} of the run is done.`
       : "The ring: its members are not known yet.");
@@ -95,5 +95,10 @@ function label({ peer, share, start, length }, mine) {
   const own = peer === mine;
   return svg("text", { "text-anchor": anchor },
     svg("tspan", { x, y, class: own ? "you" : "name" }, own ? "you" : short(peer, 4)),
-    svg("tspan", { x, dy: 15 }, percent(share)));
+    svg("tspan", { x, dy: 15 }, said(share)));
+}
+
+/** A share, if members have shares. */
+function said(share) {
+  return share === null ? "" : percent(share);
 }

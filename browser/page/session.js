@@ -3,8 +3,6 @@
 
 /** States in which this tab takes part, or is about to. */
 const ACTIVE = ["connecting", "fetching", "checking", "syncing", "following", "training", "paused", "reconnecting"];
-/** How long a leaving worker may take to finish its round. */
-const LEAVE_MS = 20_000;
 
 export class Session {
   /** `changed(message)` is called after each message of the worker, and without one otherwise. */
@@ -40,11 +38,12 @@ export class Session {
     if (this.active) this.post(message);
   }
 
-  leave() {
+  /** Leaves, and is gone after so many milliseconds at the latest. */
+  leave(patience) {
     this.tell({ type: "leave" });
     this.leaving = this.active;
     const { worker } = this;
-    setTimeout(() => this.leaving && this.worker === worker && this.end(), LEAVE_MS);
+    setTimeout(() => this.leaving && this.worker === worker && this.end(), patience);
     this.changed();
   }
 

@@ -47,8 +47,15 @@ function invited(situation) {
       actions: [first(WATCH)],
     };
   }
-  const { state_bytes: state = 0, data_bytes: data = 0, tab_data_limit: limit } = run.info ?? {};
-  if (data > limit) {
+  const { state_bytes: state = 0, data_bytes: data = 0, tab_data_limit: limit, spans = 0 } = run.info ?? {};
+  if (spans > 0 && spans < 3) {
+    return {
+      title: FAILURES["no-middle"][0],
+      text: FAILURES["no-middle"][1],
+      actions: [first(WATCH)],
+    };
+  }
+  if (!spans && data > limit) {
     return {
       title: "This run's data is too large for a tab",
       text: `It has ${bytes(data)}, and a tab takes ${bytes(limit)} at most. `
@@ -58,6 +65,12 @@ function invited(situation) {
   }
   const { gpu, problem: cause } = device ?? {};
   const offer = (name, where, text, ...actions) => ({ name, title: invitation(situation, where), text, cause, actions, settings: Boolean(device) });
+  if (spans) {
+    return offer("Ready to hold a part", "the processor",
+      `The model is split over its members, into ${count(spans)} spans one after the other. This tab holds and trains what lies between `
+      + "the ends: that needs no data, and the processor computes it. Leave whenever you like: it waits until others hold what it did, if they can.",
+      first(CPU), WATCH);
+  }
   if (!device) return offer("Checking this device", "", "Looking at what this device can do …", first({ ...START, disabled: true }), WATCH);
   if (!gpu) {
     return offer("No WebGPU", "the processor",
@@ -123,14 +136,18 @@ const STATES = {
   connecting: () => ["Connecting", "Reaching the members that the ticket names.", {}],
   fetching: ({ session: { fetch } }) => ["Fetching the run's data", "It stays in this tab's memory, and is checked before use. The others train on meanwhile.",
     fetch?.total > 0 ? { value: fetch.bytes / fetch.total, text: `${bytes(fetch.bytes)} of ${bytes(fetch.total)}` } : {}],
-  checking: () => ["Checking the device", "Each program is tried first, and its results are compared: a device that errs must not join.", {}],
+  checking: ({ run }) => run.info?.spans ? ["Preparing a part of the model", "The processor tries out how fast it computes it. The others train on meanwhile.", {}]
+    : ["Checking the device", "Each program is tried first, and its results are compared: a device that errs must not join.", {}],
   syncing: ({ session: { sync } }) => ["Fetching the model", "The others train on meanwhile; nobody waits for this tab.",
     sync?.total > 0 ? { value: sync.bytes / sync.total, text: `${bytes(sync.bytes)} of ${bytes(sync.total)}` } : {}],
-  following: () => ["Following the run", "The model is here. This tab catches up on what was committed since, and then enters the ring.", {}],
-  training: ({ picture, deviceWords }) => [["Training", ...(deviceWords ? [soft(` on ${deviceWords}`)] : [])],
-    picture.progress === null || !picture.live ? "The first round is under way."
-      : `${percent(picture.progress)} of the run is done${picture.left > 0 ? `, about ${duration(picture.left)} to go` : ""}.`,
-    null, { id: "pause", label: "Pause" }],
+  following: ({ run }) => run.info?.spans ? ["Following the run", "This tab enters the ring, and then fetches the part of the model that it is to hold.", {}]
+    : ["Following the run", "The model is here. This tab catches up on what was committed since, and then enters the ring.", {}],
+  training: ({ picture, deviceWords }) => picture.split && !picture.counted
+    ? ["Waiting for others", "Training begins when somebody holds each part of the model.", null, { id: "pause", label: "Pause" }]
+    : [["Training", ...(deviceWords ? [soft(` on ${deviceWords}`)] : [])],
+      picture.progress === null || !picture.live ? "The first round is under way."
+        : `${percent(picture.progress)} of the run is done${picture.left > 0 ? `, about ${duration(picture.left)} to go` : ""}.`,
+      null, { id: "pause", label: "Pause" }],
   paused: ({ against }) => {
     const [why, goOn] = BECAUSE[against] ?? [];
     return ["Paused", why ? `Because ${why}. The others carry on, and this tab goes on by itself when that changes.`
@@ -161,7 +178,7 @@ function partaking(situation) {
     text,
     progress,
     cause: `${session.detail}${hidden ? " This tab is in the background, where browsers slow it down." : ""}`,
-    actions: session.leaving ? [{ id: "leaving", label: "Leaving after this round …", disabled: true }] : [action, LEAVE].filter(Boolean),
+    actions: session.leaving ? [{ id: "leaving", label: picture.split ? "Leaving when others hold its part …" : "Leaving after this round …", disabled: true }] : [action, LEAVE].filter(Boolean),
     settings: true,
   };
 }
@@ -206,6 +223,8 @@ const FAILURES = {
   "wrong-results": ["This device gets wrong results", "So the tab stays out, and the run takes no harm. An update of the browser or the driver may help.", CPU],
   "gpu-lost": ["The GPU was taken away", "The others carry on, and what this tab was working on is handed out again.", AGAIN, CPU],
   "too-large": ["This model is too large for a tab", "The native program on this machine can take part: annulus join, with the same ticket."],
+  "no-middle": ["This run has no part for a tab", "Its model is split over its members, and tabs hold only what lies between the ends, of which there is nothing. "
+    + "The native program on this machine can take part: annulus join, with the same ticket."],
   "no-data": ["This run keeps its data", "Its members hand it to nobody. Whoever has the files can take part with the native program: annulus join, with the same ticket and --data.", AGAIN],
   "data-unreachable": ["The run's data cannot be had", "No member could hand it out. They may have stopped, or lack the files themselves by now.", AGAIN],
   "too-much-data": ["This run's data is too large for this tab", "The native program on this machine can take part: annulus join, with the same ticket."],

@@ -63,7 +63,16 @@ async function innerWorker(view, data) {
   const ask = await inner();
   const buffers = data?.files.map(({ bytes }) => bytes.buffer) ?? [];
   await ask({ type: "calculate", manifest, data }, [manifest.buffer, ...buffers]);
-  return { contribute: (params, samples, local) => ask({ type: "contribute", params, samples, local }, [params.buffer]) };
+  return {
+    contribute: (params, samples, local) => ask({ type: "contribute", params, samples, local }, [params.buffer]),
+    pass: (work) => ask({ type: "pass", work }, buffersOf(work)),
+    tryOut: () => ask({ type: "try-out" }),
+  };
+}
+
+// Numbers change hands and are not copied.
+function buffersOf(message) {
+  return Object.values(message ?? {}).filter(ArrayBuffer.isView).map(({ buffer }) => buffer);
 }
 
 // In that second worker.
@@ -71,7 +80,7 @@ let calculating = null;
 
 function answer(promise) {
   promise.then(
-    (result) => self.postMessage({ result }, result?.gradient ? [result.gradient.buffer] : []),
+    (result) => self.postMessage({ result }, buffersOf(result)),
     (error) => post({ type: "failed", message: String(error?.message ?? error) }),
   );
 }
@@ -96,6 +105,10 @@ self.onmessage = async ({ data }) => {
       return answer(calculating.then(() => null));
     case "contribute":
       return answer(calculating.then((made) => made.contribute(data.params, data.samples, data.local)));
+    case "pass":
+      return answer(calculating.then((made) => made.pass(data.work)));
+    case "try-out":
+      return answer(calculating.then((made) => made.tryOut()));
     case "sample":
       return participant?.write(data.prompt, data.length, data.temperature);
     case "power":

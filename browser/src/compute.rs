@@ -6,7 +6,8 @@ use crate::js;
 use crate::queue::Queue;
 use annulus::participant::compute::{ComputeResult, warm_up};
 use annulus::trainer::{Contribution, Contributor, Share, Worker, WorkerError};
-use annulus_core::Round;
+use annulus_core::interface::SpanWork;
+use annulus_core::{Input, Round};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,6 +30,13 @@ pub enum Job {
         /// The share.
         share: Share,
     },
+    /// Compute a pass through a span of a model that is split.
+    Span {
+        /// What is to be computed.
+        work: Box<SpanWork>,
+        /// The microbatch's samples.
+        samples: Vec<u64>,
+    },
 }
 
 /// What computes.
@@ -37,6 +45,8 @@ pub enum ComputeBackend {
     Here(Box<dyn Worker>, Contributor),
     /// The processor, in the inner worker.
     InnerWorker(InnerWorkerHandle),
+    /// The same, with spans of a model that is split.
+    Spans(InnerWorkerHandle),
 }
 
 /// The task that computes, as others see it.
@@ -68,6 +78,7 @@ impl Compute {
                 let result = match jobs.next().await {
                     Job::Warm { samples } => device.warm(samples).await,
                     Job::Contribute { round, share } => device.contribute(round, share, &power).await,
+                    Job::Span { work, samples } => device.pass(*work, &samples, &power).await,
                 };
                 results.push(result);
             }
@@ -83,6 +94,16 @@ struct Device {
 
 impl Device {
     async fn warm(&mut self, samples: u64) -> ComputeResult {
+        if let ComputeBackend::Spans(worker) = &self.backend {
+            let start = clock();
+            return match worker.try_out().await {
+                Ok(share) => {
+                    let speed = 1000.0 * share / (clock() - start).as_secs_f64().max(1e-6);
+                    ComputeResult::Made(Input::Warm { speed: speed as u64 })
+                }
+                Err(error) => ComputeResult::Failed(error),
+            };
+        }
         let parameters = self.parameters;
         let gradient = async |params, samples: &[u64]| {
             let samples = samples.to_vec();
@@ -101,18 +122,34 @@ impl Device {
         let start = clock();
         let made = self.make(share).await;
         // The rest is part of the time that the share took, so that the share becomes smaller.
-        let rest = (clock() - start).mul_f64(1.0 / power.get().clamp(0.01, 1.0) - 1.0);
-        if rest >= Duration::from_millis(1) {
-            js::sleep(1000.0 * rest.min(LONGEST_REST).as_secs_f64()).await;
-        }
+        rest(start, power).await;
         ComputeResult::of(round, made, clock() - start)
+    }
+
+    async fn pass(&mut self, work: SpanWork, samples: &[u64], power: &Cell<f64>) -> ComputeResult {
+        let start = clock();
+        let ComputeBackend::Spans(worker) = &self.backend else {
+            unreachable!("the model is not split");
+        };
+        let done = worker.pass(work, samples).await;
+        rest(start, power).await;
+        ComputeResult::of_span(done, clock() - start)
     }
 
     async fn make(&mut self, share: Share) -> Result<Contribution, WorkerError> {
         match &mut self.backend {
             ComputeBackend::Here(worker, contributor) => contributor.contribute(&mut **worker, share).await,
             ComputeBackend::InnerWorker(worker) => worker.contribute(share).await,
+            ComputeBackend::Spans(_) => unreachable!("the model is split"),
         }
+    }
+}
+
+/// After work that began then, as long as the limit of power asks for.
+async fn rest(start: Duration, power: &Cell<f64>) {
+    let rest = (clock() - start).mul_f64(1.0 / power.get().clamp(0.01, 1.0) - 1.0);
+    if rest >= Duration::from_millis(1) {
+        js::sleep(1000.0 * rest.min(LONGEST_REST).as_secs_f64()).await;
     }
 }
 

@@ -9,22 +9,37 @@ use crate::js::{bytes, field, object, words};
 use crate::run_task::{factories, find, load, trainer_options};
 use annulus::data::{Data, DataError};
 use annulus::device::OpenDevice;
+use annulus::task_factory::TaskFactory;
+use annulus::trainer::span::{SplitModel, is_of};
 use annulus::trainer::{Contribution, Contributor, Share, Worker, WorkerError};
 use annulus_core::Manifest;
+use annulus_core::interface::{SpanDone, SpanWork};
 use annulus_core::local::LocalRound;
+use annulus_core::split::Split;
 use bytes::Bytes;
 use js_sys::{Array, BigUint64Array, Float32Array, Promise, Uint8Array};
+use std::sync::Arc;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
+const OTHER_MODEL: &str = "the model made here is not the run's: the page is of another release than the run";
+
 /// The inner worker's side.
 #[wasm_bindgen]
-pub struct InnerWorker(Box<dyn Worker>, Contributor);
+pub struct InnerWorker(Engine);
+
+/// What computes.
+enum Engine {
+    /// A whole model.
+    Whole(Box<dyn Worker>, Contributor),
+    /// Spans of one that is split over the members.
+    Spans(Box<SplitModel>),
+}
 
 #[wasm_bindgen]
 impl InnerWorker {
     /// For the run of this encoded manifest, with its data as `{folder, files: [{name, bytes}]}`, or null if the task
-    /// makes it itself.
+    /// makes it itself, or if it is not needed: where the model is split.
     ///
     /// # Errors
     ///
@@ -34,16 +49,17 @@ impl InnerWorker {
         let manifest = Manifest::decode(manifest).map_err(|error| JsValue::from(error.to_string()))?;
         let factories = factories();
         let factory = find(&factories, &manifest).map_err(|failure| JsValue::from(failure.message))?;
+        if let Some(split) = &manifest.split {
+            return Ok(Self(Engine::Spans(spans(factory, &manifest, split)?)));
+        }
         let loaded = load(factory, &manifest, unpacked(&data).as_ref());
         let loaded = loaded.map_err(|failure| JsValue::from(failure.message))?;
         let worker = loaded.worker_factory(OpenDevice::cpu(), trainer_options(&manifest))();
         let worker = worker.map_err(|error| JsValue::from(error.to_string()))?;
         if *worker.layout() != manifest.layout {
-            return Err(
-                "the model made here is not the run's: the page is of another release than the run".into(),
-            );
+            return Err(OTHER_MODEL.into());
         }
-        Ok(Self(worker, Contributor::new(&manifest)))
+        Ok(Self(Engine::Whole(worker, Contributor::new(&manifest))))
     }
 
     /// What comes of a share: `{gradient, loss, samples}`, or `{refused}` if it is not finite, with the tensor's name, or
@@ -64,16 +80,93 @@ impl InnerWorker {
             params: params.to_vec(),
             local: local.map_err(|error| JsValue::from(error.to_string()))?,
         };
-        match self.1.contribute(&mut *self.0, share).await {
-            Ok(made) => Ok(object(&[
+        let Engine::Whole(worker, contributor) = &mut self.0 else {
+            return Err("the model is split".into());
+        };
+        let made = contributor.contribute(&mut **worker, share).await;
+        told(made.map(|made| {
+            object(&[
                 ("gradient", Float32Array::from(made.gradient.as_slice()).into()),
                 ("loss", made.loss_sum.into()),
                 ("samples", made.samples.into()),
-            ])),
-            Err(WorkerError::LossNotFinite) => Ok(object(&[("refused", JsValue::NULL)])),
-            Err(WorkerError::GradientNotFinite { tensor }) => Ok(object(&[("refused", tensor.into())])),
-            Err(error) => Err(error.to_string().into()),
+            ])
+        }))
+    }
+
+    /// What comes of a pass through a span, given as `{span, back, weights, input, gradient, sum, samples}`, without weights if
+    /// they are those of before: `{output, sum, loss}`, or `{refused}` as above.
+    ///
+    /// # Errors
+    ///
+    /// Whatever else a device refuses.
+    pub async fn pass(&mut self, work: JsValue) -> Result<JsValue, JsValue> {
+        let numbers = |name| {
+            field(&work, name)
+                .dyn_into()
+                .map(|all: Float32Array| all.to_vec())
+        };
+        let samples = BigUint64Array::new(&field(&work, "samples")).to_vec();
+        let work = SpanWork {
+            round: 0,
+            span: field(&work, "span").as_f64().unwrap_or_default() as usize,
+            back: field(&work, "back").is_truthy(),
+            positions: Vec::new(),
+            weights: numbers("weights").ok(),
+            input: numbers("input").unwrap_or_default(),
+            gradient: numbers("gradient").unwrap_or_default(),
+            sum: numbers("sum").unwrap_or_default(),
+        };
+        let done = self.spans()?.pass(work, &samples).await;
+        told(done.map(|done| {
+            object(&[
+                ("output", Float32Array::from(done.output.as_slice()).into()),
+                ("sum", Float32Array::from(done.sum.as_slice()).into()),
+                ("loss", done.loss.into()),
+            ])
+        }))
+    }
+
+    /// As [`SplitModel::try_out`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[wasm_bindgen(js_name = tryOut)]
+    pub async fn try_out(&mut self) -> Result<f64, JsValue> {
+        let tried = self.spans()?.try_out().await;
+        tried.map_err(|error| error.to_string().into())
+    }
+
+    fn spans(&mut self) -> Result<&mut SplitModel, JsValue> {
+        match &mut self.0 {
+            Engine::Spans(spans) => Ok(spans),
+            Engine::Whole(..) => Err("the model is not split".into()),
         }
+    }
+}
+
+/// What computes spans of a run's model.
+fn spans(factory: &TaskFactory, manifest: &Manifest, split: &Split) -> Result<Box<SplitModel>, String> {
+    let loaded = (factory.load_inner)(&manifest.task_config, &manifest.layout);
+    let loaded = loaded.map_err(|error| error.to_string())?;
+    let model = loaded.model_steps(manifest.seed);
+    let model = model.map_err(|error| error.to_string())?;
+    if model.layout != manifest.layout || !is_of(split, &model) {
+        return Err(OTHER_MODEL.to_owned());
+    }
+    let (model, make, seed) = (Arc::new(model), loaded.span_factory(), manifest.seed);
+    let of = model.clone();
+    let make = move |steps| make(&OpenDevice::cpu(), of.clone(), steps, seed);
+    Ok(Box::new(SplitModel::new(model, split.clone(), Box::new(make))))
+}
+
+/// What was made, or what of it is no number.
+fn told(made: Result<JsValue, WorkerError>) -> Result<JsValue, JsValue> {
+    match made {
+        Ok(made) => Ok(made),
+        Err(WorkerError::LossNotFinite) => Ok(object(&[("refused", JsValue::NULL)])),
+        Err(WorkerError::GradientNotFinite { tensor }) => Ok(object(&[("refused", tensor.into())])),
+        Err(error) => Err(error.to_string().into()),
     }
 }
 
@@ -120,6 +213,10 @@ extern "C" {
         samples: BigUint64Array,
         local: Option<Uint8Array>,
     ) -> Result<JsValue, JsValue>;
+    #[wasm_bindgen(method, catch)]
+    async fn pass(this: &JsInnerWorker, work: &JsValue) -> Result<JsValue, JsValue>;
+    #[wasm_bindgen(method, catch, js_name = tryOut)]
+    async fn try_out(this: &JsInnerWorker) -> Result<JsValue, JsValue>;
 }
 
 /// The outer worker's side.
@@ -145,7 +242,6 @@ impl InnerWorkerHandle {
     /// As there; whatever is not about numbers is a failure of the device.
     pub async fn contribute(&self, share: Share) -> Result<Contribution, WorkerError> {
         let mut params = share.params;
-        let lost = |reason: String| WorkerError::Device { reason };
         let made = self
             .0
             .contribute(
@@ -154,17 +250,8 @@ impl InnerWorkerHandle {
                 share.local.map(|round| Uint8Array::from(&round.encode()[..])),
             )
             .await;
-        let made = made.map_err(|error| lost(words(&error)))?;
-        let refused = field(&made, "refused");
-        if refused.is_null() {
-            return Err(WorkerError::LossNotFinite);
-        }
-        if let Some(tensor) = refused.as_string() {
-            return Err(WorkerError::GradientNotFinite { tensor });
-        }
-        let gradient: Float32Array = field(&made, "gradient")
-            .dyn_into()
-            .map_err(|_| lost("it answers in other words".to_owned()))?;
+        let made = heard(made)?;
+        let gradient = numbers(&made, "gradient")?;
         if gradient.length() as usize != params.len() {
             return Err(WorkerError::WrongLength {
                 expected: params.len(),
@@ -178,4 +265,62 @@ impl InnerWorkerHandle {
             samples: field(&made, "samples").as_f64().unwrap_or_default() as u32,
         })
     }
+
+    /// As [`SplitModel::pass`].
+    ///
+    /// # Errors
+    ///
+    /// As there; whatever is not about numbers is a failure of the device.
+    pub async fn pass(&self, work: SpanWork, samples: &[u64]) -> Result<SpanDone, WorkerError> {
+        let array = |values: &[f32]| JsValue::from(Float32Array::from(values));
+        let work = object(&[
+            ("span", (work.span as u32).into()),
+            ("back", work.back.into()),
+            ("weights", work.weights.as_deref().map_or(JsValue::NULL, array)),
+            ("input", array(&work.input)),
+            ("gradient", array(&work.gradient)),
+            ("sum", array(&work.sum)),
+            ("samples", BigUint64Array::from(samples).into()),
+        ]);
+        let done = heard(self.0.pass(&work).await)?;
+        Ok(SpanDone {
+            output: numbers(&done, "output")?.to_vec(),
+            sum: numbers(&done, "sum")?.to_vec(),
+            loss: field(&done, "loss").as_f64().unwrap_or_default() as f32,
+            ..SpanDone::default()
+        })
+    }
+
+    /// As [`SplitModel::try_out`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn try_out(&self) -> Result<f64, WorkerError> {
+        let share = heard(self.0.try_out().await)?;
+        share.as_f64().ok_or_else(|| lost("it answers in other words"))
+    }
+}
+
+/// What the inner worker answers, if that is no refusal.
+fn heard(answer: Result<JsValue, JsValue>) -> Result<JsValue, WorkerError> {
+    let answer = answer.map_err(|error| lost(words(&error)))?;
+    let refused = field(&answer, "refused");
+    if refused.is_null() {
+        return Err(WorkerError::LossNotFinite);
+    }
+    match refused.as_string() {
+        Some(tensor) => Err(WorkerError::GradientNotFinite { tensor }),
+        None => Ok(answer),
+    }
+}
+
+fn numbers(answer: &JsValue, name: &str) -> Result<Float32Array, WorkerError> {
+    let numbers = field(answer, name).dyn_into();
+    numbers.map_err(|_| lost("it answers in other words"))
+}
+
+fn lost(reason: impl Into<String>) -> WorkerError {
+    let reason = reason.into();
+    WorkerError::Device { reason }
 }

@@ -51,6 +51,8 @@ pub enum Kind {
     GpuLost,
     /// The model does not fit.
     TooLarge,
+    /// The model is split, and no span lies between its ends.
+    NoMiddle,
     /// The members keep the run's data to themselves.
     NoData,
     /// No member could hand out the run's data.

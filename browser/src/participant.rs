@@ -11,7 +11,7 @@ use crate::link::TabLink;
 use crate::page::{Failure, Kind, Page, State};
 use crate::page_server::PageServer;
 use crate::queue::Queue;
-use crate::run_task::{compare, failed, find, fits, load, trainer_options};
+use crate::run_task::{compare, failed, find, fits, load, load_inner, room, trainer_options};
 use crate::tab::{Command, Going, Tab};
 use crate::text_generator::TextGenerator;
 use annulus::data::Data;
@@ -23,15 +23,20 @@ use annulus::net::link::DialError;
 use annulus::net::ticket::{Ticket, TicketError};
 use annulus::participant::driver::Driver;
 use annulus::participant::host;
-use annulus::task_factory::{LoadedTask, TaskFactory, Writing};
+use annulus::task_factory::{Drawing, LoadedTask, TaskFactory, Writing};
 use annulus::trainer::Contributor;
+use annulus_core::invitation::Role;
 use annulus_core::ledger::Member;
 use annulus_core::shuffle::Shuffle;
-use annulus_core::{Contact, DataSource, Exit, Manifest, Peer, PeerId, Settings, Time};
+use annulus_core::{Contact, DataSource, Exit, Initial, Manifest, Peer, PeerId, Room, Settings, Time};
 use futures_lite::future::or;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// Why a ticket is not enough.
+const ONLY_CONTRIBUTES: &str = "the run's model is split over its members, and this ticket makes nobody a member: it lets a peer \
+                                contribute to whole models alone. A link from the page of a member will do";
 
 /// What a tab is to do.
 pub struct Options {
@@ -79,15 +84,26 @@ pub async fn take_part(
         peer: server.peer,
         contact: Contact(contact),
     };
+    let room = match &manifest.split {
+        None => Room::default(),
+        Some(_) if admission.role() < Role::Member => {
+            return Err(Failure::new(Kind::Refused, ONLY_CONTRIBUTES));
+        }
+        Some(split) => room(&manifest, split)?,
+    };
     let made = make_task(&me, here, factories, &manifest, commands, page).await?;
     let Some((loaded, data, sponsor)) = made else {
         page.state(State::Left, "");
         return Ok(());
     };
-    let device = device::open(options.backend, &loaded.layers, gpu, page).await?;
+    let on = match &manifest.split {
+        None => options.backend,
+        Some(_) => on_processor(options.backend, page),
+    };
+    let device = device::open(on, &loaded.layers, gpu, page).await?;
     let backend = backend(&device, gpu, &loaded, data.as_ref(), &manifest, page).await?;
     let factory = loaded.worker_factory(device.clone(), trainer_options(&manifest));
-    if loaded.writing != Writing::Never {
+    if loaded.writing != Writing::Never && manifest.split.is_none() {
         page.generates();
     }
     page.event(&Event::Ready(events::Ready {
@@ -103,8 +119,11 @@ pub async fn take_part(
         parameters: manifest.layout.len as u64,
         target: manifest.target.get(),
     }));
+    let drawing = manifest.split.as_ref().map(|_| loaded.drawing());
     let participant = Participant {
         me: &me,
+        room,
+        initial: drawing.map(|drawing| initial(drawing, manifest.seed)),
         server: server.peer,
         sponsor,
         compute: Compute::start(backend, manifest.layout.len, options.power),
@@ -137,9 +156,8 @@ async fn fetch_manifest(
     })?;
     session.transport.close(&js::object(&[]));
     let bytes = session.welcome.manifest.unwrap_or_default();
-    let manifest = Manifest::decode(&bytes).and_then(Manifest::whole);
     let refused = |message: String| Failure::new(Kind::Refused, message);
-    let manifest = manifest.map_err(|error| refused(error.to_string()))?;
+    let manifest = Manifest::decode(&bytes).map_err(|error| refused(error.to_string()))?;
     if manifest.root() != me.root {
         return Err(refused("the run is not the one that the ticket names".into()));
     }
@@ -156,6 +174,11 @@ async fn make_task(
     page: &Page,
 ) -> Result<Option<(LoadedTask, Option<Data>, Source)>, Failure> {
     let factory = find(factories, manifest)?;
+    if manifest.split.is_some() {
+        page.state(State::Checking, "preparing a part of the model");
+        js::next_task().await;
+        return Ok(Some((load_inner(factory, manifest)?, None, here)));
+    }
     let room = fits(manifest)?;
     let DataSource::Given { files } = manifest.data_source else {
         page.state(State::Checking, "reading the data");
@@ -191,7 +214,10 @@ async fn backend(
     if device.kind == DeviceKind::Cpu {
         let worker = InnerWorkerHandle::start(gpu, manifest, data).await;
         let worker = worker.map_err(|why| Failure::new(Kind::Internal, why))?;
-        return Ok(ComputeBackend::InnerWorker(worker));
+        return Ok(match manifest.split {
+            None => ComputeBackend::InnerWorker(worker),
+            Some(_) => ComputeBackend::Spans(worker),
+        });
     }
     page.state(State::Checking, "comparing the device with the CPU");
     let worker = |device: OpenDevice| {
@@ -206,6 +232,37 @@ async fn backend(
     let mut twin = worker(OpenDevice::cpu())?;
     compare(&mut *here, &mut *twin, manifest.samples.get()).await?;
     Ok(ComputeBackend::Here(here, Contributor::new(manifest)))
+}
+
+/// Spans are computed on the processor, which the page is told if something else was wanted.
+fn on_processor(wanted: Backend, page: &Page) -> Backend {
+    if wanted == Backend::Gpu {
+        let message = "the model is split over the members, and a tab computes its part on the processor, not on the GPU".to_owned();
+        page.event(&Event::Warning { message });
+    }
+    Backend::Cpu
+}
+
+/// The weights that a run begins with whose model is split, drawn anew for each question: that is one for each span that
+/// nobody has trained yet.
+fn initial(drawing: Drawing, seed: u64) -> Initial {
+    Initial::new(move |ranges| {
+        let mut values: Vec<Vec<f32>> = ranges.iter().map(|range| vec![0.0; range.len()]).collect();
+        // It was drawn before, in the inner worker, where its steps were found out.
+        let _ = drawing(seed, &mut |tensor, read| {
+            for (range, values) in ranges.iter().zip(&mut values) {
+                let both = range.start.max(tensor.start)..range.end.min(tensor.end);
+                if !both.is_empty() {
+                    let drawn = read();
+                    // The data were just converted to this type.
+                    let drawn = drawn.as_slice::<f32>().expect("f32 data");
+                    values[both.start - range.start..both.end - range.start]
+                        .copy_from_slice(&drawn[both.start - tensor.start..both.end - tensor.start]);
+                }
+            }
+        });
+        values
+    })
 }
 
 /// Waits until the volunteer wants to leave; what else they say meanwhile is kept for later.
@@ -225,6 +282,9 @@ struct Participant<'a, F> {
     server: PeerId,
     /// Whom it follows.
     sponsor: Source,
+    /// Where the model is split: what it has room for, and what weights begin with.
+    room: Room,
+    initial: Option<Initial>,
     manifest: Arc<Manifest>,
     compute: Compute,
     text_generator: TextGenerator,
@@ -284,6 +344,8 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
         let (manifest, me) = (&self.manifest, (self.me)());
         let settings = Settings {
             started: js::now(),
+            room: self.room,
+            initial: self.initial.clone(),
             epoch_s: js::epoch_s(),
             ..Settings::new(me.key.clone(), me.admission.clone(), Contact::default())
         };

@@ -4,9 +4,11 @@
 use crate::js;
 use crate::page::{Failure, Kind};
 use annulus::data::Data;
+use annulus::participant::room::NoRoom;
 use annulus::task_factory::{LoadedTask, TaskFactory};
 use annulus::trainer::{TrainerOptions, Worker, WorkerError};
-use annulus_core::Manifest;
+use annulus_core::split::Split;
+use annulus_core::{Manifest, Room};
 use std::cell::RefCell;
 
 /// Samples whose gradients the device and the CPU are compared on.
@@ -64,6 +66,12 @@ pub fn load(factory: &TaskFactory, manifest: &Manifest, data: Option<&Data>) -> 
     Ok(loaded)
 }
 
+/// The task of a run whose model is split, for who computes only steps between the ends.
+pub fn load_inner(factory: &TaskFactory, manifest: &Manifest) -> Result<LoadedTask, Failure> {
+    let loaded = (factory.load_inner)(&manifest.task_config, &manifest.layout);
+    loaded.map_err(|error| Failure::new(Kind::Internal, error.to_string()))
+}
+
 /// What trainers of a run need to know.
 pub fn trainer_options(manifest: &Manifest) -> TrainerOptions {
     TrainerOptions {
@@ -84,15 +92,41 @@ pub fn fits(manifest: &Manifest) -> Result<u64, Failure> {
         // Data that is not a text lies there twice for a while: as its files, and as what they hold.
         return Ok((MEMORY - need) / 2);
     }
+    let what = format!(
+        "the model has {:.0} million parameters",
+        manifest.layout.len as f64 / 1e6
+    );
+    Err(too_large(&what, need))
+}
+
+fn too_large(what: &str, need: u64) -> Failure {
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let message = format!(
-        "the model has {:.0} million parameters, for which a tab needs {:.1} GiB; it has {:.1} GiB. The native program has no \
-         such limit",
-        manifest.layout.len as f64 / 1e6,
+        "{what}, for which a tab needs {:.1} GiB; it has {:.1} GiB. The native program has no such limit",
         gib(need),
         gib(MEMORY)
     );
-    Err(Failure::new(Kind::TooLarge, message))
+    Failure::new(Kind::TooLarge, message)
+}
+
+/// For how many spans of a model that is split there is room in WASM's memory. A tab takes only such as lie between the ends,
+/// which need no data.
+pub fn room(manifest: &Manifest, split: &Split) -> Result<Room, Failure> {
+    let spans = split.spans.len();
+    if Room::inner(1).within(spans).spans == 0 {
+        let message = format!(
+            "the run's model is split into {}, and a tab takes only what lies between the ends: whoever holds an end needs the \
+             run's data. The native program can take part: annulus join, with the same ticket",
+            if spans == 1 {
+                "a single span".to_owned()
+            } else {
+                format!("{spans} spans")
+            }
+        );
+        return Err(Failure::new(Kind::NoMiddle, message));
+    }
+    let room = annulus::participant::room::room(manifest, split, MEMORY, true);
+    room.map_err(|NoRoom { need }| too_large("the largest span of the model is such", need))
 }
 
 /// Whether the device computes what the CPU does. A browser's driver may skip what it cannot do without a word, and what

@@ -111,9 +111,8 @@ impl Host for Tab<'_> {
         self.compute.jobs.push(Job::Contribute { round, share });
     }
 
-    fn compute_span(&mut self, _: Box<SpanWork>, _: Vec<u64>) {
-        // It is refused by name before there is a peer.
-        unreachable!("a tab takes part in no run whose model is split");
+    fn compute_span(&mut self, work: Box<SpanWork>, samples: Vec<u64>) {
+        self.compute.jobs.push(Job::Span { work, samples });
     }
 
     fn tell(&mut self, event: PeerEvent, driver: &Driver<TabLink>) {

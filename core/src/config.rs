@@ -577,11 +577,6 @@ mod tests {
         assert_eq!(Manifest::decode(&good.encode()), Ok(good.clone()));
         // Nothing is held by all, and who holds a span holds its weights and moments.
         assert_eq!((good.state_bytes(), good.member_bytes(2)), (0, 8 * 12));
-        assert!(
-            good.clone()
-                .whole()
-                .is_err_and(|error| error.to_string().contains("split"))
-        );
         type Change = fn(&mut Manifest);
         let wrong: [(&str, Change); 5] = [
             ("copies", |m| m.copies = None),

@@ -28,6 +28,8 @@ pub struct TaskFactory {
     pub defaults: fn() -> Value,
     /// Loads it: settings as JSON text, and the data, if the user gave any.
     pub load: fn(&str, Option<&Data>) -> Result<LoadedTask, TaskError>,
+    /// The same without data, for who computes only steps between the ends of a model of this layout.
+    pub load_inner: fn(&str, &Layout) -> Result<LoadedTask, TaskError>,
 }
 
 /// A task with its data.
@@ -143,7 +145,8 @@ impl TaskFactory {
             about: T::ABOUT,
             run_settings: T::SETTINGS,
             defaults: || json(&T::Config::default()),
-            load: load::<T>,
+            load: |config, data| load::<T>(config, data.cloned(), |config| T::new(config, data)),
+            load_inner: |config, layout| load::<T>(config, None, |config| T::without_data(config, layout)),
         }
     }
 }
@@ -184,6 +187,7 @@ impl TaskFactory {
             run_settings,
             defaults,
             load: |_, _| Err("not loaded here".into()),
+            load_inner: |_, _| Err("not loaded here".into()),
         }
     }
 }
@@ -193,11 +197,16 @@ fn json(config: &impl Serialize) -> Value {
     serde_json::to_value(config).expect("a task's settings can be written as JSON")
 }
 
-fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<LoadedTask, TaskError> {
+/// A task made of its settings, and of these files if it was made of some.
+fn load<T: Task>(
+    config: &str,
+    files: Option<Data>,
+    make: impl FnOnce(T::Config) -> Result<T, TaskError>,
+) -> Result<LoadedTask, TaskError> {
     let config: T::Config =
         serde_json::from_str(config).map_err(|error| format!("bad task setting: {error}"))?;
     let text = json(&config).to_string();
-    let task = Arc::new(T::new(config, data)?);
+    let task = Arc::new(make(config)?);
     let (in_steps, in_spans, in_drawing) = (task.clone(), task.clone(), task.clone());
     #[cfg(not(target_family = "wasm"))]
     let in_costs = task.clone();
@@ -205,7 +214,7 @@ fn load<T: Task>(config: &str, data: Option<&Data>) -> Result<LoadedTask, TaskEr
         config: text,
         samples: NonZeroU64::new(task.dataset().len()).ok_or("the data set has no sample")?,
         data: task.dataset().digest(),
-        files: data.cloned(),
+        files,
         layers: task.layers(),
         writing: match task.generator() {
             None => Writing::Never,

@@ -102,6 +102,7 @@ fn with_window(browser: &Path, page: &Path, window: usize, to_send: usize, to_ta
         parameters: 0,
         state_bytes: 0,
         data_bytes: Some(0),
+        spans: 0,
     };
     let tls = tls_self_signed(link.certificates());
     let _site = Site::start(

@@ -43,7 +43,14 @@ pub fn browser_test(root: &Path) -> bool {
     packages::install();
     let mut tally = page(root);
     title("tests in a browser");
-    let tests = ["tabs", "tabs_asleep", "data_in_tabs", "kernels_in_browser"].map(|name| ["--test", name]);
+    let tests = [
+        "tabs",
+        "tabs_asleep",
+        "data_in_tabs",
+        "split_in_tabs",
+        "kernels_in_browser",
+    ]
+    .map(|name| ["--test", name]);
     tally.add(cargo_test(root, &tests.concat(), &[]));
     println!("{tally}");
     tally.failed == 0

@@ -4,20 +4,6 @@ use super::{MAX_PEERS, Manifest, ManifestError, Topology};
 use crate::codec::Codec;
 
 impl Manifest {
-    /// For whoever takes part only in runs whose members have whole models.
-    ///
-    /// # Errors
-    ///
-    /// If this one's is [split](Self::split).
-    pub fn whole(self) -> Result<Self, ManifestError> {
-        match self.split {
-            None => Ok(self),
-            Some(_) => Err(ManifestError::Unusable(
-                "its model is split over its members, and a browser's tab cannot hold a part of one yet: take part with the program",
-            )),
-        }
-    }
-
     /// Whether what needs everybody's moments is left alone where not everybody has them.
     pub(super) fn check_copies(&self) -> Result<(), ManifestError> {
         let why = match self.copies {

@@ -225,9 +225,9 @@ enum Place {
 }
 
 impl Contents {
-    /// What is part of the program.
-    pub fn of(bytes: &'static [u8]) -> Self {
-        Self(Place::Held(Bytes::from_static(bytes)))
+    /// What is no file's.
+    pub fn of(bytes: impl Into<Bytes>) -> Self {
+        Self(Place::Held(bytes.into()))
     }
 }
 

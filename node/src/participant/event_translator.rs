@@ -144,16 +144,16 @@ fn lacking_spans(peer: &Peer) -> String {
     let (Some(split), Some(parts)) = (&manifest.split, Parts::of(manifest)) else {
         return String::new();
     };
+    let spans = split.needs(parts);
     let is_held = |span: u16| {
-        let needs = split.parts(parts, span.into());
         let mut members = peer
             .head()
             .members
             .iter()
             .filter(|member| here.contains(&member.peer));
-        members.any(|member| needs.without(&member.keeper.kept).is_empty())
+        members.any(|member| member.keeper.holds(span.into(), &spans))
     };
-    let all = split.spans.len() as u16;
+    let all = spans.len() as u16;
     let open = (0..all).filter(|span| !is_held(*span)).map(|span| span + 1);
     let open: Vec<u16> = open.collect();
     let (which, it) = match open.len() {

@@ -21,8 +21,9 @@ use crate::web::hosts::Hosts;
 use crate::web::pause::Switch;
 use crate::web::{self, About, Site};
 use annulus_core::invitation::Role;
-use annulus_core::{Contact, DataSource, Initial, Manifest, Settings};
+use annulus_core::{Contact, DataSource, Initial, Manifest, Room, Settings};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
@@ -132,8 +133,10 @@ pub(crate) async fn listen(
         ..Settings::new(identity.key(), right.admission(identity.peer()), link.contact())
     };
     if let Computes::Spans { room, .. } = &setup.computes {
-        settings.spans = local.spans.map_or(*room, |most| most.min(*room));
+        let most = local.spans.map_or(u16::MAX, NonZeroU16::get);
+        settings.room = Room::of(room.spans.min(most));
     }
+    warnings.extend(page.as_ref().and_then(|_| not_for_tabs(manifest)));
     Ok(Home {
         link,
         served,
@@ -141,6 +144,16 @@ pub(crate) async fn listen(
         page,
         warnings,
         door,
+    })
+}
+
+/// Why browsers' tabs can take no part in a run, if they cannot.
+fn not_for_tabs(manifest: &Manifest) -> Option<String> {
+    let spans = manifest.split.as_ref().map(|split| split.spans.len());
+    spans.filter(|spans| *spans < 3).map(|_| {
+        "browsers' tabs can take no part: they hold spans between the ends of a model, and this run's has none. --split 3 makes \
+         one"
+        .to_owned()
     })
 }
 
@@ -171,7 +184,9 @@ impl Home {
     ) -> Result<(Option<Site>, QuicLink, Settings), Error> {
         let addresses: Vec<String> = addresses(&self.settings.contact.0).cloned().collect();
         let at = self.link.local_addr();
-        let for_guests = right.for_guests().map(|ticket| ticket.to_string());
+        let for_guests = right
+            .for_guests(manifest.split.is_some())
+            .map(|ticket| ticket.to_string());
         let (url, share_url) = match self.page {
             Some(_) => web::urls(at, &addresses, for_guests.as_deref()),
             None => (None, None),
@@ -205,6 +220,7 @@ impl Home {
                     parameters: manifest.layout.len as u64,
                     state_bytes: manifest.state_bytes(),
                     data_bytes: self.served.size(),
+                    spans: manifest.split.as_ref().map_or(0, |split| split.spans.len()),
                 };
                 let dir = page.dir.clone().or_else(web::usual_folder);
                 let hosts = Hosts::new(page.hosts.iter().chain(&local.advertise));

@@ -1,10 +1,8 @@
 //! How much memory this process may take, and how much a run takes of it.
 
+use super::room::BASE;
 use annulus_core::optim::{Moments, Optimizer};
 use std::fs;
-
-/// Bytes of a process that trains nothing yet.
-const BASE: u64 = 64 << 20;
 
 /// Bytes of memory that this process may take: as many as it is `given`, or as its user's limits (`ulimit -d`, `ulimit -v`)
 /// allow. None if nothing limits it.
@@ -38,26 +36,6 @@ pub fn free() -> Option<u64> {
 pub fn of_whole(parameters: u64, optimizer: &Optimizer, moments: Moments) -> u64 {
     let rest = 18 * parameters;
     BASE + rest + optimizer.slots() as u64 * moments.bytes(parameters)
-}
-
-/// What a process takes for spans of a model that is split.
-#[derive(Clone, Copy, Debug)]
-pub struct SpanTerms {
-    /// Bytes for each parameter: weights here and on the device, moments, sums of lanes, of the round, and one under way.
-    pub bytes_per_parameter: u64,
-    /// Bytes of a process that holds no span.
-    pub base: u64,
-}
-
-impl SpanTerms {
-    /// Of a run with so many lanes.
-    pub fn of(optimizer: &Optimizer, moments: Moments, lanes: u16) -> Self {
-        let moments = optimizer.slots() as u64 * moments.bytes(1 << 20) / (1 << 20);
-        Self {
-            bytes_per_parameter: moments + 4 * (4 + u64::from(lanes)),
-            base: BASE,
-        }
-    }
 }
 
 #[cfg(test)]

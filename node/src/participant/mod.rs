@@ -6,6 +6,7 @@ pub mod driver;
 pub mod event_translator;
 mod heap;
 pub mod host;
+pub mod room;
 pub mod trace;
 
 #[cfg(feature = "native")]

@@ -1,9 +1,9 @@
 //! What a new run would train, as a plan for machines needs it: what its model's steps take. Without drawing its weights.
 
 use super::error::Error;
-use super::memory::{self, SpanTerms};
+use super::memory;
+use super::room::{SpanTerms, needs};
 use super::run_setup::find;
-use super::split::needs;
 use crate::data::Data;
 use crate::options::{NewRun, SplitRun};
 use crate::task_factory::{LoadedTask, TaskFactory};

@@ -65,14 +65,15 @@ impl Right {
         self.invitation().chain.role()
     }
 
-    /// A ticket for guests of its page: to contribute, and no more.
-    pub fn for_guests(&self) -> Option<Ticket> {
+    /// A ticket for guests of its page: to contribute, and no more; where the model is split over the members, of which nobody
+    /// else can hold a part, to be a member.
+    pub fn for_guests(&self, is_split: bool) -> Option<Ticket> {
+        let role = if is_split { Role::Member } else { Role::Contribute };
         match self.role() {
             Role::Watch => None,
             Role::Contribute => Some(self.ticket.clone()),
             Role::Member => {
-                let made =
-                    Ticket::made_from(&self.invitation(), self.ticket.root, Role::Contribute, None, None);
+                let made = Ticket::made_from(&self.invitation(), self.ticket.root, role, None, None);
                 let addrs = self.ticket.addrs.clone();
                 made.ok().map(|made| Ticket { addrs, ..made })
             }

@@ -18,7 +18,7 @@ use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::interface::Input;
 use annulus_core::optim::{Moments, Optimizer, Schedule};
 use annulus_core::split::Split;
-use annulus_core::{DataSource, Digest, Manifest, PeerId, State};
+use annulus_core::{DataSource, Digest, Manifest, PeerId, Room, State};
 use burn::tensor::read_sync;
 use std::num::{NonZeroU16, NonZeroU64};
 use std::path::Path;
@@ -60,8 +60,8 @@ pub(crate) enum Computes {
     /// The spans that it is asked for, of a model that is split.
     Spans {
         spans: Box<SplitModel>,
-        /// For how many it has room.
-        room: NonZeroU16,
+        /// What it has room for.
+        room: Room,
         /// What draws the weights that the run begins with.
         drawing: Drawing,
     },
@@ -171,11 +171,8 @@ impl RunSetup {
         let device = device::open(device.parse::<DeviceRequest>()?)?;
         let computes = match &manifest.split {
             None => {
-                enough_memory(
-                    manifest.layout.len as u64,
-                    (&manifest.optimizer, manifest.moments),
-                    memory,
-                )?;
+                let parameters = manifest.layout.len as u64;
+                enough_memory(parameters, (&manifest.optimizer, manifest.moments), memory)?;
                 let whole = whole(loaded, &device, manifest.seed, manifest.micro_batch)?;
                 if *whole.worker.layout() != manifest.layout {
                     return Err(Error::OtherModel);

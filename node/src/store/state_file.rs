@@ -75,9 +75,9 @@ const HEADER_LIMIT: usize = 100_000_000;
 /// Name of the format, before its version.
 const FORMAT: &str = "annulus-checkpoint-";
 /// Its version, and that of the head in it: another field is another version.
-const VERSION: u8 = 9;
+const VERSION: u8 = 10;
 const _: () = assert!(
-    annulus_core::ledger::VERSION == 9,
+    annulus_core::ledger::VERSION == 10,
     "the head in a checkpoint has changed: so has VERSION"
 );
 
@@ -562,13 +562,15 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.0.join("x.safetensors");
         let mut bytes = bytes(&run);
-        let text = b"annulus-checkpoint-";
-        let at = bytes.windows(text.len()).position(|window| window == text);
-        bytes[at.unwrap() + text.len()] = b'0' + VERSION - 1;
+        let text = format!("{FORMAT}{VERSION}");
+        let at = bytes
+            .windows(text.len())
+            .position(|window| window == text.as_bytes());
+        bytes[at.unwrap() + text.len() - 1] += 1;
         fs::write(&path, bytes).unwrap();
         let error = read(&path, &run.manifest).unwrap_err().to_string();
         assert!(
-            error.contains(&format!("version {}", VERSION - 1))
+            error.contains(&format!("version {}", VERSION + 1))
                 && error.contains(&format!("reads version {VERSION}")),
             "{error}"
         );

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use crate::data::{Data, DataFile};
-pub use annulus_core::Digest;
+pub use annulus_core::{Digest, Layout};
 pub use annulus_shaders::needs::Layer;
 pub use dataset::{Dataset, InMemory};
 pub use error::TaskError;
@@ -54,6 +54,18 @@ pub trait Task: Send + Sync + Sized + 'static {
     ///
     /// If the settings make no sense or the data cannot be read.
     fn new(config: Self::Config, data: Option<&Data>) -> Result<Self, TaskError>;
+
+    /// For who computes steps between the first and the last alone ([`stages`](Self::stages)), which need no data: a task whose
+    /// model has this layout, with any data set of at least one sample. Without data [`new`](Self::new) makes such a one if the
+    /// model's shape does not depend on them.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn without_data(config: Self::Config, layout: &Layout) -> Result<Self, TaskError> {
+        let _ = layout;
+        Self::new(config, None)
+    }
 
     /// What to train on.
     fn dataset(&self) -> &Self::Dataset;

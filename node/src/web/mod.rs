@@ -114,6 +114,8 @@ pub struct About {
     pub state_bytes: u64,
     /// Bytes of data that it fetches; none if this peer hands out none.
     pub data_bytes: Option<u64>,
+    /// How many spans the model is split into; 0 if it is not. Tabs hold those between the ends, without data.
+    pub spans: usize,
 }
 
 /// The page's certificate is of no use.
@@ -393,6 +395,7 @@ async fn peer(State(shared): State<Arc<Shared>>) -> Response {
         "parameters": about.parameters,
         "state_bytes": about.state_bytes,
         "data_bytes": about.data_bytes,
+        "spans": about.spans,
         "tab_data_limit": TAB_LIMIT,
         "version": env!("CARGO_PKG_VERSION"),
     });

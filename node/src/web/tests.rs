@@ -19,6 +19,7 @@ fn about() -> About {
         parameters: 10,
         state_bytes: 120,
         data_bytes: Some(0),
+        spans: 0,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::cli::human;
 use crate::cli::output::LogFormat;
 use crate::options::{NewRun, Schedule, Start, Steps, TrainOptions};
-use crate::participant::split::{self, SpanNeeds};
+use crate::participant::room::{self, SpanNeeds};
 use annulus_core::Manifest;
 use annulus_core::codec::Codec;
 use serde_json::json;
@@ -40,7 +40,7 @@ impl Plan {
             shared: manifest
                 .copies
                 .map(|_| [2, 4, 8].map(|peers| manifest.member_bytes(peers))),
-            spans: spans.flat_map(|of| split::spans(manifest, of).0).collect(),
+            spans: spans.flat_map(|of| room::spans(manifest, of).0).collect(),
             samples: manifest.samples,
         }
     }

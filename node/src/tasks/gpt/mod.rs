@@ -16,7 +16,7 @@ pub mod windows;
 use annulus_shaders::nn::CrossEntropy;
 use burn::tensor::{Device, Tensor, TensorData};
 
-use crate::task::{Data, Emit, Generate, Generating, Layer, Prompt, Scores, Stages, Task, TaskError};
+use crate::task::{Data, Emit, Generate, Generating, Layer, Layout, Prompt, Scores, Stages, Task, TaskError};
 use generate::{Choice, Writer};
 use model::Transformer;
 use presets::Shape;
@@ -68,6 +68,20 @@ impl Task for Gpt {
             None => Text::shipped(config.vocabulary),
         };
         let shape = config.shape(text.vocabulary().size())?;
+        let windows = Windows::new(text, shape.context)?;
+        Ok(Self {
+            config,
+            shape,
+            windows,
+        })
+    }
+
+    fn without_data(config: GptConfig, layout: &Layout) -> Result<Self, TaskError> {
+        // The first tensor has a row for each token.
+        let rows = layout.tensors.first().and_then(|tokens| tokens.shape.first());
+        let shape = config.shape(rows.copied().unwrap_or(1))?;
+        // Nine tenths of it are to train on.
+        let text = Text::blank(config.vocabulary, 2 * shape.context + 20, shape.vocabulary);
         let windows = Windows::new(text, shape.context)?;
         Ok(Self {
             config,

@@ -13,6 +13,7 @@ use super::presets::Preset;
 use super::*;
 use crate::device::OpenDevice;
 use crate::task::Dataset;
+use crate::trainer::span::{ModelSteps, draw};
 use crate::trainer::{Trainer, TrainerOptions, Worker, model_of};
 
 /// A run in one process, with the optimizer that peers share.
@@ -396,4 +397,31 @@ fn a_model_that_has_learnt_to_count_writes_what_it_has_learnt() {
     let hot = write("3456", 3.0, 1);
     assert_eq!(write("3456", 3.0, 1), hot);
     assert_ne!(write("3456", 3.0, 2), hot);
+}
+
+#[test]
+fn without_data_the_model_is_that_of_the_layout() {
+    let few = file("few", &"few letters\n".repeat(40));
+    let data = Data::open(&few).unwrap();
+    for vocabulary in [Unit::Bytes, Unit::Characters] {
+        let config = || GptConfig { vocabulary, ..pico() };
+        let config = || GptConfig {
+            context: 16,
+            ..config()
+        };
+        let with = Gpt::new(config(), Some(&data)).unwrap();
+        let model = ModelSteps::of(&with, 3).unwrap();
+        let without = Gpt::without_data(config(), &model.layout).unwrap();
+        assert_eq!(ModelSteps::of(&without, 3).unwrap(), model);
+        let drawn = |task: &Gpt| {
+            let mut all = Vec::new();
+            draw(task, 3, &mut |_, read| {
+                all.extend_from_slice(read().as_slice::<f32>().unwrap())
+            })
+            .unwrap();
+            all
+        };
+        assert_eq!(drawn(&with), drawn(&without));
+    }
+    std::fs::remove_file(few).unwrap();
 }

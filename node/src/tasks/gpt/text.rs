@@ -103,6 +103,20 @@ impl Text {
         text.expect("a string of Rust's is UTF-8")
     }
 
+    /// One that says nothing, of so many tokens, with a vocabulary of so many.
+    pub fn blank(unit: Unit, tokens: usize, vocabulary: usize) -> Self {
+        let bytes = Contents::of(vec![b' '; tokens]);
+        let text = Self::of(bytes, unit).expect("blanks are UTF-8");
+        let characters = || ('\0'..=char::MAX).take(vocabulary).collect();
+        Self {
+            vocabulary: match unit {
+                Unit::Bytes => Vocabulary::Bytes,
+                Unit::Characters => Vocabulary::Characters(characters()),
+            },
+            ..text
+        }
+    }
+
     /// A file, read once from end to end. One on disk is mapped into memory and must not change while the program runs.
     ///
     /// # Errors

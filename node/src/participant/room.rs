@@ -1,0 +1,170 @@
+//! What spans of a model that is split take of a machine's memory, and for how many of them it has room.
+
+use annulus_core::optim::{Moments, Optimizer};
+use annulus_core::split::{Split, Step};
+use annulus_core::stages::{StepNeeds, Terms, span_bytes};
+use annulus_core::{Manifest, Room};
+use std::ops::Range;
+
+/// Bytes of a process that trains nothing yet.
+pub(super) const BASE: u64 = 64 << 20;
+
+/// Times the activations at a boundary that a step's backward pass holds at once: a guess from measured language models.
+const ACTIVATIONS: u64 = 24;
+
+/// What a process takes for spans of a model that is split.
+#[derive(Clone, Copy, Debug)]
+pub struct SpanTerms {
+    /// Bytes for each parameter: weights here and on the device, moments, sums of lanes, of the round, and one under way.
+    pub bytes_per_parameter: u64,
+    /// Bytes of a process that holds no span.
+    pub base: u64,
+}
+
+impl SpanTerms {
+    /// Of a run with so many lanes.
+    pub fn of(optimizer: &Optimizer, moments: Moments, lanes: u16) -> Self {
+        let moments = optimizer.slots() as u64 * moments.bytes(1 << 20) / (1 << 20);
+        Self {
+            bytes_per_parameter: moments + 4 * (4 + u64::from(lanes)),
+            base: BASE,
+        }
+    }
+}
+
+/// What a process takes that holds one span.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpanNeeds {
+    /// The span.
+    pub steps: Range<usize>,
+    /// Parameters that it uses.
+    pub parameters: u64,
+    /// Bytes of memory, as far as can be said beforehand.
+    pub bytes: u64,
+}
+
+/// What processes take that hold one span each, and what of that each process takes that holds none.
+pub fn spans(manifest: &Manifest, split: &Split) -> (Vec<SpanNeeds>, u64) {
+    let terms = SpanTerms::of(&manifest.optimizer, manifest.moments, split.lanes.get());
+    let (needs, terms) = needs(split, terms);
+    let behind = |at: usize| split.spans.len() - 1 - at;
+    let of = |(at, steps): (usize, Range<usize>)| SpanNeeds {
+        parameters: split.used(at).iter().map(|range| range.len() as u64).sum(),
+        bytes: span_bytes(&needs[steps.clone()], at == 0, behind(at), &terms),
+        steps,
+    };
+    (split.spans().enumerate().map(of).collect(), terms.fixed_bytes)
+}
+
+/// There is not even room for one span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom {
+    /// Bytes that the largest needs.
+    pub need: u64,
+}
+
+/// For how many spans there is room in so many bytes: whichever they are, or only such as lie between the ends (`inner`).
+///
+/// # Errors
+///
+/// If not even for one.
+pub fn room(manifest: &Manifest, split: &Split, bytes: u64, inner: bool) -> Result<Room, NoRoom> {
+    let (spans, fixed_bytes) = spans(manifest, split);
+    let one = Room { spans: 1, inner };
+    let takes = (0..spans.len()).filter(|span| one.takes(*span, spans.len()));
+    let largest = takes.map(|span| spans[span].bytes - fixed_bytes).max();
+    let largest = largest.unwrap_or(1).max(1);
+    match bytes.saturating_sub(fixed_bytes) / largest {
+        0 => Err(NoRoom {
+            need: fixed_bytes + largest,
+        }),
+        room => {
+            let room = Room {
+                spans: u16::try_from(room).unwrap_or(u16::MAX),
+                inner,
+            };
+            Ok(room.within(spans.len()))
+        }
+    }
+}
+
+/// What the steps of a split take, and what holds for all of them.
+pub(super) fn needs(split: &Split, terms: SpanTerms) -> (Vec<StepNeeds>, Terms) {
+    let samples = u64::from(split.micro_batch.get());
+    // Of elements that several steps use all know the same pieces.
+    let borders = split.borders();
+    let pieces = |range: &Range<usize>| {
+        let borders: Vec<usize> = borders.range(range.start..=range.end).copied().collect();
+        let piece = |pair: &[usize]| (pair[0], (pair[1] - pair[0]) as u64);
+        borders.windows(2).map(piece).collect::<Vec<_>>()
+    };
+    let mut widest = 0;
+    let mut before = 0;
+    let mut need = |step: &Step| {
+        let given = 4 * samples * u64::from(step.boundary);
+        let own = given.max(before);
+        (widest, before) = (given.max(widest), given);
+        StepNeeds {
+            forward_us: step.cost.into(),
+            // The forward pass is computed again on the way back.
+            backward_us: 3 * u64::from(step.cost),
+            tensors: step.ranges.iter().flat_map(pieces).collect(),
+            working_bytes: ACTIVATIONS * own,
+        }
+    };
+    let needs = split.steps.iter().map(&mut need).collect();
+    let terms = Terms {
+        bytes_per_parameter: terms.bytes_per_parameter,
+        boundary_bytes: widest,
+        fixed_bytes: terms.base,
+    };
+    (needs, terms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use annulus_core::codec::Codec;
+    use annulus_core::{Layout, Topology};
+    use std::num::{NonZeroU16, NonZeroU32};
+
+    #[test]
+    fn who_takes_no_ends_counts_what_lies_between_them() {
+        // The ends have a million elements each, what lies between them a thousand.
+        let mut end = 0;
+        let step = |len: usize| {
+            let start = end;
+            end += len;
+            Step {
+                ranges: std::iter::once(start..start + len).collect(),
+                cost: 1,
+                boundary: 4,
+            }
+        };
+        let split = Split {
+            steps: [1 << 20, 1000, 1000, 1 << 20].map(step).to_vec(),
+            spans: vec![NonZeroU16::MIN; 4],
+            micro_batch: NonZeroU32::MIN,
+            boundary: Codec::F32,
+            lanes: NonZeroU16::MIN,
+        };
+        let manifest = Manifest {
+            copies: NonZeroU16::new(1),
+            topology: Some(Topology::Direct),
+            optimizer: "adam".parse().unwrap(),
+            ..Manifest::new(Layout::flat(end))
+        };
+        // Weights and moments, and five vectors on their way; 16 bytes at a boundary, 24 times at work, and of the last span one
+        // more that it was given.
+        let large = BASE + (1 << 20) * 28;
+        let few = BASE + (1 << 20);
+        let need = large + 24 * 16 + 16;
+        assert_eq!(room(&manifest, &split, large, false), Err(NoRoom { need }));
+        let twice = BASE + 2 * (need - BASE);
+        assert_eq!(room(&manifest, &split, twice, false), Ok(Room::of(2)));
+        assert_eq!(room(&manifest, &split, twice - 1, false), Ok(Room::of(1)));
+        assert!(room(&manifest, &split, few, false).is_err());
+        assert_eq!(room(&manifest, &split, few, true), Ok(Room::inner(2)));
+        assert!(room(&manifest, &split, BASE, true).is_err());
+    }
+}

@@ -1,0 +1,152 @@
+//! A browser tab that holds a span of a model which is split over the members of a run: a real page in a real Chromium, between
+//! two native processes that hold the ends.
+
+mod chromium;
+mod common;
+
+use annulus::store::ledger_file::Entry;
+use annulus::store::run_dir::RunDir;
+use annulus_core::ledger::{Header, Record};
+use annulus_core::parts::{PartSet, Parts};
+use chromium::{CPU, ready};
+use common::*;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A small language model, of six blocks, and how it is trained here.
+const MODEL: [&str; 13] = [
+    "train",
+    "--task",
+    "gpt",
+    "--device",
+    "cpu",
+    "preset=pico",
+    "layers=6",
+    "context=16",
+    "batch=8",
+    "micro_batch=1",
+    "clip=1",
+    "--copies=1",
+    "--boundary=f32",
+];
+
+/// The records of the rounds that counted samples.
+fn trained(node: &Node) -> Vec<Record> {
+    let dir = RunDir::open(Path::new(&node.dir)).expect("a run");
+    let entries = dir.entries().expect("a ledger");
+    let records = entries.filter_map(|entry| match entry.expect("whole") {
+        Entry::Round { record, .. } => Some(record),
+        _ => None,
+    });
+    records.filter(|record| record.weight() > 0).collect()
+}
+
+/// The digest of each part, weights and moments, before a round, as its headers tell.
+fn parts(record: &Record) -> BTreeMap<u16, u64> {
+    let of = |header: &Header| {
+        let kept: Vec<u16> = header.keeps.kept.iter().collect();
+        kept.into_iter()
+            .zip(header.keeps.digests.clone())
+            .collect::<Vec<_>>()
+    };
+    record.headers.iter().flat_map(|header| of(header)).collect()
+}
+
+#[test]
+fn a_tab_holds_the_middle_between_two_processes() {
+    let Some(browser) = ready() else { return };
+    let _alone = alone();
+    let folder = Folder::new("split-tab");
+    let found = |name: &'static str, more: &[&str]| {
+        let args = [&MODEL[..], &["--split", "3", "rounds=12"], more].concat();
+        Node::start(name, folder.join(name), &args)
+    };
+    let mut lone = found("lone", &["--no-page"]);
+    assert!(lone.end().success(), "{}", lone.errors());
+
+    let mut first = found("first", &["--spans", "1", "--log-tickets"]);
+    // The link that it shows to guests of its page.
+    let url = first.ready().event["url"].as_str().expect("a page").to_owned();
+    let mut tab = chromium::join(&browser, "tab", &url, CPU);
+    let name = tab.peer();
+    first.members(2);
+    let join = [
+        "join",
+        &first.ticket(),
+        "--device",
+        "cpu",
+        "--no-page",
+        "--spans",
+        "1",
+    ];
+    let mut last = Node::start("last", folder.join("last"), &join);
+    tab.wait("training", |message| message["state"] == "training");
+    for node in [&mut first, &mut last] {
+        assert!(node.end().success(), "{}: {}", node.name, node.errors());
+        assert_gapless(node);
+        assert_audited(node);
+    }
+    tab.wait("the end", |message| message["state"] == "ended");
+    let fetches = |message: &&Value| message["event"]["event"] == "fetch" || message["state"] == "fetching";
+    assert_eq!(tab.log.iter().find(fetches), None, "it needs no data");
+
+    // By the ledger it holds the middle, and neither end.
+    let manifest = RunDir::open(Path::new(&first.dir))
+        .expect("a run")
+        .manifest()
+        .clone();
+    let (split, all) = (manifest.split.as_ref().unwrap(), Parts::of(&manifest).unwrap());
+    let (with, without) = (trained(&first), trained(&lone));
+    for record in &with {
+        let holds = |header: &Header, span: usize| {
+            let needs: PartSet = split.parts(all, span);
+            needs.without(&header.keeps.kept).is_empty()
+        };
+        for header in &record.headers {
+            let held = [0, 1, 2].map(|span| holds(header, span));
+            let of_tab = header.peer.to_hex() == name;
+            assert_eq!((header.keeps.room.inner, held[1]), (of_tab, of_tab), "{held:?}");
+            assert!(!of_tab || (!held[0] && !held[2]), "{held:?}");
+        }
+    }
+    // All of it is what one process alone makes: to the bit what the tab has drawn, and then as nearly as can be, since WASM has no
+    // fused multiply-add, so that its products are rounded twice.
+    assert_eq!((with.len(), without.len()), (12, 12));
+    assert_eq!(parts(&with[0]), parts(&without[0]));
+    assert_eq!(parts(&with[0]).len(), all.count());
+    let mut off = 0.0f32;
+    for (ours, theirs) in with.iter().zip(&without) {
+        let (ours, theirs) = (ours.loss(), theirs.loss());
+        off = off.max((ours - theirs).abs() / theirs);
+    }
+    println!("losses are off by {off:.1e}");
+    assert!(off < 1e-5, "losses are off by {off:.1e}");
+}
+
+#[test]
+fn a_tab_is_told_where_there_is_no_middle() {
+    let Some(browser) = ready() else { return };
+    let _alone = alone();
+    let folder = Folder::new("split-no-middle");
+    let args = [&MODEL[..], &["--split", "2", "--spans", "1"]].concat();
+    let mut node = Node::start("ends", folder.join("ends"), &args);
+    node.wait("a word to whoever has founded it", |seen| {
+        let message = seen.event["message"].as_str().unwrap_or_default();
+        message.contains("tabs can take no part") && message.contains("--split 3")
+    });
+    let mut tab = chromium::Tab::open(&browser, "tab", &node.url());
+    tab.until(
+        "told",
+        "document.body?.textContent.includes('This run has no part for a tab')",
+    );
+    // So is a page that does not know.
+    tab.evaluate("self.__worker.postMessage({type: 'start', ticket: location.hash.slice(1), backend: 'cpu', power: 1})");
+    let failed = tab.wait("a refusal", |message| message["type"] == "failed");
+    assert_eq!(failed["kind"], "no-middle", "{failed}");
+    assert!(
+        failed["message"].as_str().unwrap_or_default().contains("2 spans"),
+        "{failed}"
+    );
+    node.kill();
+}
