@@ -126,7 +126,7 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
     let (own, lost, now) = (own(shared), of_nobody(shared), shared.now);
     let head = &shared.lineage.head;
     let (stepped, untrained, round) = (head.stepped, head.untrained, head.round);
-    go_along(&mut shared.lineage, &mut shared.keeping.pending, &shared.manifest);
+    follow(shared);
     let (kept, keeping) = (&mut shared.lineage.state.kept, &mut shared.keeping);
     keeping.pending = None;
     kept.retain(&own.kept.or(&own.learns).or(&lost));
@@ -192,9 +192,15 @@ pub(crate) fn tell_lacking(members: &[PeerId], shared: &mut Shared) {
     }
 }
 
-/// A newcomer has another head: what it has kept is of use no longer than moments stay as they are.
+/// This peer has another head: what it has kept is of use no longer than moments stay as they are.
 pub(crate) fn follow(shared: &mut Shared) {
-    go_along(&mut shared.lineage, &mut shared.keeping.pending, &shared.manifest);
+    let others = of_others(shared);
+    go_along(
+        &mut shared.lineage,
+        &mut shared.keeping.pending,
+        &others,
+        &shared.manifest,
+    );
 }
 
 /// This peer is no member any more: what it was about to learn is given up, and all that it keeps if that is `damaged`.

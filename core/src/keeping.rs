@@ -79,15 +79,22 @@ pub(crate) struct Pending {
 }
 
 /// The ledger has come to where this lineage is the last that has stepped parts. What is kept goes along, if it is that already, or if the round
-/// that leads there is at hand; else it is of no use any more.
-pub(crate) fn go_along(lineage: &mut Lineage, pending: &mut Option<Box<Pending>>, manifest: &Manifest) {
+/// that leads there is at hand; else it is of no use any more. What has changed by itself goes if `others` have it.
+pub(crate) fn go_along(
+    lineage: &mut Lineage,
+    pending: &mut Option<Box<Pending>>,
+    others: &PartSet,
+    manifest: &Manifest,
+) {
     let (stepped, kept) = (lineage.head.stepped, &mut lineage.state.kept);
     if kept.stepped == stepped {
         return;
     }
     match pending.take_if(|pending| pending.stepped == stepped) {
         Some(round) => {
-            kept.take_as_they_are(&kept.damaged(&kept.set()));
+            let damaged = kept.damaged(&kept.set());
+            kept.take_as_they_are(&damaged.without(others));
+            kept.retain(&kept.set().without(&damaged.and(others)));
             kept.step_weights(manifest, &round.step, &round.held);
         }
         None => kept.clear(),
@@ -128,7 +135,7 @@ pub(crate) fn alone(
         return Keeper::default();
     }
     let untrained = lineage.head.untrained;
-    go_along(lineage, pending, manifest);
+    go_along(lineage, pending, &PartSet::default(), manifest);
     let kept = &mut lineage.state.kept;
     match &manifest.split {
         None => kept.begin(manifest, &untrained),

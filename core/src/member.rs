@@ -95,7 +95,11 @@ impl Member {
     /// Begins the round.
     pub fn begin(&mut self, shared: &mut Shared) -> Next {
         if !handover::begin_round(shared) {
-            return Next::Outcast(Outcast::damaged(OutcastReason::Behind));
+            return Next::Outcast(match shared.manifest.split {
+                None => Outcast::damaged(OutcastReason::Behind),
+                // What it does have is as it should be, and perhaps nobody else has it.
+                Some(_) => Outcast::new(OutcastReason::Behind, None),
+            });
         }
         if shared.keeping.is_damaged {
             return Next::Outcast(Outcast::new(OutcastReason::Damaged, None));
@@ -949,8 +953,9 @@ impl Member {
         };
         if known && standing.round == mine.round + 1 {
             // Frames of a member that is one round ahead are no other lineage.
-            if finished {
-                // It stays only to answer those who lack something of the last round.
+            if finished || self.is_null(shared) {
+                // It stays only to answer those who lack something of the last round; or it has gone on without this peer, which
+                // waits for nothing of it and so would never find out.
                 ask_for_commit(from, self.view.key, shared);
             }
             return Next::Stay;
