@@ -79,7 +79,8 @@ pub(crate) struct Pending {
 }
 
 /// The ledger has come to where this lineage is the last that has stepped parts. What is kept goes along, if it is that already, or if the round
-/// that leads there is at hand; else it is of no use any more. What has changed by itself goes if `others` have it.
+/// that leads there is at hand; else it is of no use any more. What has changed by itself stays what has changed if
+/// `others` have it.
 pub(crate) fn go_along(
     lineage: &mut Lineage,
     pending: &mut Option<Box<Pending>>,
@@ -94,8 +95,8 @@ pub(crate) fn go_along(
         Some(round) => {
             let damaged = kept.damaged(&kept.set());
             kept.take_as_they_are(&damaged.without(others));
-            kept.retain(&kept.set().without(&damaged.and(others)));
             kept.step_weights(manifest, &round.step, &round.held);
+            kept.doubt(&damaged.and(others));
         }
         None => kept.clear(),
     }

@@ -163,6 +163,8 @@ impl Member {
         let Some(view) = View::new(shared.head(), attempt, members, shared.me()) else {
             return Next::Outcast(Outcast::new(OutcastReason::Excluded, None));
         };
+        // Whom this one suspects may commit the attempt that ends here.
+        self.keep_pending(shared);
         self.view = view;
         self.reduce = new_reduce(&self.view, shared);
         self.agreement.next_attempt();

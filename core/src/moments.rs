@@ -165,6 +165,16 @@ impl Moments {
         }
     }
 
+    /// Has some parts stay what has changed in memory, though they were stepped since.
+    pub(crate) fn doubt(&mut self, parts: &PartSet) {
+        for part in parts.iter() {
+            if let Some(kept) = self.parts.get_mut(&part) {
+                let kept = Arc::make_mut(kept);
+                kept.seal.check = !check(&kept.slots);
+            }
+        }
+    }
+
     /// Whether any part was taken so.
     #[cfg(feature = "sim")]
     pub(crate) fn has_taken(&self) -> bool {

@@ -251,14 +251,16 @@ fn who_takes_no_ends_computes_what_lies_between_them() {
 /// parts was with somebody. Memory flips in both that keep a part; whom nothing is due to while others exchange sums over
 /// slow links for seconds took that for lost frames; a pass was done in an attempt without samples, of other members than it
 /// was begun in; who had gone since its memory had changed came back with that, by a round that was committed meanwhile, and
-/// the healthy one was cast out; who had nothing to do but wait was never told that the other had gone on without it. And of
-/// the checker: whom a member suspects that it cannot reach nobody hears of; headers of members that keep
+/// the healthy one was cast out; who had nothing to do but wait was never told that the other had gone on without it; who gave
+/// an attempt up that the other committed forgot the sums that it held. Memory flips in both that keep a part, in a round that
+/// is committed without them. And of the checker: whom a member suspects that it cannot reach nobody hears of; headers of members that keep
 /// parts are longer.
 #[test]
 fn worlds_with_spans_that_failed_once_hold() {
     let once = [880, 9634, 1473, 20_641_443, 345, 769];
     let later = [515_024, 100_002_098, 1_011_345, 1_009_676, 2_004_614];
-    for seed in once.into_iter().chain(later) {
+    let last = [102_027_474, 3_069_722, 3_021_590];
+    for seed in once.into_iter().chain(later).chain(last) {
         assert_eq!(sim::run(seed, Setup::default()).failure, None, "seed {seed}");
     }
 }

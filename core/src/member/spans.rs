@@ -330,7 +330,8 @@ impl Member {
         self.applied(record, shared.now, shared)
     }
 
-    /// This peer is no member any more. Others may commit what it holds the sums of: it keeps them until it knows.
+    /// This peer is no member of the attempt any more, or that is given up here. Others may commit what it holds the sums of: it
+    /// keeps them until the round is over.
     pub(crate) fn keep_pending(&mut self, shared: &mut Shared) {
         let forgets = shared.settings.planted(Bug::ForgetPending);
         if !self.flows(shared) || !self.reduce.holds_sums() || forgets {
