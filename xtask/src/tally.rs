@@ -36,6 +36,8 @@ pub struct Reader {
     idle: u64,
     /// The test whose output this is has been counted among them.
     counted: bool,
+    /// Names of the tests that failed.
+    pub failures: Vec<String>,
 }
 
 impl Reader {
@@ -59,7 +61,11 @@ impl Reader {
             }
             return Show::Yes;
         }
-        let passed = line.starts_with("test ") && line.ends_with(" ... ok");
+        let test = line.strip_prefix("test ");
+        if let Some(name) = test.and_then(|test| test.strip_suffix(" ... FAILED")) {
+            self.failures.push(name.to_owned());
+        }
+        let passed = test.is_some_and(|test| test.ends_with(" ... ok"));
         if self.in_successes || passed || line.is_empty() {
             Show::No
         } else {
@@ -176,6 +182,7 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
             }
         );
         assert_eq!(reader.tally.to_string(), "2 passed, 1 failed, 2 skipped");
+        assert_eq!(reader.failures, ["c"]);
         for line in [
             "test c ... FAILED",
             "test d ... ignored",
