@@ -15,6 +15,7 @@ use crate::net::hello::{PATH, Purpose};
 use crate::net::link::{DialError, Refusal, Way};
 use crate::net::nearby::visit;
 use crate::net::slots::{Slot, Slots};
+use crate::net::socket::Pace;
 use crate::net::transport::{Configs, Path, brings_code, speaks_http3};
 use annulus_core::{Contact, PeerId};
 use quinn::{Connection, Endpoint, Incoming};
@@ -26,12 +27,18 @@ use std::{
 };
 use tokio::{
     sync::watch,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use web_transport_quinn::{Request, Session, http::StatusCode};
 
 /// The hello of one that we are dialling waits so long for that dial: some round trips of a way on which it does get through.
 const CROSSING: Duration = Duration::from_millis(1500);
+
+/// Round trips of at least this are long: a millisecond or two more at each end is a twentieth of them.
+const LONG: Duration = Duration::from_millis(20);
+
+/// Between two looks at how long links are.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Dials that may run at once.
 const MAX_DIALS: usize = 64;
@@ -143,6 +150,15 @@ impl Shared {
             });
         }
         self.inbox.tell(ConnectionEvent::Stopped);
+    }
+
+    /// Lets the socket be read in a leisurely way while all links are long ones, for ever.
+    pub(crate) async fn keep(self: Arc<Self>, pace: Pace) {
+        loop {
+            sleep(LOOK).await;
+            let shortest = self.links().values().map(|wire| wire.connection().rtt()).min();
+            pace.set_unhurried(shortest.is_some_and(|rtt| rtt >= LONG));
+        }
     }
 
     async fn receive(self: Arc<Self>, incoming: Incoming, slot: Slot) {

@@ -3,6 +3,7 @@
 //!
 //! It must know nothing of QUIC: congestion control sees losses and delays as it would those of a real line.
 
+use crate::net::socket::Sockets;
 use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
 use std::fmt;
@@ -66,7 +67,11 @@ impl FromStr for Line {
 
 /// Makes sockets that are such a line's end.
 #[derive(Debug)]
-pub(crate) struct OnLine(pub Line);
+pub(crate) struct OnLine {
+    pub line: Line,
+    /// What is at its other end, as it were.
+    pub sockets: Sockets,
+}
 
 impl Runtime for OnLine {
     fn new_timer(&self, at: std::time::Instant) -> Pin<Box<dyn AsyncTimer>> {
@@ -78,12 +83,12 @@ impl Runtime for OnLine {
     }
 
     fn wrap_udp_socket(&self, socket: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
-        let socket = TokioRuntime.wrap_udp_socket(socket)?;
+        let socket = self.sockets.wrap_udp_socket(socket)?;
         let (queue, due) = unbounded_channel();
         tokio::spawn(deliver(socket.clone(), due));
         Ok(Arc::new(LineSocket {
             socket,
-            line: self.0,
+            line: self.line,
             free_at: Mutex::new(Instant::now()),
             queue,
         }))
@@ -226,7 +231,10 @@ mod tests {
         let destination = to.local_addr().unwrap();
         to.set_nonblocking(true).unwrap();
         let to = tokio::net::UdpSocket::from_std(to).unwrap();
-        let line = OnLine("8mbit/60ms".parse().unwrap());
+        let line = OnLine {
+            line: "8mbit/60ms".parse().unwrap(),
+            sockets: Sockets::default(),
+        };
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let socket = line.wrap_udp_socket(socket).unwrap();

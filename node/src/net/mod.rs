@@ -44,6 +44,8 @@ pub mod reach;
 pub(crate) mod roaming;
 #[cfg(feature = "native")]
 pub(crate) mod slots;
+#[cfg(feature = "native")]
+pub(crate) mod socket;
 #[cfg(all(test, feature = "native"))]
 mod tab_tests;
 #[cfg(feature = "native")]

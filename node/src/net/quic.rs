@@ -48,6 +48,7 @@ use crate::net::identity::Identity;
 use crate::net::link::{Frame, Lane, Link, LinkEvent, SendError, Traffic, next_event};
 use crate::net::mapping::{Mapping, Outside};
 use crate::net::roaming::Roaming;
+use crate::net::socket::Pace;
 use crate::net::transport::{self, Configs, Path};
 use annulus_core::{Contact, PeerId};
 use quinn::VarInt;
@@ -98,6 +99,8 @@ pub struct QuicLink {
     /// The links that are up as far as the owner has been told.
     up: HashMap<PeerId, Arc<Wire>>,
     accepting: JoinHandle<()>,
+    /// Decides whether the socket may be read in a more leisurely way.
+    pacing: JoinHandle<()>,
     roaming: Option<JoinHandle<()>>,
     /// The router's port that leads here.
     mapping: Option<Mapping>,
@@ -110,12 +113,12 @@ impl QuicLink {
         if config.manifest.len() > MAX_MANIFEST {
             return Err(StartError::ManifestTooLong(config.manifest.len()));
         }
-        let endpoint = transport::endpoint(config.listen, config.line, config.small_packets).map_err(
-            |error| match error.kind() {
-                io::ErrorKind::AddrInUse => StartError::PortInUse(config.listen),
-                _ => StartError::Bind(config.listen, error),
-            },
-        )?;
+        let pace = Pace::default();
+        let endpoint = transport::endpoint(config.listen, config.line, config.small_packets, pace.clone());
+        let endpoint = endpoint.map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => StartError::PortInUse(config.listen),
+            _ => StartError::Bind(config.listen, error),
+        })?;
         let address = endpoint.local_addr().unwrap_or(config.listen);
         let own = own_addresses(address).into_iter().map(|address| address.ip());
         let certificates = Arc::new(Certificates::new(own));
@@ -143,12 +146,14 @@ impl QuicLink {
         };
         let shared = Shared::new(me, endpoint, configs, config, inbox);
         let accepting = tokio::spawn(shared.clone().accept());
+        let pacing = tokio::spawn(shared.clone().keep(pace));
         Ok(Self {
             shared,
             certificates,
             events,
             up: HashMap::new(),
             accepting,
+            pacing,
             roaming: None,
             mapping: None,
             outside: watch::channel(Outside::Unasked).1,
@@ -203,11 +208,16 @@ impl QuicLink {
         self.shared.me.peer
     }
 
+    /// Ends what goes on beside the links.
+    fn stop(&self) {
+        let tasks = [&self.accepting, &self.pacing].into_iter().chain(&self.roaming);
+        tasks.for_each(JoinHandle::abort);
+    }
+
     /// Hangs up on everyone and waits until each has taken all frames, for at most `limit`. Events of that time are
     /// dropped. Returns whether all went in time.
     pub async fn drain(&mut self, limit: Duration) -> bool {
-        self.accepting.abort();
-        self.roaming.iter().for_each(JoinHandle::abort);
+        self.stop();
         if let Some(mapping) = self.mapping.take() {
             mapping.end().await;
         }
@@ -296,8 +306,7 @@ impl Link for QuicLink {
 
 impl Drop for QuicLink {
     fn drop(&mut self) {
-        self.accepting.abort();
-        self.roaming.iter().for_each(JoinHandle::abort);
+        self.stop();
         self.shared.endpoint.close(VarInt::from_u32(LEFT), b"");
     }
 }

@@ -6,6 +6,7 @@ use crate::net::certificates::Certificates;
 use crate::net::congestion::{self, Congestion};
 use crate::net::identity::{Identity, peer_of};
 use crate::net::line::{Line, OnLine};
+use crate::net::socket::{Pace, Sockets};
 use annulus_core::PeerId;
 use quinn::{
     AckFrequencyConfig, ClientConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
@@ -231,6 +232,7 @@ pub(crate) fn endpoint(
     listen: SocketAddr,
     line: Option<Line>,
     small_packets: bool,
+    pace: Pace,
 ) -> io::Result<quinn::Endpoint> {
     let socket = Socket::new(Domain::for_address(listen), Type::DGRAM, Some(Protocol::UDP))?;
     if listen.is_ipv6() {
@@ -248,16 +250,17 @@ pub(crate) fn endpoint(
             true => ETHERNET_PAYLOAD,
         })
         .expect("a constant within QUIC's limits");
+    let sockets = Sockets(pace);
     let runtime: Arc<dyn quinn::Runtime> = match line {
-        None => Arc::new(quinn::TokioRuntime),
-        Some(line) => Arc::new(OnLine(line)),
+        None => Arc::new(sockets),
+        Some(line) => Arc::new(OnLine { line, sockets }),
     };
     quinn::Endpoint::new(config, None, socket.into(), runtime)
 }
 
 /// An endpoint on any socket, for dialling alone.
 pub(crate) fn dialling_endpoint() -> io::Result<quinn::Endpoint> {
-    let any = |octets: IpAddr| endpoint(SocketAddr::new(octets, 0), None, true);
+    let any = |octets: IpAddr| endpoint(SocketAddr::new(octets, 0), None, true, Pace::default());
     any([0u16; 8].into()).or_else(|_| any([0; 4].into()))
 }
 

@@ -139,7 +139,7 @@ async fn raw_from(
         (Congestion::default(), None),
         None,
     );
-    let endpoint = transport::endpoint(SocketAddr::from((from, 0)), None, false).unwrap();
+    let endpoint = transport::endpoint(SocketAddr::from((from, 0)), None, false, Pace::default()).unwrap();
     let connecting = endpoint.connect_with(configs.client(Path::Local), to, "annulus");
     Ok((endpoint, connecting.unwrap().await?))
 }
@@ -398,7 +398,13 @@ async fn an_acceptor_that_nobody_has_let_in_is_unmasked() {
         (Congestion::default(), None),
         Some(tabs),
     );
-    let endpoint = transport::endpoint(SocketAddr::from(([127, 0, 0, 1], 0)), None, false).unwrap();
+    let endpoint = transport::endpoint(
+        SocketAddr::from(([127, 0, 0, 1], 0)),
+        None,
+        false,
+        Pace::default(),
+    )
+    .unwrap();
     endpoint.set_server_config(configs.server(Path::Local).as_deref().cloned());
     let address = endpoint.local_addr().unwrap();
     let pretended = me(&impostor, &ticket_by(Secret([0; 32]), Vec::new()));

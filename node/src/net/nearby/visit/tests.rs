@@ -8,6 +8,7 @@ use crate::net::congestion::Congestion;
 use crate::net::nearby::door::{GUESSES, News};
 use crate::net::quic::QuicLink;
 use crate::net::quic::tests::{config, root, start, ticket};
+use crate::net::socket::Pace;
 use crate::net::transport::{self, Path};
 use annulus_core::invitation::Role;
 use quinn::Endpoint;
@@ -122,7 +123,7 @@ fn between() -> (Endpoint, Configs) {
     let certificates = Arc::new(Certificates::new(iter::empty()));
     let carried = (Congestion::default(), None);
     let serving = Configs::new(&identity, HANDSHAKE_TIMEOUT, carried, Some(certificates));
-    let endpoint = transport::endpoint(([127, 0, 0, 1], 0).into(), None, false).unwrap();
+    let endpoint = transport::endpoint(([127, 0, 0, 1], 0).into(), None, false, Pace::default()).unwrap();
     endpoint.set_server_config(serving.server(Path::Local).as_deref().cloned());
     (endpoint, Configs::for_code(&identity, HANDSHAKE_TIMEOUT))
 }
