@@ -97,8 +97,8 @@ impl Device {
         if let ComputeBackend::Spans(worker) = &self.backend {
             let start = clock();
             return match worker.try_out().await {
-                Ok(share) => {
-                    let speed = 1000.0 * share / (clock() - start).as_secs_f64().max(1e-6);
+                Ok(samples) => {
+                    let speed = 1000.0 * samples / (clock() - start).as_secs_f64().max(1e-6);
                     ComputeResult::Made(Input::Warm { speed: speed as u64 })
                 }
                 Err(error) => ComputeResult::Failed(error),

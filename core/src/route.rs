@@ -14,6 +14,10 @@ use crate::parts::Parts;
 use crate::split::Split;
 use std::ops::Range;
 
+/// Every so many rounds each holder of a span computes a lane of it at least: a device that has become faster shows that only
+/// by computing.
+const TRIAL: u64 = 16;
+
 /// The samples of a round, cut into microbatches and these into lanes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
@@ -155,31 +159,59 @@ impl Head {
         work
     }
 
-    /// Who computes what among some members of the next round. The holders of a span share its lanes evenly; those of one that
-    /// is not among these members go to the others, and all else stays where it was.
+    /// Who computes what among some members of the next round. The holders of a span share its lanes by their speeds, such
+    /// that all are done as early as can be with what they compute of other spans; every [`TRIAL`] rounds whoever is too slow
+    /// for one gets one all the same. The lanes of those that are not among these members go to others, and all else stays
+    /// where it was.
     ///
     /// # Panics
     /// If a span has no holder among them.
     pub fn route(&self, split: &Split, parts: Parts, members: &[PeerId], lanes: usize) -> Route {
         let spans = split.needs(parts);
+        let mut load = vec![0; self.members.len()];
         let of_span = |span: usize| {
-            let all = self.members.iter().filter(|m| m.keeper.holds(span, &spans));
-            let holders: Vec<PeerId> = all.map(|m| m.peer).collect();
-            let here = |peer: &PeerId| members.iter().position(|m| m == peer);
-            let there: Vec<usize> = holders.iter().filter_map(here).collect();
+            let holds = |at: &usize| self.members[*at].keeper.holds(span, &spans);
+            let holders: Vec<usize> = (0..self.members.len()).filter(holds).collect();
+            let here = |at: usize| members.iter().position(|m| *m == self.members[at].peer);
+            let there: Vec<usize> = holders.iter().filter_map(|at| here(*at)).collect();
             assert!(!there.is_empty(), "span {span} has a holder");
             let mut moved = 0;
-            let of_lane = |lane: usize| match here(&holders[lane * holders.len() / lanes]) {
+            let of_lane = |holder: usize| match here(holder) {
                 Some(at) => at,
                 None => {
                     moved += 1;
                     there[(moved - 1) % there.len()]
                 }
             };
-            (0..lanes).map(of_lane).collect()
+            let shares = self.lanes_of(&holders, lanes, &mut load);
+            let lanes = holders.iter().zip(shares);
+            let lanes = lanes.flat_map(|(holder, lanes)| std::iter::repeat_n(*holder, lanes));
+            lanes.map(of_lane).collect()
         };
         let lanes = (0..spans.len()).map(of_span).collect();
         Route { lanes }
+    }
+
+    /// How many of a span's lanes each of its holders computes, beside the load that each member has: one lane after the other
+    /// goes to whoever would be done with it first.
+    fn lanes_of(&self, holders: &[usize], lanes: usize, load: &mut [u64]) -> Vec<usize> {
+        let tried = (self.round + 1).is_multiple_of(TRIAL) && holders.len() <= lanes;
+        let mut shares = vec![usize::from(tried); holders.len()];
+        holders.iter().for_each(|at| load[*at] += u64::from(tried));
+        for _ in shares.iter().sum()..lanes {
+            let done = |i: &usize, load: &[u64]| {
+                let member = &self.members[holders[*i]];
+                (load[holders[*i]] + 1, member.speed.max(1))
+            };
+            let earlier = |a: &usize, b: &usize| {
+                let ((a, of_a), (b, of_b)) = (done(a, load), done(b, load));
+                (u128::from(a) * u128::from(of_b)).cmp(&(u128::from(b) * u128::from(of_a)))
+            };
+            let first = (0..holders.len()).min_by(earlier).expect("a span has a holder");
+            shares[first] += 1;
+            load[holders[first]] += 1;
+        }
+        shares
     }
 }
 

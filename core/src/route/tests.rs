@@ -108,15 +108,41 @@ fn each_lane_of_each_span_has_one_holder() {
     let head = head(&manifest, &[&[0], &[1], &[2], &[3], &[0], &[1, 2]]);
     let route = head.route(split, parts, &names(6), 4);
     assert_eq!([0, 1, 2, 3].map(|lane| route.of(0, lane)), [0, 0, 4, 4]);
-    assert_eq!([0, 1, 2, 3].map(|lane| route.of(2, lane)), [2, 2, 5, 5]);
+    // The last has two lanes of the span before already.
+    assert_eq!([0, 1, 2, 3].map(|lane| route.of(2, lane)), [2, 2, 2, 5]);
     assert_eq!([0, 1, 2, 3].map(|lane| route.of(3, lane)), [3; 4]);
-    assert_eq!(route.by(5).collect::<Vec<_>>(), [(1, 2), (1, 3), (2, 2), (2, 3)]);
+    assert_eq!(route.by(5).collect::<Vec<_>>(), [(1, 2), (1, 3), (2, 3)]);
     // Without the first only its lanes go to another.
     let without = head.route(split, parts, &names(6)[1..], 4);
     assert_eq!([0, 1, 2, 3].map(|lane| without.of(0, lane)), [3; 4]);
     for (span, lane) in (1..4).flat_map(|span| (0..4).map(move |lane| (span, lane))) {
         assert_eq!(without.of(span, lane) + 1, route.of(span, lane));
     }
+}
+
+#[test]
+fn lanes_go_to_who_is_done_with_them_first() {
+    let manifest = manifest(2, 8);
+    let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(&manifest).unwrap());
+    let mut head = head(&manifest, &[&[0], &[1], &[2], &[3], &[0], &[0]]);
+    let speeds = |head: &mut Head, speeds: [u64; 3]| {
+        let holders = [0, 4, 5].into_iter().zip(speeds);
+        holders.for_each(|(at, speed)| head.members[at].speed = speed);
+    };
+    let shares = |head: &Head| {
+        let route = head.route(split, parts, &names(6), 8);
+        [0, 4, 5].map(|at| route.by(at).count())
+    };
+    speeds(&mut head, [1000, 2000, 1000]);
+    assert_eq!(shares(&head), [2, 4, 2]);
+    // Who would take longer for one lane than the others for all gets none, but for every so many rounds.
+    speeds(&mut head, [1000, 1000, 100]);
+    assert_eq!(shares(&head), [4, 4, 0]);
+    head.round = TRIAL - 1;
+    assert_eq!(shares(&head), [4, 3, 1]);
+    // Where there are fewer lanes than holders nobody is tried out at another's cost.
+    let few = head.route(split, parts, &names(6), 2);
+    assert_eq!([0, 4, 5].map(|at| few.by(at).count()), [1, 1, 0]);
 }
 
 #[test]
@@ -396,7 +422,8 @@ fn who_takes_no_ends_computes_none_though_it_keeps_the_parts() {
     assert_eq!(held(&head, &manifest), [vec![0, 1, 2, 3], vec![1, 2]]);
     let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(&manifest).unwrap());
     let route = head.route(split, parts, &names(2), 2);
-    assert_eq!(route.by(1).collect::<Vec<_>>(), [(1, 1), (2, 1)]);
+    // More of the middle, since the ends are the other's.
+    assert_eq!(route.by(1).collect::<Vec<_>>(), [(1, 0), (1, 1), (2, 1)]);
     assert!(head.trains(&manifest, &names(2)) && !head.trains(&manifest, &names(2)[1..]));
     // The other cannot leave it alone.
     assert_eq!(gone(&head, &[1], &[], &manifest).members.len(), 2);

@@ -175,8 +175,8 @@ fn compute_spans(
         let start = Instant::now();
         let result = match job {
             Job::Warm { .. } => match read_sync(spans.try_out()) {
-                Ok(share) => {
-                    let speed = 1000.0 * share / start.elapsed().as_secs_f64().max(1e-6);
+                Ok(samples) => {
+                    let speed = 1000.0 * samples / start.elapsed().as_secs_f64().max(1e-6);
                     let speed = pace.speed(speed as u64);
                     ComputeResult::Made(Input::Warm { speed })
                 }

@@ -156,7 +156,8 @@ impl SplitModel {
     }
 
     /// Does a forward and a backward pass of the step that takes most of the time, on nothing and with parameters of zero, so
-    /// that the device's speed is known and its kernels are built. How much of the model's work that was.
+    /// that the device's speed is known and its kernels are built. As how many samples in one span that counts, which is what
+    /// speeds are in where a model is split.
     ///
     /// # Errors
     ///
@@ -164,8 +165,9 @@ impl SplitModel {
     pub async fn try_out(&mut self) -> Result<f64, WorkerError> {
         let inner = 1..self.model.steps() - 1;
         let costs = || self.split.steps.iter().map(|step| f64::from(step.cost));
+        let spans = self.split.spans.len() as f64;
         let Some(step) = inner.max_by_key(|step| self.split.steps[*step].cost) else {
-            return Ok(1.0);
+            return Ok(spans);
         };
         let mut worker = (self.make)(step..step + 1)?;
         let (len, cost) = (
@@ -181,7 +183,7 @@ impl SplitModel {
         worker
             .backward(0, &[], Some(zeros(step - 1)?), Some(zeros(step)?))
             .await?;
-        Ok(share)
+        Ok(share * spans)
     }
 }
 
