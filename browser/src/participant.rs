@@ -23,6 +23,7 @@ use annulus::net::link::DialError;
 use annulus::net::ticket::{Ticket, TicketError};
 use annulus::participant::driver::Driver;
 use annulus::participant::host;
+use annulus::task::Layer;
 use annulus::task_factory::{Drawing, LoadedTask, TaskFactory, Writing};
 use annulus::trainer::Contributor;
 use annulus_core::invitation::Role;
@@ -100,7 +101,9 @@ pub async fn take_part(
         None => options.backend,
         Some(_) => on_processor(options.backend, page),
     };
-    let device = device::open(on, &loaded.layers, gpu, page).await?;
+    let stepping = manifest.local.is_some().then_some(Layer::LocalSteps);
+    let layers: Vec<Layer> = loaded.layers.iter().copied().chain(stepping).collect();
+    let device = device::open(on, &layers, gpu, page).await?;
     let backend = backend(&device, gpu, &loaded, data.as_ref(), &manifest, page).await?;
     let factory = loaded.worker_factory(device.clone(), trainer_options(&manifest));
     if loaded.writing != Writing::Never && manifest.split.is_none() {
@@ -230,7 +233,7 @@ async fn backend(
         return Err(Failure::new(Kind::Refused, message));
     }
     let mut twin = worker(OpenDevice::cpu())?;
-    compare(&mut *here, &mut *twin, manifest.samples.get()).await?;
+    compare(&mut *here, &mut *twin, manifest).await?;
     Ok(ComputeBackend::Here(here, Contributor::new(manifest)))
 }
 

@@ -6,7 +6,8 @@ use crate::page::{Failure, Kind};
 use annulus::data::Data;
 use annulus::participant::room::NoRoom;
 use annulus::task_factory::{LoadedTask, TaskFactory};
-use annulus::trainer::{TrainerOptions, Worker, WorkerError};
+use annulus::trainer::{LocalStep, TrainerOptions, Worker, WorkerError};
+use annulus_core::local::first_step;
 use annulus_core::split::Split;
 use annulus_core::{Manifest, Room};
 use std::cell::RefCell;
@@ -17,6 +18,9 @@ const TRIAL_SAMPLES: u64 = 4;
 /// How far the device's gradient may be from the CPU's, relative to its length. Sums in another order differ by about
 /// 1e-6 to 1e-5 here; what is wrong differs by more than one.
 const TRIAL_TOLERANCE: f64 = 1e-3;
+
+/// The same for a first step: where a gradient is next to nothing, Adam makes a full step of its rounding.
+const STEP_TOLERANCE: f64 = 3e-2;
 
 /// WASM's memory ends at 4 GiB; what is not the model's needs some of it.
 const MEMORY: u64 = 3 << 30;
@@ -131,31 +135,20 @@ pub fn room(manifest: &Manifest, split: &Split) -> Result<Room, Failure> {
 
 /// Whether the device computes what the CPU does. A browser's driver may skip what it cannot do without a word, and what
 /// is read then is garbage, which would spoil the model of all.
-pub async fn compare(device: &mut dyn Worker, twin: &mut dyn Worker, samples: u64) -> Result<(), Failure> {
-    let samples: Vec<u64> = (0..samples.min(TRIAL_SAMPLES)).collect();
+pub async fn compare(
+    device: &mut dyn Worker,
+    twin: &mut dyn Worker,
+    manifest: &Manifest,
+) -> Result<(), Failure> {
+    let samples: Vec<u64> = (0..manifest.samples.get().min(TRIAL_SAMPLES)).collect();
     let params = twin.init();
     let expected = twin.gradient(params.clone(), &samples).await.map_err(failed)?;
     js::next_task().await;
-    let found = device.gradient(params, &samples).await;
-    let wrong = |how: String| {
-        let message = format!(
-            "this device computes something else than the CPU does ({how}), so it stays out of the run: its driver or the \
-             browser is at fault. Another browser may do, or the CPU"
-        );
-        Failure::new(Kind::WrongResults, message)
-    };
-    let found = match found {
-        Ok(found) => found,
-        Err(WorkerError::Device { reason }) => return Err(Failure::new(Kind::GpuLost, reason)),
-        Err(error) => return Err(wrong(error.to_string())),
-    };
-    let length = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
-    let pairs = expected.gradient.iter().zip(&found.gradient);
-    let off = length(&mut pairs.map(|(a, b)| f64::from(a - b)));
-    let whole = length(&mut expected.gradient.iter().map(|a| f64::from(*a)));
+    let found = device.gradient(params.clone(), &samples).await.map_err(differs)?;
     let loss_off = f64::from((expected.loss_sum - found.loss_sum).abs());
-    if off > TRIAL_TOLERANCE * whole {
-        return Err(wrong(format!("its gradient is off by {:.1e}", off / whole)));
+    let off = distance(&expected.gradient, &found.gradient);
+    if off > TRIAL_TOLERANCE {
+        return Err(wrong(format!("its gradient is off by {off:.1e}")));
     }
     if loss_off > TRIAL_TOLERANCE * f64::from(expected.loss_sum.abs()) {
         return Err(wrong(format!(
@@ -163,7 +156,79 @@ pub async fn compare(device: &mut dyn Worker, twin: &mut dyn Worker, samples: u6
             found.loss_sum, expected.loss_sum
         )));
     }
+    if manifest.local.is_some() {
+        compare_step(device, manifest, (params, &samples), &found.gradient).await?;
+    }
     Ok(())
+}
+
+/// Whether a step that the device takes itself leads where the CPU's does.
+async fn compare_step(
+    device: &mut dyn Worker,
+    manifest: &Manifest,
+    (params, samples): (Vec<f32>, &[u64]),
+    sum: &[f32],
+) -> Result<(), Failure> {
+    let Some(stepper) = device.stepper(&manifest.optimizer) else {
+        return Ok(());
+    };
+    stepper.begin_anew();
+    let mut expected = params.clone();
+    first_step(manifest, &mut expected, (sum, samples.len() as u32));
+    device.load(params.clone()).map_err(differs)?;
+    device.accumulate(samples).map_err(differs)?;
+    let step = LocalStep {
+        number: 1,
+        rate: manifest.lr,
+        clip: None,
+    };
+    let gone = "it has just taken steps itself";
+    device
+        .stepper(&manifest.optimizer)
+        .expect(gone)
+        .step(&step)
+        .await
+        .map_err(differs)?;
+    let found = device
+        .stepper(&manifest.optimizer)
+        .expect(gone)
+        .stepped()
+        .await
+        .map_err(differs)?;
+    let way = |to: &[f32]| {
+        to.iter()
+            .zip(&params)
+            .map(|(to, from)| to - from)
+            .collect::<Vec<f32>>()
+    };
+    let off = distance(&way(&expected), &way(&found));
+    match off > STEP_TOLERANCE {
+        true => Err(wrong(format!("a step of its optimizer is off by {off:.1e}"))),
+        false => Ok(()),
+    }
+}
+
+/// How far apart two vectors are, relative to the length of the first.
+fn distance(expected: &[f32], found: &[f32]) -> f64 {
+    let length = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let off = length(&mut expected.iter().zip(found).map(|(a, b)| f64::from(a - b)));
+    off / length(&mut expected.iter().map(|a| f64::from(*a)))
+}
+
+fn wrong(how: String) -> Failure {
+    let message = format!(
+        "this device computes something else than the CPU does ({how}), so it stays out of the run: its driver or the \
+         browser is at fault. Another browser may do, or the CPU"
+    );
+    Failure::new(Kind::WrongResults, message)
+}
+
+/// What it means where the device fails at what the CPU can do.
+fn differs(error: WorkerError) -> Failure {
+    match error {
+        WorkerError::Device { reason } => Failure::new(Kind::GpuLost, reason),
+        error => wrong(error.to_string()),
+    }
 }
 
 /// What a worker's failure means for the tab.

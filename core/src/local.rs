@@ -135,6 +135,7 @@ impl LocalRound {
 /// A member's own optimizer, between exchanges, and where it has led.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalOptimizer {
+    /// None before the first step that is taken here.
     slots: Vec<Vec<f32>>,
     /// Steps since it began.
     steps: u64,
@@ -148,7 +149,7 @@ impl LocalOptimizer {
     /// At zero.
     pub fn new(manifest: &Manifest) -> Self {
         Self {
-            slots: vec![vec![0.0; manifest.layout.len]; manifest.optimizer.slots()],
+            slots: Vec::new(),
             steps: 0,
             way: Vec::new(),
             overlap: manifest.overlap,
@@ -164,7 +165,7 @@ impl LocalOptimizer {
     pub fn begin(&mut self, round: &LocalRound, params: &[f32]) -> Vec<f32> {
         if round.fresh {
             self.steps = 0;
-            self.slots.iter_mut().for_each(|slot| slot.fill(0.0));
+            self.slots.clear();
         }
         if round.part != Part::Whole {
             assert_eq!(self.way.len(), params.len(), "a share has led somewhere");
@@ -182,6 +183,13 @@ impl LocalOptimizer {
         }
     }
 
+    /// For who takes the next step elsewhere, with moments of its own: its number, from 1 since these began at zero, and
+    /// its learning rate.
+    pub fn next(&mut self, manifest: &Manifest, (round, step): (&LocalRound, u32)) -> (u64, f32) {
+        self.steps += 1;
+        (self.steps, round.rate(manifest, step))
+    }
+
     /// Takes one step of a round, from the sum of the gradients over so many samples.
     pub fn step(
         &mut self,
@@ -190,14 +198,17 @@ impl LocalOptimizer {
         params: &mut [f32],
         (sum, samples): (&[f32], u32),
     ) {
-        self.steps += 1;
+        let (number, rate) = self.next(manifest, (round, step));
+        if self.slots.is_empty() {
+            self.slots = vec![vec![0.0; manifest.layout.len]; manifest.optimizer.slots()];
+        }
         let mut scale = 1.0 / samples as f32;
         if let Some(max) = manifest.clip {
             let norm = norm_squared(sum).sqrt() * f64::from(scale);
             scale *= clip_scale(norm, max);
         }
         let optimizer = &manifest.optimizer;
-        let step = optimizer.step(round.rate(manifest, step), self.steps, scale);
+        let step = optimizer.step(rate, number, scale);
         let mut slots: Vec<&mut [f32]> = self.slots.iter_mut().map(|slot| &mut slot[..]).collect();
         apply_optimizer(optimizer, &manifest.layout, &step, 0, params, &mut slots, sum);
     }
@@ -214,6 +225,16 @@ impl LocalOptimizer {
             self.way = now;
         }
     }
+}
+
+/// Where the first step of a run's optimizer leads, from a sum of gradients over so many samples, without clipping and at the
+/// run's full rate: for who looks whether a device takes the same steps.
+pub fn first_step(manifest: &Manifest, params: &mut [f32], (sum, samples): (&[f32], u32)) {
+    let optimizer = &manifest.optimizer;
+    let step = optimizer.step(manifest.lr, 1, 1.0 / samples as f32);
+    let mut slots = vec![vec![0.0; params.len()]; optimizer.slots()];
+    let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(|slot| &mut slot[..]).collect();
+    apply_optimizer(optimizer, &manifest.layout, &step, 0, params, &mut slots, sum);
 }
 
 /// A member's contribution, into the buffer that holds the parameters at the round's start: its samples times the way that

@@ -168,6 +168,11 @@ impl FlatVector {
     ///
     /// If there is no such tensor or it has not as many elements as the shape.
     pub fn view<const D: usize>(&self, index: usize, shape: [usize; D]) -> Tensor<D> {
+        from_raw(self.part(index, shape))
+    }
+
+    /// The same for kernels.
+    pub(crate) fn part<const D: usize>(&self, index: usize, shape: [usize; D]) -> CubeTensor {
         let place = self.layout.places[index];
         let shape = Shape::from(shape);
         assert_eq!(shape.num_elements(), place.len, "elements of tensor {index}");
@@ -181,7 +186,15 @@ impl FlatVector {
             dtype,
             ..
         } = self.buffer.clone();
-        from_raw(CubeTensor::new_contiguous(client, device, shape, handle, dtype))
+        CubeTensor::new_contiguous(client, device, shape, handle, dtype)
+    }
+
+    /// One of which nothing is known yet, where another one is.
+    pub(crate) fn undefined(layout: &Arc<FlatLayout>, like: &CubeTensor) -> Self {
+        Self {
+            layout: Arc::clone(layout),
+            buffer: launch::empty(like, [layout.len]),
+        }
     }
 
     /// A vector of `scale` times these tensors, one per place in order; where there is none, 0.

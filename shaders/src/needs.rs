@@ -6,6 +6,7 @@
 use crate::kernel::{DROPOUT, KERNELS, Kernel, PACK, PACK_ANY, ROTARY};
 use crate::launch::Adapter;
 use crate::ops::{activation, attention, cross_entropy, embedding, gemm, norm, softmax};
+use crate::optim;
 
 /// A layer or an operation, as far as it decides which kernels there are to launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +44,20 @@ pub enum Layer {
     Rotary,
     /// [`dropout`](crate::ops::dropout::dropout).
     Dropout,
+    /// An optimizer whose steps the device takes itself: [`LocalOptimizer`](crate::optim::LocalOptimizer).
+    LocalSteps,
 }
 
 impl Layer {
     /// All layers of all sizes that make a difference: for who does not say which.
     pub fn all() -> Vec<Self> {
-        let mut all = vec![Self::Linear, Self::Activation, Self::Rotary, Self::Dropout];
+        let mut all = vec![
+            Self::Linear,
+            Self::Activation,
+            Self::Rotary,
+            Self::Dropout,
+            Self::LocalSteps,
+        ];
         all.extend([16, 32, 64].map(|head_dim| Self::Attention { head_dim }));
         for width in [1, 4] {
             all.extend([
@@ -72,6 +81,7 @@ impl Layer {
             Self::Softmax { width } => softmax::kernels(width),
             Self::Rotary => vec![&ROTARY],
             Self::Dropout => vec![&DROPOUT],
+            Self::LocalSteps => optim::kernels(),
         }
     }
 }

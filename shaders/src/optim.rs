@@ -11,8 +11,9 @@ use burn::tensor::{Device, Tensor, TensorData};
 use bytemuck::{Pod, Zeroable};
 
 use crate::flat::{ALIGNMENT, FlatLayout, FlatVector};
-use crate::kernel::{ADAMW, MOMENTUM, SGD, SQUARED_NORM, SQUARED_NORM_TOTAL};
+use crate::kernel::{ADAMW, Kernel, MOMENTUM, SGD, SQUARED_NORM, SQUARED_NORM_TOTAL};
 use crate::launch::{empty, from_raw, grid, launch, raw};
+use crate::split::{SplitLayout, SplitVector};
 
 /// How a gradient changes the parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,25 +71,29 @@ pub struct Step {
     pub clip: Option<f32>,
 }
 
+/// What [`LocalOptimizer`] and [`Totals`] launch.
+pub(crate) fn kernels() -> Vec<&'static Kernel> {
+    vec![&SGD, &MOMENTUM, &ADAMW, &SQUARED_NORM, &SQUARED_NORM_TOTAL]
+}
+
 /// An optimizer and its state, on one GPU.
 #[derive(Debug)]
 pub struct LocalOptimizer {
     rule: Rule,
-    layout: Arc<FlatLayout>,
+    layout: Arc<SplitLayout>,
+    parts: Vec<Part>,
+}
+
+/// What goes with one part of the parameters.
+#[derive(Debug)]
+struct Part {
     state: Vec<FlatVector>,
     /// For each block of [`ALIGNMENT`] elements 1 if it decays, else 0.
     decays: CubeTensor,
 }
 
-impl LocalOptimizer {
-    /// State of 0 for parameters of this layout, and for each of them whether it decays; nothing if
-    /// `device` is no GPU.
-    ///
-    /// # Panics
-    ///
-    /// If the decays are not as many as the tensors.
-    pub fn new(rule: Rule, layout: &Arc<FlatLayout>, decays: &[bool], device: &Device) -> Option<Self> {
-        assert_eq!(decays.len(), layout.places().len(), "a decay for each tensor");
+impl Part {
+    fn new(rule: Rule, layout: &Arc<FlatLayout>, decays: &[bool], device: &Device) -> Option<Self> {
         let blocks = layout.places().iter().zip(decays).flat_map(|(place, decays)| {
             std::iter::repeat_n(f32::from(u8::from(*decays)), place.padded() / ALIGNMENT)
         });
@@ -98,16 +103,37 @@ impl LocalOptimizer {
             .map(|_| FlatVector::zeros(layout, device))
             .collect();
         Some(Self {
-            rule,
-            layout: Arc::clone(layout),
             state: state?,
             decays: raw(Tensor::<1>::from_data(TensorData::new(blocks, shape), device))?,
         })
     }
+}
 
-    /// The state's vectors.
-    pub fn state(&self) -> &[FlatVector] {
-        &self.state
+impl LocalOptimizer {
+    /// State of 0 for parameters of this layout, and for each of them whether it decays; nothing if
+    /// `device` is no GPU.
+    ///
+    /// # Panics
+    ///
+    /// If the decays are not as many as the tensors.
+    pub fn new(rule: Rule, layout: &Arc<SplitLayout>, decays: &[bool], device: &Device) -> Option<Self> {
+        let parts = layout.shares(decays);
+        let parts = parts.map(|(part, decays)| Part::new(rule, part, decays, device));
+        Some(Self {
+            rule,
+            layout: Arc::clone(layout),
+            parts: parts.collect::<Option<_>>()?,
+        })
+    }
+
+    /// The rule that it follows.
+    pub fn rule(&self) -> Rule {
+        self.rule
+    }
+
+    /// The state's vectors, of each part of the parameters.
+    pub fn state(&self) -> impl Iterator<Item = &[FlatVector]> {
+        self.parts.iter().map(|part| &part.state[..])
     }
 
     /// Changes the parameters in place: all views of them see it. With `totals` of these gradients,
@@ -120,73 +146,91 @@ impl LocalOptimizer {
     /// If the vectors do not fit, or clipping is asked for without totals.
     pub fn step(
         &mut self,
-        params: &mut FlatVector,
-        gradients: &FlatVector,
+        params: &mut SplitVector,
+        gradients: &SplitVector,
         totals: Option<&Totals>,
         step: Step,
     ) {
         assert_eq!(params.layout(), &self.layout, "layout of the parameters");
-        assert!(
-            gradients.layout().places().starts_with(self.layout.places()),
-            "layout of the gradients"
-        );
         assert!(step.clip.is_none() || totals.is_some(), "clipping needs the norm");
-        let fours = self.layout.len() / 4;
-        let groups = grid(fours.div_ceil(64));
-        let head = Head {
-            fours: fours as u32,
-            groups_per_row: groups[0],
-            checked: u32::from(totals.is_some()),
-            clip: step.clip.unwrap_or(f32::INFINITY).min(f32::MAX),
-            scale: step.scale,
-        };
-        let totals = totals.map_or(gradients.buffer(), |totals| &totals.0);
-        let inputs = [gradients.buffer(), &self.decays, totals];
-        let state: Vec<&CubeTensor> = self.state.iter().map(FlatVector::buffer).collect();
-        let outputs: Vec<&CubeTensor> = std::iter::once(params.buffer()).chain(state).collect();
-        match self.rule {
-            Rule::Sgd { weight_decay } => {
-                let params = SgdParams {
-                    head,
-                    size: step.lr,
-                    weight_decay,
-                };
-                launch(&SGD, &inputs, &outputs, params, groups);
-            }
-            Rule::Momentum {
-                momentum,
-                nesterov,
+        assert!(
+            gradients.parts().len() >= self.parts.len(),
+            "parts of the gradients"
+        );
+        let vectors = params.parts().iter().zip(gradients.parts());
+        for (part, (params, gradients)) in self.parts.iter().zip(vectors) {
+            assert!(
+                gradients.layout().places().starts_with(params.layout().places()),
+                "layout of the gradients"
+            );
+            step_part(self.rule, part, params, gradients, totals, step);
+        }
+    }
+}
+
+fn step_part(
+    rule: Rule,
+    part: &Part,
+    params: &FlatVector,
+    gradients: &FlatVector,
+    totals: Option<&Totals>,
+    step: Step,
+) {
+    let fours = params.layout().len() / 4;
+    let groups = grid(fours.div_ceil(64));
+    let head = Head {
+        fours: fours as u32,
+        groups_per_row: groups[0],
+        checked: u32::from(totals.is_some()),
+        clip: step.clip.unwrap_or(f32::INFINITY).min(f32::MAX),
+        scale: step.scale,
+    };
+    let totals = totals.map_or(gradients.buffer(), |totals| &totals.0);
+    let inputs = [gradients.buffer(), &part.decays, totals];
+    let state = part.state.iter().map(FlatVector::buffer);
+    let outputs: Vec<&CubeTensor> = std::iter::once(params.buffer()).chain(state).collect();
+    match rule {
+        Rule::Sgd { weight_decay } => {
+            let params = SgdParams {
+                head,
+                size: step.lr,
                 weight_decay,
-            } => {
-                let params = MomentumParams {
-                    head,
-                    size: step.lr,
-                    weight_decay,
-                    momentum,
-                    nesterov: u32::from(nesterov),
-                };
-                launch(&MOMENTUM, &inputs, &outputs, params, groups);
-            }
-            Rule::Adam {
+            };
+            launch(&SGD, &inputs, &outputs, params, groups);
+        }
+        Rule::Momentum {
+            momentum,
+            nesterov,
+            weight_decay,
+        } => {
+            let params = MomentumParams {
+                head,
+                size: step.lr,
+                weight_decay,
+                momentum,
+                nesterov: u32::from(nesterov),
+            };
+            launch(&MOMENTUM, &inputs, &outputs, params, groups);
+        }
+        Rule::Adam {
+            beta1,
+            beta2,
+            eps,
+            weight_decay,
+            decoupled,
+        } => {
+            let (size, second) = bias_corrected(step.lr, step.number, beta1, beta2);
+            let params = AdamParams {
+                head,
+                size,
+                second,
+                eps,
                 beta1,
                 beta2,
-                eps,
-                weight_decay,
-                decoupled,
-            } => {
-                let (size, second) = bias_corrected(step.lr, step.number, beta1, beta2);
-                let params = AdamParams {
-                    head,
-                    size,
-                    second,
-                    eps,
-                    beta1,
-                    beta2,
-                    l2: if decoupled { 0.0 } else { weight_decay },
-                    decoupled: if decoupled { step.lr * weight_decay } else { 0.0 },
-                };
-                launch(&ADAMW, &inputs, &outputs, params, groups);
-            }
+                l2: if decoupled { 0.0 } else { weight_decay },
+                decoupled: if decoupled { step.lr * weight_decay } else { 0.0 },
+            };
+            launch(&ADAMW, &inputs, &outputs, params, groups);
         }
     }
 }
@@ -214,28 +258,50 @@ impl Totals {
     ///
     /// If the vector is shorter.
     pub fn of(vector: &FlatVector, len: usize) -> Self {
-        assert!(
-            len.is_multiple_of(4) && len <= vector.layout().len(),
-            "{len} elements"
-        );
-        let fours = len / 4;
-        let groups = (fours / 1024).clamp(1, 256);
-        let count = 64 * groups;
-        let partial = empty(vector.buffer(), [count, 2]);
-        let params = [fours as u32, count as u32];
-        launch(
-            &SQUARED_NORM,
-            &[vector.buffer()],
-            &[&partial],
-            params,
-            [groups as u32, 1, 1],
-        );
-        let total = empty(vector.buffer(), [2]);
+        Self::of_all(&[(vector, len)])
+    }
+
+    /// Of the gradients of these parameters' layout, whatever is behind them.
+    ///
+    /// # Panics
+    ///
+    /// If they are of another one.
+    pub fn of_gradients(gradients: &SplitVector, params: &SplitLayout) -> Self {
+        let parts = params.parts().iter().zip(gradients.parts());
+        let parts: Vec<_> = parts.map(|(layout, vector)| (vector, layout.len())).collect();
+        assert_eq!(parts.len(), params.parts().len(), "parts of the gradients");
+        Self::of_all(&parts)
+    }
+
+    /// Of the first elements of each of several vectors, so many.
+    fn of_all(vectors: &[(&FlatVector, usize)]) -> Self {
+        let groups = |len: usize| (len / 4 / 1024).clamp(1, 256);
+        let counts = vectors.iter().map(|(_, len)| 64 * groups(*len));
+        let layout = Arc::new(FlatLayout::new(counts.map(|count| 2 * count)));
+        let like = vectors.first().expect("at least one vector").0.buffer();
+        let partial = FlatVector::undefined(&layout, like);
+        for (index, (vector, len)) in vectors.iter().enumerate() {
+            assert!(
+                len.is_multiple_of(4) && *len <= vector.layout().len(),
+                "{len} elements"
+            );
+            let count = 64 * groups(*len);
+            let params = [(len / 4) as u32, count as u32];
+            let out = partial.part(index, [count, 2]);
+            launch(
+                &SQUARED_NORM,
+                &[vector.buffer()],
+                &[&out],
+                params,
+                [groups(*len) as u32, 1, 1],
+            );
+        }
+        let total = empty(like, [2]);
         launch(
             &SQUARED_NORM_TOTAL,
-            &[&partial],
+            &[partial.buffer()],
             &[&total],
-            [count as u32],
+            [(layout.len() / 2) as u32],
             [1, 1, 1],
         );
         Self(total)

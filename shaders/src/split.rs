@@ -84,7 +84,10 @@ impl SplitLayout {
     }
 
     /// Each part with its share of something that there is for each tensor.
-    fn shares<'a, T>(&'a self, of_tensors: &'a [T]) -> impl Iterator<Item = (&'a Arc<FlatLayout>, &'a [T])> {
+    pub(crate) fn shares<'a, T>(
+        &'a self,
+        of_tensors: &'a [T],
+    ) -> impl Iterator<Item = (&'a Arc<FlatLayout>, &'a [T])> {
         let count: usize = self.parts.iter().map(|part| part.places().len()).sum();
         assert_eq!(of_tensors.len(), count, "one for each tensor");
         self.parts.iter().scan(of_tensors, |rest, part| {
@@ -169,6 +172,11 @@ impl SplitVector {
             index -= count;
         }
         panic!("the vector has {index} tensors less");
+    }
+
+    /// Where each tensor lies.
+    pub fn layout(&self) -> &Arc<SplitLayout> {
+        &self.layout
     }
 
     /// Its parts.

@@ -16,8 +16,11 @@ use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
 use annulus_shaders::ops::norm::layer_norm;
 use annulus_shaders::ops::rotary::{rotary, rotary_table};
 use annulus_shaders::ops::softmax::softmax;
+use annulus_shaders::optim::{LocalOptimizer, Rule, Step, Totals};
+use annulus_shaders::split::{SplitLayout, SplitVector};
 use burn::tensor::{Device, DeviceKind, Tensor};
 use common::{gpu, numbers, tensor, whole};
+use std::sync::Arc;
 
 fn leaf<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
     tensor(&numbers(shape.iter().product(), 1), shape, device).require_grad()
@@ -83,6 +86,38 @@ fn train(layer: Layer, device: &Device) {
             };
             run(dropout(leaf([3, 4], device), mask));
         }
+        Layer::LocalSteps => step(&device.clone().without_autodiff()),
+    }
+}
+
+/// By each optimizer that there is.
+fn step(device: &Device) {
+    let layout = Arc::new(SplitLayout::new([8], usize::MAX).unwrap());
+    let mut params = SplitVector::upload(&layout, &[1.0; 8], device).unwrap();
+    let gradients = params.clone();
+    let (weight_decay, momentum) = (0.1, 0.9);
+    let adam = Rule::Adam {
+        beta1: 0.9,
+        beta2: 0.99,
+        eps: 1e-3,
+        weight_decay,
+        decoupled: true,
+    };
+    let momentum = Rule::Momentum {
+        momentum,
+        nesterov: false,
+        weight_decay,
+    };
+    for rule in [Rule::Sgd { weight_decay }, momentum, adam] {
+        let mut optimizer = LocalOptimizer::new(rule, &layout, &[true], device).unwrap();
+        let totals = Totals::of_gradients(&gradients, &layout);
+        let step = Step {
+            lr: 0.1,
+            number: 1,
+            scale: 1.0,
+            clip: Some(1.0),
+        };
+        optimizer.step(&mut params, &gradients, Some(&totals), step);
     }
 }
 

@@ -9,6 +9,7 @@ use annulus_shaders::cpu::momentum::{Momentum, momentum};
 use annulus_shaders::cpu::{sgd::sgd, squared_norm::squared_norm};
 use annulus_shaders::flat::{FlatLayout, FlatVector};
 use annulus_shaders::optim::{LocalOptimizer, Rule, Step, Totals, bias_corrected};
+use annulus_shaders::split::{SplitLayout, SplitVector};
 use burn::tensor::Device;
 use common::cases::vectors;
 use common::{agree, assert_close, gpu, numbers, values};
@@ -16,8 +17,29 @@ use common::{agree, assert_close, gpu, numbers, values};
 /// Odd, prime, around the sizes of blocks; every other one decays.
 const LENGTHS: [usize; 9] = [1, 63, 64, 65, 257, 10, 5003, 70_001, 128];
 
-fn layout() -> Arc<FlatLayout> {
-    Arc::new(FlatLayout::new(LENGTHS))
+/// All in one buffer, and in three.
+fn layouts() -> [Arc<SplitLayout>; 2] {
+    [usize::MAX, 70_016].map(|largest| Arc::new(SplitLayout::new(LENGTHS, largest).unwrap()))
+}
+
+fn dense_len() -> usize {
+    LENGTHS.iter().sum()
+}
+
+fn upload_all(layout: &Arc<SplitLayout>, dense: &[f32], device: &Device) -> SplitVector {
+    SplitVector::upload(layout, dense, device).unwrap()
+}
+
+/// The numbers of all parts, without the gaps.
+fn dense<'a>(parts: impl IntoIterator<Item = &'a FlatVector>) -> Vec<f32> {
+    let gathered = parts.into_iter().map(|part| {
+        let mut numbers = vec![0.0; part.layout().dense_len()];
+        let found = values(part.tensor());
+        part.layout().gather(&found, [&mut numbers]);
+        assert_eq!(part.layout().spread(&numbers), found, "gaps stay 0");
+        numbers
+    });
+    gathered.collect::<Vec<_>>().concat()
 }
 
 fn upload(layout: &Arc<FlatLayout>, dense: &[f32], device: &Device) -> FlatVector {
@@ -160,18 +182,21 @@ const RULES: [Rule; 5] = [
 #[test]
 fn steps_agree_with_their_twins() {
     let Some(device) = gpu() else { return };
-    let layout = layout();
     let decays: Vec<bool> = (0..LENGTHS.len()).map(|index| index % 2 == 0).collect();
-    // As a trainer has it, with the loss behind the gradients.
-    let with_loss = Arc::new(FlatLayout::new(LENGTHS.into_iter().chain([1])));
-    let len = layout.dense_len();
-    for rule in RULES {
-        for clip in [None, Some(0.5), Some(1e9)] {
-            let mut dense = vec![vec![0.0; len]; 1 + rule.slots()];
-            dense[0] = numbers(len, 1);
-            let mut params = upload(&layout, &dense[0], &device);
+    let len = dense_len();
+    for (layout, largest) in layouts().iter().zip([usize::MAX, 70_016]) {
+        // As a trainer has it, with the loss behind the gradients.
+        let with_loss = SplitLayout::new(LENGTHS.into_iter().chain([1]), largest);
+        let with_loss = Arc::new(with_loss.unwrap());
+        for (rule, clip) in RULES.into_iter().flat_map(|rule| {
+            let clips = [None, Some(0.5), Some(1e9)];
+            clips.map(|clip| (rule, clip))
+        }) {
+            let mut expected = vec![vec![0.0; len]; 1 + rule.slots()];
+            expected[0] = numbers(len, 1);
+            let mut params = upload_all(layout, &expected[0], &device);
             let view = params.view(6, [5003]);
-            let mut optimizer = LocalOptimizer::new(rule, &layout, &decays, &device).unwrap();
+            let mut optimizer = LocalOptimizer::new(rule, layout, &decays, &device).unwrap();
             for number in 1..=4 {
                 let mut sums = numbers(len, 10 + number);
                 let step = Step {
@@ -182,20 +207,20 @@ fn steps_agree_with_their_twins() {
                 };
                 let norm = squared_norm(&sums).0.sqrt() * step.scale;
                 let factor = clip.map_or(1.0, |clip: f32| (clip / (norm + 1e-6)).min(1.0));
-                by_twin(rule, step, factor, &mut dense, &sums);
+                by_twin(rule, step, factor, &mut expected, &sums);
                 sums.push(1e6);
-                let gradients = upload(&with_loss, &sums, &device);
-                let totals = clip.map(|_| Totals::of(&gradients, layout.len()));
+                let gradients = upload_all(&with_loss, &sums, &device);
+                let totals = clip.map(|_| Totals::of_gradients(&gradients, layout));
                 optimizer.step(&mut params, &gradients, totals.as_ref(), step);
             }
-            let what = format!("{rule:?} {clip:?}");
-            let vectors = std::iter::once(&params).chain(optimizer.state());
-            for (expected, found) in dense.iter().zip(vectors) {
-                let found = values(found.tensor());
-                assert_close(&what, &layout.spread(expected), &found, 2e-6);
+            let what = format!("{rule:?} {clip:?} {largest}");
+            assert_close(&what, &expected[0], &dense(params.parts()), 2e-6);
+            for (slot, expected) in expected[1..].iter().enumerate() {
+                let found = dense(optimizer.state().map(|state| &state[slot]));
+                assert_close(&what, expected, &found, 2e-6);
             }
             let at: usize = LENGTHS[..6].iter().sum();
-            assert_close(&what, &dense[0][at..at + 5003], &values(view), 2e-6);
+            assert_close(&what, &expected[0][at..at + 5003], &values(view), 2e-6);
         }
     }
 }
@@ -203,15 +228,18 @@ fn steps_agree_with_their_twins() {
 #[test]
 fn a_gradient_that_is_not_finite_changes_nothing() {
     let Some(device) = gpu() else { return };
-    let layout = layout();
-    let dense = numbers(layout.dense_len(), 1);
-    for rule in RULES {
-        let mut params = upload(&layout, &dense, &device);
+    let before = numbers(dense_len(), 1);
+    for (rule, layout) in RULES
+        .into_iter()
+        .flat_map(|rule| layouts().map(|layout| (rule, layout)))
+    {
+        let mut params = upload_all(&layout, &before, &device);
         let mut optimizer = LocalOptimizer::new(rule, &layout, &[true; LENGTHS.len()], &device).unwrap();
-        let mut sums = numbers(layout.dense_len(), 2);
+        let mut sums = numbers(dense_len(), 2);
+        // Whichever part it is in, no part changes.
         sums[4711] = f32::NAN;
-        let gradients = upload(&layout, &sums, &device);
-        let totals = Totals::of(&gradients, layout.len());
+        let gradients = upload_all(&layout, &sums, &device);
+        let totals = Totals::of_gradients(&gradients, &layout);
         let step = Step {
             lr: 0.1,
             number: 1,
@@ -219,12 +247,8 @@ fn a_gradient_that_is_not_finite_changes_nothing() {
             clip: None,
         };
         optimizer.step(&mut params, &gradients, Some(&totals), step);
-        assert_eq!(values(params.tensor()), layout.spread(&dense));
-        assert!(
-            optimizer
-                .state()
-                .iter()
-                .all(|state| values(state.tensor()).iter().all(|x| *x == 0.0))
-        );
+        assert_eq!(dense(params.parts()), before);
+        let state: Vec<&FlatVector> = optimizer.state().flatten().collect();
+        assert!(dense(state).iter().all(|x| *x == 0.0));
     }
 }

@@ -7,9 +7,10 @@
 
 use super::{Error, median};
 use crate::task_factory::TaskFactory;
-use crate::trainer::TrainerOptions;
+use crate::trainer::{LocalStep, TrainerOptions, Worker};
 use crate::{device, task::TaskError};
 use annulus_core::optim::Optimizer;
+use burn::tensor::read_sync;
 use serde::Serialize;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -81,26 +82,33 @@ pub struct Steps {
     pub loss: f64,
 }
 
-/// Takes steps for as long as there are lines on standard input; answers each with loss and seconds.
+/// Takes steps for as long as there are lines on standard input; answers each with loss and seconds. Local ones are those
+/// between two exchanges, which a GPU takes itself: it gets parameters before the first alone.
 ///
 /// # Errors
 ///
-/// If there is no such task or device, or a step fails.
+/// If there is no such task or device, or a step fails, or the device takes no local ones.
 pub fn serve(
     factories: &[TaskFactory],
     task: &str,
     config: &str,
     device: &str,
-    batch: usize,
+    (batch, local): (usize, bool),
 ) -> Result<(), TaskError> {
     let factory = factories.iter().find(|factory| factory.name == task);
     let factory = factory.ok_or_else(|| format!("there is no task {task:?}"))?;
     let loaded = (factory.load)(config, None)?;
     let device = device::open(device.parse::<device::DeviceRequest>()?)?;
-    let mut worker = loaded.worker_factory(device, TrainerOptions::default())()?;
-    let optimizer = Optimizer::parse("adamw")?;
-    let mut params = worker.init();
-    let mut slots = vec![vec![0.0; params.len()]; optimizer.slots()];
+    let worker = loaded.worker_factory(device, TrainerOptions::default())()?;
+    let mut steps = Stepping {
+        params: worker.init(),
+        slots: Vec::new(),
+        optimizer: Optimizer::parse("adamw")?,
+        worker,
+    };
+    if local {
+        steps.worker.load(steps.params.clone())?;
+    }
     let mut random = 1u64;
     let mut sample = || {
         // Knuth's MMIX generator.
@@ -114,15 +122,49 @@ pub fn serve(
         line?;
         let start = Instant::now();
         let samples: Vec<u64> = (0..batch).map(|_| sample()).collect();
-        let contribution = worker.contribute(params.clone(), &samples)?;
-        let step = optimizer.step(1e-3, number, 1.0 / batch as f32);
-        let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
-        optimizer.apply(&step, &mut params, &mut slots, &contribution.gradient, true);
-        let loss = contribution.loss_sum / batch as f32;
+        let loss = match local {
+            true => steps.local(number, &samples)?,
+            false => steps.step(number, &samples)?,
+        };
         writeln!(out, "{loss} {}", start.elapsed().as_secs_f64())?;
         out.flush()?;
     }
     Ok(())
+}
+
+/// A worker on its way.
+struct Stepping {
+    worker: Box<dyn Worker>,
+    params: Vec<f32>,
+    slots: Vec<Vec<f32>>,
+    optimizer: Optimizer,
+}
+
+impl Stepping {
+    const RATE: f32 = 1e-3;
+
+    /// A round's: gradients from the device, the protocol's optimizer. The mean loss.
+    fn step(&mut self, number: u64, samples: &[u64]) -> Result<f32, TaskError> {
+        let made = self.worker.contribute(self.params.clone(), samples)?;
+        let step = self.optimizer.step(Self::RATE, number, 1.0 / made.samples as f32);
+        let zeros = || vec![0.0; self.params.len()];
+        self.slots.resize_with(self.optimizer.slots(), zeros);
+        let mut slots: Vec<&mut [f32]> = self.slots.iter_mut().map(Vec::as_mut_slice).collect();
+        self.optimizer
+            .apply(&step, &mut self.params, &mut slots, &made.gradient, true);
+        Ok(made.loss_sum / made.samples as f32)
+    }
+
+    /// One between two exchanges.
+    fn local(&mut self, number: u64, samples: &[u64]) -> Result<f32, TaskError> {
+        self.worker.accumulate(samples)?;
+        let stepper = self.worker.stepper(&self.optimizer);
+        let stepper = stepper.ok_or("the device takes no steps itself")?;
+        let rate = Self::RATE;
+        let clip = None;
+        let loss = read_sync(stepper.step(&LocalStep { number, rate, clip }))?;
+        Ok(loss / samples.len() as f32)
+    }
 }
 
 /// Measures it; tells what is going on.

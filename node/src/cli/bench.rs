@@ -253,6 +253,9 @@ pub struct Steps {
     pub device: String,
     /// Samples in a step.
     pub batch: usize,
+    /// Steps that the device takes itself.
+    #[arg(long)]
+    pub local: bool,
 }
 
 /// Does it.
@@ -294,7 +297,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             &args.task,
             &args.config,
             &args.device,
-            args.batch,
+            (args.batch, args.local),
         )?),
         What::Peer => run_peer(),
     }
@@ -373,16 +376,21 @@ fn run_step(args: &Step, tasks: &[TaskFactory]) -> Result<(), Error> {
         programs.push(beside);
     }
     let config = serde_json::Value::from(config).to_string();
-    let ours = |name: &str, device: &str| step::Contestant {
-        name: name.to_owned(),
-        program: this.clone(),
-        arguments: ["bench", "steps", &args.task, &config, device, &batch.to_string()]
-            .map(str::to_owned)
-            .to_vec(),
+    let ours = |name: &str, device: &str, local: Option<&str>| {
+        let count = batch.to_string();
+        let arguments = ["bench", "steps", &args.task, &config, device, &count];
+        step::Contestant {
+            name: name.to_owned(),
+            program: this.clone(),
+            arguments: arguments.into_iter().chain(local).map(str::to_owned).collect(),
+        }
     };
-    let mut contestants = vec![ours("annulus", &args.device)];
+    let mut contestants = vec![ours("annulus", &args.device, None)];
     if plain != args.device {
-        contestants.push(ours("annulus, all f32", plain));
+        contestants.push(ours("annulus, all f32", plain, None));
+    }
+    if plain != "cpu" {
+        contestants.push(ours("annulus, a local step", &args.device, Some("--local")));
     }
     for program in programs {
         let program = program.canonicalize().map_err(|error| {

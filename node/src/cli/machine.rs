@@ -50,7 +50,8 @@ pub fn compile_kernels(tasks: &[TaskFactory]) -> Result<Option<usize>, Failure> 
         Err(DeviceError::NoAdapter) => Ok(None),
         Err(error) => Err(error.into()),
         Ok(gpu) => {
-            let layers: Vec<Layer> = tasks.iter().flat_map(usual_layers).collect();
+            let layers = tasks.iter().flat_map(usual_layers);
+            let layers: Vec<Layer> = layers.chain([Layer::LocalSteps]).collect();
             let adapter = adapter_of(&gpu.device);
             let kernels = adapter.map(|adapter| needs::kernels(&layers, adapter));
             let kernels = kernels.unwrap_or_default();

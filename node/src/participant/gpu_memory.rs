@@ -57,6 +57,10 @@ impl Limit {
             size => size.min(manifest.batch.get()),
         } as usize;
         worker.work_on_at_most(0);
+        if manifest.local.is_some() {
+            // What it keeps there between local steps counts too.
+            let _ = worker.stepper(&manifest.optimizer);
+        }
         let need = |samples: usize| {
             let samples: Vec<u64> = (0..samples as u64).map(|n| n % manifest.samples).collect();
             let held = limit.held_after(|| worker.contribute(params.clone(), &samples).map(drop))?;

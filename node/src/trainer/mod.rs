@@ -14,6 +14,7 @@ mod share;
 #[cfg(not(target_family = "wasm"))]
 mod slowed;
 pub mod span;
+mod stepping;
 #[cfg(not(target_family = "wasm"))]
 mod timed;
 mod worker;
@@ -28,9 +29,12 @@ use self::on_device::{View, gradients_and_loss, places, read_total};
 use self::parameters::{drawing, initial_model, with_parameters};
 use self::prefetch::{Batches, Prefetcher};
 use self::read::read_scalar;
+use self::stepping::rule_of;
 use crate::device::{DeviceKind, OpenDevice};
 use crate::task::{Dataset, Emit, Eval, Prompt, Task};
 use annulus_core::Layout;
+use annulus_core::optim::Optimizer;
+use annulus_shaders::optim::LocalOptimizer;
 use annulus_shaders::split::{self, SplitLayout, SplitVector};
 
 pub use self::layout::layout_of;
@@ -41,7 +45,7 @@ pub use self::share::{Contributor, Share, local_steps};
 pub use self::slowed::Slowed;
 #[cfg(not(target_family = "wasm"))]
 pub use self::timed::Timed;
-pub use self::worker::{Contribution, Pending, Worker, WorkerError};
+pub use self::worker::{Contribution, LocalStep, Pending, Stepper, Worker, WorkerError};
 
 /// What a trainer needs to know beside its task and device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +72,10 @@ pub struct Trainer<T: Task> {
     /// The same for gradients, with the loss as the last of them.
     with_loss: Arc<SplitLayout>,
     model: T::Model,
+    /// The vector that the model's parameters are views of, once it was loaded, on a GPU.
+    params: Option<SplitVector>,
+    /// The optimizer that steps them there.
+    stepping: Option<LocalOptimizer>,
     prefetcher: Prefetcher<T>,
     /// What was said to come next.
     ahead: Option<(Vec<u64>, Batches<T>)>,
@@ -134,6 +142,8 @@ impl<T: Task> Trainer<T> {
             options,
             layout,
             model,
+            params: None,
+            stepping: None,
             ahead: None,
             sum: Sum::default(),
         })
@@ -227,10 +237,11 @@ impl<T: Task> Worker for Trainer<T> {
         // Clones share their tensors, so this copies nothing.
         let model = self.model.clone();
         let device = self.device.clone().without_autodiff();
-        self.model = match SplitVector::upload(&self.on_device, &params, &device) {
+        self.params = SplitVector::upload(&self.on_device, &params, &device);
+        self.model = match &self.params {
             // One upload for all that a buffer holds, of which each parameter is a view.
             Some(vector) => model.map(&mut View {
-                vector,
+                vector: vector.clone(),
                 device: &self.device,
                 next: 0,
             }),
@@ -312,6 +323,17 @@ impl<T: Task> Worker for Trainer<T> {
                 samples,
             })
         })
+    }
+
+    fn stepper(&mut self, optimizer: &Optimizer) -> Option<&mut dyn Stepper> {
+        if self.is_cpu() {
+            return None;
+        }
+        let rule = rule_of(optimizer)?;
+        if self.stepping.as_ref().map(LocalOptimizer::rule) != Some(rule) {
+            self.stepping = Some(self.state_of(rule)?);
+        }
+        Some(self)
     }
 
     fn evaluate(&mut self) -> Pending<'_, Option<Eval>> {

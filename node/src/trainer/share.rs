@@ -1,8 +1,9 @@
 //! A member's share of a round, and what its device makes of it: the sum of gradients, or the way that local steps lead.
 
-use super::worker::{Contribution, Worker, WorkerError};
+use super::worker::{Contribution, LocalStep, Stepper, Worker, WorkerError};
 use annulus_core::Manifest;
 use annulus_core::local::{LocalOptimizer, LocalRound};
+use std::ops::Range;
 
 /// What there is to do for a round.
 #[derive(Clone, Debug)]
@@ -71,27 +72,22 @@ pub async fn local_steps(
     params: Vec<f32>,
     samples: &[u64],
 ) -> Result<Contribution, WorkerError> {
-    let mut now = optimizer.begin(round, &params);
+    let start = optimizer.begin(round, &params);
     let mut contribution = params;
-    let (mut buffer, mut loss_sum) = (Vec::with_capacity(now.len()), 0.0);
-    let mut steps = round.steps(samples.len()).peekable();
-    if let Some((_, first)) = steps.peek() {
+    let steps: Vec<_> = round.steps(samples.len()).collect();
+    if let Some((_, first)) = steps.first() {
         worker.prefetch(&samples[first.clone()]);
     }
-    while let Some((step, range)) = steps.next() {
-        buffer.clear();
-        buffer.extend_from_slice(&now);
-        worker.load(buffer)?;
-        worker.accumulate(&samples[range])?;
-        // Read while this step is taken out.
-        if let Some((_, next)) = steps.peek() {
-            worker.prefetch(&samples[next.clone()]);
-        }
-        let made = worker.take().await?;
-        optimizer.step(manifest, (round, step), &mut now, (&made.gradient, made.samples));
-        loss_sum += made.loss_sum;
-        buffer = made.gradient;
-    }
+    let walk = Walk {
+        manifest,
+        round,
+        steps: &steps,
+        samples,
+    };
+    let (now, loss_sum) = match worker.stepper(&manifest.optimizer) {
+        Some(_) => walk.on_device(worker, optimizer, start).await?,
+        None => walk.on_host(worker, optimizer, start).await?,
+    };
     let samples = round.counted(samples.len());
     optimizer.end(round, &mut contribution, now, samples);
     Ok(Contribution {
@@ -99,4 +95,76 @@ pub async fn local_steps(
         loss_sum,
         samples,
     })
+}
+
+/// The steps that are to be taken, from where.
+struct Walk<'a> {
+    manifest: &'a Manifest,
+    round: &'a LocalRound,
+    /// Each with which of the samples it is made of.
+    steps: &'a [(u32, Range<usize>)],
+    samples: &'a [u64],
+}
+
+impl Walk<'_> {
+    /// Has the device sum the gradients of a step up, and the samples of the one behind it read meanwhile.
+    fn accumulate(&self, worker: &mut dyn Worker, index: usize) -> Result<(), WorkerError> {
+        worker.accumulate(&self.samples[self.steps[index].1.clone()])?;
+        if let Some((_, next)) = self.steps.get(index + 1) {
+            worker.prefetch(&self.samples[next.clone()]);
+        }
+        Ok(())
+    }
+
+    /// Parameters go to the device and gradients come back for each step, which the processor takes. Where that has led, and
+    /// the sum of the losses.
+    async fn on_host(
+        &self,
+        worker: &mut dyn Worker,
+        optimizer: &mut LocalOptimizer,
+        start: Vec<f32>,
+    ) -> Result<(Vec<f32>, f32), WorkerError> {
+        let (mut now, mut loss_sum) = (start, 0.0);
+        let mut buffer = Vec::with_capacity(now.len());
+        for (index, (step, _)) in self.steps.iter().enumerate() {
+            buffer.clear();
+            buffer.extend_from_slice(&now);
+            worker.load(buffer)?;
+            self.accumulate(worker, index)?;
+            let made = worker.take().await?;
+            let sum = (&made.gradient[..], made.samples);
+            optimizer.step(self.manifest, (self.round, *step), &mut now, sum);
+            loss_sum += made.loss_sum;
+            buffer = made.gradient;
+        }
+        Ok((now, loss_sum))
+    }
+
+    /// The same by a device that takes steps itself: parameters go there once and come back once, moments stay.
+    async fn on_device(
+        &self,
+        worker: &mut dyn Worker,
+        optimizer: &mut LocalOptimizer,
+        start: Vec<f32>,
+    ) -> Result<(Vec<f32>, f32), WorkerError> {
+        worker.load(start)?;
+        if self.round.fresh {
+            stepper(worker, self.manifest).begin_anew();
+        }
+        let mut loss_sum = 0.0;
+        for (index, (step, _)) in self.steps.iter().enumerate() {
+            self.accumulate(worker, index)?;
+            let (number, rate) = optimizer.next(self.manifest, (self.round, *step));
+            let clip = self.manifest.clip;
+            let step = LocalStep { number, rate, clip };
+            loss_sum += stepper(worker, self.manifest).step(&step).await?;
+        }
+        let now = stepper(worker, self.manifest).stepped().await?;
+        Ok((now, loss_sum))
+    }
+}
+
+fn stepper<'a>(worker: &'a mut dyn Worker, manifest: &Manifest) -> &'a mut dyn Stepper {
+    let stepper = worker.stepper(&manifest.optimizer);
+    stepper.expect("a device that takes steps itself does so always")
 }

@@ -9,9 +9,16 @@ use super::on_cpu::add_gradients;
 use super::parameters::parameters_of;
 use super::*;
 use crate::device::{self, DeviceChoice, DeviceError};
+use crate::net::identity::Identity;
+use crate::options::ActedSpeed;
 use crate::task::{Data, Scores, TaskError};
 use crate::tasks::digits::{Digits, DigitsConfig, ModelKind};
-use annulus_core::Digest;
+use annulus_core::cut::Cut;
+use annulus_core::invitation::Invitation;
+use annulus_core::ledger::{Head, Member};
+use annulus_core::local::LocalRound;
+use annulus_core::optim::LocalSteps;
+use annulus_core::{Contact, Digest, Manifest, Settings};
 
 #[derive(Module, Debug)]
 struct Curve {
@@ -86,8 +93,11 @@ impl Task for Points {
             Fault::None | Fault::NoBatch => error.powi_scalar(2).mean(),
             Fault::LossPerSample => error.flatten(0, 1),
             Fault::Detached => error.detach().mean(),
-            // The square root of zero: a finite value with an infinite slope.
-            Fault::InfiniteGradient => (error * 0.0).sqrt().mean(),
+            // Zero with a slope that no number is large enough for.
+            Fault::InfiniteGradient => {
+                let nothing = error.clone() - error.detach();
+                (nothing.mul_scalar(1e30).mul_scalar(1e30)).mean()
+            }
         }
     }
 
@@ -494,5 +504,120 @@ fn a_gpu_agrees_with_the_cpu() {
         let found = on_gpu.score(params).unwrap().unwrap();
         assert!((expected.loss - found.loss).abs() < 1e-4);
         assert_eq!(expected.accuracy, found.accuracy);
+    }
+}
+
+/// The shares of a lone member with so many samples a step, cut into five steps.
+fn cut(manifest: &Manifest) -> Cut {
+    let key = Identity::generate().key();
+    let admission = Invitation::of_run(key.clone()).admit(key.peer(), manifest.run_id());
+    let settings = Settings::new(key, admission, Contact::default());
+    let head = Head::genesis(manifest, Member::new(&settings, Some(1000)));
+    head.cut(&head.allot(manifest), 0, manifest).unwrap()
+}
+
+fn stepped(optimizer: &str, layout: &Layout) -> Manifest {
+    let five = "5".parse().unwrap();
+    Manifest {
+        batch: 8.try_into().unwrap(),
+        samples: 64.try_into().unwrap(),
+        target: 1_000_000.try_into().unwrap(),
+        optimizer: optimizer.parse().unwrap(),
+        lr: 1e-3,
+        clip: Some(0.5),
+        overlap: true,
+        local: Some(LocalSteps::averaged(five)),
+        ..Manifest::new(layout.clone())
+    }
+}
+
+#[test]
+fn steps_that_a_gpu_takes_itself_lead_where_those_of_the_host_do() {
+    let Some(gpu) = gpu() else { return };
+    let config = DigitsConfig {
+        hidden: 32,
+        ..DigitsConfig::default()
+    };
+    let samples: Vec<u64> = (0..40).collect();
+    for optimizer in [
+        "sgd weight_decay=0.1",
+        "momentum",
+        "nesterov",
+        "adam",
+        "adamw",
+        "rmsprop",
+    ] {
+        let mut itself = digits(config.clone(), &gpu, 0);
+        let manifest = stepped(optimizer, itself.layout());
+        let steps_itself = itself.stepper(&manifest.optimizer).is_some();
+        assert_eq!(steps_itself, optimizer != "rmsprop", "{optimizer}");
+        // One that is acted to be slower takes no steps.
+        let host = Box::new(digits(config.clone(), &gpu, 0));
+        let mut host = Slowed::new(host, ActedSpeed::Times(1.0));
+        let cut = cut(&manifest);
+        let rounds = [
+            LocalRound::whole(cut, true),
+            LocalRound::whole(cut, false),
+            LocalRound::lead(cut).unwrap(),
+            LocalRound::rest(cut),
+            LocalRound::whole(cut, true),
+        ];
+        let start = itself.init();
+        let walk = |worker: &mut dyn Worker| -> Vec<Contribution> {
+            let mut contributor = Contributor::new(&manifest);
+            let shares = rounds.iter().map(|local| {
+                let share = Share {
+                    samples: samples.clone(),
+                    params: start.clone(),
+                    local: Some(*local),
+                };
+                read_sync(contributor.contribute(worker, share)).unwrap()
+            });
+            shares.collect()
+        };
+        let pairs = walk(&mut host).into_iter().zip(walk(&mut itself));
+        for ((expected, found), round) in pairs.zip(&rounds) {
+            println!("{optimizer} {:?}", round.part);
+            assert_eq!(found.samples, expected.samples);
+            assert!((found.loss_sum - expected.loss_sum).abs() < 1e-2);
+            // The first steps of a share contribute nothing yet: the parameters come back as they were.
+            let way = |of: &Contribution| {
+                of.gradient
+                    .iter()
+                    .map(|x| f64::from(*x).powi(2))
+                    .sum::<f64>()
+                    .sqrt()
+            };
+            let pairs = expected.gradient.iter().zip(&found.gradient);
+            let off = pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt();
+            assert!(off <= 2e-2 * way(&expected), "{off} of {}", way(&expected));
+        }
+    }
+}
+
+#[test]
+fn a_step_on_a_gpu_that_is_not_finite_is_told_as_on_the_host() {
+    let Some(gpu) = gpu() else { return };
+    for fault in [Fault::InfiniteGradient, Fault::None] {
+        let broken = fault != Fault::None;
+        let task = Points {
+            fault,
+            ..Points::default()
+        };
+        let mut trainer = Trainer::new(Arc::new(task), &gpu, TrainerOptions::default()).unwrap();
+        let manifest = stepped("adam", trainer.layout());
+        let share = Share {
+            samples: (0..32).collect(),
+            params: trainer.init(),
+            local: Some(LocalRound::whole(cut(&manifest), true)),
+        };
+        let made = read_sync(Contributor::new(&manifest).contribute(&mut trainer, share));
+        match broken {
+            true => assert!(
+                matches!(&made, Err(WorkerError::GradientNotFinite { tensor }) if tensor.contains("weight")),
+                "{made:?}"
+            ),
+            false => assert_eq!(made.unwrap().samples, 32),
+        }
     }
 }

@@ -7,6 +7,7 @@ use burn::tensor::read_sync;
 
 use crate::task::{Emit, Eval, Prompt};
 use annulus_core::Layout;
+use annulus_core::optim::Optimizer;
 
 /// What a worker is at.
 ///
@@ -52,6 +53,13 @@ pub trait Worker: Send {
     ///
     /// If the sum is not finite or the device fails.
     fn take(&mut self) -> Pending<'_, Contribution>;
+
+    /// What takes the steps of an optimizer on the device itself, where parameters and moments then stay; nothing where they
+    /// had better be taken from the sums that are [taken out](Self::take).
+    fn stepper(&mut self, optimizer: &Optimizer) -> Option<&mut dyn Stepper> {
+        let _ = optimizer;
+        None
+    }
 
     /// How good the loaded parameters are on held-out data; nothing if the task holds none out.
     ///
@@ -108,6 +116,38 @@ pub trait Worker: Send {
         self.load(params)?;
         read_sync(self.evaluate())
     }
+}
+
+/// Steps parameters where they are, with moments that stay there: for steps that a peer takes alone between exchanges. It has
+/// the formulas of the run's optimizers, but its device's rounding.
+pub trait Stepper {
+    /// Has moments begin at zero.
+    fn begin_anew(&mut self);
+
+    /// Changes the loaded parameters by the sum of the gradients since they were loaded or last stepped, and gives its losses.
+    ///
+    /// # Errors
+    ///
+    /// As [`Worker::take`]. Parameters and moments are then of no use.
+    fn step<'a>(&'a mut self, step: &LocalStep) -> Pending<'a, f32>;
+
+    /// The parameters, as steps have left them.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn stepped(&mut self) -> Pending<'_, Vec<f32>>;
+}
+
+/// What differs from step to step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LocalStep {
+    /// Its number since the moments began at zero; the first is 1.
+    pub number: u64,
+    /// Learning rate.
+    pub rate: f32,
+    /// Largest norm of the mean gradient.
+    pub clip: Option<f32>,
 }
 
 /// A peer's part of a round.

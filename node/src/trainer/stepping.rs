@@ -1,0 +1,126 @@
+//! Local steps on a GPU: parameters and the optimizer's moments stay there, and of each step only three numbers come back.
+//!
+//! For each step the host would else read all gradients, step on the processor, and send all parameters: twice the vector
+//! over the bus.
+
+use annulus_core::optim::Optimizer;
+use annulus_shaders::optim::{LocalOptimizer, Rule, Step, Totals};
+use annulus_shaders::split::SplitVector;
+
+use super::on_device::read_total;
+use super::read::{as_floats, read, read_scalar};
+use super::worker::{LocalStep, Pending, Stepper, WorkerError};
+use super::{Sum, Trainer};
+use crate::task::Task;
+
+/// The kernels' rule for an optimizer; nothing if there is none.
+pub(super) fn rule_of(optimizer: &Optimizer) -> Option<Rule> {
+    let adam = |[beta1, beta2, eps, weight_decay]: [f32; 4], decoupled| Rule::Adam {
+        beta1,
+        beta2,
+        eps,
+        weight_decay,
+        decoupled,
+    };
+    Some(match *optimizer {
+        Optimizer::Sgd { weight_decay } => Rule::Sgd { weight_decay },
+        Optimizer::Momentum {
+            momentum,
+            nesterov,
+            weight_decay,
+        } => Rule::Momentum {
+            momentum,
+            nesterov,
+            weight_decay,
+        },
+        Optimizer::Adam {
+            beta1,
+            beta2,
+            eps,
+            weight_decay,
+        } => adam([beta1, beta2, eps, weight_decay], false),
+        Optimizer::AdamW {
+            beta1,
+            beta2,
+            eps,
+            weight_decay,
+        } => adam([beta1, beta2, eps, weight_decay], true),
+        Optimizer::RmsProp { .. } => return None,
+    })
+}
+
+impl<T: Task> Trainer<T> {
+    /// The optimizer's state on the device, which begins at zero.
+    pub(super) fn state_of(&self, rule: Rule) -> Option<LocalOptimizer> {
+        let decays: Vec<bool> = self.layout.tensors.iter().map(|tensor| tensor.decay).collect();
+        let device = self.device.clone().without_autodiff();
+        LocalOptimizer::new(rule, &self.on_device, &decays, &device)
+    }
+
+    /// The sum of the losses, unless it or the gradient is not finite.
+    async fn finite_loss(&self, total: &SplitVector, totals: &Totals) -> Result<f32, WorkerError> {
+        let loss = total.view(self.layout.tensors.len(), [1]);
+        let totals = read(totals.tensor()).await?;
+        let loss = read_scalar(loss).await?;
+        if !loss.is_finite() {
+            return Err(WorkerError::LossNotFinite);
+        }
+        let [_, others] = as_floats(&totals)? else {
+            unreachable!("a norm and a count");
+        };
+        if *others > 0.0 {
+            // Which tensor it is, all of it has to be read for.
+            let mut gradient = vec![0.0; self.layout.len];
+            read_total(total, &mut gradient).await?;
+            self.check_finite(&gradient)?;
+        }
+        Ok(loss)
+    }
+}
+
+impl<T: Task> Stepper for Trainer<T> {
+    fn begin_anew(&mut self) {
+        let rule = self.stepping.as_ref().map(LocalOptimizer::rule);
+        self.stepping = rule.and_then(|rule| self.state_of(rule));
+    }
+
+    fn step<'a>(&'a mut self, step: &LocalStep) -> Pending<'a, f32> {
+        let LocalStep { number, rate, clip } = *step;
+        Box::pin(async move {
+            let Sum {
+                gradient,
+                on_device,
+                samples,
+                ..
+            } = std::mem::take(&mut self.sum);
+            // The allocation that the parameters will be read into.
+            self.sum.gradient = gradient;
+            let (Some(total), Some(params), Some(optimizer)) =
+                (on_device, &mut self.params, &mut self.stepping)
+            else {
+                // Nothing was summed up.
+                return Ok(0.0);
+            };
+            let totals = Totals::of_gradients(&total, &self.on_device);
+            let step = Step {
+                lr: rate,
+                number,
+                scale: 1.0 / samples as f32,
+                clip,
+            };
+            optimizer.step(params, &total, Some(&totals), step);
+            self.finite_loss(&total, &totals).await
+        })
+    }
+
+    fn stepped(&mut self) -> Pending<'_, Vec<f32>> {
+        Box::pin(async move {
+            let mut params = std::mem::take(&mut self.sum.gradient);
+            params.resize(self.layout.len, 0.0);
+            if let Some(vector) = &self.params {
+                read_total(vector, &mut params).await?;
+            }
+            Ok(params)
+        })
+    }
+}
