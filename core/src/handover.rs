@@ -132,7 +132,8 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
     kept.retain(&own.kept.or(&own.learns).or(&lost));
     if shared.manifest.split.is_some() {
         // Who has gone with it because others had it brings it back if they have lost it.
-        kept.take_as_they_are(&kept.damaged(&lost));
+        let damaged = kept.restore(&shared.manifest, &kept.damaged(&lost), &untrained);
+        kept.take_as_they_are(&damaged);
     }
     // What begins anew is zero, whatever somebody who was away has kept of it.
     let mut anew = own.learns.or(&kept.set()).and(&untrained);
@@ -216,13 +217,15 @@ pub(crate) fn leave(damaged: bool, shared: &mut Shared) {
 }
 
 /// Where the model is split: whether some parts are here and what they were when they were stepped last. What has changed and
-/// nobody else has goes on as it has become: a wrong bit, and else the run would be over.
+/// nobody else has goes on as it has become: a wrong bit, and else the run would be over. What was never trained begins anew:
+/// whoever takes it from there too would have other bits than who goes on with what has changed, and be cast out for ever.
 pub(crate) fn is_sound(parts: &PartSet, others: &PartSet, shared: &mut Shared) -> bool {
     if shared.settings.planted(Bug::BelieveParts) {
         return true;
     }
+    let untrained = shared.lineage.head.untrained;
     let kept = &mut shared.lineage.state.kept;
-    let damaged = kept.damaged(parts);
+    let damaged = kept.restore(&shared.manifest, &kept.damaged(parts), &untrained);
     kept.take_as_they_are(&damaged.without(others));
     damaged.and(others).is_empty() && parts.without(&kept.set()).is_empty()
 }

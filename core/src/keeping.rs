@@ -144,7 +144,10 @@ pub(crate) fn alone(
             let first = first_spans(manifest, room).and(&untrained);
             kept.begin(manifest, &first);
         }
-        Some(_) => kept.take_as_they_are(&kept.damaged(&kept.set())),
+        Some(_) => {
+            let damaged = kept.restore(manifest, &kept.damaged(&kept.set()), &untrained);
+            kept.take_as_they_are(&damaged);
+        }
     }
     Keeper {
         kept: kept.set(),

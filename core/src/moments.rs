@@ -154,6 +154,13 @@ impl Moments {
         of.iter().filter(|part| self.prove(*part).is_err()).collect()
     }
 
+    /// Begins those of some parts anew that were never trained, since what they begin with is known. Gives the others.
+    pub(crate) fn restore(&mut self, manifest: &Manifest, parts: &PartSet, untrained: &PartSet) -> PartSet {
+        let anew = parts.and(untrained);
+        self.begin(manifest, &anew);
+        parts.without(&anew)
+    }
+
     /// Goes on with some parts as they are, whatever they were when they were stepped last.
     pub(crate) fn take_as_they_are(&mut self, parts: &PartSet) {
         for part in parts.iter() {

@@ -198,8 +198,18 @@ impl World {
     fn enter(&mut self, i: usize, commit: &Commit) -> Result<Digest, String> {
         let node = &self.nodes[i];
         let before = match (node.stands, &node.peer) {
+            // It was led into a lineage by a liar and has gone on from there at once: what lies between nobody can see.
+            (Some((chain, _)), Some(peer)) if node.misled && peer.head().chain == chain => {
+                return Ok(chain);
+            }
             (Some((chain, _)), _) => chain,
-            (None, Some(peer)) => self.ledger.begin_with(peer, commit)?,
+            (None, Some(peer)) => match self.ledger.begin_with(peer, commit) {
+                Err(_) if node.misled => {
+                    self.ledger.begin_misled(node, peer);
+                    return Ok(peer.head().chain);
+                }
+                before => before?,
+            },
             (None, None) => return Err("it comes out of nowhere".into()),
         };
         let spoilt = self.lies.spoilt.contains(&commit.view);
@@ -336,7 +346,7 @@ impl World {
         };
         let stands = (head.chain, peer.digest());
         // The last whole state may have left or been damaged long before all faults end.
-        let hopeless = *exit == Exit::Lost && self.is_state_gone();
+        let hopeless = *exit == Exit::Lost && (self.is_state_gone() || self.is_state_with_outlaws(peer));
         if let Some(wrong) = wrong {
             return self.fail(format!("{} {wrong}", node.name));
         }
@@ -444,10 +454,10 @@ impl World {
             return;
         }
         let Some(first) = finished.first() else {
-            // A liar need not let anybody in, and can bar all who know nobody else. Who has crashed for good finishes
-            // nothing.
-            let is_barred = |n: &Node| matches!(n.exit, None | Some(Exit::Barred(_)));
-            let is_in = |n: &Node| n.was_member && !is_barred(n);
+            // A liar need not let anybody in, and can bar all who know nobody else. Who has crashed for good, or was asked
+            // to leave, finishes nothing.
+            let is_out = |n: &Node| matches!(n.exit, None | Some(Exit::Barred(_) | Exit::Left));
+            let is_in = |n: &Node| n.was_member && !is_out(n);
             if self.plan.liars.is_some() && !self.honest().any(is_in) {
                 return;
             }

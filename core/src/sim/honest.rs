@@ -316,6 +316,17 @@ impl World {
         self.starting == 0 && alive.peek().is_some() && !alive.any(|p| whole(p))
     }
 
+    /// Whether all that hold a whole state were cut off by a peer as proven liars: it takes nothing from them.
+    pub(super) fn is_state_with_outlaws(&self, me: &Peer) -> bool {
+        let full = self.nodes.iter().filter(|n| !n.is_guest);
+        let whole = |n: &&Node| {
+            let peer = n.peer.as_ref();
+            peer.is_some_and(|p| stands(p).is_some() || p.holds_whole_state())
+        };
+        let mut whole = full.filter(whole);
+        self.starting == 0 && whole.all(|n| n.is_liar() && me.shared.outlaws.proof(n.id).is_some())
+    }
+
     /// Rounds go on though there are liars, and without those who were seen to lie.
     pub(super) fn check_pace_among_liars(&mut self) {
         let Some(since) = self.lies.since else { return };

@@ -313,7 +313,7 @@ impl Ledger {
     }
 
     /// A peer that followed a liar may enter a lineage of that one's making: what goes on from there is checked.
-    fn begin_misled(&mut self, node: &Node, peer: &Peer) {
+    pub fn begin_misled(&mut self, node: &Node, peer: &Peer) {
         let (head, digest) = (peer.head(), peer.digest());
         if !node.misled || self.points.contains_key(&head.chain) {
             return;
