@@ -228,11 +228,13 @@ impl Record {
     pub(crate) fn trail_after(&self, attempt: &Attempt) -> Digest {
         let headers: Vec<&Header> = self.headers.iter().map(|h| &h.content).collect();
         let said = (attempt, headers);
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&postcard::to_allocvec(&said).expect("a record has only plain data"));
-        Digest(*hasher.finalize().as_bytes())
+        let bytes = Vec::with_capacity(PLENTY * self.headers.len());
+        Digest::of(&postcard::to_extend(&said, bytes).expect("a record has only plain data"))
     }
 }
+
+/// Bytes that a member or a header mostly takes when it is encoded: so much is asked for beforehand.
+const PLENTY: usize = 256;
 
 /// A lineage: what its members sign for, and with it how many samples it counts.
 pub(crate) fn lineage(trail: &Digest, samples: u64) -> Digest {
@@ -345,7 +347,8 @@ impl Head {
     /// Hash of all of it. The lineage alone is what records lead to; who is handed a head cannot tell from that whether it is
     /// what they lead to.
     pub(crate) fn hash(&self) -> Digest {
-        Digest::of(&postcard::to_allocvec(self).expect("a head has only plain data"))
+        let bytes = Vec::with_capacity(PLENTY * (1 + self.members.len()));
+        Digest::of(&postcard::to_extend(self, bytes).expect("a head has only plain data"))
     }
 
     /// Position of a peer in the ring.

@@ -42,6 +42,8 @@ use std::time::Duration;
 /// A member in the round after the head.
 pub(crate) struct Member {
     pub view: View,
+    /// Whether the view is too small to train: its rounds only change the membership.
+    is_null: bool,
     pub agreement: Agreement,
     /// Who works on what, whatever attempt it is.
     allotment: Allotment,
@@ -77,6 +79,7 @@ impl Member {
             return Err(sponsor);
         };
         Ok(Self {
+            is_null: !head.trains(&shared.manifest, &view.members),
             reduce: new_reduce(&view, shared),
             agreement: Agreement::new(shared.now),
             allotment: head.allot(&shared.manifest),
@@ -104,7 +107,7 @@ impl Member {
         if shared.keeping.is_damaged {
             return Next::Outcast(Outcast::new(OutcastReason::Damaged, None));
         }
-        if self.is_null(shared) {
+        if self.is_null {
             self.tell_waiting(shared);
         } else if self.flows(shared) {
             // It begins to compute with the attempt.
@@ -165,6 +168,7 @@ impl Member {
         };
         // Whom this one suspects may commit the attempt that ends here.
         self.keep_pending(shared);
+        self.is_null = !shared.head().trains(&shared.manifest, &view.members);
         self.view = view;
         self.reduce = new_reduce(&self.view, shared);
         self.agreement.next_attempt();
@@ -172,7 +176,7 @@ impl Member {
         if shared.settings.planted(Bug::FeedTwice) {
             self.contribution.feed_again(shared);
         }
-        if self.is_null(shared) {
+        if self.is_null {
             self.tell_waiting(shared);
         }
         self.sponsor.begin_attempt(shared);
@@ -186,11 +190,6 @@ impl Member {
             Verdict::Outcast(outcast) => Next::Outcast(outcast),
             Verdict::Commit => self.commit_held(shared),
         }
-    }
-
-    /// Whether the view is too small to train: its rounds only change the membership.
-    fn is_null(&self, shared: &Shared) -> bool {
-        !shared.head().trains(&shared.manifest, &self.view.members)
     }
 
     fn tell_waiting(&self, shared: &mut Shared) {
@@ -218,7 +217,7 @@ impl Member {
 
     /// When it tells strangers again where its lineage stands, if it waits and there are any.
     fn tells_again_at(&self, shared: &Shared) -> Option<Time> {
-        let waits = self.is_null(shared) && self.strangers(shared).next().is_some();
+        let waits = self.is_null && self.strangers(shared).next().is_some();
         waits.then(|| self.told_at + TELL_AGAIN)
     }
 
@@ -226,7 +225,7 @@ impl Member {
     /// and only a round shows that.
     fn learns_until(&self, shared: &Shared) -> Option<Time> {
         let learns = |m: &ledger::Member| self.view.contains(m.peer) && !m.keeper.learns.is_empty();
-        let waits = shared.manifest.split.is_some() && self.is_null(shared);
+        let waits = shared.manifest.split.is_some() && self.is_null;
         (waits && shared.head().members.iter().any(learns)).then(|| self.contribution.began + LOST)
     }
 
@@ -287,7 +286,7 @@ impl Member {
                 return self.on_contribution(round, made, shared);
             }
             Input::Span(done) => return self.on_span(*done, shared),
-            Input::Leave if self.is_null(shared) && self.view.members.len() == 1 => {
+            Input::Leave if self.is_null && self.view.members.len() == 1 => {
                 return Next::Finish(Exit::Left);
             }
             Input::Leave | Input::Revoke(_) => return self.start_if_ready(shared),
@@ -407,7 +406,7 @@ impl Member {
             Next::Stay => {}
             next => return next,
         }
-        if self.is_null(shared) && self.has_news_of_parts(shared) {
+        if self.is_null && self.has_news_of_parts(shared) {
             match self.start_if_ready(shared) {
                 Next::Stay => {}
                 next => return next,
@@ -473,7 +472,7 @@ impl Member {
         if self.reduce.is_started() || stopped {
             return Next::Stay;
         }
-        let null = self.is_null(shared);
+        let null = self.is_null;
         let nothing = Made {
             anew: !shared.feedback.goes_on(shared.head().chain),
             ..Made::default()
@@ -576,7 +575,7 @@ impl Member {
         if told_by.is_none() && self.agreement.is_frozen(shared) {
             return Next::Stay;
         }
-        let null = self.is_null(shared);
+        let null = self.is_null;
         let own = match self.contribution.made() {
             _ if null => Some(&[][..]),
             made => made.map(|made| made.gradient.as_slice()),
@@ -785,9 +784,9 @@ impl Member {
     /// What follows from a round that is in the state.
     fn go_on(&mut self, record: Record, complete_at: Time, shared: &mut Shared) -> Next {
         let made_at = self.contribution.made_at;
-        let healthy = self.reduce.headers().is_some() && self.agreement.flush().is_none();
+        let healthy = self.reduce.has_headers() && self.agreement.flush().is_none();
         self.contribution.end(&mut shared.device);
-        let changed = record.weight() > 0 && !self.is_null(shared);
+        let changed = record.weight() > 0 && !self.is_null;
         let me = shared.me();
         let counted = record.headers.iter().any(|h| h.peer == me && h.weight > 0);
         let (before, errors) = (shared.head().chain, self.reduce.take_errors());
@@ -811,7 +810,7 @@ impl Member {
             made_at,
             in_since: self.agreement.in_since(),
             complete_at,
-            is_null: self.is_null(shared),
+            is_null: self.is_null,
             healthy,
         };
         let stepped = shared.head().stepped;
@@ -834,7 +833,7 @@ impl Member {
         if behind && !self.sponsor.has(from) {
             return late::tell_stranger(from, view, self.here(), Stage::Member, shared);
         }
-        let null = self.is_null(shared);
+        let null = self.is_null;
         let doing = match self.contribution.made() {
             _ if null && !self.reduce.is_started() => Doing::Idle,
             None if let Some(elapsed) = self.at_work_for(shared) => Doing::Computing {
@@ -955,14 +954,14 @@ impl Member {
         };
         if known && standing.round == mine.round + 1 {
             // Frames of a member that is one round ahead are no other lineage.
-            if finished || self.is_null(shared) {
+            if finished || self.is_null {
                 // It stays only to answer those who lack something of the last round; or it has gone on without this peer, which
                 // waits for nothing of it and so would never find out.
                 ask_for_commit(from, self.view.key, shared);
             }
             return Next::Stay;
         }
-        let stuck = self.is_null(shared) && standing == mine;
+        let stuck = self.is_null && standing == mine;
         match compare(&side, from, shown, shared) {
             Stands::Theirs(via) => {
                 return Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(via)));
@@ -1020,7 +1019,10 @@ impl Member {
     fn let_out(&mut self, sends: &mut Sends, shared: &Shared) -> Result<(), NotKept> {
         loop {
             let due = self.reduce.take_due();
-            let Some(headers) = self.reduce.headers().filter(|_| !due.is_empty()) else {
+            if due.is_empty() {
+                return Ok(());
+            }
+            let Some(headers) = self.reduce.headers() else {
                 return Ok(());
             };
             let record = self.record(headers);

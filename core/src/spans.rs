@@ -10,7 +10,8 @@ impl Split {
     /// The parts that a span needs.
     pub fn parts(&self, parts: Parts, span: usize) -> PartSet {
         let of = |range: &Range<usize>| parts.part_of(range.start)..=parts.part_of(range.end - 1);
-        self.used(span).iter().flat_map(of).collect()
+        let steps = &self.steps[self.span(span)];
+        steps.iter().flat_map(|step| &step.ranges).flat_map(of).collect()
     }
 
     /// The parts that each span needs.

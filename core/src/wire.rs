@@ -342,7 +342,9 @@ pub enum WireError {
 impl Message {
     /// As a frame in two parts, the second possibly empty and shared with the message.
     pub fn encode(&self) -> (Bytes, Bytes) {
-        let mut meta = vec![0u8; 4];
+        // Most are short.
+        let mut meta = Vec::with_capacity(64);
+        meta.extend([0; 4]);
         meta = postcard::to_extend(self, meta).expect("a message has only plain data");
         let len = (meta.len() - 4) as u32;
         meta[..4].copy_from_slice(&len.to_le_bytes());
@@ -374,6 +376,9 @@ impl Message {
     /// As one contiguous frame.
     pub fn to_frame(&self) -> Bytes {
         let (meta, payload) = self.encode();
+        if payload.is_empty() {
+            return meta;
+        }
         [meta, payload].concat().into()
     }
 

@@ -41,7 +41,7 @@ impl Member {
 
     /// Whether this attempt's members compute spans of a model.
     pub(super) fn flows(&self, shared: &Shared) -> bool {
-        shared.manifest.split.is_some() && !self.is_null(shared)
+        shared.manifest.split.is_some() && !self.is_null
     }
 
     /// An attempt begins: asks the neighbours for what is not here, and goes on computing.
@@ -49,7 +49,7 @@ impl Member {
         let (Some(split), Some(parts)) = (&shared.manifest.split, Parts::of(&shared.manifest)) else {
             return Next::Stay;
         };
-        if self.is_null(shared) {
+        if self.is_null {
             return Next::Stay;
         }
         let (me, members) = (self.view.me, &self.view.members);
