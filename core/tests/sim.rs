@@ -85,7 +85,8 @@ fn worlds_that_failed_once_hold() {
 
 #[test]
 fn all_promises_hold_in_every_world() {
-    let failures = run(0..400, None, Setup::default(), false);
+    // `cargo xtask test` runs those before.
+    let failures = run(200..500, None, Setup::default(), false);
     let lines = failures
         .iter()
         .map(|(seed, why)| format!("cargo xtask sim --seeds 1 --from {seed}  # {why}"));
@@ -164,7 +165,7 @@ fn liars(bug: Option<Bug>) -> Setup {
 
 #[test]
 fn all_promises_to_the_honest_hold_among_liars() {
-    let failures = run(0..300, None, liars(None), false);
+    let failures = run(0..250, None, liars(None), false);
     let lines = failures
         .iter()
         .map(|(seed, why)| format!("cargo xtask sim --seeds 1 --from {seed} --liars  # {why}"));
@@ -174,13 +175,22 @@ fn all_promises_to_the_honest_hold_among_liars() {
 #[test]
 fn every_planted_bug_that_liars_make_use_of_is_found() {
     for bug in Bug::OF_LIARS {
-        // Newcomers seldom ask one of the few who say so, and no other.
-        let lie = (bug == Bug::HeedWhoBars).then_some(Lie::Bar);
+        // What the others tell in every world is found by one of the first 60 without that; what makes use of these is drawn in
+        // fewer: the example `sim` finds each within 1,000.
+        let lie = match bug {
+            Bug::HeedWhoBars => Some(Lie::Bar),
+            Bug::TrustRevocations => Some(Lie::Revoke),
+            Bug::ComeBackTooSoon => Some(Lie::State),
+            Bug::TakeAgain => Some(Lie::Replay),
+            Bug::CompareNoSeals => Some(Lie::Sums),
+            Bug::CountAboveShare => Some(Lie::Claim),
+            _ => None,
+        };
         let setup = Setup {
             lie,
             ..liars(Some(bug))
         };
-        let found = run(0..1000, None, setup, true);
+        let found = run(0..300, None, setup, true);
         assert!(!found.is_empty(), "{bug:?} is not found");
     }
 }
@@ -196,13 +206,13 @@ fn a_seed_always_tells_the_same_story() {
 
 #[test]
 fn every_planted_bug_is_found_in_both_topologies() {
-    for (bug, topology) in Bug::OF_FAULTS
+    // Moments are shared under the direct plan alone.
+    let of_both = Bug::OF_FAULTS
         .into_iter()
-        .flat_map(|bug| Topology::ALL.map(|t| (bug, t)))
-    {
-        // Of a ring's sums at most one comes in; and moments are shared under the direct plan alone.
-        let is_of_direct = Bug::OF_KEEPERS.contains(&bug) || bug == Bug::SumAsTheyCome;
-        if is_of_direct && topology == Topology::Ring {
+        .filter(|bug| !Bug::OF_KEEPERS.contains(bug));
+    for (bug, topology) in of_both.flat_map(|bug| Topology::ALL.map(|t| (bug, t))) {
+        // Of a ring's sums at most one comes in.
+        if bug == Bug::SumAsTheyCome && topology == Topology::Ring {
             continue;
         }
         let setup = Setup {
