@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release -p annulus-core --features sim --example sim -- --seeds 10000`
 //! `... -- --seeds 1 --from 4711 --trace` tells one seed's story.
-//! `... -- --split --seeds 10000`: of these only the worlds in which a model is split over the members.
+//! `... -- --split --seeds 10000`: of these only the worlds in which a model is split over the members; with `--liars` there
+//! are such from seed 1,000,000,000 on.
 //! `... -- --real-keys --seeds 1000` signs with Ed25519 keys instead of a quick stand-in.
 //! `... -- --liars --seeds 1000`: some peers break the protocol on purpose, `--lie bar` in this way too.
 //! `... -- --bug all --seeds 1000` plants each bug and says which seed finds it first; `all-of-liars` those that need some.
@@ -125,7 +126,7 @@ fn run_all(options: &Options, bug: Option<Bug>, stop: bool) -> (Vec<(u64, String
                     if seed >= options.from + options.seeds {
                         break;
                     }
-                    if options.split && !sim::is_split(seed) {
+                    if options.split && !sim::is_split(seed, options.setup.liars) {
                         continue;
                     }
                     let setup = Setup { bug, ..options.setup };
@@ -181,7 +182,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
 }
 
 fn lie(name: &str) -> Result<Lie, String> {
-    let all = || Lie::DRAWN.into_iter().chain(Lie::OF_KEEPERS);
+    let all = || Lie::DRAWN.into_iter().chain(Lie::OF_KEEPERS).chain(Lie::OF_SPANS);
     let names = || all().map(|lie| lie.to_string()).collect::<Vec<_>>().join(", ");
     let found = all().find(|lie| lie.to_string().eq_ignore_ascii_case(name));
     found.ok_or_else(|| format!("no lie is called {name}: use {}", names()))
@@ -199,6 +200,7 @@ fn bugs(name: &str) -> Result<Vec<Bug>, String> {
             .into_iter()
             .chain(Bug::OF_SPANS)
             .chain(Bug::OF_LIARS)
+            .chain(Bug::OF_LYING_HOLDERS)
     };
     let found: Vec<Bug> = all()
         .filter(|bug| format!("{bug:?}").eq_ignore_ascii_case(name))

@@ -71,6 +71,10 @@ pub enum Bug {
     ForgetPending,
     /// Where a model is split: a member does not look whether what it computes with, steps and hands out is what it was.
     BelieveParts,
+    /// There, a member gives its word before it holds its sums, and commits by all words.
+    WordBeforeSums,
+    /// There, a tensor is taken whatever round it was made for.
+    TakeAnyTensor,
     /// Contributors go on without a full member.
     GuestsGoOn,
     /// Nobody looks whether a flush is signed.
@@ -155,7 +159,7 @@ impl Bug {
     ];
 
     /// Those that only matter where a model is split over members.
-    pub const OF_SPANS: [Self; 7] = [
+    pub const OF_SPANS: [Self; 8] = [
         Self::SplitCommitBeforeHeld,
         Self::LanesAsTheyCome,
         Self::DropStash,
@@ -163,6 +167,7 @@ impl Bug {
         Self::GiveUpHeld,
         Self::ForgetPending,
         Self::BelieveParts,
+        Self::WordBeforeSums,
     ];
 
     /// Those that only a liar makes use of.
@@ -187,4 +192,7 @@ impl Bug {
         Self::CheckNothing,
         Self::HoldWithoutEnd,
     ];
+
+    /// Those that only a liar makes use of that holds some of a model.
+    pub const OF_LYING_HOLDERS: [Self; 1] = [Self::TakeAnyTensor];
 }

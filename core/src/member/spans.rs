@@ -268,7 +268,7 @@ impl Member {
         if self.flowing.is_none() {
             return Next::Stay;
         }
-        let stale = chain != shared.head().chain;
+        let stale = chain != shared.head().chain && !shared.settings.planted(Bug::TakeAnyTensor);
         let place = self.view.position(from).filter(|_| !stale && self.flows(shared));
         let flowing = self.flowing.as_mut().zip(place);
         let taken = flowing.is_some_and(|(flowing, from)| flowing.flow.on_tensor(from, name, data));

@@ -48,8 +48,9 @@ impl Duty {
             return Self::None;
         };
         match (&peer.phase, message) {
+            // Who can commit what it has stopped may do so by itself.
             (Phase::Member(w), Message::Decision { view, .. } | Message::Committed { view, .. })
-                if *view == w.view.key && w.agreement.suspects(*from) =>
+                if *view == w.view.key && w.agreement.suspects(*from) && !w.reduce.has_said_held() =>
             {
                 Self::Distrust(*view, *from)
             }
@@ -141,9 +142,9 @@ impl World {
                 self.stats.outcasts += 1;
                 self.nodes[i].damage = None;
                 self.nodes[i].stands = None;
-                // What was damaged it has let go of.
-                let is_whole = self.plan.manifest.split.is_some() && reason == OutcastReason::Damaged;
-                self.nodes[i].flipped &= !is_whole;
+                if reason == OutcastReason::Damaged {
+                    self.note_whole(i);
+                }
                 let here = self.nodes[i].peer.as_ref().map(|peer| peer.head().chain);
                 self.nodes[i].left.extend(here);
                 self.ledger.is_gone(self.nodes[i].id);
@@ -157,6 +158,7 @@ impl World {
             Event::Entered => {
                 // Others may have committed a round with it, after which it should keep what it does not.
                 self.nodes[i].has_entered = true;
+                self.note_whole(i);
                 let node = &self.nodes[i];
                 let again = |peer: &Peer| node.left.contains(&peer.head().chain);
                 // What has been decided is no round any more.
@@ -228,6 +230,7 @@ impl World {
     }
 
     fn on_commit(&mut self, i: usize, commit: Commit) {
+        self.ledger.is_tainted |= self.nodes[i].peer.as_deref().is_some_and(has_taken);
         let sound = match self.plan.liars {
             Some(_) => self.check_lies(i, &commit),
             None => Ok(()),
@@ -267,8 +270,7 @@ impl World {
         let Some(peer) = &node.peer else { return };
         let around = AROUND[usize::from(self.plan.manifest.copies.is_some())];
         let vector = 4 * self.plan.manifest.layout.len + around;
-        // What nobody else has goes on as it has become.
-        self.ledger.is_tainted |= self.plan.manifest.split.is_some() && peer.state().kept.has_taken();
+        self.ledger.is_tainted |= has_taken(peer);
         if node.is_liar() {
             if stands(peer).is_some() {
                 let _ = self.ledger.stand(node, peer);
@@ -474,7 +476,13 @@ impl World {
             );
             self.fail(why);
         }
+        self.check_parts_at_end();
     }
+}
+
+/// Whether what nobody else has goes on as it has become in a peer's memory, where a model is split.
+fn has_taken(peer: &Peer) -> bool {
+    peer.manifest().split.is_some() && peer.state().kept.has_taken()
 }
 
 /// Whether a member has left its lineage for another.

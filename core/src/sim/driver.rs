@@ -468,6 +468,7 @@ impl World {
     pub(super) fn on_exit(&mut self, i: usize, exit: Exit) {
         self.nodes[i].exit = Some(exit);
         self.check_exit(i);
+        self.note_kept(i);
         self.nodes[i].peer = None;
         for other in (0..self.nodes.len()).filter(|j| *j != i) {
             if self.net.is_up(other, i) {

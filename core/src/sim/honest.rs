@@ -5,7 +5,7 @@ use super::check::{Duty, stands};
 use super::node::Node;
 use super::world::World;
 use crate::config::Topology;
-use crate::decision::Suspicion;
+use crate::decision::{HeldSuspicion, Suspicion};
 use crate::fork::Fork;
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Header, Newcomer};
@@ -55,15 +55,20 @@ impl World {
         let here = member.view.key;
         let attempt = member.view.attempt(peer.head());
         let scheme = peer.shared.scheme();
+        // Whether it has said before that it can commit.
         let signed = |by: PeerId, suspects: &[PeerId], signature: &Signature| {
-            scheme.holds(by, &attempt, &Suspicion(suspects), signature)
+            let held = || scheme.holds(by, &attempt, &HeldSuspicion(suspects), signature);
+            match scheme.holds(by, &attempt, &Suspicion(suspects), signature) {
+                true => Some(false),
+                false => held().then_some(true),
+            }
         };
         let false_word = match message {
             Message::Flush {
                 view,
                 suspects,
                 signature,
-            } => *view == here && !signed(from, suspects, signature),
+            } => *view == here && signed(from, suspects, signature).is_none(),
             Message::Decision {
                 view,
                 suspects,
@@ -71,7 +76,10 @@ impl World {
             } => {
                 let rest = member.view.members.iter().filter(|m| !suspects.contains(m));
                 let complete = !proof.is_empty() && rest.eq(proof.iter().map(|(peer, _)| peer));
-                *view == here && !(complete && proof.iter().all(|(by, s)| signed(*by, suspects, s)))
+                let said: Option<Vec<bool>> = proof.iter().map(|(by, s)| signed(*by, suspects, s)).collect();
+                // What all that are left can commit is not given up.
+                let proven = said.is_some_and(|held| held.contains(&false));
+                *view == here && !(complete && proven)
             }
             Message::Committed { view, record, .. } => {
                 let members = record.headers.iter().map(|h| &h.peer);
@@ -361,6 +369,10 @@ impl World {
                 self.name(*liar)
             );
             return self.fail(why);
+        }
+        if !self.hold_all_honestly() {
+            self.lies.committed_at = self.now;
+            return;
         }
         let patience = STALLED_US + (10.0 * self.longest_round_us()) as u64;
         let last = since.max(self.lies.committed_at);

@@ -87,7 +87,7 @@ fn at_borders(pieces: Vec<(Range<usize>, usize)>, borders: &[usize]) -> Vec<(Ran
 }
 
 /// Whether who keeps these parts and has such room holds a span.
-fn holds_span(kept: &PartSet, room: Room, manifest: &Manifest, span: usize) -> bool {
+pub(super) fn holds_span(kept: &PartSet, room: Room, manifest: &Manifest, span: usize) -> bool {
     let Some(split) = &manifest.split else {
         return false;
     };

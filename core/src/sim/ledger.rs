@@ -390,7 +390,10 @@ impl Ledger {
         let unseen = point.states.is_empty();
         // What keepers have stepped by spoilt sums is in their hands alone.
         let unkept = self.manifest.copies.is_some() && point.states.iter().any(|s| s.state.slots.is_empty());
-        let unknown = unseen || unkept || self.is_unkept || self.is_unknown(before, record);
+        let is_split = self.manifest.split.is_some();
+        // Who has computed what of a model that is split its headers do not tell.
+        let unknown = self.is_unkept || !is_split && self.is_unknown(before, record);
+        let unknown = unseen || unkept || unknown;
         let spoilt = spoilt || unknown || self.lacks_errors(point, record);
         let chain = match known {
             Some(chain) => chain,
@@ -566,6 +569,9 @@ impl Ledger {
         digest: Digest,
     ) -> Result<(), String> {
         let peer = me.peer.as_ref().ok_or("it is gone")?;
+        if self.manifest.split.is_some() {
+            return self.pass_over(chain, own, digest);
+        }
         let point = &self.points[&before];
         let held = match point.states.iter().find(|s| s.digest == own) {
             Some(held) => &held.state,
@@ -622,6 +628,21 @@ impl Ledger {
                 digest,
                 state,
                 is_sound: expected == digest,
+            });
+        }
+        Ok(())
+    }
+
+    /// Where a model is split nobody has all of it: what follows from spoilt sums shows in what holders say of their parts.
+    fn pass_over(&mut self, chain: Digest, own: Digest, digest: Digest) -> Result<(), String> {
+        let point = self.points.get_mut(&chain).expect("just made");
+        let is_here = |held: &Held| (held.before, held.digest) == (own, digest);
+        if !point.states.iter().any(is_here) {
+            point.states.push(Held {
+                before: own,
+                digest,
+                state: State::new(Vec::new(), &self.manifest),
+                is_sound: true,
             });
         }
         Ok(())

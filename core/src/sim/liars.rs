@@ -14,6 +14,7 @@ use super::trace;
 use super::twist::Twist;
 use super::world::{What, World, tell};
 use crate::id::{Contact, PeerId};
+use crate::interface::SpanDone;
 use crate::invitation::{Admission, Invitation, Role};
 use crate::ledger::{Header, Ready};
 use crate::peer::{Input, Lane, Peer};
@@ -229,6 +230,7 @@ impl World {
             self.lies.spoilt.insert(sums.0);
         }
         self.ledger.is_unkept |= self.lies_of_parts(i, &said, meant.map(|(_, meant)| meant));
+        self.ledger.is_unkept |= self.lies_of_spans(i, &said, meant.map(|(_, meant)| meant));
         if let Some(view) = self.lies_of_anew(i, &said, meant.map(|(_, meant)| meant)) {
             self.lies.spoilt.insert(view);
         }
@@ -264,6 +266,34 @@ impl World {
     fn lies_of_parts(&self, i: usize, said: &Message, meant: Option<&Message>) -> bool {
         let other = || self.is_other(i, said, meant, |header| header.keeps.clone());
         self.plan.manifest.copies.is_some() && (matches!(said, Message::Moments { .. }) || other())
+    }
+
+    /// Whether what follows from a lie in a run whose model is split is known to those who are lied to alone.
+    fn lies_of_spans(&self, i: usize, said: &Message, meant: Option<&Message>) -> bool {
+        let of_values = match said {
+            // What is of another round counts for nothing.
+            Message::Tensor { chain, .. } => {
+                let here = self.nodes[i].peer.as_deref().map(|peer| peer.head().chain);
+                Some(*chain) == here && meant != Some(said)
+            }
+            Message::Piece { .. }
+            | Message::Moments { .. }
+            | Message::Headers { .. }
+            | Message::Committed { .. }
+            | Message::Following { .. }
+            | Message::Relay { .. } => true,
+            _ => false,
+        };
+        self.plan.manifest.split.is_some() && of_values
+    }
+
+    /// What a liar's device is said to have made of a pass.
+    pub(super) fn say_passed(&mut self, i: usize, done: &mut SpanDone) {
+        let episode = self.episode(i).filter(|episode| episode.lie == Lie::Contribution);
+        if let Some(episode) = episode {
+            self.ledger.is_unkept = true;
+            let _ = self.speak(i, episode, |speaker| speaker.passed(done));
+        }
     }
 
     /// Whether something in the headers of the league is not what its peers mean.

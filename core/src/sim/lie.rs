@@ -85,6 +85,12 @@ pub enum Lie {
     Keep,
     /// Who learns a part gets other moments.
     Moments,
+    /// Other activations and gradients go on than were computed, or twice, or of another place; or others are asked for.
+    Tensor,
+    /// Its word comes before it holds its sums, or tells other squares than they have.
+    Word,
+    /// It says that it can commit before it can, or does not say so.
+    Held,
 }
 
 impl Lie {
@@ -117,6 +123,9 @@ impl Lie {
 
     /// Those that only keepers can tell.
     pub const OF_KEEPERS: [Self; 3] = [Self::Pass, Self::Keep, Self::Moments];
+
+    /// Those that only holders of a model's spans can tell.
+    pub const OF_SPANS: [Self; 3] = [Self::Tensor, Self::Word, Self::Held];
 }
 
 impl fmt::Display for Lie {
@@ -168,7 +177,7 @@ impl Speaker<'_> {
     }
 
     /// The lineage that an attempt goes on from.
-    fn chain(&self, view: ViewKey) -> Digest {
+    pub(super) fn chain(&self, view: ViewKey) -> Digest {
         let last = self.peer.shared.lineage.last.as_ref();
         match last.filter(|last| view.round <= last.view.round) {
             Some(last) => last.before.chain,
@@ -231,6 +240,7 @@ impl Speaker<'_> {
             Lie::Revoke => self.headers(&mut said, Self::revoke),
             Lie::Bar => self.bar(&mut said),
             Lie::Pass | Lie::Keep | Lie::Moments => self.keep(&mut said),
+            Lie::Tensor | Lie::Word | Lie::Held => return self.span(said),
             Lie::Replay => {
                 let again = self.again(to);
                 return std::iter::once(said).chain(again).collect();
@@ -504,22 +514,23 @@ impl Speaker<'_> {
     }
 
     fn other_values(&mut self, data: &Bytes) -> Bytes {
-        let codec = self.peer.manifest().codec;
-        let bytes = match self.rng().below(6) {
-            0 => vec![0xff; data.len()],
-            1 => data[..data.len() / 2].to_vec(),
-            _ => {
-                let mut values = vec![0.0; elements(codec, data)];
-                if codec.decode(data, &mut values).is_err() {
-                    return data.clone();
-                }
-                let add = 10.0 * (self.rng().unit() as f32 - 0.5);
-                values.iter_mut().for_each(|value| *value += add);
-                let mut bytes = Vec::new();
-                codec.encode(&values, &mut bytes);
-                bytes
-            }
-        };
+        match self.rng().below(6) {
+            0 => vec![0xff; data.len()].into(),
+            1 => data.slice(..data.len() / 2),
+            _ => self.shifted(self.peer.manifest().codec, data),
+        }
+    }
+
+    /// All values are another by the same number.
+    pub(super) fn shifted(&mut self, codec: Codec, data: &Bytes) -> Bytes {
+        let mut values = vec![0.0; elements(codec, data)];
+        if codec.decode(data, &mut values).is_err() {
+            return data.clone();
+        }
+        let add = 10.0 * (self.rng().unit() as f32 - 0.5);
+        values.iter_mut().for_each(|value| *value += add);
+        let mut bytes = Vec::new();
+        codec.encode(&values, &mut bytes);
         bytes.into()
     }
 

@@ -17,7 +17,7 @@
 //! - `spanning`: what must hold of them there.
 //! - `kept`: the same where members keep parts of the moments.
 //! - `check`: what must hold of the peers.
-//! - `lie`, `league`, `liars`: peers that break the protocol in every way that a message allows.
+//! - `lie`, `lying_keeper`, `lying_holder`, `league`, `liars`: peers that break the protocol in every way that a message allows.
 //! - `honest`: what must hold of the others among them.
 //! - `twist`, `resign`: messages said otherwise, and signed anew.
 //! - `fuzz`: hostile frames in real conversations, without any of the above.
@@ -35,6 +35,7 @@ mod league;
 mod ledger;
 mod liars;
 mod lie;
+mod lying_holder;
 mod lying_keeper;
 mod net;
 mod node;
@@ -153,9 +154,10 @@ pub fn topology(seed: u64) -> Option<Topology> {
     plan::Plan::draw(seed).manifest.topology
 }
 
-/// Whether in a seed's world a model is split over the members.
-pub fn is_split(seed: u64) -> bool {
-    plan::Plan::draw(seed).manifest.split.is_some()
+/// Whether in a seed's world, with liars or without, a model is split over the members.
+pub fn is_split(seed: u64, liars: bool) -> bool {
+    let stays = !liars || splits::may_have_liars(seed);
+    stays && plan::Plan::draw(seed).manifest.split.is_some()
 }
 
 /// Runs one seed to its end.

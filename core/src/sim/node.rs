@@ -64,6 +64,8 @@ pub(super) struct Node {
     /// Lineages in whose next round it was a member and is none any more.
     pub left: BTreeSet<Digest>,
     pub commits: u64,
+    /// The parts that it has when it is done, where a model is split, and their digests.
+    pub kept: Vec<(u16, u64)>,
     pub last_commit_at: u64,
     pub sponsor: Option<usize>,
     pub speed: f64,
@@ -112,6 +114,7 @@ impl Node {
             is_told: false,
             left: BTreeSet::new(),
             commits: 0,
+            kept: Vec::new(),
             last_commit_at: now,
             sponsor: None,
             speed: plan.speed,

@@ -154,7 +154,7 @@ impl Plan {
         let rng = &mut Rng::new(mix(seed ^ KEEPERS));
         draw_keepers(rng, &mut plan.manifest);
         let rng = &mut Rng::new(mix(seed ^ SPLITS));
-        splits::draw(rng, &mut plan.manifest, plan.peers.len());
+        splits::draw(seed, rng, &mut plan.manifest, plan.peers.len());
         // Who leaves needs others that keep what it does.
         let leave = |(kind, _): &(Kind, f64)| *kind == Kind::Leave;
         let few = !plan.faults.is_empty() && !plan.faults.iter().any(leave);
@@ -295,8 +295,9 @@ impl Plan {
     /// who lie tell this lie beside those that the seed draws.
     pub fn draw_with_liars(seed: u64, lie: Option<Lie>) -> Self {
         let mut plan = Self::draw(seed);
-        // What liars do to a model that is split nobody looks at here.
-        plan.manifest.split = None;
+        if !splits::may_have_liars(seed) {
+            plan.manifest.split = None;
+        }
         // Who may lie is a share of those who count.
         plan.guests = 0.0;
         plan.peers.iter_mut().for_each(|peer| peer.is_guest = false);
@@ -322,7 +323,15 @@ impl Plan {
         let keepers = &mut Rng::new(mix(seed ^ KEEPERS ^ LIARS));
         let of_keepers = plan.manifest.copies.and_then(|_| keepers.pick(&Lie::OF_KEEPERS));
         let of_keepers = of_keepers.filter(|_| keepers.chance(0.6));
-        let lies = drawn.into_iter().chain(of_keepers).chain(lie).collect();
+        let spans = &mut Rng::new(mix(seed ^ SPLITS ^ LIARS));
+        let of_spans = plan
+            .manifest
+            .split
+            .as_ref()
+            .and_then(|_| spans.pick(&Lie::OF_SPANS));
+        let of_spans = of_spans.filter(|_| spans.chance(0.7));
+        let own = of_keepers.into_iter().chain(of_spans);
+        let lies = drawn.into_iter().chain(own).chain(lie).collect();
         plan.liars = Some(LiarsPlan {
             count: rng.between(1, (plan.peers.len() as u64 - 1) / 3) as usize,
             lies,

@@ -4,11 +4,13 @@
 use super::node::{Node, Spoil};
 use super::steps;
 use super::world::{What, World};
+use crate::id::PeerId;
 use crate::interface::SpanWork;
 use crate::parts::{PartSet, Parts};
-use crate::peer::{Commit, Input, Output, Peer, Phase};
+use crate::peer::{Commit, Exit, Input, Output, Peer, Phase};
 use crate::room::Room;
 use crate::wire::Message;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl World {
@@ -48,6 +50,7 @@ impl World {
             }
         }
         let life = node.life;
+        self.say_passed(i, &mut done);
         let done = Box::new(done);
         self.schedule(at, What::Passed { node: i, life, done });
     }
@@ -58,7 +61,9 @@ impl World {
         let manifest = &self.plan.manifest;
         // Who has to know the norm of all may lack a part of it when it is cut off.
         let counts = commit.record.weight() > 0 && manifest.split.is_some();
-        if !counts || self.plan.liars.is_some() {
+        // Whom a liar tells of a commit cannot know.
+        let is_misled = self.plan.liars.is_some() && self.nodes[i].is_told;
+        if !counts || is_misled {
             return;
         }
         let knows_all = manifest.clip.is_none();
@@ -82,7 +87,8 @@ impl World {
             waits || is_in || peer.shared.lineage.state.kept.set().is_empty()
         };
         let lacks = |node: &&Node| {
-            let is_other = node.life > 1 || node.id == self.nodes[i].id || node.exit.is_some();
+            let is_other =
+                node.is_liar() || node.life > 1 || node.id == self.nodes[i].id || node.exit.is_some();
             !is_other && node.peer.as_ref().is_some_and(|peer| !holds(node, peer))
         };
         let of = |node: &&Node| commit.record.headers.iter().any(|h| h.peer == node.id);
@@ -132,7 +138,8 @@ impl World {
         else {
             return false;
         };
-        let alive: Vec<&Peer> = self.nodes.iter().filter_map(|n| n.peer.as_deref()).collect();
+        let alive = self.nodes.iter().filter(|n| !self.is_outlaw(n.id));
+        let alive: Vec<&Peer> = alive.filter_map(|n| n.peer.as_deref()).collect();
         if self.starting > 0 || alive.is_empty() {
             return false;
         }
@@ -156,11 +163,67 @@ impl World {
             return false;
         }
         let died = self.nodes.iter().any(|n| n.life > 1 || n.peer.is_none());
-        if !died && !self.ledger.has_forks() && self.plan.manifest.clip.is_none() {
+        if !died && self.plan.liars.is_none() && !self.ledger.has_forks() && self.plan.manifest.clip.is_none()
+        {
             let why = format!("spans are lost though nobody was: {}", self.situation());
             self.fail(why);
         }
         true
+    }
+
+    /// Who has found that its parts had changed has let go of them, where a model is split, unless nobody else may have them.
+    pub(super) fn note_whole(&mut self, i: usize) {
+        if self.plan.manifest.split.is_none() {
+            return;
+        }
+        let node = &mut self.nodes[i];
+        let kept = node.peer.as_ref().map(|peer| &peer.shared.lineage.state.kept);
+        node.flipped &= kept.is_some_and(|kept| !kept.damaged(&kept.set()).is_empty());
+    }
+
+    /// Whether somebody has cut off a peer as a liar.
+    fn is_outlaw(&self, peer: PeerId) -> bool {
+        let mut honest = self.honest().filter_map(|n| n.peer.as_ref());
+        self.is_liar(peer) && honest.any(|p| p.shared.outlaws.contains(peer))
+    }
+
+    /// Where a model is split: whether the honest alone hold all of it, and have room for it. Who else holds some of it can
+    /// have them wait.
+    pub(super) fn hold_all_honestly(&self) -> bool {
+        let manifest = &self.plan.manifest;
+        let Some(split) = &manifest.split else { return true };
+        let honest: Vec<&Peer> = self.honest().filter_map(|n| n.peer.as_deref()).collect();
+        let holds = |peer: &&Peer, span: usize| {
+            let kept = peer.shared.lineage.state.kept.set();
+            let room = peer.shared.settings.room(manifest);
+            super::kept::holds_span(&kept, room, manifest, span)
+        };
+        (0..split.spans.len()).all(|span| honest.iter().any(|peer| holds(peer, span)))
+    }
+
+    /// What honest members have of the parts once all is over: each has the same, and it is what they say.
+    pub(super) fn check_parts_at_end(&mut self) {
+        let mut kept: BTreeMap<u16, (u64, &str)> = BTreeMap::new();
+        let finished = self.nodes.iter().filter(|n| n.exit == Some(Exit::Finished));
+        for node in finished.filter(|n| !n.is_liar() && !n.flipped) {
+            for (part, digest) in &node.kept {
+                let first = *kept.entry(*part).or_insert((*digest, &node.name));
+                if first.0 != *digest {
+                    let why = format!("{} and {} end with another part {part}", first.1, node.name);
+                    return self.fail(why);
+                }
+            }
+        }
+    }
+
+    /// What a peer that is done keeps and has said that it keeps.
+    pub(super) fn note_kept(&mut self, i: usize) {
+        let Some(peer) = self.nodes[i].peer.as_ref() else {
+            return;
+        };
+        let kept = &peer.state().kept;
+        let said = kept.set().without(&peer.shared.keeping.unproven);
+        self.nodes[i].kept = said.iter().zip(kept.digests(&said)).collect();
     }
 
     /// Whether those alive have room for all spans, and for both ends.
@@ -170,7 +233,7 @@ impl World {
         };
         let alive = (0..self.nodes.len()).filter(|i| {
             let node = &self.nodes[*i];
-            node.is_alive() && !node.is_guest && !node.leaving
+            node.is_alive() && !node.is_guest && !node.leaving && !self.is_outlaw(node.id)
         });
         let rooms: Vec<Room> = alive.map(|i| self.room(i)).collect();
         let most = split.spans.len();

@@ -7,9 +7,19 @@ use crate::optim::Moments;
 use crate::split::{Split, Step};
 use std::num::{NonZeroU16, NonZeroU32};
 
+/// From this seed on more worlds have a model that is split, a quarter of all, and some of those with liars. What failed once
+/// has a smaller seed and stays the world that it was.
+const MORE_FROM: u64 = 1_000_000_000;
+
+/// Whether models stay split where there are liars.
+pub(super) fn may_have_liars(seed: u64) -> bool {
+    seed >= MORE_FROM
+}
+
 /// In some worlds a model is split over its members.
-pub(super) fn draw(rng: &mut Rng, manifest: &mut Manifest, peers: usize) {
-    if manifest.copies.is_some() || !rng.chance(0.2) {
+pub(super) fn draw(seed: u64, rng: &mut Rng, manifest: &mut Manifest, peers: usize) {
+    let share = if seed < MORE_FROM { 0.2 } else { 0.36 };
+    if manifest.copies.is_some() || !rng.chance(share) {
         return;
     }
     manifest.copies = NonZeroU16::new([1, 2, 2, 3][rng.index(4)]);

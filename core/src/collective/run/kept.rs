@@ -78,8 +78,8 @@ impl Run {
         };
         let me = self.me;
         // Where a model is split the word says too that this member holds all its sums.
-        let there =
-            self.lacking_sums == 0 && kept.part(me, 0).is_none() && self.gathered.get(me as u16, 0).is_none();
+        let holds = self.lacking_sums == 0 || self.planted(Bug::WordBeforeSums);
+        let there = holds && kept.part(me, 0).is_none() && self.gathered.get(me as u16, 0).is_none();
         if !there || !matches!(self.sums[me][0], Sum::Made) || !self.headers.are_complete() {
             return Ok(());
         }
