@@ -50,7 +50,8 @@ impl CommittedRound<'_> {
         let names: Vec<PeerId> = self.record.headers.iter().map(|h| h.peer).collect();
         let batch = &self.allotment.batch;
         let work = shared.lineage.head.work_of(&shared.manifest, batch, &names);
-        self.observe(before, &work, &mut shared.detector);
+        let came_in = shared.lineage.last.is_none();
+        self.observe((before, came_in), &work, &mut shared.detector);
         shared.exchange = self.exchange();
         let refused_by = self.refused_by(shared);
         let (before, trail, head) = (shared.lineage.standing(), shared.head().trail, self.head);
@@ -136,15 +137,16 @@ impl CommittedRound<'_> {
     }
 
     /// Takes from a round what it tells of usual waits.
-    fn observe(&self, began_before: Time, work: &[u64], detector: &mut Detector) {
+    fn observe(&self, (began_before, came_in): (Time, bool), work: &[u64], detector: &mut Detector) {
         if let Some(in_since) = self.in_since.filter(|_| self.healthy) {
             detector.saw_reduce(self.complete_at - in_since);
         }
         for (header, work) in self.record.headers.iter().zip(work) {
             let took = Duration::from_micros(header.compute_us);
             let lasted = self.complete_at - if header.ahead { began_before } else { self.began };
-            // What was computed ahead may have begun before this member was there.
-            if header.ahead && took > lasted {
+            // What was computed ahead, or in a round that this member has come into late, may have begun before it was there.
+            // Taken for less it would be the first that is known of the other, who would be too slow from there on, for ever.
+            if (header.ahead || came_in) && took > lasted {
                 continue;
             }
             // Nobody has computed for longer than the round has lasted here, whatever it says.

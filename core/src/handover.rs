@@ -13,7 +13,7 @@ use crate::interface::Event;
 use crate::keepers::most;
 use crate::keeping::{GOODBYE, LOST, Learning, QUESTIONS, ROUNDS, go_along, window};
 use crate::keeps::{Keeper, Keeps};
-use crate::ledger::Record;
+use crate::ledger::{Member, Record};
 use crate::moments::{blank, write};
 use crate::parts::{PartSet, Parts};
 use crate::planted::Bug;
@@ -102,12 +102,26 @@ pub(crate) fn has_news(shared: &Shared, members: &[PeerId]) -> bool {
             return is_new;
         }
     }
-    if shared.manifest.split.is_some() && has_news_of_spans(shared) {
+    if shared.manifest.split.is_some() && (has_news_of_spans(shared) || lacks_learner(shared, members)) {
         return true;
     }
     let held = shared.lineage.state.kept.set().without(&shared.keeping.unproven);
     let anew = || head.suggest(&shared.manifest, shared.me()).0.and(&head.untrained);
     is_over(shared) || !held.or(&anew()).and(&lost).is_empty()
+}
+
+/// Where the model is split: whether somebody is gone that was to take some of it, and for whom it is left as long as the head
+/// has that one.
+fn lacks_learner(shared: &Shared, members: &[PeerId]) -> bool {
+    let none = PartSet::default();
+    let learns = |keeper: &Keeper| keeper.kept == none || keeper.learns != none;
+    let gone = |m: &&Member| m.is_full() && !members.contains(&m.peer);
+    shared
+        .head()
+        .members
+        .iter()
+        .filter(gone)
+        .any(|m| learns(&m.keeper))
 }
 
 /// The same where the model is split: this peer takes a span, or one that it was to learn is here.

@@ -221,10 +221,13 @@ impl Member {
         waits.then(|| self.told_at + TELL_AGAIN)
     }
 
-    /// Until when what members learn that a round needs to train is waited for: who has said that it learns may be gone since,
-    /// and only a round shows that.
+    /// Until when what members learn that a round needs to train is waited for: who has said that it learns, or has just come
+    /// and is to take something, may be gone since, and only a round shows that.
     fn learns_until(&self, shared: &Shared) -> Option<Time> {
-        let learns = |m: &ledger::Member| self.view.contains(m.peer) && !m.keeper.learns.is_empty();
+        let none = PartSet::default();
+        let has_come = |m: &ledger::Member| m.is_full() && m.keeper.kept == none && m.peer != shared.me();
+        let learns =
+            |m: &ledger::Member| self.view.contains(m.peer) && (m.keeper.learns != none || has_come(m));
         let waits = shared.manifest.split.is_some() && self.is_null;
         (waits && shared.head().members.iter().any(learns)).then(|| self.contribution.began + LOST)
     }
