@@ -182,11 +182,6 @@ impl Run {
         self.headers.all()
     }
 
-    /// Whether this member has the headers of all.
-    pub fn has_headers(&self) -> bool {
-        self.headers.are_complete()
-    }
-
     /// The headers that are known.
     pub fn known_headers(&self) -> Vec<Signed<Header>> {
         self.headers.known().cloned().collect()

@@ -334,7 +334,8 @@ impl World {
             Exit::Left => (!node.leaving).then_some("left without being asked"),
             Exit::NotFinite => {
                 // Values that can be summed and are far from what any device makes ruin any model.
-                let ruined = !self.lies.spoilt.is_empty();
+                let is_split = self.plan.manifest.split.is_some();
+                let ruined = !self.lies.spoilt.is_empty() || is_split && self.ledger.is_unkept;
                 let spoilt = self.plan.faults.iter().any(|(k, _)| *k == Kind::Spoil);
                 (!ruined && !spoilt).then_some("saw nothing finite")
             }
@@ -365,33 +366,6 @@ impl World {
         let vector = 4.0 * self.plan.manifest.layout.len as f64 + 4000.0;
         let hop_us = 4.7 * self.plan.latency_us + vector / (0.5 * self.plan.rate_bytes_per_s) * 1e6;
         3.0 * n * self.plan.round_us + 24.0 * hop_us + 2e6
-    }
-
-    /// Whether those alive can find each other at all: each knows another's address or is known, all in one.
-    pub(super) fn is_connected(&self) -> bool {
-        let alive: Vec<usize> = (0..self.nodes.len())
-            .filter(|i| self.nodes[*i].is_alive() && !self.nodes[*i].is_liar())
-            .collect();
-        let knows = |a: usize, b: usize| {
-            let id = self.nodes[b].id;
-            let may_dial = self.nodes[b].dialable;
-            may_dial
-                && self.nodes[a]
-                    .peer
-                    .as_ref()
-                    .is_some_and(|p| p.shared.links.may_dial(id))
-        };
-        let mut met: Vec<usize> = alive.first().copied().into_iter().collect();
-        let mut next = 0;
-        while let Some(&a) = met.get(next) {
-            next += 1;
-            for &b in &alive {
-                if !met.contains(&b) && (knows(a, b) || knows(b, a) || self.net.is_linked(a, b)) {
-                    met.push(b);
-                }
-            }
-        }
-        met.len() == alive.len()
     }
 
     /// Whether all had the time to meet before the first finished.

@@ -354,6 +354,33 @@ impl World {
         (0..self.nodes.len()).for_each(|i| self.thaw(i));
     }
 
+    /// Whether those alive can find each other at all: each knows another's address or is known, all in one.
+    pub(super) fn is_connected(&self) -> bool {
+        let alive: Vec<usize> = (0..self.nodes.len())
+            .filter(|i| self.nodes[*i].is_alive() && !self.nodes[*i].is_liar())
+            .collect();
+        let knows = |a: usize, b: usize| {
+            let id = self.nodes[b].id;
+            let may_dial = self.nodes[b].dialable;
+            may_dial
+                && self.nodes[a]
+                    .peer
+                    .as_ref()
+                    .is_some_and(|p| p.shared.links.may_dial(id))
+        };
+        let mut met: Vec<usize> = alive.first().copied().into_iter().collect();
+        let mut next = 0;
+        while let Some(&a) = met.get(next) {
+            next += 1;
+            for &b in &alive {
+                if !met.contains(&b) && (knows(a, b) || knows(b, a) || self.net.is_linked(a, b)) {
+                    met.push(b);
+                }
+            }
+        }
+        met.len() == alive.len()
+    }
+
     /// What a person would do: start a peer again whose ticket names a dead peer, and bring as many as
     /// the run asks for.
     pub(super) fn operate(&mut self) {

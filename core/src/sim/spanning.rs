@@ -138,7 +138,9 @@ impl World {
         else {
             return false;
         };
-        let alive = self.nodes.iter().filter(|n| !self.is_outlaw(n.id));
+        // A liar need not come back with what it alone has: it may take what it has lied for said.
+        let is_away = |n: &Node| n.is_liar() && (!n.is_member() || self.is_outlaw(n.id));
+        let alive = self.nodes.iter().filter(|n| !is_away(n));
         let alive: Vec<&Peer> = alive.filter_map(|n| n.peer.as_deref()).collect();
         if self.starting > 0 || alive.is_empty() {
             return false;

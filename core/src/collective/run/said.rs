@@ -11,6 +11,11 @@ use crate::signature::Signed;
 use bytes::Bytes;
 
 impl Run {
+    /// Whether this member has the headers of all.
+    pub fn has_headers(&self) -> bool {
+        self.headers.are_complete()
+    }
+
     /// Seals a piece of this member's own chunk, or checks another's.
     pub(super) fn seal(
         &mut self,
