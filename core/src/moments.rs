@@ -269,8 +269,6 @@ impl Moments {
         let parts = Parts::of_len(manifest.layout.len);
         for part in self.set().iter() {
             let whole = parts.range(part).unwrap_or(0..0);
-            let kept = Arc::make_mut(self.parts.get_mut(&part).expect("it is one of them"));
-            let (weights, slots) = kept.slots.split_last_mut().expect("it has weights");
             // The whole part at once: pieces may begin anywhere, and blocks of moments do not.
             let mut sums = vec![0.0; whole.len()];
             let mut done = whole.start;
@@ -286,14 +284,23 @@ impl Moments {
                 done += len;
             }
             if done == whole.end {
-                let weights = weights.floats_mut(0..whole.len());
-                let origin = whole.start;
-                step_slots(manifest, step, whole, weights, (origin, slots), &sums);
-                kept.seal = seal(&kept.slots);
+                self.step_part(manifest, step, part, &sums);
             } else {
                 self.parts.remove(&part);
             }
         }
+    }
+
+    /// Steps weights and moments of a part that is kept, by the sums of all of its elements, where the model is split over the
+    /// members.
+    pub(crate) fn step_part(&mut self, manifest: &Manifest, step: &Step, part: u16, sums: &[f32]) {
+        let whole = Parts::of_len(manifest.layout.len).range(part).unwrap_or(0..0);
+        let kept = Arc::make_mut(self.parts.get_mut(&part).expect("it is kept"));
+        let (weights, slots) = kept.slots.split_last_mut().expect("it has weights");
+        let weights = weights.floats_mut(0..whole.len());
+        let origin = whole.start;
+        step_slots(manifest, step, whole, weights, (origin, slots), sums);
+        kept.seal = seal(&kept.slots);
     }
 
     /// The bytes of a piece of a part, as they travel.

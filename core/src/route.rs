@@ -112,13 +112,6 @@ pub struct Route {
 }
 
 impl Route {
-    /// All of it by one member.
-    pub(crate) fn alone(spans: usize, lanes: usize) -> Self {
-        Self {
-            lanes: vec![vec![0; lanes]; spans],
-        }
-    }
-
     /// By span and lane.
     #[cfg(test)]
     pub fn new(lanes: &[[usize; 2]]) -> Self {

@@ -138,7 +138,12 @@ impl Split {
 
     /// The elements that a span uses, in order, each once.
     pub fn used(&self, span: usize) -> Vec<Range<usize>> {
-        let steps = &self.steps[self.span(span)];
+        self.used_by(self.span(span))
+    }
+
+    /// The elements that some steps use, in order, each once.
+    pub fn used_by(&self, steps: Range<usize>) -> Vec<Range<usize>> {
+        let steps = &self.steps[steps];
         let mut ranges: Vec<Range<usize>> = steps.iter().flat_map(|step| step.ranges.clone()).collect();
         ranges.sort_unstable_by_key(|range| range.start);
         let mut used: Vec<Range<usize>> = Vec::new();

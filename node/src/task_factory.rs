@@ -2,6 +2,8 @@
 
 use crate::device::OpenDevice;
 use crate::task::{Data, Dataset, Task, TaskError};
+#[cfg(not(target_family = "wasm"))]
+use crate::trainer::span::{InSteps, Inference, Space, Weights};
 use crate::trainer::span::{Look, ModelSteps, SpanTrainer, SpanWorker, draw};
 use crate::trainer::{Trainer, TrainerOptions, Worker, WorkerError};
 use annulus_core::{Digest, Layout};
@@ -52,7 +54,13 @@ pub struct LoadedTask {
     step_costs: Box<dyn Fn() -> Result<Vec<u32>, WorkerError> + Send + Sync>,
     draw: Drawing,
     bind_span: SpanFactory,
+    #[cfg(not(target_family = "wasm"))]
+    bind_inference: Box<BindInference>,
 }
+
+/// Makes what evaluates a model and writes with it, a few steps at a time.
+#[cfg(not(target_family = "wasm"))]
+type BindInference = dyn Fn(&OpenDevice, Arc<ModelSteps>, Space, Weights) -> Box<dyn Inference> + Send + Sync;
 
 /// Draws a model as a seed makes it, one tensor at a time.
 pub type Drawing = Arc<DrawWith>;
@@ -119,6 +127,18 @@ impl LoadedTask {
     /// What makes workers for some of the steps.
     pub fn span_factory(&self) -> SpanFactory {
         self.bind_span.clone()
+    }
+
+    /// What evaluates its model and writes with it, a few of these steps at a time.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn inference(
+        &self,
+        device: &OpenDevice,
+        model: Arc<ModelSteps>,
+        space: Space,
+        weights: Weights,
+    ) -> Box<dyn Inference> {
+        (self.bind_inference)(device, model, space, weights)
     }
 
     /// What computes some of these steps on a device.
@@ -209,7 +229,7 @@ fn load<T: Task>(
     let task = Arc::new(make(config)?);
     let (in_steps, in_spans, in_drawing) = (task.clone(), task.clone(), task.clone());
     #[cfg(not(target_family = "wasm"))]
-    let in_costs = task.clone();
+    let (in_costs, in_inference) = (task.clone(), task.clone());
     Ok(LoadedTask {
         config: text,
         samples: NonZeroU64::new(task.dataset().len()).ok_or("the data set has no sample")?,
@@ -235,6 +255,11 @@ fn load<T: Task>(
         bind_span: Arc::new(move |device, model, span, seed| {
             let trainer = SpanTrainer::new(in_spans.clone(), device, model, span, seed)?;
             Ok(Box::new(trainer) as Box<dyn SpanWorker>)
+        }),
+        #[cfg(not(target_family = "wasm"))]
+        bind_inference: Box::new(move |device, model, space, weights| {
+            let steps = InSteps::new(in_inference.clone(), device, model, space, weights);
+            Box::new(steps) as Box<dyn Inference>
         }),
     })
 }

@@ -3,10 +3,21 @@
 
 mod common;
 
-use annulus::store::run_dir::RunDir;
+use annulus::device::{self, DeviceChoice};
+use annulus::store::checkpoint::RunWriter;
+use annulus::store::run_dir::{LoadedRun, RunDir};
+use annulus::task::Prompt;
+use annulus::task_factory::TaskFactory;
+use annulus::tasks::gpt::Gpt;
+use annulus::trainer::{TrainerOptions, Worker};
+use annulus_core::parts::Parts;
+use burn::tensor::read_sync;
 use common::*;
+use safetensors::SafeTensors;
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::path::Path;
+use std::pin::Pin;
 use std::time::Duration;
 
 /// A small language model, and how it is trained here.
@@ -307,4 +318,153 @@ fn the_settings_that_a_plan_prints_train_as_it_says() {
         "cpu",
     ]);
     assert!(told.contains("101 steps"), "{told}");
+}
+
+/// The small model as one process that has all of it computes it, with these weights.
+fn whole_model(eval_windows: u64, params: Vec<f32>) -> Box<dyn Worker> {
+    let task = TaskFactory::of::<Gpt>();
+    let config =
+        serde_json::json!({"preset": "pico", "context": 16, "layers": 6, "eval_windows": eval_windows});
+    let config = task.config(config.as_object().expect("an object"));
+    let loaded = (task.load)(&config, None).expect("the task");
+    let device = device::open(DeviceChoice::Cpu).expect("a processor");
+    let mut worker = loaded.worker_factory(device, TrainerOptions::default())().expect("a worker");
+    worker.load(params).expect("they fit");
+    worker
+}
+
+#[test]
+fn commands_about_a_split_model_need_room_for_a_few_steps_alone() {
+    let _alone = alone();
+    let folder = Folder::new("split-commands");
+    // Between the spans activations travel as int8, within them they do not.
+    let settings = "--boundary int8 --split 2 --spans 1 copies=1 min_peers=2 rounds=3 layers=6 eval_windows=8 \
+                    checkpoint_every=1 moments=8bit";
+    let settings: Vec<&str> = settings.split_whitespace().collect();
+    let model = &MODEL[..MODEL.len() - 1];
+    let mut first = Node::start("first", folder.join("first"), &[model, &settings].concat());
+    let second = holder(&folder, "second", &first.ticket(), "1");
+    let mut nodes = [first, second];
+    end(&mut nodes);
+    let (dir, other) = (nodes[0].dir.clone(), nodes[1].dir.clone());
+    // A process by itself is taken for 67.1 MB, all steps for about two more, the largest for one.
+    let with = ["--with", &other];
+    let little = ["--memory", "68.5MB"];
+    let text = |args: &[&str]| {
+        let output = run(args);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{args:?}: {told}");
+        (String::from_utf8(output.stdout).expect("text"), told)
+    };
+
+    let file = folder.join("model.safetensors");
+    text(&[&["export", &dir, &file], &with[..]].concat());
+    let bytes = std::fs::read(&file).expect("the file");
+    let tensors = SafeTensors::deserialize(&bytes).expect("what other tools read");
+    let manifest = RunDir::open(Path::new(&dir)).expect("a run").manifest().clone();
+    assert_eq!(tensors.len(), manifest.layout.tensors.len());
+    let mut params = Vec::new();
+    for spec in &manifest.layout.tensors {
+        let tensor = tensors.tensor(&spec.name).expect("it is there");
+        assert_eq!(tensor.shape(), spec.shape);
+        let values = tensor
+            .data()
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        params.extend(values);
+    }
+    let kept = nodes.each_ref().map(|node| {
+        let dir = RunDir::open(Path::new(&node.dir)).expect("a run");
+        dir.load_latest().expect("a checkpoint").state.kept
+    });
+    let all = Parts::of_len(manifest.layout.len);
+    for kept in &kept {
+        for range in kept.set().iter().filter_map(|part| all.range(part)) {
+            assert_eq!(params[range.clone()], kept.weights(&manifest, range));
+        }
+    }
+    assert_eq!(kept[0].set().or(&kept[1].set()), all.all());
+
+    let mut whole = whole_model(8, params);
+    let scores = read_sync(whole.evaluate())
+        .expect("scores")
+        .expect("held-out text");
+    let (told, note) = text(&[&["eval", &dir, "--json"], &with[..]].concat());
+    let found: serde_json::Value = serde_json::from_str(&told).expect("an object");
+    assert_eq!(
+        found["loss"].as_f64().map(|loss| loss as f32),
+        Some(scores.loss),
+        "{told}"
+    );
+    assert!(!note.contains("note:"), "{note}");
+    let (in_runs, note) = text(&[&["eval", &dir, "--json"], &with[..], &little].concat());
+    assert_eq!(in_runs, told);
+    assert!(note.contains("runs, one after the other"), "{note}");
+
+    let prompt = Prompt {
+        text: "the ".into(),
+        tokens: 25,
+        temperature: 0.8,
+        top_k: 200,
+        seed: 1,
+    };
+    let mut written = prompt.text.clone();
+    let mut emit = |piece: &str| -> Pin<Box<dyn Future<Output = ()>>> {
+        written.push_str(piece);
+        Box::pin(ready(()))
+    };
+    read_sync(whole.generate(&prompt, &mut emit)).expect("text");
+    let sample = ["sample", &dir, "--prompt", "the ", "--tokens", "25"];
+    for memory in [&[][..], &little] {
+        let (said, note) = text(&[&sample, &with[..], memory].concat());
+        assert_eq!(said, format!("{written}\n"));
+        assert_eq!(note.contains("for each token"), !memory.is_empty(), "{note}");
+    }
+
+    let replay = |memory: &[&str]| -> serde_json::Value {
+        let (report, _) = text(&[&["replay", &dir, "--json"], memory].concat());
+        serde_json::from_str(&report).expect("an object")
+    };
+    for memory in [&[][..], &little] {
+        let report = replay(memory);
+        assert_eq!(
+            (&report["verdict"], &report["exact"]),
+            (&"exact".into(), &report["rounds"])
+        );
+    }
+    for command in ["eval", "sample", "replay"] {
+        let others = if command == "replay" { &[][..] } else { &with };
+        let told = refusal(&[&[command, &dir, "--memory", "30MB"], others].concat());
+        assert!(
+            told.contains("of this model's 8") && told.contains("30"),
+            "{told}"
+        );
+    }
+    let told = refusal(&["eval", &dir]);
+    assert!(told.contains("--with"), "{told}");
+
+    // One part of the last checkpoint is another, and has its own digest.
+    let writer = RunWriter::open(Path::new(&dir)).expect("a run").0;
+    let LoadedRun {
+        head,
+        mut state,
+        digest,
+        ..
+    } = writer.dir().load_latest().expect("a checkpoint");
+    let part = state.kept.set().iter().next().expect("a part");
+    let mut slots = state.kept.slots(part).expect("it is kept").to_vec();
+    let weights = slots.last_mut().expect("weights");
+    weights.floats_mut(0..1)[0] += 1e-4;
+    state.kept.insert(part, slots);
+    let saved = writer.saver().keep(9).save(&head, &state, digest);
+    saved.expect("it is saved");
+    drop(writer);
+    let report = replay(&little);
+    assert_eq!(report["verdict"], "within", "{report}");
+    assert_eq!(
+        (&report["first_difference"], &report["exact"]),
+        (&head.round.into(), &(head.round - 1).into())
+    );
+    let difference = report["difference"].as_f64().expect("a number");
+    assert!(difference > 0.0 && difference < 1e-2, "{report}");
 }

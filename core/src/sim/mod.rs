@@ -45,7 +45,7 @@ mod rng;
 mod run;
 mod spanning;
 mod splits;
-mod steps;
+pub(crate) mod steps;
 mod trace;
 mod transport;
 mod twist;

@@ -6,6 +6,7 @@ use crate::config::Manifest;
 use crate::interface::{SpanDone, SpanWork};
 use crate::ledger::{Head, Record};
 use crate::random::mix;
+use crate::recompute::StepsWork;
 use crate::split::{Split, Step};
 use std::ops::Range;
 
@@ -139,7 +140,21 @@ fn run_back(
 
 /// What a device makes of what it is asked for, with the weights that it has been given of the span.
 pub(super) fn compute(split: &Split, work: &SpanWork, given: &[f32]) -> SpanDone {
-    let used = split.used(work.span);
+    let work = StepsWork {
+        steps: split.span(work.span),
+        back: work.back,
+        positions: work.positions.clone(),
+        weights: None,
+        input: work.input.clone(),
+        gradient: work.gradient.clone(),
+        sum: work.sum.clone(),
+    };
+    compute_steps(split, &work, given)
+}
+
+/// The same of any steps.
+pub(crate) fn compute_steps(split: &Split, work: &StepsWork, given: &[f32]) -> SpanDone {
+    let used = split.used_by(work.steps.clone());
     let weights = |range: Range<usize>| {
         let mut before = 0;
         for own in &used {
@@ -152,7 +167,7 @@ pub(super) fn compute(split: &Split, work: &SpanWork, given: &[f32]) -> SpanDone
         panic!("a span has the weights of its steps")
     };
     let positions: Vec<u64> = work.positions.iter().cloned().flatten().collect();
-    let steps = split.span(work.span);
+    let steps = work.steps.clone();
     if !work.back {
         return SpanDone {
             output: run(split, steps, &weights, &positions, &work.input),
@@ -175,7 +190,7 @@ pub(super) fn compute(split: &Split, work: &SpanWork, given: &[f32]) -> SpanDone
 
 /// A round's sums, in one place and from the definition: each step's gradients of a lane in the order of microbatches, lanes in
 /// their order, then the steps that use the same elements.
-pub(super) fn sums(head: &Head, manifest: &Manifest, params: &[f32]) -> Vec<f32> {
+pub(crate) fn sums(head: &Head, manifest: &Manifest, params: &[f32]) -> Vec<f32> {
     let split = manifest.split.as_ref().expect("it is split");
     let weights = |range: Range<usize>| params[range].to_vec();
     let taken = head.allot(manifest).batch;

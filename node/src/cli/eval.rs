@@ -1,8 +1,10 @@
 //! `annulus eval`: how good a run's newest checkpoint is.
 
+use super::amounts;
 use super::error::Error;
 use super::output;
-use crate::offline::evaluate::evaluate;
+use crate::offline::evaluate::{Evaluated, evaluate};
+use crate::participant::run_setup::Means;
 use crate::task_factory::TaskFactory;
 use serde_json::json;
 use std::path::PathBuf;
@@ -22,6 +24,10 @@ pub struct Args {
     /// Where to compute: auto, cpu, gpu or gpu:N.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
+    /// Where the model was split over the run's members: the most memory to take, such as 3GB or 400MB. Steps of the model that have
+    /// no room together are computed one after the other.
+    #[arg(long, value_name = "SIZE", value_parser = amounts::bytes)]
+    pub memory: Option<u64>,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -35,8 +41,14 @@ Examples:
 
 /// Does it.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
-    let found = evaluate((&args.dir, &args.with), args.data.as_deref(), &args.device, tasks);
-    let (round, eval) = found.map_err(Error::of)?;
+    let given = Means {
+        data: args.data.as_deref(),
+        device: &args.device,
+        memory: args.memory,
+    };
+    let found = evaluate((&args.dir, &args.with), given, tasks);
+    let Evaluated { round, eval, runs } = found.map_err(Error::of)?;
+    output::note_runs(runs, "");
     if args.json {
         let object = json!({"round": round, "loss": eval.loss, "accuracy": eval.accuracy});
         output::print(&format!("{object}\n"));

@@ -62,6 +62,15 @@ pub fn unix_ms() -> u64 {
         .map_or(0, |d| d.as_millis() as u64)
 }
 
+/// Says if a model is in memory in runs of steps, one after the other, since it has no room as a whole.
+pub fn note_runs(runs: usize, when: &str) {
+    if runs > 1 {
+        eprintln!(
+            "note: memory has no room for the whole model, so its steps are computed in {runs} runs, one after the other{when}"
+        );
+    }
+}
+
 /// Writes to standard output at once. Where nobody reads any more, the process ends: quietly, as `head` expects.
 pub fn print(text: &str) {
     let mut out = io::stdout().lock();

@@ -1,10 +1,13 @@
 //! `annulus replay`: recompute a run from its ledger, in one process.
 
+use super::amounts;
 use super::error::Error;
 use super::human;
 use super::output;
 use super::terminal::Style;
-use crate::offline::recompute::{self, Verdict};
+use crate::offline::recompute;
+use crate::offline::report::{Progress, Verdict};
+use crate::participant::run_setup::Means;
 use crate::task_factory::TaskFactory;
 use serde_json::json;
 use std::path::PathBuf;
@@ -27,6 +30,10 @@ pub struct Args {
     /// Largest difference of a parameter, as a share of the largest, that is put down to rounding.
     #[arg(long, value_name = "X", default_value_t = 1e-2)]
     pub tolerance: f32,
+    /// Where the model was split over the run's members: the most memory to take, such as 3GB or 400MB. Steps of the model that have
+    /// no room together are computed one after the other.
+    #[arg(long, value_name = "SIZE", value_parser = amounts::bytes)]
+    pub memory: Option<u64>,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -42,8 +49,12 @@ Examples:
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let style = Style::of_stdout();
     let live = style.live && !args.json;
-    let data = args.data.as_deref();
-    let tell = &mut |progress: &recompute::Progress| {
+    let given = Means {
+        data: args.data.as_deref(),
+        device: &args.device,
+        memory: args.memory,
+    };
+    let tell = &mut |progress: &Progress| {
         if live && progress.round.is_multiple_of(20) {
             let same = if progress.differs { "other" } else { "equal" };
             output::print(&format!(
@@ -52,7 +63,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             ));
         }
     };
-    let report = recompute::replay(&args.dir, data, &args.device, args.tolerance, tasks, tell)?;
+    let report = recompute::replay(&args.dir, given, args.tolerance, tasks, tell)?;
     if live {
         output::print("\r\x1b[2K");
     }

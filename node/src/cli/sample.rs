@@ -1,8 +1,10 @@
 //! `annulus sample`: text by a trained model.
 
+use super::amounts;
 use super::error::Error;
 use super::output;
 use crate::offline::sample;
+use crate::participant::run_setup::Means;
 use crate::task::Prompt;
 use crate::task_factory::TaskFactory;
 use std::path::PathBuf;
@@ -39,6 +41,10 @@ pub struct Args {
     /// Where to compute: auto, cpu, gpu or gpu:N; with +f16 behind it, weights are kept as halves there.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
+    /// Where the model was split over the run's members: the most memory to take, such as 3GB or 400MB. Steps of the model that have
+    /// no room together are computed one after the other.
+    #[arg(long, value_name = "SIZE", value_parser = amounts::bytes)]
+    pub memory: Option<u64>,
 }
 
 const EXAMPLES: &str = "\
@@ -55,7 +61,6 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             args.temperature
         )));
     }
-    output::print(&args.prompt);
     let prompt = Prompt {
         text: args.prompt.clone(),
         tokens: args.tokens,
@@ -63,14 +68,22 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         top_k: args.top_k,
         seed: args.seed,
     };
+    let given = Means {
+        data: args.data.as_deref(),
+        device: &args.device,
+        memory: args.memory,
+    };
     let mut emit = |piece: &str| output::print(piece);
     sample::write(
         (&args.dir, &args.with),
-        args.data.as_deref(),
-        &args.device,
+        given,
         &prompt,
         tasks,
         &mut emit,
+        &mut |runs| {
+            output::note_runs(runs, " for each token");
+            output::print(&args.prompt);
+        },
     )
     .map_err(Error::of)?;
     output::print("\n");

@@ -2,12 +2,14 @@
 //!
 //! It must not know what the model is: names and shapes come from the manifest.
 
-use crate::offline::whole;
-use crate::store::files::write_atomic;
-use crate::store::run_dir::CheckpointError;
+use crate::offline::parts_on_disk::PartsOnDisk;
+use crate::store::files::{FileError, write_atomic};
+use crate::store::run_dir::{CheckpointError, RunDir};
 use crate::store::state_file::{Label, params_header, write_vector};
+use annulus_core::Manifest;
 use annulus_core::id::{Digest, Round};
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// What was exported.
@@ -26,26 +28,60 @@ pub struct Exported {
 }
 
 /// Writes the parameters of a run's newest good checkpoint to `file`, in place of any that is there.
-/// `others`: folders of other members, where the model is split.
+/// `others`: folders of other members, where the model is split. Then no more than a part of it is in memory at a time.
 pub fn export(dir: &Path, others: &[PathBuf], file: &Path) -> Result<Exported, CheckpointError> {
-    let loaded = whole::load(dir, others)?;
-    let label = Label {
-        head: loaded.head,
-        digest: loaded.digest,
+    let run = RunDir::open(dir)?;
+    if run.manifest().split.is_none() {
+        let loaded = run.load_latest()?;
+        let label = Label {
+            head: loaded.head,
+            digest: loaded.digest,
+        };
+        let params = |out: &mut Out<'_>| write_vector(out, &loaded.state.params);
+        write(&loaded.manifest, &label, file, params)?;
+        return Ok(exported(&loaded.manifest, &label, loaded.warnings));
+    }
+    let on_disk = PartsOnDisk::newest(dir, others)?;
+    let mut unread = None;
+    let parts = |out: &mut Out<'_>| {
+        // They lie in the file as they do in the vector.
+        on_disk.parts().try_for_each(|part| match on_disk.part(part) {
+            Ok(weights) => write_vector(out, &weights),
+            Err(error) => Err(io::Error::other(unread.insert(error).to_string())),
+        })
     };
-    let header = params_header(&loaded.manifest, &label);
+    let written = write(&on_disk.manifest, &on_disk.label, file, parts);
+    // What cannot be read is not the file's fault that is written.
+    unread.map_or(written, Err)?;
+    Ok(exported(&on_disk.manifest, &on_disk.label, on_disk.warnings))
+}
+
+type Out<'a> = BufWriter<&'a File>;
+
+/// Writes a file with the header of a run's parameters and what `params` writes.
+fn write(
+    manifest: &Manifest,
+    label: &Label,
+    file: &Path,
+    params: impl FnOnce(&mut Out<'_>) -> io::Result<()>,
+) -> Result<(), CheckpointError> {
+    let header = params_header(manifest, label);
     let header = header.map_err(|error| CheckpointError::State(file.to_path_buf(), error))?;
-    write_atomic(file, |out| {
+    let written: Result<(), FileError> = write_atomic(file, |out| {
         out.write_all(&header)?;
-        write_vector(out, &loaded.state.params)
-    })?;
-    Ok(Exported {
+        params(out)
+    });
+    Ok(written?)
+}
+
+fn exported(manifest: &Manifest, label: &Label, warnings: Vec<String>) -> Exported {
+    Exported {
         round: label.head.round,
         digest: label.digest,
-        tensors: loaded.manifest.layout.tensors.len(),
-        parameters: loaded.manifest.layout.len,
-        warnings: loaded.warnings,
-    })
+        tensors: manifest.layout.tensors.len(),
+        parameters: manifest.layout.len,
+        warnings,
+    }
 }
 
 #[cfg(test)]

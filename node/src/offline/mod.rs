@@ -9,10 +9,18 @@ pub mod evaluate;
 #[cfg(feature = "native")]
 pub mod export;
 #[cfg(feature = "native")]
+mod history;
+#[cfg(feature = "native")]
 pub mod inspect;
+#[cfg(feature = "native")]
+mod newest;
+#[cfg(feature = "native")]
+mod parts_on_disk;
 #[cfg(feature = "native")]
 pub mod recompute;
 #[cfg(feature = "native")]
+pub mod report;
+#[cfg(feature = "native")]
 pub(crate) mod sample;
 #[cfg(feature = "native")]
-pub mod whole;
+mod split_replay;

@@ -3,22 +3,21 @@
 //! Rounds are compared by digest. Where a contributor's device rounds otherwise than the one that replays, digests
 //! differ from there on; then states are compared at every checkpoint that is still there.
 
+use crate::offline::history::{labels, present};
 use crate::offline::replay::{Asked, Replay, ReplayError};
-use crate::participant::initial;
-use crate::participant::run_setup::RunSetup;
+use crate::offline::report::{Compared, Progress, ReplayReport};
+use crate::offline::split_replay;
+use crate::participant::run_setup::{Means, RunSetup};
 use crate::store::ledger_file::Entry;
 use crate::store::run_dir::{CheckpointError, RunDir};
 use crate::task_factory::TaskFactory;
 use crate::trainer::{Worker, WorkerError, local_steps};
+use annulus_core::Manifest;
 use annulus_core::id::{Digest, Round};
 use annulus_core::ledger::Record;
-use annulus_core::parts::Parts;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::state::State;
-use annulus_core::{Initial, Manifest};
 use burn::tensor::read_sync;
-use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 
 /// Why a run could not be replayed.
@@ -42,144 +41,26 @@ pub enum RecomputeError<E> {
     Base(Round),
 }
 
-/// One recomputed round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// The round.
-    pub round: Round,
-    /// Whether it or one before has come to something else than was recorded.
-    pub differs: bool,
-}
-
-/// States compared at a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Compared {
-    /// The checkpoint's round.
-    pub round: Round,
-    /// The largest difference of a parameter, as a share of the largest parameter.
-    pub difference: f32,
-}
-
-/// What a replay found.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ReplayReport {
-    /// The round that it began after.
-    pub base: Round,
-    /// Rounds recomputed.
-    pub rounds: u64,
-    /// Rounds whose digest is the recorded one.
-    pub exact: u64,
-    /// The first round whose digest is another.
-    pub first_difference: Option<Round>,
-    /// The checkpoints from there on.
-    pub compared: Vec<Compared>,
-    /// Differences up to here are put down to rounding.
-    pub tolerance: f32,
-}
-
-/// What a report comes to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Verdict {
-    /// Every round has the recorded digest.
-    Exact,
-    /// Digests differ, but no checkpoint by more than the tolerance; the largest difference.
-    Within(f32),
-    /// A checkpoint differs by more than the tolerance; the largest difference.
-    Differs(f32),
-    /// Digests differ, and no later checkpoint is there to say by how much.
-    Unknown,
-}
-
-impl ReplayReport {
-    /// What a round, or one before, came to is something else than was recorded.
-    fn differs(&mut self, round: Round) {
-        self.first_difference.get_or_insert(round);
-    }
-
-    /// What it comes to.
-    pub fn verdict(&self) -> Verdict {
-        let largest = self.compared.iter().map(|c| c.difference).reduce(f32::max);
-        match (self.first_difference, largest) {
-            (None, _) => Verdict::Exact,
-            (Some(_), None) => Verdict::Unknown,
-            (Some(_), Some(largest)) if largest <= self.tolerance => Verdict::Within(largest),
-            (Some(_), Some(largest)) => Verdict::Differs(largest),
-        }
-    }
-}
-
-impl fmt::Display for ReplayReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            base,
-            rounds,
-            exact,
-            tolerance,
-            ..
-        } = self;
-        write!(
-            f,
-            "{exact} of {rounds} rounds after round {base} have the recorded digest"
-        )?;
-        let first = self.first_difference.unwrap_or(0);
-        match self.verdict() {
-            Verdict::Exact => write!(f, ": the replay is exact"),
-            Verdict::Within(largest) => {
-                write!(
-                    f,
-                    "; from round {first} on they differ, parameters by at most {largest:.1e} of the largest, "
-                )?;
-                write!(
-                    f,
-                    "within the tolerance of {tolerance:.1e}: devices that round differently took part"
-                )
-            }
-            Verdict::Differs(largest) => {
-                write!(
-                    f,
-                    "; from round {first} on they differ, parameters by up to {largest:.1e} of the largest, "
-                )?;
-                write!(f, "more than the tolerance of {tolerance:.1e}")
-            }
-            Verdict::Unknown => {
-                write!(
-                    f,
-                    "; from round {first} on they differ, and there is no later checkpoint to say by how much"
-                )
-            }
-        }
-    }
-}
-
 /// Recomputes the run in a folder from its ledger.
 pub fn replay(
     dir: &Path,
-    data: Option<&Path>,
-    device: &str,
+    given: Means<'_>,
     tolerance: f32,
     factories: &[TaskFactory],
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<ReplayReport, Box<dyn std::error::Error + Send + Sync>> {
     let dir = RunDir::open(dir)?;
     let manifest = dir.manifest();
-    let shuffle = Shuffle::of(manifest);
     if manifest.split.is_some() {
-        let (mut spans, drawing) = RunSetup::spans(manifest, data, device, factories)?;
-        let initial = initial::drawn(&std::env::temp_dir(), &drawing, manifest.seed)?;
-        let round = |replay: &mut Replay, record: &Record| {
-            replay.split_round(record, |work| {
-                let samples = shuffle.samples(&work.positions);
-                read_sync(spans.pass(work, &samples))
-            })
-        };
-        return Ok(recompute(&dir, tolerance, Some(initial), round, progress)?);
+        return split_replay::replay(&dir, given, tolerance, factories, progress);
     }
-    let mut whole = RunSetup::whole(manifest, data, device, factories)?;
+    let shuffle = Shuffle::of(manifest);
+    let mut whole = RunSetup::whole(manifest, given, factories)?;
     let round = |replay: &mut Replay, record: &Record| {
         let contribute = |asked: Asked<'_>| contribution(&mut *whole.worker, manifest, &shuffle, asked);
         replay.round(record, contribute)
     };
-    Ok(recompute(&dir, tolerance, None, round, progress)?)
+    Ok(recompute(&dir, tolerance, round, progress)?)
 }
 
 /// A member's contribution, made on this device.
@@ -207,12 +88,10 @@ pub(crate) fn contribution(
     made.map(|made| made.gradient)
 }
 
-/// Recomputes all rounds of the present lineage, each by `compute`. Where members hold parts of a model the run begins with these
-/// `initial` weights.
+/// Recomputes all rounds of the present lineage, each by `compute`.
 pub fn recompute<E>(
     dir: &RunDir,
     tolerance: f32,
-    initial: Option<Initial>,
     mut compute: impl FnMut(&mut Replay, &Record) -> Result<Digest, ReplayError<E>>,
     mut progress: impl FnMut(&Progress),
 ) -> Result<ReplayReport, RecomputeError<E>> {
@@ -220,21 +99,12 @@ pub fn recompute<E>(
     if base.round > 0 && dir.manifest().is_replayed_from_the_beginning() {
         return Err(RecomputeError::Headless(base.round));
     }
-    let mut loaded = dir.load(base.round)?;
+    let loaded = dir.load(base.round)?;
     if (&loaded.head, loaded.digest) != (&base, digest) {
         return Err(RecomputeError::Base(base.round));
     }
-    loaded.state.kept.initial = initial;
     let labels = labels(dir)?;
-    let mut report = ReplayReport {
-        base: base.round,
-        rounds: 0,
-        exact: 0,
-        first_difference: None,
-        compared: Vec::new(),
-        tolerance,
-    };
-    let is_split = dir.manifest().split.is_some();
+    let mut report = ReplayReport::new(base.round, tolerance);
     let mut replay = Replay::new(dir.manifest().clone(), loaded.head, loaded.state);
     for entry in present(dir)? {
         match entry.map_err(CheckpointError::from)? {
@@ -246,24 +116,13 @@ pub fn recompute<E>(
             } => {
                 let round = record.round;
                 let failed = |error| RecomputeError::Round(round, error);
-                // Of parts, headers tell what they were before the round.
-                if is_split && replay.state().differing_part(&record).is_some() {
-                    report.differs(round - 1);
-                }
                 let recomputed = compute(&mut replay, &record).map_err(failed)?;
                 report.rounds += 1;
                 report.exact += u64::from(recomputed == recorded);
                 if recomputed != recorded {
                     report.differs(round);
-                }
-                let is_at_checkpoint = labels.get(&round) == Some(&replay.head().chain);
-                if is_at_checkpoint && (is_split || recomputed != recorded) {
-                    let theirs = dir.load(round)?.state;
-                    if !has_same_parts(replay.state(), &theirs) {
-                        report.differs(round);
-                    }
-                    if report.first_difference.is_some() {
-                        let difference = difference(dir.manifest(), replay.state(), &theirs);
+                    if labels.get(&round) == Some(&replay.head().chain) {
+                        let difference = difference(replay.state(), &dir.load(round)?.state);
                         report.compared.push(Compared { round, difference });
                     }
                 }
@@ -274,61 +133,17 @@ pub fn recompute<E>(
             }
         }
     }
-    if let Some(first) = report.first_difference.filter(|_| is_split) {
-        report.exact = first - 1 - base.round;
-    }
     Ok(report)
 }
 
-/// The entries from the last base on.
-fn present(
-    dir: &RunDir,
-) -> Result<impl Iterator<Item = Result<Entry, crate::store::ledger_file::LedgerError>>, CheckpointError> {
-    let mut last = 0;
-    for (i, entry) in dir.entries()?.enumerate() {
-        if let Entry::Base { .. } = entry? {
-            last = i;
-        }
-    }
-    Ok(dir.entries()?.skip(last))
-}
-
-/// The lineage of each checkpoint that is whole.
-fn labels(dir: &RunDir) -> Result<BTreeMap<Round, Digest>, CheckpointError> {
-    let files = dir.checkpoints()?;
-    Ok(files
+/// The largest difference of a parameter, as a share of the largest parameter. Not finite if any of them is not.
+fn difference(ours: &State, theirs: &State) -> f32 {
+    let pairs = || ours.params.iter().zip(&theirs.params);
+    let largest = theirs
+        .params
         .iter()
-        .filter_map(|file| Some((file.round, dir.label(file.round).ok()?.head.chain)))
-        .collect())
-}
-
-/// Whether all parts that a member has kept are here as it has had them.
-fn has_same_parts(ours: &State, theirs: &State) -> bool {
-    let mut kept = theirs.kept.set().iter().collect::<Vec<u16>>().into_iter();
-    kept.all(|part| ours.kept.digest(part) == theirs.kept.digest(part))
-}
-
-/// The largest difference of a parameter, as a share of the largest parameter, of those that are in `theirs`. Not finite if any
-/// of them is not.
-fn difference(manifest: &Manifest, ours: &State, theirs: &State) -> f32 {
-    let pairs: Vec<(f32, f32)> = match (&manifest.split, Parts::of(manifest)) {
-        (Some(_), Some(parts)) => {
-            let ranges = theirs.kept.set().iter().filter_map(|part| parts.range(part));
-            let of = |state: &State, range| state.kept.weights(manifest, range);
-            let pairs = ranges.flat_map(|range| of(ours, range.clone()).into_iter().zip(of(theirs, range)));
-            pairs.collect()
-        }
-        _ => ours
-            .params
-            .iter()
-            .copied()
-            .zip(theirs.params.iter().copied())
-            .collect(),
-    };
-    let largest = pairs
-        .iter()
-        .fold(0.0f32, |max, (_, theirs)| max.max(theirs.abs()));
-    let differing = pairs.iter().filter(|(a, b)| a.to_bits() != b.to_bits());
+        .fold(0.0f32, |max, theirs| max.max(theirs.abs()));
+    let differing = pairs().filter(|(a, b)| a.to_bits() != b.to_bits());
     let differences = differing.map(|(a, b)| (a - b).abs() / largest);
     differences.fold(0.0, |max, d| if d.is_nan() { f32::INFINITY } else { max.max(d) })
 }
@@ -336,6 +151,7 @@ fn difference(manifest: &Manifest, ours: &State, theirs: &State) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::offline::report::Verdict;
     use crate::store::checkpoint::RunWriter;
     use crate::testing::{Run, Scratch, founder};
     use annulus_core::codec::Codec;
@@ -390,7 +206,7 @@ mod tests {
     fn the_same_contributions_give_every_digest() {
         let (_scratch, dir) = recorded();
         let mut seen = Vec::new();
-        let report = recompute(&dir, 0.0, None, each(contribute), |p| seen.push(p.round)).unwrap();
+        let report = recompute(&dir, 0.0, each(contribute), |p| seen.push(p.round)).unwrap();
         assert_eq!(report.verdict(), Verdict::Exact, "{report}");
         assert_eq!((report.base, report.rounds, report.exact), (1, 11, 11));
         assert_eq!(seen, (2..=12).collect::<Vec<_>>());
@@ -403,7 +219,7 @@ mod tests {
             let sums = contribute(asked)?;
             Ok::<_, Infallible>(sums.iter().map(|x| x * (1.0 + 1e-6)).collect())
         };
-        let report = recompute(&dir, 1e-3, None, each(rounding), |_| {}).unwrap();
+        let report = recompute(&dir, 1e-3, each(rounding), |_| {}).unwrap();
         assert!(
             matches!(report.verdict(), Verdict::Within(d) if d > 0.0 && d < 1e-3),
             "{report}"
@@ -418,7 +234,7 @@ mod tests {
             let sums = contribute(asked)?;
             Ok::<_, Infallible>(sums.iter().map(|x| -x).collect())
         };
-        let report = recompute(&dir, 1e-3, None, each(wrong), |_| {}).unwrap();
+        let report = recompute(&dir, 1e-3, each(wrong), |_| {}).unwrap();
         assert!(matches!(report.verdict(), Verdict::Differs(_)), "{report}");
     }
 
@@ -426,7 +242,7 @@ mod tests {
     fn without_the_base_there_is_nothing_to_replay() {
         let (_scratch, dir) = recorded();
         std::fs::remove_file(dir.path().join("checkpoints/round-00000001.safetensors")).unwrap();
-        let error = recompute(&dir, 0.0, None, each(contribute), |_| {}).unwrap_err();
+        let error = recompute(&dir, 0.0, each(contribute), |_| {}).unwrap_err();
         assert!(
             error
                 .to_string()
@@ -443,7 +259,7 @@ mod tests {
         run.round();
         let path = scratch.0.join("run");
         let writer = RunWriter::create(&path, &run.manifest, &run.head, &run.state).unwrap();
-        let error = recompute(writer.dir(), 0.0, None, each(contribute), |_| {}).unwrap_err();
+        let error = recompute(writer.dir(), 0.0, each(contribute), |_| {}).unwrap_err();
         assert!(matches!(error, RecomputeError::Headless(1)), "{error}");
     }
 }

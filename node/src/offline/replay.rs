@@ -8,10 +8,8 @@ use annulus_core::collective::{Assembly, Plan};
 use annulus_core::config::Manifest;
 use annulus_core::feedback::compensate;
 use annulus_core::id::{Digest, PeerId};
-use annulus_core::interface::{SpanDone, SpanWork};
 use annulus_core::ledger::{Founder, Head, Record};
 use annulus_core::local::{LocalOptimizer, LocalRound};
-use annulus_core::recompute::RecomputeError;
 use annulus_core::signature::Scheme;
 use annulus_core::state::{self, State};
 use std::collections::BTreeMap;
@@ -37,9 +35,6 @@ pub enum ReplayError<E> {
         /// Of which part.
         part: u16,
     },
-    /// A span's computing failed, or gave something of another length than it should.
-    #[error(transparent)]
-    Span(RecomputeError<E>),
     /// A contribution is not as long as the parameters.
     #[error("a recomputed contribution has {got} elements instead of {expected}: is this the run's model?")]
     Length {
@@ -186,25 +181,6 @@ impl Replay {
         self.head.apply(record, &self.manifest);
         let anew = self.head.untrained.without(&before);
         self.state.kept.begin(&self.manifest, &anew);
-        Ok(self.state.digest())
-    }
-
-    /// Recomputes a round where the model is split over the members. What it comes to, [`State::differing_part`] tells by the next
-    /// record, and the checkpoints.
-    ///
-    /// `pass` does one pass of a microbatch through a span.
-    pub fn split_round<E>(
-        &mut self,
-        record: &Record,
-        pass: impl FnMut(SpanWork) -> Result<SpanDone, E>,
-    ) -> Result<Digest, ReplayError<E>> {
-        self.head
-            .check(record, &self.manifest, Scheme::Ed25519)
-            .map_err(ReplayError::Record)?;
-        self.state
-            .recompute((&self.manifest, &self.head, record), pass)
-            .map_err(ReplayError::Span)?;
-        self.head.apply(record, &self.manifest);
         Ok(self.state.digest())
     }
 

@@ -1,34 +1,58 @@
 //! What a run's model writes, by the newest checkpoint of its folder.
 
-use crate::offline::whole;
+use crate::offline::parts_on_disk::PartsOnDisk;
 use crate::participant::error::Error;
-use crate::participant::run_setup::RunSetup;
+use crate::participant::memory;
+use crate::participant::run_setup::{Means, RunSetup};
+use crate::store::run_dir::RunDir;
 use crate::task::Prompt;
 use crate::task_factory::TaskFactory;
 use burn::tensor::read_sync;
 use std::future::ready;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 
-/// Goes on after a prompt.
+/// Goes on after a prompt. Where the model is split, as much of it as memory has room for is there at a time: `begin` is told into
+/// how many runs of steps it is cut for that, before anything is written.
 pub fn write(
     (dir, others): (&Path, &[PathBuf]),
-    data: Option<&Path>,
-    device: &str,
+    given: Means<'_>,
     prompt: &Prompt,
     factories: &[TaskFactory],
     emit: &mut dyn FnMut(&str),
+    begin: &mut dyn FnMut(usize),
 ) -> Result<(), Error> {
-    let loaded = whole::load(dir, others)?;
-    let mut trainer = RunSetup::to_write(&loaded.manifest, data, device, factories)?;
-    loaded
-        .warnings
-        .iter()
-        .for_each(|warning| eprintln!("warning: {warning}"));
-    trainer.worker.load(loaded.state.params)?;
+    let run = RunDir::open(dir)?;
+    let warn = |warnings: &[String]| {
+        warnings
+            .iter()
+            .for_each(|warning| eprintln!("warning: {warning}"))
+    };
     let mut emit = |piece: &str| -> Pin<Box<dyn Future<Output = ()>>> {
         emit(piece);
         Box::pin(ready(()))
     };
+    let (mut trainer, params) = if run.manifest().split.is_none() {
+        let loaded = run.load_latest()?;
+        let trainer = RunSetup::to_write(&loaded.manifest, given, factories)?;
+        warn(&loaded.warnings);
+        (trainer, loaded.state.params)
+    } else {
+        memory::keep_within(given.memory);
+        let on_disk = Arc::new(PartsOnDisk::newest(dir, others)?);
+        let manifest = &on_disk.manifest;
+        let mut inference =
+            RunSetup::inference_to_write(manifest, given, factories, on_disk.clone().reader())?;
+        warn(&on_disk.warnings);
+        if let Some(runs) = inference.to_write()? {
+            begin(runs);
+            return Ok(read_sync(inference.write(prompt, &mut emit))?);
+        }
+        // The task's model does not write in steps.
+        (RunSetup::to_write(manifest, given, factories)?, on_disk.all()?)
+    };
+    trainer.worker.load(params)?;
+    begin(1);
     Ok(read_sync(trainer.worker.generate(prompt, &mut emit))?)
 }

@@ -11,6 +11,7 @@ use crate::store::files::FileError;
 use crate::store::run_dir::CheckpointError;
 use crate::task::TaskError;
 use crate::trainer::WorkerError;
+use crate::trainer::span::InferenceError;
 use crate::web::TlsError;
 use annulus_core::config::ManifestError;
 use annulus_core::invitation::ChainError;
@@ -114,6 +115,25 @@ pub enum Error {
         /// Bytes that may be taken.
         limit: u64,
     },
+    /// Not even one step can be computed anew.
+    #[error(
+        "step {step} of this model's {steps} takes about {:.0} MB of memory by itself to be computed anew, and this process may \
+         take {:.0} (by --memory, or the limits that it was started with: `ulimit -d`): allow more",
+        .need.div_ceil(1_000_000), .limit / 1_000_000
+    )]
+    NoStep {
+        /// Its number, from 1 on.
+        step: usize,
+        /// How many there are.
+        steps: usize,
+        /// Bytes that it needs.
+        need: u64,
+        /// Bytes that may be taken.
+        limit: u64,
+    },
+    /// A model could not be evaluated or does not write, a few steps at a time.
+    #[error(transparent)]
+    Inference(#[from] InferenceError),
     /// More spans than there are steps.
     #[error("split={asked} is not possible: this model has {steps} steps, and each span has one at least")]
     Spans {

@@ -1,6 +1,8 @@
 //! How much memory this process may take, and how much a run takes of it.
 
+use super::heap;
 use super::room::BASE;
+use crate::trainer::span::Space;
 use annulus_core::optim::{Moments, Optimizer};
 use std::fs;
 
@@ -29,6 +31,29 @@ pub fn free() -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kib << 10)
+}
+
+/// Bytes that this process had better keep to: those that it may take, or else three quarters of what is free, so that some is
+/// left to others.
+pub fn likes(given: Option<u64>) -> u64 {
+    let of_free = || free().map(|free| free / 4 * 3);
+    limit(given).or_else(of_free).unwrap_or(u64::MAX)
+}
+
+/// Has the process keep no more memory than it needs, where it is limited. To be called before it takes any, or has threads.
+pub fn keep_within(given: Option<u64>) {
+    if limit(given).is_some() {
+        heap::keep_small();
+    }
+}
+
+/// Memory for a model that is evaluated or writes.
+pub fn space(given: Option<u64>) -> Space {
+    Space {
+        limit: limit(given),
+        likes: likes(given),
+        base: BASE,
+    }
 }
 
 /// Bytes that a process takes which trains a whole model of so many parameters: weights, moments, gradients on the device and

@@ -34,6 +34,8 @@ pub mod planning;
 #[cfg(feature = "native")]
 pub(crate) mod right;
 #[cfg(feature = "native")]
+pub(crate) mod run_data;
+#[cfg(feature = "native")]
 pub mod run_setup;
 #[cfg(feature = "native")]
 pub mod senses;

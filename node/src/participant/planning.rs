@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::memory;
 use super::room::{SpanTerms, needs};
-use super::run_setup::find;
+use super::run_data::find;
 use crate::data::Data;
 use crate::options::{NewRun, SplitRun};
 use crate::task_factory::{LoadedTask, TaskFactory};

@@ -30,6 +30,15 @@ impl SpanTerms {
             base: BASE,
         }
     }
+
+    /// Of who computes rounds anew, with all that it keeps on the disk: weights, the sum of a lane, and twice as much as that while
+    /// a microbatch is added to it.
+    pub fn of_replay() -> Self {
+        Self {
+            bytes_per_parameter: 4 * 4,
+            base: BASE,
+        }
+    }
 }
 
 /// What a process takes that holds one span.

@@ -1,8 +1,6 @@
 //! What computes in a run: task, data, device and worker, made for a new run or checked against one that exists.
 //! And a plan, which needs nothing else.
 
-use crate::data::cache::{self, Place};
-use crate::data::provision::Trouble;
 use crate::data::{Data, Stock};
 use crate::device::{self, DeviceRequest, OpenDevice};
 use crate::net::ticket::Secret;
@@ -10,15 +8,16 @@ use crate::options::{self, Local, NewRun, SplitRun, Start, TrainOptions};
 use crate::participant::compute::{ComputeResult, warm_up};
 use crate::participant::error::Error;
 use crate::participant::gpu_memory::Limit;
+use crate::participant::run_data::{find, load_of_run, load_to_write};
 use crate::participant::{memory, split};
 use crate::store::run_dir::RunDir;
-use crate::task_factory::{Drawing, LoadedTask, TaskFactory, WorkerFactory, Writing};
-use crate::trainer::span::{self, ModelSteps, SplitModel};
+use crate::task_factory::{Drawing, LoadedTask, TaskFactory, WorkerFactory};
+use crate::trainer::span::{self, Inference, MakeSpan, ModelSteps, SplitModel, Weights};
 use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::interface::Input;
 use annulus_core::optim::{Moments, Optimizer, Schedule};
 use annulus_core::split::Split;
-use annulus_core::{DataSource, Digest, Manifest, PeerId, Room, State};
+use annulus_core::{DataSource, Manifest, PeerId, Room, State};
 use burn::tensor::read_sync;
 use std::num::{NonZeroU16, NonZeroU64};
 use std::path::Path;
@@ -108,57 +107,67 @@ impl RunSetup {
     }
 
     /// What computes the whole model, without what else concerns a participant.
-    pub fn whole(
-        manifest: &Manifest,
-        data: Option<&Path>,
-        device: &str,
-        factories: &[TaskFactory],
-    ) -> Result<Whole, Error> {
+    pub fn whole(manifest: &Manifest, given: Means<'_>, factories: &[TaskFactory]) -> Result<Whole, Error> {
+        let loaded = load_of_run(manifest, given.data, factories)?;
+        Self::all_of(&loaded, manifest, given)
+    }
+
+    /// What computes all of a model, also of one that members hold in spans.
+    fn all_of(loaded: &LoadedTask, manifest: &Manifest, given: Means<'_>) -> Result<Whole, Error> {
         let manifest = &Manifest {
             split: None,
             ..manifest.clone()
         };
-        let loaded = load_of_run(manifest, data, factories)?;
-        Self::with(&loaded, manifest, device, None)?.computes.whole()
-    }
-
-    /// What computes all spans of a model that is split, and what draws the weights that its run begins with, without what else
-    /// concerns a participant.
-    pub fn spans(
-        manifest: &Manifest,
-        data: Option<&Path>,
-        device: &str,
-        factories: &[TaskFactory],
-    ) -> Result<(SplitModel, Drawing), Error> {
-        let loaded = load_of_run(manifest, data, factories)?;
-        match Self::with(&loaded, manifest, device, None)?.computes {
-            Computes::Spans { spans, drawing, .. } => Ok((*spans, drawing)),
-            Computes::Whole(_) => unreachable!("the run's model is split"),
-        }
+        Self::with(loaded, manifest, given.device, given.memory)?
+            .computes
+            .whole()
     }
 
     /// For a run whose model is to write: without the run's data, if they make no difference.
     pub fn to_write(
         manifest: &Manifest,
-        data: Option<&Path>,
-        device: &str,
+        given: Means<'_>,
         factories: &[TaskFactory],
     ) -> Result<Whole, Error> {
-        let manifest = &Manifest {
-            split: None,
-            ..manifest.clone()
-        };
-        let factory = find(factories, &manifest.task)?;
-        let loaded = match (factory.load)(&manifest.task_config, None) {
-            Ok(without) if without.writing != Writing::WithData => without,
-            _ => load_of_run(manifest, data, factories)?,
-        };
-        match loaded.writing {
-            Writing::Never => Err(Error::WritesNothing(manifest.task.clone())),
-            Writing::WithData | Writing::Always => {
-                Self::with(&loaded, manifest, device, None)?.computes.whole()
-            }
-        }
+        let loaded = load_to_write(manifest, given.data, factories)?;
+        Self::all_of(&loaded, manifest, given)
+    }
+
+    /// What evaluates the model of a run that is split, with as much of it in memory at a time as has room.
+    pub fn inference(
+        manifest: &Manifest,
+        given: Means<'_>,
+        factories: &[TaskFactory],
+        weights: Weights,
+    ) -> Result<Box<dyn Inference>, Error> {
+        let loaded = load_of_run(manifest, given.data, factories)?;
+        let (device, model) = steps_of(&loaded, manifest, given.device)?;
+        Ok(loaded.inference(&device, Arc::new(model), memory::space(given.memory), weights))
+    }
+
+    /// The same for one that is to write.
+    pub fn inference_to_write(
+        manifest: &Manifest,
+        given: Means<'_>,
+        factories: &[TaskFactory],
+        weights: Weights,
+    ) -> Result<Box<dyn Inference>, Error> {
+        let loaded = load_to_write(manifest, given.data, factories)?;
+        let (device, model) = steps_of(&loaded, manifest, given.device)?;
+        Ok(loaded.inference(&device, Arc::new(model), memory::space(given.memory), weights))
+    }
+
+    /// What makes workers for steps of a run's model that is split, and what draws the weights that the run begins with.
+    pub fn steps(
+        manifest: &Manifest,
+        given: Means<'_>,
+        factories: &[TaskFactory],
+    ) -> Result<(Box<MakeSpan>, Drawing), Error> {
+        let loaded = load_of_run(manifest, given.data, factories)?;
+        let (device, model) = steps_of(&loaded, manifest, given.device)?;
+        let (make, model, seed) = (loaded.span_factory(), Arc::new(model), manifest.seed);
+        let make = move |steps| make(&device, model.clone(), steps, seed);
+        Ok((Box::new(make), loaded.drawing()))
     }
 
     /// With the task of a run that exists.
@@ -180,10 +189,7 @@ impl RunSetup {
                 Computes::Whole(whole)
             }
             Some(split) => {
-                let model = loaded.model_steps(manifest.seed)?;
-                if model.layout != manifest.layout || !span::is_of(split, &model) {
-                    return Err(Error::OtherModel);
-                }
+                let model = model_of(loaded, manifest)?;
                 Computes::spans(loaded, (&device, model), (manifest, split), memory)?
             }
         };
@@ -203,6 +209,26 @@ impl RunSetup {
         };
         State::new(params, manifest)
     }
+}
+
+/// The steps of a run's model that is split.
+fn model_of(loaded: &LoadedTask, manifest: &Manifest) -> Result<ModelSteps, Error> {
+    let model = loaded.model_steps(manifest.seed)?;
+    let is_of = |split: &Split| span::is_of(split, &model);
+    match model.layout == manifest.layout && manifest.split.as_ref().is_some_and(is_of) {
+        true => Ok(model),
+        false => Err(Error::OtherModel),
+    }
+}
+
+/// The same, and the device that is to compute them.
+fn steps_of(
+    loaded: &LoadedTask,
+    manifest: &Manifest,
+    device: &str,
+) -> Result<(OpenDevice, ModelSteps), Error> {
+    let device = device::open(device.parse::<DeviceRequest>()?)?;
+    Ok((device, model_of(loaded, manifest)?))
 }
 
 /// What computes a whole model.
@@ -247,81 +273,6 @@ impl RunSetup {
         }
         Ok(())
     }
-}
-
-/// Loads a run's data: from where the user says, or else from where it may be on this machine.
-fn load_of_run(
-    manifest: &Manifest,
-    data: Option<&Path>,
-    factories: &[TaskFactory],
-) -> Result<LoadedTask, Error> {
-    let factory = find(factories, &manifest.task)?;
-    find_data(manifest, data, |path| {
-        let data = path
-            .map(Data::open)
-            .transpose()
-            .map_err(|e| Error::Task(e.into()))?;
-        let loaded = (factory.load)(&manifest.task_config, data.as_ref())?;
-        let found = loaded.data;
-        Ok((loaded, found))
-    })
-}
-
-/// Reads a run's data by `read`, which also gives its hash, from the first place that has the right one: where the user
-/// says, or else where data that was fetched is kept and where somebody on this machine had it. No place is one too, if
-/// the task makes its own data.
-fn find_data<T>(
-    manifest: &Manifest,
-    given: Option<&Path>,
-    mut read: impl FnMut(Option<&Path>) -> Result<(T, Digest), Error>,
-) -> Result<T, Error> {
-    let places = match (given, manifest.data_source) {
-        (Some(path), _) => vec![Some(path.to_path_buf())],
-        (None, DataSource::Made) => vec![None],
-        (None, DataSource::Given { .. }) => {
-            let place = cache::folder().map(|folder| Place::new(folder, manifest.data));
-            let here = place.map(|place| [place.found(), place.noted()]);
-            here.into_iter().flatten().flatten().map(Some).collect()
-        }
-    };
-    let mut why = Error::NoData;
-    for place in places {
-        match read(place.as_deref()) {
-            Ok((data, found)) if found == manifest.data => return Ok(data),
-            Ok((_, found)) => {
-                let wanted = manifest.data;
-                why = Error::OtherData {
-                    wanted,
-                    found,
-                    data_source: manifest.data_source,
-                };
-            }
-            Err(error) => why = error,
-        }
-    }
-    Err(why)
-}
-
-/// Whether what lies at a path is the run's data.
-pub(crate) fn check_data(manifest: &Manifest, path: &Path, factories: &[TaskFactory]) -> Result<(), Trouble> {
-    match load_of_run(manifest, Some(path), factories) {
-        Ok(_) => Ok(()),
-        Err(Error::OtherData { found, .. }) => Err(Trouble::Data(format!(
-            "its digest is {found}, not {}",
-            manifest.data
-        ))),
-        Err(error) => Err(Trouble::Data(error.to_string())),
-    }
-}
-
-/// The task of a name.
-pub(super) fn find<'a>(factories: &'a [TaskFactory], name: &str) -> Result<&'a TaskFactory, Error> {
-    let known = || factories.iter().map(|r| r.name).collect();
-    let found = factories.iter().find(|r| r.name == name);
-    found.ok_or_else(|| Error::UnknownTask {
-        name: name.into(),
-        known: known(),
-    })
 }
 
 /// A model tried out on a device.

@@ -74,6 +74,40 @@ pub fn cut(
     }
 }
 
+/// Runs of steps, each of a span, to be computed anew one after the other: as few as memory allows, of which each has its weights,
+/// one sum of gradients and what a microbatch takes.
+///
+/// # Errors
+///
+/// If there is not even room for one step.
+pub fn runs_to_replay(split: &Split, memory: Option<u64>) -> Result<Vec<Range<usize>>, Error> {
+    let (needs, terms) = needs(split, SpanTerms::of_replay());
+    let (likes, limit) = (memory::likes(memory), memory::limit(memory));
+    let mut runs = Vec::new();
+    for span in split.spans() {
+        let mut start = span.start;
+        while start < span.end {
+            let need = |end| span_bytes(&needs[start..end], start == 0, 0, &terms);
+            if let Some(limit) = limit.filter(|limit| need(start + 1) > *limit) {
+                return Err(Error::NoStep {
+                    step: start + 1,
+                    steps: needs.len(),
+                    need: need(start + 1),
+                    limit,
+                });
+            }
+            let fits = |end: &usize| need(*end) <= likes;
+            let end = (start + 1..=span.end)
+                .take_while(fits)
+                .last()
+                .unwrap_or(start + 1);
+            runs.push(start..end);
+            start = end;
+        }
+    }
+    Ok(runs)
+}
+
 /// Spans of so many steps each.
 fn given(spans: &[NonZeroU16], steps: usize) -> Result<Vec<Range<usize>>, Error> {
     let ranges = spans.iter().scan(0, |end, steps| {
@@ -98,11 +132,7 @@ fn given(spans: &[NonZeroU16], steps: usize) -> Result<Vec<Range<usize>>, Error>
 ///
 /// If it has not even room for one.
 pub fn room(manifest: &Manifest, split: &Split, memory: Option<u64>) -> Result<Room, Error> {
-    let allowed = memory::limit(memory);
-    // Of what is free some is left to others.
-    let may = allowed
-        .or_else(|| memory::free().map(|free| free / 4 * 3))
-        .unwrap_or(u64::MAX);
+    let (may, allowed) = (memory::likes(memory), memory::limit(memory));
     match (super::room::room(manifest, split, may, false), allowed) {
         (Err(NoRoom { need }), Some(limit)) => Err(Error::NoRoom { need, limit }),
         (room, _) => Ok(room.unwrap_or(Room::of(1))),

@@ -16,7 +16,7 @@ use crate::participant::permission::{LOOK, Permission};
 use crate::participant::right::Right;
 use crate::participant::run_setup::{Computes, Means, RunSetup, prepare};
 use crate::participant::signals::Requests;
-use crate::participant::{heap, initial, memory};
+use crate::participant::{initial, memory};
 use crate::store::checkpoint::RunWriter;
 use crate::store::checkpoint_writer::Destination;
 use crate::store::known::Known;
@@ -80,9 +80,7 @@ fn prepared_for(local: &Local) -> Result<Requests, Error> {
     if let Some(cores) = local.cores {
         keep_to_cores(cores.get()).map_err(Error::Cores)?;
     }
-    if memory::limit(local.memory).is_some() {
-        heap::keep_small();
-    }
+    memory::keep_within(local.memory);
     Requests::new().map_err(Error::Requests)
 }
 

@@ -132,7 +132,7 @@ fn kept_text(kept: &Moments) -> String {
 
 /// Which parts a checkpoint says that it has, with their digests, and the lineage after the round that they were stepped by
 /// last.
-type Parts = (PartSet, String, Digest);
+pub(super) type Parts = (PartSet, String, Digest);
 
 fn parts(header: &Metadata, manifest: &Manifest) -> Result<Parts, StateFileError> {
     let none = (PartSet::default(), String::new(), Digest([0; 32]));
@@ -167,7 +167,12 @@ pub fn params_header(manifest: &Manifest, label: &Label) -> Result<Vec<u8>, Stat
         ("round", label.head.round.to_string()),
         ("digest", label.digest.to_hex()),
     ];
-    header(&metadata, manifest, 0, &PartSet::default())
+    // Where the model is split, too, all of them are there.
+    let whole = &Manifest {
+        split: None,
+        ..manifest.clone()
+    };
+    header(&metadata, whole, 0, &PartSet::default())
 }
 
 /// Writes a state's vectors straight from where they lie.
@@ -329,7 +334,7 @@ fn of_parts(manifest: &Manifest, kept: &PartSet) -> Vec<(String, Dtype, Vec<usiz
 }
 
 /// Checks all but the tensors' contents and leaves the file where they begin.
-fn open(path: &Path, manifest: &Manifest) -> Result<(File, Label, Parts), StateFileError> {
+pub(super) fn open(path: &Path, manifest: &Manifest) -> Result<(File, Label, Parts), StateFileError> {
     let damaged = |why: &str| StateFileError::Damaged(why.into());
     let mut file = File::open(path).at(path)?;
     let len = file.metadata().at(path)?.len();

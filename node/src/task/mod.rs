@@ -7,6 +7,7 @@
 mod dataset;
 mod error;
 mod generate;
+mod scores;
 mod stages;
 
 use burn::module::Module;
@@ -20,7 +21,8 @@ pub use annulus_shaders::needs::Layer;
 pub use dataset::{Dataset, InMemory};
 pub use error::TaskError;
 pub use generate::{Emit, Generate, Generating, Prompt};
-pub use stages::Stages;
+pub use scores::{Eval, Scores};
+pub use stages::{Answering, Answers, HeldOut, Stages, WriteInSteps};
 
 /// A model, the data it learns from, and the loss that says how well.
 ///
@@ -117,28 +119,3 @@ pub trait Task: Send + Sync + Sized + 'static {
 
 /// A batch of a task's data.
 pub type Batch<T> = <<T as Task>::Dataset as Dataset>::Batch;
-
-/// What [`Task::evaluate`] measures, still on the device: tensors of one element.
-#[derive(Debug)]
-pub struct Scores {
-    /// Mean loss.
-    pub loss: Tensor<1>,
-    /// Share of right answers, 0 to 1, for tasks that have such a thing.
-    pub accuracy: Option<Tensor<1>>,
-}
-
-/// A loss alone.
-impl From<Tensor<1>> for Scores {
-    fn from(loss: Tensor<1>) -> Self {
-        Self { loss, accuracy: None }
-    }
-}
-
-/// Scores as numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Eval {
-    /// Mean loss.
-    pub loss: f32,
-    /// Share of right answers, 0 to 1.
-    pub accuracy: Option<f32>,
-}

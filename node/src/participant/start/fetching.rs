@@ -6,7 +6,8 @@ use crate::data::provision::{FetchError, News, Source, fetch};
 use crate::events::{Event, Sink};
 use crate::options::Local;
 use crate::participant::error::Error;
-use crate::participant::run_setup::{RunSetup, check_data};
+use crate::participant::run_data::check_data;
+use crate::participant::run_setup::RunSetup;
 use crate::task_factory::TaskFactory;
 use annulus_core::{Digest, Manifest};
 

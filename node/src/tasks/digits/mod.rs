@@ -9,10 +9,10 @@ pub mod model;
 pub mod pictures;
 
 use annulus_shaders::nn::CrossEntropy;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::task::{Data, Layer, Scores, Stages, Task, TaskError};
+use crate::task::{Data, HeldOut, Layer, Scores, Stages, Task, TaskError};
 use model::Classifier;
 use pictures::{CLASSES, Labelled, Pictures};
 
@@ -103,23 +103,26 @@ impl Task for Digits {
     }
 
     fn evaluate(&self, model: &Classifier, device: &Device) -> Option<Scores> {
-        let count = self.pictures.held_out();
-        let cross_entropy = CrossEntropy::new();
         let mut loss = Tensor::<1>::zeros([1], device);
         let mut right = Tensor::<1>::zeros([1], device);
-        for start in (0..count).step_by(EVALUATION_BATCH) {
-            let end = (start + EVALUATION_BATCH).min(count);
-            let (images, labels) = self.pictures.test(start..end).into_tensors(device);
+        for part in (0..).map_while(|number| self.held_out(number)) {
+            let (images, labels) = part.batch.into_tensors(device);
             let logits = model.forward(images);
-            let answers = logits.clone().argmax(1).squeeze_dim::<1>(1);
-            right = right + answers.equal(labels.clone()).float().sum();
-            loss = loss + cross_entropy.forward(logits, labels) * (end - start) as f32;
+            right = right + right_answers(logits.clone(), labels.clone());
+            loss = loss + CrossEntropy::new().forward(logits, labels) * part.predictions as f32;
         }
+        let count = self.pictures.held_out() as f32;
         Some(Scores {
-            loss: loss / count as f32,
-            accuracy: Some(right / count as f32),
+            loss: loss / count,
+            accuracy: Some(right / count),
         })
     }
+}
+
+/// How many of these are most likely as the logits say.
+fn right_answers(logits: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
+    let answers = logits.argmax(1).squeeze_dim::<1>(1);
+    answers.equal(labels).float().sum()
 }
 
 /// All but the output layer, and that with the loss: nobody needs it for a model so small, but it is the least that a task
@@ -142,6 +145,26 @@ impl Stages<Classifier, Labelled> for Digits {
     fn head(&self, model: &Classifier, x: Tensor<3>, batch: Labelled, device: &Device) -> Tensor<1> {
         let (_, labels) = batch.into_tensors(device);
         CrossEntropy::new().forward(model.output(x.squeeze_dim(1)), labels)
+    }
+
+    fn held_out(&self, number: usize) -> Option<HeldOut<Labelled>> {
+        let count = self.pictures.held_out();
+        let start = number * EVALUATION_BATCH;
+        let end = count.min(start + EVALUATION_BATCH);
+        (start < end).then(|| HeldOut {
+            batch: self.pictures.test(start..end),
+            samples: end - start,
+            predictions: end - start,
+        })
+    }
+
+    fn scores(&self, model: &Classifier, x: Tensor<3>, batch: Labelled, device: &Device) -> Scores {
+        let (_, labels) = batch.into_tensors(device);
+        let (logits, count) = (model.output(x.squeeze_dim(1)), labels.dims()[0]);
+        Scores {
+            accuracy: Some(right_answers(logits.clone(), labels.clone()) / count as f32),
+            loss: CrossEntropy::new().forward(logits, labels),
+        }
     }
 }
 

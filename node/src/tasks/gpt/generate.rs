@@ -5,7 +5,8 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::model::Transformer;
 use super::text::Vocabulary;
-use crate::task::{Emit, TaskError};
+use super::windows::Tokens;
+use crate::task::{Answering, Answers, Emit, TaskError};
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,25 +18,22 @@ pub struct Choice {
 }
 
 /// Writes text: what a model that was trained on a vocabulary takes for likely.
-#[derive(Debug)]
 pub struct Writer<'a> {
-    model: &'a Transformer,
+    model: &'a mut dyn Answers<Tokens>,
     vocabulary: &'a Vocabulary,
     context: usize,
     choice: Choice,
     random: SplitMix,
-    device: Device,
 }
 
 impl<'a> Writer<'a> {
-    /// With a model on `device`, without autodiff, that sees `context` tokens.
+    /// With a model that sees `context` tokens and says the logits of the one behind them.
     pub fn new(
-        model: &'a Transformer,
+        model: &'a mut dyn Answers<Tokens>,
         vocabulary: &'a Vocabulary,
         context: usize,
         choice: Choice,
         seed: u64,
-        device: &Device,
     ) -> Self {
         Self {
             model,
@@ -43,7 +41,6 @@ impl<'a> Writer<'a> {
             context,
             choice,
             random: SplitMix(seed),
-            device: device.clone(),
         }
     }
 
@@ -62,7 +59,12 @@ impl<'a> Writer<'a> {
         let mut pieces = Pieces::default();
         for _ in 0..count {
             let seen = &tokens[tokens.len().saturating_sub(self.context)..];
-            let logits = self.logits(seen).await?;
+            let seen = Tokens {
+                inputs: seen.to_vec(),
+                targets: Vec::new(),
+                windows: 1,
+            };
+            let logits = self.model.answer(seen).await?;
             // What only fills the embedding up is no token.
             let token = self
                 .choice
@@ -79,18 +81,29 @@ impl<'a> Writer<'a> {
         }
         Ok(())
     }
+}
 
-    /// Of the token after these.
-    async fn logits(&self, tokens: &[i32]) -> Result<Vec<f32>, TaskError> {
-        let data = TensorData::new(tokens.to_vec(), [1, tokens.len()]);
-        let features = self
-            .model
-            .features(Tensor::<2, Int>::from_data(data, &self.device));
-        let [_, length, width] = features.dims();
-        let last = features.slice([0..1, length - 1..length]).reshape([1, width]);
-        let data = self.model.logits(last).into_data_async().await;
-        let data = data.map_err(|error| format!("the device failed: {error}"))?;
-        Ok(data.iter::<f32>().collect())
+/// A whole model on a device, without autodiff.
+#[derive(Debug)]
+pub struct Whole<'a> {
+    /// The model.
+    pub model: &'a Transformer,
+    /// Where it is.
+    pub device: &'a Device,
+}
+
+impl Answers<Tokens> for Whole<'_> {
+    fn answer(&mut self, batch: Tokens) -> Answering<'_> {
+        Box::pin(async move {
+            let data = TensorData::new(batch.inputs.clone(), [1, batch.inputs.len()]);
+            let tokens = Tensor::<2, Int>::from_data(data, self.device);
+            let logits = self
+                .model
+                .last_logits(self.model.blocks(self.model.embed(tokens)));
+            let data = logits.into_data_async().await;
+            let data = data.map_err(|error| format!("the device failed: {error}"))?;
+            Ok(data.iter::<f32>().collect())
+        })
     }
 }
 

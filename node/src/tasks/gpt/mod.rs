@@ -16,8 +16,11 @@ pub mod windows;
 use annulus_shaders::nn::CrossEntropy;
 use burn::tensor::{Device, Tensor, TensorData};
 
-use crate::task::{Data, Emit, Generate, Generating, Layer, Layout, Prompt, Scores, Stages, Task, TaskError};
-use generate::{Choice, Writer};
+use crate::task::{
+    Answers, Data, Emit, Generate, Generating, HeldOut, Layer, Layout, Prompt, Scores, Stages, Task,
+    TaskError, WriteInSteps,
+};
+use generate::{Choice, Whole, Writer};
 use model::Transformer;
 use presets::Shape;
 use text::{Text, Unit};
@@ -117,28 +120,16 @@ impl Task for Gpt {
             targets,
             windows,
         } = batch;
-        let x = (0..self.shape.layers).fold(embed(model, inputs, windows, device), |x, index| {
-            model.block(index, x)
-        });
+        let x = model.blocks(embed(model, inputs, windows, device));
         loss(model, x, targets, device)
     }
 
     fn evaluate(&self, model: &Transformer, device: &Device) -> Option<Scores> {
-        let (windows, rest) = self.windows.held_out(self.config.eval_windows as u64);
-        let context = self.shape.context;
         let mut loss = Tensor::<1>::zeros([1], device);
         let mut predicted = 0;
-        let mut add = |windows: &[u64], length: usize| {
-            let count = windows.len() * length;
-            let tokens = self.windows.read(windows, length);
-            loss = loss.clone() + self.loss(model, tokens, device) * count as f32;
-            predicted += count;
-        };
-        for part in windows.chunks((EVALUATION_TOKENS / context).max(1)) {
-            add(part, context);
-        }
-        if let Some((start, length)) = rest {
-            add(&[start], length);
+        for part in (0..).map_while(|number| self.held_out(number)) {
+            loss = loss + self.loss(model, part.batch, device) * part.predictions as f32;
+            predicted += part.predictions;
         }
         Some((loss / predicted as f32).into())
     }
@@ -180,6 +171,59 @@ impl Stages<Transformer, Tokens> for Gpt {
     fn head(&self, model: &Transformer, x: Tensor<3>, batch: Tokens, device: &Device) -> Tensor<1> {
         loss(model, x, batch.targets, device)
     }
+
+    fn held_out(&self, number: usize) -> Option<HeldOut<Tokens>> {
+        let (windows, rest) = self.windows.held_out(self.config.eval_windows as u64);
+        let context = self.shape.context;
+        let mut parts = windows.chunks((EVALUATION_TOKENS / context).max(1));
+        let count = parts.len();
+        let rest = rest.filter(|_| number == count);
+        let (starts, length) = match (parts.nth(number), &rest) {
+            (Some(starts), _) => (starts, context),
+            (None, Some((start, length))) => (std::slice::from_ref(start), *length),
+            (None, None) => return None,
+        };
+        Some(HeldOut {
+            batch: self.windows.read(starts, length),
+            samples: starts.len(),
+            predictions: starts.len() * length,
+        })
+    }
+
+    fn writer(&self) -> Option<&dyn WriteInSteps<Transformer, Tokens>> {
+        Some(self)
+    }
+}
+
+impl WriteInSteps<Transformer, Tokens> for Gpt {
+    fn answer(&self, model: &Transformer, x: Tensor<3>) -> Tensor<1> {
+        model.last_logits(x)
+    }
+
+    fn write<'a>(
+        &'a self,
+        model: &'a mut dyn Answers<Tokens>,
+        prompt: &'a Prompt,
+        emit: Emit<'a>,
+    ) -> Generating<'a> {
+        Box::pin(async move {
+            let vocabulary = self.windows.text().vocabulary();
+            let tokens = vocabulary.encode(&prompt.text).map_err(|character| {
+                format!(
+                    "the prompt has the character {character:?}, which does not occur in the text that the run learnt \
+                     from. It knows {:?}",
+                    vocabulary.characters()
+                )
+            })?;
+            let choice = Choice {
+                temperature: prompt.temperature,
+                top_k: prompt.top_k,
+            };
+            let context = self.shape.context;
+            let mut writer = Writer::new(model, vocabulary, context, choice, prompt.seed);
+            writer.write(&tokens, prompt.tokens, emit).await
+        })
+    }
 }
 
 /// What the first block is given.
@@ -207,21 +251,8 @@ impl Generate<Transformer> for Gpt {
         emit: Emit<'a>,
     ) -> Generating<'a> {
         Box::pin(async move {
-            let vocabulary = self.windows.text().vocabulary();
-            let tokens = vocabulary.encode(&prompt.text).map_err(|character| {
-                format!(
-                    "the prompt has the character {character:?}, which does not occur in the text that the run learnt \
-                     from. It knows {:?}",
-                    vocabulary.characters()
-                )
-            })?;
-            let choice = Choice {
-                temperature: prompt.temperature,
-                top_k: prompt.top_k,
-            };
-            let context = self.shape.context;
-            let mut writer = Writer::new(model, vocabulary, context, choice, prompt.seed, device);
-            writer.write(&tokens, prompt.tokens, emit).await
+            let mut model = Whole { model, device };
+            self.write(&mut model, prompt, emit).await
         })
     }
 

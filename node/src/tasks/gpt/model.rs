@@ -48,9 +48,7 @@ impl Transformer {
 
     /// Tokens `[windows, length]`, no longer than the context, to features `[windows, length, width]`.
     pub fn features(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
-        let x = self.embed(tokens);
-        let x = self.blocks.iter().fold(x, |x, block| block.forward(x));
-        self.norm.forward(x)
+        self.norm.forward(self.blocks(self.embed(tokens)))
     }
 
     /// Tokens `[windows, length]` to what the first block is given.
@@ -62,6 +60,19 @@ impl Transformer {
     /// One block of them: `[windows, length, width]` to the same.
     pub fn block(&self, index: usize, x: Tensor<3>) -> Tensor<3> {
         self.blocks[index].forward(x)
+    }
+
+    /// All blocks: `[windows, length, width]` to the same.
+    pub fn blocks(&self, x: Tensor<3>) -> Tensor<3> {
+        self.blocks.iter().fold(x, |x, block| block.forward(x))
+    }
+
+    /// What the last block gives of one window, `[1, length, width]`, to the logits of the token behind it, `[vocabulary]`.
+    pub fn last_logits(&self, x: Tensor<3>) -> Tensor<1> {
+        let features = self.norm.forward(x);
+        let [_, length, width] = features.dims();
+        let last = features.slice([0..1, length - 1..length]).reshape([1, width]);
+        self.logits(last).squeeze_dim(0)
     }
 
     /// What the last block gives, `[windows, length, width]`, to logits `[windows * length, vocabulary]`.

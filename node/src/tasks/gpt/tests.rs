@@ -8,7 +8,7 @@ use annulus_core::shuffle::Shuffle;
 
 use burn::tensor::{Int, read_sync};
 
-use super::generate::{Choice, Writer};
+use super::generate::{Choice, Whole, Writer};
 use super::presets::Preset;
 use super::*;
 use crate::device::OpenDevice;
@@ -383,7 +383,11 @@ fn a_model_that_has_learnt_to_count_writes_what_it_has_learnt() {
         };
         let prompt = vocabulary.encode(prompt).unwrap();
         let mut text = String::new();
-        let mut writer = Writer::new(&model, vocabulary, 16, choice, seed, &device);
+        let mut whole = Whole {
+            model: &model,
+            device: &device,
+        };
+        let mut writer = Writer::new(&mut whole, vocabulary, 16, choice, seed);
         read_sync(writer.write(&prompt, 30, &mut |piece| {
             text.push_str(piece);
             Box::pin(std::future::ready(()))

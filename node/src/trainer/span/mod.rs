@@ -4,7 +4,10 @@
 //! made them nor who wants them, and keeps nothing of a microbatch between its forward and its backward pass. All that
 //! it has are the span's parameters and the sums of their gradients.
 
+#[cfg(not(target_family = "wasm"))]
+mod inference;
 mod model_steps;
+mod pass;
 mod place;
 mod split_model;
 mod sums;
@@ -18,8 +21,11 @@ use annulus_core::TensorSpec;
 
 use super::worker::{Pending, WorkerError};
 
+#[cfg(not(target_family = "wasm"))]
+pub use inference::{InSteps, Inference, InferenceError, Inferring, Space, Weights};
 pub use model_steps::{Look, ModelSteps, draw};
-pub use split_model::{Cut, SplitModel, is_of};
+pub use pass::Pass;
+pub use split_model::{Cut, MakeSpan, SplitModel, is_of};
 pub use sums::{StepSum, Use};
 #[cfg(not(target_family = "wasm"))]
 pub use timed::TimedSpan;

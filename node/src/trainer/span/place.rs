@@ -8,14 +8,24 @@ use burn::tensor::{Gradients, Tensor};
 pub(super) fn placed<M: Module>(model: M, tensors: &[Option<Tensor<1>>], track: &[bool]) -> M {
     model.map(&mut Place {
         tensors,
-        track,
+        track: Some(track),
+        next: 0,
+    })
+}
+
+/// The same of a model on a device without autodiff.
+pub(super) fn plain<M: Module>(model: M, tensors: &[Option<Tensor<1>>]) -> M {
+    model.map(&mut Place {
+        tensors,
+        track: None,
         next: 0,
     })
 }
 
 struct Place<'a> {
     tensors: &'a [Option<Tensor<1>>],
-    track: &'a [bool],
+    /// Where there is autodiff, whether gradients are taken at each.
+    track: Option<&'a [bool]>,
     next: usize,
 }
 
@@ -27,7 +37,10 @@ impl ModuleMapper for Place<'_> {
             return param;
         };
         let tensor = values.clone().reshape(param.lazy_shape().dims::<D>());
-        let tensor = Tensor::from_inner(tensor).set_require_grad(self.track[index]);
+        let tensor = match self.track {
+            Some(track) => Tensor::from_inner(tensor).set_require_grad(track[index]),
+            None => tensor,
+        };
         Param::initialized(param.id, tensor)
     }
 }

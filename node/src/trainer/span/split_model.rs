@@ -10,7 +10,8 @@ use annulus_core::interface::{SpanDone, SpanWork};
 use annulus_core::split::{Split, Step};
 
 use super::super::worker::WorkerError;
-use super::{Activation, ModelSteps, SpanWorker};
+use super::pass::{Pass, activation};
+use super::{ModelSteps, SpanWorker};
 
 /// Makes what computes some steps.
 pub type MakeSpan = dyn Fn(Range<usize>) -> Result<Box<dyn SpanWorker>, WorkerError> + Send;
@@ -92,17 +93,8 @@ impl SplitModel {
     ///
     /// If the device fails, or what came of it is no number.
     pub async fn pass(&mut self, mut work: SpanWork, samples: &[u64]) -> Result<SpanDone, WorkerError> {
-        let span = self.split.span(work.span);
-        let is_last = span.end == self.split.steps.len();
-        let input = match span.start.checked_sub(1) {
-            None => None,
-            Some(before) => Some(self.activation(before, std::mem::take(&mut work.input))?),
-        };
-        let gradient = match work.back && !is_last {
-            false => None,
-            true => Some(self.activation(span.end - 1, std::mem::take(&mut work.gradient))?),
-        };
         if !self.workers.contains_key(&work.span) {
+            let span = self.split.span(work.span);
             let worker = (self.make)(span.clone())?;
             #[cfg(not(target_family = "wasm"))]
             let worker = self.acted.instead_of(worker, &self.split, span);
@@ -112,47 +104,19 @@ impl SplitModel {
         if let Some(weights) = work.weights.take() {
             worker.load(weights)?;
         }
-        if !work.back {
-            let output = worker.forward(samples, input).await?.values;
-            return Ok(SpanDone {
-                output,
-                ..SpanDone::default()
-            });
-        }
-        worker.put(std::mem::take(&mut work.sum));
-        let passed = worker.backward(0, samples, input, gradient).await?;
-        let mut steps = worker.take()?.steps.into_iter().map(|step| step.values);
-        // Most of a span's numbers need not be moved.
-        let mut sum = steps.next().unwrap_or_default();
-        steps.for_each(|values| sum.extend_from_slice(&values));
-        Ok(SpanDone {
-            output: passed
-                .gradient
-                .map(|gradient| gradient.values)
-                .unwrap_or_default(),
-            sum,
-            loss: passed.loss_sum.unwrap_or(0.0),
-            ..SpanDone::default()
-        })
+        let pass = Pass {
+            back: work.back,
+            samples,
+            input: work.input,
+            gradient: work.gradient,
+            sum: work.sum,
+        };
+        pass.by(&mut **worker).await
     }
 
     /// Forgets the spans that are not among these: their parameters leave the device.
     pub fn retain(&mut self, spans: &[usize]) {
         self.workers.retain(|span, _| spans.contains(span));
-    }
-
-    /// What a step gives, or its gradient, in its shape.
-    fn activation(&self, step: usize, values: Vec<f32>) -> Result<Activation, WorkerError> {
-        let [positions, features] = self.model.shapes[step];
-        let samples = values.len() / (positions * features).max(1);
-        if samples * positions * features != values.len() {
-            return Err(WorkerError::WrongLength {
-                expected: positions * features,
-                found: values.len(),
-            });
-        }
-        let shape = [samples, positions, features];
-        Ok(Activation { shape, values })
     }
 
     /// Does a forward and a backward pass of the step that takes most of the time, on nothing and with parameters of zero, so
@@ -177,7 +141,7 @@ impl SplitModel {
         let share = cost / costs().sum::<f64>();
         let zeros = |of: usize| {
             let [positions, features] = self.model.shapes[of];
-            self.activation(of, vec![0.0; positions * features])
+            activation(&self.model, of, vec![0.0; positions * features])
         };
         worker.load(vec![0.0; len])?;
         worker

@@ -1,0 +1,165 @@
+//! A run's newest weights where the model is split over its members: they stay on the disk, each part in the checkpoint of one
+//! that has it, and are read as they are needed.
+
+use crate::offline::newest;
+use crate::store::parts_file::SavedParts;
+use crate::store::run_dir::{CheckpointError, RunDir, state_error};
+use crate::store::state_file::{Label, StateFileError};
+use crate::trainer::span::Weights;
+use annulus_core::Manifest;
+use annulus_core::parts::{PartSet, Parts};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// All weights of a run, on the disk.
+pub struct PartsOnDisk {
+    /// The run.
+    pub manifest: Manifest,
+    /// What the first of the checkpoints says of itself.
+    pub label: Label,
+    /// What was found damaged and passed over.
+    pub warnings: Vec<String>,
+    parts: Parts,
+    files: Vec<(PathBuf, SavedParts)>,
+    places: Vec<Place>,
+}
+
+/// Where a part is.
+#[derive(Clone, Copy)]
+struct Place {
+    file: usize,
+    /// Of its weights, when they were compared with the part's digest.
+    hash: blake3::Hash,
+}
+
+impl PartsOnDisk {
+    /// Finds the newest step after which all parts are there, in these folders of members together, and compares each part with
+    /// its digest, one after the other.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such step.
+    pub fn newest(dir: &Path, others: &[PathBuf]) -> Result<Self, CheckpointError> {
+        let dirs = newest::folders(dir, others)?;
+        let all = Parts::of_len(dirs[0].manifest().layout.len).all();
+        let mut lacking = all;
+        for paths in newest::together(&dirs)? {
+            match Self::of(&dirs[0], paths)? {
+                Ok(found) => return Ok(found),
+                Err(lacks) if lacks.len() < lacking.len() => lacking = lacks,
+                Err(_) => {}
+            }
+        }
+        Err(CheckpointError::Parts(
+            dir.to_path_buf(),
+            lacking.len(),
+            all.len(),
+        ))
+    }
+
+    /// The parts in these checkpoints, or those that are in none.
+    fn of(dir: &RunDir, paths: Vec<PathBuf>) -> Result<Result<Self, PartSet>, CheckpointError> {
+        let manifest = dir.manifest();
+        let parts = Parts::of_len(manifest.layout.len);
+        let (mut lacking, mut warnings) = (parts.all(), Vec::new());
+        let (mut files, mut places) = (Vec::new(), vec![None; parts.count()]);
+        for path in paths {
+            let mut pass_over =
+                |error| warnings.push(format!("passed over {}", state_error(path.clone(), error)));
+            let saved = match SavedParts::open(&path, manifest) {
+                Ok(saved) => saved,
+                Err(error) => {
+                    pass_over(error);
+                    continue;
+                }
+            };
+            for part in saved.set().and(&lacking).iter() {
+                let range = parts.range(part).unwrap_or(0..0);
+                match saved.read(part) {
+                    Ok(kept) => {
+                        let hash = hash(&kept.weights(manifest, range));
+                        places[usize::from(part)] = Some(Place {
+                            file: files.len(),
+                            hash,
+                        });
+                        lacking.remove(part);
+                    }
+                    Err(error) => pass_over(error),
+                }
+            }
+            files.push((path, saved));
+        }
+        let (Some((_, first)), true) = (files.first(), lacking.is_empty()) else {
+            return Ok(Err(lacking));
+        };
+        Ok(Ok(Self {
+            manifest: manifest.clone(),
+            label: first.label.clone(),
+            warnings,
+            parts,
+            places: places.into_iter().flatten().collect(),
+            files,
+        }))
+    }
+
+    /// Reads the weights of some elements.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be read, or are not what they were when they were compared with their digests.
+    pub fn weights(&self, range: Range<usize>) -> Result<Vec<f32>, CheckpointError> {
+        let mut weights = Vec::with_capacity(range.len());
+        while weights.len() < range.len() {
+            let start = range.start + weights.len();
+            let part = self.parts.part_of(start);
+            let whole = self.parts.range(part).expect("an element of the model");
+            let read = self.part(part)?;
+            let end = range.end.min(whole.end);
+            weights.extend_from_slice(&read[start - whole.start..end - whole.start]);
+        }
+        Ok(weights)
+    }
+
+    /// Reads the weights of a part.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub fn part(&self, part: u16) -> Result<Vec<f32>, CheckpointError> {
+        let Place { file, hash: before } = self.places[usize::from(part)];
+        let (path, saved) = &self.files[file];
+        let failed = |error| state_error(path.clone(), error);
+        let range = self.parts.range(part).unwrap_or(0..0);
+        let weights = saved.read_weights(part, range).map_err(failed)?;
+        match hash(&weights) == before {
+            true => Ok(weights),
+            false => Err(failed(StateFileError::Damaged(format!(
+                "its part {part} has changed since it was compared with its digest"
+            )))),
+        }
+    }
+
+    /// What reads the weights of some elements, for whoever does not know from where.
+    pub fn reader(self: Arc<Self>) -> Weights {
+        Box::new(move |range| Ok(self.weights(range)?))
+    }
+
+    /// The number of each part, in order.
+    pub fn parts(&self) -> impl Iterator<Item = u16> + use<> {
+        self.parts.iter()
+    }
+
+    /// All weights, for who cannot do with less.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be read.
+    pub fn all(&self) -> Result<Vec<f32>, CheckpointError> {
+        self.weights(0..self.manifest.layout.len)
+    }
+}
+
+fn hash(weights: &[f32]) -> blake3::Hash {
+    blake3::hash(bytemuck::cast_slice(weights))
+}

@@ -1,0 +1,101 @@
+//! A run's task with its data, from wherever on this machine they are.
+
+use crate::data::Data;
+use crate::data::cache::{self, Place};
+use crate::data::provision::Trouble;
+use crate::participant::error::Error;
+use crate::task_factory::{LoadedTask, TaskFactory, Writing};
+use annulus_core::{DataSource, Digest, Manifest};
+use std::path::Path;
+
+/// Loads a run's data: from where the user says, or else from where it may be on this machine.
+pub(super) fn load_of_run(
+    manifest: &Manifest,
+    data: Option<&Path>,
+    factories: &[TaskFactory],
+) -> Result<LoadedTask, Error> {
+    let factory = find(factories, &manifest.task)?;
+    find_data(manifest, data, |path| {
+        let data = path
+            .map(Data::open)
+            .transpose()
+            .map_err(|e| Error::Task(e.into()))?;
+        let loaded = (factory.load)(&manifest.task_config, data.as_ref())?;
+        let found = loaded.data;
+        Ok((loaded, found))
+    })
+}
+
+/// The same for a run whose model is to write: without its data, if they make no difference.
+pub(super) fn load_to_write(
+    manifest: &Manifest,
+    data: Option<&Path>,
+    factories: &[TaskFactory],
+) -> Result<LoadedTask, Error> {
+    let factory = find(factories, &manifest.task)?;
+    let loaded = match (factory.load)(&manifest.task_config, None) {
+        Ok(without) if without.writing != Writing::WithData => without,
+        _ => load_of_run(manifest, data, factories)?,
+    };
+    match loaded.writing {
+        Writing::Never => Err(Error::WritesNothing(manifest.task.clone())),
+        Writing::WithData | Writing::Always => Ok(loaded),
+    }
+}
+
+/// Reads a run's data by `read`, which also gives its hash, from the first place that has the right one: where the user
+/// says, or else where data that was fetched is kept and where somebody on this machine had it. No place is one too, if
+/// the task makes its own data.
+fn find_data<T>(
+    manifest: &Manifest,
+    given: Option<&Path>,
+    mut read: impl FnMut(Option<&Path>) -> Result<(T, Digest), Error>,
+) -> Result<T, Error> {
+    let places = match (given, manifest.data_source) {
+        (Some(path), _) => vec![Some(path.to_path_buf())],
+        (None, DataSource::Made) => vec![None],
+        (None, DataSource::Given { .. }) => {
+            let place = cache::folder().map(|folder| Place::new(folder, manifest.data));
+            let here = place.map(|place| [place.found(), place.noted()]);
+            here.into_iter().flatten().flatten().map(Some).collect()
+        }
+    };
+    let mut why = Error::NoData;
+    for place in places {
+        match read(place.as_deref()) {
+            Ok((data, found)) if found == manifest.data => return Ok(data),
+            Ok((_, found)) => {
+                let wanted = manifest.data;
+                why = Error::OtherData {
+                    wanted,
+                    found,
+                    data_source: manifest.data_source,
+                };
+            }
+            Err(error) => why = error,
+        }
+    }
+    Err(why)
+}
+
+/// Whether what lies at a path is the run's data.
+pub(crate) fn check_data(manifest: &Manifest, path: &Path, factories: &[TaskFactory]) -> Result<(), Trouble> {
+    match load_of_run(manifest, Some(path), factories) {
+        Ok(_) => Ok(()),
+        Err(Error::OtherData { found, .. }) => Err(Trouble::Data(format!(
+            "its digest is {found}, not {}",
+            manifest.data
+        ))),
+        Err(error) => Err(Trouble::Data(error.to_string())),
+    }
+}
+
+/// The task of a name.
+pub(super) fn find<'a>(factories: &'a [TaskFactory], name: &str) -> Result<&'a TaskFactory, Error> {
+    let known = || factories.iter().map(|r| r.name).collect();
+    let found = factories.iter().find(|r| r.name == name);
+    found.ok_or_else(|| Error::UnknownTask {
+        name: name.into(),
+        known: known(),
+    })
+}

@@ -1,0 +1,28 @@
+//! How good a model is: [`Scores`] on the device, [`Eval`] as numbers.
+
+use burn::tensor::Tensor;
+
+/// What [`Task::evaluate`](crate::task::Task::evaluate) measures, still on the device: tensors of one element.
+#[derive(Debug)]
+pub struct Scores {
+    /// Mean loss.
+    pub loss: Tensor<1>,
+    /// Share of right answers, 0 to 1, for tasks that have such a thing.
+    pub accuracy: Option<Tensor<1>>,
+}
+
+/// A loss alone.
+impl From<Tensor<1>> for Scores {
+    fn from(loss: Tensor<1>) -> Self {
+        Self { loss, accuracy: None }
+    }
+}
+
+/// Scores as numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Eval {
+    /// Mean loss.
+    pub loss: f32,
+    /// Share of right answers, 0 to 1.
+    pub accuracy: Option<f32>,
+}
