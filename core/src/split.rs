@@ -171,6 +171,12 @@ impl Split {
         start..start + self.steps[step].len()
     }
 
+    /// The share that some steps have of what the whole model computes for a sample.
+    pub fn share(&self, steps: Range<usize>) -> f64 {
+        let cost = |steps: &[Step]| steps.iter().map(|step| f64::from(step.cost)).sum::<f64>();
+        cost(&self.steps[steps]) / cost(&self.steps)
+    }
+
     /// Where some step begins or ends to use elements.
     pub fn borders(&self) -> BTreeSet<usize> {
         let ranges = self.steps.iter().flat_map(|step| &step.ranges);

@@ -4,6 +4,8 @@
 //! Pure: numbers go in and come out. It counts samples; what late gradients and local steps cost in learning it does not
 //! know.
 
+pub mod split;
+
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
 use annulus_core::cut::LEAD;

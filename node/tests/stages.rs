@@ -273,12 +273,7 @@ fn through(
     }
     let flat = |worker: &mut Box<dyn SpanWorker>| {
         let sums = worker.take().unwrap();
-        let steps = sums
-            .steps
-            .iter()
-            .flat_map(|step| bits(&step.values))
-            .collect::<Vec<u32>>();
-        (steps, sums.loss_sum, sums.microbatches)
+        (bits(&sums.values), sums.loss_sum, sums.microbatches)
     };
     let ((before, _, _), (behind, loss, count)) = (flat(&mut first), flat(&mut second));
     (

@@ -62,6 +62,11 @@ fn compute(flow: &mut Flow, task: Task) -> Given {
 
 /// Has members ask each other and compute, until none has anything to do. How many tasks each has done.
 fn work(flows: &mut [Flow], alive: &[usize]) -> Vec<u32> {
+    work_with(flows, alive, |_, _| {})
+}
+
+/// The same, with something done to what devices give.
+fn work_with(flows: &mut [Flow], alive: &[usize], mut change: impl FnMut(Task, &mut Given)) -> Vec<u32> {
     let mut mail: Vec<(usize, usize, Name, Bytes)> = Vec::new();
     for me in alive {
         for (span, lane, back, from, have) in flows[*me].wants() {
@@ -80,7 +85,8 @@ fn work(flows: &mut [Flow], alive: &[usize]) -> Vec<u32> {
             let Some(task) = flows[*me].next() else { continue };
             idle = false;
             done[*me] += 1;
-            let given = compute(&mut flows[*me], task);
+            let mut given = compute(&mut flows[*me], task);
+            change(task, &mut given);
             let sends = flows[*me].done(task, given).unwrap();
             mail.extend(sends.into_iter().map(|(to, name, data)| (*me, to, name, data)));
         }
@@ -226,6 +232,19 @@ fn what_is_no_number_is_refused_by_all_who_get_it() {
     assert!(flows.iter().all(Flow::is_done));
     let (_, weight, loss) = flows[1].made();
     assert_eq!((weight, loss), (0, 0.0));
+    // A sum that is none in the middle of a lane is found at its end.
+    let mut flows = members(&[[0, 0], [1, 1]], 2);
+    let mut spoilt = 0;
+    work_with(&mut flows, &[0, 1], |task, given| {
+        if (task.span, task.back, task.microbatch) == (1, true, 0) {
+            given.sum[0] = f32::INFINITY;
+            spoilt += 1;
+        }
+    });
+    assert_eq!(spoilt, 1);
+    assert!(flows.iter().all(Flow::is_done) && flows[1].refuses);
+    let (sum, weight, _) = flows[1].made();
+    assert!(weight == 0 && sum.iter().all(|x| x.is_finite()));
     // A device that gives something of another length likewise.
     let mut flows = members(&[[0, 0], [1, 1]], 2);
     let task = flows[0].next().unwrap();

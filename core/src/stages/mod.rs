@@ -9,5 +9,7 @@ pub mod plan;
 mod schedule;
 mod split;
 
-pub use schedule::{LinkTime, MORE, SpanTime, Timeline, Work, in_flight_limit, next_work, simulate};
+pub use schedule::{
+    Bound, LinkTime, MORE, SpanTime, Timeline, Work, bound, in_flight_limit, next_work, simulate,
+};
 pub use split::{Machine, StepNeeds, Terms, fewest_spans, span_bytes, span_parameters, span_us, split};

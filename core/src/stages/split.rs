@@ -1,5 +1,6 @@
 //! Which steps go together: spans that fit the memory of their machines, such that the slowest takes the least time.
 
+use super::schedule::{MORE, in_flight_limit};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -51,14 +52,18 @@ pub fn span_us(span: &[StepNeeds], last: bool) -> u64 {
     if last { backward } else { forward + backward }
 }
 
-/// Bytes that a machine holds at most for a run of steps with so many spans behind it. `first`: its stash is the samples'
-/// numbers, which are nothing.
+/// Bytes that a machine holds at most for a run of steps with so many spans behind it, in a run: as many microbatches are
+/// stashed as may be under way there. `first`: its stash is the samples' numbers, which are nothing.
 pub fn span_bytes(span: &[StepNeeds], first: bool, behind: usize, terms: &Terms) -> u64 {
-    let stashed = if first { 0 } else { 1 + behind as u64 };
+    let stashed = if first {
+        0
+    } else {
+        in_flight_limit(0, behind + 1, MORE)
+    };
     let working: u64 = span.iter().map(|step| step.working_bytes).sum();
     terms.fixed_bytes
         + terms.bytes_per_parameter * span_parameters(span)
-        + terms.boundary_bytes * stashed
+        + terms.boundary_bytes * u64::from(stashed)
         + working
 }
 

@@ -1,12 +1,15 @@
 //! `annulus plan`: what training together would give, before anybody starts.
 
 mod machines;
+pub(super) mod pipeline;
 
+use super::amounts::milliseconds;
 use super::error::Error;
 use super::human;
 use super::output;
 use super::settings;
 use crate::forecast::{Conditions, Forecast, Mode};
+use crate::options::SplitRun;
 use crate::participant::run_setup::{self, Means, TriedOut};
 use crate::task_factory::TaskFactory;
 use annulus_core::Topology;
@@ -14,6 +17,7 @@ use annulus_core::codec::Codec;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// See what training together would give on your links, before anybody starts.
 ///
@@ -23,6 +27,9 @@ use std::path::PathBuf;
 ///
 /// With --machine, once for each, it says instead which of them had better hold which parts of the model: all of it, or a few
 /// of its steps. Then it starts nothing but the model's steps, once each, to see what they take beside each other.
+///
+/// With --split it says what a round takes at least, by what its spans compute and lines carry: filling the pipeline, the work
+/// of its slowest part, draining it, and the exchange of sums.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -48,6 +55,15 @@ pub struct Args {
     /// Samples that a peer computes per second, instead of trying it out here.
     #[arg(long, value_name = "SAMPLES", value_parser = positive)]
     pub speed: Option<f64>,
+    /// With --split, milliseconds of a sample through all spans of devices that only sleep, as for `annulus train`.
+    #[arg(long, value_name = "MS", hide = true, conflicts_with_all = ["speed", "machines"], value_parser = milliseconds)]
+    pub sample_takes: Option<Duration>,
+    /// Split the model over the peers: the same as the setting `split`, a number of spans, or the steps of each.
+    #[arg(long, value_name = "SPANS")]
+    pub split: Option<String>,
+    /// With --split, how activations travel: the same as the setting `boundary`.
+    #[arg(long, value_name = "CODEC")]
+    pub boundary: Option<String>,
     /// Where to try it out: auto, cpu, gpu or gpu:N.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
@@ -67,6 +83,7 @@ Examples:
   annulus plan
   annulus plan --task gpt --preset gpt2 --peers 4 --mbit 100 --rtt 50
   annulus plan --task gpt --preset small --speed 6 batch=48
+  annulus plan --task gpt --preset gpt2 --split 4 --boundary f16 --speed 2 batch=64
   annulus plan --task gpt --preset gpt2 --machine 8GB,3 --machine 6GB,2 --machine 3GB,1,50 batch=48
 ";
 
@@ -102,11 +119,20 @@ const WAYS: [(Mode, Topology, Codec, &str); 5] = [
 /// Does it.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let preset = args.preset.iter().map(|name| format!("preset={name}"));
-    let words: Vec<String> = preset.chain(args.settings.iter().cloned()).collect();
+    let flags = [("split", &args.split), ("boundary", &args.boundary)];
+    let flags = flags
+        .iter()
+        .filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));
+    let words: Vec<String> = preset.chain(args.settings.iter().cloned()).chain(flags).collect();
     let settings = settings::read(None, &words, args.task.as_deref(), tasks)?;
     if !args.machines.is_empty() {
         let asked = machines::Plans::of(args, &words, &settings.run, tasks)?;
         output::print(&if args.json { asked.json() } else { asked.text() });
+        return Ok(());
+    }
+    if settings.run.split != SplitRun::Off {
+        let bounds = pipeline::Bounds::of(args, &settings.run, tasks)?;
+        output::print(&if args.json { bounds.json() } else { bounds.text() });
         return Ok(());
     }
     let given = Means {

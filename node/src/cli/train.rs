@@ -255,7 +255,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     let options = options(&args, tasks)?;
     if args.dry_run {
         let (manifest, device) = run_setup::plan(&options, tasks).map_err(Error::of)?;
-        let plan = Plan::of(&manifest, device);
+        let plan = Plan::of(&manifest, &options.local, device);
         output::print(&tell_plan(&plan, &options, args.local.log_format));
         return Ok(Exit::Done);
     }

@@ -4,12 +4,14 @@ use super::error::Error;
 use super::memory;
 use super::room::{SpanTerms, needs};
 use super::run_data::find;
+use super::split;
 use crate::data::Data;
 use crate::options::{NewRun, SplitRun};
 use crate::task_factory::{LoadedTask, TaskFactory};
 use crate::trainer::span::{Cut, ModelSteps};
 use annulus_core::codec::Codec;
 use annulus_core::optim::Optimizer;
+use annulus_core::split::Split;
 use annulus_core::stages::StepNeeds;
 use annulus_core::stages::plan::Job;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -66,6 +68,21 @@ pub fn job(
     })
 }
 
+/// The cut that a new run's founder would make, and how many parameters the model has. Its steps' costs are microseconds of
+/// their forward passes on this machine's processor.
+///
+/// # Errors
+///
+/// If there is no such task, its data or model is no good, or no cut fits.
+pub fn cut(run: &NewRun, data: Option<&Path>, factories: &[TaskFactory]) -> Result<(Split, usize), Error> {
+    let factory = find(factories, &run.task)?;
+    let data = data.map(Data::open).transpose();
+    let data = data.map_err(|error| Error::Task(error.into()))?;
+    let loaded = (factory.load)(&factory.config(&run.task_config), data.as_ref())?;
+    let model = loaded.model_steps(run.seed)?;
+    Ok((split::cut(run, &loaded, &model, None)?, model.layout.len))
+}
+
 /// How many spans a run with these settings may have, of a model of so many steps; one: none has less than the whole model.
 fn spans(run: &NewRun, steps: usize) -> RangeInclusive<usize> {
     match &run.split {
@@ -101,7 +118,7 @@ fn steps(
     };
     let cut = Cut {
         spans: &[],
-        costs: &loaded.step_costs()?,
+        costs: &model.evened(&loaded.step_costs()?),
         micro_batch,
         boundary: run.boundary,
         lanes: run.lanes,

@@ -50,6 +50,8 @@ pub struct SpanNeeds {
     pub parameters: u64,
     /// Bytes of memory, as far as can be said beforehand.
     pub bytes: u64,
+    /// Its share of what the whole model computes for a sample.
+    pub share: f64,
 }
 
 /// What processes take that hold one span each, and what of that each process takes that holds none.
@@ -60,6 +62,7 @@ pub fn spans(manifest: &Manifest, split: &Split) -> (Vec<SpanNeeds>, u64) {
     let of = |(at, steps): (usize, Range<usize>)| SpanNeeds {
         parameters: split.used(at).iter().map(|range| range.len() as u64).sum(),
         bytes: span_bytes(&needs[steps.clone()], at == 0, behind(at), &terms),
+        share: split.share(steps.clone()),
         steps,
     };
     (split.spans().enumerate().map(of).collect(), terms.fixed_bytes)
@@ -134,6 +137,7 @@ pub(super) fn needs(split: &Split, terms: SpanTerms) -> (Vec<StepNeeds>, Terms) 
 mod tests {
     use super::*;
     use annulus_core::codec::Codec;
+    use annulus_core::stages::MORE;
     use annulus_core::{Layout, Topology};
     use std::num::{NonZeroU16, NonZeroU32};
 
@@ -163,11 +167,11 @@ mod tests {
             optimizer: "adam".parse().unwrap(),
             ..Manifest::new(Layout::flat(end))
         };
-        // Weights and moments, and five vectors on their way; 16 bytes at a boundary, 24 times at work, and of the last span one
-        // more that it was given.
+        // Weights and moments, and five vectors on their way; 16 bytes at a boundary, 24 times at work, and of the last span those
+        // that it may be given before it comes to them.
         let large = BASE + (1 << 20) * 28;
         let few = BASE + (1 << 20);
-        let need = large + 24 * 16 + 16;
+        let need = large + 24 * 16 + (1 + u64::from(MORE)) * 16;
         assert_eq!(room(&manifest, &split, large, false), Err(NoRoom { need }));
         let twice = BASE + 2 * (need - BASE);
         assert_eq!(room(&manifest, &split, twice, false), Ok(Room::of(2)));

@@ -24,7 +24,7 @@ pub fn cut(
     model: &ModelSteps,
     memory: Option<u64>,
 ) -> Result<Split, Error> {
-    let costs = loaded.step_costs()?;
+    let costs = model.evened(&loaded.step_costs()?);
     let micro_batch = NonZeroU32::new(run.micro_batch).unwrap_or(const { NonZeroU32::MIN });
     let with = |spans: &[Range<usize>]| {
         Cut {

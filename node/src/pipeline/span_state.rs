@@ -45,16 +45,10 @@ impl SpanState {
 
     /// The gradient of each tensor, summed over its uses in the order of steps: one's own and those of other spans.
     pub fn combine(&self, own: &SpanSums, others: &[(Use, Vec<f32>)]) -> Vec<f32> {
-        let of_own = own.steps.iter().flat_map(|sum| {
-            let of_tensor = move |(tensor, place): &(usize, std::ops::Range<usize>)| {
-                let of = Use {
-                    step: sum.step,
-                    tensor: *tensor,
-                };
-                (of, &sum.values[place.clone()])
-            };
-            sum.tensors.iter().map(of_tensor)
-        });
+        let of_own = own
+            .uses
+            .iter()
+            .map(|(of, place)| (*of, &own.values[place.clone()]));
         let of_others = others.iter().map(|(of, values)| (*of, &values[..]));
         let mut all: Vec<(Use, &[f32])> = of_own.chain(of_others).collect();
         all.sort_by_key(|(of, _)| *of);

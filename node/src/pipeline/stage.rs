@@ -10,7 +10,7 @@ use burn::tensor::read_sync;
 use super::message::{Answer, Boundary, Order, Report, SharedSum, from_bytes, to_bytes};
 use super::span_state::SpanState;
 use crate::trainer::WorkerError;
-use crate::trainer::span::{SpanSums, SpanWorker, Use};
+use crate::trainer::span::{SpanSums, SpanWorker};
 
 /// Where a stage stands and how its neighbours hear from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,17 +237,10 @@ impl Stage {
         let steps = self.worker.steps();
         let model = self.worker.model();
         let mut shared = Vec::new();
-        for sum in &sums.steps {
-            for (tensor, place) in &sum.tensors {
-                if model.users(*tensor).any(|step| !steps.contains(&step)) {
-                    shared.push(SharedSum {
-                        of: Use {
-                            step: sum.step,
-                            tensor: *tensor,
-                        },
-                        bytes: to_bytes(&sum.values[place.clone()]),
-                    });
-                }
+        for (of, place) in &sums.uses {
+            if model.users(of.tensor).any(|step| !steps.contains(&step)) {
+                let bytes = to_bytes(&sums.values[place.clone()]);
+                shared.push(SharedSum { of: *of, bytes });
             }
         }
         let loss_sum = sums.loss_sum;

@@ -2,10 +2,14 @@
 
 use crate::cli::human;
 use crate::cli::output::LogFormat;
-use crate::options::{NewRun, Schedule, Start, Steps, TrainOptions};
+use crate::cli::plan::pipeline::told;
+use crate::forecast::split::{Least, Pipeline, Sample};
+use crate::net::line::Line;
+use crate::options::{Local, NewRun, Schedule, Start, Steps, TrainOptions};
 use crate::participant::room::{self, SpanNeeds};
 use annulus_core::Manifest;
 use annulus_core::codec::Codec;
+use annulus_core::split::Split;
 use serde_json::json;
 use std::num::NonZeroU64;
 
@@ -24,14 +28,31 @@ pub(super) struct Plan {
     shared: Option<[u64; 3]>,
     /// What holders of one span each take, where the model is split.
     spans: Vec<SpanNeeds>,
+    /// What a round takes at least, where the model is split and it is said what lines are like.
+    bound: Option<Least>,
     /// Samples in the training set.
     samples: NonZeroU64,
 }
 
 impl Plan {
-    /// Of a run's manifest.
-    pub fn of(manifest: &Manifest, device: String) -> Self {
+    /// Of a run's manifest, for all peers as this one is to be.
+    pub fn of(manifest: &Manifest, local: &Local, device: String) -> Self {
         let spans = manifest.split.iter();
+        let line = local.line.as_deref().and_then(|line| line.parse::<Line>().ok());
+        let bound = |(split, line): (&Split, Line)| {
+            let pipeline = Pipeline {
+                split,
+                batch: manifest.batch.get().into(),
+                peers: usize::from(manifest.min_peers.get()).max(split.spans.len()),
+                sample: match local.sample_takes {
+                    Some(takes) => Sample::Acted(takes.as_secs_f64()),
+                    None => Sample::measured(split),
+                },
+                rate: line.mbit * 1e6 / 8.0,
+                round_trip: line.round_trip.as_secs_f64(),
+            };
+            pipeline.least()
+        };
         Self {
             device,
             parameters: manifest.layout.len as u64,
@@ -41,6 +62,7 @@ impl Plan {
                 .copies
                 .map(|_| [2, 4, 8].map(|peers| manifest.member_bytes(peers))),
             spans: spans.flat_map(|of| room::spans(manifest, of).0).collect(),
+            bound: manifest.split.as_ref().zip(line).map(bound),
             samples: manifest.samples,
         }
     }
@@ -99,7 +121,9 @@ pub(super) fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) 
                 "steps": [span.steps.start, span.steps.end],
                 "parameters": span.parameters,
                 "memory_bytes": span.bytes,
+                "share": span.share,
             })).collect::<Vec<_>>(),
+            "bound": plan.bound.as_ref().map(told),
         });
         return format!("{plan}\n");
     }
@@ -145,6 +169,9 @@ pub(super) fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) 
         true => lines.extend(tell_whole(plan, memory, codec)),
         false => lines.extend(tell_spans(&plan.spans)),
     }
+    if let Some(bound) = &plan.bound {
+        lines.push(("bound", format!("a round takes at least {bound}")));
+    }
     lines
         .iter()
         .map(|(name, text)| format!("{name:<11}{text}\n"))
@@ -187,9 +214,10 @@ fn tell_spans(spans: &[SpanNeeds]) -> Vec<(&'static str, String)> {
     let tell = |(at, span): (usize, &SpanNeeds)| {
         let name = if at == 0 { "spans" } else { "" };
         let text = format!(
-            "{:<8}{:>14} parameters, about {} on who holds it",
+            "{:<8}{:>14} parameters, {:>6} of the computing, about {} on who holds it",
             format!("{}..{}", span.steps.start, span.steps.end),
             human::grouped(span.parameters),
+            human::percent(span.share, 1),
             size(span.bytes)
         );
         (name, text)
@@ -218,6 +246,7 @@ mod tests {
             state_bytes: 12 * 101_770,
             shared: None,
             spans: Vec::new(),
+            bound: None,
             samples: 60_000.try_into().unwrap(),
         };
         let local = LocalArgs {

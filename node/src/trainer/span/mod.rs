@@ -26,7 +26,7 @@ pub use inference::{InSteps, Inference, InferenceError, Inferring, Space, Weight
 pub use model_steps::{Look, ModelSteps, draw};
 pub use pass::Pass;
 pub use split_model::{Cut, MakeSpan, SplitModel, is_of};
-pub use sums::{StepSum, Use};
+pub use sums::{SpanSums, Use};
 #[cfg(not(target_family = "wasm"))]
 pub use timed::TimedSpan;
 pub use worker::SpanTrainer;
@@ -47,17 +47,6 @@ pub struct Passed {
     pub gradient: Option<Activation>,
     /// The sum of the losses over the microbatch's samples; none but in the last span.
     pub loss_sum: Option<f32>,
-}
-
-/// What a span has summed up.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SpanSums {
-    /// Gradients by step, in the order of steps.
-    pub steps: Vec<StepSum>,
-    /// Sum of the losses over all samples; 0 but in the last span.
-    pub loss_sum: f32,
-    /// Microbatches in the sums.
-    pub microbatches: u32,
 }
 
 /// Computes a span: a run of consecutive steps, forward and backward, one microbatch at a time.
@@ -119,7 +108,7 @@ pub trait SpanWorker: Send {
     ///
     /// # Panics
     ///
-    /// If there are fewer than the steps have.
+    /// If they are not as many as the steps have.
     fn put(&mut self, sums: Vec<f32>);
 
     /// Takes the sums out and begins new ones.

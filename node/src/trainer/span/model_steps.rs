@@ -110,6 +110,34 @@ impl ModelSteps {
         Ok(costs)
     }
 
+    /// Measured costs of steps, but that equal ones cost the same: what they were measured to differ by is what else the machine
+    /// did, and none of it makes a step shorter. Equal are steps between the ends whose tensors have the same shapes, and
+    /// which take and give as much; where one takes more than [`UNLIKE`] times as long as another it does something else with
+    /// them. What has no tensors shows nothing of what it does.
+    pub fn evened(&self, costs: &[u32]) -> Vec<u32> {
+        let shapes = |step: usize| {
+            let tensors = self.uses[step].iter();
+            let shapes: Vec<&[usize]> = tensors
+                .map(|tensor| &self.layout.tensors[*tensor].shape[..])
+                .collect();
+            (shapes, self.shapes[step - 1], self.shapes[step])
+        };
+        let inner = 1..self.steps().saturating_sub(1).max(1);
+        let even = |(step, cost): (usize, &u32)| {
+            if !inner.contains(&step) || self.uses[step].is_empty() {
+                return *cost;
+            }
+            let like = inner.clone().filter(|other| shapes(*other) == shapes(step));
+            let least = like.map(|other| costs[other]).min().unwrap_or(*cost);
+            if *cost <= least.saturating_mul(UNLIKE) {
+                least
+            } else {
+                *cost
+            }
+        };
+        costs.iter().enumerate().map(even).collect()
+    }
+
     /// The elements of the flat vector that a step uses, in order, none next to each other.
     pub fn ranges(&self, step: usize) -> Vec<Range<usize>> {
         let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -147,6 +175,10 @@ impl ModelSteps {
 /// Steps are run again and again for so long to see how long they take.
 #[cfg(not(target_family = "wasm"))]
 const ENOUGH: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// Times that one of two steps with equal tensors may take as long as the other, and still be taken to do the same: a guess
+/// above what a busy machine does to the shortest of some runs.
+pub const UNLIKE: u32 = 2;
 
 /// What a step has made.
 pub(super) enum Made {
@@ -261,4 +293,45 @@ fn used_by<M: Module>(model: &M) -> Vec<usize> {
     let mut used = Used::default();
     model.visit(&mut used);
     used.tensors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use annulus_core::TensorSpec;
+
+    /// Steps that each use one tensor of this shape.
+    fn model(shapes: &[&[usize]]) -> ModelSteps {
+        let mut end = 0;
+        let tensors = shapes.iter().enumerate().map(|(at, shape)| {
+            let spec = TensorSpec {
+                name: format!("t{at}"),
+                shape: shape.to_vec(),
+                offset: end,
+                decay: true,
+            };
+            end += spec.len();
+            spec
+        });
+        let tensors: Vec<TensorSpec> = tensors.collect();
+        ModelSteps {
+            trained: vec![true; tensors.len()],
+            layout: Layout { len: end, tensors },
+            uses: (0..shapes.len()).map(|step| vec![step]).collect(),
+            shapes: vec![[8, 4]; shapes.len() - 1],
+        }
+    }
+
+    #[test]
+    fn equal_steps_between_the_ends_cost_the_same() {
+        let block: &[usize] = &[4, 4];
+        let mut model = model(&[block, block, block, block, &[16], block, block]);
+        // The ends are not what is between them; of five blocks one does something else.
+        let costs = [90, 120, 100, 131, 107, 250, 40];
+        assert_eq!(model.evened(&costs), [90, 100, 100, 100, 107, 250, 40]);
+        // What gives another shape is another step, and so is what has no tensors.
+        model.shapes[2] = [8, 2];
+        model.uses[1].clear();
+        assert_eq!(model.evened(&costs), [90, 120, 100, 131, 107, 250, 40]);
+    }
 }

@@ -45,10 +45,7 @@ impl Pass<'_> {
         }
         worker.put(self.sum);
         let passed = worker.backward(0, self.samples, input, gradient).await?;
-        let mut steps = worker.take()?.steps.into_iter().map(|step| step.values);
-        // Most of a span's numbers need not be moved.
-        let mut sum = steps.next().unwrap_or_default();
-        steps.for_each(|values| sum.extend_from_slice(&values));
+        let sum = worker.take()?.values;
         let output = passed.gradient.map(|gradient| gradient.values);
         Ok(SpanDone {
             output: output.unwrap_or_default(),

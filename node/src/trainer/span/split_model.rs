@@ -128,17 +128,13 @@ impl SplitModel {
     /// If the device fails.
     pub async fn try_out(&mut self) -> Result<f64, WorkerError> {
         let inner = 1..self.model.steps() - 1;
-        let costs = || self.split.steps.iter().map(|step| f64::from(step.cost));
         let spans = self.split.spans.len() as f64;
         let Some(step) = inner.max_by_key(|step| self.split.steps[*step].cost) else {
             return Ok(spans);
         };
         let mut worker = (self.make)(step..step + 1)?;
-        let (len, cost) = (
-            self.split.steps[step].len(),
-            f64::from(self.split.steps[step].cost),
-        );
-        let share = cost / costs().sum::<f64>();
+        let len = self.split.steps[step].len();
+        let share = self.split.share(step..step + 1);
         let zeros = |of: usize| {
             let [positions, features] = self.model.shapes[of];
             activation(&self.model, of, vec![0.0; positions * features])
@@ -183,10 +179,7 @@ mod acted {
             let Some(sample) = self.sample_takes else {
                 return worker;
             };
-            let cost =
-                |steps: Range<usize>| split.steps[steps].iter().map(|s| f64::from(s.cost)).sum::<f64>();
-            let share = cost(span) / cost(0..split.steps.len());
-            let takes = sample.mul_f64(share * f64::from(split.micro_batch.get()));
+            let takes = sample.mul_f64(split.share(span) * f64::from(split.micro_batch.get()));
             // Backward takes twice as long, and begins with the forward pass.
             Box::new(TimedSpan::new(worker, takes / 4, takes / 4 * 3))
         }

@@ -10,7 +10,7 @@ use super::super::read::{as_floats, read, read_scalar};
 use super::super::worker::{Pending, WorkerError};
 use super::model_steps::{Made, draw, run_step, stages_of};
 use super::place::{gradients_of, placed};
-use super::sums::{OrderedSum, StepSum};
+use super::sums::OrderedSums;
 use super::{Activation, ModelSteps, Passed, SpanSums, SpanWorker};
 use crate::device::OpenDevice;
 use crate::task::{Dataset, Task};
@@ -28,7 +28,7 @@ pub struct SpanTrainer<T: Task> {
     /// Without autodiff.
     device: Device,
     loaded: Option<Loaded<T>>,
-    sums: Vec<OrderedSum>,
+    sums: OrderedSums,
     /// By microbatch: summed up in the end, so that their order is that of their numbers.
     losses: Vec<Option<f32>>,
 }
@@ -70,30 +70,28 @@ impl<T: Task> SpanTrainer<T> {
             span,
             device: device.device.clone(),
             loaded: None,
-            sums: Vec::new(),
+            sums: OrderedSums::default(),
             losses: Vec::new(),
         })
     }
 
     /// Sums of nothing, unless there are some already.
     fn begin(&mut self) {
-        if !self.sums.is_empty() {
-            return;
+        if self.sums.is_empty() {
+            self.sums = OrderedSums::new(self.span.start, &self.lengths(), None);
         }
-        let zeros = |step: usize| StepSum::zeros(step, self.lengths(step));
-        let sums = self.span.clone().map(|step| OrderedSum::new(zeros(step)));
-        self.sums = sums.collect();
     }
 
-    /// The tensors that a step uses, with their lengths.
-    fn lengths(&self, step: usize) -> Vec<(usize, usize)> {
+    /// The tensors that each step uses, with their lengths.
+    fn lengths(&self) -> Vec<Vec<(usize, usize)>> {
         let length = |tensor: &usize| (*tensor, self.model.layout.tensors[*tensor].len());
-        self.model.uses[step].iter().map(length).collect()
+        let of = |uses: &Vec<usize>| uses.iter().map(length).collect();
+        self.model.uses[self.span.clone()].iter().map(of).collect()
     }
 
     /// Sums begin anew: where they are given, none are made before.
     fn forget(&mut self) {
-        self.sums.clear();
+        self.sums = OrderedSums::default();
         self.losses.clear();
     }
 
@@ -140,19 +138,6 @@ impl<T: Task> SpanTrainer<T> {
             links.push(Link { input, output });
         }
         Ok(links)
-    }
-
-    fn first_that_is_not_finite(&self, sums: &SpanSums) -> Option<WorkerError> {
-        let bad = |values: &[f32]| values.iter().any(|value| !value.is_finite());
-        for step in &sums.steps {
-            for (tensor, place) in &step.tensors {
-                if bad(&step.values[place.clone()]) {
-                    let tensor = self.model.layout.tensors[*tensor].name.clone();
-                    return Some(WorkerError::GradientNotFinite { tensor });
-                }
-            }
-        }
-        None
     }
 }
 
@@ -296,7 +281,7 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
                 let uses = &self.model.uses[self.span.start + place];
                 if !root.is_tracked() {
                     // The first step, of which nothing is trained: all others have an input that gradients are taken at.
-                    self.sums[place].add(microbatch, vec![None; uses.len()])?;
+                    self.sums.add(place, microbatch, vec![None; uses.len()])?;
                     continue;
                 }
                 let mut gradients = root.backward();
@@ -309,7 +294,7 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
                         None => None,
                     });
                 }
-                self.sums[place].add(microbatch, parts)?;
+                self.sums.add(place, microbatch, parts)?;
             }
             let loss_sum = match loss_sum {
                 Some(loss) => Some(read_scalar(loss).await?),
@@ -328,33 +313,23 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
         })
     }
 
-    fn put(&mut self, mut sums: Vec<f32>) {
+    fn put(&mut self, sums: Vec<f32>) {
         self.forget();
-        for step in self.span.clone().rev() {
-            let lengths = self.lengths(step);
-            let begin = sums.len() - lengths.iter().map(|(_, length)| length).sum::<usize>();
-            let sum = StepSum::of(step, lengths, sums.split_off(begin));
-            // What is left is as long as it was: most of it goes back to the system with this.
-            sums.shrink_to_fit();
-            self.sums.insert(0, OrderedSum::new(sum));
-        }
+        self.sums = OrderedSums::new(self.span.start, &self.lengths(), Some(sums));
     }
 
     fn take(&mut self) -> Result<SpanSums, WorkerError> {
         self.begin();
         let loss_sum = self.losses.iter().flatten().sum::<f32>();
-        let microbatches = self.sums.iter().map(|sum| sum.next).min().unwrap_or(0);
         let sums = std::mem::take(&mut self.sums);
         self.forget();
-        let sums = SpanSums {
-            steps: sums.into_iter().map(|ordered| ordered.sum).collect(),
-            loss_sum,
-            microbatches,
-        };
         if !loss_sum.is_finite() {
             return Err(WorkerError::LossNotFinite);
         }
-        self.first_that_is_not_finite(&sums).map_or(Ok(sums), Err)
+        sums.finish(loss_sum).map_err(|tensor| {
+            let tensor = self.model.layout.tensors[tensor].name.clone();
+            WorkerError::GradientNotFinite { tensor }
+        })
     }
 }
 
