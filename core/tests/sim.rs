@@ -142,6 +142,8 @@ fn seeds_of_liars_that_once_failed_hold() {
     // The checker: one is led into a lineage by a liar and commits alone at once; the state is with a convicted liar alone;
     // whoever was not asked to leave is barred by a liar.
     let of_liars_alone = [700_011_517, 700_013_652, 800_006_486];
+    // The same: behind their routers the honest have links to the liar alone, and are cut off from each other without it.
+    let of_no_way = [2_100_001_943];
     // The same: a device that lies makes no numbers two rounds running, where all others compute from what it gives.
     let of_nothing = [1_000_001_350];
     let of_liars = [
@@ -153,6 +155,7 @@ fn seeds_of_liars_that_once_failed_hold() {
         .chain(of_rounds_at_once)
         .chain(of_keepers)
         .chain(of_liars_alone)
+        .chain(of_no_way)
         .chain(of_nothing)
     {
         assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");

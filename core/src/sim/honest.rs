@@ -370,7 +370,7 @@ impl World {
             );
             return self.fail(why);
         }
-        if !self.hold_all_honestly() {
+        if !self.hold_all_honestly() || !self.meet_honestly() {
             self.lies.committed_at = self.now;
             return;
         }

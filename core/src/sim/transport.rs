@@ -153,6 +153,19 @@ impl World {
         self.dials.contains(&(to, from)) && is_steady(from) && is_steady(to)
     }
 
+    /// Whether enough honest peers for a round can have links among themselves, one of them with each of the others: behind
+    /// routers of all sorts they may know each other by a liar alone.
+    pub(super) fn meet_honestly(&self) -> bool {
+        let alive = |i: &usize| self.nodes[*i].is_alive() && !self.nodes[*i].is_liar();
+        let honest: Vec<usize> = (0..self.nodes.len()).filter(alive).collect();
+        let open = |i: usize| self.nodes[i].dialable;
+        let steady = |i: usize| open(i) || self.plan.shelter(i) == Shelter::Router;
+        let meet = |a: usize, b: usize| a == b || open(a) || open(b) || (steady(a) && steady(b));
+        let around = |hub: &usize| honest.iter().filter(|other| meet(*hub, **other)).count();
+        let enough = usize::from(self.plan.manifest.min_peers.get());
+        honest.iter().any(|hub| around(hub) >= enough)
+    }
+
     pub(super) fn contact(&self, i: usize) -> Contact {
         let seen = self.nodes[i].dialable || self.plan.shelter(i) != Shelter::Tab;
         Contact(if seen {
