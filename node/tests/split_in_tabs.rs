@@ -68,9 +68,13 @@ fn a_tab_holds_the_middle_between_two_processes() {
     let mut first = found("first", &["--spans", "1", "--log-tickets"]);
     // The link that it shows to guests of its page.
     let url = first.ready().event["url"].as_str().expect("a page").to_owned();
+    // Once the tab is in, no more rounds are made until there is somebody for the last span.
+    let before = first.seen();
     let mut tab = chromium::join(&browser, "tab", &url, CPU);
     let name = tab.peer();
-    first.members(2);
+    first.wait_from(before, "a round of two", |seen| {
+        seen.is("round") && seen.members().len() == 2
+    });
     let join = [
         "join",
         &first.ticket(),
