@@ -50,6 +50,10 @@ const MOST_WAITS: u32 = 60;
 /// anybody trains over, a guess; and never less than four times the usual wait, whatever that is.
 const MUTE: Duration = Duration::from_secs(10);
 
+/// So long those who have just been let in are waited for while they say that rounds from before that are on their way to
+/// them: as long as a large model's take on a slow link.
+const SYNCING: Duration = Duration::from_secs(20);
+
 /// Aborted attempts of a round that are remembered: who is further behind hears where this lineage stands.
 const DECIDED: usize = 64;
 
@@ -348,7 +352,13 @@ impl Agreement {
         }
         let here = |(_, (round, _)): &(_, &(Round, Doing))| *round == view.key.round;
         let (mut slow, mut mute, mut ways) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-        let (mut at_work, mut got) = (work.at_work, 0);
+        let head = shared.head();
+        let syncs = |(peer, (_, doing)): (&PeerId, &(Round, Doing))| {
+            *doing == Doing::Syncing && head.admissions.is_fresh(*peer)
+        };
+        let is_early = shared.now - self.began < SYNCING;
+        let syncs = is_early && probing.answers.iter().any(syncs);
+        let (mut at_work, mut got) = (work.at_work || syncs, 0);
         for (peer, (_, doing)) in probing.answers.iter().filter(here) {
             match doing {
                 Doing::Computing { elapsed_us } if shared.manifest.split.is_some() => {

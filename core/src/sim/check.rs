@@ -415,7 +415,7 @@ impl World {
     /// Until when others have a peer wait that they have excluded again and again, while there were faults.
     fn probation_until(&self, node: &Node) -> u64 {
         let others = self.honest().filter_map(|other| other.peer.as_ref());
-        let until = others.filter_map(|other| other.shared.probation.until(node.id));
+        let until = others.filter_map(|other| other.shared.probation.until(node.id, true));
         until.map(|until| until.0).max().unwrap_or(0)
     }
 
