@@ -202,6 +202,9 @@ impl Newcomer {
                 if let Some(away) = follows.filter(|away| *away < FAR) {
                     self.heard_of = Some((shared.now, away));
                 }
+                if self.sponsor == Some(from) {
+                    self.note_whole(shared);
+                }
                 return self.on_refused(from, standing, shared);
             }
             Message::Status {
@@ -227,7 +230,7 @@ impl Newcomer {
             } => {
                 if self.sponsor == Some(from) {
                     // Whoever shows what is not signed is cut off for it.
-                    let signed = |claim: &Claim| claim.is_signed_by(|_| true, shared.scheme());
+                    let signed = |claim: &Claim| claim.is_signed(shared.scheme());
                     shared.lineage.followed = claim.map(|claim| *claim).filter(signed);
                 }
                 return self.on_following(from, *head, digest, resumes, member, shared);
@@ -351,9 +354,13 @@ impl Newcomer {
 
     /// Goes on with another sponsor from what is held.
     fn follow_elsewhere(&mut self, sponsor: PeerId, shared: &mut Shared) {
-        // Blocks that all stand at the head are a whole state.
-        self.whole |= self.sound == Some(shared.head().chain) && self.catchup.is_at_head(shared);
+        self.note_whole(shared);
         self.seek(Some(sponsor), shared);
+    }
+
+    /// The sponsor is left for no fault of its own: blocks that all stand at the head are a whole state.
+    fn note_whole(&mut self, shared: &Shared) {
+        self.whole |= self.sound == Some(shared.head().chain) && self.catchup.is_at_head(shared);
     }
 
     /// A peer cannot be followed.
@@ -758,10 +765,8 @@ impl Newcomer {
         }
         self.sponsor = None;
         let next = shared.links.reachable().next();
-        match next {
-            Some(next) => self.follow_elsewhere(next, shared),
-            None => self.seek(None, shared),
-        }
+        self.note_whole(shared);
+        self.seek(next, shared);
     }
 
     /// What is due: a sponsor that is silent is asked whether it is there, and then left.
