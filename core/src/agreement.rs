@@ -271,7 +271,7 @@ impl Agreement {
     /// Nothing has come for long: asks all members what they do.
     fn probe_all(&mut self, view: &View, shared: &mut Shared) {
         self.quiet_at = None;
-        self.ask_all(view, shared.detector.answer(), false, shared);
+        self.ask_all(view, shared.detector.answers(view.others()), false, shared);
     }
 
     /// Asks all members what they do, and waits so long for answers.
@@ -302,7 +302,7 @@ impl Agreement {
             return;
         };
         let nonce = probing.nonce;
-        probing.until = shared.now + shared.detector.answer();
+        probing.until = shared.now + shared.detector.answers(view.others());
         shared.probed = Some((nonce, shared.now));
         shared.control(
             peer,
@@ -323,7 +323,7 @@ impl Agreement {
     ) -> Verdict {
         if let Some((_, sent)) = shared.probed.filter(|(number, _)| *number == nonce) {
             // Also if it is late: else only short ways would ever be measured.
-            shared.detector.saw_answer(shared.now - sent);
+            shared.detector.saw_answer(from, shared.now - sent);
         }
         let Some(probing) = self.probing.as_mut().filter(|p| p.nonce == nonce) else {
             return Verdict::Wait;
@@ -480,7 +480,7 @@ impl Agreement {
         reason: Reason,
         shared: &mut Shared,
     ) -> Verdict {
-        let (now, answer) = (shared.now, shared.detector.answer());
+        let (now, answer) = (shared.now, self.answer(view, shared));
         let fresh = self.flush.is_none();
         let flush = self.flush.get_or_insert_with(|| Flush {
             suspects: BTreeSet::new(),
@@ -503,6 +503,13 @@ impl Agreement {
             self.flood(view, shared);
         }
         self.decide_if_agreed(view, shared)
+    }
+
+    /// How long an answer of those that are not suspected is awaited.
+    fn answer(&self, view: &View, shared: &Shared) -> Duration {
+        shared
+            .detector
+            .answers(view.others().filter(|peer| !self.suspects(*peer)))
     }
 
     fn flood(&mut self, view: &View, shared: &mut Shared) {
@@ -746,7 +753,7 @@ impl Agreement {
             if over && self.told.is_none() {
                 let mut silent: BTreeSet<PeerId> = view.others().collect();
                 silent.retain(|p| !flush.suspects.contains(p) && !flush.agrees(*p));
-                flush.until = now + shared.detector.answer();
+                flush.until = now + shared.detector.answers(view.others());
                 return self.suspect(view, silent, Reason::Silent, shared);
             }
             if again {
@@ -801,7 +808,7 @@ impl Agreement {
     /// Its own deadlines say nothing of the others now. And pieces that waited for it could complete an attempt
     /// that they have given up, so it asks before it commits, if it has put its values `in`.
     pub fn overslept(&mut self, view: &View, in_it: bool, shared: &mut Shared) -> Verdict {
-        let until = shared.now + shared.detector.answer();
+        let until = shared.now + self.answer(view, shared);
         if let Some(probing) = &mut self.probing {
             probing.until = until;
         }

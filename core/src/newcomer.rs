@@ -507,7 +507,7 @@ impl Newcomer {
         let now = shared.now;
         if let Some(late) = self.no_longer_late(from) {
             // Else only short ways would ever be measured, and the deadline would never fit a long one.
-            shared.detector.saw_answer(now - late);
+            shared.detector.saw_answer(from, now - late);
         }
         // An answer to an older question may be about what was held then.
         let current = resumes.is_none_or(|resumes| self.whole && resumes == shared.head().chain);
@@ -518,7 +518,7 @@ impl Newcomer {
             return self.on_refused(from, None, shared);
         }
         if !self.following {
-            shared.detector.saw_answer(now - self.asked_at);
+            shared.detector.saw_answer(from, now - self.asked_at);
         }
         self.following = true;
         self.hope_at = now;
