@@ -68,11 +68,13 @@ fn worlds_that_failed_once_hold() {
     // The same: who has decided upon an attempt, is cast out, and comes back among those who are still at it.
     let cast_out = [100_020_661];
     // The same: where faults never end members are excluded until they wait for nine minutes; a newcomer behind a slow line
-    // is waited for so long that frames seem to be lost; a lone peer notices at once that it was damaged, and goes on.
-    let of_the_checker = of_the_checker
-        .into_iter()
-        .chain(cast_out)
-        .chain([20_004_029, 20_519_532, 20_565_283]);
+    // is waited for so long that frames seem to be lost; a lone peer notices at once that it was damaged, and goes on; the last
+    // whole state is lost while somebody else is about to begin.
+    let of_the_checker =
+        of_the_checker
+            .into_iter()
+            .chain(cast_out)
+            .chain([20_004_029, 20_519_532, 20_565_283, 620_168_596]);
     // A keeper whose memory flipped went, came back with what the others had, and was still doubted many rounds later.
     // Newcomers were kept out for 64 rounds of half a minute. A lineage that waits told another once where it stands, which
     // took it for a member then.

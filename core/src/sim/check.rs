@@ -354,6 +354,7 @@ impl World {
             return self.fail(format!("{} {wrong}", node.name));
         }
         self.hopeless |= hopeless;
+        self.was_lost |= *exit == Exit::Lost && self.is_nobody_whole();
         if self.nodes[i].exit == Some(Exit::Finished) && self.first_finish.is_none() {
             self.first_finish = Some(self.now);
         }
@@ -430,6 +431,10 @@ impl World {
             return;
         }
         let Some(first) = finished.first() else {
+            if self.was_lost {
+                // Somebody was about to begin then, but not with the state.
+                return;
+            }
             // A liar need not let anybody in, and can bar all who know nobody else. Who has crashed for good, or was asked
             // to leave, finishes nothing.
             let is_out = |n: &Node| matches!(n.exit, None | Some(Exit::Barred(_) | Exit::Left));

@@ -316,12 +316,17 @@ impl World {
         liars.len() > honest.len() || (honest.is_empty() && by_liar) || hears_liars_alone
     }
 
-    /// Whether there is somebody, and nobody holds a whole state.
+    /// Whether there is somebody, and nobody holds a whole state or is about to begin with one.
     pub(super) fn is_state_gone(&self) -> bool {
+        self.starting == 0 && self.is_nobody_whole()
+    }
+
+    /// Whether there is somebody, and nobody holds a whole state.
+    pub(super) fn is_nobody_whole(&self) -> bool {
         let full = self.nodes.iter().filter(|n| !n.is_guest);
         let mut alive = full.filter_map(|n| n.peer.as_ref()).peekable();
         let whole = |p: &Peer| stands(p).is_some() || p.holds_whole_state();
-        self.starting == 0 && alive.peek().is_some() && !alive.any(|p| whole(p))
+        alive.peek().is_some() && !alive.any(|p| whole(p))
     }
 
     /// Whether all that hold a whole state were cut off by a peer as proven liars: it takes nothing from them.
