@@ -696,7 +696,7 @@ impl Member {
             if let RecordError::Header { peer, fault } = error
                 && fault.is_of_state()
             {
-                shared.show_seals(&record);
+                shared.show_seals(&record, peer);
                 if peer == shared.me() {
                     return Next::Outcast(Outcast::damaged(OutcastReason::Diverged));
                 }

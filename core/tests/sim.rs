@@ -162,6 +162,10 @@ fn seeds_of_liars_that_once_failed_hold() {
     let let_in = [1_800_002_309];
     // A forged header in what a liar showed of its lineage was not looked at where its author did not count.
     let forged = [2_200_000_720];
+    // A keeper that a liar had given another sum differed from that one alone, and nobody else saw what it had signed.
+    let unseen = [2_400_022_700];
+    // The checker: all hold what is committed in the attempt in which one lies about its end.
+    let held = [2_400_013_896];
     let of_liars = [
         believed, led_back, to_and_fro, woken, ended, misled, astray, passed_on,
     ];
@@ -175,6 +179,8 @@ fn seeds_of_liars_that_once_failed_hold() {
         .chain(of_nothing)
         .chain(let_in)
         .chain(forged)
+        .chain(unseen)
+        .chain(held)
     {
         assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");
     }
