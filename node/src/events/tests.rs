@@ -210,7 +210,7 @@ fn the_documentation_lists_just_these_fields() {
 
     let mut documented: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut section = None;
-    for line in include_str!("../../docs/events.md").lines() {
+    for line in include_str!("../../../docs/events.md").lines() {
         if let Some(name) = line.strip_prefix("## `").and_then(|rest| rest.strip_suffix('`')) {
             documented.insert(name.to_owned(), BTreeSet::new());
             section = Some(name.to_owned());
@@ -226,7 +226,7 @@ fn the_documentation_lists_just_these_fields() {
     }
     assert_eq!(documented, written);
 
-    let text = include_str!("../../docs/events.md");
+    let text = include_str!("../../../docs/events.md");
     for change in [Change::Joined, Change::Left, Change::Failed, Change::Evicted] {
         let word = serde_json::to_value(change).unwrap();
         assert!(text.contains(&format!("`{}`", word.as_str().unwrap())));
