@@ -209,14 +209,14 @@ mod tests {
 
     #[test]
     fn a_chart_has_its_axes_and_what_is_no_loss_is_left_out() {
-        let mut canvas = Canvas::new(20, 5);
+        let mut canvas = Canvas::new(40, 5);
         let nothing = [
             (vec![(1.0, f64::NAN)], Color::Plain),
             (vec![(1.0, 0.0)], Color::Plain),
         ];
         assert!(
             canvas
-                .chart((0, 0, 20, 5), (0.0, 9.0), Scale::Decades, &nothing)
+                .chart((0, 0, 40, 5), (0.0, 9.0), Scale::Decades, &nothing)
                 .is_none()
         );
         assert!(canvas.rows(PLAIN)[2].contains("drawn here"));
@@ -229,10 +229,10 @@ mod tests {
         assert_eq!(
             rows,
             [
-                "8.000│⠉⠑⠒⠤⣀",
-                "     │     ⠉⠒⠢⢄",
-                "     │         ⠉⠒⠤⣀",
-                "2.000│             ⠉",
+                "8.000│⠑⠢⢄⡀",
+                "     │   ⠈⠑⠤⣀",
+                "     │       ⠉⠒⢄⡀",
+                "2.000│          ⠈⠑⠢⢄",
                 "     └──────────────",
             ]
         );
@@ -241,20 +241,13 @@ mod tests {
     #[test]
     fn what_shares_a_column_is_one_point() {
         let noise = (0..9000).map(|i| (f64::from(i), if i % 2 == 0 { 1.0 } else { 3.0 }));
+        let noise = (noise.collect(), Color::Plain);
         let mut canvas = Canvas::new(20, 5);
-        canvas.chart(
-            (0, 0, 20, 5),
-            (0.0, 9000.0),
-            Scale::Linear,
-            &[(noise.collect(), Color::Plain)],
-        );
-        assert_eq!(
-            canvas.rows(PLAIN)[0]
-                .trim_end()
-                .chars()
-                .take(5)
-                .collect::<String>(),
-            "2.000"
+        canvas.chart((0, 0, 20, 5), (0.0, 9000.0), Scale::Linear, &[noise]);
+        let rows = canvas.rows(PLAIN);
+        assert!(
+            rows[0].starts_with("2.00") && rows[3].starts_with("1.99"),
+            "{rows:?}"
         );
     }
 }

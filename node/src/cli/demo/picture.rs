@@ -241,7 +241,7 @@ mod tests {
             ("0000003c0000003c", 3),
             ("✓", 3),
             ("round 60/100", 1),
-            ("loss 0.579", 1),
+            ("loss 0.665", 1),
         ] {
             assert_eq!(picture.matches(part).count(), count, "{part}\n{picture}");
         }
