@@ -25,7 +25,7 @@ use crate::decision::{Decided, Known, flush as flush_message, sign, signed};
 use crate::detector::FLOOR;
 use crate::id::{PeerId, Round};
 use crate::interface::Event;
-use crate::laggard::{Laggards, Way, Ways, patience};
+use crate::laggard::{Laggards, Transfer, Ways, patience};
 use crate::ledger::Record;
 use crate::next::Outcast;
 use crate::planted::Bug;
@@ -871,12 +871,12 @@ fn ways_of(work: Work<'_>, peer: PeerId, sent: u32, (came, of_all): (u32, u32)) 
     let of = work.reduce.sent_to(place);
     let others = work.view.members.len() as u32 - 1;
     let ways = Ways {
-        to: Way { came, of },
-        from: Way {
+        to: Transfer { came, of },
+        from: Transfer {
             came: work.reduce.came_from(place),
             of: work.reduce.due_from(place, sent),
         },
-        to_all: Way {
+        to_all: Transfer {
             came: of_all,
             of: of.saturating_mul(others),
         },

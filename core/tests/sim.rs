@@ -272,7 +272,7 @@ fn worlds_with_spans(count: usize) -> impl Iterator<Item = u64> {
     (0..).filter(|seed| sim::is_split(*seed, false)).take(count)
 }
 
-/// The same with liars.
+/// The first worlds of liars in which a model is split over the members.
 fn worlds_of_lying_holders(count: usize) -> impl Iterator<Item = u64> {
     let seeds = 1_000_000_000..;
     seeds.filter(|seed| sim::is_split(*seed, true)).take(count)

@@ -24,21 +24,26 @@ impl World {
             let why = format!("{} has no data, and is to compute an end", self.nodes[i].name);
             return self.fail(why);
         }
-        let samples: u64 = work.positions.iter().map(|range| range.end - range.start).sum();
+        let samples: u64 = work
+            .pass
+            .positions
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum();
         let wobble = 1.0 + self.plan.jitter * (2.0 * self.work.unit() - 1.0);
         let node = &mut self.nodes[i];
-        let share = if work.back { 0.7 } else { 0.3 } / split.spans.len() as f64;
+        let share = if work.pass.back { 0.7 } else { 0.3 } / split.spans.len() as f64;
         let took = 50 + (samples as f64 * share / node.speed * node.slow * wobble * 1e6) as u64;
         let start = node.busy_until.max(self.now);
         node.busy_until = start + took;
         let at = node.busy_until;
-        if let Some(weights) = work.weights.take() {
+        if let Some(weights) = work.pass.weights.take() {
             node.weights.insert(work.span, weights);
         }
         let Some(weights) = node.weights.get(&work.span) else {
             return self.fail(format!("{} computes without weights", self.nodes[i].name));
         };
-        let mut done = steps::compute(&split, &work, weights);
+        let mut done = steps::compute(&split, split.span(work.span), &work.pass, weights);
         done.compute = Duration::from_micros(took);
         if node.spoil.take() == Some(Spoil::NotFinite) {
             let values = if done.output.is_empty() {

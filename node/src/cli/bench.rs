@@ -94,7 +94,7 @@ pub struct Vector {
     /// Bytes of the parameters, in MiB of f32.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=16384))]
     pub mib: u64,
-    /// The same in KiB, for short vectors.
+    /// Bytes of the parameters in KiB, for short vectors.
     #[arg(long, conflicts_with = "mib", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     pub kib: Option<u64>,
     /// How numbers travel: f32, f16, int8 or int4.
@@ -258,7 +258,7 @@ pub struct Steps {
     pub local: bool,
 }
 
-/// Does it.
+/// Measures what was asked for and prints it.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     match args.what {
         What::Allreduce(args) => run_allreduce(&args),
