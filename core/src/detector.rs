@@ -55,7 +55,7 @@ pub struct Detector {
     reduce: Estimator,
     /// From a probe to its answer.
     answer: Estimator,
-    /// The same of each peer: one that is far from all others would be drowned among theirs.
+    /// From a probe to its answer, of each peer: one that is far from all others would be drowned among theirs.
     answers: BTreeMap<PeerId, Estimator>,
     /// Answers missed since the last one seen.
     backoff: u32,

@@ -10,8 +10,8 @@ use std::time::Duration;
 const FIRST_WAIT: Duration = Duration::from_secs(4);
 /// Doublings of it at most: nine minutes.
 const DOUBLINGS: u32 = 7;
-/// And where the others cannot train without it: a minute. They have nothing to lose by its return but the time in which
-/// another of them could take its place.
+/// Doublings at most where the others cannot train without it: a minute. They have nothing to lose by its return but the
+/// time in which another of them could take its place.
 const WAITING_DOUBLINGS: u32 = 4;
 /// Who was not excluded for so long begins anew.
 const FORGIVEN: Duration = Duration::from_secs(1200);

@@ -100,15 +100,7 @@ impl World {
                 (!answers).then(|| format!("{name} is no member and does not tell {}", self.name(asker)))
             }
             Duty::Blame(view, liar) => {
-                // What all hold is committed all the same.
-                let flushes = |output: &Output| match output {
-                    Output::Send {
-                        message: Message::Flush { suspects, .. },
-                        ..
-                    } => suspects.contains(&liar),
-                    _ => false,
-                };
-                let blames = self.blames(i, view, liar) || outputs.iter().any(flushes);
+                let blames = self.blames(i, view, liar, outputs);
                 (!blames).then(|| format!("{name} does not see that {} lies", self.name(liar)))
             }
             Duty::Doubt(liar) => outputs.iter().any(is_drawn).then(|| {

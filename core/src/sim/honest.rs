@@ -10,7 +10,7 @@ use crate::fork::Fork;
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Header, Newcomer};
 use crate::member::Member;
-use crate::peer::{Change, Commit, Event, Input, Peer, Phase, Reason};
+use crate::peer::{Change, Commit, Event, Input, Output, Peer, Phase, Reason};
 use crate::seal::Finished;
 use crate::signature::{Attempt, Signature, Signed};
 use crate::state::State;
@@ -132,12 +132,19 @@ impl World {
         !ignored && headers.iter().filter(new).any(|h| !self.is_signed(h, attempt))
     }
 
-    /// Whether a peer blames a liar for what it said in an attempt, or has nothing more to do with it there.
-    pub(super) fn blames(&self, i: usize, view: ViewKey, liar: PeerId) -> bool {
+    /// Whether a peer blames a liar for what it said in an attempt, or has nothing more to do with it there. What all hold is
+    /// committed all the same.
+    pub(super) fn blames(&self, i: usize, view: ViewKey, liar: PeerId, outputs: &[Output]) -> bool {
         let Some(peer) = &self.nodes[i].peer else {
             return true;
         };
+        let names = |message: &Message| match message {
+            Message::Flush { suspects, .. } => suspects.contains(&liar),
+            _ => false,
+        };
+        let flushes = |o: &Output| matches!(o, Output::Send { message, .. } if names(message));
         match &peer.phase {
+            _ if outputs.iter().any(flushes) => true,
             _ if peer.shared.outlaws.contains(liar) => true,
             Phase::Member(member) if member.view.key == view => member.agreement.suspects(liar),
             Phase::Member(member) => !member.view.contains(liar),
