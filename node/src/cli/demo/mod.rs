@@ -4,10 +4,10 @@
 //! Nothing is staged: the peers are processes of this program, as `annulus train` and `annulus join` start them, and
 //! all that is shown comes from their logs.
 
-mod children;
+pub(super) mod children;
 mod observed;
 mod picture;
-mod race;
+pub(super) mod race;
 mod slow_link;
 mod stage;
 mod story;

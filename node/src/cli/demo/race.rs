@@ -50,8 +50,9 @@ struct Meeting {
     alone_ms: u64,
 }
 
+/// The loss of a run on text held out, over time.
 #[derive(Debug, Default)]
-struct Curve {
+pub struct Curve {
     began_ms: Option<u64>,
     /// Milliseconds since the first round, and the loss.
     points: Vec<(u64, f64)>,
@@ -62,7 +63,8 @@ struct Curve {
 }
 
 impl Curve {
-    fn take(&mut self, view: &RunView, members: usize, now_ms: u64) {
+    /// A round of a run of so many.
+    pub fn take(&mut self, view: &RunView, members: usize, now_ms: u64) {
         let Some(round) = view.round.as_ref().filter(|round| round.members.len() == members) else {
             return;
         };
@@ -74,7 +76,7 @@ impl Curve {
     }
 
     /// A loss on text that nobody trains on. It counts from when the round was committed whose parameters were tried.
-    fn evaluate(&mut self, round: u64, loss: f64) {
+    pub fn evaluate(&mut self, round: u64, loss: f64) {
         let committed = self.recent.iter().find(|(recent, _)| *recent == round);
         let Some((_, ms)) = committed.filter(|_| loss.is_finite()) else {
             return;
@@ -89,7 +91,8 @@ impl Curve {
         }
     }
 
-    fn elapsed_ms(&self, now_ms: u64) -> u64 {
+    /// How long ago its first round was.
+    pub fn elapsed_ms(&self, now_ms: u64) -> u64 {
         self.began_ms.map_or(0, |began_ms| now_ms - began_ms)
     }
 
@@ -102,7 +105,7 @@ impl Curve {
     }
 
     /// When the loss was first so low.
-    fn reaches(&self, loss: f64) -> Option<u64> {
+    pub fn reaches(&self, loss: f64) -> Option<u64> {
         let mut points = self.points.iter();
         points.find(|(_, here)| *here <= loss).map(|(ms, _)| *ms)
     }
