@@ -271,7 +271,7 @@ impl Agreement {
     /// Nothing has come for long: asks all members what they do.
     fn probe_all(&mut self, view: &View, shared: &mut Shared) {
         self.quiet_at = None;
-        self.ask_all(view, shared.detector.answers(view.others()), false, shared);
+        self.ask_all(view, self.answer(view, shared), false, shared);
     }
 
     /// Asks all members what they do, and waits so long for answers.
@@ -298,11 +298,12 @@ impl Agreement {
 
     /// A link to a member is open again: the question, or its answer, may have been lost with the old one.
     pub fn probe_again(&mut self, view: &View, peer: PeerId, shared: &mut Shared) {
+        let until = shared.now + self.answer(view, shared);
         let Some(probing) = self.probing.as_mut().filter(|p| !p.answers.contains_key(&peer)) else {
             return;
         };
         let nonce = probing.nonce;
-        probing.until = shared.now + shared.detector.answers(view.others());
+        probing.until = until;
         shared.probed = Some((nonce, shared.now));
         shared.control(
             peer,

@@ -246,7 +246,7 @@ impl Member {
             shared.keeping.wake_at(shared.now),
             self.tells_again_at(shared),
             self.learns_until(shared).filter(|at| *at > shared.now),
-            self.sponsor.waits_until(shared).filter(|_| self.is_null),
+            self.newcomers_wait_until(shared),
         ]
         .into_iter()
         .flatten()
@@ -527,6 +527,11 @@ impl Member {
     fn has_news(&self, shared: &Shared) -> bool {
         let here = shared.has_news() || self.has_news_of_parts(shared);
         here || self.has_news_of_newcomers(shared) || self.reduce.waits()
+    }
+
+    /// When one that is kept waiting may come into a run that waits itself.
+    fn newcomers_wait_until(&self, shared: &Shared) -> Option<Time> {
+        self.is_null.then(|| self.sponsor.waits_until(shared))?
     }
 
     fn has_news_of_newcomers(&self, shared: &Shared) -> bool {

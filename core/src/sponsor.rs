@@ -350,11 +350,10 @@ impl Sponsor {
             let is_over = shared.probation.is_over(peer, trains, shared.now);
             is_prompt && is_over && shared.may_enter(peer, &f.admission, true).is_ok()
         };
-        let live = self.followers.iter().filter(move |_| may_name);
-        live.filter_map(move |(peer, f)| {
-            let is_in = f.live && !view.contains(*peer) && may_enter(*peer, f);
-            Some((f.ready.as_ref().filter(|_| is_in)?, f))
-        })
+        let live = self.followers.iter().filter(move |(_, f)| may_name && f.live);
+        let ready = live.filter_map(|(peer, f)| Some((*peer, f.ready.as_ref()?, f)));
+        let named = ready.filter(move |(peer, _, f)| !view.contains(*peer) && may_enter(*peer, f));
+        named.map(|(_, ready, f)| (ready, f))
     }
 }
 
