@@ -53,6 +53,13 @@ pub enum Agreement {
 }
 
 impl Logs {
+    /// Those of so many peers, before anything has happened.
+    pub fn of(peers: usize) -> Self {
+        let mut logs = Self::default();
+        logs.peers.resize_with(peers, PeerLog::default);
+        logs
+    }
+
     /// Takes a peer's event. Says whether no other peer had told it yet: all members tell of the same rounds, changes and
     /// evaluations.
     pub fn take(&mut self, peer: usize, event: &Event, now_ms: u64) -> bool {
@@ -144,6 +151,11 @@ impl Logs {
         let standing = self.rounds.keys().flat_map(|round| self.standing(*round));
         let sum: u64 = standing.map(|v| v.samples).sum();
         sum == self.run.counted() && sum == self.run.target()
+    }
+
+    /// Whether no two hold other states after the same round, as far as they have told.
+    pub fn agree(&self) -> bool {
+        (0..self.peers.len()).all(|peer| self.agreement(peer) != Agreement::Differs)
     }
 
     /// Whether a peer's last state is also that of another peer after the same round.

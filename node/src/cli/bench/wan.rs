@@ -5,13 +5,12 @@
 //! from their logs.
 
 use super::super::demo::children::{Children, Message};
-use super::super::demo::race::Curve;
+use super::super::demo::contender::Contender;
 use super::super::error::Error;
 use super::super::human;
 use super::print;
 use crate::events::Event;
 use crate::net::line::Line;
-use crate::view::{Agreement, Logs, PeerLog};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -98,13 +97,13 @@ impl Args {
         let summed = [batch(self.batch), lr((self.peers as f32).sqrt())];
         let local = [batch(self.batch), lr(1.0), "local_steps=auto".to_owned()];
         let mut runs = vec![
-            Play::new(1)?.run(self, "one alone", &[&alone[..], &self.alone[..]].concat())?,
-            Play::new(self.peers)?.run(
+            Trial::new(1)?.run(self, "one alone", &[&alone[..], &self.alone[..]].concat())?,
+            Trial::new(self.peers as usize)?.run(
                 self,
                 "every batch summed",
                 &[&summed[..], &self.summed[..]].concat(),
             )?,
-            Play::new(self.peers)?.run(self, "local_steps=auto", &local)?,
+            Trial::new(self.peers as usize)?.run(self, "local_steps=auto", &local)?,
         ];
         let apart = f64::from(self.peers) * runs[0].samples_per_second;
         (runs[1..].iter_mut()).for_each(|run| run.lost = 1.0 - run.samples_per_second / apart);
@@ -149,24 +148,20 @@ impl Args {
 }
 
 /// A run as it goes.
-struct Play {
+struct Trial {
     children: Children,
-    logs: Logs,
-    curve: Curve,
+    told: Contender,
     /// When the first of its rounds was committed and how many samples were counted by then, and the same of the last.
     counted: Option<[(u64, u64); 2]>,
     /// Of the first member since then: seconds of computing, samples, bytes sent.
     own: (f64, u64, u64),
 }
 
-impl Play {
-    fn new(members: u32) -> Result<Self, Error> {
-        let mut logs = Logs::default();
-        logs.peers.resize_with(members as usize, PeerLog::default);
+impl Trial {
+    fn new(members: usize) -> Result<Self, Error> {
         Ok(Self {
             children: Children::new()?,
-            logs,
-            curve: Curve::default(),
+            told: Contender::new(members),
             counted: None,
             own: (0.0, 0, 0),
         })
@@ -174,11 +169,10 @@ impl Play {
 
     fn run(mut self, args: &Args, name: &'static str, settings: &[String]) -> Result<Measured, Error> {
         eprintln!("{name}: {}", settings.join(" "));
-        let members = self.logs.peers.len();
+        let members = self.told.logs.peers.len();
         let (start, mut started) = (Instant::now(), 0);
         loop {
-            let ready = self.logs.peers[0].view.ready.as_ref();
-            let ticket = ready.map(|ready| format!("@{}", ready.ticket_file));
+            let ticket = self.told.ticket_file().map(|file| format!("@{file}"));
             while started < members && (started == 0 || ticket.is_some()) {
                 let ticket = ticket.as_deref().filter(|_| started > 0);
                 self.children
@@ -200,26 +194,20 @@ impl Play {
                     "the peers have not come together: try `annulus doctor`",
                 ));
             }
-            let over = self.curve.elapsed_ms(now_ms) >= 1000 * args.seconds;
-            if over || self.curve.reaches(args.until).is_some() {
+            let over = self.told.curve.elapsed_ms(now_ms) >= 1000 * args.seconds;
+            if over || self.told.curve.reaches(args.until).is_some() {
                 return self.measured(args, name);
             }
         }
     }
 
     fn take(&mut self, peer: usize, event: &Event, now_ms: u64) {
-        let is_news = self.logs.take(peer, event, now_ms);
-        let members = self.logs.peers.len();
-        if let Event::Eval { round, loss, .. } = event {
-            self.curve.evaluate(*round, (*loss).into());
-        }
+        self.told.hear(peer, event, now_ms);
         let Event::Round(round) = event else {
             return;
         };
-        if is_news {
-            self.curve.take(&self.logs.run, members, now_ms);
-        }
-        if peer > 0 || self.counted.is_none() && round.members.len() < members {
+        let Contender { logs, .. } = &self.told;
+        if peer > 0 || self.counted.is_none() && round.members.len() < logs.peers.len() {
             return;
         }
         let now = (now_ms, round.counted);
@@ -228,7 +216,7 @@ impl Play {
             return;
         };
         *last = now;
-        let is_own = |name: &str| self.logs.peers[0].view.is_own(name);
+        let is_own = |name: &str| logs.peers[0].view.is_own(name);
         let share = round.members.iter().find(|share| is_own(&share.peer));
         self.own.0 += round.compute_seconds;
         self.own.1 += share.map_or(0, |share| share.weight);
@@ -236,7 +224,7 @@ impl Play {
     }
 
     fn measured(self, args: &Args, name: &'static str) -> Result<Measured, Error> {
-        if (0..self.logs.peers.len()).any(|peer| self.logs.agreement(peer) == Agreement::Differs) {
+        if !self.told.logs.agree() {
             return Err(Error::failed(
                 "the peers did not hold the same bits: please report it",
             ));
@@ -246,7 +234,7 @@ impl Play {
         Ok(Measured {
             name,
             samples_per_second: samples / ((last_ms - first_ms) as f64 / 1e3),
-            seconds_to_loss: self.curve.reaches(args.until).map(|ms| ms as f64 / 1e3),
+            seconds_to_loss: self.told.curve.reaches(args.until).map(|ms| ms as f64 / 1e3),
             bytes_per_sample: self.own.2 as f64 / samples,
             lost: 0.0,
             sample_ms: 1e3 * self.own.0 / self.own.1 as f64,

@@ -5,9 +5,10 @@
 //! all that is shown comes from their logs.
 
 pub(super) mod children;
+pub(super) mod contender;
 mod observed;
 mod picture;
-pub(super) mod race;
+mod race;
 mod slow_link;
 mod stage;
 mod story;

@@ -5,21 +5,15 @@
 use super::super::canvas::{Canvas, Scale};
 use super::super::human;
 use super::super::terminal::{Color, Style};
+use super::contender::Contender;
 use crate::events::Event;
-use crate::view::{Agreement, Logs, PeerLog, RATE_WINDOW_MS, Rates, RunView};
-use std::collections::VecDeque;
+use crate::view::{RATE_WINDOW_MS, Rates, RunView};
 
 /// Peers of the run that trains together.
 pub const TOGETHER: usize = 4;
 
 /// The size of the picture.
 pub const SIZE: (usize, usize) = (78, 22);
-
-/// A point of a curve is the median of so many evaluations: single ones are noise.
-const MEDIAN_OF: usize = 3;
-
-/// Rounds for which an evaluation may still come.
-const RECENT: usize = 256;
 
 const COLORS: [Color; 2] = [Color::Green, Color::Yellow];
 const NAMES: [&str; 2] = ["four together", "one alone"];
@@ -36,10 +30,8 @@ pub struct Race {
     length_ms: u64,
     /// When something was last heard.
     last_ms: u64,
-    together: Logs,
-    alone: RunView,
-    /// Of each run: when its first round was committed, and the loss on text held out since then.
-    curves: [Curve; 2],
+    together: Contender,
+    alone: Contender,
 }
 
 /// A loss that both have come to, and how long that took each.
@@ -50,129 +42,52 @@ struct Meeting {
     alone_ms: u64,
 }
 
-/// The loss of a run on text held out, over time.
-#[derive(Debug, Default)]
-pub struct Curve {
-    began_ms: Option<u64>,
-    /// Milliseconds since the first round, and the loss.
-    points: Vec<(u64, f64)>,
-    /// The last rounds, and when they were committed: their evaluations come later.
-    recent: VecDeque<(u64, u64)>,
-    /// The last evaluations.
-    evaluated: VecDeque<f64>,
-}
-
-impl Curve {
-    /// A round of a run of so many.
-    pub fn take(&mut self, view: &RunView, members: usize, now_ms: u64) {
-        let Some(round) = view.round.as_ref().filter(|round| round.members.len() == members) else {
-            return;
-        };
-        if round.samples > 0 {
-            let ms = now_ms - *self.began_ms.get_or_insert(now_ms);
-            self.recent.push_back((round.round, ms));
-            self.recent.drain(..self.recent.len().saturating_sub(RECENT));
-        }
-    }
-
-    /// A loss on text that nobody trains on. It counts from when the round was committed whose parameters were tried.
-    pub fn evaluate(&mut self, round: u64, loss: f64) {
-        let committed = self.recent.iter().find(|(recent, _)| *recent == round);
-        let Some((_, ms)) = committed.filter(|_| loss.is_finite()) else {
-            return;
-        };
-        self.evaluated.push_back(loss);
-        self.evaluated
-            .drain(..self.evaluated.len().saturating_sub(MEDIAN_OF));
-        if self.evaluated.len() == MEDIAN_OF {
-            let mut sorted: Vec<f64> = self.evaluated.iter().copied().collect();
-            sorted.sort_by(f64::total_cmp);
-            self.points.push((*ms, sorted[MEDIAN_OF / 2]));
-        }
-    }
-
-    /// How long ago its first round was.
-    pub fn elapsed_ms(&self, now_ms: u64) -> u64 {
-        self.began_ms.map_or(0, |began_ms| now_ms - began_ms)
-    }
-
-    fn last(&self) -> Option<f64> {
-        self.points.last().map(|(_, loss)| *loss)
-    }
-
-    fn least(&self) -> Option<f64> {
-        self.points.iter().map(|(_, loss)| *loss).min_by(f64::total_cmp)
-    }
-
-    /// When the loss was first so low.
-    pub fn reaches(&self, loss: f64) -> Option<u64> {
-        let mut points = self.points.iter();
-        points.find(|(_, here)| *here <= loss).map(|(ms, _)| *ms)
-    }
-}
-
 impl Race {
     /// Before anything has happened.
     pub fn new(line: String, sample_ms: &'static str, length_ms: u64) -> Self {
-        let mut together = Logs::default();
-        together.peers.resize_with(TOGETHER, PeerLog::default);
         Self {
             line,
             sample_ms,
             started: 0,
             length_ms,
             last_ms: 0,
-            together,
-            alone: RunView::default(),
-            curves: Default::default(),
+            together: Contender::new(TOGETHER),
+            alone: Contender::new(1),
         }
     }
 
     /// The file that holds the ticket of the run that trains together, once it has one.
     pub fn ticket_file(&self) -> Option<&str> {
-        let ready = self.together.peers[0].view.ready.as_ref()?;
-        Some(&ready.ticket_file)
+        self.together.ticket_file()
     }
 
     /// Whether the run that trains together does so.
     pub fn has_begun(&self) -> bool {
-        self.curves[0].began_ms.is_some()
+        self.together.curve.has_begun()
     }
 
     /// Whether both have been looked at for long enough.
     pub fn is_over(&self, now_ms: u64) -> bool {
-        self.curves
-            .iter()
-            .all(|curve| curve.elapsed_ms(now_ms) >= self.length_ms)
+        let is_over = |run: &Contender| run.curve.elapsed_ms(now_ms) >= self.length_ms;
+        self.runs().into_iter().all(is_over)
     }
 
     /// An event of a peer: of the run that trains together, or the one alone after these.
     pub fn hear(&mut self, peer: usize, event: &Event, now_ms: u64) {
         self.last_ms = now_ms;
-        let is_round = matches!(event, Event::Round(_));
-        if let &Event::Eval { round, loss, .. } = event {
-            self.curves[usize::from(peer >= TOGETHER)].evaluate(round, loss.into());
-        }
-        if peer < TOGETHER {
-            let is_news = self.together.take(peer, event, now_ms);
-            if is_round && is_news {
-                self.curves[0].take(&self.together.run, TOGETHER, now_ms);
-            }
-        } else {
-            self.alone.take(event, now_ms);
-            if is_round {
-                self.curves[1].take(&self.alone, 1, now_ms);
-            }
+        match peer.checked_sub(TOGETHER) {
+            None => self.together.hear(peer, event, now_ms),
+            Some(_) => self.alone.hear(0, event, now_ms),
         }
     }
 
-    fn views(&self) -> [&RunView; 2] {
-        [&self.together.run, &self.alone]
+    fn runs(&self) -> [&Contender; 2] {
+        [&self.together, &self.alone]
     }
 
     /// How long each took to come to the least loss that both have come to.
     fn meeting(&self) -> Option<Meeting> {
-        let [together, alone] = &self.curves;
+        let [together, alone] = self.runs().map(|run| &run.curve);
         let loss = together.least()?.max(alone.least()?);
         let (together_ms, alone_ms) = (together.reaches(loss)?, alone.reaches(loss)?);
         (together_ms > 0).then_some(Meeting {
@@ -185,11 +100,11 @@ impl Race {
     /// One line for each run.
     pub fn lines(&self, now_ms: u64) -> Vec<(String, Color)> {
         let line = |i: usize| {
-            let (curve, view) = (&self.curves[i], self.views()[i]);
+            let Contender { curve, logs } = self.runs()[i];
             let text = match curve.last() {
                 None => "starting".into(),
                 Some(loss) => {
-                    let samples = view.rates(super::picture::WINDOW_MS, now_ms);
+                    let samples = logs.run.rates(super::picture::WINDOW_MS, now_ms);
                     let samples = samples.map_or(0.0, |rates| rates.samples);
                     format!(
                         "loss on text held out {}   {} windows of text a second",
@@ -210,7 +125,7 @@ impl Race {
 
     /// Where the time of one of the four goes, and what it has from the others.
     fn time_of_a_member(&self) -> Option<String> {
-        let rates = self.rates(&self.together.peers[0].view)?;
+        let rates = self.rates(&self.together.logs.peers[0].view)?;
         let percent = |share| human::percent(share, 0);
         let (compute, hidden) = (percent(rates.time.compute), percent(rates.time.hidden));
         let (waits, sent) = (
@@ -228,7 +143,7 @@ impl Race {
 
     /// How the members of the run that trains together exchange.
     fn pace(&self) -> String {
-        let pace = self.together.run.pace.as_ref();
+        let pace = self.together.logs.run.pace.as_ref();
         pace.map_or_else(String::new, |pace| {
             let batches = human::plural(pace.batches, "batch");
             format!("they exchange {}, after {batches}: {}", pace.topology, pace.why)
@@ -250,7 +165,7 @@ impl Race {
         canvas.text(1, 4, &self.pace(), Color::Dim);
         let (width, height, length_s) = (SIZE.0 as i64, SIZE.1 as i64, self.length_ms as f64 / 1000.0);
         let of = |i: usize| {
-            let points = self.curves[i].points.iter();
+            let points = self.runs()[i].curve.points().iter();
             let points = points.map(|(ms, loss)| (*ms as f64 / 1000.0, *loss));
             (points.collect(), COLORS[i])
         };
@@ -290,11 +205,11 @@ impl Race {
 
     /// What was seen, and whether all peers of the run held the same bits.
     pub fn told(&self, style: Style) -> (String, bool) {
-        let agree = |peer: usize| self.together.agreement(peer) != Agreement::Differs;
-        let same = (0..TOGETHER).all(agree) && self.together.rounds_lost() == 0;
+        let same = self.together.logs.agree() && self.together.logs.rounds_lost() == 0;
         let mut lines = Vec::new();
         for i in 0..2 {
-            let (view, curve) = (self.views()[i], &self.curves[i]);
+            let Contender { curve, logs } = self.runs()[i];
+            let view = &logs.run;
             let loss = curve.last().map_or("none".into(), human::loss);
             let samples = human::grouped(view.counted());
             let rate = self.rates(view).map_or(0.0, |rates| rates.samples);
