@@ -8,17 +8,17 @@
 //! that its digest is the keepers'.
 
 use crate::config::Manifest;
+use crate::disk;
 use crate::id::{Digest, PeerId};
-use crate::interface::{Event, Output};
+use crate::interface::Event;
 use crate::keepers::most;
 use crate::keeping::{GOODBYE, LOST, Learning, QUESTIONS, ROUNDS, go_along, window};
 use crate::keeps::{Keeper, Keeps};
 use crate::ledger::{Member, Record};
-use crate::moments::{Moments, blank, write};
+use crate::moments::{blank, write};
 use crate::parts::{PartSet, Parts};
 use crate::planted::Bug;
 use crate::rights::Kind;
-use crate::saved::Saved;
 use crate::shared::Shared;
 use crate::wire::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +58,7 @@ pub(crate) fn say(shared: &mut Shared) -> Keeps {
     let manifest = shared.manifest.clone();
     let missing = anew.without(&shared.lineage.state.kept.set());
     shared.lineage.state.kept.begin(&manifest, &missing);
-    let (waits, saved) = offer(shared);
+    let (waits, saved) = disk::offer(shared);
     let state = &shared.lineage.state.kept;
     let kept = state.set().without(&shared.keeping.unproven);
     let kept = kept.and(&own.kept.or(&own.learns).or(&lost));
@@ -75,84 +75,10 @@ pub(crate) fn say(shared: &mut Shared) -> Keeps {
         insists: is_over(shared) || leaves_for > GOODBYE,
         room: shared.settings.room(&shared.manifest),
         refuses: false,
-        saves: is_due(shared),
+        saves: disk::is_due(shared),
         waits,
         saved,
     }
-}
-
-/// Whether this peer's driver saves what was trained by the last round: each does after so many.
-fn is_due(shared: &Shared) -> bool {
-    let (head, every) = (shared.head(), shared.settings.saves_every);
-    let is_split = shared.manifest.split.is_some();
-    is_split && head.stepped == head.chain && every > 0 && head.round.is_multiple_of(every)
-}
-
-/// What this peer says while what was trained of some parts is with nobody: whether it has waited long enough for who has it, and
-/// what it has on its disk itself.
-fn offer(shared: &Shared) -> (bool, Vec<Saved>) {
-    let head = shared.head();
-    // Who is about to bring what it has need not speak of it.
-    let speaks = head.is_full(shared.me()) && shared.keeping.restoring.is_none();
-    if !speaks || head.lost(&shared.manifest).is_empty() {
-        return (false, Vec::new());
-    }
-    let since = shared.keeping.lacks_since;
-    let waits = since.is_some_and(|since| shared.now - since >= LOST);
-    let remembered = |saved: &&Saved| head.points.iter().any(|point| point.stepped == saved.stepped);
-    let mut saved: Vec<Saved> = shared.saved.iter().filter(remembered).copied().collect();
-    saved.retain(|saved| !saved.parts.is_empty());
-    saved.sort_by_key(|saved| saved.stepped.0);
-    saved.dedup_by_key(|saved| saved.stepped);
-    (waits, saved)
-}
-
-/// Whether that is news to the others.
-fn has_offer(shared: &Shared) -> bool {
-    let (waits, saved) = offer(shared);
-    let me = shared.me();
-    let known = shared.head().offers.iter().find(|offer| offer.peer == me);
-    match known {
-        Some(known) => (known.waits, &known.saved) != (waits, &saved),
-        None => waits || !saved.is_empty(),
-    }
-}
-
-/// Asks for what this peer has on its disk of the head's state, where nobody keeps it.
-pub(crate) fn ask_disk(shared: &mut Shared) {
-    let lost = shared.head().lost(&shared.manifest);
-    let missing = lost.without(&shared.lineage.state.kept.set());
-    if missing.is_empty() || shared.keeping.restoring.is_some() {
-        return;
-    }
-    let stepped = shared.head().stepped;
-    let is_of_it = |saved: &&Saved| saved.stepped == stepped || shared.settings.planted(Bug::RestoreAny);
-    let fits = |saved: &&Saved| is_of_it(saved) && !saved.parts.and(&missing).is_empty();
-    if let Some(saved) = shared.saved.iter().rfind(fits) {
-        let stepped = saved.stepped;
-        shared.keeping.restoring = Some(stepped);
-        shared.out.push_back(Output::Restore { stepped });
-    }
-}
-
-/// What was asked for is here, if it could be read: as a peer that comes back with it this one keeps it again, if nobody else
-/// does by now.
-pub(crate) fn on_restored(stepped: Digest, kept: Option<Box<Moments>>, shared: &mut Shared) {
-    if shared
-        .keeping
-        .restoring
-        .take_if(|asked| *asked == stepped)
-        .is_none()
-    {
-        return;
-    }
-    let lost = shared.head().lost(&shared.manifest);
-    let here = &mut shared.lineage.state.kept;
-    let is_of_it = shared.lineage.head.stepped == stepped || shared.settings.planted(Bug::RestoreAny);
-    if let Some(restored) = kept.filter(|_| is_of_it) {
-        here.take_from(*restored, &lost);
-    }
-    ask_disk(shared);
 }
 
 /// Whether some part has lacked a keeper for too long.
@@ -182,7 +108,7 @@ pub(crate) fn has_news(shared: &Shared, members: &[PeerId]) -> bool {
         }
     }
     let is_split = shared.manifest.split.is_some();
-    if is_split && (has_news_of_spans(shared) || lacks_learner(shared, members) || has_offer(shared)) {
+    if is_split && (has_news_of_spans(shared) || lacks_learner(shared, members) || disk::has_offer(shared)) {
         return true;
     }
     let held = shared.lineage.state.kept.set().without(&shared.keeping.unproven);
@@ -272,7 +198,7 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
     }
     hand_out(shared);
     ask(shared);
-    ask_disk(shared);
+    disk::ask(shared);
     lacks.is_empty()
 }
 

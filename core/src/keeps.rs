@@ -56,6 +56,11 @@ impl Keeps {
         both.iter().any(|part| self.digest(part) != other.digest(part))
     }
 
+    /// Bytes that it holds in memory, beside itself.
+    pub(crate) fn bytes(&self) -> usize {
+        8 * self.digests.len() + self.saved.len() * size_of::<Saved>()
+    }
+
     /// Whether it is within its limits.
     pub(crate) fn is_bounded(&self) -> bool {
         self.digests.len() <= MOST_PARTS && self.saved.len() <= POINTS

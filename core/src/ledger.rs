@@ -13,7 +13,7 @@ use crate::keeps::{Keeper, Keeps};
 use crate::pace::{Exchanged, Pace};
 use crate::parts::{PartSet, Parts};
 use crate::room::Room;
-use crate::saved::{Offer, Point, Saved};
+use crate::saved::{Offer, Point};
 use crate::signature::{Attempt, Signed, Statement};
 use crate::spans::first_spans;
 use crate::tickets::Tickets;
@@ -64,11 +64,7 @@ impl Header {
             .revoked
             .iter()
             .map(|r| size_of::<Revocation>() + r.chain.bytes());
-        size_of::<Signed<Self>>()
-            + 8 * self.keeps.digests.len()
-            + self.keeps.saved.len() * size_of::<Saved>()
-            + ready.sum::<usize>()
-            + revoked.sum::<usize>()
+        size_of::<Signed<Self>>() + self.keeps.bytes() + ready.sum::<usize>() + revoked.sum::<usize>()
     }
 }
 
@@ -351,7 +347,6 @@ impl Head {
         self.give_back(given.into_iter().flat_map(|given| given.share));
         self.trail = Digest(*hasher.finalize().as_bytes());
         self.chain = lineage(&self.trail, self.samples);
-        self.offers.clear();
         self.admissions = Admissions::default();
         self
     }
@@ -439,8 +434,7 @@ impl Head {
         });
         self.admit(record, manifest);
         self.pace.apply(&record.exchanged(), manifest);
-        self.round = record.round;
-        self.trail = trail;
+        (self.round, self.trail) = (record.round, trail);
         self.chain = lineage(&self.trail, self.samples);
         if (trains && record.weight() > 0 || begins_anew) && manifest.copies.is_some() {
             self.stepped = self.chain;

@@ -43,6 +43,7 @@ pub mod cut;
 pub mod decision;
 pub mod detector;
 mod device;
+mod disk;
 mod early;
 pub mod feedback;
 mod flow;

@@ -13,6 +13,7 @@ use crate::commit::CommittedRound;
 use crate::contribution::Contribution;
 use crate::conviction::Conviction;
 use crate::device::Made;
+use crate::disk;
 use crate::feedback::compensate;
 use crate::handover;
 use crate::id::{PeerId, Round};
@@ -289,8 +290,8 @@ impl Member {
                 return self.on_contribution(round, made, shared);
             }
             Input::Span(done) => return self.on_span(*done, shared),
-            Input::Saved(_) => handover::ask_disk(shared),
-            Input::Restored { stepped, kept } => handover::on_restored(stepped, kept, shared),
+            Input::Saved(_) => disk::ask(shared),
+            Input::Restored { stepped, kept } => disk::on_restored(stepped, kept, shared),
             Input::Leave if self.is_null && self.view.members.len() == 1 => {
                 return Next::Finish(Exit::Left);
             }

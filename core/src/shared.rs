@@ -348,24 +348,16 @@ impl Shared {
     }
 
     pub fn apply_record(&mut self, view: ViewKey, record: &Record) {
-        let Head {
-            round,
-            undone,
-            stepped,
-            ..
-        } = *self.head();
+        let head = self.head();
+        let (from, undone, stepped) = (head.round, head.undone, head.stepped);
         self.lineage
             .apply_record(view, record, &self.manifest, &self.settings);
-        let Some(to) = self.head().went_back(stepped).map(|point| point.round) else {
-            return;
-        };
-        // What is on disks takes a while to come.
-        self.keeping.lacks_since = None;
-        self.tell(Event::WentBack {
-            from: round,
-            to,
-            samples: self.head().undone - undone,
-        });
+        if let Some(to) = self.head().went_back(stepped).map(|point| point.round) {
+            // What is on disks takes a while to come.
+            self.keeping.lacks_since = None;
+            let samples = self.head().undone - undone;
+            self.tell(Event::WentBack { from, to, samples });
+        }
     }
 
     /// Somebody has said two things at once. Who, if it is news: then all hear of it.

@@ -5,10 +5,10 @@ mod rounds;
 use super::kind::Kind;
 use super::ledger::Fate;
 use super::node::Node;
-use super::world::{What, World, tell};
+use super::world::{World, tell};
 use crate::agreement::is_cut_off;
 use crate::decision::Decided;
-use crate::id::{Digest, PeerId, Round};
+use crate::id::{Digest, PeerId};
 use crate::peer::{Change, Commit, Event, Exit, Input, OutcastReason, Output, Peer, Phase, Reason};
 use crate::wire::{Message, ViewKey};
 
@@ -19,8 +19,6 @@ const MOST_VECTORS: usize = 16;
 const MOST_BOOKS: usize = 192 << 10;
 /// What goes with each of these vectors beside its elements: headers, which say more where members keep parts.
 const AROUND: [usize; 2] = [4 << 10, 5 << 10];
-/// Checkpoints that a peer keeps where a model is split.
-const CHECKPOINTS: usize = 3;
 /// So long after the faults lineages may still not have met: dials that just failed, links not yet known to be
 /// dead, a slow peer's round. Who finishes before that may finish apart from others.
 const GRACE_US: u64 = 60_000_000;
@@ -257,43 +255,6 @@ impl World {
         self.nodes[i].has_entered = false;
         self.save(i, &commit);
         self.nodes[i].last_commit_at = self.now;
-    }
-
-    /// Now and then a peer saves what it has.
-    fn save(&mut self, i: usize, commit: &Commit) {
-        let (round, every) = (commit.record.round, self.saves_every());
-        let is_split = self.plan.manifest.split.is_some();
-        let is_due = match is_split {
-            true => every > 0 && round.is_multiple_of(every) && commit.record.weight() > 0,
-            false => self.nodes[i].commits % 3 == 1,
-        };
-        // A damaged checkpoint is the business of who reads it.
-        let saves = is_due && !self.nodes[i].is_doubtful();
-        if !saves || !self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart) {
-            return;
-        }
-        let peer = self.nodes[i].peer.as_ref();
-        let peer = peer.filter(|p| p.digest() == commit.digest && (!is_split || p.head().round == round));
-        let saved = peer.map(|p| (p.state().clone(), p.head().clone(), p.acquaintances()));
-        if let Some((state, ..)) = saved.as_ref().filter(|_| is_split) {
-            let node = &mut self.nodes[i];
-            node.disk.push_back(state.kept.clone());
-            if node.disk.len() > CHECKPOINTS {
-                node.disk.pop_front();
-            }
-            let life = node.life;
-            self.schedule(self.now, What::Saved { node: i, life });
-        }
-        self.nodes[i].saved = saved;
-    }
-
-    /// After so many rounds peers save what they have, where a model is split and some come back with that.
-    pub(super) fn saves_every(&self) -> Round {
-        let restarts = self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart);
-        match self.plan.manifest.split {
-            Some(_) if restarts => 1 + self.plan.manifest.seed % 4,
-            _ => 0,
-        }
     }
 
     /// After every input: does the peer stand where it should, within its bounds?

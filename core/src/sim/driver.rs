@@ -64,9 +64,7 @@ impl World {
     /// by joining. If there is nothing to join it does not.
     pub(super) fn revive(&mut self, i: usize, resumes: bool) {
         self.starting -= 1;
-        if !resumes {
-            self.nodes[i].disk.clear();
-        }
+        self.nodes[i].disk.retain(|_| resumes);
         let saved = self.nodes[i].saved.clone().filter(|_| resumes);
         let sponsor = self.sponsor().filter(|_| saved.is_none());
         let (manifest, settings, now) = self.birth(i);

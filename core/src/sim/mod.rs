@@ -25,6 +25,7 @@
 
 mod check;
 mod device;
+mod disk;
 mod driver;
 mod faults;
 pub mod fuzz;
