@@ -13,7 +13,7 @@ use annulus::task_factory::TaskFactory;
 use annulus::trainer::span::{SplitModel, is_of};
 use annulus::trainer::{Contribution, Contributor, Share, Worker, WorkerError};
 use annulus_core::Manifest;
-use annulus_core::interface::{SpanDone, SpanWork};
+use annulus_core::interface::{Pass, SpanDone, SpanWork};
 use annulus_core::local::LocalRound;
 use annulus_core::split::Split;
 use bytes::Bytes;
@@ -109,12 +109,14 @@ impl InnerWorker {
         let work = SpanWork {
             round: 0,
             span: field(&work, "span").as_f64().unwrap_or_default() as usize,
-            back: field(&work, "back").is_truthy(),
-            positions: Vec::new(),
-            weights: numbers("weights").ok(),
-            input: numbers("input").unwrap_or_default(),
-            gradient: numbers("gradient").unwrap_or_default(),
-            sum: numbers("sum").unwrap_or_default(),
+            pass: Pass {
+                back: field(&work, "back").is_truthy(),
+                positions: Vec::new(),
+                weights: numbers("weights").ok(),
+                input: numbers("input").unwrap_or_default(),
+                gradient: numbers("gradient").unwrap_or_default(),
+                sum: numbers("sum").unwrap_or_default(),
+            },
         };
         let done = self.spans()?.pass(work, &samples).await;
         told(done.map(|done| {
@@ -273,13 +275,14 @@ impl InnerWorkerHandle {
     /// As there; whatever is not about numbers is a failure of the device.
     pub async fn pass(&self, work: SpanWork, samples: &[u64]) -> Result<SpanDone, WorkerError> {
         let array = |values: &[f32]| JsValue::from(Float32Array::from(values));
+        let pass = &work.pass;
         let work = object(&[
             ("span", (work.span as u32).into()),
-            ("back", work.back.into()),
-            ("weights", work.weights.as_deref().map_or(JsValue::NULL, array)),
-            ("input", array(&work.input)),
-            ("gradient", array(&work.gradient)),
-            ("sum", array(&work.sum)),
+            ("back", pass.back.into()),
+            ("weights", pass.weights.as_deref().map_or(JsValue::NULL, array)),
+            ("input", array(&pass.input)),
+            ("gradient", array(&pass.gradient)),
+            ("sum", array(&pass.sum)),
             ("samples", BigUint64Array::from(samples).into()),
         ]);
         let done = heard(self.0.pass(&work).await)?;

@@ -10,8 +10,8 @@ use crate::dial::{LocalPeer, Session, Stream, dial, next_chunk, open};
 use crate::js::{self, WebTransport, field, object, words};
 use annulus::net::hello::Purpose;
 use annulus::net::link::{
-    Chunker, Deframer, DialError, DownReason, Frame, FrameError, Lane, Link, LinkEvent, MAX_FRAME, PREFIX,
-    Refusal, SendError, Traffic, Way, bulk_queue,
+    Chunker, Deframer, DialError, DownReason, Frame, FrameError, Lane, Link, LinkEvent, LinkKind, MAX_FRAME,
+    PREFIX, Refusal, SendError, Traffic, bulk_queue,
 };
 use annulus_core::PeerId;
 use bytes::Bytes;
@@ -242,7 +242,7 @@ impl Shared {
                     peer,
                     addresses,
                     dialled_by_us: true,
-                    way: Way::Direct,
+                    way: LinkKind::Direct,
                     rtt: Duration::ZERO,
                 }
             }

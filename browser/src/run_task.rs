@@ -19,7 +19,7 @@ const TRIAL_SAMPLES: u64 = 4;
 /// 1e-6 to 1e-5 here; what is wrong differs by more than one.
 const TRIAL_TOLERANCE: f64 = 1e-3;
 
-/// The same for a first step: where a gradient is next to nothing, Adam makes a full step of its rounding.
+/// How far parameters may be after a first step: where a gradient is next to nothing, Adam makes a full step of its rounding.
 const STEP_TOLERANCE: f64 = 3e-2;
 
 /// WASM's memory ends at 4 GiB; what is not the model's needs some of it.

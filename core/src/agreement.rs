@@ -25,7 +25,7 @@ use crate::decision::{Decided, Known, flush as flush_message, sign, signed};
 use crate::detector::FLOOR;
 use crate::id::{PeerId, Round};
 use crate::interface::Event;
-use crate::laggard::{Laggards, Way, Ways, patience};
+use crate::laggard::{Laggards, Transfer, Ways, patience};
 use crate::ledger::Record;
 use crate::next::Outcast;
 use crate::planted::Bug;
@@ -49,6 +49,10 @@ const MOST_WAITS: u32 = 60;
 /// After so long without a piece from a member that owes some, its way here is mute. Below a link's slowest piece that
 /// anybody trains over, a guess; and never less than four times the usual wait, whatever that is.
 const MUTE: Duration = Duration::from_secs(10);
+
+/// So long those who have just been let in are waited for while they say that rounds from before that are on their way to
+/// them: as long as a large model's take on a slow link.
+const SYNCING: Duration = Duration::from_secs(20);
 
 /// Aborted attempts of a round that are remembered: who is further behind hears where this lineage stands.
 const DECIDED: usize = 64;
@@ -267,7 +271,7 @@ impl Agreement {
     /// Nothing has come for long: asks all members what they do.
     fn probe_all(&mut self, view: &View, shared: &mut Shared) {
         self.quiet_at = None;
-        self.ask_all(view, shared.detector.answer(), false, shared);
+        self.ask_all(view, shared.detector.answers(view.others()), false, shared);
     }
 
     /// Asks all members what they do, and waits so long for answers.
@@ -298,7 +302,7 @@ impl Agreement {
             return;
         };
         let nonce = probing.nonce;
-        probing.until = shared.now + shared.detector.answer();
+        probing.until = shared.now + shared.detector.answers(view.others());
         shared.probed = Some((nonce, shared.now));
         shared.control(
             peer,
@@ -319,7 +323,7 @@ impl Agreement {
     ) -> Verdict {
         if let Some((_, sent)) = shared.probed.filter(|(number, _)| *number == nonce) {
             // Also if it is late: else only short ways would ever be measured.
-            shared.detector.saw_answer(shared.now - sent);
+            shared.detector.saw_answer(from, shared.now - sent);
         }
         let Some(probing) = self.probing.as_mut().filter(|p| p.nonce == nonce) else {
             return Verdict::Wait;
@@ -348,7 +352,13 @@ impl Agreement {
         }
         let here = |(_, (round, _)): &(_, &(Round, Doing))| *round == view.key.round;
         let (mut slow, mut mute, mut ways) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-        let (mut at_work, mut got) = (work.at_work, 0);
+        let head = shared.head();
+        let syncs = |(peer, (_, doing)): (&PeerId, &(Round, Doing))| {
+            *doing == Doing::Syncing && head.admissions.is_fresh(*peer)
+        };
+        let is_early = shared.now - self.began < SYNCING;
+        let syncs = is_early && probing.answers.iter().any(syncs);
+        let (mut at_work, mut got) = (work.at_work || syncs, 0);
         for (peer, (_, doing)) in probing.answers.iter().filter(here) {
             match doing {
                 Doing::Computing { elapsed_us } if shared.manifest.split.is_some() => {
@@ -470,7 +480,7 @@ impl Agreement {
         reason: Reason,
         shared: &mut Shared,
     ) -> Verdict {
-        let (now, answer) = (shared.now, shared.detector.answer());
+        let (now, answer) = (shared.now, self.answer(view, shared));
         let fresh = self.flush.is_none();
         let flush = self.flush.get_or_insert_with(|| Flush {
             suspects: BTreeSet::new(),
@@ -493,6 +503,13 @@ impl Agreement {
             self.flood(view, shared);
         }
         self.decide_if_agreed(view, shared)
+    }
+
+    /// How long an answer of those that are not suspected is awaited.
+    fn answer(&self, view: &View, shared: &Shared) -> Duration {
+        shared
+            .detector
+            .answers(view.others().filter(|peer| !self.suspects(*peer)))
     }
 
     fn flood(&mut self, view: &View, shared: &mut Shared) {
@@ -736,7 +753,7 @@ impl Agreement {
             if over && self.told.is_none() {
                 let mut silent: BTreeSet<PeerId> = view.others().collect();
                 silent.retain(|p| !flush.suspects.contains(p) && !flush.agrees(*p));
-                flush.until = now + shared.detector.answer();
+                flush.until = now + shared.detector.answers(view.others());
                 return self.suspect(view, silent, Reason::Silent, shared);
             }
             if again {
@@ -791,7 +808,7 @@ impl Agreement {
     /// Its own deadlines say nothing of the others now. And pieces that waited for it could complete an attempt
     /// that they have given up, so it asks before it commits, if it has put its values `in`.
     pub fn overslept(&mut self, view: &View, in_it: bool, shared: &mut Shared) -> Verdict {
-        let until = shared.now + shared.detector.answer();
+        let until = shared.now + self.answer(view, shared);
         if let Some(probing) = &mut self.probing {
             probing.until = until;
         }
@@ -854,12 +871,12 @@ fn ways_of(work: Work<'_>, peer: PeerId, sent: u32, (came, of_all): (u32, u32)) 
     let of = work.reduce.sent_to(place);
     let others = work.view.members.len() as u32 - 1;
     let ways = Ways {
-        to: Way { came, of },
-        from: Way {
+        to: Transfer { came, of },
+        from: Transfer {
             came: work.reduce.came_from(place),
             of: work.reduce.due_from(place, sent),
         },
-        to_all: Way {
+        to_all: Transfer {
             came: of_all,
             of: of.saturating_mul(others),
         },

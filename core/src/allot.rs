@@ -5,7 +5,7 @@
 
 use crate::config::Manifest;
 use crate::cut::Cut;
-use crate::cut::Hole;
+use crate::cut::SampleRange;
 use crate::id::{PeerId, Round};
 use crate::ledger::{Head, Member};
 use crate::quotas::{Limit, quotas};
@@ -15,15 +15,15 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Allotment {
     /// One share per member, in ring order.
-    pub shares: Vec<Vec<Hole>>,
+    pub shares: Vec<Vec<SampleRange>>,
     /// What all compute together, where the model is split over the members: then nobody has a share of its own.
-    pub batch: Vec<Hole>,
+    pub batch: Vec<SampleRange>,
 }
 
 impl Allotment {
     /// Samples of one member's share.
     pub fn len(&self, member: usize) -> u64 {
-        self.shares[member].iter().map(Hole::len).sum()
+        self.shares[member].iter().map(SampleRange::len).sum()
     }
 
     /// Positions of one member's share.
@@ -45,7 +45,7 @@ impl Allotment {
     }
 
     /// Of these shares.
-    fn of(shares: Vec<Vec<Hole>>) -> Self {
+    fn of(shares: Vec<Vec<SampleRange>>) -> Self {
         let batch = Vec::new();
         Self { shares, batch }
     }
@@ -90,7 +90,7 @@ impl Head {
         Some(given.and_then(|given| given.cut).unwrap_or_else(new))
     }
 
-    /// The same for all members, of what they are given ahead, if all that is handed out now will be counted.
+    /// How what all members are given ahead is cut, if all that is handed out now will be counted.
     pub(crate) fn cuts_ahead(
         &self,
         (now, ahead): (&Allotment, &Allotment),
@@ -111,7 +111,7 @@ impl Head {
                 batch: taken,
             };
         }
-        let total: u64 = taken.iter().map(Hole::len).sum();
+        let total: u64 = taken.iter().map(SampleRange::len).sum();
         let quotas = quotas(total, &limits(&self.members, round));
         // The first range goes to another member each round.
         let n = self.members.len();
@@ -121,7 +121,7 @@ impl Head {
         Allotment::of(shares)
     }
 
-    fn take(&self, batch: u64, target: u64) -> Vec<Hole> {
+    fn take(&self, batch: u64, target: u64) -> Vec<SampleRange> {
         let mut left = batch;
         let mut taken = Vec::new();
         for hole in &self.holes {
@@ -129,7 +129,7 @@ impl Head {
             if n == 0 {
                 break;
             }
-            taken.push(Hole {
+            taken.push(SampleRange {
                 end: hole.start + n,
                 ..hole.clone()
             });
@@ -137,7 +137,7 @@ impl Head {
         }
         let fresh = left.min(target.saturating_sub(self.cursor));
         if fresh > 0 {
-            taken.push(Hole {
+            taken.push(SampleRange {
                 start: self.cursor,
                 end: self.cursor + fresh,
                 refused_by: None,
@@ -150,11 +150,11 @@ impl Head {
 /// Gives each member ranges up to its quota, in this order. What a member has given back is not for it again, while
 /// others have room; if nobody has, it waits for another round. What is fresh always finds somebody.
 fn hand_out(
-    taken: Vec<Hole>,
+    taken: Vec<SampleRange>,
     mut quotas: Vec<u64>,
     order: &[usize],
     name: impl Fn(usize) -> PeerId,
-) -> Vec<Vec<Hole>> {
+) -> Vec<Vec<SampleRange>> {
     let mut shares = vec![Vec::new(); quotas.len()];
     let lone = quotas.iter().filter(|quota| **quota > 0).count() == 1;
     for mut range in taken {
@@ -164,7 +164,7 @@ fn hand_out(
             if n == 0 || again {
                 continue;
             }
-            shares[member].push(Hole {
+            shares[member].push(SampleRange {
                 end: range.start + n,
                 ..range.clone()
             });
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn what_one_has_given_back_goes_to_another() {
         let name = |member: usize| PeerId([member as u8; 32]);
-        let hole = |start, end, refused_by: Option<usize>| Hole {
+        let hole = |start, end, refused_by: Option<usize>| SampleRange {
             start,
             end,
             refused_by: refused_by.map(name),

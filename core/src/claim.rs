@@ -77,11 +77,13 @@ impl Claim {
         }
     }
 
-    /// Whether all those of these that are in the last round have signed for it.
-    pub(crate) fn is_signed_by(&self, of: impl Fn(PeerId) -> bool, scheme: Scheme) -> bool {
+    /// Whether all that are in the last round have signed for it.
+    pub(crate) fn is_signed(&self, scheme: Scheme) -> bool {
         let attempt = self.attempt();
-        let mut asked = self.record.headers.iter().filter(|h| of(h.peer));
-        asked.all(|h| h.is_by(h.peer, &attempt, scheme))
+        self.record
+            .headers
+            .iter()
+            .all(|h| h.is_by(h.peer, &attempt, scheme))
     }
 
     /// Whether a lineage can stand where it says: what one round adds is no more than a round has.

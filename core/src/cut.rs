@@ -61,7 +61,7 @@ pub const LEAD: u32 = 1;
 
 /// Samples to hand out again, as positions in the stream of shuffled epochs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hole {
+pub struct SampleRange {
     /// First position.
     pub start: u64,
     /// One past the last.
@@ -70,7 +70,7 @@ pub struct Hole {
     pub refused_by: Option<PeerId>,
 }
 
-impl Hole {
+impl SampleRange {
     pub(crate) fn len(&self) -> u64 {
         self.end - self.start
     }
@@ -82,7 +82,7 @@ pub struct Given {
     /// The member.
     pub peer: PeerId,
     /// What it was given.
-    pub share: Vec<Hole>,
+    pub share: Vec<SampleRange>,
     /// How that is cut, where members take local steps.
     pub cut: Option<Cut>,
 }

@@ -19,7 +19,7 @@ impl Statement for Suspicion<'_> {
     type Bound = Attempt;
 }
 
-/// The same of who has said that it can commit the attempt, where a model is split: somebody else may have committed it.
+/// A suspicion of whoever has said that it can commit the attempt, where a model is split: somebody else may have committed it.
 #[derive(Serialize)]
 pub struct HeldSuspicion<'a>(pub &'a [PeerId]);
 

@@ -55,6 +55,8 @@ pub struct Detector {
     reduce: Estimator,
     /// From a probe to its answer.
     answer: Estimator,
+    /// From a probe to its answer, of each peer: one that is far from all others would be drowned among theirs.
+    answers: BTreeMap<PeerId, Estimator>,
     /// Answers missed since the last one seen.
     backoff: u32,
     /// Each member's time for a sample, as its headers tell.
@@ -69,7 +71,11 @@ impl Detector {
 
     /// A question was answered, perhaps after its deadline. Counts as twice the deadline at most: who answers
     /// later than that was stopped.
-    pub fn saw_answer(&mut self, wait: Duration) {
+    pub fn saw_answer(&mut self, peer: PeerId, wait: Duration) {
+        let most = 2 * self.answer_of(peer);
+        if self.answers.len() < REMEMBERED || self.answers.contains_key(&peer) {
+            self.answers.entry(peer).or_default().observe(wait.min(most));
+        }
         self.answer.observe(wait.min(2 * self.answer()));
         self.backoff = 0;
     }
@@ -91,9 +97,12 @@ impl Detector {
         }
     }
 
-    /// Forgets those who are not members any more.
+    /// Forgets those who are not members any more, but how far away they are: they may come back.
     pub fn keep(&mut self, members: impl Fn(&PeerId) -> bool) {
         self.sample.retain(|peer, _| members(peer));
+        if self.answers.len() >= REMEMBERED {
+            self.answers.retain(|peer, _| members(peer));
+        }
     }
 
     /// After so long without a new piece, ask whether the others are there. Asking is cheap, so this may be
@@ -106,6 +115,19 @@ impl Detector {
     pub fn answer(&self) -> Duration {
         let deadline = self.answer.deadline().unwrap_or(FLOOR).clamp(FLOOR, CAP);
         (deadline * (1 << self.backoff)).min(CAP)
+    }
+
+    /// After so long without an answer from a peer, it is suspected: if it is farther away than others later, but not by much.
+    /// Who answers late on purpose would have all wait for the dead as long.
+    fn answer_of(&self, peer: PeerId) -> Duration {
+        let own = self.answers.get(&peer).and_then(Estimator::deadline);
+        let usual = self.answer();
+        usual.max(own.unwrap_or_default().min(FAR * usual))
+    }
+
+    /// After so long those of these that have not answered are suspected.
+    pub fn answers(&self, peers: impl Iterator<Item = PeerId>) -> Duration {
+        peers.fold(self.answer(), |longest, peer| longest.max(self.answer_of(peer)))
     }
 
     /// After so long a member that still computes is too slow. Before the first observation its declared speed,
@@ -132,6 +154,12 @@ fn seconds(seconds: f64) -> Duration {
 /// A member's first contribution may take this long: it builds kernels for the sizes that it has not seen.
 /// A guess, from software Vulkan adapters that take 4 to 9 seconds for it.
 const FIRST: Duration = Duration::from_secs(15);
+
+/// Who is far away is waited for so many times as long as usual at most.
+const FAR: u32 = 4;
+
+/// Peers of which it is remembered how far away they are; more than there can be members.
+const REMEMBERED: usize = 256;
 
 /// Times per sample are kept per this many samples, since a duration has no finer grain than a microsecond here.
 const SCALE: f64 = 1e6;
@@ -161,12 +189,31 @@ mod tests {
         assert!(d.compute(peer, u64::MAX, 1) >= FIRST);
         for _ in 0..3 {
             d.saw_compute(peer, Duration::MAX, 1);
-            d.saw_answer(Duration::MAX);
+            d.saw_answer(peer, Duration::MAX);
             d.saw_reduce(Duration::MAX);
         }
         assert!(d.compute(peer, u64::MAX, 0) >= d.compute(peer, 1, u64::MAX));
         assert_eq!(d.quiet(), CAP);
-        assert!(d.answer() <= CAP);
+        assert!(d.answers([peer].into_iter()) <= FAR * CAP);
+    }
+
+    #[test]
+    fn who_is_far_from_all_others_is_waited_for_longer() {
+        let (near, far) = (PeerId([1; 32]), PeerId([2; 32]));
+        let mut d = Detector::default();
+        for _ in 0..50 {
+            d.saw_answer(far, Duration::from_millis(1500));
+            (0..12).for_each(|_| d.saw_answer(near, Duration::from_millis(300)));
+        }
+        let wait = d.answers([near, far].into_iter());
+        assert!(wait > Duration::from_millis(1490), "{wait:?}");
+        assert!(d.answers([near].into_iter()) < wait);
+        (0..50).for_each(|_| d.saw_answer(far, CAP));
+        (0..50).for_each(|_| d.saw_answer(near, Duration::from_millis(300)));
+        assert!(
+            d.answers([far].into_iter()) <= FAR * d.answer(),
+            "it may do so on purpose"
+        );
     }
 
     #[test]

@@ -130,7 +130,7 @@ fn lacks_learner(shared: &Shared, members: &[PeerId]) -> bool {
         .any(|m| learns(&m.keeper))
 }
 
-/// The same where the model is split: this peer takes a span, or one that it was to learn is here.
+/// Whether, where the model is split, this peer takes a span, or one that it was to learn is here.
 fn has_news_of_spans(shared: &Shared) -> bool {
     let own = own(shared);
     let (suggested, drops) = shared.head().suggest(&shared.manifest, shared.me());

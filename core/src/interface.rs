@@ -135,26 +135,32 @@ pub enum Output {
     Exit(Exit),
 }
 
-/// One pass of one microbatch through one span.
+/// A span, and what its device is to do in a round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SpanWork {
     /// The round.
     pub round: Round,
     /// The span.
     pub span: usize,
-    /// Whether it is the backward pass. Of the last span it is both.
+    /// What is to be done.
+    pub pass: Pass,
+}
+
+/// One pass of one microbatch through a run of steps, such as a span.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pass {
+    /// Whether it is the backward pass. Of the last steps it is both.
     pub back: bool,
-    /// Positions of the microbatch's samples in the stream, in order: the first span computes from these, and the last.
+    /// Positions of the microbatch's samples in the stream, in order: the first steps compute from these, and the last.
     pub positions: Vec<Range<u64>>,
-    /// The weights that the [span uses](crate::split::Split::used), one range after the other, if they are others than the device
-    /// has been given for this span last.
+    /// The weights that the [steps use](crate::split::Split::used_by), one range after the other, if they are others than were
+    /// given for these steps last.
     pub weights: Option<Vec<f32>>,
-    /// What the span before has given; nothing for the first span.
+    /// What the steps before have given; nothing for the first.
     pub input: Vec<f32>,
-    /// The gradient of what this span gives, for a backward pass; nothing for the last span.
+    /// The gradient of what these give, for a backward pass; nothing for the last.
     pub gradient: Vec<f32>,
-    /// For a backward pass, the sum to which the gradients of the span's steps are to be added, those of each step one after the
-    /// other.
+    /// For a backward pass, the sum to which the gradients of the steps are to be added, those of each step one after the other.
     pub sum: Vec<f32>,
 }
 

@@ -21,12 +21,12 @@ const PART: u32 = 4;
 
 /// Pieces from one member to another: as many as have come, of as many as were sent or are due.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub(crate) struct Transfer {
     pub came: u32,
     pub of: u32,
 }
 
-impl Way {
+impl Transfer {
     fn is_whole(self) -> bool {
         self.came >= self.of
     }
@@ -40,11 +40,11 @@ impl Way {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ways {
     /// From here to it.
-    pub to: Way,
+    pub to: Transfer,
     /// From it to here.
-    pub from: Way,
+    pub from: Transfer,
     /// From all to it, of as many as if all had sent it so much as this one.
-    pub to_all: Way,
+    pub to_all: Transfer,
 }
 
 impl Ways {
@@ -101,7 +101,7 @@ mod tests {
     fn judged(got: impl Fn(u64) -> Vec<u32>, seconds: u64) -> Option<u64> {
         let mut laggards = Laggards::default();
         (0..seconds).find(|second| {
-            let way = |came| Way { came, of: 100 };
+            let way = |came| Transfer { came, of: 100 };
             let ways = |came| Ways {
                 to: way(came),
                 from: way(100),

@@ -5,7 +5,7 @@ mod next;
 
 use crate::admission::Admissions;
 use crate::config::{Manifest, Settings};
-use crate::cut::{Given, Hole};
+use crate::cut::{Given, SampleRange};
 use crate::fork::{self, Fork};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::invitation::{Admission, Revocation, Role};
@@ -147,7 +147,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// The same where it founds a run.
+    /// The member that founds a run.
     pub fn founder(settings: &Settings, manifest: &Manifest) -> Self {
         let mut founder = Self::new(settings, None);
         founder.keeper.room = settings.room(manifest);
@@ -257,7 +257,7 @@ pub struct Head {
     /// Next position of the stream that nobody has been given.
     pub cursor: u64,
     /// Positions before the cursor that are not counted, in order, but for those that are handed out.
-    pub holes: Vec<Hole>,
+    pub holes: Vec<SampleRange>,
     /// What was handed out for the next round before this one was committed: see [`Head::allot_ahead`].
     pub ahead: Vec<Given>,
     /// Members of the next round in ring order.
@@ -561,8 +561,8 @@ mod tests {
     fn what_two_members_refuse_is_given_up() {
         let (mut head, manifest) = two();
         commit(&mut head, &manifest, &[1]);
-        let refused: Vec<Hole> = head.holes.clone();
-        assert_eq!(refused.iter().map(Hole::len).sum::<u64>(), 4);
+        let refused: Vec<SampleRange> = head.holes.clone();
+        assert_eq!(refused.iter().map(SampleRange::len).sum::<u64>(), 4);
         assert!(refused.iter().all(|hole| hole.refused_by == Some(peer(1))));
         commit(&mut head, &manifest, &[2]);
         assert_eq!(head.skipped, 4);

@@ -90,8 +90,9 @@ pub(crate) fn compare(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared:
     if there == 0 || few || (!many && !theirs.standing.beats(&ahead)) {
         return Stands::Ours;
     }
-    // Last, since it costs more than all before.
-    let forged = |claim: &Claim| !claim.is_signed_by(|peer| voices.contains(&peer), shared.scheme());
+    // Last, since it costs more than all before. Also of those who do not count: whoever shows it has taken all of them for
+    // signed.
+    let forged = |claim: &Claim| !claim.is_signed(shared.scheme());
     if theirs.claim.is_some_and(forged) && !shared.settings.planted(Bug::TrustClaims) {
         return Stands::Forged;
     }

@@ -247,6 +247,7 @@ impl Member {
             shared.keeping.wake_at(shared.now),
             self.tells_again_at(shared),
             self.learns_until(shared).filter(|at| *at > shared.now),
+            self.sponsor.waits_until(shared).filter(|_| self.is_null),
         ]
         .into_iter()
         .flatten()
@@ -412,7 +413,7 @@ impl Member {
             Next::Stay => {}
             next => return next,
         }
-        if self.is_null && self.has_news_of_parts(shared) {
+        if self.is_null && (self.has_news_of_parts(shared) || self.has_news_of_newcomers(shared)) {
             match self.start_if_ready(shared) {
                 Next::Stay => {}
                 next => return next,
@@ -528,7 +529,11 @@ impl Member {
     /// Whether a round that only changes the membership has something to change.
     fn has_news(&self, shared: &Shared) -> bool {
         let here = shared.has_news() || self.has_news_of_parts(shared);
-        here || self.sponsor.has_ready() || self.reduce.waits()
+        here || self.has_news_of_newcomers(shared) || self.reduce.waits()
+    }
+
+    fn has_news_of_newcomers(&self, shared: &Shared) -> bool {
+        self.sponsor.has_ready(&self.view, shared)
     }
 
     fn has_news_of_parts(&self, shared: &Shared) -> bool {
@@ -694,7 +699,7 @@ impl Member {
             if let RecordError::Header { peer, fault } = error
                 && fault.is_of_state()
             {
-                shared.show_seals(&record);
+                shared.show_seals(&record, peer);
                 if peer == shared.me() {
                     return Next::Outcast(Outcast::damaged(OutcastReason::Diverged));
                 }

@@ -203,6 +203,9 @@ impl Newcomer {
                 if let Some(away) = follows.filter(|away| *away < FAR) {
                     self.heard_of = Some((shared.now, away));
                 }
+                if self.sponsor == Some(from) {
+                    self.note_whole(shared);
+                }
                 return self.on_refused(from, standing, shared);
             }
             Message::Status {
@@ -228,7 +231,7 @@ impl Newcomer {
             } => {
                 if self.sponsor == Some(from) {
                     // Whoever shows what is not signed is cut off for it.
-                    let signed = |claim: &Claim| claim.is_signed_by(|_| true, shared.scheme());
+                    let signed = |claim: &Claim| claim.is_signed(shared.scheme());
                     shared.lineage.followed = claim.map(|claim| *claim).filter(signed);
                 }
                 return self.on_following(from, *head, digest, resumes, member, shared);
@@ -352,9 +355,13 @@ impl Newcomer {
 
     /// Goes on with another sponsor from what is held.
     fn follow_elsewhere(&mut self, sponsor: PeerId, shared: &mut Shared) {
-        // Blocks that all stand at the head are a whole state.
-        self.whole |= self.sound == Some(shared.head().chain) && self.catchup.is_at_head(shared);
+        self.note_whole(shared);
         self.seek(Some(sponsor), shared);
+    }
+
+    /// The sponsor is left for no fault of its own: blocks that all stand at the head are a whole state.
+    fn note_whole(&mut self, shared: &Shared) {
+        self.whole |= self.sound == Some(shared.head().chain) && self.catchup.is_at_head(shared);
     }
 
     /// A peer cannot be followed.
@@ -501,7 +508,7 @@ impl Newcomer {
         let now = shared.now;
         if let Some(late) = self.no_longer_late(from) {
             // Else only short ways would ever be measured, and the deadline would never fit a long one.
-            shared.detector.saw_answer(now - late);
+            shared.detector.saw_answer(from, now - late);
         }
         // An answer to an older question may be about what was held then.
         let current = resumes.is_none_or(|resumes| self.whole && resumes == shared.head().chain);
@@ -512,7 +519,7 @@ impl Newcomer {
             return self.on_refused(from, None, shared);
         }
         if !self.following {
-            shared.detector.saw_answer(now - self.asked_at);
+            shared.detector.saw_answer(from, now - self.asked_at);
         }
         self.following = true;
         self.hope_at = now;
@@ -759,10 +766,8 @@ impl Newcomer {
         }
         self.sponsor = None;
         let next = shared.links.reachable().next();
-        match next {
-            Some(next) => self.follow_elsewhere(next, shared),
-            None => self.seek(None, shared),
-        }
+        self.note_whole(shared);
+        self.seek(next, shared);
     }
 
     /// What is due: a sponsor that is silent is asked whether it is there, and then left.

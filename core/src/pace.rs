@@ -32,7 +32,7 @@ const EXCHANGES: u128 = 8;
 /// not within 300 with ten to fifteen: what more steps win in time they lose in learning, and samples with it.
 const REMAINDERS: u128 = 2;
 
-/// The same for large models, which local steps cost little: with 30 of them 2 % of the loss at 35 million parameters, 0.3 % at
+/// [`REMAINDERS`] of large models, which local steps cost little: with 30 of them 2 % of the loss at 35 million parameters, 0.3 % at
 /// 2.4 billion (Charles et al. 2025, arXiv 2503.09799). A seventh of the time is lost.
 const REMAINDERS_OF_LARGE: u128 = 5;
 

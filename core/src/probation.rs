@@ -10,6 +10,9 @@ use std::time::Duration;
 const FIRST_WAIT: Duration = Duration::from_secs(4);
 /// Doublings of it at most: nine minutes.
 const DOUBLINGS: u32 = 7;
+/// Doublings at most where the others cannot train without it: a minute. They have nothing to lose by its return but the
+/// time in which another of them could take its place.
+const WAITING_DOUBLINGS: u32 = 4;
 /// Who was not excluded for so long begins anew.
 const FORGIVEN: Duration = Duration::from_secs(1200);
 /// Peers that are remembered, the last excluded first.
@@ -38,15 +41,16 @@ impl Probation {
         self.0.insert(peer, Exclusions { count, last });
     }
 
-    /// Whether a peer may be a member by now.
-    pub fn is_over(&self, peer: PeerId, now: Time) -> bool {
-        self.until(peer).is_none_or(|until| now >= until)
+    /// Whether a peer may be a member by now, of a run that `trains` without it or does not.
+    pub fn is_over(&self, peer: PeerId, trains: bool, now: Time) -> bool {
+        self.until(peer, trains).is_none_or(|until| now >= until)
     }
 
     /// When a peer may be a member again, if it had to wait.
-    pub fn until(&self, peer: PeerId) -> Option<Time> {
+    pub fn until(&self, peer: PeerId, trains: bool) -> Option<Time> {
         let exclusions = self.0.get(&peer).filter(|e| e.count >= 2)?;
-        Some(exclusions.last + FIRST_WAIT * (1 << (exclusions.count - 2).min(DOUBLINGS)))
+        let most = if trains { DOUBLINGS } else { WAITING_DOUBLINGS };
+        Some(exclusions.last + FIRST_WAIT * (1 << (exclusions.count - 2).min(most)))
     }
 }
 
@@ -58,17 +62,25 @@ mod tests {
     fn who_fails_again_and_again_comes_back_ever_more_seldom() {
         let (peer, second) = (PeerId([1; 32]), |s: u64| Time(s * 1_000_000));
         let mut probation = Probation::default();
-        assert!(probation.is_over(peer, second(0)));
+        assert!(probation.is_over(peer, true, second(0)));
         for (at, wait) in [(1, 0), (10, 4), (20, 8), (40, 16)] {
             probation.excluded(peer, second(at));
-            assert!(probation.is_over(peer, second(at + wait)));
-            assert_eq!(probation.is_over(peer, Time(second(at + wait).0 - 1)), wait == 0);
+            assert!(probation.is_over(peer, true, second(at + wait)));
+            assert_eq!(
+                probation.is_over(peer, true, Time(second(at + wait).0 - 1)),
+                wait == 0
+            );
         }
         (0..20).for_each(|_| probation.excluded(peer, second(100)));
-        assert!(!probation.is_over(peer, second(600)));
-        assert!(probation.is_over(peer, second(612)));
+        assert!(!probation.is_over(peer, true, second(600)));
+        assert!(probation.is_over(peer, true, second(612)));
+        assert!(
+            !probation.is_over(peer, false, second(163)),
+            "where it is waited for"
+        );
+        assert!(probation.is_over(peer, false, second(164)));
         probation.excluded(peer, second(3000));
-        assert!(probation.is_over(peer, second(3000)), "that was long ago");
+        assert!(probation.is_over(peer, true, second(3000)), "that was long ago");
         (0..=255).for_each(|name| probation.excluded(PeerId([name; 32]), second(3001)));
         probation.excluded(PeerId([1; 32]), second(3002));
         assert!(probation.0.len() <= REMEMBERED);

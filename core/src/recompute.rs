@@ -10,7 +10,7 @@ use crate::codec::Codec;
 use crate::collective::{Cut, Kept, add_up};
 use crate::config::Manifest;
 use crate::id::PeerId;
-use crate::interface::SpanDone;
+use crate::interface::{Pass, SpanDone};
 use crate::ledger::{Head, Record};
 use crate::moments::Moments;
 use crate::optim::norm_squared;
@@ -34,38 +34,19 @@ pub enum RecomputeError<E> {
     Length(Range<usize>),
 }
 
-/// One pass of one microbatch through a run of steps.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct StepsWork {
-    /// The steps.
-    pub steps: Range<usize>,
-    /// Whether it is the backward pass. Of the last steps it is both.
-    pub back: bool,
-    /// Positions of the microbatch's samples in the stream, in order.
-    pub positions: Vec<Range<u64>>,
-    /// The weights that the [steps use](Split::used_by), one range after the other, if they are others than in the pass before.
-    /// Those of other steps are not needed before they are given again.
-    pub weights: Option<Vec<f32>>,
-    /// What the steps before have given; nothing for the first.
-    pub input: Vec<f32>,
-    /// The gradient of what these give, for a backward pass; nothing for the last.
-    pub gradient: Vec<f32>,
-    /// For a backward pass, the sum to which the gradients of the steps are to be added, those of each step one after the other.
-    pub sum: Vec<f32>,
-}
-
 /// What computes rounds anew, and keeps what need not be in memory meanwhile: all parts of weights and moments, and numbers on
 /// their way.
 pub trait Workshop {
     /// Why it fails.
     type Error;
 
-    /// Does one pass of a microbatch.
+    /// Does one pass of a microbatch through some steps. If it comes without weights, they are those of the pass before; those
+    /// of other steps are not needed before they are given again.
     ///
     /// # Errors
     ///
     /// If the device fails, or what came of it is no number.
-    fn pass(&mut self, work: StepsWork) -> Result<SpanDone, Self::Error>;
+    fn pass(&mut self, steps: Range<usize>, pass: Pass) -> Result<SpanDone, Self::Error>;
 
     /// The weights of some elements.
     ///
@@ -299,8 +280,7 @@ impl<W: Workshop> Anew<'_, W> {
             Some(_) if run < self.places.runs.len() - 1 => tensor(run + 1)?,
             _ => Vec::new(),
         };
-        let work = StepsWork {
-            steps,
+        let pass = Pass {
             back: sum.is_some(),
             positions: self.batch.of(microbatch),
             weights,
@@ -308,7 +288,7 @@ impl<W: Workshop> Anew<'_, W> {
             gradient,
             sum: sum.unwrap_or_default(),
         };
-        self.workshop.pass(work).map_err(failed)
+        self.workshop.pass(steps, pass).map_err(failed)
     }
 
     /// Lays down what a run has given, as it would have travelled if it has passed from one span to another before `to`.

@@ -27,7 +27,7 @@ impl Room {
         !self.inner || (span > 0 && span + 1 < spans)
     }
 
-    /// The same where a model has so many spans: for no more than there are for it.
+    /// The room that counts where a model has so many spans: for no more than there are for it.
     pub fn within(self, spans: usize) -> Self {
         let takes = (0..spans).filter(|span| self.takes(*span, spans)).count();
         Self {

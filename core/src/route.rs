@@ -7,7 +7,7 @@
 //! ledger's head.
 
 use crate::config::Manifest;
-use crate::cut::Hole;
+use crate::cut::SampleRange;
 use crate::id::PeerId;
 use crate::ledger::Head;
 use crate::parts::Parts;
@@ -30,7 +30,7 @@ pub struct Batch {
 
 impl Batch {
     /// Of what is handed out for a round.
-    pub fn new(split: &Split, taken: &[Hole]) -> Self {
+    pub fn new(split: &Split, taken: &[SampleRange]) -> Self {
         let positions: Vec<Range<u64>> = taken.iter().map(|hole| hole.start..hole.end).collect();
         let samples = positions.iter().map(|range| range.end - range.start).sum::<u64>();
         let micro_batch = u64::from(split.micro_batch.get());
@@ -136,7 +136,7 @@ impl Route {
 
 impl Head {
     /// How many samples each of some members works on in a round, each as often as it has spans for it.
-    pub(crate) fn work_of(&self, manifest: &Manifest, taken: &[Hole], members: &[PeerId]) -> Vec<u64> {
+    pub(crate) fn work_of(&self, manifest: &Manifest, taken: &[SampleRange], members: &[PeerId]) -> Vec<u64> {
         let mut work = vec![0; members.len()];
         let (Some(split), Some(parts)) = (&manifest.split, Parts::of(manifest)) else {
             return work;

@@ -2,7 +2,7 @@
 //! `allot.rs`.
 
 use crate::config::Manifest;
-use crate::cut::{Cut, Given, Hole};
+use crate::cut::{Cut, Given, SampleRange};
 use crate::id::PeerId;
 use crate::ledger::{Head, Member, Record};
 
@@ -14,9 +14,9 @@ impl Head {
     }
 
     /// All that is before the cursor and not counted, whether handed out by now or not, in order.
-    pub fn open(&self) -> Vec<&Hole> {
+    pub fn open(&self) -> Vec<&SampleRange> {
         let given = self.ahead.iter().flat_map(|given| &given.share);
-        let mut open: Vec<&Hole> = self.holes.iter().chain(given).collect();
+        let mut open: Vec<&SampleRange> = self.holes.iter().chain(given).collect();
         open.sort_by_key(|hole| hole.start);
         open
     }
@@ -27,7 +27,7 @@ impl Head {
     }
 
     /// Counts what a record says of shares, as far as it does; the rest is open again, or given up.
-    pub(crate) fn count(&mut self, record: &Record, shares: &[Vec<Hole>]) {
+    pub(crate) fn count(&mut self, record: &Record, shares: &[Vec<SampleRange>]) {
         let mut uncounted = Vec::new();
         for (member, share) in self.members.iter().zip(shares) {
             let header = record.headers.iter().find(|h| h.peer == member.peer);
@@ -37,7 +37,7 @@ impl Head {
                 let n = counted.min(range.len());
                 counted -= n;
                 self.samples += n;
-                let rest = Hole {
+                let rest = SampleRange {
                     start: range.start + n,
                     end: range.end,
                     refused_by: range.refused_by.or(refuses.then_some(member.peer)),
@@ -55,14 +55,14 @@ impl Head {
 
     /// Counts what all have computed together, where the model is split over the members: all of it, or nothing if somebody
     /// refuses some. What two refuse one after the other is given up.
-    pub(crate) fn count_batch(&mut self, record: &Record, batch: &[Hole]) {
+    pub(crate) fn count_batch(&mut self, record: &Record, batch: &[SampleRange]) {
         let refused = record.headers.iter().find(|h| h.keeps.refuses).map(|h| h.peer);
         let mut uncounted = Vec::new();
         for range in batch {
             match (refused, range.refused_by) {
                 (None, _) => self.samples += range.len(),
                 (Some(_), Some(_)) => self.skipped += range.len(),
-                (Some(_), None) => uncounted.push(Hole {
+                (Some(_), None) => uncounted.push(SampleRange {
                     refused_by: refused,
                     ..range.clone()
                 }),
@@ -79,7 +79,7 @@ impl Head {
     /// What was handed out for the next round stays with those who are members then; the rest is open again.
     pub(crate) fn hand_over(
         &mut self,
-        ahead: impl Iterator<Item = (Vec<Hole>, Option<Cut>)>,
+        ahead: impl Iterator<Item = (Vec<SampleRange>, Option<Cut>)>,
         members: &[Member],
     ) {
         let stays = |peer: PeerId| members.iter().any(|m| m.peer == peer);
@@ -94,7 +94,7 @@ impl Head {
     }
 
     /// These are to be handed out again.
-    pub(crate) fn give_back(&mut self, open: impl IntoIterator<Item = Hole>) {
+    pub(crate) fn give_back(&mut self, open: impl IntoIterator<Item = SampleRange>) {
         self.holes.extend(open);
         self.holes.sort_by_key(|hole| hole.start);
         self.holes.dedup_by(|next, hole| {
@@ -107,8 +107,8 @@ impl Head {
     }
 
     /// What was handed out is open no more.
-    pub(crate) fn take_out(&mut self, shares: &[Vec<Hole>]) {
-        let mut given: Vec<&Hole> = shares.iter().flatten().collect();
+    pub(crate) fn take_out(&mut self, shares: &[Vec<SampleRange>]) {
+        let mut given: Vec<&SampleRange> = shares.iter().flatten().collect();
         given.sort_by_key(|range| range.start);
         let fresh = given.iter().filter(|range| range.start >= self.cursor);
         let fresh: u64 = fresh.map(|range| range.len()).sum();
@@ -117,7 +117,7 @@ impl Head {
         for mut hole in std::mem::take(&mut self.holes) {
             while let Some(range) = given.next_if(|range| range.start < hole.end) {
                 if hole.start < range.start {
-                    left.push(Hole {
+                    left.push(SampleRange {
                         end: range.start,
                         ..hole.clone()
                     });

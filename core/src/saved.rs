@@ -1,7 +1,7 @@
 //! What members have on their disks, where a model is split over them: parts as they were after some round, and what the ledger
 //! knows of it.
 
-use crate::cut::Hole;
+use crate::cut::SampleRange;
 use crate::id::{Digest, PeerId, Round};
 use crate::parts::PartSet;
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ pub struct Point {
     /// ... and that had been handed out.
     pub cursor: u64,
     /// Those of them that did not count.
-    pub holes: Vec<Hole>,
+    pub holes: Vec<SampleRange>,
     /// Whether fewer than half of the members have saved it: it is forgotten before others.
     pub is_weak: bool,
 }

@@ -402,8 +402,9 @@ impl Shared {
     }
 
     /// The states of some are others than this one's, or the moments that they keep: they get what owners have signed of the
-    /// last round's sums, and this peer from them.
-    pub fn show_seals(&mut self, record: &Record) {
+    /// last round's sums, and this peer from them. So does whom the record is refused for, from all and all from it: it may
+    /// differ from a liar alone, by what that has given it.
+    pub fn show_seals(&mut self, record: &Record, refused: PeerId) {
         let (digest, me) = (self.lineage.digest, self.me());
         let own = record.headers.iter().find(|h| h.peer == me);
         let differs = |h: &Header| h.digest != digest || own.is_some_and(|own| own.keeps.differs(&h.keeps));
@@ -413,7 +414,9 @@ impl Shared {
             return;
         };
         let (view, seals) = (sealed.attempt.view, sealed.seals.clone());
-        for header in record.headers.iter().filter(|h| differs(h)) {
+        let concerns =
+            |h: &&Signed<Header>| h.peer != me && (refused == me || h.peer == refused || differs(h));
+        for header in record.headers.iter().filter(concerns) {
             let seals = seals.clone();
             self.control(header.peer, Message::Seals { view, seals });
         }

@@ -232,8 +232,8 @@ mod tests {
     use super::*;
 
     #[derive(Serialize)]
-    struct Word(u64);
-    impl Statement for Word {
+    struct Number(u64);
+    impl Statement for Number {
         const KIND: &'static str = "word";
         type Bound = u8;
     }
@@ -250,16 +250,16 @@ mod tests {
         let stand_ins = [1, 2].map(|name| Key::stand_in(PeerId([name; 32])));
         let real = [1, 2].map(|seed| Key::from_seed(&[seed; 32]));
         for [me, other] in [stand_ins, real] {
-            let (scheme, signature) = (me.scheme(), me.sign(&3, &Word(7)));
-            let by_me = |to: u8, word| scheme.holds(me.peer(), &to, &Word(word), &signature);
+            let (scheme, signature) = (me.scheme(), me.sign(&3, &Number(7)));
+            let by_me = |to: u8, word| scheme.holds(me.peer(), &to, &Number(word), &signature);
             assert!(by_me(3, 7));
             assert!(!by_me(3, 8) && !by_me(4, 7));
-            assert!(!scheme.holds(other.peer(), &3, &Word(7), &signature));
+            assert!(!scheme.holds(other.peer(), &3, &Number(7), &signature));
             assert!(!scheme.holds(me.peer(), &3, &Other(7), &signature));
             for at in 0..64 {
                 let mut changed = signature.bytes();
                 changed[at] ^= 1;
-                assert!(!scheme.holds(me.peer(), &3, &Word(7), &changed.into()));
+                assert!(!scheme.holds(me.peer(), &3, &Number(7), &changed.into()));
             }
         }
     }

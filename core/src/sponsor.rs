@@ -1,10 +1,14 @@
 //! What a member does for newcomers: it forwards each finished piece and each commit to those who follow
 //! it, hands out blocks of its state, and names those who have caught up in its next header.
 
+mod follower;
+
+use self::follower::Follower;
 use crate::admission::MAX_NAMED;
 use crate::check::is_fresh;
 use crate::collective::Assembly;
 use crate::config::MAX_PEERS;
+use crate::detector::FLOOR;
 use crate::id::{Contact, PeerId, Round};
 use crate::invitation::{Admission, Role};
 use crate::late;
@@ -15,6 +19,7 @@ use crate::shared::Shared;
 use crate::signature::Signed;
 use crate::state::{joined, root};
 use crate::tickets::Barred;
+use crate::time::Time;
 use crate::view::View;
 use crate::wire::{Message, Standing};
 use std::collections::BTreeMap;
@@ -59,64 +64,6 @@ pub(crate) enum Asked {
     IsOut,
     /// The sponsor's state is damaged.
     Damaged,
-}
-
-/// A newcomer that follows this peer.
-#[derive(Debug)]
-struct Follower {
-    admission: Admission,
-    contact: Contact,
-    /// What it has said once it had caught up.
-    ready: Option<Signed<Ready>>,
-    /// The round that it began from: what it said at an earlier one counts no more.
-    since: Round,
-    sent: Round,
-    applied: Round,
-    /// Whether this attempt's pieces are forwarded.
-    live: bool,
-    /// Whether a round was not forwarded: it must begin again.
-    gap: bool,
-    /// How often it had to.
-    restarts: u32,
-    /// How long it was waited for.
-    waited: Duration,
-}
-
-impl Follower {
-    /// One that is at `applied` and is told of all rounds after `sent`.
-    fn new(admission: Admission, contact: Contact, applied: Round, sent: Round) -> Self {
-        Self {
-            admission,
-            contact,
-            ready: None,
-            since: applied,
-            sent,
-            applied,
-            live: true,
-            gap: false,
-            restarts: 0,
-            waited: Duration::ZERO,
-        }
-    }
-
-    /// The same peer, from here on.
-    fn again(&self, contact: Contact, applied: Round, sent: Round) -> Self {
-        Self {
-            restarts: self.restarts + 1,
-            waited: self.waited,
-            ..Self::new(self.admission.clone(), contact, applied, sent)
-        }
-    }
-
-    /// Rounds that it has not said it has applied.
-    fn behind(&self) -> Round {
-        self.sent - self.applied.min(self.sent)
-    }
-
-    /// Decides whether the next attempt is forwarded, if it may be so many rounds behind.
-    fn begin_attempt(&mut self, lag: Round) {
-        self.live = !self.gap && self.behind() <= lag;
-    }
 }
 
 /// The newcomers that follow this peer: no more than a view has room for.
@@ -266,7 +213,7 @@ impl Sponsor {
         for (peer, f) in &mut self.followers {
             if f.live {
                 shared.bulk(*peer, committed.clone());
-                f.sent = round;
+                f.sends(round, shared.now);
             } else {
                 f.gap = true;
                 f.ready = None;
@@ -298,7 +245,7 @@ impl Sponsor {
         let Some(f) = self.followers.get_mut(&from) else {
             return;
         };
-        f.applied = f.applied.max(round);
+        f.applies(round, shared.now);
         if f.gap && f.applied >= f.sent {
             self.restart(from, work, shared);
         } else if !f.live {
@@ -312,10 +259,11 @@ impl Sponsor {
     /// Whether a follower that is slower than the ring would miss the round after this one. Such a peer could not come
     /// in at all otherwise; as a member it will be waited for in every round.
     pub fn waits(&self, view: &View, shared: &Shared) -> bool {
-        let lag = lag(shared);
+        let (lag, bound) = (lag(shared), prompt(shared));
         self.followers.iter().any(|(peer, f)| {
             let slow = f.restarts >= SLOW && f.live && f.waited < PATIENCE;
-            slow && f.behind() + 1 > lag && !view.contains(*peer)
+            let is_late = f.behind() + 1 > lag || !f.is_prompt(bound, shared.now);
+            slow && is_late && !view.contains(*peer)
         })
     }
 
@@ -361,36 +309,58 @@ impl Sponsor {
         Asked::Well
     }
 
-    /// Whether a follower waits to become a member.
-    pub fn has_ready(&self) -> bool {
-        self.followers.values().any(|f| f.live && f.ready.is_some())
+    /// Whether a follower waits to become a member, and may.
+    pub fn has_ready(&self, view: &View, shared: &Shared) -> bool {
+        self.named(view, shared).next().is_some()
     }
 
-    /// The followers to name in a header: only those to whom this round is forwarded, since who is not told of
-    /// the round that admits it does not come. A member of the attempt may have said "ready" before it was one.
-    ///
-    /// Who fails again and again has to wait, if the others can train without it; and all, if one that was named before
-    /// did not come.
-    pub fn ready(&self, view: &View, shared: &Shared) -> Vec<Newcomer> {
-        let trains = shared.head().trains(&shared.manifest, &view.members);
-        if trains && !shared.head().may_name(shared.me(), |peer| view.contains(peer)) {
-            return Vec::new();
-        }
-        let may = |peer| !trains || shared.probation.is_over(peer, shared.now);
-        let may_enter = |peer, f: &Follower| shared.may_enter(peer, &f.admission, true).is_ok();
-        let named = |peer: PeerId, f: &Follower| {
-            f.live && f.ready.is_some() && !view.contains(peer) && may(peer) && may_enter(peer, f)
-        };
-        let live = self.followers.iter().filter(|(peer, f)| named(**peer, f));
-        let newcomer = |(_, f): (_, &Follower)| {
-            Some(Newcomer {
-                ready: f.ready.clone()?,
-                admission: f.admission.clone(),
-                contact: f.contact.clone(),
-            })
-        };
-        live.filter_map(newcomer).take(MAX_NAMED).collect()
+    /// When one may become a member of a run that waits, which may not before.
+    pub fn waits_until(&self, shared: &Shared) -> Option<Time> {
+        let ready = self.followers.iter().filter(|(_, f)| f.live && f.ready.is_some());
+        let until = ready.filter_map(|(peer, _)| shared.probation.until(*peer, false));
+        until.filter(|until| *until > shared.now).min()
     }
+
+    /// The followers to name in a header.
+    pub fn ready(&self, view: &View, shared: &Shared) -> Vec<Newcomer> {
+        let newcomer = |(ready, f): (&Signed<Ready>, &Follower)| Newcomer {
+            ready: ready.clone(),
+            admission: f.admission.clone(),
+            contact: f.contact.clone(),
+        };
+        self.named(view, shared).take(MAX_NAMED).map(newcomer).collect()
+    }
+
+    /// Those who may be named: only those to whom this round is forwarded, since who is not told of the round that admits it
+    /// does not come, and among them who will be there soon. A member of the attempt may have said "ready" before it was
+    /// one.
+    ///
+    /// Who fails again and again has to wait, though not for as long if the others cannot train without it; and all, if one
+    /// that was named before did not come.
+    fn named<'a>(
+        &'a self,
+        view: &'a View,
+        shared: &'a Shared,
+    ) -> impl Iterator<Item = (&'a Signed<Ready>, &'a Follower)> {
+        let trains = shared.head().trains(&shared.manifest, &view.members);
+        let may_name = !trains || shared.head().may_name(shared.me(), |peer| view.contains(peer));
+        let bound = prompt(shared);
+        let may_enter = move |peer: PeerId, f: &Follower| {
+            let is_prompt = !trains || f.is_prompt(bound, shared.now);
+            let is_over = shared.probation.is_over(peer, trains, shared.now);
+            is_prompt && is_over && shared.may_enter(peer, &f.admission, true).is_ok()
+        };
+        let live = self.followers.iter().filter(move |_| may_name);
+        live.filter_map(move |(peer, f)| {
+            let is_in = f.live && !view.contains(*peer) && may_enter(*peer, f);
+            Some((f.ready.as_ref().filter(|_| is_in)?, f))
+        })
+    }
+}
+
+/// A newcomer that takes longer than this for what is sent to it would have the others wait for it as for one that is gone.
+fn prompt(shared: &Shared) -> Duration {
+    FLOOR.max(shared.detector.quiet())
 }
 
 /// Rounds that a follower may be behind before pieces are no longer forwarded to it. What it is behind when it is

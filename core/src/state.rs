@@ -264,7 +264,7 @@ pub fn plan(manifest: &Manifest, head: &Head, record: &Record, sums: &Assembly) 
     plan_by(manifest, head, record, squared)
 }
 
-/// The same by what the squares of all sums add up to, which is asked for only where it matters.
+/// A round's step by what the squares of all sums add up to, which is asked for only where it matters.
 pub(crate) fn plan_by(
     manifest: &Manifest,
     head: &Head,

@@ -30,7 +30,7 @@ pub struct TaskFactory {
     pub defaults: fn() -> Value,
     /// Loads it: settings as JSON text, and the data, if the user gave any.
     pub load: fn(&str, Option<&Data>) -> Result<LoadedTask, TaskError>,
-    /// The same without data, for who computes only steps between the ends of a model of this layout.
+    /// Loads it without data, for who computes only steps between the ends of a model of this layout.
     pub load_inner: fn(&str, &Layout) -> Result<LoadedTask, TaskError>,
 }
 

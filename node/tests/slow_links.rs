@@ -128,3 +128,39 @@ fn four_behind_slow_lines_are_seen_to_race_one() {
     println!("{times:.2} times the samples");
     assert!((1.5..4.5).contains(&times), "{text}");
 }
+
+#[test]
+fn the_bench_of_lines_tells_what_each_way_of_exchanging_loses() {
+    let _alone = alone();
+    // An exchange of all numbers as f32 takes a second of such a line, a batch a tenth of one.
+    let line = [
+        "--line",
+        "5mbit/50ms",
+        "--seconds",
+        "6",
+        "--until",
+        "0.1",
+        "--json",
+    ];
+    let output = run(&[&["bench", "wan"][..], &line].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    let report: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let number = |run: usize, key: &str| report["runs"][run][key].as_f64().unwrap();
+    assert_eq!(
+        report["runs"][0]["seconds_to_loss"],
+        serde_json::Value::Null,
+        "{text}"
+    );
+    assert!(number(0, "bytes_per_sample") < 1.0, "{text}");
+    let (summed, local) = (number(1, "samples_per_second"), number(2, "samples_per_second"));
+    assert!(summed > 0.0 && local > 2.0 * summed, "{text}");
+    assert!(
+        number(1, "lost") > 0.5 && number(2, "lost") < number(1, "lost"),
+        "{text}"
+    );
+    assert!(
+        number(2, "bytes_per_sample") < number(1, "bytes_per_sample") / 4.0,
+        "{text}"
+    );
+}

@@ -171,7 +171,7 @@ impl FlatVector {
         from_raw(self.part(index, shape))
     }
 
-    /// The same for kernels.
+    /// A tensor's part of the vector, for kernels.
     pub(crate) fn part<const D: usize>(&self, index: usize, shape: [usize; D]) -> CubeTensor {
         let place = self.layout.places[index];
         let shape = Shape::from(shape);

@@ -18,6 +18,9 @@ const FOLDERS: [&str; 7] = ["core", "shaders", "stock", "node", "browser", "exam
 /// Longer files, not counting tests, are split: nobody reads them.
 const FILE_LINES: usize = 500;
 
+/// Longer tests of a file stand beside it in a file of their own.
+const TEST_LINES: usize = 200;
+
 /// Longer functions, not counting tests, are split: nobody can say what they do.
 const FUNCTION_LINES: usize = 100;
 
@@ -49,6 +52,23 @@ const CORE_IGNORES: [&str; 12] = [
 
 /// What the kernels must not know.
 const SHADERS_IGNORE: [&str; 5] = ["tokio", "quinn", "rustls", "annulus_core", "std::net"];
+
+/// How a doc comment begins that says nothing without the one above it.
+const LEANING: [&str; 13] = [
+    "And ",
+    "Does it.",
+    "The same.",
+    "The same before ",
+    "The same by ",
+    "The same for ",
+    "The same if ",
+    "The same in ",
+    "The same of ",
+    "The same when ",
+    "The same where ",
+    "The same with ",
+    "The same without ",
+];
 
 /// What was found: all that is not as it should be, each with its place, and the size of what was read.
 pub struct Findings {
@@ -132,6 +152,12 @@ impl Long {
             return text.lines().count();
         }
         let lines = tokens::product_lines(text);
+        let tests = text.lines().count() - lines;
+        if tests > TEST_LINES {
+            let said =
+                format!("{name}: has {tests} lines of tests, more than {TEST_LINES}: they go beside it");
+            self.files.push((name.to_string(), said));
+        }
         if lines > FILE_LINES {
             let said = format!("{name}: has {lines} lines without its tests, more than {FILE_LINES}");
             self.files.push((name.to_string(), said));
@@ -173,11 +199,21 @@ fn check_text(name: &str, text: &str) -> Vec<String> {
         problems.push(":1: does not open with //! and what the module is for".to_string());
     }
     let ignored = ignored_by(name);
+    let mut above = "";
     for (number, line) in text.lines().enumerate().map(|(i, line)| (i + 1, line)) {
         for (front, back) in UNFINISHED {
             if line.contains(&format!("{front}{back}")) {
                 problems.push(format!(":{number}: says {front}{back}"));
             }
+        }
+        let (doc, before) = (
+            line.trim_start().strip_prefix("/// "),
+            std::mem::replace(&mut above, line),
+        );
+        if let Some(doc) = doc.filter(|_| !before.trim_start().starts_with("///"))
+            && LEANING.iter().any(|words| doc.starts_with(words))
+        {
+            problems.push(format!(":{number}: leans on the comment above it: {doc}"));
         }
         let code = line.split("//").next().unwrap_or("");
         for word in ignored.iter().filter(|word| has_word(code, word)) {
@@ -326,6 +362,15 @@ mod tests {
         let find = |name: &str, text: &str| check_text(name, text).join("\n");
         assert_eq!(find("node/src/a.rs", "//! A.\nuse std::fs;\n"), "");
         assert!(find("node/src/a.rs", "fn main() {}\n").contains("does not open"));
+        let leans = "//! A.\n/// Most.\nconst A: u8 = 2;\n\n/// And least.\nconst B: u8 = 1;\n";
+        assert!(find("node/src/a.rs", leans).contains(":5: leans on"));
+        assert_eq!(
+            find(
+                "node/src/a.rs",
+                "//! A.\n/// Most of it,\n/// And so on.\nfn a() {}\n"
+            ),
+            ""
+        );
         assert!(find("node/src/a.rs", &format!("//! A.\n// TO{}: later\n", "DO")).contains(":2: says"));
         assert!(find("core/src/a.rs", "//! A.\nuse std::fs::File;\n").contains(":2: must not know std::fs"));
         assert!(find("core/src/a.rs", "//! A.\nuse std::time::{Duration, Instant};\n").contains("Instant"));
@@ -388,9 +433,11 @@ mod tests {
         let lines = |count: usize| "\n".repeat(count);
         let whole = format!("//! A.\nmod tests;\n{}", lines(499));
         let tested = format!(
-            "//! A.\n#[cfg(test)]\nmod tests {{{}}}\n#[cfg(test)]\nmod only;\n",
-            lines(501)
+            "//! A.\n#[cfg(test)]\nmod tests {{{}}}\n#[cfg(test)]\nmod only;\n{}",
+            lines(190),
+            lines(490)
         );
+        let untidy = format!("//! A.\n#[cfg(test)]\nmod tests {{{}}}\n", lines(199));
         let only = format!("//! A.\nfn f() {{{}}}\n{}", lines(100), lines(500));
         let functions = format!(
             "//! A.\nfn short() {{{}}}\nfn f() {{{}}}\n",
@@ -400,22 +447,27 @@ mod tests {
         let files = [
             (
                 "node/src/lib.rs",
-                "//! A.\nmod whole;\nmod tested;\nmod functions;\n",
+                "//! A.\nmod whole;\nmod tested;\nmod untidy;\nmod functions;\n",
             ),
             ("node/src/whole.rs", &whole),
             ("node/src/whole/tests.rs", "//! A.\n"),
             ("node/src/tested.rs", &tested),
+            ("node/src/untidy.rs", &untidy),
             ("node/src/tested/only.rs", &only),
             ("node/src/functions.rs", &functions),
             ("node/tests/any.rs", &only),
         ];
         let expected = [
             "node/src/functions.rs:102: `f` has 101 lines, more than 100",
+            "node/src/untidy.rs: has 201 lines of tests, more than 200: they go beside it",
             "node/src/whole.rs: has 501 lines without its tests, more than 500",
         ];
         assert_eq!(planted("long", &files, [&[], &[]]), expected);
         let excused: [&Exceptions; 2] = [
-            &[("node/src/whole.rs", "a table")],
+            &[
+                ("node/src/whole.rs", "a table"),
+                ("node/src/untidy.rs", "a table"),
+            ],
             &[("node/src/functions.rs f", "a table")],
         ];
         assert!(planted("excused", &files, excused).is_empty());

@@ -62,7 +62,7 @@ impl Assembly {
         Some(told.iter().map(|(_, squared)| squared).sum())
     }
 
-    /// The same of one who has all sums.
+    /// What the squares of all sums add up to, by one who has them all.
     fn squared_of_all(&self, kept: &Kept) -> f64 {
         let mut parts = Vec::new();
         self.decode(0..self.cut.len, |range, values| {
@@ -285,7 +285,7 @@ impl Assembly {
         }
     }
 
-    /// The same where no chunk is in one piece.
+    /// Decodes a range where parts are kept: no chunk is in one piece there.
     fn decode_kept(
         &self,
         range: Range<usize>,

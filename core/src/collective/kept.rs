@@ -48,7 +48,7 @@ impl Kept {
         Self::with_lanes(parts, chains, (members, piece), clips, None)
     }
 
-    /// The same where a model is split over the members: no piece lies across the border of a step.
+    /// Who keeps what where a model is split over the members: no piece lies across the border of a step.
     ///
     /// # Panics
     /// If nobody keeps a part.

@@ -40,7 +40,7 @@ pub(super) fn sum_encode(
     Ok(())
 }
 
-/// The same before it is encoded.
+/// The sum of a piece, before it is encoded.
 pub(super) fn sum<'a>(
     codec: Codec,
     inputs: &[impl AsRef<[u8]>],

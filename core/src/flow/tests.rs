@@ -1,7 +1,7 @@
 //! Members that pass each other tensors, without messages.
 
 use super::*;
-use crate::cut::Hole;
+use crate::cut::SampleRange;
 use crate::split::Step as ModelStep;
 use std::num::NonZeroU16;
 
@@ -21,7 +21,7 @@ fn split() -> (Split, Batch) {
     };
     let batch = Batch::new(
         &split,
-        &[Hole {
+        &[SampleRange {
             start: 0,
             end: 8,
             refused_by: None,

@@ -2,7 +2,7 @@
 
 use super::{Head, Member, Newcomer, Record};
 use crate::config::{MAX_CONTRIBUTORS, MAX_PEERS};
-use crate::cut::Hole;
+use crate::cut::SampleRange;
 use crate::id::RunId;
 
 impl Head {
@@ -10,7 +10,7 @@ impl Head {
     pub(super) fn next_members(
         &mut self,
         record: &Record,
-        shares: Option<&[Vec<Hole>]>,
+        shares: Option<&[Vec<SampleRange>]>,
         run: impl Fn() -> RunId,
     ) -> Vec<Member> {
         let mut next = Vec::new();

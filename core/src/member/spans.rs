@@ -7,7 +7,7 @@ use crate::device::{Asked, Made};
 use crate::flow::{Flow, Given, Name, Task};
 use crate::handover;
 use crate::id::{Digest, PeerId};
-use crate::interface::{Event, Output, SpanDone, SpanWork};
+use crate::interface::{Event, Output, Pass, SpanDone, SpanWork};
 use crate::keeping::Pending;
 use crate::ledger::{Header, Record};
 use crate::next::{Next, Outcast};
@@ -136,12 +136,14 @@ impl Member {
         shared.out.push_back(Output::Span(Box::new(SpanWork {
             round: self.view.key.round,
             span: task.span,
-            back: task.back,
-            positions,
-            weights,
-            input,
-            gradient,
-            sum,
+            pass: Pass {
+                back: task.back,
+                positions,
+                weights,
+                input,
+                gradient,
+                sum,
+            },
         })));
         Next::Stay
     }

@@ -8,7 +8,7 @@ use crate::ledger::{Header, Member};
 use crate::optim::Optimizer;
 use crate::parts::PartSet;
 use crate::room::Room;
-use crate::sim::steps;
+use crate::sim::steps::{self, compute};
 use crate::split::Step;
 use std::convert::Infallible;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -102,13 +102,13 @@ impl<'a> Bench<'a> {
 impl Workshop for Bench<'_> {
     type Error = Infallible;
 
-    fn pass(&mut self, mut work: StepsWork) -> Result<SpanDone, Infallible> {
-        if let Some(weights) = work.weights.take() {
+    fn pass(&mut self, steps: Range<usize>, mut pass: Pass) -> Result<SpanDone, Infallible> {
+        if let Some(weights) = pass.weights.take() {
             self.most = self.most.max(weights.len());
             self.weights = weights;
         }
         let split = self.manifest.split.as_ref().unwrap();
-        Ok(steps::compute_steps(split, &work, &self.weights))
+        Ok(compute(split, steps, &pass, &self.weights))
     }
 
     fn weights(&mut self, range: Range<usize>) -> Result<Vec<f32>, Infallible> {

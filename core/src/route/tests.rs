@@ -80,7 +80,7 @@ fn names(n: u8) -> Vec<PeerId> {
 #[test]
 fn a_batch_is_cut_into_microbatches_and_lanes() {
     let split = manifest(1, 2).split.unwrap();
-    let hole = |start, end| Hole {
+    let hole = |start, end| SampleRange {
         start,
         end,
         refused_by: None,

@@ -100,7 +100,7 @@ impl World {
                 (!answers).then(|| format!("{name} is no member and does not tell {}", self.name(asker)))
             }
             Duty::Blame(view, liar) => {
-                let blames = self.blames(i, view, liar);
+                let blames = self.blames(i, view, liar, outputs);
                 (!blames).then(|| format!("{name} does not see that {} lies", self.name(liar)))
             }
             Duty::Doubt(liar) => outputs.iter().any(is_drawn).then(|| {
@@ -347,6 +347,7 @@ impl World {
             return self.fail(format!("{} {wrong}", node.name));
         }
         self.hopeless |= hopeless;
+        self.was_lost |= *exit == Exit::Lost && self.is_nobody_whole();
         if self.nodes[i].exit == Some(Exit::Finished) && self.first_finish.is_none() {
             self.first_finish = Some(self.now);
         }
@@ -408,7 +409,7 @@ impl World {
     /// Until when others have a peer wait that they have excluded again and again, while there were faults.
     fn probation_until(&self, node: &Node) -> u64 {
         let others = self.honest().filter_map(|other| other.peer.as_ref());
-        let until = others.filter_map(|other| other.shared.probation.until(node.id));
+        let until = others.filter_map(|other| other.shared.probation.until(node.id, true));
         until.map(|until| until.0).max().unwrap_or(0)
     }
 
@@ -423,6 +424,10 @@ impl World {
             return;
         }
         let Some(first) = finished.first() else {
+            if self.was_lost {
+                // Somebody was about to begin then, but not with the state.
+                return;
+            }
             // A liar need not let anybody in, and can bar all who know nobody else. Who has crashed for good, or was asked
             // to leave, finishes nothing.
             let is_out = |n: &Node| matches!(n.exit, None | Some(Exit::Barred(_) | Exit::Left));

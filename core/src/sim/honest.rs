@@ -10,7 +10,7 @@ use crate::fork::Fork;
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Header, Newcomer};
 use crate::member::Member;
-use crate::peer::{Change, Commit, Event, Input, Peer, Phase, Reason};
+use crate::peer::{Change, Commit, Event, Input, Output, Peer, Phase, Reason};
 use crate::seal::Finished;
 use crate::signature::{Attempt, Signature, Signed};
 use crate::state::State;
@@ -132,12 +132,19 @@ impl World {
         !ignored && headers.iter().filter(new).any(|h| !self.is_signed(h, attempt))
     }
 
-    /// Whether a peer blames a liar for what it said in an attempt, or has nothing more to do with it there.
-    pub(super) fn blames(&self, i: usize, view: ViewKey, liar: PeerId) -> bool {
+    /// Whether a peer blames a liar for what it said in an attempt, or has nothing more to do with it there. What all hold is
+    /// committed all the same.
+    pub(super) fn blames(&self, i: usize, view: ViewKey, liar: PeerId, outputs: &[Output]) -> bool {
         let Some(peer) = &self.nodes[i].peer else {
             return true;
         };
+        let names = |message: &Message| match message {
+            Message::Flush { suspects, .. } => suspects.contains(&liar),
+            _ => false,
+        };
+        let flushes = |o: &Output| matches!(o, Output::Send { message, .. } if names(message));
         match &peer.phase {
+            _ if outputs.iter().any(flushes) => true,
             _ if peer.shared.outlaws.contains(liar) => true,
             Phase::Member(member) if member.view.key == view => member.agreement.suspects(liar),
             Phase::Member(member) => !member.view.contains(liar),
@@ -316,12 +323,17 @@ impl World {
         liars.len() > honest.len() || (honest.is_empty() && by_liar) || hears_liars_alone
     }
 
-    /// Whether there is somebody, and nobody holds a whole state.
+    /// Whether there is somebody, and nobody holds a whole state or is about to begin with one.
     pub(super) fn is_state_gone(&self) -> bool {
+        self.starting == 0 && self.is_nobody_whole()
+    }
+
+    /// Whether there is somebody, and nobody holds a whole state.
+    pub(super) fn is_nobody_whole(&self) -> bool {
         let full = self.nodes.iter().filter(|n| !n.is_guest);
         let mut alive = full.filter_map(|n| n.peer.as_ref()).peekable();
         let whole = |p: &Peer| stands(p).is_some() || p.holds_whole_state();
-        self.starting == 0 && alive.peek().is_some() && !alive.any(|p| whole(p))
+        alive.peek().is_some() && !alive.any(|p| whole(p))
     }
 
     /// Whether all that hold a whole state were cut off by a peer as proven liars: it takes nothing from them.

@@ -13,7 +13,7 @@ const FRAME_BYTES: usize = 120;
 
 /// One direction of a link.
 #[derive(Debug, Default)]
-pub(super) struct Way {
+pub(super) struct Direction {
     /// How many faults block it.
     pub blocked: u32,
     /// Sent while it was blocked.
@@ -31,7 +31,7 @@ pub(super) struct Way {
 #[derive(Debug, Default)]
 pub(super) struct Link {
     /// From the lower-numbered peer, and to it.
-    pub ways: [Way; 2],
+    pub ways: [Direction; 2],
     /// Number of the connection. Frames of an older one are lost.
     pub connection: u32,
     /// Whether each end believes that the connection is up.
@@ -83,7 +83,7 @@ impl Net {
     }
 
     /// One direction.
-    pub fn way(&mut self, from: usize, to: usize) -> &mut Way {
+    pub fn way(&mut self, from: usize, to: usize) -> &mut Direction {
         &mut self.link(from, to).ways[usize::from(from > to)]
     }
 

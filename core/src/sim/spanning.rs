@@ -1,6 +1,7 @@
 //! What must hold where members hold spans of a model: a round is committed only when nobody who is in it can be left behind, and
 //! what is lost is lost with whoever had it.
 
+use super::kind::Kind;
 use super::node::{Node, Spoil};
 use super::steps;
 use super::world::{What, World};
@@ -24,21 +25,26 @@ impl World {
             let why = format!("{} has no data, and is to compute an end", self.nodes[i].name);
             return self.fail(why);
         }
-        let samples: u64 = work.positions.iter().map(|range| range.end - range.start).sum();
+        let samples: u64 = work
+            .pass
+            .positions
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum();
         let wobble = 1.0 + self.plan.jitter * (2.0 * self.work.unit() - 1.0);
         let node = &mut self.nodes[i];
-        let share = if work.back { 0.7 } else { 0.3 } / split.spans.len() as f64;
+        let share = if work.pass.back { 0.7 } else { 0.3 } / split.spans.len() as f64;
         let took = 50 + (samples as f64 * share / node.speed * node.slow * wobble * 1e6) as u64;
         let start = node.busy_until.max(self.now);
         node.busy_until = start + took;
         let at = node.busy_until;
-        if let Some(weights) = work.weights.take() {
+        if let Some(weights) = work.pass.weights.take() {
             node.weights.insert(work.span, weights);
         }
         let Some(weights) = node.weights.get(&work.span) else {
             return self.fail(format!("{} computes without weights", self.nodes[i].name));
         };
-        let mut done = steps::compute(&split, &work, weights);
+        let mut done = steps::compute(&split, split.span(work.span), &work.pass, weights);
         done.compute = Duration::from_micros(took);
         if node.spoil.take() == Some(Spoil::NotFinite) {
             let values = if done.output.is_empty() {
@@ -177,7 +183,13 @@ impl World {
             return false;
         }
         let died = self.nodes.iter().any(|n| n.life > 1 || n.peer.is_none());
-        if !died && self.plan.liars.is_none() && !self.ledger.has_forks() && self.plan.manifest.clip.is_none()
+        // Who finds that what it alone has was damaged lets go of it.
+        let damaged = self.stats.faults.contains_key(&Kind::Flip);
+        if !died
+            && !damaged
+            && self.plan.liars.is_none()
+            && !self.ledger.has_forks()
+            && self.plan.manifest.clip.is_none()
         {
             let why = format!("spans are lost though nobody was: {}", self.situation());
             self.fail(why);

@@ -3,10 +3,9 @@
 //! place.
 
 use crate::config::Manifest;
-use crate::interface::{SpanDone, SpanWork};
+use crate::interface::{Pass, SpanDone};
 use crate::ledger::{Head, Record};
 use crate::random::mix;
-use crate::recompute::StepsWork;
 use crate::split::{Split, Step};
 use std::ops::Range;
 
@@ -138,23 +137,9 @@ fn run_back(
     (of_steps, gradient, loss)
 }
 
-/// What a device makes of what it is asked for, with the weights that it has been given of the span.
-pub(super) fn compute(split: &Split, work: &SpanWork, given: &[f32]) -> SpanDone {
-    let work = StepsWork {
-        steps: split.span(work.span),
-        back: work.back,
-        positions: work.positions.clone(),
-        weights: None,
-        input: work.input.clone(),
-        gradient: work.gradient.clone(),
-        sum: work.sum.clone(),
-    };
-    compute_steps(split, &work, given)
-}
-
-/// The same of any steps.
-pub(crate) fn compute_steps(split: &Split, work: &StepsWork, given: &[f32]) -> SpanDone {
-    let used = split.used_by(work.steps.clone());
+/// What a device makes of what it is asked for, with the weights that it has been given of the steps.
+pub(crate) fn compute(split: &Split, steps: Range<usize>, pass: &Pass, given: &[f32]) -> SpanDone {
+    let used = split.used_by(steps.clone());
     let weights = |range: Range<usize>| {
         let mut before = 0;
         for own in &used {
@@ -166,17 +151,16 @@ pub(crate) fn compute_steps(split: &Split, work: &StepsWork, given: &[f32]) -> S
         }
         panic!("a span has the weights of its steps")
     };
-    let positions: Vec<u64> = work.positions.iter().cloned().flatten().collect();
-    let steps = work.steps.clone();
-    if !work.back {
+    let positions: Vec<u64> = pass.positions.iter().cloned().flatten().collect();
+    if !pass.back {
         return SpanDone {
-            output: run(split, steps, &weights, &positions, &work.input),
+            output: run(split, steps, &weights, &positions, &pass.input),
             ..SpanDone::default()
         };
     }
-    let tensors = (&work.input[..], &work.gradient[..]);
+    let tensors = (&pass.input[..], &pass.gradient[..]);
     let (of_steps, output, loss) = run_back(split, steps, &weights, &positions, tensors);
-    let mut sum = work.sum.clone();
+    let mut sum = pass.sum.clone();
     for (sum, g) in sum.iter_mut().zip(of_steps.iter().flatten()) {
         *sum += g;
     }

@@ -160,8 +160,8 @@ pub(super) fn output(world: &World, i: usize, output: &Output, dead: bool) {
             "computes round {}: span {}, back {}, of {}",
             work.round,
             work.span,
-            work.back,
-            ranges(&work.positions)
+            work.pass.back,
+            ranges(&work.pass.positions)
         ),
         Output::Restore { stepped } => format!("reads what it has of {stepped}"),
         Output::Event(event) => return self::event(world, i, event),

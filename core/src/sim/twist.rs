@@ -2,7 +2,7 @@
 
 use super::rng::Rng;
 use crate::conviction::Contradiction;
-use crate::cut::Hole;
+use crate::cut::SampleRange;
 use crate::id::{Contact, Digest, PeerId};
 use crate::invitation::{Admission, Revocation, Root};
 use crate::ledger::{Header, Member, Newcomer, Ready, Record};
@@ -319,7 +319,7 @@ impl Twist<'_> {
                 7 => {
                     let (start, end) = (self.number(head.cursor), self.number(head.cursor));
                     let refused_by = Some(self.anybody());
-                    head.holes.push(Hole {
+                    head.holes.push(SampleRange {
                         start,
                         end,
                         refused_by,

@@ -159,6 +159,8 @@ pub struct World {
     /// Nobody holds a whole state, there are fewer peers than the run asks for and none that more could join, or
     /// nothing more is demanded.
     pub(super) hopeless: bool,
+    /// Somebody gave up when nobody held a whole state.
+    pub(super) was_lost: bool,
     pub(super) stats: Stats,
     pub(super) failure: Option<String>,
     pub(super) tracing: bool,
@@ -219,6 +221,7 @@ impl World {
             healed: false,
             apart: false,
             hopeless: false,
+            was_lost: false,
             stats: Stats::default(),
             failure: None,
             tracing: trace,

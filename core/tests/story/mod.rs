@@ -315,11 +315,16 @@ impl Story {
     /// One pass of a microbatch through a span, where the model is split: all that is given is the same, and each sample's gradient too.
     fn pass(&self, who: PeerId, work: SpanWork) -> SpanDone {
         let split = self.manifest.split.as_ref().expect("the model is split");
-        let samples: u64 = work.positions.iter().map(|range| range.end - range.start).sum();
+        let samples: u64 = work
+            .pass
+            .positions
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum();
         let numbers =
             |span: usize| split.steps[split.span(span).end - 1].boundary as usize * samples as usize;
         let is_last = work.span + 1 == split.spans.len();
-        let given = match (work.back, work.span) {
+        let given = match (work.pass.back, work.span) {
             (true, 0) => 0,
             (true, span) => numbers(span - 1),
             (false, span) => numbers(span),
@@ -328,6 +333,7 @@ impl Story {
         SpanDone {
             output: vec![0.5; given],
             sum: work
+                .pass
                 .sum
                 .iter()
                 .map(|sum| sum + per_sample * samples as f32)

@@ -3,6 +3,7 @@
 mod learning;
 mod stages;
 mod tables;
+mod wan;
 
 use super::error::Error;
 use super::machine;
@@ -45,6 +46,7 @@ Examples:
   annulus bench step --task gpt --preset nano --device gpu
   annulus bench kernels --device gpu
   annulus bench stages --task gpt --preset small --spans 4 --microbatch 1
+  annulus bench wan --line 100mbit/50ms
   annulus bench learning --task gpt --members 4 --until 2.2 batch=48 lr=4e-3 local_steps=4
 ";
 
@@ -77,6 +79,12 @@ pub enum What {
     ///
     /// Measures each step of the model by itself, splits them into spans that fit, and trains some rounds.
     Stages(stages::Args),
+    /// Whether it pays to train together behind given lines: one alone, several that sum every batch, and several that
+    /// exchange as often as the lines allow.
+    ///
+    /// Runs the three one after the other on this machine, with lines and slow devices that are acted. For lines of a real
+    /// network say --line as they are measured there, and as many milliseconds as a sample takes there.
+    Wan(wan::Args),
     /// One stage of a pipeline, as `bench stages` starts it.
     #[command(hide = true)]
     Stage,
@@ -94,7 +102,7 @@ pub struct Vector {
     /// Bytes of the parameters, in MiB of f32.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=16384))]
     pub mib: u64,
-    /// The same in KiB, for short vectors.
+    /// Bytes of the parameters in KiB, for short vectors.
     #[arg(long, conflicts_with = "mib", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     pub kib: Option<u64>,
     /// How numbers travel: f32, f16, int8 or int4.
@@ -258,7 +266,7 @@ pub struct Steps {
     pub local: bool,
 }
 
-/// Does it.
+/// Measures what was asked for and prints it.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     match args.what {
         What::Allreduce(args) => run_allreduce(&args),
@@ -291,6 +299,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         }
         What::Learning(args) => args.run(tasks),
         What::Stages(args) => args.run(tasks),
+        What::Wan(args) => args.run(),
         What::Stage => Ok(crate::bench::stages::serve(tasks)?),
         What::Steps(args) => Ok(step::serve(
             tasks,

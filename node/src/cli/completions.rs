@@ -20,7 +20,7 @@ Examples:
   annulus completions fish > ~/.config/fish/completions/annulus.fish
 ";
 
-/// Does it.
+/// Prints the shell's script.
 pub fn run(args: Args) -> Result<(), Error> {
     io::stdout()
         .write_all(&script(args.shell))

@@ -72,7 +72,7 @@ struct Findings {
     adapters: Vec<Adapter>,
 }
 
-/// Does it.
+/// Looks the machine over and prints what it found.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let adapters = machine::adapters();
     let mut findings = vec![graphics(&adapters)];

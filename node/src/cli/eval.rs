@@ -39,7 +39,7 @@ Examples:
   annulus eval runs/digits --data mnist/ --json
 ";
 
-/// Does it.
+/// Prints how good the newest checkpoint is.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let given = Means {
         data: args.data.as_deref(),

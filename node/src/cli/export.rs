@@ -4,6 +4,7 @@ use super::error::Error;
 use super::human;
 use super::output;
 use crate::offline::export::export;
+use crate::offline::warn;
 use std::path::PathBuf;
 
 /// Write the parameters of a run's newest checkpoint as one safetensors file.
@@ -26,12 +27,10 @@ Examples:
   annulus export member1 gpt.safetensors --with member2 --with member3
 ";
 
-/// Does it.
+/// Writes the file and says what is in it.
 pub fn run(args: &Args) -> Result<(), Error> {
     let done = export(&args.dir, &args.with, &args.file).map_err(Error::of)?;
-    for warning in &done.warnings {
-        eprintln!("warning: {warning}");
-    }
+    warn(&done.warnings);
     output::print(&format!(
         "{}: {} parameters in {} after round {}, state {}\n",
         args.file.display(),

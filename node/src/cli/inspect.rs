@@ -39,7 +39,7 @@ Examples:
   annulus inspect runs/alone runs/three --plot losses.svg
 ";
 
-/// Does it. Fails if a ledger does not count each sample once.
+/// Prints what the run was, or the machine's part in it. Fails if a ledger does not count each sample once.
 pub fn run(args: &Args) -> Result<(), Error> {
     match &args.plot {
         Some(file) => draw(&args.dirs, file),

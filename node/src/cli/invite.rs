@@ -36,7 +36,7 @@ Examples:
   annulus invite runs/digits --role watch > ticket
 ";
 
-/// Does it.
+/// Prints a ticket that allows what was asked for.
 pub fn run(args: &Args) -> Result<(), Error> {
     println!("{}", ticket(args, unix_ms() / 1000)?);
     Ok(())

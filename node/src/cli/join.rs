@@ -63,7 +63,7 @@ pub enum By {
     Network(Wanted),
 }
 
-/// Does it.
+/// Takes part in the run until it is over, or the user stops it.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     let (by, settings) = read(&args, tasks)?;
     let (ticket, out) = match by {

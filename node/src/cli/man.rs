@@ -18,7 +18,7 @@ Examples:
   annulus man
 ";
 
-/// Does it.
+/// Writes the pages into the folder, or the first to standard output.
 pub fn run(args: Args) -> Result<(), Error> {
     let command = super::command();
     match &args.dir {

@@ -6,6 +6,7 @@
 
 mod amounts;
 pub mod bench;
+mod canvas;
 pub mod completions;
 pub mod demo;
 pub mod doctor;
@@ -33,6 +34,7 @@ pub mod replay;
 pub mod resume;
 pub mod revoke;
 pub mod sample;
+mod screen;
 pub mod service;
 pub mod settings;
 pub mod terminal;

@@ -26,7 +26,7 @@ use std::time::Duration;
 /// How long is listened in any case: mDNS is asked anew after one second and after two more.
 const LEAST: Duration = Duration::from_secs(3);
 
-/// And if there is nothing that will do.
+/// How long is listened if there is nothing that will do.
 const MOST: Duration = Duration::from_secs(10);
 
 /// Members whose codes begin alike that are asked: each may take it for a wrong one.

@@ -116,7 +116,7 @@ const WAYS: [(Mode, Topology, Codec, &str); 5] = [
     ),
 ];
 
-/// Does it.
+/// Prints who had better hold what, and how long rounds would take.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let preset = args.preset.iter().map(|name| format!("preset={name}"));
     let flags = [("split", &args.split), ("boundary", &args.boundary)];

@@ -45,7 +45,7 @@ Examples:
   annulus replay runs/digits --data mnist/ --device cpu --json
 ";
 
-/// Does it. Fails if the run differs by more than the tolerance.
+/// Computes the run once more and prints what came of it. Fails if the run differs by more than the tolerance.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let style = Style::of_stdout();
     let live = style.live && !args.json;

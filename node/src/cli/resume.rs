@@ -36,7 +36,7 @@ Examples:
   annulus resume run1 --device gpu checkpoint_every=100
 ";
 
-/// Does it.
+/// Goes on with the run.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     let options = options(&args, tasks)?;
     let ending = output::tell(args.local.log(), Role::Founder, |sink| {

@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Fewest digits by which a peer is named: as many as are shown everywhere.
 const DIGITS: usize = 8;
 
-/// Does it.
+/// Has the run's members take back the ticket.
 pub fn run(args: &Args) -> Result<(), Error> {
     let right = right_in(&args.dir)?;
     let root = right.ticket.root;

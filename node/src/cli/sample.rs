@@ -53,7 +53,7 @@ Examples:
   annulus sample runs/gpt --prompt ROMEO: --tokens 1000 --temperature 0.7 --seed 7
 ";
 
-/// Does it.
+/// Prints what the model writes.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
         return Err(Error::usage(format!(

@@ -250,7 +250,7 @@ Examples:
     )
 }
 
-/// Does it.
+/// Founds the run and takes part in it, or only says what that would take.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     let options = options(&args, tasks)?;
     if args.dry_run {

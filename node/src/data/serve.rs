@@ -40,17 +40,17 @@ const BLOCK: usize = 64 << 10;
 /// Most bytes of a transfer that QUIC keeps until they are acknowledged: 50 ms at 600 Mbit/s.
 const SEND_WINDOW: u64 = 4 << 20;
 
-/// And least.
+/// Fewest bytes of a transfer that QUIC keeps until they are acknowledged.
 const SMALL_WINDOW: u64 = 128 << 10;
 
 /// Bytes per second of all transfers together, however idle the links are: 256 Mbit/s. Reading, encrypting and sending
 /// that much takes about a tenth of a core, which the ring's own thread has to find.
 const FASTEST: f64 = 32e6;
 
-/// Until it is known what the ring does.
+/// Bytes per second until it is known what the ring does.
 const FIRST: f64 = 4e6;
 
-/// And whatever the ring does: 1 Mbit/s.
+/// Bytes per second of all transfers together, whatever the ring does: 1 Mbit/s.
 const SLOWEST: f64 = 128e3;
 
 /// What the transfers get at least, of what the links send.
@@ -65,7 +65,7 @@ const DELAY: Duration = Duration::from_millis(10);
 /// By how much the transfers become faster from one look to the next, as long as nothing waits: twice as fast in 0.15 s.
 const FASTER: f64 = 1.05;
 
-/// And slower, when something does.
+/// By how much they become slower when something waits.
 const SLOWER: f64 = 0.7;
 
 /// The links are looked at so often.
@@ -248,7 +248,7 @@ struct Pace {
     looked: (Instant, u64),
     /// Bytes per second of all transfers while the links send.
     beside: f64,
-    /// And now.
+    /// Bytes per second of all transfers now.
     rate: f64,
 }
 

@@ -59,7 +59,7 @@ impl Stock {
         checked.as_ref().map_err(Clone::clone)
     }
 
-    /// The same if they have been read; none while they have not.
+    /// What was found if they have been read; none while they have not.
     pub fn checked(&self) -> Option<Result<&Checked, String>> {
         Some(self.0.checked.get()?.as_ref().map_err(Clone::clone))
     }

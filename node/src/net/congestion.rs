@@ -51,7 +51,7 @@ pub(crate) fn local() -> Arc<dyn ControllerFactory + Send + Sync> {
 
 const LOCAL_WINDOW: u64 = 2 << 20;
 
-/// The same for a browser's tab: its datagrams are of 1.5 KB, each of which takes 2.3 KB of a socket buffer, and a browser
+/// The window for a browser's tab: its datagrams are of 1.5 KB, each of which takes 2.3 KB of a socket buffer, and a browser
 /// asks for 1 MiB of that. With [`LOCAL_WINDOW`] a tenth of them was lost on a busy machine, and what was left was 1 MB/s.
 ///
 /// MB/s on loopback, two busy cores, Chromium 156, medians of 3 x 16 MiB (`cargo xtask bench-browser --link`). The window

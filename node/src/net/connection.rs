@@ -3,8 +3,8 @@
 //! It must not know how the connection came about, nor of other connections.
 
 use crate::net::link::{
-    Chunker, Deframer, DownReason, Frame, FrameError, Lane, MAX_FRAME, PREFIX, Refusal, SendError, Traffic,
-    Way,
+    Chunker, Deframer, DownReason, Frame, FrameError, Lane, LinkKind, MAX_FRAME, PREFIX, Refusal, SendError,
+    Traffic,
 };
 use annulus_core::{Contact, PeerId};
 use bytes::{BufMut, Bytes};
@@ -65,7 +65,7 @@ pub(crate) struct Wire {
     pub peer: PeerId,
     pub dialled_by_us: bool,
     /// How it came about.
-    pub way: Way,
+    pub way: LinkKind,
     /// Of the peer's process.
     pub instance: u64,
     session: Session,
@@ -107,7 +107,7 @@ impl Wire {
         session: Session,
         (peer, instance): (PeerId, u64),
         dialled_by_us: bool,
-        way: Way,
+        way: LinkKind,
         bulk_limit: usize,
         receive_window: u32,
     ) -> Arc<Self> {

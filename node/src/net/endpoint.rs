@@ -12,7 +12,7 @@ use crate::net::connect::connect;
 use crate::net::connection::{ConnectionEvent, H3_NO_ERROR, Inbox, LEFT, Streams, Wire};
 use crate::net::handshake::{Caller, LocalPeer, canonical, listen, propose, refuse, seen_at, welcome};
 use crate::net::hello::{PATH, Purpose};
-use crate::net::link::{DialError, Refusal, Way};
+use crate::net::link::{DialError, LinkKind, Refusal};
 use crate::net::nearby::visit;
 use crate::net::slots::{Slot, Slots};
 use crate::net::socket::Pace;
@@ -260,17 +260,17 @@ impl Shared {
     }
 
     /// How one that dialled us has found to us.
-    fn way_of(&self, caller: &Caller) -> Way {
+    fn way_of(&self, caller: &Caller) -> LinkKind {
         let Some(dialled) = caller.dialled else {
-            return Way::Direct;
+            return LinkKind::Direct;
         };
         let places = self.places().clone();
         if Some(dialled) == places.mapped {
-            Way::Mapped
+            LinkKind::Mapped
         } else if !places.own.contains(&dialled) && self.dials().contains_key(&caller.peer) {
-            Way::Punched
+            LinkKind::Punched
         } else {
-            Way::Direct
+            LinkKind::Direct
         }
     }
 
@@ -403,7 +403,7 @@ impl Shared {
         session: &Session,
         (peer, instance): (PeerId, u64),
         dialled_by_us: bool,
-        way: Way,
+        way: LinkKind,
     ) -> Arc<Wire> {
         Wire::new(
             session.clone(),

@@ -11,7 +11,7 @@ use crate::net::hello::{
     CERTIFICATE, HEAD, Hello, MAX_HELLO, MAX_MANIFEST, Purpose, Role, TabHello, TabWelcome, Unread, Welcome,
     body_len, bounded, decode, encode, signed, tab_session,
 };
-use crate::net::link::{DialError, Refusal, Way};
+use crate::net::link::{DialError, LinkKind, Refusal};
 use crate::net::observed::Observed;
 use crate::net::transport::peer_at;
 use annulus_core::invitation::{Admission, Root};
@@ -237,7 +237,7 @@ pub(crate) async fn welcome(
     me: &LocalPeer,
     caller: &mut Caller,
     manifest: Option<&Bytes>,
-    (seen, way): (SocketAddr, Way),
+    (seen, way): (SocketAddr, LinkKind),
 ) -> Result<(), Refusal> {
     let welcome = Welcome {
         instance: me.instance,

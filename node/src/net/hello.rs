@@ -12,7 +12,7 @@
 //!
 //! It must know no transport.
 
-use crate::net::link::Way;
+use crate::net::link::LinkKind;
 use annulus_core::invitation::Admission;
 use annulus_core::signature::Signature;
 use annulus_core::{Contact, Digest, PeerId, RunId};
@@ -73,7 +73,7 @@ pub struct Welcome {
     /// Where the acceptor sees the dialler.
     pub seen: SocketAddr,
     /// How they found to each other, as the acceptor knows.
-    pub way: Way,
+    pub way: LinkKind,
 }
 
 /// What a tab says. Nobody can dial it, so it has no contact.

@@ -113,7 +113,7 @@ pub fn next_event<L: Link>(link: &mut L) -> impl Future<Output = Option<LinkEven
 /// By what way a link came about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum LinkKind {
     /// One end could just be dialled.
     #[default]
     Direct,
@@ -136,7 +136,7 @@ pub enum LinkEvent {
         /// Whether our dial made it.
         dialled_by_us: bool,
         /// How it came about.
-        way: Way,
+        way: LinkKind,
         /// Its round-trip time at the beginning.
         rtt: Duration,
     },

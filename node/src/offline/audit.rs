@@ -6,7 +6,7 @@ use crate::offline::replay::front;
 use crate::store::ledger_file::{Entry, LedgerError, advance};
 use crate::store::run_dir::{CheckpointError, RunDir};
 use annulus_core::config::Manifest;
-use annulus_core::cut::Hole;
+use annulus_core::cut::SampleRange;
 use annulus_core::id::{Digest, Round};
 use annulus_core::ledger::{Head, Record};
 use annulus_core::saved::Point;
@@ -193,7 +193,7 @@ impl Positions {
         Self::all_but(point.holes.iter().collect(), (point.cursor, point.skipped))
     }
 
-    fn all_but(open: Vec<&Hole>, (cursor, given_up): (u64, u64)) -> Self {
+    fn all_but(open: Vec<&SampleRange>, (cursor, given_up): (u64, u64)) -> Self {
         let mut positions = Self {
             given_up,
             ..Self::default()

@@ -1,6 +1,7 @@
 //! How good a run's newest checkpoint is.
 
-use crate::offline::parts_on_disk::PartsOnDisk;
+use super::parts_on_disk::PartsOnDisk;
+use super::warn;
 use crate::participant::error::Error;
 use crate::participant::memory;
 use crate::participant::run_setup::{Means, RunSetup};
@@ -37,16 +38,14 @@ pub fn evaluate(
     let run = RunDir::open(dir)?;
     if run.manifest().split.is_none() {
         let loaded = run.load_latest()?;
+        warn(&loaded.warnings);
         let mut trainer = RunSetup::whole(&loaded.manifest, given, factories)?;
         let eval = trainer.worker.score(loaded.state.params)?;
         return evaluated(loaded.head.round, eval, 1, &loaded.manifest.task);
     }
     memory::keep_within(given.memory);
     let on_disk = Arc::new(PartsOnDisk::newest(dir, others)?);
-    on_disk
-        .warnings
-        .iter()
-        .for_each(|warning| eprintln!("warning: {warning}"));
+    warn(&on_disk.warnings);
     let (round, manifest) = (on_disk.label.head.round, &on_disk.manifest);
     let mut inference = RunSetup::inference(manifest, given, factories, on_disk.clone().reader())?;
     if let Some(runs) = inference.to_evaluate()? {

@@ -24,3 +24,11 @@ pub mod report;
 pub(crate) mod sample;
 #[cfg(feature = "native")]
 mod split_replay;
+
+/// Tells a person, on standard error, what was passed over on the way to a checkpoint.
+#[cfg(feature = "native")]
+pub(crate) fn warn(warnings: &[String]) {
+    for warning in warnings {
+        eprintln!("warning: {warning}");
+    }
+}

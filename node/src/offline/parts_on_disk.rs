@@ -125,7 +125,7 @@ impl PartsOnDisk {
     ///
     /// # Errors
     ///
-    /// As above.
+    /// If they cannot be read, or have changed since.
     pub fn part(&self, part: u16) -> Result<Vec<f32>, CheckpointError> {
         let Place { file, hash: before } = self.places[usize::from(part)];
         let (path, saved) = &self.files[file];

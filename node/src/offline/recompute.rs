@@ -5,7 +5,7 @@
 
 use crate::offline::history::{labels, present};
 use crate::offline::replay::{Asked, Replay, ReplayError};
-use crate::offline::report::{Compared, Progress, ReplayReport};
+use crate::offline::report::{Difference, Progress, ReplayReport};
 use crate::offline::split_replay;
 use crate::participant::run_setup::{Means, RunSetup};
 use crate::store::ledger_file::Entry;
@@ -16,7 +16,6 @@ use annulus_core::Manifest;
 use annulus_core::id::{Digest, Round};
 use annulus_core::ledger::Record;
 use annulus_core::shuffle::Shuffle;
-use annulus_core::state::State;
 use burn::tensor::read_sync;
 use std::path::Path;
 
@@ -122,8 +121,9 @@ pub fn recompute<E>(
                 if recomputed != recorded {
                     report.differs(round);
                     if labels.get(&round) == Some(&replay.head().chain) {
-                        let difference = difference(replay.state(), &dir.load(round)?.state);
-                        report.compared.push(Compared { round, difference });
+                        let mut difference = Difference::default();
+                        difference.take(&replay.state().params, &dir.load(round)?.state.params);
+                        report.compare(round, difference);
                     }
                 }
                 progress(&Progress {
@@ -134,18 +134,6 @@ pub fn recompute<E>(
         }
     }
     Ok(report)
-}
-
-/// The largest difference of a parameter, as a share of the largest parameter. Not finite if any of them is not.
-fn difference(ours: &State, theirs: &State) -> f32 {
-    let pairs = || ours.params.iter().zip(&theirs.params);
-    let largest = theirs
-        .params
-        .iter()
-        .fold(0.0f32, |max, theirs| max.max(theirs.abs()));
-    let differing = pairs().filter(|(a, b)| a.to_bits() != b.to_bits());
-    let differences = differing.map(|(a, b)| (a - b).abs() / largest);
-    differences.fold(0.0, |max, d| if d.is_nan() { f32::INFINITY } else { max.max(d) })
 }
 
 #[cfg(test)]

@@ -51,6 +51,41 @@ pub enum Verdict {
     Unknown,
 }
 
+/// How far a replay's parameters are from recorded ones, which may be taken part by part.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Difference {
+    /// The largest difference; infinite once one is no number.
+    off: f32,
+    /// The largest recorded parameter.
+    largest: f32,
+}
+
+impl Difference {
+    /// Takes some more of them.
+    pub(crate) fn take(&mut self, ours: &[f32], theirs: &[f32]) {
+        for (a, b) in ours.iter().zip(theirs) {
+            self.largest = self.largest.max(b.abs());
+            if a.to_bits() != b.to_bits() {
+                let d = (a - b).abs();
+                self.off = if d.is_nan() {
+                    f32::INFINITY
+                } else {
+                    self.off.max(d)
+                };
+            }
+        }
+    }
+
+    /// As a share of the largest parameter. Not finite if a difference is not.
+    pub(crate) fn share(&self) -> f32 {
+        match self.off / self.largest {
+            _ if self.off == 0.0 => 0.0,
+            share if share.is_nan() => f32::INFINITY,
+            share => share,
+        }
+    }
+}
+
 impl ReplayReport {
     /// Before the first round.
     pub(crate) fn new(base: Round, tolerance: f32) -> Self {
@@ -67,6 +102,12 @@ impl ReplayReport {
     /// What a round, or one before, came to is something else than was recorded.
     pub(crate) fn differs(&mut self, round: Round) {
         self.first_difference.get_or_insert(round);
+    }
+
+    /// A checkpoint's parameters are so far from the recomputed ones.
+    pub(crate) fn compare(&mut self, round: Round, difference: Difference) {
+        let difference = difference.share();
+        self.compared.push(Compared { round, difference });
     }
 
     /// What it comes to.
@@ -120,6 +161,36 @@ impl fmt::Display for ReplayReport {
                     "; from round {first} on they differ, and there is no later checkpoint to say by how much"
                 )
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_a_share_of_the_largest_and_what_is_no_number_is_not_overlooked() {
+        const INF: f32 = f32::INFINITY;
+        for (pairs, expected) in [
+            (&[(1.0, 1.0), (f32::NAN, f32::NAN)][..], 0.0),
+            (&[(1.0, 1.5), (4.0, 4.0)], 0.125),
+            (&[(1.0, 1.0), (2.0, -2.0)], 2.0),
+            (&[(0.0, -0.0)], 0.0),
+            (&[(1.0, f32::NAN), (4.0, 4.0)], INF),
+            (&[(1.0, INF), (4.0, 4.0)], INF),
+            (&[(1.0, 0.0)], INF),
+        ] {
+            let (ours, theirs): (Vec<f32>, Vec<f32>) = pairs.iter().copied().unzip();
+            let mut whole = Difference::default();
+            whole.take(&ours, &theirs);
+            let mut by_parts = Difference::default();
+            pairs.iter().for_each(|(a, b)| by_parts.take(&[*a], &[*b]));
+            assert_eq!(
+                (whole.share(), by_parts.share()),
+                (expected, expected),
+                "{pairs:?}"
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a run's model writes, by the newest checkpoint of its folder.
 
-use crate::offline::parts_on_disk::PartsOnDisk;
+use super::parts_on_disk::PartsOnDisk;
+use super::warn;
 use crate::participant::error::Error;
 use crate::participant::memory;
 use crate::participant::run_setup::{Means, RunSetup};
@@ -24,11 +25,6 @@ pub fn write(
     begin: &mut dyn FnMut(usize),
 ) -> Result<(), Error> {
     let run = RunDir::open(dir)?;
-    let warn = |warnings: &[String]| {
-        warnings
-            .iter()
-            .for_each(|warning| eprintln!("warning: {warning}"))
-    };
     let mut emit = |piece: &str| -> Pin<Box<dyn Future<Output = ()>>> {
         emit(piece);
         Box::pin(ready(()))

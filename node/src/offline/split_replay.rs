@@ -5,7 +5,7 @@
 //! What a round has come to headers of the next tell part by part, and the checkpoints that are there.
 
 use crate::offline::history::{labels, present};
-use crate::offline::report::{Compared, Progress, ReplayReport};
+use crate::offline::report::{Difference, Progress, ReplayReport};
 use crate::participant::run_setup::{Means, RunSetup};
 use crate::participant::{initial, memory, split};
 use crate::store::files::{At, FileError};
@@ -14,14 +14,14 @@ use crate::store::parts_file::{PartsFile, SavedParts};
 use crate::store::run_dir::{CheckpointError, RunDir, state_error};
 use crate::task_factory::{Drawing, TaskFactory};
 use crate::trainer::WorkerError;
-use crate::trainer::span::{MakeSpan, Pass, SpanWorker};
+use crate::trainer::span::{self, MakeSpan, SpanWorker};
 use annulus_core::check::RecordError;
 use annulus_core::id::Round;
-use annulus_core::interface::SpanDone;
+use annulus_core::interface::{Pass, SpanDone};
 use annulus_core::ledger::Record;
 use annulus_core::moments::Moments;
 use annulus_core::parts::{PartSet, Parts};
-use annulus_core::recompute::{RecomputeError, StepsWork, Workshop, recompute};
+use annulus_core::recompute::{RecomputeError, Workshop, recompute};
 use annulus_core::shuffle::Shuffle;
 use annulus_core::signature::Scheme;
 use annulus_core::{Manifest, State};
@@ -212,7 +212,7 @@ impl OnDisk {
     fn compare(&self, dir: &RunDir, round: Round, report: &mut ReplayReport) -> Result<(), Error> {
         let theirs = saved(dir, round)?;
         let parts = Parts::of_len(dir.manifest().layout.len);
-        let (mut largest, mut off) = (0.0f32, 0.0f32);
+        let mut difference = Difference::default();
         for part in theirs.set().iter() {
             let read = theirs.read(part);
             let read = read.map_err(|error| state_error(dir.checkpoint_path(round), error))?;
@@ -221,17 +221,10 @@ impl OnDisk {
             }
             let range = parts.range(part).unwrap_or(0..0);
             let ours = self.parts.read_weights(part, range.clone())?;
-            for (a, b) in ours.iter().zip(read.weights(dir.manifest(), range)) {
-                largest = largest.max(b.abs());
-                if a.to_bits() != b.to_bits() {
-                    let d = (a - b).abs();
-                    off = if d.is_nan() { f32::INFINITY } else { off.max(d) };
-                }
-            }
+            difference.take(&ours, &read.weights(dir.manifest(), range));
         }
         if report.first_difference.is_some() {
-            let difference = if off == 0.0 { 0.0 } else { off / largest };
-            report.compared.push(Compared { round, difference });
+            report.compare(round, difference);
         }
         Ok(())
     }
@@ -260,23 +253,16 @@ fn begun(manifest: &Manifest, initial: &annulus_core::Initial, part: u16) -> Mom
 impl Workshop for OnDisk {
     type Error = Failure;
 
-    fn pass(&mut self, work: StepsWork) -> Result<SpanDone, Failure> {
-        let samples = self.shuffle.samples(&work.positions);
-        if let Some(weights) = work.weights {
+    fn pass(&mut self, steps: Range<usize>, mut pass: Pass) -> Result<SpanDone, Failure> {
+        let samples = self.shuffle.samples(&pass.positions);
+        if let Some(weights) = pass.weights.take() {
             // Those that were there go before others come.
             self.worker = None;
-            let worker = self.worker.insert((self.make)(work.steps)?);
+            let worker = self.worker.insert((self.make)(steps)?);
             worker.load(weights)?;
         }
         let worker = self.worker.as_mut().expect("weights come with the first pass");
-        let pass = Pass {
-            back: work.back,
-            samples: &samples,
-            input: work.input,
-            gradient: work.gradient,
-            sum: work.sum,
-        };
-        Ok(read_sync(pass.by(&mut **worker))?)
+        Ok(read_sync(span::pass(&mut **worker, pass, &samples))?)
     }
 
     fn weights(&mut self, range: Range<usize>) -> Result<Vec<f32>, Failure> {

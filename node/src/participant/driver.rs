@@ -187,7 +187,7 @@ impl<L: Link> Driver<L> {
                     self.todo.push_back(Todo::Compute { round, share });
                 }
                 Output::Span(work) => {
-                    let samples = self.shuffle.samples(&work.positions);
+                    let samples = self.shuffle.samples(&work.pass.positions);
                     self.todo.push_back(Todo::Span { work, samples });
                 }
                 Output::Restore { stepped } => self.todo.push_back(Todo::Restore { stepped }),

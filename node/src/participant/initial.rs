@@ -27,7 +27,7 @@ pub fn drawn(folder: &Path, drawing: &Drawing, seed: u64) -> Result<Initial, Fil
     })
 }
 
-/// The same of what `draw` gives in order, to be taken piece by piece.
+/// The initial weights that `draw` gives in order, in a file, to be taken piece by piece.
 fn on_disk(folder: &Path, draw: impl FnOnce(&mut dyn FnMut(&[f32]))) -> Result<Initial, FileError> {
     let mut file = BufWriter::new(tempfile::tempfile_in(folder).at(folder)?);
     let mut written = Ok(());

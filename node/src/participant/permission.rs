@@ -16,7 +16,7 @@ pub const LOOK: Duration = Duration::from_secs(1);
 /// Others' work from which on a machine is not idle, as a part of what it can do: BOINC's default.
 const BUSY: f64 = 0.25;
 
-/// The same for one that was not: lower, so that a load near the limit does not send the peer to and fro. A guess.
+/// Others' work down to which a machine that was not idle still is not: lower, so that a load near the limit does not send the peer to and fro. A guess.
 const STILL_BUSY: f64 = 0.15;
 
 /// What stands against computing.

@@ -26,7 +26,7 @@ pub(super) fn load_of_run(
     })
 }
 
-/// The same for a run whose model is to write: without its data, if they make no difference.
+/// Loads the task of a run whose model is to write: without its data, if they make no difference.
 pub(super) fn load_to_write(
     manifest: &Manifest,
     data: Option<&Path>,

@@ -145,7 +145,7 @@ impl RunSetup {
         Ok(loaded.inference(&device, Arc::new(model), memory::space(given.memory), weights))
     }
 
-    /// The same for one that is to write.
+    /// What computes a split model run by run, to write.
     pub fn inference_to_write(
         manifest: &Manifest,
         given: Means<'_>,

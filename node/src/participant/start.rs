@@ -173,12 +173,12 @@ struct Entrance<'a> {
     setup: RunSetup,
     right: Right,
     known: Known,
-    way: Way,
+    way: Entry,
     met: Option<Met>,
 }
 
 /// How it comes to take part.
-enum Way {
+enum Entry {
     /// With a new run's first state.
     Found(State),
     /// As whoever founds a new run, with its first state, unless others are found who have.
@@ -249,7 +249,7 @@ impl<'a> Starting<'a> {
             None => Right::of_founder(run_key, manifest.root())?,
         };
         let known = self.folder.known(run);
-        let way = Way::Found(setup.first_state(&manifest));
+        let way = Entry::Found(setup.first_state(&manifest));
         Ok(self.by(way, Arc::new(manifest), setup, right, known))
     }
 
@@ -279,7 +279,7 @@ impl<'a> Starting<'a> {
                 self.set_up(&manifest, &ticket, &known, None).await?.0
             }
         };
-        let way = Way::GoOn(Box::new((writer, loaded.state, loaded.head)));
+        let way = Entry::GoOn(Box::new((writer, loaded.state, loaded.head)));
         Ok(self.by(way, manifest, setup, right, known))
     }
 
@@ -309,7 +309,7 @@ impl<'a> Starting<'a> {
             return Err(ManifestError::Unusable("it is not the one that the ticket names").into());
         }
         let (setup, sponsor) = self.set_up(&manifest, &ticket, &known, Some(&first)).await?;
-        let way = Way::Enter(sponsor.unwrap_or(first));
+        let way = Entry::Enter(sponsor.unwrap_or(first));
         let run_key = None;
         Ok(self.by(way, manifest, setup, Right { ticket, run_key }, known))
     }
@@ -317,7 +317,7 @@ impl<'a> Starting<'a> {
     /// It is ready.
     fn by(
         self,
-        way: Way,
+        way: Entry,
         manifest: Arc<Manifest>,
         setup: RunSetup,
         right: Right,
@@ -408,7 +408,7 @@ impl Entrance<'_> {
         folder.keep(&right, &known)?;
         let meeting = match (met, &way) {
             (None, _) => None,
-            (Some(met), Way::Enter(_)) => Some(met.later()),
+            (Some(met), Entry::Enter(_)) => Some(met.later()),
             (Some(met), _) => Some(met.tell(&right.ticket).await?),
         };
         let door = home.door.take();
@@ -416,19 +416,19 @@ impl Entrance<'_> {
         let mut told = told_to(&site, sink);
         let start = Instant::now();
         let new = || Destination::New(folder.lock.clone());
-        let begins = matches!(way, Way::Found(_) | Way::Look(_));
-        let warm = !matches!(way, Way::Found(_));
+        let begins = matches!(way, Entry::Found(_) | Entry::Look(_));
+        let warm = !matches!(way, Entry::Found(_));
         let mut looks = None;
         let (mut peer, record) = match way {
-            Way::Found(state) => (Peer::found(manifest.clone(), settings, state, Time(0)), new()),
-            Way::Look(state) => {
+            Entry::Found(state) => (Peer::found(manifest.clone(), settings, state, Time(0)), new()),
+            Entry::Look(state) => {
                 let head = Head::unfounded(&manifest);
                 (
                     Peer::resume(manifest.clone(), settings, state, head, Time(0)),
                     new(),
                 )
             }
-            Way::GoOn(record) => {
+            Entry::GoOn(record) => {
                 let (mut writer, state, head) = *record;
                 let peer = Peer::resume(manifest.clone(), settings, state, head, Time(0));
                 // Who may not go on alone waits for who may.
@@ -438,7 +438,7 @@ impl Entrance<'_> {
                 looks = Some(former);
                 (peer, Destination::Open(Box::new(writer)))
             }
-            Way::Enter(Source { peer, contact }) => {
+            Entry::Enter(Source { peer, contact }) => {
                 let peer = Peer::join(manifest.clone(), settings, peer, &contact, Time(0));
                 (peer, new())
             }

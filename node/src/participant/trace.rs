@@ -99,7 +99,7 @@ impl Trace {
                 let samples: u64 = positions.iter().map(|range| range.end - range.start).sum();
                 debug!(round, samples, "computes");
             }
-            Output::Span(work) => debug!(work.round, work.span, work.back, "computes"),
+            Output::Span(work) => debug!(work.round, work.span, work.pass.back, "computes"),
             Output::Restore { stepped } => debug!(%stepped, "restores"),
             Output::Event(Event::Committed(commit)) => committed(commit),
             Output::Event(event @ Event::Syncing { .. }) => trace!("{event:?}"),

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use annulus_core::optim::clip_scale;
 
-use super::message::{Answer, Order, Report, SharedSum, from_bytes};
+use super::message::{Answer, Order, SharedSum, StageReport, from_bytes};
 use super::stage::Stage;
 use crate::trainer::span::ModelSteps;
 
@@ -257,9 +257,9 @@ impl<P: Port> Pipeline<P> {
     /// # Errors
     ///
     /// If a stage fails or is gone.
-    pub fn report(&mut self) -> Result<Vec<Report>, PipelineError> {
+    pub fn report(&mut self) -> Result<Vec<StageReport>, PipelineError> {
         self.tell_all(&Order::Report)?;
-        let mut reports = vec![Report::default(); self.spans.len()];
+        let mut reports = vec![StageReport::default(); self.spans.len()];
         for _ in 0..self.spans.len() {
             match self.next()? {
                 (span, Answer::Report(report)) => reports[span] = report,

@@ -143,14 +143,14 @@ pub enum Answer {
         bytes: Vec<u8>,
     },
     /// What was measured.
-    Report(Report),
+    Report(StageReport),
     /// It cannot go on.
     Failed(String),
 }
 
 /// What a stage has measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct StageReport {
     /// Microseconds of each forward pass; none in the last span.
     pub forward_us: Vec<u64>,
     /// Microseconds of each backward pass, with the forward pass done again.

@@ -12,6 +12,6 @@ mod span_state;
 mod stage;
 
 pub use driver::{Pipeline, PipelineError, Port, Summed, Update, in_threads};
-pub use message::{Answer, Boundary, Order, Report, SharedSum, read_frame, write_frame};
+pub use message::{Answer, Boundary, Order, SharedSum, StageReport, read_frame, write_frame};
 pub use span_state::SpanState;
 pub use stage::{Stage, StageError, StageSettings};

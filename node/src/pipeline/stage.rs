@@ -7,7 +7,7 @@ use annulus_core::codec::Codec;
 use annulus_core::stages::{Work, in_flight_limit, next_work};
 use burn::tensor::read_sync;
 
-use super::message::{Answer, Boundary, Order, Report, SharedSum, from_bytes, to_bytes};
+use super::message::{Answer, Boundary, Order, SharedSum, StageReport, from_bytes, to_bytes};
 use super::span_state::SpanState;
 use crate::trainer::WorkerError;
 use crate::trainer::span::{SpanSums, SpanWorker};
@@ -55,7 +55,7 @@ pub struct Stage {
     /// The round's sums, and what has come of them.
     sums: Option<SpanSums>,
     gradient: Vec<f32>,
-    report: Report,
+    report: StageReport,
 }
 
 /// A microbatch.
@@ -95,7 +95,7 @@ impl Stage {
             done: BTreeSet::new(),
             sums: None,
             gradient: Vec::new(),
-            report: Report::default(),
+            report: StageReport::default(),
         })
     }
 

@@ -44,7 +44,7 @@ impl RunWriter {
         Self::create_in(Arc::new(RunLock::take(path)?), manifest, head, state)
     }
 
-    /// The same in a directory that is held already.
+    /// Creates a run in a directory that is held already.
     pub fn create_in(
         lock: Arc<RunLock>,
         manifest: &Manifest,
@@ -87,7 +87,7 @@ impl RunWriter {
         Self::open_in(Arc::new(RunLock::take(path)?))
     }
 
-    /// The same of a directory that is held already.
+    /// Opens the run in a directory that is held already.
     pub fn open_in(lock: Arc<RunLock>) -> Result<(Self, LoadedRun), CheckpointError> {
         let path = &lock.path().to_path_buf();
         let dir = RunDir::open(path)?;

@@ -63,7 +63,7 @@ pub fn write_atomic(
     write_by(path, OpenOptions::new(), write)
 }
 
-/// The same of bytes that only the owner may read, from the first of them on.
+/// Writes bytes that only the owner may read, from the first of them on.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let mut options = OpenOptions::new();
     #[cfg(unix)]

@@ -69,7 +69,7 @@ pub struct Trainer<T: Task> {
     layout: Layout,
     /// The parameters, each at a place of its own, in a vector on a GPU.
     on_device: Arc<SplitLayout>,
-    /// The same for gradients, with the loss as the last of them.
+    /// Where gradients are in such a vector, with the loss as the last of them.
     with_loss: Arc<SplitLayout>,
     model: T::Model,
     /// The vector that the model's parameters are views of, once it was loaded, on a GPU.

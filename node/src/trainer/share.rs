@@ -140,7 +140,7 @@ impl Walk<'_> {
         Ok((now, loss_sum))
     }
 
-    /// The same by a device that takes steps itself: parameters go there once and come back once, moments stay.
+    /// Local steps by a device that takes them itself: parameters go there once and come back once, moments stay.
     async fn on_device(
         &self,
         worker: &mut dyn Worker,

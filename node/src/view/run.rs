@@ -2,7 +2,7 @@
 
 use super::curve::Curve;
 use crate::events::{Change, Done, Event, Pace, Ready, Round};
-use crate::net::link::Way;
+use crate::net::link::LinkKind;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -48,7 +48,7 @@ pub struct RunView {
     /// What it waits for, while it does.
     pub waiting: Option<String>,
     /// How those that it has links to found to it, or it to them.
-    pub links: BTreeMap<String, Way>,
+    pub links: BTreeMap<String, LinkKind>,
     /// Sums over this peer's time in the run.
     pub totals: Totals,
     /// How it ended.
@@ -350,9 +350,9 @@ impl RunView {
     pub fn way_to(&self, name: &str) -> Option<&'static str> {
         let member = || self.peers.get(name).is_some_and(|peer| peer.member);
         match self.links.get(name) {
-            Some(Way::Direct) => Some("direct"),
-            Some(Way::Mapped) => Some("mapped"),
-            Some(Way::Punched) => Some("punched"),
+            Some(LinkKind::Direct) => Some("direct"),
+            Some(LinkKind::Mapped) => Some("mapped"),
+            Some(LinkKind::Punched) => Some("punched"),
             None if self.phase == Phase::Training && member() && !self.is_own(name) => Some("relayed"),
             None => None,
         }

@@ -2,7 +2,7 @@
 
 use super::logs::{Logs, PeerLog};
 use crate::events::{Change, Done, Event, Pace, Ready, Round, Share};
-use crate::net::link::Way;
+use crate::net::link::LinkKind;
 use std::ops::RangeInclusive;
 
 /// A peer's name.
@@ -56,7 +56,7 @@ pub(crate) fn round(number: u64, weights: &[(u8, u64)], loss: f32) -> Round {
 }
 
 /// The link to peer `n` came up by that way, or went.
-pub(crate) fn link(n: u8, way: Option<Way>) -> Event {
+pub(crate) fn link(n: u8, way: Option<LinkKind>) -> Event {
     Event::Link {
         peer: name(n),
         way,

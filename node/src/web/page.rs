@@ -1,6 +1,9 @@
 //! The page's files: found in a folder, sent compressed where the build made that and the browser takes it, and kept by
 //! browsers until they change.
 //!
+//! By hand and not by tower-http's `ServeDir`, which sends what is packed even where the file has changed since, reads a file of
+//! many megabytes anew for each of many tabs, and sends whatever lies in the folder.
+//!
 //! It must know nothing of runs, and of HTTP nothing but requests and answers.
 
 use axum::{
@@ -34,7 +37,7 @@ const POLICY: &str = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; 
                       connect-src 'self' https:; img-src 'self' data:; object-src 'none'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
-/// The same for the page that stands in while the real one is not built: one file with its script and style.
+/// What the page may do that stands in while the real one is not built: one file with its script and style.
 const POLICY_STAND_IN: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
                                connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

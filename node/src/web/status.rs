@@ -144,7 +144,7 @@ fn peers<'a>(view: &'a RunView) -> Vec<PeerStatus<'a>> {
 mod tests {
     use super::*;
     use crate::events::Event;
-    use crate::net::link::Way;
+    use crate::net::link::LinkKind;
     use crate::view::testing::{committed, done, eval, link, member, name, pace, ready, sync};
     use serde_json::{Value, json};
     use std::collections::BTreeSet;
@@ -169,8 +169,8 @@ mod tests {
                 (3000, committed(2, &[(2, 32), (1, 32)], 2.0)),
                 (3000, member(2, Change::Failed, 2, "why")),
                 (5000, committed(3, &[(3, 24), (1, 40), (4, 0)], f32::NAN)),
-                (5000, link(2, Some(Way::Direct))),
-                (5000, link(3, Some(Way::Punched))),
+                (5000, link(2, Some(LinkKind::Direct))),
+                (5000, link(3, Some(LinkKind::Punched))),
                 (5100, link(2, None)),
             ],
             6000,
@@ -211,7 +211,7 @@ mod tests {
         let round = [
             (0, ready(1)),
             (1, committed(1, &[(1, 1), (2, 1), (3, 1)], 1.0)),
-            (2, link(2, Some(Way::Punched))),
+            (2, link(2, Some(LinkKind::Punched))),
         ];
         let links = |more: Event| {
             let all = [&round[..], &[(3, more)]].concat();
@@ -220,7 +220,7 @@ mod tests {
         };
         let word = |word: &str| Value::from(word);
         assert_eq!(
-            links(link(3, Some(Way::Mapped))),
+            links(link(3, Some(LinkKind::Mapped))),
             [Value::Null, word("punched"), word("mapped")]
         );
         let waiting = Event::Waiting { why: "why".into() };

@@ -177,7 +177,7 @@ static SERIAL: Plan = Plan {
     units_per_group: 8,
 };
 
-/// The same for heads of one unit's columns.
+/// [`SERIAL`] for heads of one unit's columns.
 static NARROW: Plan = Plan {
     forward: &ATTENTION_FORWARD_NARROW,
     backward: Slopes::AtOnce(&ATTENTION_BACKWARD_NARROW),
@@ -194,7 +194,7 @@ static UNROLLED: Plan = Plan {
     ..SERIAL
 };
 
-/// The same for heads of one unit's columns.
+/// [`UNROLLED`] for heads of one unit's columns.
 static UNROLLED_NARROW: Plan = Plan {
     forward: &ATTENTION_FORWARD_UNROLLED_NARROW,
     backward: Slopes::InTurn {
@@ -204,7 +204,7 @@ static UNROLLED_NARROW: Plan = Plan {
     ..SERIAL
 };
 
-/// The same for heads of half as many.
+/// [`UNROLLED`] for heads of half as many columns as a unit's.
 static UNROLLED_SLIM: Plan = Plan {
     forward: &ATTENTION_FORWARD_UNROLLED_SLIM,
     backward: Slopes::InTurn {

@@ -130,7 +130,7 @@ enum Form {
 #[derive(Debug)]
 struct Choice {
     kernel: &'static Kernel,
-    /// The same for a second operand of halves, if there is one.
+    /// The kernel for a second operand of halves, if there is one.
     for_halves: Option<&'static Kernel>,
     form: Form,
     tile: [usize; 2],

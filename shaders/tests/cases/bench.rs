@@ -154,7 +154,7 @@ pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// The same sequence in [-5, 5).
+/// That sequence in [-5, 5).
 pub fn scaled(count: usize, seed: u64) -> Vec<f32> {
     numbers(count, seed).iter().map(|x| 5.0 * x).collect()
 }

@@ -18,10 +18,6 @@ pub const FILES: &Exceptions = &[
         "whom to follow, what to fetch and when to enter hang on one state",
     ),
     (
-        "core/src/sim/lie.rs",
-        "all ways to lie beside each other; could be two files, what is changed and what is invented",
-    ),
-    (
         "core/src/sim/ledger.rs",
         "the definition that the protocol is held to, in one place",
     ),

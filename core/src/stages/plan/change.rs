@@ -1,7 +1,7 @@
 //! Whether what is there is worth to be changed: only for rounds that are shorter by more than a fifth, again and again, and
 //! if the time that parts are on their way is won back soon.
 
-use super::{Job, Machine, Placement, Plan, Way};
+use super::{Job, Machine, Parallelism, Placement, Plan};
 use crate::stages::span_parameters;
 use std::collections::BTreeMap;
 
@@ -123,8 +123,8 @@ fn held(job: &Job, placement: &Placement, machine: usize) -> BTreeMap<usize, f64
         return BTreeMap::new();
     };
     let share = match placement.way {
-        Way::Sharded => (f64::from(job.copies) / span.holders.len() as f64).min(1.0),
-        Way::Replicas | Way::Split { .. } => 1.0,
+        Parallelism::Sharded => (f64::from(job.copies) / span.holders.len() as f64).min(1.0),
+        Parallelism::Replicas | Parallelism::Split { .. } => 1.0,
     };
     let moments = job.moments_bytes as f64 / span_parameters(&job.steps).max(1) as f64;
     let tensors = job.steps[span.steps.clone()]

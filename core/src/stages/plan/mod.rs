@@ -60,7 +60,7 @@ pub struct Job {
 
 /// A way of training together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Parallelism {
     /// All machines have all.
     Replicas,
     /// All have the weights, and each part of the optimizer's vectors is on a few of them.
@@ -85,7 +85,7 @@ pub struct Span {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The way.
-    pub way: Way,
+    pub way: Parallelism,
     /// The spans in order; one unless the model is split. Machines that are in none stand by.
     pub spans: Vec<Span>,
 }
@@ -142,7 +142,7 @@ pub struct Plan {
 
 impl Job {
     /// The placement whose rounds are shortest, as far as [`search`] finds it; of equally good ones the one that is first in
-    /// the order of [`Way`]. None if nothing fits.
+    /// the order of [`Parallelism`]. None if nothing fits.
     pub fn plan(&self, machines: &[Machine]) -> Option<Plan> {
         let placement = search::best(self, machines)?;
         let forecast = self.forecast(machines, &placement)?;
@@ -171,7 +171,7 @@ impl Job {
             holders: holders(at),
         });
         Placement {
-            way: Way::Split { lanes },
+            way: Parallelism::Split { lanes },
             spans: spans.collect(),
         }
     }

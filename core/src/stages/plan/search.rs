@@ -10,7 +10,7 @@
 
 use super::graph::{Found, Graph};
 use super::time::{Table, whole, whole_bytes};
-use super::{Job, Machine, Placement, Span, Way};
+use super::{Job, Machine, Parallelism, Placement, Span};
 use std::cmp::Reverse;
 
 /// Steps of the dynamic programming that may be taken for all of it: some seconds.
@@ -25,7 +25,7 @@ pub(super) fn best(job: &Job, machines: &[Machine]) -> Option<Placement> {
         }
     };
     if job.spans.contains(&1) {
-        for way in [Way::Replicas, Way::Sharded] {
+        for way in [Parallelism::Replicas, Parallelism::Sharded] {
             wholes(job, machines, way).into_iter().for_each(&mut offer);
         }
     }
@@ -38,7 +38,7 @@ pub(super) fn best(job: &Job, machines: &[Machine]) -> Option<Placement> {
                 true => kinds.orders(&table, lanes, most),
             };
             let placement = found.placement.map(|spans| kinds.assign(spans));
-            let way = Way::Split { lanes };
+            let way = Parallelism::Split { lanes };
             placement
                 .into_iter()
                 .for_each(|spans| offer((found.round, Placement { way, spans })));
@@ -48,7 +48,7 @@ pub(super) fn best(job: &Job, machines: &[Machine]) -> Option<Placement> {
 }
 
 /// The best sets of machines that have all weights, with seconds of a round.
-fn wholes(job: &Job, machines: &[Machine], way: Way) -> Vec<(f64, Placement)> {
+fn wholes(job: &Job, machines: &[Machine], way: Parallelism) -> Vec<(f64, Placement)> {
     let mut found = Vec::new();
     for (count, line) in (1..=machines.len()).flat_map(|count| machines.iter().map(move |line| (count, line)))
     {

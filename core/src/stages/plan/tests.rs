@@ -66,7 +66,9 @@ fn exhaustive(job: &Job, machines: &[Machine]) -> Option<f64> {
     };
     let mut least = f64::INFINITY;
     for set in sets.clone() {
-        for (way, first) in (0..of(set).len()).flat_map(|at| [(Way::Replicas, at), (Way::Sharded, at)]) {
+        for (way, first) in
+            (0..of(set).len()).flat_map(|at| [(Parallelism::Replicas, at), (Parallelism::Sharded, at)])
+        {
             let mut holders = of(set);
             holders.swap(0, first);
             let steps = 0..job.steps.len();
@@ -140,9 +142,9 @@ fn a_plan_is_nearly_as_good_as_the_best_of_all() {
         worst = worst.max(ratio);
         exact += usize::from(ratio < 1.000_001);
         ways[match plan.placement.way {
-            Way::Replicas => 0,
-            Way::Sharded => 1,
-            Way::Split { .. } => 2,
+            Parallelism::Replicas => 0,
+            Parallelism::Sharded => 1,
+            Parallelism::Split { .. } => 2,
         }] += 1;
     }
     assert!(exact > 120, "{exact} are the best, the worst is {worst}");
@@ -225,7 +227,7 @@ fn even_holders_are_what_members_make_of_their_order() {
         let (mut job, machines) = drawn(seed);
         (job.even, job.spans) = (true, 2..=job.steps.len());
         let Some(plan) = job.plan(&machines) else { continue };
-        let (spans, Way::Split { lanes }) = (&plan.placement.spans, plan.placement.way) else {
+        let (spans, Parallelism::Split { lanes }) = (&plan.placement.spans, plan.placement.way) else {
             panic!("it is split");
         };
         let cut: Vec<Range<usize>> = spans.iter().map(|span| span.steps.clone()).collect();

@@ -11,7 +11,7 @@
 
 use super::super::schedule::{MORE, in_flight_limit};
 use super::super::split::{StepNeeds, Terms, span_bytes, span_parameters};
-use super::{Bottleneck, Forecast, Job, Machine, Part, Placement, Span, Way};
+use super::{Bottleneck, Forecast, Job, Machine, Parallelism, Part, Placement, Span};
 use crate::quotas::{Limit, quotas};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -303,11 +303,11 @@ pub(super) fn before(
 }
 
 /// Bytes of each of so many machines that have all weights.
-pub(super) fn whole_bytes(job: &Job, way: Way, machines: usize) -> u64 {
+pub(super) fn whole_bytes(job: &Job, way: Parallelism, machines: usize) -> u64 {
     let n = machines.max(1) as u64;
     match way {
-        Way::Replicas => job.whole_bytes,
-        Way::Sharded | Way::Split { .. } => {
+        Parallelism::Replicas => job.whole_bytes,
+        Parallelism::Sharded | Parallelism::Split { .. } => {
             let copies = u64::from(job.copies).clamp(1, n);
             let vector = NUMBER * span_parameters(&job.steps);
             // Updates are the weights, so the last round is not held beside them; but the sums of own parts are.
@@ -320,13 +320,19 @@ pub(super) fn whole_bytes(job: &Job, way: Way, machines: usize) -> u64 {
 /// What a placement gives; none if it does not fit.
 pub(super) fn forecast(job: &Job, machines: &[Machine], placement: &Placement) -> Option<Forecast> {
     match placement.way {
-        Way::Replicas | Way::Sharded => whole(job, machines, (placement.way, &placement.spans[0].holders)),
-        Way::Split { lanes } => split(&Table::new(job), machines, &placement.spans, lanes),
+        Parallelism::Replicas | Parallelism::Sharded => {
+            whole(job, machines, (placement.way, &placement.spans[0].holders))
+        }
+        Parallelism::Split { lanes } => split(&Table::new(job), machines, &placement.spans, lanes),
     }
 }
 
 /// Of machines that have all weights, of which the first begins the run.
-pub(super) fn whole(job: &Job, machines: &[Machine], (way, holders): (Way, &[usize])) -> Option<Forecast> {
+pub(super) fn whole(
+    job: &Job,
+    machines: &[Machine],
+    (way, holders): (Parallelism, &[usize]),
+) -> Option<Forecast> {
     let n = holders.len();
     let bytes = whole_bytes(job, way, n);
     let fits = |at: &usize, bytes: u64| machines[*at].memory_bytes >= bytes;
@@ -340,7 +346,7 @@ pub(super) fn whole(job: &Job, machines: &[Machine], (way, holders): (Way, &[usi
         .collect();
     let samples = quotas(job.batch, &limits);
     let more = match way {
-        Way::Replicas => 0,
+        Parallelism::Replicas => 0,
         _ => usize::from(job.copies).clamp(1, n) - 1,
     };
     let others = usize::from(n > 1);

@@ -20,7 +20,7 @@ use super::{Error, median};
 use crate::device;
 use crate::options::NewRun;
 use crate::participant::run_setup;
-use crate::pipeline::{Report, Update};
+use crate::pipeline::{StageReport, Update};
 use crate::task::Data;
 use crate::task_factory::{LoadedTask, TaskFactory};
 use crate::trainer::{TrainerOptions, Worker};
@@ -205,7 +205,7 @@ struct Trained {
     /// Of each round.
     seconds: Vec<f64>,
     losses: Vec<f64>,
-    reports: Vec<Report>,
+    reports: Vec<StageReport>,
     /// Bytes of a microbatch's activations at each boundary.
     boundaries: Vec<u64>,
 }
@@ -257,7 +257,7 @@ fn train(
 fn span_reports(
     common: &Common,
     spans: &[Range<usize>],
-    alone: &[Report],
+    alone: &[StageReport],
     trained: &Trained,
     memory: &[Option<Memory>],
 ) -> Vec<SpanReport> {
@@ -380,7 +380,7 @@ fn choose_spans(
 }
 
 /// What each step takes, where each is a span of its own; its working memory is not known yet.
-fn needs(common: &Common, reports: &[Report]) -> Vec<StepNeeds> {
+fn needs(common: &Common, reports: &[StageReport]) -> Vec<StepNeeds> {
     let elements = |tensor: &usize| (*tensor, common.model.layout.tensors[*tensor].len() as u64);
     let need = |step: usize| StepNeeds {
         forward_us: middle(&reports[step].forward_us) as u64,
@@ -393,7 +393,7 @@ fn needs(common: &Common, reports: &[Report]) -> Vec<StepNeeds> {
 
 /// Sends some microbatches through, each when the one before it is done, so that no span disturbs another. The parameters
 /// stay as they are.
-fn alone(processes: &mut Processes, microbatches: &[Vec<u64>]) -> Result<Vec<Report>, Error> {
+fn alone(processes: &mut Processes, microbatches: &[Vec<u64>]) -> Result<Vec<StageReport>, Error> {
     for turn in 0..=ALONE {
         let one = std::slice::from_ref(&microbatches[turn % microbatches.len()]);
         processes.pipeline.gradient(one).map_err(failed)?;
@@ -405,8 +405,8 @@ fn alone(processes: &mut Processes, microbatches: &[Vec<u64>]) -> Result<Vec<Rep
 }
 
 /// Seconds of a round: by 1F1B with spans as fast as by themselves, and by this machine's cores.
-fn bounds(alone: &[Report], microbatches: usize, more: u32, cores: usize, threads: usize) -> (f64, f64) {
-    let time = |report: &Report| SpanTime {
+fn bounds(alone: &[StageReport], microbatches: usize, more: u32, cores: usize, threads: usize) -> (f64, f64) {
+    let time = |report: &StageReport| SpanTime {
         forward_us: middle(&report.forward_us) as u64,
         backward_us: middle(&report.backward_us) as u64,
     };

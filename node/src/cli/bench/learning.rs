@@ -39,7 +39,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Does it.
+    /// Trains as members would, in this process, and prints what was learnt.
     pub fn run(&self, tasks: &[TaskFactory]) -> Result<(), Error> {
         let settings = settings::read(None, &self.settings, self.task.as_deref(), tasks)?;
         let options = learning::Options {

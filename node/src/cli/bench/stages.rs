@@ -68,7 +68,7 @@ fn pair(text: &str) -> Result<[u64; 2], String> {
 }
 
 impl Args {
-    /// Does it.
+    /// Trains over stages, each a process, and prints what was measured.
     pub fn run(&self, tasks: &[TaskFactory]) -> Result<(), Error> {
         let preset = self.preset.iter().map(|name| format!("preset={name}"));
         let words: Vec<String> = preset.chain(self.settings.iter().cloned()).collect();

@@ -8,7 +8,7 @@ use crate::events::{Event, LogLine};
 use crate::participant::signals::Requests;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -41,8 +41,19 @@ const QUEUE: usize = 4096;
 const LAST_WORDS: usize = 6;
 
 impl Children {
-    /// None yet. They will run `exe`, and `folder` is made for them.
-    pub fn new(exe: PathBuf, folder: PathBuf) -> Result<Self, Error> {
+    /// None yet.
+    pub fn new() -> Result<Self, Error> {
+        let exe = std::env::current_exe().map_err(|e| {
+            Error::failed(format!(
+                "cannot find this program's own file to start peers from: {e}"
+            ))
+        })?;
+        let name = format!("annulus-demo-{}", std::process::id());
+        Self::of(exe, std::env::temp_dir().join(name))
+    }
+
+    /// They will run `exe`, and `folder` is made for them.
+    pub fn of(exe: PathBuf, folder: PathBuf) -> Result<Self, Error> {
         fs::create_dir_all(&folder).map_err(|e| {
             Error::failed(format!(
                 "cannot make the folder {}: {e}. Set TMPDIR to a folder that can be written",
@@ -60,8 +71,23 @@ impl Children {
         })
     }
 
-    /// Starts one; they are numbered from 0.
-    pub fn start(&mut self, args: &[String]) -> Result<(), Error> {
+    /// Starts a peer that computes there; they are numbered from 0.
+    pub fn start(&mut self, mut args: Vec<String>, device: &str) -> Result<(), Error> {
+        let out = self.folder.join(self.children.len().to_string());
+        let out = out.to_string_lossy();
+        let common = [
+            ["--device", device],
+            ["--listen", "127.0.0.1:0"],
+            ["--log-format", "json"],
+            ["--out", &out],
+        ];
+        args.extend(common.as_flattened().iter().map(|arg| (*arg).to_owned()));
+        args.push("checkpoint_every=0".into());
+        self.spawn(&args)
+    }
+
+    /// Starts one by these arguments and no others.
+    pub fn spawn(&mut self, args: &[String]) -> Result<(), Error> {
         let index = self.children.len();
         let spawn = || {
             Command::new(&self.exe)
@@ -88,11 +114,6 @@ impl Children {
         Ok(())
     }
 
-    /// A folder for what they write.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// The next message, if one comes in time.
     pub fn next(&self, wait: Duration) -> Option<Message> {
         self.receive.recv_timeout(wait).ok()
@@ -105,11 +126,17 @@ impl Children {
         let _ = self.children[index].wait();
     }
 
-    /// The last that one whose output has ended said on standard error.
-    pub fn last_words(&self, index: usize) -> String {
+    /// What to say when one has ended that should not have: the last that it said on standard error.
+    pub fn failure(&self, index: usize) -> Error {
         let text = fs::read_to_string(self.errors(index)).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(LAST_WORDS)..].join(" ")
+        let words = match lines[lines.len().saturating_sub(LAST_WORDS)..].join(" ") {
+            words if words.is_empty() => "nothing".into(),
+            words => format!("\u{201c}{words}\u{201d}"),
+        };
+        Error::failed(format!(
+            "a peer has ended before the run did. Its last words: {words}. `annulus doctor` may know why"
+        ))
     }
 
     fn errors(&self, index: usize) -> PathBuf {
@@ -166,8 +193,8 @@ mod tests {
 
     fn shell(script: &str) -> (Children, Scratch) {
         let scratch = Scratch::new();
-        let mut children = Children::new("/bin/sh".into(), scratch.0.join("demo")).unwrap();
-        children.start(&["-c".into(), script.into()]).unwrap();
+        let mut children = Children::of("/bin/sh".into(), scratch.0.join("demo")).unwrap();
+        children.spawn(&["-c".into(), script.into()]).unwrap();
         (children, scratch)
     }
 
@@ -193,7 +220,11 @@ mod tests {
         );
         assert_eq!(warning(next(&children)), "m");
         assert!(matches!(next(&children), Message::Ended(0)));
-        assert_eq!(children.last_words(0), "3 4 5 6 oh no");
+        let told = children.failure(0).to_string();
+        assert!(
+            told.contains("last words: \u{201c}3 4 5 6 oh no\u{201d}"),
+            "{told}"
+        );
     }
 
     #[test]
@@ -208,7 +239,7 @@ mod tests {
             kill.status().unwrap().success()
         };
         assert!(alive());
-        let folder = children.folder().to_owned();
+        let folder = children.folder.clone();
         assert!(folder.is_dir());
         drop(children);
         assert!(!alive() && !folder.exists());

@@ -1,27 +1,30 @@
-//! `annulus demo`: a run of three peers on this machine, in which one is killed and a new one joins.
+//! `annulus demo`: a run of three peers on this machine, in which one is killed and a new one joins; or, by `--slow-link`, four
+//! peers behind slow lines beside one alone.
 //!
 //! Nothing is staged: the peers are processes of this program, as `annulus train` and `annulus join` start them, and
 //! all that is shown comes from their logs.
 
-pub(super) mod canvas;
-mod children;
+pub(super) mod children;
 mod observed;
 mod picture;
-mod race;
+pub(super) mod race;
 mod slow_link;
-pub(super) mod stage;
+mod stage;
 mod story;
 mod summary;
 
+use super::canvas::Canvas;
 use super::error::Error;
+use super::messages::Headline;
+use super::screen::out;
 use super::terminal::Style;
+use crate::events::Event;
 use crate::net::line::Line;
 use crate::task_factory::TaskFactory;
 use children::{Children, Message};
-use observed::{Observed, letter};
+use observed::Observed;
 use stage::Stage;
 use std::time::{Duration, Instant};
-use story::Next;
 
 /// Watch a run of three peers in which one is killed and a new one joins.
 ///
@@ -64,53 +67,65 @@ Examples:
   annulus demo --slow-link --line 100mbit/5ms --plain
 ";
 
-/// Rounds for each of the machine's threads, and the most of all. Two threads of a busy 2.3 GHz Xeon commit 140 of
-/// them per second: 20 seconds.
-const ROUNDS_PER_THREAD: u64 = 1500;
-const ROUNDS_MOST: u64 = 9000;
 /// The demo gives up when nothing has happened for so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What happens in a demo, and how it looks. Pure: events of its peers and times go in, in milliseconds since its start, and
+/// what is to be done follows.
+trait Play {
+    /// What to do now. To be asked again until it is [`Next::Wait`].
+    fn next(&self, now_ms: u64) -> Next;
+    /// Another peer starts: by what arguments, besides those of all.
+    fn start(&mut self, now_ms: u64) -> Vec<String>;
+    /// A peer was killed, as was asked for.
+    fn killed(&mut self, peer: usize, now_ms: u64);
+    /// A peer's event.
+    fn take(&mut self, peer: usize, event: &Event, now_ms: u64);
+    /// A peer's process has ended, and all that it wrote was taken. Whether that is a fault.
+    fn ended(&mut self, peer: usize, now_ms: u64) -> bool;
+    /// The smallest terminal that its picture fits.
+    fn smallest(&self) -> (usize, usize);
+    /// How it looks, in a terminal of that size.
+    fn draw(&self, now_ms: u64, size: (usize, usize)) -> Canvas;
+    /// What has happened and when, the latest last.
+    fn news(&self) -> &[(u64, Headline)];
+    /// How far it is, in lines of so many columns.
+    fn progress(&self, now_ms: u64, width: usize, style: Style) -> Vec<String>;
+    /// What was seen, and whether it is as it should be.
+    fn summary(&self, style: Style) -> (String, bool);
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Next {
+    /// Nothing yet.
+    Wait,
+    /// Start a peer.
+    Start,
+    /// Kill this one.
+    Kill(usize),
+    /// The demo is over.
+    End,
+}
+
 /// Plays the demo to its end. Fails if the run has not done what it promises.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
-    let exe = std::env::current_exe().map_err(|e| {
-        Error::failed(format!(
-            "cannot find this program's own file to start peers from: {e}"
-        ))
-    })?;
-    let task = tasks.first().map(|task| task.name.to_owned()).unwrap_or_default();
-    let style = Style::of_stdout();
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    let rounds = (threads * ROUNDS_PER_THREAD).min(ROUNDS_MOST);
-    let folder = std::env::temp_dir().join(format!("annulus-demo-{}", std::process::id()));
-    let children = Children::new(exe, folder)?;
-    if args.slow_link {
-        return slow_link::run(
-            children,
-            slow_link::Options {
-                device: args.device,
-                line: args.line,
-                seconds: args.seconds,
-                plain: args.plain,
-            },
-        );
-    }
-    let mut show = Show {
-        children,
-        start: Instant::now(),
-        heard: Instant::now(),
-        observed: Observed::default(),
-        stage: Stage::new(style, args.plain),
-        rounds: args.rounds.unwrap_or(rounds),
-        device: args.device,
-        task,
+    let mut demo: Box<dyn Play> = match args.slow_link {
+        true => Box::new(slow_link::race(&args.line, args.seconds)),
+        false => {
+            let task = tasks.first().map_or("", |task| task.name);
+            Box::new(Observed::new(task, args.rounds.unwrap_or_else(story::rounds)))
+        }
     };
-    let done = show.play();
-    drop(show.children);
-    show.stage.leave(&show.observed);
+    let (style, start) = (Style::of_stdout(), Instant::now());
+    let mut children = Children::new()?;
+    let mut stage = Stage::new(style, demo.smallest(), args.plain);
+    let done = play(&mut *demo, &mut children, &mut stage, &args.device, start);
+    drop(children);
+    stage.leave(&*demo, start.elapsed().as_millis() as u64);
     done?;
-    let (text, proven) = summary::summary(&show.observed, style);
-    stage::out(&text);
+    let (text, proven) = demo.summary(style);
+    out(&text);
     match proven {
         true => Ok(()),
         false => Err(Error::failed(
@@ -119,107 +134,49 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     }
 }
 
-/// The demo while it runs.
-struct Show {
-    children: Children,
+/// Until the demo is over, or cannot go on.
+fn play(
+    demo: &mut dyn Play,
+    children: &mut Children,
+    stage: &mut Stage,
+    device: &str,
     start: Instant,
-    heard: Instant,
-    observed: Observed,
-    stage: Stage,
-    rounds: u64,
-    device: String,
-    task: String,
-}
-
-impl Show {
-    /// Until the run has ended, or cannot go on.
-    fn play(&mut self) -> Result<(), Error> {
-        loop {
-            if let Some(message) = self.children.next(self.stage.wait(self.now_ms())) {
-                self.hear(message)?;
-            }
-            match story::next(&self.observed) {
-                Next::Wait => {}
-                Next::Start => self.start_peer()?,
-                Next::Kill(peer) => {
-                    self.children.kill(peer);
-                    self.observed.kill(peer, self.now_ms());
-                }
-                Next::End => return Ok(()),
-            }
-            if self.heard.elapsed() > PATIENCE {
-                return Err(Error::failed(format!(
-                    "nothing has happened for {} s; try `annulus doctor`, and see what peers say on their own with \
-                     `annulus train`",
-                    PATIENCE.as_secs()
-                )));
-            }
-            self.stage.show(&self.observed, self.now_ms());
-        }
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.start.elapsed().as_millis() as u64
-    }
-
-    fn hear(&mut self, message: Message) -> Result<(), Error> {
-        self.heard = Instant::now();
-        match message {
-            Message::Event(peer, event) => self.observed.take(peer, &event, self.now_ms()),
-            Message::Ended(peer) => {
-                self.observed.ended(peer, self.now_ms());
-                if self.observed.broken.is_some() {
-                    let name = letter(peer);
-                    let words = match self.children.last_words(peer) {
-                        words if words.is_empty() => "nothing".into(),
-                        words => format!("\u{201c}{words}\u{201d}"),
-                    };
-                    return Err(Error::failed(format!(
-                        "peer {name} has ended before the run did. Its last words: {words}. `annulus doctor` may know why"
-                    )));
+) -> Result<(), Error> {
+    let now_ms = || start.elapsed().as_millis() as u64;
+    let mut heard = start;
+    loop {
+        if let Some(message) = children.next(stage.wait(now_ms())) {
+            heard = Instant::now();
+            match message {
+                Message::Event(peer, event) => demo.take(peer, &event, now_ms()),
+                Message::Ended(peer) if demo.ended(peer, now_ms()) => return Err(children.failure(peer)),
+                Message::Ended(_) => {}
+                Message::Interrupted => {
+                    return Err(Error::failed(
+                        "interrupted; all peers of the demo have been ended",
+                    ));
                 }
             }
-            Message::Interrupted => {
-                return Err(Error::failed(
-                    "interrupted; all peers of the demo have been ended",
-                ));
-            }
         }
-        Ok(())
-    }
-
-    /// Starts the founder, or one that joins who is there.
-    fn start_peer(&mut self) -> Result<(), Error> {
-        let mut living = self.observed.logs.peers.iter().filter(|p| !p.killed);
-        let mut args = match living.find_map(|p| p.view.ready.as_ref()) {
-            // Not the ticket itself: others on this machine can read what a process was started with.
-            Some(ready) => vec!["join".into(), format!("@{}", ready.ticket_file)],
-            None => {
-                let rounds = format!("rounds={}", self.rounds);
-                let (train, settings) = (["train", "--task", &self.task], ["optimizer=adam", "lr=1e-3"]);
-                // All three share one processor, of which a ring takes the least.
-                let run = ["batch=96", "min_peers=2", "topology=ring", &rounds];
-                let args = [&train[..], &settings, &run];
-                args.concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
+        match demo.next(now_ms()) {
+            Next::Wait => {}
+            Next::Start => {
+                children.start(demo.start(now_ms()), device)?;
+                heard = Instant::now();
             }
-        };
-        let out = self
-            .children
-            .folder()
-            .join(self.observed.logs.peers.len().to_string());
-        let out = out.to_string_lossy();
-        let eval_every = format!("eval_every={}", (self.rounds / 12).max(1));
-        let common = [
-            ["--device", &self.device],
-            ["--listen", "127.0.0.1:0"],
-            ["--log-format", "json"],
-            ["--out", &out],
-            [&eval_every, "checkpoint_every=0"],
-        ];
-        args.extend(common.as_flattened().iter().map(|arg| (*arg).to_owned()));
-        self.children.start(&args)?;
-        self.observed.start(self.now_ms());
-        self.heard = Instant::now();
-        Ok(())
+            Next::Kill(peer) => {
+                children.kill(peer);
+                demo.killed(peer, now_ms());
+            }
+            Next::End => return Ok(()),
+        }
+        if heard.elapsed() > PATIENCE {
+            return Err(Error::failed(format!(
+                "nothing has happened for {} s; try `annulus doctor`, and see what peers say on their own with \
+                 `annulus train`",
+                PATIENCE.as_secs()
+            )));
+        }
+        stage.show(demo, now_ms());
     }
 }

@@ -5,18 +5,20 @@
 use super::super::human;
 use super::super::messages::{Headline, headline};
 use super::super::terminal::Color;
-use crate::events::{Change, Event, Round, Share};
+use crate::events::{Event, Round, Share};
 use crate::view::{Logs, PeerLog, Phase};
 
 /// All that is known.
 #[derive(Debug, Default)]
 pub struct Observed {
+    /// What the run trains.
+    pub task: &'static str,
+    /// How many rounds it is to have.
+    pub rounds: u64,
     /// What the peers wrote, in the order of their start.
     pub logs: Logs,
     /// What has happened and when, the latest last.
     pub news: Vec<(u64, Headline)>,
-    /// Rounds worth a mark: a sign and its colour.
-    pub marks: Vec<(u64, &'static str, Color)>,
     /// When the first round was committed, and the last.
     pub span_ms: Option<(u64, u64)>,
     /// From the kill to the first commit of the others alone.
@@ -32,8 +34,17 @@ pub fn letter(peer: usize) -> char {
 }
 
 impl Observed {
+    /// A run of this task and so many rounds, before it begins.
+    pub fn new(task: &'static str, rounds: u64) -> Self {
+        Self {
+            task,
+            rounds,
+            ..Self::default()
+        }
+    }
+
     /// A peer's process has been started.
-    pub fn start(&mut self, now_ms: u64) {
+    pub fn started(&mut self, now_ms: u64) {
         let name = letter(self.logs.peers.len());
         self.logs.peers.push(PeerLog::default());
         self.tell(now_ms, " ", Color::Dim, format!("{name} starts"));
@@ -43,22 +54,24 @@ impl Observed {
     pub fn kill(&mut self, peer: usize, now_ms: u64) {
         self.logs.peers[peer].killed = true;
         self.kill_ms = Some(now_ms);
-        self.marks.push((self.logs.run.last_round(), "✗", Color::Red));
         let text = format!("{} is killed without warning (SIGKILL)", letter(peer));
         self.tell(now_ms, "✗", Color::Red, text);
     }
 
-    /// A peer's process has ended. What it wrote before is to be taken first.
-    pub fn ended(&mut self, peer: usize, now_ms: u64) {
-        if !self.logs.peers[peer].killed && self.logs.peers[peer].view.phase != Phase::Done {
-            self.broken = Some(peer);
-            let text = format!("{} has ended without a word", letter(peer));
-            self.tell(now_ms, "✗", Color::Red, text);
+    /// A peer's process has ended. What it wrote before is to be taken first. Whether it should not have.
+    pub fn end(&mut self, peer: usize, now_ms: u64) -> bool {
+        let log = &self.logs.peers[peer];
+        if log.killed || log.view.phase == Phase::Done {
+            return false;
         }
+        self.broken = Some(peer);
+        let text = format!("{} has ended without a word", letter(peer));
+        self.tell(now_ms, "✗", Color::Red, text);
+        true
     }
 
     /// A peer's event.
-    pub fn take(&mut self, peer: usize, event: &Event, now_ms: u64) {
+    pub fn hear(&mut self, peer: usize, event: &Event, now_ms: u64) {
         let news = self.logs.take(peer, event, now_ms);
         if let Event::Round(round) = event {
             self.recover(round, now_ms);
@@ -81,11 +94,6 @@ impl Observed {
                 let text = format!("{} is ready: {}", letter(peer), human::id(&ready.peer));
                 self.tell(now_ms, " ", Color::Plain, text);
             }
-            Event::Member {
-                change: Change::Joined,
-                round: round @ 1..,
-                ..
-            } => self.marks.push((*round, "+", Color::Green)),
             Event::Round(_) => {
                 let first_ms = self.span_ms.map_or(now_ms, |(first, _)| first);
                 self.span_ms = Some((first_ms, now_ms));
@@ -148,6 +156,7 @@ impl Observed {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::events::Change;
     use crate::view::testing::{self, commit, member, ready_for, round_of, sync};
 
     /// Three peers up to round `last` of a hundred.
@@ -162,8 +171,8 @@ pub(super) mod tests {
     /// One more, that is up.
     pub(in super::super) fn join(observed: &mut Observed, now_ms: u64) {
         let n = observed.logs.peers.len();
-        observed.start(now_ms);
-        observed.take(n, &ready_for(n as u8, 9600), now_ms);
+        observed.started(now_ms);
+        observed.hear(n, &ready_for(n as u8, 9600), now_ms);
     }
 
     #[test]
@@ -171,22 +180,22 @@ pub(super) mod tests {
         let mut demo = three(40);
         assert_eq!(demo.ring(), [(0, 1.0 / 3.0), (1, 1.0 / 3.0), (2, 1.0 / 3.0)]);
         demo.kill(2, 4000);
-        demo.take(2, &round_of(41, &[0, 1, 2], ""), 4010); // was on its way
-        demo.take(0, &round_of(41, &[0, 1, 2], ""), 4020);
-        demo.ended(2, 4030);
+        demo.hear(2, &round_of(41, &[0, 1, 2], ""), 4010); // was on its way
+        demo.hear(0, &round_of(41, &[0, 1, 2], ""), 4020);
+        assert!(!demo.end(2, 4030));
         assert_eq!(
             (demo.ring().len(), demo.broken, demo.recovery_ms),
             (2, None, None)
         );
-        (0..2).for_each(|p| demo.take(p, &member(2, Change::Failed, 41, "its link closed"), 4100));
-        demo.take(0, &round_of(42, &[0, 1], ""), 4200);
-        demo.take(0, &round_of(43, &[0, 1], ""), 4300);
+        (0..2).for_each(|p| demo.hear(p, &member(2, Change::Failed, 41, "its link closed"), 4100));
+        demo.hear(0, &round_of(42, &[0, 1], ""), 4200);
+        demo.hear(0, &round_of(43, &[0, 1], ""), 4300);
         assert_eq!((demo.recovery_ms, demo.span_ms), (Some(200), Some((4010, 4300))));
         join(&mut demo, 4400);
-        demo.take(3, &sync(1, 2, 60), 4500);
-        (0..2).for_each(|p| demo.take(p, &member(3, Change::Joined, 60, ""), 4600));
+        demo.hear(3, &sync(1, 2, 60), 4500);
+        (0..2).for_each(|p| demo.hear(p, &member(3, Change::Joined, 60, ""), 4600));
         let message = "m".into();
-        demo.take(1, &Event::Warning { message }, 4700);
+        demo.hear(1, &Event::Warning { message }, 4700);
         let doing = [0, 2, 3].map(|p| demo.doing(p).0);
         assert_eq!(doing, ["member", "killed", "catching up 50 %"]);
         let told: Vec<&str> = demo.news.iter().map(|(_, line)| line.text.as_str()).collect();
@@ -201,20 +210,19 @@ pub(super) mod tests {
                 "B: m",
             ]
         );
-        assert_eq!(demo.marks, [(40, "✗", Color::Red), (60, "+", Color::Green)]);
     }
 
     #[test]
     fn what_is_redone_ends_the_recovery_and_an_unexpected_end_is_noticed() {
         let mut demo = three(10);
-        demo.take(0, &round_of(11, &[0, 1, 2], "alone"), 1100);
+        demo.hear(0, &round_of(11, &[0, 1, 2], "alone"), 1100);
         demo.kill(0, 1100);
-        demo.take(1, &round_of(11, &[1, 2], ""), 1250);
+        demo.hear(1, &round_of(11, &[1, 2], ""), 1250);
         assert_eq!(demo.recovery_ms, Some(150));
-        demo.ended(1, 1300);
+        assert!(demo.end(1, 1300));
         assert_eq!((demo.broken, demo.doing(1).0.as_str()), (Some(1), "ended"));
         commit(&mut demo.logs, 12..=12, &[1, 2]);
-        demo.ended(0, 1400);
+        assert!(!demo.end(0, 1400));
         assert_eq!(demo.broken, Some(1), "it was killed");
     }
 }

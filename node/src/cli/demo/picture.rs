@@ -1,10 +1,11 @@
 //! The demo's picture: the ring, the loss, the peers, the news. Pure: what was [`Observed`] and a time go in, a grid comes out.
 
+use super::super::canvas::{Area, Canvas, Scale};
 use super::super::human;
 use super::super::progress;
 use super::super::terminal::Color;
-use super::canvas::Canvas;
 use super::observed::{Observed, letter};
+use crate::events::Change;
 use crate::view::{Agreement, Phase};
 use std::f64::consts::TAU;
 
@@ -16,9 +17,6 @@ const LARGEST: (usize, usize) = (120, 40);
 const TURNS_PER_SECOND: f64 = 0.35;
 /// Rates are taken over so many milliseconds.
 pub const WINDOW_MS: u64 = 2000;
-
-/// Where a part of the picture is, in cells: its upper left corner, width and height.
-type Area = (i64, i64, i64, i64);
 
 /// Draws the state of things at a time, for a terminal of that size. Never smaller than [`SMALLEST`].
 pub fn draw(demo: &Observed, now_ms: u64, size: (usize, usize)) -> Canvas {
@@ -119,52 +117,30 @@ fn head(canvas: &mut Canvas, demo: &Observed, now_ms: u64, width: i64) {
     canvas.text(room as i64 + 3, 1, &rounds, Color::Plain);
 }
 
-/// The loss over the rounds on a logarithmic scale, with marks below where something happened.
+/// The loss over the rounds, with marks below where something happened.
 fn curve(canvas: &mut Canvas, demo: &Observed, (x, y, w, h): Area) {
-    let (left, rows) = (x + 6, h - 2);
-    let expected = demo.logs.run.rounds_expected().unwrap_or(1).max(1) as f64;
-    let (dots_x, dots_y) = (((w - 7) * 2) as f64, (rows * 4 - 1) as f64);
-    let column = |round: u64| round as f64 / expected * dots_x;
-    let points = columns(demo.logs.run.losses.points(), column);
-    let Some((_, newest)) = points.last() else {
-        canvas.centered(x + w / 2, y + h / 2, "the loss will be drawn here", Color::Dim);
+    let run = &demo.logs.run;
+    let rounds = run.rounds_expected().unwrap_or(1).max(1);
+    let losses = run.losses.points().iter();
+    let losses = losses
+        .map(|(round, loss)| (*round as f64, f64::from(*loss)))
+        .collect();
+    let losses = [(losses, Color::Yellow)];
+    let Some(column) = canvas.chart((x, y, w, h - 1), (0.0, rounds as f64), Scale::Decades, &losses) else {
         return;
     };
-    let high = points.iter().map(|(_, l)| *l).fold(0.0, f64::max);
-    // At least a decade, so that the first rounds do not fill the plot.
-    let low = points.iter().map(|(_, l)| *l).fold(high / 10.0, f64::min);
-    canvas.text(x, y, &format!("{:>5}", human::loss(high)), Color::Dim);
-    canvas.text(x, y + rows - 1, &format!("{:>5}", human::loss(low)), Color::Dim);
-    (0..rows).for_each(|row| canvas.text(left - 1, y + row, "│", Color::Dim));
-    let axis = format!("└{}", "─".repeat((w - 6).max(0) as usize));
-    canvas.text(left - 1, y + rows, &axis, Color::Dim);
-    let place = |(at, loss): (f64, f64)| {
-        let depth = (high / loss).ln() / (high / low).ln();
-        ((left * 2) as f64 + at, (y * 4) as f64 + dots_y * depth)
-    };
-    for pair in points.windows(2) {
-        canvas.line(place(pair[0]), place(pair[1]), Color::Yellow);
+    for change in &run.changes {
+        let (sign, color) = match change.change {
+            Change::Joined => ("+", Color::Green),
+            _ => ("✗", Color::Red),
+        };
+        canvas.text(column(change.round as f64), y + h - 2, sign, color);
     }
-    for (round, sign, color) in &demo.marks {
-        canvas.text(left + (column(*round) / 2.0) as i64, y + rows, sign, *color);
-    }
-    let accuracy = demo.logs.run.evaluations.back().and_then(|eval| eval.accuracy);
+    let accuracy = run.evaluations.back().and_then(|eval| eval.accuracy);
     let accuracy = accuracy.map(|a| format!("   accuracy {}", human::percent(f64::from(a), 1)));
-    let text = format!("loss {}{}", human::loss(*newest), accuracy.unwrap_or_default());
+    let loss = human::loss(run.loss.unwrap_or(f64::NAN));
+    let text = format!("loss {loss}{}", accuracy.unwrap_or_default());
     canvas.right(x + w, y, &text, Color::Bold);
-}
-
-/// One point per column of dots: the mean, so that noise does not fill the plot.
-fn columns(losses: &[(u64, f32)], column: impl Fn(u64) -> f64) -> Vec<(f64, f64)> {
-    let losses = losses.iter().filter(|(_, loss)| *loss > 0.0);
-    let losses: Vec<_> = losses
-        .map(|(n, loss)| (column(*n).floor(), f64::from(*loss)))
-        .collect();
-    let mean = |part: &[(f64, f64)]| part.iter().map(|(_, loss)| loss).sum::<f64>() / part.len() as f64;
-    losses
-        .chunk_by(|a, b| a.0 == b.0)
-        .map(|part| (part[0].0, mean(part)))
-        .collect()
 }
 
 /// A row per peer: who it is, what it does, the rounds that it committed, and the state that it holds.
@@ -223,11 +199,11 @@ mod tests {
     fn every_stage_fits_every_size() {
         let mut killed = three(40);
         killed.kill(1, 4000);
-        killed.take(0, &round_of(41, &[0, 2], ""), 4200);
+        killed.hear(0, &round_of(41, &[0, 2], ""), 4200);
         join(&mut killed, 4300);
-        killed.take(3, &sync(43, 100, 41), 4500);
+        killed.hear(3, &sync(43, 100, 41), 4500);
         let mut started = Observed::default();
-        started.start(0);
+        started.started(0);
         for demo in [
             &Observed::default(),
             &started,
@@ -265,12 +241,12 @@ mod tests {
             ("0000003c0000003c", 3),
             ("✓", 3),
             ("round 60/100", 1),
-            ("loss 0.579", 1),
+            ("loss 0.665", 1),
         ] {
             assert_eq!(picture.matches(part).count(), count, "{part}\n{picture}");
         }
-        demo.take(0, &round_of(61, &[0, 1, 2], ""), 7000);
-        demo.take(1, &round_of(61, &[0, 1, 2], "other"), 7000);
+        demo.hear(0, &round_of(61, &[0, 1, 2], ""), 7000);
+        demo.hear(1, &round_of(61, &[0, 1, 2], "other"), 7000);
         let picture = text(&demo, (80, 24));
         assert!(picture.contains("✗ differs"), "{picture}");
     }

@@ -2,9 +2,9 @@
 //!
 //! Pure: events and times go in, a picture and a summary come out. Times are milliseconds since the demo's start.
 
+use super::super::canvas::{Canvas, Scale};
 use super::super::human;
 use super::super::terminal::{Color, Style};
-use super::canvas::Canvas;
 use crate::events::Event;
 use crate::view::{Agreement, Logs, PeerLog, RATE_WINDOW_MS, Rates, RunView};
 use std::collections::VecDeque;
@@ -27,8 +27,11 @@ const NAMES: [&str; 2] = ["four together", "one alone"];
 /// Both runs.
 #[derive(Debug)]
 pub struct Race {
-    /// What each of the peers has behind it, in words.
-    conditions: String,
+    /// What each of the peers has behind it, and how long a sample takes it, in milliseconds.
+    pub line: String,
+    sample_ms: &'static str,
+    /// Peers that were started.
+    pub started: usize,
     /// How long each run is looked at.
     length_ms: u64,
     /// When something was last heard.
@@ -47,8 +50,9 @@ struct Meeting {
     alone_ms: u64,
 }
 
+/// The loss of a run on text held out, over time.
 #[derive(Debug, Default)]
-struct Curve {
+pub struct Curve {
     began_ms: Option<u64>,
     /// Milliseconds since the first round, and the loss.
     points: Vec<(u64, f64)>,
@@ -59,7 +63,8 @@ struct Curve {
 }
 
 impl Curve {
-    fn take(&mut self, view: &RunView, members: usize, now_ms: u64) {
+    /// A round of a run of so many.
+    pub fn take(&mut self, view: &RunView, members: usize, now_ms: u64) {
         let Some(round) = view.round.as_ref().filter(|round| round.members.len() == members) else {
             return;
         };
@@ -71,7 +76,7 @@ impl Curve {
     }
 
     /// A loss on text that nobody trains on. It counts from when the round was committed whose parameters were tried.
-    fn evaluate(&mut self, round: u64, loss: f64) {
+    pub fn evaluate(&mut self, round: u64, loss: f64) {
         let committed = self.recent.iter().find(|(recent, _)| *recent == round);
         let Some((_, ms)) = committed.filter(|_| loss.is_finite()) else {
             return;
@@ -86,7 +91,8 @@ impl Curve {
         }
     }
 
-    fn elapsed_ms(&self, now_ms: u64) -> u64 {
+    /// How long ago its first round was.
+    pub fn elapsed_ms(&self, now_ms: u64) -> u64 {
         self.began_ms.map_or(0, |began_ms| now_ms - began_ms)
     }
 
@@ -99,7 +105,7 @@ impl Curve {
     }
 
     /// When the loss was first so low.
-    fn reaches(&self, loss: f64) -> Option<u64> {
+    pub fn reaches(&self, loss: f64) -> Option<u64> {
         let mut points = self.points.iter();
         points.find(|(_, here)| *here <= loss).map(|(ms, _)| *ms)
     }
@@ -107,11 +113,13 @@ impl Curve {
 
 impl Race {
     /// Before anything has happened.
-    pub fn new(conditions: String, length_ms: u64) -> Self {
+    pub fn new(line: String, sample_ms: &'static str, length_ms: u64) -> Self {
         let mut together = Logs::default();
         together.peers.resize_with(TOGETHER, PeerLog::default);
         Self {
-            conditions,
+            line,
+            sample_ms,
+            started: 0,
             length_ms,
             last_ms: 0,
             together,
@@ -139,7 +147,7 @@ impl Race {
     }
 
     /// An event of a peer: of the run that trains together, or the one alone after these.
-    pub fn take(&mut self, peer: usize, event: &Event, now_ms: u64) {
+    pub fn hear(&mut self, peer: usize, event: &Event, now_ms: u64) {
         self.last_ms = now_ms;
         let is_round = matches!(event, Event::Round(_));
         if let &Event::Eval { round, loss, .. } = event {
@@ -228,53 +236,31 @@ impl Race {
     }
 
     /// The loss of both over time.
-    pub fn draw(&self, now_ms: u64) -> Canvas {
+    pub fn picture(&self, now_ms: u64) -> Canvas {
         let mut canvas = Canvas::new(SIZE.0, SIZE.1);
         canvas.text(1, 0, "annulus", Color::Bold);
-        canvas.text(10, 0, &self.conditions, Color::Dim);
+        let conditions = format!(
+            "four behind lines of {}, and one alone; a sample takes each {} ms",
+            self.line, self.sample_ms
+        );
+        canvas.text(10, 0, &conditions, Color::Dim);
         for (line, y) in self.lines(now_ms).into_iter().zip(2..) {
             canvas.text(1, y, &line.0, line.1);
         }
         canvas.text(1, 4, &self.pace(), Color::Dim);
-        let (left, top, rows) = (8, 6, SIZE.1 as i64 - 8);
-        let (dots_x, dots_y) = (((SIZE.0 as i64 - left - 2) * 2) as f64, (rows * 4 - 1) as f64);
-        let losses = || {
-            self.curves
-                .iter()
-                .flat_map(|curve| &curve.points)
-                .map(|(_, loss)| *loss)
+        let (width, height, length_s) = (SIZE.0 as i64, SIZE.1 as i64, self.length_ms as f64 / 1000.0);
+        let of = |i: usize| {
+            let points = self.curves[i].points.iter();
+            let points = points.map(|(ms, loss)| (*ms as f64 / 1000.0, *loss));
+            (points.collect(), COLORS[i])
         };
-        let (high, low) = (
-            losses().fold(f64::MIN, f64::max),
-            losses().fold(f64::MAX, f64::min),
-        );
-        if high <= low {
-            canvas.text(left, top + rows / 2, "the losses will be drawn here", Color::Dim);
-            return canvas;
-        }
-        canvas.right(left - 2, top, &human::loss(high), Color::Dim);
-        canvas.right(left - 2, top + rows - 1, &human::loss(low), Color::Dim);
-        (0..rows).for_each(|row| canvas.text(left - 1, top + row, "│", Color::Dim));
-        let axis = format!("└{}", "─".repeat(SIZE.0 - left as usize - 1));
-        canvas.text(left - 1, top + rows, &axis, Color::Dim);
-        let seconds = human::duration(self.length_ms as f64 / 1000.0);
-        canvas.right(
-            SIZE.0 as i64,
-            top + rows + 1,
-            &format!("time, {seconds} in all"),
-            Color::Dim,
-        );
-        let place = |(ms, loss): (u64, f64)| {
-            let x = (ms as f64 / self.length_ms as f64).min(1.0) * dots_x;
-            (
-                (left * 2) as f64 + x,
-                (top * 4) as f64 + dots_y * (high - loss) / (high - low),
-            )
-        };
-        for (curve, color) in self.curves.iter().zip(COLORS).rev() {
-            for pair in curve.points.windows(2) {
-                canvas.line(place(pair[0]), place(pair[1]), color);
-            }
+        let area = (1, 6, width - 1, height - 7);
+        if canvas
+            .chart(area, (0.0, length_s), Scale::Linear, &[of(1), of(0)])
+            .is_some()
+        {
+            let time = format!("time, {} in all", human::duration(length_s));
+            canvas.right(width, height - 1, &time, Color::Dim);
         }
         canvas
     }
@@ -303,7 +289,7 @@ impl Race {
     }
 
     /// What was seen, and whether all peers of the run held the same bits.
-    pub fn summary(&self, style: Style) -> (String, bool) {
+    pub fn told(&self, style: Style) -> (String, bool) {
         let agree = |peer: usize| self.together.agreement(peer) != Agreement::Differs;
         let same = (0..TOGETHER).all(agree) && self.together.rounds_lost() == 0;
         let mut lines = Vec::new();
@@ -356,9 +342,9 @@ mod tests {
     };
 
     fn seen(digest: &str) -> Race {
-        let mut race = Race::new("lines of 20mbit/50ms".into(), 10_000);
+        let mut race = Race::new("20mbit/50ms".into(), "20", 10_000);
         assert!(race.ticket_file().is_none());
-        (0..=TOGETHER).for_each(|peer| race.take(peer, &ready_for(peer as u8, 1_000_000), 10));
+        (0..=TOGETHER).for_each(|peer| race.hear(peer, &ready_for(peer as u8, 1_000_000), 10));
         assert!(race.ticket_file().is_some());
         let members = [(0, 12), (1, 12), (2, 12), (3, 12)];
         for n in 1..=100u64 {
@@ -368,12 +354,12 @@ mod tests {
                 if peer == 3 && n == 100 {
                     round.digest = digest.repeat(64);
                 }
-                race.take(peer, &Event::Round(round), now_ms);
+                race.hear(peer, &Event::Round(round), now_ms);
             }
             // However late it is told.
-            race.take(0, &eval(n, 4.0 / (1.0 + 0.1 * n as f32), None), now_ms + 700);
-            race.take(TOGETHER, &Event::Round(round(n, &[(4, 12)], 9.0)), 3000 + 100 * n);
-            race.take(
+            race.hear(0, &eval(n, 4.0 / (1.0 + 0.1 * n as f32), None), now_ms + 700);
+            race.hear(TOGETHER, &Event::Round(round(n, &[(4, 12)], 9.0)), 3000 + 100 * n);
+            race.hear(
                 TOGETHER,
                 &eval(n, 4.0 / (1.0 + 0.04 * n as f32), None),
                 3000 + 100 * n,
@@ -392,13 +378,13 @@ mod tests {
         // The loss that one has after round 99 of a hundred, the median of the last three, four have after round 40 of them.
         assert!((0.8..0.81).contains(&met.loss), "{met:?}");
         assert_eq!((met.together_ms, met.alone_ms), (4000, 9900));
-        let text = race.summary(PLAIN).0;
+        let text = race.told(PLAIN).0;
         let last = text.trim_end().lines().last().unwrap();
         assert_eq!(
             last,
             "Four together came to a loss of 0.806 in 4.0 s, one alone in 9.9 s: 2.5 times as fast."
         );
-        let picture = race.draw(13_000).rows(PLAIN).join("\n");
+        let picture = race.picture(13_000).rows(PLAIN).join("\n");
         assert!(
             picture.contains("four together") && picture.contains("lines of 20mbit/50ms"),
             "{picture}"
@@ -415,14 +401,14 @@ mod tests {
 
     #[test]
     fn other_bits_are_told() {
-        let (text, same) = seen("e").summary(PLAIN);
+        let (text, same) = seen("e").told(PLAIN);
         assert!(!same && text.contains("did not hold the same bits"), "{text}");
     }
 
     #[test]
     fn before_anything_has_happened_there_is_a_picture_too() {
-        let race = Race::new(String::new(), 10_000);
-        assert!(race.draw(0).rows(PLAIN).join("\n").contains("will be drawn"));
-        assert!(race.summary(PLAIN).0.contains("too little time"));
+        let race = Race::new(String::new(), "20", 10_000);
+        assert!(race.picture(0).rows(PLAIN).join("\n").contains("will be drawn"));
+        assert!(race.told(PLAIN).0.contains("too little time"));
     }
 }

@@ -1,8 +1,8 @@
 //! How the demo ends: what was seen, what it proves, and where to go from here.
 
+use super::super::canvas::Canvas;
 use super::super::human;
 use super::super::terminal::{Color, Style};
-use super::canvas::Canvas;
 use super::observed::{Observed, letter};
 use super::picture;
 use crate::view::Agreement;
@@ -110,9 +110,9 @@ mod tests {
             let members: &[usize] = if n < from { &[1, 2] } else { &[1, 2, 3] };
             members
                 .iter()
-                .for_each(|p| demo.take(*p, &round_of(n, members, ""), 100 * n));
+                .for_each(|p| demo.hear(*p, &round_of(n, members, ""), 100 * n));
         }
-        demo.take(1, &eval(100, 0.1, Some(0.973)), 10_000);
+        demo.hear(1, &eval(100, 0.1, Some(0.973)), 10_000);
         demo
     }
 
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_round_that_died_with_its_only_holder_is_told() {
         let mut demo = three(40);
-        demo.take(0, &round_of(41, &[0, 1, 2], "alone"), 4000);
+        demo.hear(0, &round_of(41, &[0, 1, 2], "alone"), 4000);
         let (text, proven) = told(&whole(demo, 61));
         assert!(proven && !text.contains('✗'), "{text}");
         for part in [
@@ -160,8 +160,8 @@ mod tests {
         assert!(!told(&three(100)).1, "nobody was killed and nobody joined");
         assert!(!told(&whole(three(40), 101)).1, "the newcomer never took part");
         let mut differs = whole(three(40), 61);
-        differs.take(2, &round_of(101, &[1, 2], ""), 11_000);
-        differs.take(1, &round_of(101, &[1, 2], "other"), 11_000);
+        differs.hear(2, &round_of(101, &[1, 2], ""), 11_000);
+        differs.hear(1, &round_of(101, &[1, 2], "other"), 11_000);
         let (text, proven) = told(&differs);
         assert!(!proven, "{text}");
         for part in ["✗ 1: ", "do not add up", "no other peer held the same bits"] {

@@ -8,7 +8,7 @@ use crate::forecast::REACHED;
 use crate::options::{NewRun, SplitRun, Steps};
 use crate::participant::planning;
 use crate::task_factory::TaskFactory;
-use annulus_core::stages::plan::{Bottleneck, Job, Machine, Part, Plan, Way};
+use annulus_core::stages::plan::{Bottleneck, Job, Machine, Parallelism, Part, Plan};
 use annulus_core::stages::span_parameters;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -95,7 +95,7 @@ impl<'a> Plans<'a> {
             plan = job.plan(&machines);
         }
         let plan = plan.ok_or_else(|| nothing_fits(&job, &machines))?;
-        let is_split = matches!(plan.placement.way, Way::Split { .. });
+        let is_split = matches!(plan.placement.way, Parallelism::Split { .. });
         let spans = match (is_split, run.split == SplitRun::Off) {
             (_, false) => None,
             (true, true) => Some(1..=1),
@@ -200,13 +200,14 @@ impl<'a> Plans<'a> {
                 uncapitalized(&self.way(other)),
                 self.pace(other)
             );
-        } else if self.job.spans.contains(&1) && matches!(self.plan.placement.way, Way::Split { .. }) {
+        } else if self.job.spans.contains(&1) && matches!(self.plan.placement.way, Parallelism::Split { .. })
+        {
             let _ = writeln!(text, "No machine has room for all of the model.");
         }
         if let Some((asked, more)) = &self.more {
             text.push_str(&self.with_one_more(asked, more));
         }
-        if self.alone && !matches!(self.plan.placement.way, Way::Replicas) {
+        if self.alone && !matches!(self.plan.placement.way, Parallelism::Replicas) {
             text.push_str(
                 "There is no room for two copies of each part: if a machine goes, the run waits until it is back.\n",
             );
@@ -239,17 +240,19 @@ impl<'a> Plans<'a> {
         let (first, last) = (spans[0].holders.len(), spans[spans.len() - 1].holders.len());
         let machines = |count: usize| human::plural(count as u64, "machine");
         match plan.placement.way {
-            Way::Replicas if first == 1 => "All of the model on one machine".into(),
-            Way::Replicas => format!("All of the model on each of {} (data parallel)", machines(first)),
-            Way::Sharded => format!(
+            Parallelism::Replicas if first == 1 => "All of the model on one machine".into(),
+            Parallelism::Replicas => {
+                format!("All of the model on each of {} (data parallel)", machines(first))
+            }
+            Parallelism::Sharded => format!(
                 "All weights on each of {}, each part of the optimizer's vectors on {} (ZeRO-1)",
                 machines(first),
                 usize::from(self.job.copies).min(first)
             ),
-            Way::Split { .. } if first == last => {
+            Parallelism::Split { .. } if first == last => {
                 format!("{} spans, each on {} (pipeline)", spans.len(), machines(first))
             }
-            Way::Split { .. } => format!(
+            Parallelism::Split { .. } => format!(
                 "{} spans, each on {last} or {} (pipeline)",
                 spans.len(),
                 machines(first)
@@ -329,14 +332,14 @@ impl<'a> Plans<'a> {
             .chain([self.settings(&self.plan)])
             .collect();
         let words = words.join(" ");
-        let is_split = matches!(self.plan.placement.way, Way::Split { .. });
+        let is_split = matches!(self.plan.placement.way, Parallelism::Split { .. });
         let spans = if is_split { " --spans 1" } else { "" };
         let _ = writeln!(text, "  {}{spans}", format!("annulus train {words}").trim_end());
         if self.plan.placement.order().len() > 1 {
             let order = match self.plan.placement.way {
-                Way::Replicas => "on the others",
-                Way::Sharded => "on the others; begin with the first of the table",
-                Way::Split { .. } => "on the others, in this order, each when the last is a member",
+                Parallelism::Replicas => "on the others",
+                Parallelism::Sharded => "on the others; begin with the first of the table",
+                Parallelism::Split { .. } => "on the others, in this order, each when the last is a member",
             };
             let _ = writeln!(text, "  annulus join TICKET{spans}    {order}");
         }
@@ -347,9 +350,9 @@ impl<'a> Plans<'a> {
     fn settings(&self, plan: &Plan) -> String {
         let spans = &plan.placement.spans;
         match plan.placement.way {
-            Way::Replicas => String::new(),
-            Way::Sharded => format!("--copies {}", self.job.copies),
-            Way::Split { lanes } => {
+            Parallelism::Replicas => String::new(),
+            Parallelism::Sharded => format!("--copies {}", self.job.copies),
+            Parallelism::Split { lanes } => {
                 let steps: Vec<String> = spans.iter().map(|span| span.steps.len().to_string()).collect();
                 let copies = spans.iter().map(|span| span.holders.len()).min().unwrap_or(1);
                 format!("--split {} --copies {copies} lanes={lanes}", steps.join("+"))
@@ -388,11 +391,11 @@ fn nothing_fits(job: &Job, machines: &[Machine]) -> Error {
     })
 }
 
-fn word(way: Way) -> &'static str {
+fn word(way: Parallelism) -> &'static str {
     match way {
-        Way::Replicas => "replicas",
-        Way::Sharded => "sharded",
-        Way::Split { .. } => "split",
+        Parallelism::Replicas => "replicas",
+        Parallelism::Sharded => "sharded",
+        Parallelism::Split { .. } => "split",
     }
 }
 

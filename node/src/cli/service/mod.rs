@@ -72,7 +72,7 @@ fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Does it.
+/// Installs, shows or removes a service.
 pub fn run(args: Args) -> Result<(), Error> {
     match args.what {
         What::Install { name, print, command } => install(&name, print, command),

@@ -4,12 +4,12 @@
 mod picture;
 mod snapshot;
 
-use super::demo::stage::{Screen, out};
 use super::error::Error;
 use super::exit::Exit;
 use super::invite::right_in;
 use super::machine::block_on;
 use super::output;
+use super::screen::Screen;
 use super::terminal::{self, Style};
 use super::ticket;
 use crate::net::addresses::dialable;
@@ -49,7 +49,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Addresses of one machine that are asked.
 const LOOKS: usize = 4;
 
-/// Does it.
+/// Shows the run once, or until Ctrl-C.
 pub fn run(args: &Args) -> Result<Exit, Error> {
     let places = Arc::new(places(&args.what)?);
     let first = look(&places).map_err(Error::unreachable)?;
@@ -66,15 +66,10 @@ pub fn run(args: &Args) -> Result<Exit, Error> {
 
 /// Draws until Ctrl-C.
 async fn show(places: Arc<Vec<String>>, mut snapshot: Snapshot, style: Style) {
-    let _screen = Screen::enter();
+    let screen = Screen::enter(style);
     let mut problem = None;
     loop {
-        let size = terminal::size();
-        let mut rows = picture::draw(&snapshot, problem.as_deref(), size).rows(style);
-        rows.truncate(size.1);
-        // Synchronised output, where the terminal knows it, and no clearing: nothing flickers.
-        let frame = rows.join("\x1b[K\r\n");
-        out(&format!("\x1b[?2026h\x1b[H{frame}\x1b[J\x1b[?2026l"));
+        screen.show(&picture::draw(&snapshot, problem.as_deref(), terminal::size()));
         let asked = places.clone();
         let next = async {
             tokio::time::sleep(LOOK).await;

@@ -1,7 +1,7 @@
 //! A run as a screenful. Pure: what is known of it goes in, a grid comes out.
 
 use super::snapshot::Snapshot;
-use crate::cli::demo::canvas::Canvas;
+use crate::cli::canvas::{Canvas, Scale};
 use crate::cli::human;
 use crate::cli::messages::headline;
 use crate::cli::progress;
@@ -85,39 +85,16 @@ fn head(canvas: &mut Canvas, run: &Snapshot, width: i64) {
 fn curve(canvas: &mut Canvas, run: &Snapshot, (top, end): (i64, i64), width: i64) {
     let finite = |&(round, loss): &(u64, Option<f32>)| Some((round as f64, f64::from(loss?)));
     let points: Vec<(f64, f64)> = run.losses.iter().filter_map(finite).collect();
-    let rows = end - top - 1;
-    let (Some(first), Some(last)) = (points.first(), points.last()) else {
-        return canvas.centered(
-            width / 2,
-            top + rows / 2,
-            "the loss will be drawn here",
-            Color::Dim,
-        );
-    };
-    let losses = || points.iter().map(|(_, loss)| *loss);
-    let (low, high) = (
-        losses().fold(f64::MAX, f64::min),
-        losses().fold(f64::MIN, f64::max),
+    let ends = (
+        points.first().map_or(0.0, |point| point.0),
+        points.last().map_or(0.0, |point| point.0),
     );
-    let (high_text, low_text) = (human::loss(high), human::loss(low));
-    let left = 1 + high_text.len().max(low_text.len()).max(6) as i64;
-    canvas.right(left - 1, top, &high_text, Color::Dim);
-    canvas.right(left - 1, top + rows - 1, &low_text, Color::Dim);
-    (0..rows).for_each(|row| canvas.text(left - 1, top + row, "│", Color::Dim));
-    let axis = format!("└{}", "─".repeat((width - left) as usize));
-    canvas.text(left - 1, top + rows, &axis, Color::Dim);
-    let (dots_x, dots_y) = ((2 * (width - left) - 1) as f64, (4 * rows - 1) as f64);
-    let at = |(round, loss): (f64, f64)| {
-        let across = (round - first.0) / (last.0 - first.0).max(1.0);
-        let down = (high - loss) / (high - low).max(f64::MIN_POSITIVE);
-        (
-            2.0 * left as f64 + across * dots_x,
-            4.0 * top as f64 + down * dots_y,
-        )
-    };
-    for pair in points.windows(2) {
-        canvas.line(at(pair[0]), at(pair[1]), Color::Cyan);
-    }
+    canvas.chart(
+        (0, top, width, end - top),
+        ends,
+        Scale::Linear,
+        &[(points, Color::Cyan)],
+    );
 }
 
 fn members(canvas: &mut Canvas, run: &Snapshot, (top, end): (i64, i64)) {

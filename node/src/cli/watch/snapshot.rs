@@ -103,7 +103,7 @@ fn parse(answer: &[u8]) -> io::Result<Snapshot> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::net::link::Way;
+    use crate::net::link::LinkKind;
     use crate::view::RunView;
     use crate::view::testing::{committed, eval, link, member, ready};
     use crate::web::status::Status;
@@ -118,7 +118,7 @@ pub mod tests {
             view.take(&committed(round, &weights, 0.5 + 2.0 / round as f32), 500 * round);
         }
         view.take(&member(3, Change::Failed, 39, "no answer"), 20_000);
-        view.take(&link(2, Some(Way::Punched)), 20_000);
+        view.take(&link(2, Some(LinkKind::Punched)), 20_000);
         view.take(&eval(40, 0.25, Some(0.97)), 20_000);
         let body = serde_json::to_vec(&Status::of(&view, 0, 20_000)).unwrap();
         parse(&[b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n".as_slice(), &body].concat()).unwrap()

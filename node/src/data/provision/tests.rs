@@ -192,7 +192,7 @@ fn fetched(world: Vec<Option<Server>>) -> (Result<u32, FetchError>, Vec<News>, u
     fetched_as(listing_of(&data()), data(), world)
 }
 
-/// The same of a run whose manifest names this listing and whose data is this.
+/// What comes of it for a run whose manifest names this listing and whose data is this.
 fn fetched_as(
     listing: Listing,
     wanted: [Vec<u8>; 2],

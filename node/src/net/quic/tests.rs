@@ -7,7 +7,7 @@ use crate::net::config::{HANDSHAKES_OF_KNOWN, HANDSHAKES_PER_ADDRESS, MAX_HANDSH
 use crate::net::congestion::Congestion;
 use crate::net::handshake::{Caller, propose, welcome};
 use crate::net::hello::{Purpose, VERSION, certificates};
-use crate::net::link::{DialError, DownReason, FrameError, MAX_FRAME, Refusal, Way};
+use crate::net::link::{DialError, DownReason, FrameError, LinkKind, MAX_FRAME, Refusal};
 use crate::net::ticket::{Secret, Ticket};
 use crate::net::transport::peer_at;
 use annulus_core::RunId;
@@ -422,7 +422,7 @@ async fn an_acceptor_that_nobody_has_let_in_is_unmasked() {
             recv,
             binding: None,
         };
-        let seen = (session.remote_address(), Way::Direct);
+        let seen = (session.remote_address(), LinkKind::Direct);
         welcome(&pretended, &mut caller, None, seen).await.unwrap();
         session.closed().await;
     });

@@ -1,7 +1,7 @@
 //! Coming to a run through where its peers meet: the same command founds it, joins it or goes on with it, whichever it is
 //! that there is to do.
 
-use super::{Entrance, Starting, Way, texts};
+use super::{Entrance, Entry, Starting, texts};
 use crate::net::ticket::Ticket;
 use crate::options::{Meet, NewRun};
 use crate::participant::error::Error;
@@ -111,7 +111,7 @@ impl<'a> Starting<'a> {
             known.ticket_addresses = texts(&ticket);
             match self.ask(&ticket, &known).await {
                 Ok((first, _)) => {
-                    let (run_key, way) = (None, Way::Enter(first));
+                    let (run_key, way) = (None, Entry::Enter(first));
                     let entrance = self.by(way, Arc::new(manifest), setup, Right { ticket, run_key }, known);
                     return Ok(Some(entrance.met_at(file, None)));
                 }
@@ -158,7 +158,7 @@ impl<'a> Starting<'a> {
                     None => Right::of_founder(run_key, manifest.root())?,
                 };
                 let known = self.folder.known(manifest.run_id());
-                let way = Way::Look(setup.first_state(&manifest));
+                let way = Entry::Look(setup.first_state(&manifest));
                 self.by(way, Arc::new(manifest), setup, right, known)
             }
         };

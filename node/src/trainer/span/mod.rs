@@ -24,7 +24,7 @@ use super::worker::{Pending, WorkerError};
 #[cfg(not(target_family = "wasm"))]
 pub use inference::{InSteps, Inference, InferenceError, Inferring, Space, Weights};
 pub use model_steps::{Look, ModelSteps, draw};
-pub use pass::Pass;
+pub use pass::pass;
 pub use split_model::{Cut, MakeSpan, SplitModel, is_of};
 pub use sums::{SpanSums, Use};
 #[cfg(not(target_family = "wasm"))]

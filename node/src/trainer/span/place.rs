@@ -13,7 +13,7 @@ pub(super) fn placed<M: Module>(model: M, tensors: &[Option<Tensor<1>>], track: 
     })
 }
 
-/// The same of a model on a device without autodiff.
+/// Puts tensors in the place of the parameters of a model on a device without autodiff.
 #[cfg(not(target_family = "wasm"))]
 pub(super) fn plain<M: Module>(model: M, tensors: &[Option<Tensor<1>>]) -> M {
     model.map(&mut Place {

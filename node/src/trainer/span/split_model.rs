@@ -10,7 +10,7 @@ use annulus_core::interface::{SpanDone, SpanWork};
 use annulus_core::split::{Split, Step};
 
 use super::super::worker::WorkerError;
-use super::pass::{Pass, activation};
+use super::pass::{activation, pass};
 use super::{ModelSteps, SpanWorker};
 
 /// Makes what computes some steps.
@@ -101,17 +101,10 @@ impl SplitModel {
             self.workers.insert(work.span, worker);
         }
         let worker = self.workers.get_mut(&work.span).expect("it was just made");
-        if let Some(weights) = work.weights.take() {
+        if let Some(weights) = work.pass.weights.take() {
             worker.load(weights)?;
         }
-        let pass = Pass {
-            back: work.back,
-            samples,
-            input: work.input,
-            gradient: work.gradient,
-            sum: work.sum,
-        };
-        pass.by(&mut **worker).await
+        pass(&mut **worker, work.pass, samples).await
     }
 
     /// Forgets the spans that are not among these: their parameters leave the device.

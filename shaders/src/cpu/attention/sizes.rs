@@ -57,7 +57,7 @@ impl Sizes {
         if self.causal { token + 1 } else { self.tokens }
     }
 
-    /// The same for four queries together, a multiple of 4.
+    /// How many keys four queries together see, a multiple of 4.
     pub(super) fn keys(&self, row: usize) -> usize {
         if self.causal { row + ROWS } else { self.padded() }
     }

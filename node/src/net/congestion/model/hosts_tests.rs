@@ -57,7 +57,7 @@ enum Step {
     /// It comes to the other's way in, and out of it.
     Arrives,
     Delivered,
-    /// The same for its acknowledgement.
+    /// When its acknowledgement is there.
     AckArrives,
     Acked,
     /// Nothing that was sent later has told that it is lost.
