@@ -1,7 +1,6 @@
 //! What must hold where members hold spans of a model: a round is committed only when nobody who is in it can be left behind, and
 //! what is lost is lost with whoever had it.
 
-use super::kind::Kind;
 use super::node::{Node, Spoil};
 use super::steps;
 use super::world::{What, World};
@@ -183,13 +182,7 @@ impl World {
             return false;
         }
         let died = self.nodes.iter().any(|n| n.life > 1 || n.peer.is_none());
-        // Who finds that what it alone has was damaged lets go of it.
-        let damaged = self.stats.faults.contains_key(&Kind::Flip);
-        if !died
-            && !damaged
-            && self.plan.liars.is_none()
-            && !self.ledger.has_forks()
-            && self.plan.manifest.clip.is_none()
+        if !died && self.plan.liars.is_none() && !self.ledger.has_forks() && self.plan.manifest.clip.is_none()
         {
             let why = format!("spans are lost though nobody was: {}", self.situation());
             self.fail(why);

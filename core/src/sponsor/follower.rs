@@ -7,6 +7,9 @@ use crate::signature::Signed;
 use crate::time::Time;
 use std::time::Duration;
 
+/// No way there and back is longer than this; what takes longer is waiting before a slow line.
+const LONGEST_WAY: Duration = Duration::from_secs(2);
+
 /// A newcomer that follows this peer.
 #[derive(Debug)]
 pub(super) struct Follower {
@@ -23,6 +26,8 @@ pub(super) struct Follower {
     timed: Option<(Round, Time)>,
     /// How long the last one that was timed took.
     took: Duration,
+    /// The least that any took: of that much its distance may be the cause.
+    least: Option<Duration>,
     /// Whether this attempt's pieces are forwarded.
     pub live: bool,
     /// Whether a round was not forwarded: it must begin again.
@@ -45,6 +50,7 @@ impl Follower {
             applied,
             timed: None,
             took: Duration::ZERO,
+            least: None,
             live: true,
             gap: false,
             restarts: 0,
@@ -77,14 +83,16 @@ impl Follower {
         self.applied = self.applied.max(round);
         if let Some((_, since)) = self.timed.take_if(|(timed, _)| *timed <= self.applied) {
             self.took = now - since;
+            self.least = Some(self.least.map_or(self.took, |least| least.min(self.took)));
         }
     }
 
-    /// Whether it lacks nothing, or has what is sent to it before `bound`. As a member it will be waited for until it has
-    /// what is on its way to it.
+    /// Whether it lacks nothing, or has what is sent to it no more than `bound` later than the way there takes. As a member it
+    /// will be waited for until it has what is on its way to it.
     pub fn is_prompt(&self, bound: Duration, now: Time) -> bool {
         let on_its_way = self.timed.map_or(Duration::ZERO, |(_, since)| now - since);
-        self.behind() == 0 || self.took.max(on_its_way) <= bound
+        let way = self.least.unwrap_or_default().min(LONGEST_WAY);
+        self.behind() == 0 || self.took.max(on_its_way) <= bound + way
     }
 
     /// Decides whether the next attempt is forwarded, if it may be so many rounds behind.
@@ -111,16 +119,19 @@ mod tests {
         assert!(!f.is_prompt(bound, at(1001)), "the first is still on its way");
         f.applies(6, at(1500));
         f.sends(8, at(1500));
-        assert!(!f.is_prompt(bound, at(1500)), "the next will take as long");
-        f.applies(8, at(3000));
-        assert!(f.is_prompt(bound, at(3000)), "it has caught up");
-        f.sends(9, at(3000));
+        assert!(f.is_prompt(bound, at(1500)), "its way may be so long");
+        f.applies(8, at(1800));
+        f.sends(9, at(1800));
+        assert!(!f.is_prompt(bound, at(3101)), "it is not");
+        f.applies(9, at(4000));
+        assert!(f.is_prompt(bound, at(4000)), "it has caught up");
+        f.sends(10, at(4000));
         assert!(
-            !f.is_prompt(bound, at(3000)),
+            !f.is_prompt(bound, at(4000)),
             "but the last that was timed took long"
         );
-        f.applies(9, at(3200));
-        f.sends(10, at(3200));
-        assert!(f.is_prompt(bound, at(3400)));
+        f.applies(10, at(4300));
+        f.sends(11, at(4300));
+        assert!(f.is_prompt(bound, at(4400)));
     }
 }
