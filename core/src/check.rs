@@ -141,6 +141,9 @@ pub enum HeadError {
     /// What it says of keepers cannot be.
     #[error("what it says of who keeps parts of the moments cannot be")]
     Keepers,
+    /// What it says of rounds that members have saved cannot be.
+    #[error("what it says of rounds that members have saved cannot be")]
+    Points,
     /// What it says of members that were lost cannot be.
     #[error("what it says of members that were lost cannot be")]
     Forks,
@@ -257,6 +260,7 @@ impl Head {
                 .and_then(|()| self.check_ready(header, record, manifest, scheme))
                 .and_then(|()| check_revoked(header, manifest, scheme))
                 .and_then(|()| self.check_keeps(header, manifest))
+                .and_then(|()| self.check_saved(header, manifest))
                 .and(if may_name { Ok(()) } else { Err(Fault::Barred) })
                 .map_err(wrong)?;
         }
@@ -353,6 +357,7 @@ impl Head {
                 && self.members.iter().all(room),
             HeadError::Keepers,
         )?;
+        need(self.has_sound_points(manifest), HeadError::Points)?;
         need(self.pace.is_sound(manifest), HeadError::Pace)?;
         let few = |names: &[PeerId]| names.len() <= MAX_PEERS;
         let bounded = |f: &Fork| few(&f.lost) && few(&f.members) && f.samples <= self.samples;
@@ -377,7 +382,7 @@ impl Head {
             HeadError::Holes,
         )?;
         let returned: u64 = open.iter().map(|hole| hole.len()).sum();
-        let sum = self.samples.checked_add(self.skipped);
+        let sum = self.counted().checked_add(self.skipped);
         let sum = sum.and_then(|sum| sum.checked_add(returned));
         need(
             sum == Some(self.cursor) && self.cursor <= manifest.target.get() && self.steps <= self.round,

@@ -64,7 +64,7 @@ impl CommittedRound<'_> {
         let commit = Commit {
             view: self.view,
             digest: shared.lineage.digest,
-            samples: shared.head().samples,
+            samples: shared.head().counted(),
             compute: made_at - self.began,
             reduce: self.complete_at - made_at,
             total: shared.now - shared.committed_at,

@@ -440,6 +440,8 @@ pub struct Settings {
     pub room: Room,
     /// What its weights begin with there.
     pub initial: Option<Initial>,
+    /// After each so many rounds this peer saves what it has, and tells the others, where a model is split; 0: never.
+    pub saves_every: Round,
     /// A bug switched on to prove that the simulation finds it.
     #[cfg(feature = "sim")]
     pub bug: Option<Bug>,
@@ -461,6 +463,7 @@ impl Settings {
             lag: Self::LAG,
             room: Room::of(1),
             initial: None,
+            saves_every: 0,
             #[cfg(feature = "sim")]
             bug: None,
         }

@@ -8,6 +8,7 @@
 //! that its digest is the keepers'.
 
 use crate::config::Manifest;
+use crate::disk;
 use crate::id::{Digest, PeerId};
 use crate::interface::Event;
 use crate::keepers::most;
@@ -57,6 +58,7 @@ pub(crate) fn say(shared: &mut Shared) -> Keeps {
     let manifest = shared.manifest.clone();
     let missing = anew.without(&shared.lineage.state.kept.set());
     shared.lineage.state.kept.begin(&manifest, &missing);
+    let (waits, saved) = disk::offer(shared);
     let state = &shared.lineage.state.kept;
     let kept = state.set().without(&shared.keeping.unproven);
     let kept = kept.and(&own.kept.or(&own.learns).or(&lost));
@@ -73,6 +75,9 @@ pub(crate) fn say(shared: &mut Shared) -> Keeps {
         insists: is_over(shared) || leaves_for > GOODBYE,
         room: shared.settings.room(&shared.manifest),
         refuses: false,
+        saves: disk::is_due(shared),
+        waits,
+        saved,
     }
 }
 
@@ -102,7 +107,8 @@ pub(crate) fn has_news(shared: &Shared, members: &[PeerId]) -> bool {
             return is_new;
         }
     }
-    if shared.manifest.split.is_some() && (has_news_of_spans(shared) || lacks_learner(shared, members)) {
+    let is_split = shared.manifest.split.is_some();
+    if is_split && (has_news_of_spans(shared) || lacks_learner(shared, members) || disk::has_offer(shared)) {
         return true;
     }
     let held = shared.lineage.state.kept.set().without(&shared.keeping.unproven);
@@ -192,6 +198,7 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
     }
     hand_out(shared);
     ask(shared);
+    disk::ask(shared);
     lacks.is_empty()
 }
 
@@ -200,7 +207,8 @@ pub(crate) fn tell_lacking(members: &[PeerId], shared: &mut Shared) {
     let parts = shared
         .head()
         .uncovered(&shared.manifest, |peer| members.contains(&peer));
-    if !parts.is_empty() && parts != shared.keeping.told {
+    let is_told = parts == shared.keeping.told || shared.keeping.restoring.is_some();
+    if !parts.is_empty() && !is_told {
         shared.keeping.told = parts;
         let parts = parts.iter().collect();
         shared.tell(Event::Lacking { parts, wait: LOST });

@@ -4,8 +4,10 @@ use crate::id::{Contact, Digest, PeerId, Round};
 use crate::invitation::Revocation;
 use crate::ledger::Record;
 use crate::local::LocalRound;
+use crate::moments::Moments;
 use crate::pace::Turn;
 use crate::reason::{Change, OutcastReason, Reason};
+use crate::saved::Saved;
 use crate::tickets::Barred;
 pub use crate::wire::Lane;
 use crate::wire::{Message, ViewKey};
@@ -60,6 +62,16 @@ pub enum Input {
     },
     /// What [`Output::Span`] asked for.
     Span(Box<SpanDone>),
+    /// This is what this peer has on its disk, where a model is split over the members: it can be asked for by
+    /// [`Output::Restore`].
+    Saved(Vec<Saved>),
+    /// What [`Output::Restore`] has asked for; nothing if it cannot be read.
+    Restored {
+        /// What it was asked for by.
+        stepped: Digest,
+        /// The parts.
+        kept: Option<Box<Moments>>,
+    },
     /// The device has been tried out: this many samples per 1,000 seconds.
     Warm {
         /// Speed.
@@ -112,6 +124,11 @@ pub enum Output {
     /// Compute a microbatch of a span, where the model is split over the members. One is asked for at a time, the next only
     /// after this one has been given back as [`Input::Span`].
     Span(Box<SpanWork>),
+    /// Read what [`Input::Saved`] has told of, of this lineage, and give it back as [`Input::Restored`].
+    Restore {
+        /// The lineage after the round that has stepped it last.
+        stepped: Digest,
+    },
     /// Something happened that the world may want to know.
     Event(Event),
     /// This peer is done. No output follows; close links once what was sent has left.
@@ -222,6 +239,15 @@ pub enum Event {
         parts: Vec<u16>,
         /// From when they were first missed on.
         wait: Duration,
+    },
+    /// What was trained of some parts was with nobody, and the run goes on from an older round of which all parts are there.
+    WentBack {
+        /// The last round ...
+        from: Round,
+        /// ... and that from which it goes on.
+        to: Round,
+        /// Samples that are computed again.
+        samples: u64,
     },
     /// The run waits until there are `min_peers` members.
     Waiting {

@@ -61,6 +61,8 @@ pub(crate) struct Keeping {
     pub lacks_since: Option<Time>,
     /// Since when this peer says goodbye.
     pub leaves_since: Option<Time>,
+    /// What this peer's driver reads from its disk: as it was after this round.
+    pub restoring: Option<Digest>,
     /// The parts whose lack was told of.
     pub told: PartSet,
     /// Where a model is split: something that was to be handed out has changed, and others have it as it was.

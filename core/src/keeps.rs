@@ -2,6 +2,7 @@
 
 use crate::parts::{MOST_PARTS, PartSet};
 use crate::room::Room;
+use crate::saved::{POINTS, Saved};
 use serde::{Deserialize, Serialize};
 use std::num::TryFromIntError;
 
@@ -23,6 +24,12 @@ pub struct Keeps {
     pub room: Room,
     /// Something of what it has computed is no number, where the model is split: then nothing of the round counts.
     pub refuses: bool,
+    /// Where the model is split: it saves what it has had before the round.
+    pub saves: bool,
+    /// Likewise, while what was trained of some parts is with nobody: it has waited long enough for who has it ...
+    pub waits: bool,
+    /// ... and this is what it has on its disk, in the order of their names.
+    pub saved: Vec<Saved>,
 }
 
 impl Keeps {
@@ -49,9 +56,14 @@ impl Keeps {
         both.iter().any(|part| self.digest(part) != other.digest(part))
     }
 
+    /// Bytes that it holds in memory, beside itself.
+    pub(crate) fn bytes(&self) -> usize {
+        8 * self.digests.len() + self.saved.len() * size_of::<Saved>()
+    }
+
     /// Whether it is within its limits.
     pub(crate) fn is_bounded(&self) -> bool {
-        self.digests.len() <= MOST_PARTS
+        self.digests.len() <= MOST_PARTS && self.saved.len() <= POINTS
     }
 }
 
@@ -84,6 +96,7 @@ struct SaidOfParts {
     learns: PartSet,
     drops: PartSet,
     also: u32,
+    saved: Vec<Saved>,
 }
 
 /// Likewise, as a head is.
@@ -97,11 +110,16 @@ struct KnownOfParts {
 const FIRST: u32 = 1;
 const SECOND: u32 = 2;
 const INNER: u32 = 4;
+const THIRD: u32 = 8;
+const FOURTH: u32 = 16;
 /// Bits before the number of spans.
-const FLAGS: u32 = 3;
+const FLAGS: u32 = 5;
 
-fn also(first: bool, second: bool, room: Room) -> u32 {
-    let flags = (u32::from(first) * FIRST) | (u32::from(second) * SECOND) | (u32::from(room.inner) * INNER);
+fn also(said: [bool; 4], room: Room) -> u32 {
+    let bits = [FIRST, SECOND, THIRD, FOURTH].into_iter().zip(said);
+    let flags = bits.fold(u32::from(room.inner) * INNER, |all, (bit, on)| {
+        all | (u32::from(on) * bit)
+    });
     flags | (u32::from(room.spans) << FLAGS)
 }
 
@@ -115,11 +133,12 @@ fn room(also: u32) -> Result<Room, TryFromIntError> {
 impl From<Keeps> for SaidOfParts {
     fn from(said: Keeps) -> Self {
         Self {
-            also: also(said.insists, said.refuses, said.room),
+            also: also([said.insists, said.refuses, said.saves, said.waits], said.room),
             kept: said.kept,
             digests: said.digests,
             learns: said.learns,
             drops: said.drops,
+            saved: said.saved,
         }
     }
 }
@@ -135,7 +154,10 @@ impl TryFrom<SaidOfParts> for Keeps {
             drops: said.drops,
             insists: said.also & FIRST != 0,
             refuses: said.also & SECOND != 0,
+            saves: said.also & THIRD != 0,
+            waits: said.also & FOURTH != 0,
             room: room(said.also)?,
+            saved: said.saved,
         })
     }
 }
@@ -145,7 +167,7 @@ impl From<Keeper> for KnownOfParts {
         Self {
             kept: keeper.kept,
             learns: keeper.learns,
-            also: also(keeper.leaves, false, keeper.room),
+            also: also([keeper.leaves, false, false, false], keeper.room),
         }
     }
 }
@@ -178,6 +200,8 @@ mod tests {
             let said = Keeps {
                 insists,
                 refuses,
+                saves: refuses,
+                waits: insists,
                 room,
                 ..Keeps::default()
             };

@@ -13,6 +13,7 @@ use crate::keeps::{Keeper, Keeps};
 use crate::pace::{Exchanged, Pace};
 use crate::parts::{PartSet, Parts};
 use crate::room::Room;
+use crate::saved::{Offer, Point};
 use crate::signature::{Attempt, Signed, Statement};
 use crate::spans::first_spans;
 use crate::tickets::Tickets;
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 10;
+pub const VERSION: u8 = 11;
 
 /// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,10 +64,7 @@ impl Header {
             .revoked
             .iter()
             .map(|r| size_of::<Revocation>() + r.chain.bytes());
-        size_of::<Signed<Self>>()
-            + 8 * self.keeps.digests.len()
-            + ready.sum::<usize>()
-            + revoked.sum::<usize>()
+        size_of::<Signed<Self>>() + self.keeps.bytes() + ready.sum::<usize>() + revoked.sum::<usize>()
     }
 }
 
@@ -250,8 +248,10 @@ pub struct Head {
     pub round: Round,
     /// Optimizer steps taken (rounds that had samples).
     pub steps: u64,
-    /// Samples counted.
+    /// Samples counted, also in rounds that were undone.
     pub samples: u64,
+    /// Samples of rounds that were undone: see [`Head::counted`].
+    pub undone: u64,
     /// Samples given up because the results of two members were not finite.
     pub skipped: u64,
     /// Next position of the stream that nobody has been given.
@@ -276,6 +276,10 @@ pub struct Head {
     pub untrained: PartSet,
     /// Likewise: the lineage after the last round that has stepped any, or since which some begin anew.
     pub stepped: Digest,
+    /// Where the model is split: rounds that members have saved, in order, ...
+    pub points: Vec<Point>,
+    /// ... and what they have said of their disks, while what was trained of some parts is with nobody.
+    pub offers: Vec<Offer>,
     /// Hash over all records.
     pub trail: Digest,
     /// The lineage: [`lineage`] of the trail and the samples.
@@ -306,6 +310,7 @@ impl Head {
             round: 0,
             steps: 0,
             samples: 0,
+            undone: 0,
             skipped: 0,
             cursor: 0,
             holes: Vec::new(),
@@ -318,6 +323,8 @@ impl Head {
             pace: Pace::new(manifest),
             untrained: Parts::of(manifest).map(|parts| parts.all()).unwrap_or_default(),
             stepped: Digest([0; 32]),
+            points: Vec::new(),
+            offers: Vec::new(),
             trail: Digest(manifest.run_id().0),
             chain: lineage(&Digest(manifest.run_id().0), 0),
         };
@@ -386,6 +393,7 @@ impl Head {
         debug_assert_eq!(record.round, self.round + 1);
         debug_assert_eq!(*made_by, self.attempt_of(record));
         let trail = record.trail_after(made_by);
+        self.remember(record);
         let now = self.allot(manifest);
         // What was computed while this round's sums travelled was handed out before.
         let ahead = self.allot_ahead(manifest);
@@ -426,12 +434,12 @@ impl Head {
         });
         self.admit(record, manifest);
         self.pace.apply(&record.exchanged(), manifest);
-        self.round = record.round;
-        self.trail = trail;
+        (self.round, self.trail) = (record.round, trail);
         self.chain = lineage(&self.trail, self.samples);
         if (trains && record.weight() > 0 || begins_anew) && manifest.copies.is_some() {
             self.stepped = self.chain;
         }
+        self.take_offers(record, manifest);
     }
 
     /// These are the members now, and some that were are not. If any was lost that had not said that it leaves, another

@@ -13,6 +13,7 @@ use crate::commit::CommittedRound;
 use crate::contribution::Contribution;
 use crate::conviction::Conviction;
 use crate::device::Made;
+use crate::disk;
 use crate::feedback::compensate;
 use crate::handover;
 use crate::id::{PeerId, Round};
@@ -290,6 +291,8 @@ impl Member {
                 return self.on_contribution(round, made, shared);
             }
             Input::Span(done) => return self.on_span(*done, shared),
+            Input::Saved(_) => disk::ask(shared),
+            Input::Restored { stepped, kept } => disk::on_restored(stepped, kept, shared),
             Input::Leave if self.is_null && self.view.members.len() == 1 => {
                 return Next::Finish(Exit::Left);
             }
@@ -828,7 +831,8 @@ impl Member {
         };
         let stepped = shared.head().stepped;
         let exit = round.enter(&mut self.sponsor, shared);
-        if shared.head().stepped != stepped {
+        // Where the round has gone back, what is kept is of a round that is none any more.
+        if shared.head().stepped != stepped && shared.head().stepped == shared.head().chain {
             shared.lineage.state.kept.stepped = shared.head().stepped;
         }
         let after = shared.lineage.head.chain;

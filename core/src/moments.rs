@@ -134,6 +134,12 @@ impl Moments {
         self.parts.retain(|part, _| parts.contains(*part));
     }
 
+    /// Keeps also what somebody else's has of these parts, and this does not.
+    pub(crate) fn take_from(&mut self, mut other: Self, parts: &PartSet) {
+        other.retain(&parts.without(&self.set()));
+        self.parts.append(&mut other.parts);
+    }
+
     /// Keeps none.
     pub fn clear(&mut self) {
         self.parts.clear();

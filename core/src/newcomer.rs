@@ -160,6 +160,7 @@ impl Newcomer {
                 barred: Some(why),
             } => return self.on_barred(peer, why, shared),
             Input::Tick | Input::DialFailed { .. } | Input::Revoke(_) => {}
+            Input::Saved(_) | Input::Restored { .. } => {}
         }
         Next::Stay
     }
@@ -716,7 +717,7 @@ impl Newcomer {
                     record,
                     view,
                     digest: shared.lineage.digest,
-                    samples: shared.head().samples,
+                    samples: shared.head().counted(),
                     compute: Duration::ZERO,
                     reduce: Duration::ZERO,
                     total,

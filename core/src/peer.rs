@@ -164,7 +164,15 @@ impl Peer {
             }
             Input::Leave => shared.leaving = true,
             Input::Revoke(revocation) => shared.revoke((**revocation).clone()),
-            Input::Tick | Input::Message { .. } | Input::Contribution { .. } | Input::Span(_) => {}
+            Input::Saved(saved) => shared.saved.clone_from(saved),
+            Input::Restored { stepped, kept: None } => {
+                shared.saved.retain(|saved| saved.stepped != *stepped);
+            }
+            Input::Tick
+            | Input::Message { .. }
+            | Input::Contribution { .. }
+            | Input::Span(_)
+            | Input::Restored { .. } => {}
         }
         let input = match input {
             Input::Message { from, message } => match self.admit(from, message) {

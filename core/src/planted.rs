@@ -75,6 +75,8 @@ pub enum Bug {
     WordBeforeSums,
     /// There, a tensor is taken whatever round it was made for.
     TakeAnyTensor,
+    /// There, parts that nobody keeps any more are taken from disk as they were after whatever round.
+    RestoreAny,
     /// Contributors go on without a full member.
     GuestsGoOn,
     /// Nobody looks whether a flush is signed.
@@ -159,7 +161,7 @@ impl Bug {
     ];
 
     /// Those that only matter where a model is split over members.
-    pub const OF_SPANS: [Self; 8] = [
+    pub const OF_SPANS: [Self; 9] = [
         Self::SplitCommitBeforeHeld,
         Self::LanesAsTheyCome,
         Self::DropStash,
@@ -168,6 +170,7 @@ impl Bug {
         Self::ForgetPending,
         Self::BelieveParts,
         Self::WordBeforeSums,
+        Self::RestoreAny,
     ];
 
     /// Those that only a liar makes use of.

@@ -20,6 +20,7 @@ use crate::planted::Bug;
 use crate::probation::Probation;
 use crate::reason::Reason;
 use crate::rights::{Kind, Refused};
+use crate::saved::Saved;
 use crate::seal::Seal;
 use crate::signature::{Scheme, Signed};
 use crate::state::State;
@@ -103,6 +104,8 @@ pub(crate) struct Shared {
     pub refused: Refused,
     /// What parts of the moments it fetches, hands out and waits for.
     pub keeping: Keeping,
+    /// What it has on its disk, where a model is split.
+    pub saved: Vec<Saved>,
 }
 
 impl Shared {
@@ -146,6 +149,7 @@ impl Shared {
             examined_at: None,
             refused: Refused::default(),
             keeping: Keeping::default(),
+            saved: Vec::new(),
         }
     }
 
@@ -344,8 +348,16 @@ impl Shared {
     }
 
     pub fn apply_record(&mut self, view: ViewKey, record: &Record) {
+        let head = self.head();
+        let (from, undone, stepped) = (head.round, head.undone, head.stepped);
         self.lineage
             .apply_record(view, record, &self.manifest, &self.settings);
+        if let Some(to) = self.head().went_back(stepped).map(|point| point.round) {
+            // What is on disks takes a while to come.
+            self.keeping.lacks_since = None;
+            let samples = self.head().undone - undone;
+            self.tell(Event::WentBack { from, to, samples });
+        }
     }
 
     /// Somebody has said two things at once. Who, if it is news: then all hear of it.

@@ -167,7 +167,7 @@ impl World {
                     self.give(peer, Input::LinkDown { peer: who });
                 }
                 Output::Event(event) => self.events.push((who, event)),
-                Output::Span(_) => unreachable!("no model is split here"),
+                Output::Span(_) | Output::Restore { .. } => unreachable!("no model is split here"),
                 Output::Dial { .. } | Output::Exit(_) => {}
             }
         }

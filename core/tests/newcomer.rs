@@ -128,7 +128,7 @@ impl Ring {
                     self.asked.insert(who, contribution);
                 }
                 Output::Event(Event::Committed(commit)) => self.committed.push((who, commit.view)),
-                Output::Span(_) => unreachable!("no model is split here"),
+                Output::Span(_) | Output::Restore { .. } => unreachable!("no model is split here"),
                 Output::Event(_) | Output::Dial { .. } | Output::HangUp { .. } | Output::Exit(_) => {}
             }
         }

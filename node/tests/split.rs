@@ -224,6 +224,94 @@ fn two_spans_by_two_outlive_a_killed_holder_and_wait_for_who_has_what_is_missing
     }
 }
 
+/// The rounds between which a run says that it went back, and how many samples are computed again.
+fn went_back(seen: &Seen) -> Option<(u64, u64, u64)> {
+    let text = seen.event["message"]
+        .as_str()?
+        .strip_prefix("went back from round ")?;
+    let (from, rest) = text.split_once(" to ")?;
+    let (to, rest) = rest.split_once(": ")?;
+    let (samples, _) = rest.split_once(' ')?;
+    Some((from.parse().ok()?, to.parse().ok()?, samples.parse().ok()?))
+}
+
+#[test]
+fn a_run_goes_back_to_an_older_checkpoint_when_all_who_held_a_span_were_killed() {
+    let _alone = alone();
+    let folder = Folder::new("split-back");
+    let start = |name: &'static str, cut: &str| {
+        let settings = format!("{cut} rounds=60 layers=6 batch=48 checkpoint_every=5");
+        found(&folder, name, &settings.split_whitespace().collect::<Vec<_>>())
+    };
+    let mut first = start("first", "--split 2 --spans 1");
+    let ticket = first.ticket();
+    let args = ["join", &ticket, "--device", "cpu", "--no-page", "--spans", "1"];
+    let args = [&args[..], &["checkpoint_every=5"]].concat();
+    let join = |name: &'static str| Node::start(name, folder.join(name), &args);
+    let mut nodes = vec![first];
+    nodes.extend(["second", "third", "fourth"].map(join));
+    for node in &mut nodes {
+        node.members(4);
+        node.rounds(12);
+    }
+    // Who has the last span tells losses, so samples too. Those with the span that the first has not are killed, whenever it is,
+    // and what they have saved is some rounds old.
+    let round = nodes[0].rounds(1);
+    let has_last = |name: &String| {
+        let members = round.event["members"].as_array().expect("members");
+        members.iter().any(|m| m["peer"] == **name && m["weight"] != 0)
+    };
+    let last: Vec<bool> = nodes.iter_mut().map(|node| has_last(&node.peer())).collect();
+    let (mut victims, mut nodes): (Vec<_>, Vec<_>) = nodes
+        .into_iter()
+        .zip(&last)
+        .partition(|(_, has)| **has != last[0]);
+    assert_eq!((victims.len(), nodes.len()), (2, 2), "{last:?}");
+    while nodes[0].0.rounds(1).round() % 5 != 3 {}
+    let since = victims.iter_mut().map(|(node, _)| node.kill()).max();
+    let since = since.expect("there are two");
+    for (node, _) in &mut nodes {
+        node.wait("word of what is missing", |s| {
+            let text = s.event["message"].as_str().unwrap_or_default();
+            s.at >= since && text.contains("nobody who is here holds span")
+        });
+    }
+    // One of them comes back with its folder, when the others have waited long enough or before.
+    let dir = victims[1].0.dir.clone();
+    let resume = ["train", "--resume", &dir, "--device", "cpu", "--no-page"];
+    let resume = [&resume[..], &["--spans", "1", "checkpoint_every=5"]].concat();
+    let again = Node::start_as("again", dir.clone(), Path::new("."), &resume);
+    for (node, _) in &mut nodes {
+        let back = node.wait("word that it goes back", |s| went_back(s).is_some());
+        let (from, to, samples) = went_back(&back).expect("just seen");
+        println!(
+            "{}: {}, {:.1?} after",
+            node.name,
+            back.event["message"],
+            back.at - since
+        );
+        assert!(to.is_multiple_of(5) && samples % 48 == 0);
+        assert!((1..=10).contains(&(samples / 48)), "two intervals at most");
+        assert!(from >= to + samples / 48);
+    }
+    let mut nodes: Vec<Node> = nodes.into_iter().map(|(node, _)| node).chain([again]).collect();
+    end(&mut nodes);
+    assert!(assert_equal(&nodes.iter().collect::<Vec<_>>()) > 5);
+    assert_replays_exactly(&nodes[0]);
+
+    // What they have in the end is what one process has that was never disturbed.
+    let mut alone = [start("alone", "--split 1 --copies 1")];
+    end(&mut alone);
+    let (bits, mut all) = (parts(&alone[0]), BTreeMap::new());
+    for node in &nodes {
+        for (part, digest) in parts(node) {
+            assert_eq!(bits[&part], digest, "part {part} of {}", node.name);
+            all.insert(part, digest);
+        }
+    }
+    assert_eq!(all, bits);
+}
+
 #[test]
 fn a_model_too_large_for_a_machine_is_refused_with_what_to_do() {
     let folder = Folder::new("split-refused");

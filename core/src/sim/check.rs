@@ -170,6 +170,7 @@ impl World {
                     self.fail(format!("{} enters a round that it was excluded from", node.name));
                 }
             }
+            Event::WentBack { .. } => self.stats.backs += 1,
             Event::Outlawed { peer, .. } if !self.is_liar(peer) => {
                 let (me, it) = (&self.nodes[i].name, self.name(peer));
                 self.fail(format!("{me} cuts {it} off, though nobody lies"));
@@ -252,15 +253,7 @@ impl World {
         self.check_pace(i, &commit);
         self.nodes[i].commits += 1;
         self.nodes[i].has_entered = false;
-        // A damaged checkpoint is the business of who reads it.
-        let saves = self.nodes[i].commits % 3 == 1 && !self.nodes[i].is_doubtful();
-        if saves && self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart) {
-            let peer = self.nodes[i]
-                .peer
-                .as_ref()
-                .filter(|p| p.digest() == commit.digest);
-            self.nodes[i].saved = peer.map(|p| (p.state().clone(), p.head().clone(), p.acquaintances()));
-        }
+        self.save(i, &commit);
         self.nodes[i].last_commit_at = self.now;
     }
 

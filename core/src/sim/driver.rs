@@ -64,6 +64,7 @@ impl World {
     /// by joining. If there is nothing to join it does not.
     pub(super) fn revive(&mut self, i: usize, resumes: bool) {
         self.starting -= 1;
+        self.nodes[i].disk.retain(|_| resumes);
         let saved = self.nodes[i].saved.clone().filter(|_| resumes);
         let sponsor = self.sponsor().filter(|_| saved.is_none());
         let (manifest, settings, now) = self.birth(i);
@@ -107,6 +108,7 @@ impl World {
             bug: self.bug,
             room: self.room(i),
             initial: self.initial(),
+            saves_every: self.saves_every(),
             started: self.now,
             ..Settings::new(self.nodes[i].key.clone(), self.admission(i), self.contact(i))
         };
@@ -186,6 +188,9 @@ impl World {
         let life = node.life;
         let warm = self.now + self.work.between(1_000, 500_000);
         self.schedule(warm, What::Warm { node: i, life });
+        if !self.nodes[i].disk.is_empty() {
+            self.schedule(self.now, What::Saved { node: i, life });
+        }
         self.drain(i, Duty::None);
     }
 
@@ -344,6 +349,17 @@ impl World {
                     local,
                 } => work = Some(((round, local), positions, buffer)),
                 Output::Span(work) => self.compute_span(i, *work),
+                Output::Restore { stepped } => {
+                    let (at, life) = (self.now + 1 + self.delays.below(200_000), self.nodes[i].life);
+                    self.schedule(
+                        at,
+                        What::Restored {
+                            node: i,
+                            life,
+                            stepped,
+                        },
+                    );
+                }
                 Output::Exit(exit) => self.on_exit(i, exit),
             }
         }

@@ -202,18 +202,44 @@ impl World {
     }
 
     fn restart(&mut self) -> Option<()> {
-        let i = self.mortal()?;
-        let (at, resumes) = (self.now + self.while_us(), self.chaos.chance(0.4));
-        tell!(
-            self,
-            "FAULT {} crashes, to begin again at {:.3} s",
-            self.nodes[i].name,
-            at as f64 / 1e6
-        );
-        self.crash(i);
-        self.starting += 1;
-        self.schedule(at, What::Restart { node: i, resumes });
+        let first = self.mortal()?;
+        for i in [first].into_iter().chain(self.with_its_parts(first)) {
+            if i != first && !self.may_die(i) {
+                continue;
+            }
+            // What is on disks matters more where a model is split: there it may be all that is left.
+            let often = if self.plan.manifest.split.is_some() {
+                0.8
+            } else {
+                0.4
+            };
+            let (at, resumes) = (self.now + self.while_us(), self.chaos.chance(often));
+            tell!(
+                self,
+                "FAULT {} crashes, to begin again at {:.3} s",
+                self.nodes[i].name,
+                at as f64 / 1e6
+            );
+            self.crash(i);
+            self.starting += 1;
+            self.schedule(at, What::Restart { node: i, resumes });
+        }
         Some(())
+    }
+
+    /// Where a model is split: in half of the cases all others that keep some of what a peer keeps.
+    fn with_its_parts(&mut self, i: usize) -> Vec<usize> {
+        if self.plan.manifest.split.is_none() || !self.chaos.chance(0.5) {
+            return Vec::new();
+        }
+        let kept = |n: &Node| {
+            let peer = n.peer.as_ref().map(|peer| peer.state().kept.set());
+            peer.unwrap_or_default()
+        };
+        let own = kept(&self.nodes[i]);
+        let also = (0..self.nodes.len()).filter(|j| *j != i);
+        also.filter(|j| !kept(&self.nodes[*j]).and(&own).is_empty())
+            .collect()
     }
 
     fn flip(&mut self) -> Option<()> {

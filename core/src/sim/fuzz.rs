@@ -254,7 +254,7 @@ impl Conversation {
                     buffer,
                     ..
                 } => self.compute(who, round, &positions, &buffer),
-                Output::Span(_) => unreachable!("no model is split here"),
+                Output::Span(_) | Output::Restore { .. } => unreachable!("no model is split here"),
                 Output::Exit(_) => self.peers[who] = None,
                 Output::HangUp { peer } => self.cut_off |= peer == self.ids[EVE],
                 Output::Dial { peer, .. } => self.give(who, Input::DialFailed { peer, barred: None }),

@@ -13,7 +13,9 @@ use crate::id::{Digest, PeerId, Round};
 use crate::ledger::{Head, Header, Record};
 use crate::local::{LocalOptimizer, LocalRound, Part};
 use crate::optim::{Moments, Slot, clip_scale, norm_squared};
+use crate::parts::{PartSet, Parts};
 use crate::peer::{Commit, Peer};
+use crate::signature::Signed;
 use crate::state::State;
 use crate::wire::ViewKey;
 use std::collections::{BTreeMap, BTreeSet};
@@ -411,8 +413,12 @@ impl Ledger {
         let point = &self.points[&before];
         let mut head = point.head.clone();
         head.apply(record, &self.manifest);
-        kept::check_copies(&point.head, &head, record, &self.manifest)?;
         let chain = head.chain;
+        if let Some(target) = self.back(before, record, &head)? {
+            return Ok(self.lead_back(before, record, (head, target)));
+        }
+        let point = &self.points[&before];
+        kept::check_copies(&point.head, &head, record, &self.manifest)?;
         if !self.points.contains_key(&chain) {
             let (sums, errors) = match spoilt {
                 true => (None, None),
@@ -439,6 +445,69 @@ impl Ledger {
         let from = self.points.get_mut(&before).expect("just looked up");
         from.next.push((record.clone(), chain));
         Ok(chain)
+    }
+
+    /// The lineage to which a record goes back, if it does: one that leads here, and only if nobody has what was trained of some
+    /// part, all who keep any say that they have waited, and all parts are on disks.
+    fn back(&self, before: Digest, record: &Record, head: &Head) -> Result<Option<Digest>, String> {
+        let point = &self.points[&before];
+        if self.manifest.split.is_none() || head.stepped == point.head.stepped || head.stepped == head.chain {
+            return Ok(None);
+        }
+        let target = head.stepped;
+        let mut at = Some(before);
+        while at.is_some_and(|chain| chain != target) {
+            let point = at.and_then(|chain| self.points.get(&chain));
+            at = point.and_then(|point| point.previous.or(point.parent));
+        }
+        if at.is_none() {
+            return Err(format!("it goes back to {target}, which does not lead there"));
+        }
+        let said = || record.headers.iter().filter(|h| point.head.is_full(h.peer));
+        let (mut kept, mut on_disks) = (PartSet::default(), PartSet::default());
+        for header in said() {
+            kept = kept.or(&header.keeps.kept);
+            let saved = header.keeps.saved.iter().filter(|saved| saved.stepped == target);
+            on_disks = saved.fold(on_disks, |all, saved| all.or(&saved.parts));
+        }
+        let all = Parts::of_len(self.manifest.layout.len).all();
+        if all.without(&kept).is_empty() {
+            return Err("it goes back though each part has a keeper".into());
+        }
+        if !all.without(&on_disks).is_empty() {
+            return Err("it goes back to where not all parts are".into());
+        }
+        let impatient = |h: &&Signed<Header>| !h.keeps.kept.is_empty() && !h.keeps.waits && !h.leaving;
+        match said().find(impatient) {
+            Some(header) => Err(format!("it goes back though {} does not wait", header.peer)),
+            None => Ok(Some(target)),
+        }
+    }
+
+    /// A record goes back: what counts, and the state, are what they were there.
+    fn lead_back(&mut self, before: Digest, record: &Record, (head, target): (Head, Digest)) -> Digest {
+        let (chain, to) = (head.chain, &self.points[&target]);
+        let states = to.states.iter().map(|s| Held {
+            before: s.digest,
+            digest: s.digest,
+            state: s.state.clone(),
+            is_sound: s.is_sound,
+        });
+        let point = Point {
+            states: states.collect(),
+            samples: to.samples.clone(),
+            head,
+            parent: None,
+            previous: Some(before),
+            moments: BTreeMap::new(),
+            sums: None,
+            errors: Some(BTreeMap::new()),
+            next: Vec::new(),
+        };
+        self.points.entry(chain).or_insert(point);
+        let from = self.points.get_mut(&before).expect("just looked up");
+        from.next.push((record.clone(), chain));
+        chain
     }
 
     /// The serial reference's next state, against the peer's.
@@ -1037,10 +1106,10 @@ fn count(point: &Point, record: &Record, manifest: &Manifest) -> Result<Vec<Samp
 /// Whether a head says of every sample what was counted.
 fn check_head(head: &Head, samples: &[Sample]) -> Result<(), String> {
     let number = |sample| samples.iter().filter(|s| **s == sample).count() as u64;
-    if (head.samples, head.skipped) != (number(Sample::Counted), number(Sample::Skipped)) {
+    if (head.counted(), head.skipped) != (number(Sample::Counted), number(Sample::Skipped)) {
         return Err(format!(
             "{} samples and {} given up, but {} and {} were counted one by one",
-            head.samples,
+            head.counted(),
             head.skipped,
             number(Sample::Counted),
             number(Sample::Skipped)

@@ -25,6 +25,7 @@
 
 mod check;
 mod device;
+mod disk;
 mod driver;
 mod faults;
 pub mod fuzz;
@@ -88,6 +89,8 @@ pub struct Stats {
     pub punched: u64,
     /// Passes through spans by peers that take none with an end of the model.
     pub inner: u64,
+    /// Peers that went back to an older round, since what was trained of some part was lost.
+    pub backs: u64,
     /// Virtual time in microseconds.
     pub virtual_us: u64,
     /// Faults by kind.
@@ -137,6 +140,7 @@ impl Stats {
         self.outcasts += other.outcasts;
         self.punched += other.punched;
         self.inner += other.inner;
+        self.backs += other.backs;
         self.joins += other.joins;
         self.virtual_us += other.virtual_us;
         for (kind, count) in &other.faults {

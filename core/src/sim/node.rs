@@ -6,7 +6,9 @@ use crate::config::Manifest;
 use crate::id::{Contact, Digest, PeerId, Round};
 use crate::ledger::Head;
 use crate::local::LocalOptimizer;
+use crate::moments::Moments;
 use crate::peer::{Exit, Input, Peer, Phase};
+use crate::saved::Saved as OnDisk;
 use crate::signature::Key;
 use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -78,6 +80,8 @@ pub(super) struct Node {
     pub life: u32,
     /// Its last checkpoint, and whom it knew then.
     pub saved: Option<Saved>,
+    /// Where a model is split: the parts of its last checkpoints, the last of all at the end.
+    pub disk: VecDeque<Moments>,
     pub freeze_version: u32,
     pub inbox: VecDeque<Input>,
     pub timer_at: Option<u64>,
@@ -123,6 +127,7 @@ impl Node {
             clock: 0,
             life: 0,
             saved: None,
+            disk: VecDeque::new(),
             freeze_version: 0,
             inbox: VecDeque::new(),
             timer_at: None,
@@ -130,6 +135,21 @@ impl Node {
             asked_at: BTreeMap::new(),
             stuck: 0,
         }
+    }
+
+    /// What it has on its disk where a model is split, as its driver tells it.
+    pub fn on_disk(&self) -> Vec<OnDisk> {
+        let saved = |kept: &Moments| OnDisk {
+            stepped: kept.stepped,
+            parts: kept.set(),
+        };
+        self.disk.iter().map(saved).collect()
+    }
+
+    /// What it has there of one lineage.
+    pub fn read(&self, stepped: Digest) -> Option<Box<Moments>> {
+        let kept = self.disk.iter().rfind(|kept| kept.stepped == stepped);
+        kept.cloned().map(Box::new)
     }
 
     /// Whether its state may be another than its lineage's.

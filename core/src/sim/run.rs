@@ -97,6 +97,18 @@ impl World {
                 let speed = (self.nodes[node].speed * 1000.0) as u64;
                 self.give(node, Input::Warm { speed: speed.max(1) });
             }
+            What::Saved { node, life } => {
+                if self.nodes[node].life == life {
+                    let saved = self.nodes[node].on_disk();
+                    self.give(node, Input::Saved(saved));
+                }
+            }
+            What::Restored { node, life, stepped } => {
+                if self.nodes[node].life == life {
+                    let kept = self.nodes[node].read(stepped);
+                    self.give(node, Input::Restored { stepped, kept });
+                }
+            }
             What::Dialled { from, to, deadline } => self.dialled(from, to, deadline),
             What::DialFailed { from, peer } => {
                 let barred = None;

@@ -6,6 +6,7 @@ use super::steps;
 use super::world::{What, World};
 use crate::id::PeerId;
 use crate::interface::SpanWork;
+use crate::ledger::Head;
 use crate::parts::{PartSet, Parts};
 use crate::peer::{Commit, Exit, Input, Output, Peer, Phase};
 use crate::room::Room;
@@ -161,12 +162,23 @@ impl World {
                 false => PartSet::default(),
             }
         };
-        let whole = |head: &crate::ledger::Head| {
+        let whole = |head: &Head| {
             let all = alive.iter().map(|peer| kept_at(head.stepped, peer));
             let all = all.fold(head.untrained, |all, kept| all.or(&kept));
             parts.all().without(&all).is_empty()
         };
-        if alive.iter().any(|peer| whole(peer.head())) {
+        let on_disks = |head: &Head| {
+            head.points.iter().any(|point| {
+                let all = alive.iter().flat_map(|peer| &peer.shared.saved);
+                let all = all.filter(|saved| saved.stepped == point.stepped);
+                let all = all.fold(PartSet::default(), |all, saved| all.or(&saved.parts));
+                parts.all().without(&all).is_empty()
+            })
+        };
+        if alive
+            .iter()
+            .any(|peer| whole(peer.head()) || on_disks(peer.head()))
+        {
             return false;
         }
         let died = self.nodes.iter().any(|n| n.life > 1 || n.peer.is_none());

@@ -137,6 +137,11 @@ pub(super) fn input(world: &World, i: usize, input: &Input) {
         Input::Warm { speed } => format!("warm: {:.1} samples/s", *speed as f64 / 1e3),
         Input::Span(done) => format!("a pass is done, {:.3} s", done.compute.as_secs_f64()),
         Input::Leave => "leave".into(),
+        Input::Saved(saved) => format!("has {} checkpoints", saved.len()),
+        Input::Restored { stepped, kept } => {
+            let parts = kept.as_ref().map_or(0, |kept| kept.set().len());
+            format!("{parts} parts of {stepped} are read")
+        }
     };
     tell!(world, "{} {text}", world.nodes[i].name);
 }
@@ -158,6 +163,7 @@ pub(super) fn output(world: &World, i: usize, output: &Output, dead: bool) {
             work.pass.back,
             ranges(&work.pass.positions)
         ),
+        Output::Restore { stepped } => format!("reads what it has of {stepped}"),
         Output::Event(event) => return self::event(world, i, event),
         Output::Exit(exit) => format!("EXIT {exit:?}"),
     };
@@ -195,6 +201,9 @@ fn event(world: &World, i: usize, event: &Event) {
         Event::Outcast { reason, lost } => format!("OUTCAST: {reason}; {lost} samples lost"),
         Event::NotFinite { round } => format!("not finite in round {round}"),
         Event::Lacking { parts, .. } => format!("waits for keepers of {parts:?}"),
+        Event::WentBack { from, to, samples } => {
+            format!("WENT BACK from round {from} to {to}: {samples} samples again")
+        }
         Event::Waiting { members } => format!("waits with {members} members"),
         Event::Pace(turn) => format!("goes on with {turn:?}"),
     };
@@ -372,9 +381,18 @@ fn keeps(said: &Keeps) -> String {
             .collect::<Vec<_>>()
             .join(",")
     };
-    let insists = if said.insists { "!" } else { "" };
+    let insists = match (said.insists, said.waits) {
+        (true, _) => "!",
+        (_, true) => "?",
+        _ => "",
+    };
+    let saved = match (said.saves, said.saved.len()) {
+        (true, _) => " saves".into(),
+        (_, 0) => String::new(),
+        (_, saved) => format!(" has {saved}"),
+    };
     format!(
-        " keeps {}+{}-{}{insists}",
+        " keeps {}+{}-{}{insists}{saved}",
         set(&said.kept),
         set(&said.learns),
         set(&said.drops)
@@ -396,9 +414,10 @@ fn head(world: &World, head: &Head) -> String {
         })
         .collect();
     format!(
-        "round {}, {} samples, cursor {}, holes [{}], members [{}], chain {}",
+        "round {}, {} samples, {} undone, cursor {}, holes [{}], members [{}], chain {}",
         head.round,
         head.samples,
+        head.undone,
         head.cursor,
         holes.join(" "),
         members.join(" "),

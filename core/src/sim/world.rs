@@ -8,7 +8,7 @@ use super::plan::{PeerPlan, Plan};
 use super::rng::Rng;
 use super::{Setup, Stats};
 use crate::config::Manifest;
-use crate::id::{PeerId, Round};
+use crate::id::{Digest, PeerId, Round};
 use crate::interface::SpanDone;
 use crate::ledger::Header;
 use crate::planted::Bug;
@@ -63,6 +63,17 @@ pub(super) enum What {
     Warm {
         node: usize,
         life: u32,
+    },
+    /// Its driver tells it what it has on its disk ...
+    Saved {
+        node: usize,
+        life: u32,
+    },
+    /// ... and has read some of it.
+    Restored {
+        node: usize,
+        life: u32,
+        stepped: Digest,
     },
     Dialled {
         from: usize,

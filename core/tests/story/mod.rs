@@ -2,13 +2,17 @@
 #![allow(dead_code, reason = "each file of stories uses its part of it")]
 
 use annulus_core::config::Topology;
+use annulus_core::interface::{SpanDone, SpanWork};
 use annulus_core::invitation::Admission;
 use annulus_core::ledger::{Head, Record};
+use annulus_core::saved::Saved;
 use annulus_core::wire::{Message, ViewKey};
 use annulus_core::{
-    Change, Contact, Event, Exit, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings, State, Time,
+    Change, Contact, Event, Exit, Initial, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings,
+    State, Time,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +70,10 @@ pub struct Story {
     pub events: Vec<(u64, PeerId, Event)>,
     /// Who says something else than its code does, and what.
     pub liar: Option<(PeerId, Lie)>,
+    /// Where a model is split: after so many rounds each saves what it has; 0: never.
+    pub saves_every: u64,
+    /// What each has on its disk, the last of all at the end.
+    pub disks: BTreeMap<PeerId, Vec<(Head, State)>>,
     /// The attempt of the last piece that each has sent.
     pub at_work: BTreeMap<PeerId, ViewKey>,
 }
@@ -133,13 +141,20 @@ impl Story {
             heard: Vec::new(),
             events: Vec::new(),
             liar: None,
+            saves_every: 0,
+            disks: BTreeMap::new(),
             at_work: BTreeMap::new(),
         }
     }
 
     /// Somebody founds the run, and needs so long for a round.
     pub fn found(&mut self, who: PeerId, compute_us: u64) {
-        let state = State::new(vec![0.5; self.manifest.layout.len], &self.manifest);
+        // Where the model is split nobody has all of it.
+        let len = match self.manifest.split {
+            None => self.manifest.layout.len,
+            Some(_) => 0,
+        };
+        let state = State::new(vec![0.5; len], &self.manifest);
         let settings = self.settings(who);
         let peer = Peer::found(self.manifest.clone(), settings, state, Time(self.now));
         self.begin(who, peer, compute_us);
@@ -171,6 +186,12 @@ impl Story {
         Settings {
             admission: admission.unwrap_or(settings.admission.clone()),
             epoch_s: self.epoch_s.get(&who).copied().unwrap_or(0),
+            started: self.now,
+            saves_every: self.saves_every,
+            initial: self.manifest.split.as_ref().map(|_| {
+                let values = |range: &Range<usize>| vec![0.5; range.len()];
+                Initial::new(move |ranges| ranges.iter().map(values).collect())
+            }),
             ..settings
         }
     }
@@ -264,8 +285,23 @@ impl Story {
                     let takes = paced.unwrap_or(self.compute_us[&who]);
                     self.at(self.now + takes, Due::Give(who, made));
                 }
-                Output::Event(event) => self.events.push((self.now, who, event)),
-                Output::Span(_) => unreachable!("no model is split here"),
+                Output::Event(event) => {
+                    self.save(who, &event);
+                    self.events.push((self.now, who, event));
+                }
+                Output::Span(work) => {
+                    let done = Input::Span(Box::new(self.pass(who, *work)));
+                    self.at(self.now + self.compute_us[&who], Due::Give(who, done));
+                }
+                Output::Restore { stepped } => {
+                    let here = self.disks.get(&who).and_then(|disk| {
+                        let kept = disk.iter().map(|(_, state)| &state.kept);
+                        kept.rev().find(|kept| kept.stepped == stepped)
+                    });
+                    let kept = here.cloned().map(Box::new);
+                    let restored = Input::Restored { stepped, kept };
+                    self.at(self.now + 50 * MILLI, Due::Give(who, restored));
+                }
                 Output::HangUp { peer } => self.cut(who, peer),
                 Output::Dial { peer, .. } => drop(self.dialled.insert((who, peer))),
                 Output::Exit(exit) => drop(self.exits.insert(who, exit)),
@@ -274,6 +310,88 @@ impl Story {
         if let Some(at) = self.peers[&who].wake_at() {
             self.at(at.0.max(self.now + 1), Due::Tick(who));
         }
+    }
+
+    /// One pass of a microbatch through a span, where the model is split: all that is given is the same, and each sample's gradient too.
+    fn pass(&self, who: PeerId, work: SpanWork) -> SpanDone {
+        let split = self.manifest.split.as_ref().expect("the model is split");
+        let samples: u64 = work
+            .pass
+            .positions
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum();
+        let numbers =
+            |span: usize| split.steps[split.span(span).end - 1].boundary as usize * samples as usize;
+        let is_last = work.span + 1 == split.spans.len();
+        let given = match (work.pass.back, work.span) {
+            (true, 0) => 0,
+            (true, span) => numbers(span - 1),
+            (false, span) => numbers(span),
+        };
+        let per_sample = self.gradient.get(&who).copied().unwrap_or(0.25);
+        SpanDone {
+            output: vec![0.5; given],
+            sum: work
+                .pass
+                .sum
+                .iter()
+                .map(|sum| sum + per_sample * samples as f32)
+                .collect(),
+            loss: if is_last { samples as f32 } else { 0.0 },
+            compute: Duration::from_micros(self.compute_us[&who]),
+        }
+    }
+
+    /// Where a model is split: somebody saves what it has, if it is time to.
+    fn save(&mut self, who: PeerId, event: &Event) {
+        let every = self.saves_every;
+        if let Event::Committed(commit) = event
+            && every > 0
+            && commit.record.round.is_multiple_of(every)
+            && commit.record.weight() > 0
+        {
+            let peer = &self.peers[&who];
+            let disk = self.disks.entry(who).or_default();
+            disk.push((peer.head().clone(), peer.state().clone()));
+            self.tell_of_disk(who);
+        }
+    }
+
+    fn tell_of_disk(&mut self, who: PeerId) {
+        let disk = self.disks.get(&who).map_or(&[][..], Vec::as_slice);
+        let saved = disk.iter().map(|(_, state)| Saved {
+            stepped: state.kept.stepped,
+            parts: state.kept.set(),
+        });
+        let saved = Input::Saved(saved.collect());
+        self.at(self.now, Due::Give(who, saved));
+    }
+
+    /// Somebody is no more, but for what is on its disk.
+    pub fn kill(&mut self, who: PeerId) {
+        let others: Vec<PeerId> = self.peers.keys().copied().filter(|other| *other != who).collect();
+        self.peers.remove(&who);
+        self.due.retain(|_, due| match due {
+            Due::Tick(to) | Due::Give(to, _) => *to != who,
+            Due::Deliver { .. } => true,
+        });
+        for other in others {
+            if self.links.remove(&(who.min(other), who.max(other))) {
+                self.give(other, Input::LinkDown { peer: who });
+            }
+        }
+    }
+
+    /// It is back, with its last checkpoint, and has links to all.
+    pub fn come_back(&mut self, who: PeerId, compute_us: u64) {
+        let (head, state) = self.disks[&who].last().expect("it has saved something").clone();
+        let settings = self.settings(who);
+        let peer = Peer::resume(self.manifest.clone(), settings, state, head, Time(self.now));
+        self.begin(who, peer, compute_us);
+        self.tell_of_disk(who);
+        let others: Vec<PeerId> = self.peers.keys().copied().filter(|other| *other != who).collect();
+        others.into_iter().for_each(|other| self.open(who, other));
     }
 
     fn send(&mut self, from: PeerId, to: PeerId, lane: Lane, mut message: Message) {

@@ -364,6 +364,9 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
             Event::FalseUpdate { peer, .. } => {
                 say(PeerMessage::Trouble(format!("{peer} let a false update out")))
             }
+            Event::WentBack { from, to, .. } => say(PeerMessage::Trouble(format!(
+                "the run went back from round {from} to {to}"
+            ))),
             Event::Continued => say(PeerMessage::Trouble("no member can be reached".into())),
             Event::Member { .. } | Event::Syncing { .. } | Event::Pace(_) | Event::Waiting { .. } => {}
         }

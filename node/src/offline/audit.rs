@@ -6,8 +6,10 @@ use crate::offline::replay::front;
 use crate::store::ledger_file::{Entry, LedgerError, advance};
 use crate::store::run_dir::{CheckpointError, RunDir};
 use annulus_core::config::Manifest;
+use annulus_core::cut::SampleRange;
 use annulus_core::id::{Digest, Round};
 use annulus_core::ledger::{Head, Record};
+use annulus_core::saved::Point;
 use annulus_core::signature::Scheme;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -39,6 +41,8 @@ pub fn audit(dir: &RunDir) -> Result<Audit, CheckpointError> {
     };
     let mut points: Vec<(Round, Digest, Digest)> = Vec::new();
     let mut counted = Positions::default();
+    // What had counted when members saved what they had.
+    let mut saved: BTreeMap<Digest, Positions> = BTreeMap::new();
     let mut head: Option<Head> = None;
     let mut state = Digest::of(&[]);
     let mut reader = dir.entries()?;
@@ -54,13 +58,22 @@ pub fn audit(dir: &RunDir) -> Result<Audit, CheckpointError> {
         match (&entry, &head) {
             (Entry::Base { head, digest }, _) => {
                 counted = Positions::before(head);
+                saved.clear();
                 // Checkpoints of what was before stay where they are: it is in the ledger too.
                 (audit.rounds, state) = (0, *digest);
             }
             (Entry::Round { record, digest }, Some(before)) => {
                 audit.rounds += 1;
                 state = *digest;
+                let is_known = |point: &&Point| before.points.contains(point);
+                if let Some(point) = next.points.iter().rfind(|point| !is_known(point)) {
+                    saved.insert(point.stepped, counted.clone());
+                }
                 count(before, record, manifest, &mut counted, &mut audit.problems);
+                if let Some(point) = next.went_back(before.stepped) {
+                    let then = saved.get(&point.stepped).cloned();
+                    counted = then.unwrap_or_else(|| Positions::at(point));
+                }
             }
             _ => {}
         }
@@ -74,7 +87,7 @@ pub fn audit(dir: &RunDir) -> Result<Audit, CheckpointError> {
         ));
     }
     if let Some(head) = &head {
-        (audit.samples, audit.skipped) = (head.samples, head.skipped);
+        (audit.samples, audit.skipped) = (head.counted(), head.skipped);
         check_sums(head, &counted, &mut audit.problems);
     }
     for file in dir.checkpoints()? {
@@ -144,10 +157,10 @@ fn check_sums(head: &Head, counted: &Positions, problems: &mut Vec<String>) {
     let open = head.open();
     let returned: u64 = open.iter().map(|hole| hole.end - hole.start).sum();
     let total = counted.len();
-    if total != head.samples {
+    if total != head.counted() {
         problems.push(format!(
             "the ledger's head counts {} samples, its records {total}",
-            head.samples
+            head.counted()
         ));
     }
     if total + returned + head.skipped != head.cursor {
@@ -162,7 +175,7 @@ fn check_sums(head: &Head, counted: &Positions, problems: &mut Vec<String>) {
 }
 
 /// A set of positions as ranges that do not touch.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Positions {
     ends: BTreeMap<u64, u64>,
     /// Positions in the set of which the base says that they were given up, but not which they are.
@@ -172,16 +185,25 @@ struct Positions {
 impl Positions {
     /// What is counted at a base.
     fn before(head: &Head) -> Self {
+        Self::all_but(head.open(), (head.cursor, head.skipped))
+    }
+
+    /// What had counted after a round that members have saved, as the base that comes after it knows it.
+    fn at(point: &Point) -> Self {
+        Self::all_but(point.holes.iter().collect(), (point.cursor, point.skipped))
+    }
+
+    fn all_but(open: Vec<&SampleRange>, (cursor, given_up): (u64, u64)) -> Self {
         let mut positions = Self {
-            given_up: head.skipped,
+            given_up,
             ..Self::default()
         };
         let mut start = 0;
-        for hole in head.open() {
+        for hole in open {
             positions.insert(start..hole.start);
             start = hole.end;
         }
-        positions.insert(start..head.cursor);
+        positions.insert(start..cursor);
         positions
     }
 

@@ -153,7 +153,7 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
     let (mut changes, mut table) = (Vec::new(), Vec::new());
     let mut totals: BTreeMap<PeerId, Total> = BTreeMap::new();
     let mut names = BTreeMap::new();
-    let mut base = 0;
+    let (mut base, mut warnings) = (0, Vec::new());
     while let Some(entry) = reader.next().transpose()? {
         let next = advance(head.clone(), &entry, manifest)?;
         match &entry {
@@ -173,6 +173,14 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
                 changes.extend(changes_of(before, &next, record));
                 table.push(row(record, *digest, &mut names));
                 add_up(&mut totals, record);
+                if let Some(point) = next.went_back(before.stepped) {
+                    warnings.push(format!(
+                        "in round {} the run went back to what it was after round {}: {} samples were computed again",
+                        record.round,
+                        point.round,
+                        next.undone - before.undone
+                    ));
+                }
             }
             Entry::Continued { founder } => {
                 changes.push(change(next.round, founder.member.peer, How::Continued));
@@ -180,7 +188,6 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
         }
         head = Some(next);
     }
-    let mut warnings = Vec::new();
     if reader.rest() > 0 {
         warnings.push(format!(
             "the ledger's last {} bytes are not readable",
@@ -198,7 +205,7 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
         task: manifest.task.clone(),
         rounds: head.round,
         steps: head.steps,
-        samples: head.samples,
+        samples: head.counted(),
         target: manifest.target.get(),
         skipped: head.skipped,
         returned: head.open().iter().map(|hole| hole.end - hole.start).sum(),

@@ -9,7 +9,7 @@ use crate::offline::report::{Difference, Progress, ReplayReport};
 use crate::participant::run_setup::{Means, RunSetup};
 use crate::participant::{initial, memory, split};
 use crate::store::files::{At, FileError};
-use crate::store::ledger_file::Entry;
+use crate::store::ledger_file::{Entry, advance};
 use crate::store::parts_file::{PartsFile, SavedParts};
 use crate::store::run_dir::{CheckpointError, RunDir, state_error};
 use crate::task_factory::{Drawing, TaskFactory};
@@ -29,7 +29,7 @@ use burn::tensor::read_sync;
 use std::env;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 
 /// Why such a run could not be replayed.
@@ -87,6 +87,7 @@ fn all_rounds(
 ) -> Result<ReplayReport, Error> {
     let manifest = dir.manifest();
     let (mut head, _) = dir.base()?;
+    let undone = undone(dir)?;
     let mut report = ReplayReport::new(head.round, tolerance);
     // Nothing is shared by all but the ledger.
     let nothing = State::new(Vec::new(), manifest).digest();
@@ -101,19 +102,22 @@ fn all_rounds(
             } => {
                 let round = record.round;
                 // Headers tell what parts were before the round.
-                if !on_disk.is_as_told(&record) {
+                let stands = !undone.iter().any(|rounds| rounds.contains(&round));
+                if stands && !on_disk.is_as_told(&record) {
                     report.differs(round - 1);
                 }
                 let checked = head.check(&record, manifest, Scheme::Ed25519);
                 checked.map_err(|why| Error::Record(round, why))?;
-                let done = recompute((manifest, &head, &record), runs, &mut on_disk);
-                done.map_err(|error| Error::Round(round, error))?;
+                if stands {
+                    let done = recompute((manifest, &head, &record), runs, &mut on_disk);
+                    done.map_err(|error| Error::Round(round, error))?;
+                }
                 head.apply(&record, manifest);
                 report.rounds += 1;
                 if recorded != nothing {
                     report.differs(round);
                 }
-                if labels.get(&round) == Some(&head.chain) {
+                if stands && labels.get(&round) == Some(&head.chain) {
                     on_disk.compare(dir, round, &mut report)?;
                 }
                 progress(&Progress {
@@ -128,6 +132,23 @@ fn all_rounds(
         Some(first) => first - 1 - report.base,
     };
     Ok(report)
+}
+
+/// Rounds whose work was undone, since the run has gone back to one before them: up to the one that has gone back. The state
+/// is what it was before them, so there is nothing to compute.
+fn undone(dir: &RunDir) -> Result<Vec<RangeInclusive<Round>>, Error> {
+    let manifest = dir.manifest();
+    let (mut head, _) = dir.base()?;
+    let mut undone = Vec::new();
+    for entry in present(dir)? {
+        let entry = entry.map_err(CheckpointError::from)?;
+        let stepped = head.stepped;
+        head = advance(Some(head), &entry, manifest).map_err(CheckpointError::from)?;
+        if let (Entry::Round { .. }, Some(point)) = (&entry, head.went_back(stepped)) {
+            undone.push(point.round + 1..=head.round);
+        }
+    }
+    Ok(undone)
 }
 
 /// What computes, and what it keeps in files.

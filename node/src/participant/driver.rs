@@ -30,6 +30,11 @@ pub enum Todo {
         /// The samples at its positions.
         samples: Vec<u64>,
     },
+    /// Read what there is on disk of this lineage, and give it back as [`Input::Restored`].
+    Restore {
+        /// The lineage after the round that has stepped it last.
+        stepped: Digest,
+    },
     /// Tell the world. The peer is as it was right after the event.
     Event(Event),
     /// Drain the link and stop.
@@ -185,6 +190,7 @@ impl<L: Link> Driver<L> {
                     let samples = self.shuffle.samples(&work.pass.positions);
                     self.todo.push_back(Todo::Span { work, samples });
                 }
+                Output::Restore { stepped } => self.todo.push_back(Todo::Restore { stepped }),
                 Output::Event(event) => self.todo.push_back(Todo::Event(event)),
                 Output::Exit(exit) => self.todo.push_back(Todo::Exit(exit)),
             }

@@ -95,6 +95,10 @@ impl EventTranslator {
                     ranges(parts)
                 ))]
             }
+            &PeerEvent::WentBack { from, to, samples } => vec![warning(format!(
+                "went back from round {from} to {to}: {samples} samples since then are computed again, since what was learnt from \
+                 them of some parts of the model only those had who are gone"
+            ))],
             PeerEvent::Waiting { members } => {
                 let need = peer.manifest().min_peers;
                 vec![warning(format!(

@@ -133,8 +133,8 @@ pub(crate) async fn listen(
         ..Settings::new(identity.key(), right.admission(identity.peer()), link.contact())
     };
     if let Computes::Spans { room, .. } = &setup.computes {
-        let most = local.spans.map_or(u16::MAX, NonZeroU16::get);
-        settings.room = Room::of(room.spans.min(most));
+        settings.room = Room::of(room.spans.min(local.spans.map_or(u16::MAX, NonZeroU16::get)));
+        settings.saves_every = local.checkpoint_every;
     }
     warnings.extend(page.as_ref().and_then(|_| not_for_tabs(manifest)));
     Ok(Home {

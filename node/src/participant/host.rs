@@ -6,7 +6,7 @@ use crate::net::link::{Link, LinkEvent, next_event};
 use crate::trainer::Share;
 use annulus_core::interface::SpanWork;
 use annulus_core::peer::Event;
-use annulus_core::{Exit, Input, Round, Time};
+use annulus_core::{Digest, Exit, Input, Round, Time};
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::task::Poll;
@@ -46,6 +46,10 @@ pub trait Host {
     /// Starts to compute a pass through a span, as [`Todo::Span`] says. It comes back as a happening.
     fn compute_span(&mut self, work: Box<SpanWork>, samples: Vec<u64>);
 
+    /// Starts to read from the disk what is there of a lineage, as [`Todo::Restore`] says. It comes back as a happening. Who has
+    /// told the peer of nothing is not asked.
+    fn restore(&mut self, _stepped: Digest) {}
+
     /// Tells the world. The peer is as it was right after the event.
     fn tell(&mut self, event: Event, driver: &Driver<Self::Link>);
 
@@ -74,6 +78,7 @@ pub async fn run<H: Host>(host: &mut H, driver: &mut Driver<H::Link>) -> Exit {
             match todo {
                 Todo::Compute { round, share } => host.compute(round, share),
                 Todo::Span { work, samples } => host.compute_span(work, samples),
+                Todo::Restore { stepped } => host.restore(stepped),
                 Todo::Event(event) => host.tell(event, driver),
                 Todo::Exit(exit) => return exit,
             }

@@ -25,7 +25,7 @@ use crate::store::user_folders;
 use crate::task::Eval;
 use crate::trainer::{Share, Slowed, Timed, Worker, WorkerError};
 use annulus_core::interface::SpanWork;
-use annulus_core::peer::{Commit, Event as PeerEvent};
+use annulus_core::peer::Event as PeerEvent;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, Digest, Exit, Input, Manifest, Peer, Round, Time};
 use std::ops::ControlFlow;
@@ -37,10 +37,13 @@ use tokio::time::{Interval, interval};
 mod leaving;
 mod look;
 mod nearby;
+mod recording;
+mod restoring;
 
 use leaving::end_after;
 use look::{Meeting, is_member_with};
 use nearby::Nearby;
+use restoring::{Disk, Restored};
 
 /// Between two looks at what was left in the folder.
 const LOOK_AT_FOLDER: Duration = Duration::from_secs(1);
@@ -125,6 +128,7 @@ impl<'a> Participant<'a> {
             aside: None,
             asked_to_leave: false,
             in_a_hurry: false,
+            disk: Disk::new(&local.out, keep),
             look: interval(LOOK_AT_FOLDER),
             meeting: None,
             nearby: None,
@@ -156,6 +160,8 @@ impl<'a> Participant<'a> {
     /// This peer's ledger goes on from its present head.
     pub fn resume_record(&mut self) {
         self.host.recorded = Some(end(self.driver.peer()));
+        self.host.disk.look();
+        self.host.disk.tell(&mut self.driver, self.host.now());
     }
 
     /// This peer's ledger begins at its present head.
@@ -225,6 +231,8 @@ struct NativeHost<'a> {
     asked_to_leave: bool,
     /// It was asked twice.
     in_a_hurry: bool,
+    /// What it may have to go back to.
+    disk: Disk,
     /// For revocations that were left in the folder.
     look: Interval,
     /// Where the run's peers meet.
@@ -254,6 +262,7 @@ struct NativeHost<'a> {
 enum Happening {
     Result(WorkerResult),
     Written(Written),
+    Restored(Restored),
     Found(Result<Source, DialError>),
     Look,
     Request,
@@ -282,6 +291,7 @@ impl Host for NativeHost<'_> {
         tokio::select! {
             Some(result) = self.results.recv() => Happening::Result(result),
             Some(written) = self.written.recv() => Happening::Written(written),
+            Some(restored) = self.disk.restored.recv() => Happening::Restored(restored),
             Some(found) = self.answers.recv() => Happening::Found(found),
             _ = self.look.tick() => Happening::Look,
             () = self.requests.next() => Happening::Request,
@@ -292,7 +302,13 @@ impl Host for NativeHost<'_> {
         match happening {
             Happening::Result(WorkerResult::Computed(result)) => self.on_computed(*result, driver),
             Happening::Result(WorkerResult::Evaluated(round, result)) => self.on_evaluated(round, result),
-            Happening::Written(Written::Saved { .. }) => {}
+            Happening::Written(Written::Saved { round }) => {
+                if self.disk.has_saved(round) {
+                    let now = self.now();
+                    self.disk.tell(driver, now);
+                }
+            }
+            Happening::Restored(restored) => self.on_restored(restored, driver),
             Happening::Written(Written::Warning(message)) => self.warn(message),
             Happening::Written(Written::Failed(error)) => self.fail(error.into(), driver),
             // Where a member is to be had is known better by what it says itself.
@@ -349,6 +365,10 @@ impl Host for NativeHost<'_> {
 
     fn compute_span(&mut self, work: Box<SpanWork>, samples: Vec<u64>) {
         self.workers.compute_span(work, samples);
+    }
+
+    fn restore(&mut self, stepped: Digest) {
+        self.disk.restore(stepped);
     }
 
     fn tell(&mut self, event: PeerEvent, driver: &Driver<QuicLink>) {
@@ -454,42 +474,6 @@ impl NativeHost<'_> {
 
     fn warn(&mut self, message: String) {
         (self.sink)(Event::Warning { message });
-    }
-
-    /// Keeps who is a member, and where, for the next start.
-    fn remember(&mut self, event: &PeerEvent, peer: &Peer) {
-        let may_be_new = matches!(event, PeerEvent::Entered | PeerEvent::Member { .. });
-        if may_be_new && self.known.meet(peer.me(), peer.head().members.iter()) {
-            self.checkpoint_writer.know(self.known.clone());
-        }
-    }
-
-    /// The ledger begins at the peer's present head.
-    fn begin_record(&mut self, peer: &Peer) {
-        self.checkpoint_writer
-            .begin(peer.head().clone(), peer.state().clone());
-        self.recorded = Some(end(peer));
-    }
-
-    fn committed(&mut self, commit: Commit, peer: &Peer) {
-        let round = commit.record.round;
-        self.last_loss = commit.record.loss();
-        self.checkpoint_writer.append(commit.record, commit.digest);
-        self.recorded = Some(end(peer));
-        let due = |every: u64| every > 0 && round.is_multiple_of(every);
-        if due(self.local.checkpoint_every)
-            && !self
-                .checkpoint_writer
-                .save(peer.head(), peer.state(), commit.digest)
-        {
-            let every = self.local.checkpoint_every;
-            self.warn(format!(
-                "the disk is slower than checkpoint_every={every}: this checkpoint is left out"
-            ));
-        }
-        if due(self.local.eval_every) && self.workers.evaluates() {
-            self.workers.evaluate(round, &peer.state().params);
-        }
     }
 }
 

@@ -100,6 +100,7 @@ impl Trace {
                 debug!(round, samples, "computes");
             }
             Output::Span(work) => debug!(work.round, work.span, work.pass.back, "computes"),
+            Output::Restore { stepped } => debug!(%stepped, "restores"),
             Output::Event(Event::Committed(commit)) => committed(commit),
             Output::Event(event @ Event::Syncing { .. }) => trace!("{event:?}"),
             Output::Event(event) => debug!("{event:?}"),

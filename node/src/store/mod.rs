@@ -10,6 +10,7 @@ mod hostile;
 pub mod known;
 pub mod ledger_file;
 pub mod lock;
+pub(crate) mod on_disk;
 pub(crate) mod parts_file;
 pub mod run_dir;
 pub(crate) mod state_file;

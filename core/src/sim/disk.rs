@@ -1,0 +1,48 @@
+//! What peers have on their disks.
+
+use super::kind::Kind;
+use super::world::{What, World};
+use crate::id::Round;
+use crate::peer::Commit;
+
+/// Checkpoints that a peer keeps where a model is split.
+const CHECKPOINTS: usize = 3;
+
+impl World {
+    /// Now and then a peer saves what it has.
+    pub(super) fn save(&mut self, i: usize, commit: &Commit) {
+        let (round, every) = (commit.record.round, self.saves_every());
+        let is_split = self.plan.manifest.split.is_some();
+        let is_due = match is_split {
+            true => every > 0 && round.is_multiple_of(every) && commit.record.weight() > 0,
+            false => self.nodes[i].commits % 3 == 1,
+        };
+        // A damaged checkpoint is the business of who reads it.
+        let saves = is_due && !self.nodes[i].is_doubtful();
+        if !saves || !self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart) {
+            return;
+        }
+        let peer = self.nodes[i].peer.as_ref();
+        let peer = peer.filter(|p| p.digest() == commit.digest && (!is_split || p.head().round == round));
+        let saved = peer.map(|p| (p.state().clone(), p.head().clone(), p.acquaintances()));
+        if let Some((state, ..)) = saved.as_ref().filter(|_| is_split) {
+            let node = &mut self.nodes[i];
+            node.disk.push_back(state.kept.clone());
+            if node.disk.len() > CHECKPOINTS {
+                node.disk.pop_front();
+            }
+            let life = node.life;
+            self.schedule(self.now, What::Saved { node: i, life });
+        }
+        self.nodes[i].saved = saved;
+    }
+
+    /// After so many rounds peers save what they have, where a model is split and some come back with that.
+    pub(super) fn saves_every(&self) -> Round {
+        let restarts = self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart);
+        match self.plan.manifest.split {
+            Some(_) if restarts => 1 + self.plan.manifest.seed % 4,
+            _ => 0,
+        }
+    }
+}

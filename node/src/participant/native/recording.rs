@@ -1,0 +1,47 @@
+//! What of a participant's way goes to its disk: the ledger, checkpoints, and whom it knows.
+
+use crate::participant::native::{NativeHost, end};
+use annulus_core::Peer;
+use annulus_core::peer::{Commit, Event as PeerEvent};
+
+impl NativeHost<'_> {
+    /// Keeps who is a member, and where, for the next start.
+    pub(super) fn remember(&mut self, event: &PeerEvent, peer: &Peer) {
+        let may_be_new = matches!(event, PeerEvent::Entered | PeerEvent::Member { .. });
+        if may_be_new && self.known.meet(peer.me(), peer.head().members.iter()) {
+            self.checkpoint_writer.know(self.known.clone());
+        }
+    }
+
+    /// The ledger begins at the peer's present head.
+    pub(super) fn begin_record(&mut self, peer: &Peer) {
+        self.checkpoint_writer
+            .begin(peer.head().clone(), peer.state().clone());
+        self.recorded = Some(end(peer));
+    }
+
+    pub(super) fn committed(&mut self, commit: Commit, peer: &Peer) {
+        let round = commit.record.round;
+        // Where a model is split a round that trains nothing leaves what is on disk as good as it was, and the run may have to
+        // go back to what such a checkpoint would take the place of.
+        let is_new = peer.manifest().split.is_none() || commit.record.weight() > 0;
+        self.last_loss = commit.record.loss();
+        self.checkpoint_writer.append(commit.record, commit.digest);
+        self.recorded = Some(end(peer));
+        let due = |every: u64| every > 0 && round.is_multiple_of(every);
+        if due(self.local.checkpoint_every) && is_new {
+            let (head, state) = (peer.head(), peer.state());
+            if self.checkpoint_writer.save(head, state, commit.digest) {
+                self.disk.saves(peer);
+            } else {
+                let every = self.local.checkpoint_every;
+                self.warn(format!(
+                    "the disk is slower than checkpoint_every={every}: this checkpoint is left out"
+                ));
+            }
+        }
+        if due(self.local.eval_every) && self.workers.evaluates() {
+            self.workers.evaluate(round, &peer.state().params);
+        }
+    }
+}
