@@ -78,7 +78,10 @@ impl Disk {
             let _ = to_us.send((stepped, Ok(None)));
             return;
         };
-        tokio::task::spawn_blocking(move || to_us.send((stepped, on_disk::read(&dir, round, stepped))));
+        tokio::task::spawn_blocking(move || {
+            // Nobody listens any more if this peer has ended meanwhile.
+            let _ = to_us.send((stepped, on_disk::read(&dir, round, stepped)));
+        });
     }
 }
 
