@@ -127,7 +127,8 @@ pub struct SpanWork {
     pub span: usize,
     /// Whether it is the backward pass. Of the last span it is both.
     pub back: bool,
-    /// Positions of the microbatch's samples in the stream, in order: the first span computes from these, and the last.
+    /// Positions of the microbatch's samples in the stream, in order: the first span computes from these, and the last. None
+    /// where there is nothing to compute yet: the device takes the weights in while the first microbatch is on its way.
     pub positions: Vec<Range<u64>>,
     /// The weights that the [span uses](crate::split::Split::used), one range after the other, if they are others than the device
     /// has been given for this span last.
