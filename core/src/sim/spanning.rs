@@ -35,7 +35,7 @@ impl World {
             node.weights.insert(work.span, weights);
         }
         if samples == 0 {
-            // It takes the weights in ahead.
+            self.stats.ahead += 1;
             let (life, done) = (node.life, Box::default());
             return self.schedule(at, What::Passed { node: i, life, done });
         }
