@@ -151,7 +151,9 @@ impl Member {
         let Some(Flowing { flow, .. }) = &self.flowing else {
             return Next::Stay;
         };
-        let lacking = flow.own_spans().find(|span| shared.device.lacks_span(chain, *span));
+        let lacking = flow
+            .own_spans()
+            .find(|span| shared.device.lacks_span(chain, *span));
         let Some(span) = lacking else {
             return Next::Stay;
         };
