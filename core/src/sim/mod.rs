@@ -88,6 +88,8 @@ pub struct Stats {
     pub punched: u64,
     /// Passes through spans by peers that take none with an end of the model.
     pub inner: u64,
+    /// Times that a device took in a span's weights before there was anything to compute.
+    pub ahead: u64,
     /// Virtual time in microseconds.
     pub virtual_us: u64,
     /// Faults by kind.
@@ -137,6 +139,7 @@ impl Stats {
         self.outcasts += other.outcasts;
         self.punched += other.punched;
         self.inner += other.inner;
+        self.ahead += other.ahead;
         self.joins += other.joins;
         self.virtual_us += other.virtual_us;
         for (kind, count) in &other.faults {
