@@ -94,7 +94,7 @@ impl InnerWorker {
     }
 
     /// What comes of a pass through a span, given as `{span, back, weights, input, gradient, sum, samples}`, without weights if
-    /// they are those of before: `{output, sum, loss}`, or `{refused}` as above.
+    /// they are those of before, and without samples if only these are to be taken in: `{output, sum, loss}`, or `{refused}` as above.
     ///
     /// # Errors
     ///

@@ -27,6 +27,8 @@ pub(crate) enum Asked {
     },
     /// One pass of one microbatch through a span, in the round after this lineage.
     Span { chain: Digest, task: Task },
+    /// To take a span's weights in, before there is anything to compute.
+    Weights,
     /// Nothing but to learn its speed.
     Trial,
 }

@@ -446,6 +446,11 @@ impl Flow {
         }
     }
 
+    /// The spans of which this member computes lanes.
+    pub fn own_spans(&self) -> impl Iterator<Item = usize> {
+        self.route.by(self.me).map(|(span, _)| span)
+    }
+
     /// Samples that this member works on, each as often as it does.
     pub fn samples(&self) -> u64 {
         self.route

@@ -151,7 +151,8 @@ pub struct SpanWork {
 pub struct Pass {
     /// Whether it is the backward pass. Of the last steps it is both.
     pub back: bool,
-    /// Positions of the microbatch's samples in the stream, in order: the first steps compute from these, and the last.
+    /// Positions of the microbatch's samples in the stream, in order: the first steps compute from these, and the last. None
+    /// where there is nothing to compute yet: the device takes the weights in while the first microbatch is on its way.
     pub positions: Vec<Range<u64>>,
     /// The weights that the [steps use](crate::split::Split::used_by), one range after the other, if they are others than were
     /// given for these steps last.

@@ -256,15 +256,25 @@ impl Moments {
 
     /// The weights of some elements, where they are kept here: zeros of what is not.
     pub fn weights(&self, manifest: &Manifest, range: Range<usize>) -> Vec<f32> {
+        self.weights_of(manifest, &[range])
+    }
+
+    /// The same of several ranges, one after the other.
+    pub(crate) fn weights_of(&self, manifest: &Manifest, ranges: &[Range<usize>]) -> Vec<f32> {
         let parts = Parts::of_len(manifest.layout.len);
-        let mut weights = vec![0.0; range.len()];
-        for (part, kept) in &self.parts {
-            let whole = parts.range(*part).unwrap_or(0..0);
-            let here = whole.start.max(range.start)..whole.end.min(range.end);
-            if let (true, Some(slot)) = (!here.is_empty(), kept.slots.last()) {
-                let values = slot.floats(here.start - whole.start..here.end - whole.start);
-                weights[here.start - range.start..here.end - range.start].copy_from_slice(values);
+        let mut weights = Vec::with_capacity(ranges.iter().map(Range::len).sum());
+        for range in ranges {
+            let begin = weights.len();
+            for (part, kept) in &self.parts {
+                let whole = parts.range(*part).unwrap_or(0..0);
+                let here = whole.start.max(range.start)..whole.end.min(range.end);
+                if let (true, Some(slot)) = (!here.is_empty(), kept.slots.last()) {
+                    weights.resize(begin + here.start - range.start, 0.0);
+                    let values = slot.floats(here.start - whole.start..here.end - whole.start);
+                    weights.extend_from_slice(values);
+                }
             }
+            weights.resize(begin + range.len(), 0.0);
         }
         weights
     }

@@ -317,6 +317,12 @@ fn who_takes_no_ends_computes_what_lies_between_them() {
     assert!(worlds_with_spans(60).map(inner).sum::<u64>() > 100);
 }
 
+#[test]
+fn weights_are_with_the_device_before_the_first_microbatch_comes() {
+    let ahead = |seed| sim::run(seed, Setup::default()).stats.ahead;
+    assert!(worlds_with_spans(60).map(ahead).sum::<u64>() > 100);
+}
+
 /// Worlds with spans that failed once: somebody's word that what it has given is no number was gone with it, and what it had
 /// given was not; who was told of a commit could not see that what it was sent is sealed; who was stopped held all sums of
 /// its own parts but not the others' words, and forgot them; who had the last whole copy of a span left while each of its

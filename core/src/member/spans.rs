@@ -22,7 +22,6 @@ use crate::signature::Signed;
 use crate::state::plan;
 use crate::wire::Message;
 use bytes::Bytes;
-use std::ops::Range;
 use std::time::Duration;
 
 /// What a member computes of a round.
@@ -118,10 +117,10 @@ impl Member {
         if shared.device.asked.is_some() {
             return Next::Stay;
         }
-        let Some(task) = flow.next() else {
-            return Next::Stay;
-        };
         let chain = shared.head().chain;
+        let Some(task) = flow.next() else {
+            return self.load_ahead(chain, shared);
+        };
         let (input, gradient, sum) = flow.input(task);
         let positions = flow.positions(task);
         let weights = match shared.device.lacks_span(chain, task.span) {
@@ -148,6 +147,34 @@ impl Member {
         Next::Stay
     }
 
+    /// Has an idle device take in the weights of the spans that it will compute: the first microbatch is still on its way, and need
+    /// not wait for them when it comes.
+    fn load_ahead(&mut self, chain: Digest, shared: &mut Shared) -> Next {
+        let Some(Flowing { flow, .. }) = &self.flowing else {
+            return Next::Stay;
+        };
+        let lacking = flow
+            .own_spans()
+            .find(|span| shared.device.lacks_span(chain, *span));
+        let Some(span) = lacking else {
+            return Next::Stay;
+        };
+        let Some(weights) = self.weights(span, shared) else {
+            return Next::Outcast(Outcast::new(OutcastReason::Damaged, None));
+        };
+        shared.device.asked = Some(Asked::Weights);
+        self.at_work_since = shared.now;
+        shared.out.push_back(Output::Span(Box::new(SpanWork {
+            round: self.view.key.round,
+            span,
+            pass: Pass {
+                weights: Some(weights),
+                ..Pass::default()
+            },
+        })));
+        Next::Stay
+    }
+
     /// The weights of a span, for the device. What is made of damaged ones would be in everybody's sums.
     fn weights(&self, span: usize, shared: &mut Shared) -> Option<Vec<f32>> {
         let (split, parts) = (shared.manifest.split.clone()?, Parts::of(&shared.manifest)?);
@@ -156,18 +183,21 @@ impl Member {
             return None;
         }
         let kept = &shared.lineage.state.kept;
-        let of = |range: Range<usize>| kept.weights(&shared.manifest, range);
-        Some(split.used(span).into_iter().flat_map(of).collect())
+        Some(kept.weights_of(&shared.manifest, &split.used(span)))
     }
 
     /// For how long the device has been at work on what it is at now, if it is.
     pub(super) fn at_work_for(&self, shared: &Shared) -> Option<Duration> {
-        let busy = matches!(shared.device.asked, Some(Asked::Span { .. }));
+        let busy = matches!(shared.device.asked, Some(Asked::Span { .. } | Asked::Weights));
         busy.then(|| shared.now - self.at_work_since)
     }
 
     /// The device has done what it was asked for.
     pub(super) fn on_span(&mut self, done: SpanDone, shared: &mut Shared) -> Next {
+        if shared.device.asked == Some(Asked::Weights) {
+            shared.device.asked = None;
+            return self.go_on_computing(shared);
+        }
         let asked = shared.device.done(shared.now, done.compute);
         let here = shared.head().chain;
         if let Some(Asked::Span { chain, task }) = asked

@@ -40,6 +40,11 @@ impl World {
         if let Some(weights) = work.pass.weights.take() {
             node.weights.insert(work.span, weights);
         }
+        if samples == 0 {
+            self.stats.ahead += 1;
+            let (life, done) = (node.life, Box::default());
+            return self.schedule(at, What::Passed { node: i, life, done });
+        }
         let Some(weights) = node.weights.get(&work.span) else {
             return self.fail(format!("{} computes without weights", self.nodes[i].name));
         };

@@ -279,7 +279,7 @@ impl Model {
     fn take_share(&mut self) {
         let wanted = if self.greedy { self.window } else { self.in_flight };
         let rtt = self.fair_rtt().as_secs_f64();
-        let share = (rtt * self.flow.share(wanted as f64 / rtt)) as u64;
+        let share = (rtt * self.flow.share(wanted as f64 / rtt, self.greedy)) as u64;
         self.share = share.saturating_add(EXTRA_PACKETS * self.mtu);
     }
 

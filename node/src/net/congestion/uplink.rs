@@ -12,7 +12,7 @@
 use super::LOSS_BY_CHANCE;
 use std::sync::{
     Arc, Mutex, MutexGuard, Weak,
-    atomic::{AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,12 @@ const SAMPLE: Duration = Duration::from_millis(100);
 
 /// Share of the rate that is forgotten with each sample that does not confirm it: half of it in 18 s of sending. A guess.
 const FORGOTTEN: f64 = 1.0 / 256.0;
+
+/// The same with each sample in which there was at times nothing to send: half of it in two seconds. What is not used
+/// is known no longer (as in RFC 7661): who has a little to send now and then, as a span at an end of a pipeline,
+/// would send each time as fast as the line can, and overfill the queue before a receiver whose line others use too.
+/// A guess.
+const UNUSED: f64 = 1.0 / 32.0;
 
 /// How much more than the rate is shared out. After a pause nothing is queued anywhere, and more than [`LEAST`] begins
 /// with a burst that overfills the queue. Later up to [`MOST`] keeps a short queue, so that the line never runs dry.
@@ -48,6 +54,8 @@ pub(super) struct Flow {
     uplink: Arc<Uplink>,
     /// Bytes per second that it would send if nobody else did.
     demand: AtomicU64,
+    /// Whether it sends all that it may.
+    greedy: AtomicBool,
 }
 
 /// The rate at which all connections' bytes were acknowledged.
@@ -58,6 +66,8 @@ struct Line {
     /// How much more is shared out.
     gain: f64,
     lost: u64,
+    /// Whether there was at times nothing to send, since the sample began.
+    idle: bool,
     sample: Option<Sample>,
     /// When the last packet that the sample before saw acknowledged was sent.
     departure: Option<Instant>,
@@ -77,6 +87,7 @@ impl Uplink {
         let flow = Arc::new(Flow {
             uplink: self.clone(),
             demand: AtomicU64::new(0),
+            greedy: AtomicBool::new(false),
         });
         let mut flows = lock(&self.flows);
         flows.retain(|flow| flow.strong_count() > 0);
@@ -101,21 +112,25 @@ impl Flow {
         lock(&self.uplink.line).lost += bytes;
     }
 
-    /// Bytes per second that this connection may send, which would send so many if nobody else did; without a bound while
-    /// nothing is known of the line.
-    pub fn share(&self, demand: f64) -> f64 {
+    /// Bytes per second that this connection may send, which would send so many if nobody else did, and sends all that it
+    /// may if it is greedy; without a bound while nothing is known of the line.
+    pub fn share(&self, demand: f64, greedy: bool) -> f64 {
         self.demand.store(demand as u64, Relaxed);
-        let line = lock(&self.uplink.line).shared_out();
-        if line == 0.0 {
-            return f64::INFINITY;
-        }
+        self.greedy.store(greedy, Relaxed);
         let flows = lock(&self.uplink.flows);
         let others = flows.iter().filter_map(Weak::upgrade);
         let others = others.filter(|flow| !std::ptr::eq(Arc::as_ptr(flow), self));
-        fair_share(
-            line,
-            others.map(|flow| flow.demand.load(Relaxed) as f64).collect(),
-        )
+        let mut others_greedy = false;
+        let others: Vec<f64> = others
+            .inspect(|flow| others_greedy |= flow.greedy.load(Relaxed))
+            .map(|flow| flow.demand.load(Relaxed) as f64)
+            .collect();
+        let mut line = lock(&self.uplink.line);
+        line.idle |= !greedy && !others_greedy;
+        match line.shared_out() {
+            0.0 => f64::INFINITY,
+            rate => fair_share(rate, others),
+        }
     }
 }
 
@@ -125,6 +140,7 @@ impl Default for Line {
             rate: 0.0,
             gain: LEAST,
             lost: 0,
+            idle: false,
             sample: None,
             departure: None,
             last_sent: None,
@@ -176,8 +192,12 @@ impl Line {
             acked: 0,
             departure: sample.departure,
         };
+        let forgotten = match std::mem::take(&mut self.idle) {
+            true => UNUSED,
+            false => FORGOTTEN,
+        };
         if rate > self.rate * TELLING {
-            self.rate = rate.max(self.rate * (1.0 - FORGOTTEN));
+            self.rate = rate.max(self.rate * (1.0 - forgotten));
         }
     }
 }

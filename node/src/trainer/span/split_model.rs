@@ -87,7 +87,8 @@ impl SplitModel {
         }
     }
 
-    /// Does one pass of a microbatch. `samples` are those at the positions of the work.
+    /// Does one pass of a microbatch. `samples` are those at the positions of the work: without any it takes in the weights alone,
+    /// ahead of the first.
     ///
     /// # Errors
     ///
@@ -103,6 +104,9 @@ impl SplitModel {
         let worker = self.workers.get_mut(&work.span).expect("it was just made");
         if let Some(weights) = work.pass.weights.take() {
             worker.load(weights)?;
+        }
+        if samples.is_empty() {
+            return Ok(SpanDone::default());
         }
         pass(&mut **worker, work.pass, samples).await
     }
