@@ -259,7 +259,7 @@ impl Moments {
         self.weights_of(manifest, &[range])
     }
 
-    /// The same of several ranges, one after the other.
+    /// The weights of several ranges of elements, one after the other: zeros of what is not kept here.
     pub(crate) fn weights_of(&self, manifest: &Manifest, ranges: &[Range<usize>]) -> Vec<f32> {
         let parts = Parts::of_len(manifest.layout.len);
         let mut weights = Vec::with_capacity(ranges.iter().map(Range::len).sum());

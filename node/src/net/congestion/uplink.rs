@@ -22,10 +22,10 @@ const SAMPLE: Duration = Duration::from_millis(100);
 /// Share of the rate that is forgotten with each sample that does not confirm it: half of it in 18 s of sending. A guess.
 const FORGOTTEN: f64 = 1.0 / 256.0;
 
-/// The same with each sample in which there was at times nothing to send: half of it in two seconds. What is not used
-/// is known no longer (as in RFC 7661): who has a little to send now and then, as a span at an end of a pipeline,
-/// would send each time as fast as the line can, and overfill the queue before a receiver whose line others use too.
-/// A guess.
+/// Share of the rate that is forgotten with each sample in which there was at times nothing to send: half of it in two
+/// seconds. What is not used is known no longer (as in RFC 7661): who has a little to send now and then, as a span at an
+/// end of a pipeline, would send each time as fast as the line can, and overfill the queue before a receiver whose line
+/// others use too. A guess.
 const UNUSED: f64 = 1.0 / 32.0;
 
 /// How much more than the rate is shared out. After a pause nothing is queued anywhere, and more than [`LEAST`] begins
