@@ -273,6 +273,20 @@ pub(crate) fn prove(record: &Record, shared: &mut Shared) {
     }
 }
 
+/// Where the model is split: lets go of the parts that this peer keeps and of which most that keep them say something else. False
+/// if there are none, so that it cannot say what of its state is wrong.
+pub(crate) fn let_go_of_differing(record: &Record, shared: &mut Shared) -> bool {
+    if shared.manifest.split.is_none() {
+        return false;
+    }
+    let kept = &mut shared.lineage.state.kept;
+    let said = |part| most(record.headers.iter().filter_map(|h| h.keeps.digest(part)));
+    let differs = |part: &u16| said(*part).is_some_and(|digest| kept.digest(*part) != Some(digest));
+    let differing: PartSet = kept.set().iter().filter(differs).collect();
+    kept.retain(&kept.set().without(&differing));
+    !differing.is_empty()
+}
+
 /// A round is in the state, with updates by some that their sums do not give here. They may have been told another norm than
 /// this peer. If their moments are this peer's after that all the same they have lied: those whom the next round shows so.
 pub(crate) fn judge(

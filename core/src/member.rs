@@ -706,7 +706,12 @@ impl Member {
             {
                 shared.show_seals(&record, peer);
                 if peer == shared.me() {
-                    return Next::Outcast(Outcast::damaged(OutcastReason::Diverged));
+                    let reason = OutcastReason::Diverged;
+                    // Nobody else may have the rest of what it keeps, and that is as all have said.
+                    return Next::Outcast(match handover::let_go_of_differing(&record, shared) {
+                        true => Outcast::new(reason, None),
+                        false => Outcast::damaged(reason),
+                    });
                 }
             }
             let verdict = self.agreement.refuse(&self.view, error, shared);

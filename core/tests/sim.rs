@@ -166,6 +166,8 @@ fn seeds_of_liars_that_once_failed_hold() {
     let unseen = [2_400_022_700];
     // The checker: all hold what is committed in the attempt in which one lies about its end.
     let held = [2_400_013_896];
+    // The same: who follows a liar into a lineage that only its commit made commits alone in there at once.
+    let alone_at_once = [4_600_054_598];
     let of_liars = [
         believed, led_back, to_and_fro, woken, ended, misled, astray, passed_on,
     ];
@@ -181,6 +183,7 @@ fn seeds_of_liars_that_once_failed_hold() {
         .chain(forged)
         .chain(unseen)
         .chain(held)
+        .chain(alone_at_once)
     {
         assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");
     }
@@ -336,7 +339,7 @@ fn weights_are_with_the_device_before_the_first_microbatch_comes() {
 /// should be was cast out for that, 4,500 times. And of the checker once more: who is cast out for what has changed still has it, and
 /// goes on with it if the other is gone by then. Who had just come in and was to take a span was gone before it had said so, and
 /// waited for without end. Of the checker: who can commit does so by itself, at the very moment when one that it suspects tells
-/// it to.
+/// it to. Two holders differed, and the one that went let go of all that it had, though some of that nobody else had.
 #[test]
 fn worlds_with_spans_that_failed_once_hold() {
     let once = [880, 9634, 1473, 20_641_443, 345, 769];
@@ -349,6 +352,7 @@ fn worlds_with_spans_that_failed_once_hold() {
         610_051_604,
         610_067_299,
         610_072_479,
+        4_800_020_702,
     ];
     for seed in once.into_iter().chain(later).chain(last) {
         assert_eq!(sim::run(seed, Setup::default()).failure, None, "seed {seed}");

@@ -441,7 +441,8 @@ impl World {
             return;
         }
         self.stats.judged += 1;
-        if let Some(other) = finished.iter().find(|n| n.stands != first.stands) {
+        let mut others = finished.iter().filter(|n| !n.is_late && !first.is_late);
+        if let Some(other) = others.find(|n| n.stands != first.stands) {
             let why = format!(
                 "{} and {} finished apart: {:?} {:?}",
                 first.name, other.name, first.stands, other.stands

@@ -1,7 +1,7 @@
 //! A peer's driver: gives it what happens, in its own time, and does what its outputs say. No policy of
 //! the protocol is here.
 
-use super::check::Duty;
+use super::check::{Duty, stands};
 use super::device;
 use super::node::{Doom, Node, Spoil};
 use super::plan::{MOST_PEERS, PeerPlan};
@@ -92,6 +92,10 @@ impl World {
             (None, None) => return,
         };
         self.nodes[i].sponsor = sponsor;
+        let lingers = |peer: &Peer| !peer.is_member() && stands(peer).is_some();
+        let is_done = |n: &Node| n.exit == Some(Exit::Finished) || n.peer.as_deref().is_some_and(lingers);
+        let by_liar = sponsor.is_some_and(|s| self.nodes[s].is_liar());
+        self.nodes[i].is_late = by_liar && self.honest().any(is_done);
         self.begin(i, peer);
     }
 

@@ -201,6 +201,11 @@ impl World {
             return self.send(i, to, lane, message);
         }
         self.hear(i, &message);
+        // Where it stands may be a lineage of its own making, of which it says what is true there.
+        let peer = self.nodes[i].peer.as_deref();
+        if peer.is_some_and(|peer| !self.ledger.holds(peer)) {
+            self.note_misled(to, &message);
+        }
         let said = self
             .episode(i)
             .and_then(|episode| self.speak(i, episode, |speaker| speaker.instead(to, message.clone())));
@@ -234,16 +239,7 @@ impl World {
         if let Some(view) = self.lies_of_anew(i, &said, meant.map(|(_, meant)| meant)) {
             self.lies.spoilt.insert(view);
         }
-        if let Some(fed) = self.by_id.get(&to).copied()
-            && let Message::Block { .. }
-            | Message::Following { .. }
-            | Message::Committed { .. }
-            | Message::Piece { .. } = said
-            && !self.nodes[fed].is_member()
-        {
-            // What it holds from here on may be another state than any.
-            self.nodes[fed].misled = true;
-        }
+        self.note_misled(to, &said);
         let bulk = matches!(
             said,
             Message::Piece { .. }
@@ -253,6 +249,19 @@ impl World {
         );
         let lane = meant.map_or(if bulk { Lane::Bulk } else { Lane::Control }, |(lane, _)| lane);
         self.send(i, to, lane, said);
+    }
+
+    /// What a newcomer holds from here on, by what a liar gives it, may be another state than any.
+    fn note_misled(&mut self, to: PeerId, said: &Message) {
+        if let Some(fed) = self.by_id.get(&to).copied()
+            && let Message::Block { .. }
+            | Message::Following { .. }
+            | Message::Committed { .. }
+            | Message::Piece { .. } = said
+            && !self.nodes[fed].is_member()
+        {
+            self.nodes[fed].misled = true;
+        }
     }
 
     /// The attempt in which the league does not say what it carries on, if it does not.

@@ -70,6 +70,8 @@ pub(super) struct Node {
     pub kept: Vec<(u16, u64)>,
     pub last_commit_at: u64,
     pub sponsor: Option<usize>,
+    /// The honest were done when it came, and there was nobody but a liar to join.
+    pub is_late: bool,
     pub speed: f64,
     /// Of its device.
     pub moments: LocalOptimizer,
@@ -121,6 +123,7 @@ impl Node {
             kept: Vec::new(),
             last_commit_at: now,
             sponsor: None,
+            is_late: false,
             speed: plan.speed,
             moments: LocalOptimizer::new(manifest),
             weights: BTreeMap::new(),

@@ -229,7 +229,7 @@ impl World {
     pub(super) fn check_parts_at_end(&mut self) {
         let mut kept: BTreeMap<u16, (u64, &str)> = BTreeMap::new();
         let finished = self.nodes.iter().filter(|n| n.exit == Some(Exit::Finished));
-        for node in finished.filter(|n| !n.is_liar() && !n.flipped) {
+        for node in finished.filter(|n| !n.is_liar() && !n.flipped && !n.is_late) {
             for (part, digest) in &node.kept {
                 let first = *kept.entry(*part).or_insert((*digest, &node.name));
                 if first.0 != *digest {
