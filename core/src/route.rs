@@ -11,6 +11,7 @@ use crate::cut::SampleRange;
 use crate::id::PeerId;
 use crate::ledger::Head;
 use crate::parts::Parts;
+use crate::shuffle;
 use crate::split::Split;
 use std::ops::Range;
 
@@ -32,7 +33,7 @@ impl Batch {
     /// Of what is handed out for a round.
     pub fn new(split: &Split, taken: &[SampleRange]) -> Self {
         let positions: Vec<Range<u64>> = taken.iter().map(|hole| hole.start..hole.end).collect();
-        let samples = positions.iter().map(|range| range.end - range.start).sum::<u64>();
+        let samples = shuffle::count(&positions);
         let micro_batch = u64::from(split.micro_batch.get());
         let microbatches = samples.div_ceil(micro_batch);
         Self {

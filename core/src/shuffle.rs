@@ -37,6 +37,11 @@ const SMALL_ROUNDS: u32 = 32;
 /// A guess on the safe side: eight rounds do well from six bits on.
 const SMALL_BITS: u32 = 12;
 
+/// How many samples stand at these positions of the stream.
+pub fn count(positions: &[Range<u64>]) -> u64 {
+    positions.iter().map(|range| range.end - range.start).sum()
+}
+
 impl Shuffle {
     /// A run's.
     pub fn of(manifest: &Manifest) -> Self {

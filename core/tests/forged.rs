@@ -8,6 +8,7 @@ use annulus_core::invitation::Admission;
 use annulus_core::ledger::{Header, Newcomer, Ready, Record};
 use annulus_core::planted::Bug;
 use annulus_core::seal::{Finished, Seal};
+use annulus_core::shuffle;
 use annulus_core::signature::{Attempt, Key, Scheme, Signed};
 use annulus_core::wire::{Doing, Message, ViewKey};
 use annulus_core::{
@@ -155,7 +156,7 @@ impl World {
                     let contribution = Input::Contribution {
                         round,
                         gradient: vec![0.25; buffer.len()],
-                        weight: positions.iter().map(|r| r.end - r.start).sum::<u64>() as u32,
+                        weight: shuffle::count(&positions) as u32,
                         loss: 1.0,
                         compute: Duration::from_millis(50),
                     };

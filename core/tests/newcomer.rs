@@ -3,6 +3,7 @@
 
 use annulus_core::invitation::Admission;
 use annulus_core::ledger::Ready;
+use annulus_core::shuffle;
 use annulus_core::signature::Key;
 use annulus_core::wire::{Leg, Message, ViewKey};
 use annulus_core::{
@@ -121,7 +122,7 @@ impl Ring {
                     let contribution = Input::Contribution {
                         round,
                         gradient: vec![0.25; buffer.len()],
-                        weight: positions.iter().map(|r| r.end - r.start).sum::<u64>() as u32,
+                        weight: shuffle::count(&positions) as u32,
                         loss: 1.0,
                         compute: Duration::from_millis(1),
                     };

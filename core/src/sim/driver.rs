@@ -16,6 +16,7 @@ use crate::local::LocalRound;
 use crate::peer::{Event, Exit, Input, Output, Peer};
 use crate::random::mix;
 use crate::room::Room;
+use crate::shuffle;
 use crate::signature::{Key, Scheme};
 use crate::state::State;
 use crate::time::Time;
@@ -410,7 +411,7 @@ impl World {
         positions: Vec<Range<u64>>,
         params: Vec<f32>,
     ) {
-        let share: u64 = positions.iter().map(|r| r.end - r.start).sum();
+        let share = shuffle::count(&positions);
         let counted = |there: u64| match &local {
             None => there,
             Some(round) => round.counted(there as usize).into(),

@@ -15,6 +15,7 @@ use crate::config::{Layout, Manifest, Settings, Topology};
 use crate::id::{Contact, PeerId};
 use crate::peer::{Input, Output, Peer};
 use crate::relayed::Relayed;
+use crate::shuffle;
 use crate::signature::Key;
 use crate::state::State;
 use crate::time::Time;
@@ -265,7 +266,7 @@ impl Conversation {
     }
 
     fn compute(&mut self, who: usize, round: u64, positions: &[Range<u64>], params: &[f32]) {
-        let weight = positions.iter().map(|r| r.end - r.start).sum::<u64>();
+        let weight = shuffle::count(positions);
         let (gradient, loss) = device::contribution(params, positions, weight);
         let made = Input::Contribution {
             round,

@@ -10,6 +10,7 @@ use crate::ledger::Head;
 use crate::parts::{PartSet, Parts};
 use crate::peer::{Commit, Exit, Input, Output, Peer, Phase};
 use crate::room::Room;
+use crate::shuffle;
 use crate::wire::Message;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,12 +25,7 @@ impl World {
             let why = format!("{} has no data, and is to compute an end", self.nodes[i].name);
             return self.fail(why);
         }
-        let samples: u64 = work
-            .pass
-            .positions
-            .iter()
-            .map(|range| range.end - range.start)
-            .sum();
+        let samples = shuffle::count(&work.pass.positions);
         let wobble = 1.0 + self.plan.jitter * (2.0 * self.work.unit() - 1.0);
         let node = &mut self.nodes[i];
         let share = if work.pass.back { 0.7 } else { 0.3 } / split.spans.len() as f64;

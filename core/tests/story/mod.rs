@@ -6,6 +6,7 @@ use annulus_core::interface::{SpanDone, SpanWork};
 use annulus_core::invitation::Admission;
 use annulus_core::ledger::{Head, Record};
 use annulus_core::saved::Saved;
+use annulus_core::shuffle;
 use annulus_core::wire::{Message, ViewKey};
 use annulus_core::{
     Change, Contact, Event, Exit, Initial, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings,
@@ -269,7 +270,7 @@ impl Story {
                     buffer,
                     ..
                 } => {
-                    let weight = positions.iter().map(|r| r.end - r.start).sum::<u64>() as u32;
+                    let weight = shuffle::count(&positions) as u32;
                     // All say that they took as long as the slowest, so that all get the same share; but those that have a pace.
                     let slowest = *self.compute_us.values().max().expect("of this one");
                     let paced = |pace: &f64| (f64::from(weight) / pace * 1e6) as u64;
@@ -315,12 +316,7 @@ impl Story {
     /// One pass of a microbatch through a span, where the model is split: all that is given is the same, and each sample's gradient too.
     fn pass(&self, who: PeerId, work: SpanWork) -> SpanDone {
         let split = self.manifest.split.as_ref().expect("the model is split");
-        let samples: u64 = work
-            .pass
-            .positions
-            .iter()
-            .map(|range| range.end - range.start)
-            .sum();
+        let samples = shuffle::count(&work.pass.positions);
         let numbers =
             |span: usize| split.steps[split.span(span).end - 1].boundary as usize * samples as usize;
         let is_last = work.span + 1 == split.spans.len();

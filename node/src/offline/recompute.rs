@@ -143,13 +143,14 @@ mod tests {
     use crate::store::checkpoint::RunWriter;
     use crate::testing::{Run, Scratch, founder};
     use annulus_core::codec::Codec;
+    use annulus_core::shuffle;
     use std::convert::Infallible;
 
     fn contribute(asked: Asked<'_>) -> Result<Vec<f32>, Infallible> {
         let Asked {
             params, positions, ..
         } = asked;
-        let count: u64 = positions.iter().map(|r| r.end - r.start).sum();
+        let count = shuffle::count(&positions);
         Ok(params
             .iter()
             .enumerate()

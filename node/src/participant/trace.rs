@@ -8,6 +8,7 @@
 
 use crate::net::link::{LinkEvent, SendError};
 use annulus_core::peer::{Commit, Event};
+use annulus_core::shuffle;
 use annulus_core::wire::{Message, ViewKey, WireError};
 use annulus_core::{Output, PeerId};
 use std::fmt::{self, Display, Formatter};
@@ -96,7 +97,7 @@ impl Trace {
             Output::HangUp { peer } => debug!(%peer, "hangs up"),
             Output::Dial { peer, contact } => debug!(%peer, addresses = ?contact.0, "dials"),
             Output::Compute { round, positions, .. } => {
-                let samples: u64 = positions.iter().map(|range| range.end - range.start).sum();
+                let samples = shuffle::count(positions);
                 debug!(round, samples, "computes");
             }
             Output::Span(work) => debug!(work.round, work.span, work.pass.back, "computes"),

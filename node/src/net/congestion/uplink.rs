@@ -119,14 +119,17 @@ impl Flow {
         self.greedy.store(greedy, Relaxed);
         let flows = lock(&self.uplink.flows);
         let others = flows.iter().filter_map(Weak::upgrade);
-        let others = others.filter(|flow| !std::ptr::eq(Arc::as_ptr(flow), self));
-        let mut others_greedy = false;
-        let others: Vec<f64> = others
-            .inspect(|flow| others_greedy |= flow.greedy.load(Relaxed))
+        let others: Vec<Arc<Flow>> = others
+            .filter(|flow| !std::ptr::eq(Arc::as_ptr(flow), self))
+            .collect();
+        drop(flows);
+        let is_idle = !greedy && !others.iter().any(|flow| flow.greedy.load(Relaxed));
+        let others = others
+            .iter()
             .map(|flow| flow.demand.load(Relaxed) as f64)
             .collect();
         let mut line = lock(&self.uplink.line);
-        line.idle |= !greedy && !others_greedy;
+        line.idle |= is_idle;
         match line.shared_out() {
             0.0 => f64::INFINITY,
             rate => fair_share(rate, others),
