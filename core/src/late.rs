@@ -112,8 +112,8 @@ pub(crate) fn repair(
         let last = shared.lineage.last.as_ref()?;
         let data = shared.lineage.last_piece(chunk, piece)?;
         let mut message = finished_piece(last.view, (chunk, piece), data);
-        let is_end = piece as usize + 1 == last.sums.cut().told(usize::from(chunk));
-        let sealed = shared.lineage.seals.of(last.view).filter(|_| is_end);
+        // With each of them, since others of its chunk may still be on another way, and come before the last of these.
+        let sealed = shared.lineage.seals.of(last.view);
         if let (Message::Piece { seal, .. }, Some(sealed)) = (&mut message, sealed) {
             *seal = sealed.seals.get(usize::from(chunk)).cloned().map(Box::new);
         }

@@ -608,7 +608,10 @@ impl Newcomer {
         shared: &mut Shared,
     ) -> Next {
         if self.sponsor == Some(from) && is_finished {
-            self.heard_at = shared.now;
+            // Whoever has not said where it stands is of no use, whatever else it sends.
+            if self.following {
+                self.heard_at = shared.now;
+            }
             if self.catchup.take_piece(view, &piece) {
                 return self.apply_told(shared);
             }

@@ -84,11 +84,15 @@ fn worlds_that_failed_once_hold() {
     // Newcomers on lines slower than a lone member's rounds were named while rounds piled up before them, and taken for
     // silent.
     let slow = [2_000_037_621, 2_000_042_922];
+    // Pieces of one chunk came over two ways after a broken link, the last of them without its owner's seal: that was taken for
+    // a liar.
+    let two_ways = [5_000_011_463];
     for seed in once
         .into_iter()
         .chain(later)
         .chain(last)
         .chain(slow)
+        .chain(two_ways)
         .chain(of_the_checker)
     {
         assert_eq!(sim::run(seed, Setup::default()).failure, None, "seed {seed}");
@@ -168,6 +172,8 @@ fn seeds_of_liars_that_once_failed_hold() {
     let held = [2_400_013_896];
     // The same: who follows a liar into a lineage that only its commit made commits alone in there at once.
     let alone_at_once = [4_600_054_598];
+    // A sponsor never says where it stands, and goes on sending what it finishes.
+    let unanswered = [5_200_003_631];
     let of_liars = [
         believed, led_back, to_and_fro, woken, ended, misled, astray, passed_on,
     ];
@@ -184,6 +190,7 @@ fn seeds_of_liars_that_once_failed_hold() {
         .chain(unseen)
         .chain(held)
         .chain(alone_at_once)
+        .chain(unanswered)
     {
         assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");
     }

@@ -1,6 +1,7 @@
 //! What owners have signed of their chunks in one attempt, as one member knows it, and whether what it holds is that.
 //!
-//! Pieces are hashed as they pass. An owner's seal rides on the last piece that it sends of its chunk.
+//! Pieces are hashed as they pass. An owner's seal rides on the last piece that it sends of its chunk; on each,
+//! where somebody sends what is missing.
 
 use super::Cut;
 use crate::id::Digest;
