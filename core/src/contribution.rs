@@ -190,7 +190,7 @@ impl Contribution {
             shared.feedback.add_to(&mut gradient);
         }
         let made = Made {
-            gradient,
+            gradient: gradient.into(),
             anew,
             ..Made::default()
         };
@@ -201,7 +201,7 @@ impl Contribution {
     pub fn reopen(&mut self) -> Option<Vec<f32>> {
         match std::mem::replace(&mut self.values, Values::Computing) {
             Values::Computing => None,
-            Values::Held { made, .. } | Values::Ready(made) => Some(made.gradient),
+            Values::Held { made, .. } | Values::Ready(made) => Some(made.gradient.into_vec()),
         }
     }
 
@@ -280,7 +280,7 @@ impl Contribution {
         if let Values::Ready(made) = &mut self.values
             && !made.anew
         {
-            shared.feedback.add_to(&mut made.gradient);
+            shared.feedback.add_to(made.gradient.to_mut());
         }
     }
 
@@ -323,14 +323,13 @@ fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared)
         measure_speed(&mut shared.speed, made.weight, made.compute);
     } else {
         shared.tell(Event::NotFinite { round });
-        made.gradient.clear();
-        made.gradient.resize(shared.manifest.layout.len, 0.0);
+        made.gradient = vec![0.0; shared.manifest.layout.len].into();
         (made.weight, made.loss) = (0, 0.0);
     }
     // Moments that are lost take the errors with them: one word tells of both.
     made.anew = shared.device.from_zero || !shared.feedback.goes_on(shared.head().chain);
     if !made.anew {
-        shared.feedback.add_to(&mut made.gradient);
+        shared.feedback.add_to(made.gradient.to_mut());
     }
     made
 }

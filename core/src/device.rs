@@ -6,6 +6,7 @@ use crate::id::{Digest, Round};
 use crate::interface::Output;
 use crate::local::LocalRound;
 use crate::time::Time;
+use crate::vector::Vector;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
@@ -43,7 +44,7 @@ impl Asked {
 /// What it gave, with its weight.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    pub gradient: Vec<f32>,
+    pub gradient: Vector,
     /// Samples in it, from the front of the share.
     pub weight: u32,
     /// Sum of their losses.
@@ -90,8 +91,8 @@ pub(crate) struct Device {
     led: bool,
     /// How long the first steps of the share at work have taken, and the sum of their losses.
     lead: Option<(Duration, f32)>,
-    /// A buffer as long as the parameters that nobody uses now.
-    pub spare: Vec<f32>,
+    /// Buffers as long as the parameters that nobody computes in now; one that is not free, and the one before it.
+    spare: Vec<Vector>,
     /// The spans of which it was given the weights, as they are at the end of this lineage.
     given: Option<(Digest, BTreeSet<usize>)>,
 }
@@ -107,7 +108,8 @@ impl Device {
     ) -> Output {
         self.asked = Some(asked);
         self.from_zero = local.is_some_and(|round| round.fresh);
-        let mut buffer = std::mem::take(&mut self.spare);
+        let free = self.spare.iter().position(Vector::is_free);
+        let mut buffer = free.map_or_else(Vec::new, |at| self.spare.remove(at).into_vec());
         buffer.clear();
         buffer.extend_from_slice(params);
         Output::Compute {
@@ -190,7 +192,7 @@ impl Device {
     /// It has finished with what is no longer wanted.
     pub fn take_back(&mut self, buffer: Vec<f32>) {
         self.asked = None;
-        self.give_back(buffer);
+        self.give_back(buffer.into());
     }
 
     /// What it has made ahead, if it is for this round, from the end of this lineage. Anything else is of no use.
@@ -203,9 +205,12 @@ impl Device {
         None
     }
 
-    /// A buffer that may serve again.
-    pub fn give_back(&mut self, buffer: Vec<f32>) {
-        self.spare = buffer;
+    /// A buffer that may serve again. As long as some of it is on its way to others the one before it does.
+    pub fn give_back(&mut self, buffer: Vector) {
+        let others = usize::from(!buffer.is_free());
+        let old = self.spare.len().saturating_sub(others);
+        self.spare.drain(..old);
+        self.spare.push(buffer);
     }
 }
 

@@ -101,6 +101,7 @@ mod stepping;
 pub mod tickets;
 mod time;
 pub mod trials;
+pub mod vector;
 mod view;
 mod ways;
 mod wide;

@@ -282,7 +282,7 @@ impl Member {
                 compute,
             } => {
                 let made = Made {
-                    gradient,
+                    gradient: gradient.into(),
                     weight,
                     loss,
                     compute,
@@ -594,7 +594,7 @@ impl Member {
         let null = self.is_null;
         let own = match self.contribution.made() {
             _ if null => Some(&[][..]),
-            made => made.map(|made| made.gradient.as_slice()),
+            made => made.map(|made| &made.gradient[..]),
         };
         let mut sends = Sends::default();
         let result = match told_by {

@@ -144,12 +144,7 @@ impl Codec {
         sum: &mut Vec<f32>,
         out: &mut Vec<u8>,
     ) -> Result<(), CodecError> {
-        // Where parts of a sum have no say in how others travel, little of it is needed at a time: what the first cache
-        // holds, in whole blocks.
-        let at_once = match self {
-            Self::F32 | Self::Int8 | Self::Int4 => addend.len().min(1024),
-            Self::F16 => addend.len(),
-        };
+        let at_once = self.at_once(addend.len());
         self.check_length(bytes, addend.len())?;
         sum.resize(at_once, 0.0);
         if at_once == addend.len() {
@@ -168,6 +163,15 @@ impl Codec {
             self.encode(sum, out);
         }
         Ok(())
+    }
+
+    /// How many elements of a run can be encoded at a time, and travel as all of them would. Where they have no say in how the
+    /// others travel that is what the first cache holds, in whole blocks.
+    pub(crate) fn at_once(self, elements: usize) -> usize {
+        match self {
+            Self::F32 | Self::Int8 | Self::Int4 => elements.min(1024),
+            Self::F16 => elements,
+        }
     }
 
     fn check_length(self, bytes: &[u8], elements: usize) -> Result<(), CodecError> {

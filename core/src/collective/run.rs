@@ -17,6 +17,7 @@ use crate::ledger::Header;
 use crate::planted::Bug;
 use crate::seal::Seal;
 use crate::signature::{Attempt, Key, Signed};
+use crate::vector::Vector;
 use crate::wire::{Leg, Message};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -231,7 +232,7 @@ impl Run {
     }
 
     /// Puts this member's values in: sends the sums that begin here and adds to all that waited.
-    pub fn start(&mut self, own: &[f32], header: Signed<Header>, out: &mut Sends) -> Result<(), Violation> {
+    pub fn start(&mut self, own: &Vector, header: Signed<Header>, out: &mut Sends) -> Result<(), Violation> {
         self.started = true;
         self.take_header(self.me, header, out);
         if self.plan.cut.lanes().is_some() {
@@ -240,7 +241,10 @@ impl Run {
         }
         debug_assert_eq!(own.len(), self.plan.cut.len);
         for (chunk, piece) in self.plan.begins(self.me) {
-            self.add_up(own, chunk, piece, out)?;
+            match self.plan.partial_to((chunk, piece), self.me) {
+                Some(to) if self.errors.is_none() => self.begin(own, (chunk, piece), to, out),
+                _ => self.add_up(own, chunk, piece, out)?,
+            }
         }
         if self.waiting > 0 {
             for chunk in 0..self.plan.cut.members {
@@ -389,6 +393,14 @@ impl Run {
         self.waiting_bytes += data.len();
         inputs.push((place, data));
         Some(())
+    }
+
+    /// Sends this member's values of a piece, with which its sum begins, to who adds the next.
+    fn begin(&mut self, own: &Vector, (chunk, piece): (usize, usize), to: usize, out: &mut Sends) {
+        self.sums[chunk][piece] = Sum::Made;
+        let range = self.plan.cut.range(chunk, piece).expect("own piece");
+        let sum = own.encoded(self.codec, range);
+        self.send(to, Leg::Partial, (chunk, piece), (sum, None), out);
     }
 
     /// Makes a piece's sum and passes it on, if all its inputs are there and it is not made yet.

@@ -19,23 +19,40 @@ pub(super) fn sum_encode(
     errors: Option<&mut [f32]>,
     out: &mut Vec<u8>,
 ) -> Result<(), usize> {
-    if let Some(errors) = errors {
-        let start = out.len();
-        let exact = sum(codec, inputs, own, room)?;
-        codec.encode(exact, out);
-        codec.decode(&out[start..], errors).expect("just encoded");
-        errors
-            .iter_mut()
-            .zip(exact)
-            .for_each(|(error, exact)| *error = exact - *error);
-        return Ok(());
+    match (inputs, &errors) {
+        ([], None) => {
+            codec.encode(own, out);
+            return Ok(());
+        }
+        ([only], None) => {
+            let added = codec.add_encode(only.as_ref(), own, &mut room.sum, out);
+            return added.map_err(|_| 0usize);
+        }
+        _ => {}
     }
-    match inputs {
-        [] => codec.encode(own, out),
-        [only] => codec
-            .add_encode(only.as_ref(), own, &mut room.sum, out)
-            .map_err(|_| 0usize)?,
-        _ => codec.encode(sum(codec, inputs, own, room)?, out),
+    let whole = codec.encoded_len(own.len());
+    if let Some(number) = inputs.iter().position(|input| input.as_ref().len() != whole) {
+        return Err(number);
+    }
+    // So little at a time that it stays in the first cache from the first input to what is encoded.
+    let at_once = codec.at_once(own.len()).max(1);
+    let (width, start) = (codec.encoded_len(at_once), out.len());
+    let mut errors = errors.map(|errors| errors.chunks_mut(at_once));
+    let mut parts: Vec<&[u8]> = Vec::with_capacity(inputs.len());
+    // A run without elements is encoded too.
+    for (block, first) in (0..own.len().max(1)).step_by(at_once).enumerate() {
+        let own = &own[first..own.len().min(first + at_once)];
+        let part = block * width..block * width + codec.encoded_len(own.len());
+        parts.clear();
+        parts.extend(inputs.iter().map(|input| &input.as_ref()[part.clone()]));
+        let exact = sum(codec, &parts, own, room).inspect_err(|_| out.truncate(start))?;
+        let encoded = out.len();
+        codec.encode(exact, out);
+        if let Some(errors) = errors.as_mut().and_then(Iterator::next) {
+            codec.decode(&out[encoded..], errors).expect("just encoded");
+            let all = errors.iter_mut().zip(exact);
+            all.for_each(|(error, exact)| *error = exact - *error);
+        }
     }
     Ok(())
 }

@@ -119,7 +119,7 @@ impl Attempt {
     fn start(&mut self, member: usize) {
         let mut out = Sends::default();
         self.runs[member]
-            .start(&self.own[member], header(member), &mut out)
+            .start(&self.own[member].clone().into(), header(member), &mut out)
             .unwrap();
         self.send(member, out);
     }
@@ -371,7 +371,7 @@ fn who_breaks_the_plan_is_named() {
             let mut out = Sends::default();
             let mut result = run.accept(peer(from), Some(&own), frame, &mut out);
             if result.is_ok() {
-                result = run.start(&own, header(2), &mut out);
+                result = run.start(&own.clone().into(), header(2), &mut out);
             }
             result.map_err(|violation| violation.by)
         };
@@ -492,7 +492,7 @@ fn an_input_that_comes_twice_is_a_violation_and_a_finished_piece_is_not() {
             what: Wrong::Plan,
         });
         assert_eq!(run.accept(peer(1), None, frame.clone(), &mut out), twice);
-        run.start(&own, header(2), &mut out).unwrap();
+        run.start(&own.clone().into(), header(2), &mut out).unwrap();
         assert_eq!(run.accept(peer(1), Some(&own), frame, &mut out), twice);
 
         let (mut run, _, mut frame) = first_frame(topology, 1, 2);

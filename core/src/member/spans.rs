@@ -104,7 +104,7 @@ impl Member {
                 measure_speed(&mut shared.speed, samples.min(u32::MAX.into()) as u32, took);
             }
             let made = Made {
-                gradient,
+                gradient: gradient.into(),
                 weight,
                 loss,
                 compute: took,

@@ -111,7 +111,11 @@ fn reduced(
     for me in 0..n {
         let mut out = Sends::default();
         all[me]
-            .start(&contributions[me], record.headers[me].clone(), &mut out)
+            .start(
+                &contributions[me].clone().into(),
+                record.headers[me].clone(),
+                &mut out,
+            )
             .unwrap();
         queue.extend(out.to.into_iter().map(|(to, m)| (members[me], to, m)));
     }
