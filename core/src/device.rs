@@ -91,8 +91,8 @@ pub(crate) struct Device {
     led: bool,
     /// How long the first steps of the share at work have taken, and the sum of their losses.
     lead: Option<(Duration, f32)>,
-    /// Buffers as long as the parameters that nobody computes in now; one that is not free, and the one before it.
-    spare: Vec<Vector>,
+    /// A buffer as long as the parameters that nobody computes in now.
+    spare: Vector,
     /// The spans of which it was given the weights, as they are at the end of this lineage.
     given: Option<(Digest, BTreeSet<usize>)>,
 }
@@ -108,8 +108,9 @@ impl Device {
     ) -> Output {
         self.asked = Some(asked);
         self.from_zero = local.is_some_and(|round| round.fresh);
-        let free = self.spare.iter().position(Vector::is_free);
-        let mut buffer = free.map_or_else(Vec::new, |at| self.spare.remove(at).into_vec());
+        // Some of it may still be on its way to others.
+        let spare = std::mem::take(&mut self.spare);
+        let mut buffer = spare.into_buffer().unwrap_or_default();
         buffer.clear();
         buffer.extend_from_slice(params);
         Output::Compute {
@@ -205,12 +206,9 @@ impl Device {
         None
     }
 
-    /// A buffer that may serve again. As long as some of it is on its way to others the one before it does.
+    /// A buffer that may serve again, once nothing of it is on its way to others.
     pub fn give_back(&mut self, buffer: Vector) {
-        let others = usize::from(!buffer.is_free());
-        let old = self.spare.len().saturating_sub(others);
-        self.spare.drain(..old);
-        self.spare.push(buffer);
+        self.spare = buffer;
     }
 }
 

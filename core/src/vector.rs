@@ -45,9 +45,9 @@ impl Vector {
         Arc::unwrap_or_clone(self.0)
     }
 
-    /// Whether nothing of it is on its way to others.
-    pub fn is_free(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
+    /// Its memory, if nothing of it is on its way to others.
+    pub fn into_buffer(self) -> Option<Vec<f32>> {
+        Arc::into_inner(self.0)
     }
 
     /// Some of its elements as they travel. What travels as it lies in memory is not copied.
@@ -84,14 +84,13 @@ mod tests {
     }
 
     #[test]
-    fn it_is_free_once_nothing_of_it_is_on_its_way() {
+    fn its_memory_serves_again_once_nothing_of_it_is_on_its_way() {
         let vector = Vector::from(vec![1.0; 100]);
         let address = vector.as_ptr();
         let sent = [0..10, 90..100].map(|part| vector.encoded(Codec::F32, part));
-        assert!(!vector.is_free());
-        drop(sent);
-        assert!(vector.is_free());
-        let again = vector.into_vec();
+        assert_eq!(vector.clone().into_buffer(), None);
+        assert_eq!(sent.map(|part| part.len()), [40, 40]);
+        let again = vector.into_buffer().expect("nobody else has it");
         assert_eq!(again.as_ptr(), address);
     }
 }
