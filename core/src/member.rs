@@ -1,42 +1,43 @@
-//! A member's way through one round: contribute, reduce, commit. When another member fails, `agreement.rs` says what
-//! follows for the attempt; what newcomers need is in `sponsor.rs`.
+//! A member's way through one round: contribute and reduce here, then `commit.rs`. When another member fails, `agreement.rs` says
+//! what follows for the attempt; what newcomers need is in `sponsor.rs`.
 
+mod commit;
+mod heard;
 mod spans;
+mod updates;
 
 use self::spans::Flowing;
-use crate::agreement::{Agreement, Verdict, Work, ask_for_commit};
+use self::updates::NotKept;
+use crate::agreement::{Agreement, Verdict, Work};
 use crate::allot::Allotment;
-use crate::apply::{Applying, Progress};
-use crate::check::{MAX_COMPUTE_US, RecordError};
+use crate::apply::Applying;
+use crate::check::MAX_COMPUTE_US;
 use crate::collective::{Plan, Run, Sends, Violation, Wrong};
-use crate::commit::CommittedRound;
 use crate::contribution::Contribution;
 use crate::conviction::Conviction;
 use crate::device::Made;
 use crate::disk;
-use crate::feedback::compensate;
 use crate::handover;
 use crate::id::{PeerId, Round};
 use crate::interface::{Event, Exit, Input};
 use crate::invitation::Revocation;
 use crate::keeping::LOST;
-use crate::late::{self, Here};
-use crate::ledger::{self, Header, Record};
-use crate::meeting::{Shown, Side, Stands, compare};
+use crate::late::{self};
+use crate::ledger::{self, Header};
+use crate::meeting::Shown;
 use crate::next::{Next, Outcast};
 use crate::optim::Step;
-use crate::parts::{PartSet, Parts};
+use crate::parts::PartSet;
 use crate::planted::Bug;
 use crate::reason::{OutcastReason, Reason};
 use crate::rights::Kind;
 use crate::seal::Seal;
 use crate::shared::{Shared, Stage};
-use crate::signature::{Signature, Signed};
-use crate::sponsor::{Asked, InWork, Sponsor, hand_out, hand_out_digests};
-use crate::state::{encode_update, plan};
+use crate::signature::Signed;
+use crate::sponsor::{InWork, Sponsor, hand_out, hand_out_digests};
 use crate::time::Time;
 use crate::view::View;
-use crate::wire::{Doing, Message, ViewKey};
+use crate::wire::{Message, ViewKey};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -673,345 +674,6 @@ impl Member {
         };
         proof.map_or(Next::Stay, |proof| self.on_proof(proof, shared))
     }
-
-    /// Commits if all is there: from the headers that rode along, or as another member told.
-    fn try_commit(&mut self, shared: &mut Shared) -> Next {
-        if self.applying.is_some() {
-            return Next::Stay;
-        }
-        let whole = self.reduce.is_whole() || shared.settings.planted(Bug::CommitWithoutRepair);
-        if self.agreement.told().is_some() {
-            return match self.agreement.take_told_if(whole) {
-                Some(record) => self.commit(record, shared),
-                None => Next::Stay,
-            };
-        }
-        if self.agreement.is_frozen(shared) || !self.reduce.is_complete() {
-            return Next::Stay;
-        }
-        let Some(headers) = self.reduce.headers() else {
-            return Next::Stay;
-        };
-        let record = self.record(headers);
-        if self.reduce.has_said_held() {
-            return match self.reduce.all_hold() {
-                true => self.commit(record, shared),
-                false => Next::Stay,
-            };
-        }
-        let checked = shared.check_said(&record);
-        if let Err(error) = checked.and_then(|()| record.check_expiry(shared.clock_s())) {
-            if let RecordError::Header { peer, fault } = error
-                && fault.is_of_state()
-            {
-                shared.show_seals(&record, peer);
-                if peer == shared.me() {
-                    let reason = OutcastReason::Diverged;
-                    // Nobody else may have the rest of what it keeps, and that is as all have said.
-                    return Next::Outcast(match handover::let_go_of_differing(&record, shared) {
-                        true => Outcast::new(reason, None),
-                        false => Outcast::damaged(reason),
-                    });
-                }
-            }
-            let verdict = self.agreement.refuse(&self.view, error, shared);
-            return self.conclude(verdict, shared);
-        }
-        match self.all_hold(shared) {
-            true => self.commit(record, shared),
-            false => Next::Stay,
-        }
-    }
-
-    /// This attempt's record, of these headers.
-    fn record(&self, headers: Vec<Signed<Header>>) -> Record {
-        Record {
-            round: self.view.key.round,
-            attempt: self.view.key.attempt,
-            headers,
-        }
-    }
-
-    /// Applies a round, if it changes the state.
-    fn commit(&mut self, record: Record, shared: &mut Shared) -> Next {
-        handover::prove(&record, shared);
-        let Some(mut step) = plan(&shared.manifest, shared.head(), &record, &self.reduce.gathered) else {
-            return self.applied(record, shared.now, shared);
-        };
-        if self.out_by.is_some_and(|by| by != step) {
-            // A liar has told it another norm, which has been repaired since, and its updates are as false as if it had lied.
-            return Next::Outcast(Outcast::damaged(OutcastReason::Diverged));
-        }
-        if shared.settings.planted(Bug::RoundByPlace) {
-            step.step += self.view.me as u64;
-        }
-        if shared.manifest.split.is_some() {
-            return self.step_spans(record, &step, shared);
-        }
-        self.doubted = self.doubt(&step, shared);
-        // Two full members of which each has another state have no majority.
-        let proves =
-            shared.head().full_members().count() == 2 && !shared.settings.planted(Bug::BelieveOneself);
-        self.applying = Some(Box::new(Applying::new(
-            record,
-            step,
-            (shared.manifest.codec, self.reduce.take_held()),
-            shared.now,
-            proves,
-        )));
-        if Applying::is_short(&shared.manifest) {
-            return self.apply_rest(shared);
-        }
-        Next::Stay
-    }
-
-    /// Applies all that is left of a committed round.
-    pub fn apply_rest(&mut self, shared: &mut Shared) -> Next {
-        while self.applying.is_some() {
-            match self.apply_part(shared) {
-                Next::Stay => {}
-                next => return next,
-            }
-        }
-        Next::Stay
-    }
-
-    /// Applies a part of a committed round. After the last the next round begins.
-    pub fn apply_part(&mut self, shared: &mut Shared) -> Next {
-        let Some(mut applying) = self.applying.take() else {
-            return Next::Stay;
-        };
-        match applying.part(&shared.manifest, &mut self.reduce.gathered, &mut shared.lineage) {
-            Progress::More => self.applying = Some(applying),
-            Progress::Done => {
-                return self.applied(applying.record, applying.complete_at, shared);
-            }
-            Progress::Damaged => return Next::Outcast(Outcast::damaged(OutcastReason::Damaged)),
-        }
-        Next::Stay
-    }
-
-    /// The state is that after the round, which was complete at the time given.
-    fn applied(&mut self, record: Record, complete_at: Time, shared: &mut Shared) -> Next {
-        let liars = handover::judge(&record, std::mem::take(&mut self.doubted), shared);
-        let next = self.go_on(record, complete_at, shared);
-        for (peer, part) in liars {
-            shared.tell(Event::FalseUpdate { peer, part });
-            shared.outlaw(peer, None);
-        }
-        next
-    }
-
-    /// What follows from a round that is in the state.
-    fn go_on(&mut self, record: Record, complete_at: Time, shared: &mut Shared) -> Next {
-        let made_at = self.contribution.made_at;
-        let healthy = self.reduce.has_headers() && self.agreement.flush().is_none();
-        self.contribution.end(&mut shared.device);
-        let changed = record.weight() > 0 && !self.is_null;
-        let me = shared.me();
-        let counted = record.headers.iter().any(|h| h.peer == me && h.weight > 0);
-        let (before, errors) = (shared.head().chain, self.reduce.take_errors());
-        if shared.settings.planted(Bug::FeedbackIntoState)
-            && self.view.me == 0
-            && let Some(errors) = errors.as_ref().filter(|_| changed)
-        {
-            compensate(&mut shared.lineage.state.params, errors);
-            let blocks = shared.lineage.state.block_digests();
-            shared.lineage.hashed(blocks);
-        }
-        let round = CommittedRound {
-            view: self.view.key,
-            head: self.view.head,
-            record,
-            seals: self.reduce.seals(),
-            sums: self.reduce.take_gathered(),
-            decided: self.agreement.take_decided(),
-            allotment: &self.allotment,
-            began: self.contribution.began,
-            made_at,
-            in_since: self.agreement.in_since(),
-            complete_at,
-            is_null: self.is_null,
-            healthy,
-        };
-        let stepped = shared.head().stepped;
-        let exit = round.enter(&mut self.sponsor, shared);
-        // Where the round has gone back, what is kept is of a round that is none any more.
-        if shared.head().stepped != stepped && shared.head().stepped == shared.head().chain {
-            shared.lineage.state.kept.stepped = shared.head().stepped;
-        }
-        let after = shared.lineage.head.chain;
-        shared.feedback.commit(before, after, errors.filter(|_| changed));
-        shared.device.commit(before, after, counted);
-        match exit {
-            Some(exit) => Next::Finish(exit),
-            None => Next::Round(std::mem::take(&mut self.sponsor)),
-        }
-    }
-
-    /// Somebody asks whether this peer is there.
-    fn on_probe(&mut self, from: PeerId, view: ViewKey, nonce: u32, shared: &mut Shared) {
-        let behind = view.round <= self.view.key.round && !self.view.contains(from);
-        if behind && !self.sponsor.has(from) {
-            return late::tell_stranger(from, view, self.here(), Stage::Member, shared);
-        }
-        let null = self.is_null;
-        let doing = match self.contribution.made() {
-            _ if null && !self.reduce.is_started() => Doing::Idle,
-            None if let Some(elapsed) = self.at_work_for(shared) => Doing::Computing {
-                elapsed_us: elapsed.as_micros() as u64,
-            },
-            None if !null && !self.flows(shared) => Doing::Computing {
-                elapsed_us: (shared.now - self.contribution.began).as_micros() as u64,
-            },
-            _ => {
-                let place = self.view.position(from).filter(|_| view == self.view.key);
-                Doing::Waiting {
-                    sent: place.map_or(0, |place| self.reduce.sent_to(place)),
-                    came: place.map_or(0, |place| self.reduce.came_from(place)),
-                    of_all: place.map_or(0, |_| self.reduce.came()),
-                }
-            }
-        };
-        let round = shared.head().round + 1;
-        shared.control(from, Message::Alive { nonce, round, doing });
-    }
-
-    /// Another member has stopped an attempt.
-    fn on_flush(
-        &mut self,
-        from: PeerId,
-        view: ViewKey,
-        said: (Vec<PeerId>, Signature),
-        shared: &mut Shared,
-    ) -> Next {
-        if view != self.view.key && !self.view.is_before(&view) {
-            self.answer_late(from, view, Some(said.0), shared);
-            return Next::Stay;
-        }
-        let agreement = &mut self.agreement;
-        let verdict = agreement.on_flush(&self.view, from, view, said, shared);
-        self.conclude(verdict, shared)
-    }
-
-    /// Another member has committed the round.
-    fn on_committed(&mut self, from: PeerId, view: ViewKey, record: Record, shared: &mut Shared) -> Next {
-        if view != self.view.key {
-            return Next::Stay;
-        }
-        // Others may have committed what an author has said to them. It is cut off all the same, once the round is over; and
-        // what the author itself tells is not taken.
-        let attempt = self.view.attempt(shared.head());
-        let proof = Conviction::find(attempt, &self.reduce.known_headers(), &record.headers);
-        if proof.and_then(|proof| shared.convict(proof)) == Some(from) {
-            return self.suspect(from, Reason::Convicted, shared);
-        }
-        let agreement = &mut self.agreement;
-        match agreement.on_committed(&self.view, from, record, &mut self.reduce, shared) {
-            Verdict::Wait => self.try_commit(shared),
-            verdict => self.conclude(verdict, shared),
-        }
-    }
-
-    /// Somebody lacks pieces of a committed round, or has not heard that it is committed.
-    fn on_repair(&mut self, from: PeerId, view: ViewKey, missing: &[(u16, u32)], shared: &mut Shared) {
-        let follows = self.sponsor.has(from);
-        if late::repair(from, follows, view, missing, shared) {
-            return;
-        }
-        if follows {
-            let work = in_work(&self.view, &self.reduce);
-            return self.sponsor.restart(from, work, shared);
-        }
-        self.answer_late(from, view, None, shared);
-    }
-
-    fn here(&self) -> Option<Here<'_>> {
-        Some(Here {
-            view: &self.view,
-            decided: self.agreement.decided(),
-        })
-    }
-
-    /// Answers a message about an attempt or round that is over here.
-    fn answer_late(&self, from: PeerId, view: ViewKey, flush: Option<Vec<PeerId>>, shared: &mut Shared) {
-        late::answer(from, view, flush, self.here(), Stage::Member, shared);
-    }
-
-    fn after_asked(&mut self, from: PeerId, asked: Asked, shared: &mut Shared) -> Next {
-        match asked {
-            Asked::Well => self.start_if_ready(shared),
-            Asked::IsOut => self.suspect(from, Reason::Out, shared),
-            Asked::Damaged => Next::Outcast(Outcast::damaged(OutcastReason::Damaged)),
-        }
-    }
-
-    /// Somebody who is no member shows what members that it follows have signed.
-    fn on_followed_status(&mut self, from: PeerId, shown: &Shown<'_>, shared: &mut Shared) -> Next {
-        let side = Side {
-            members: &self.view.members,
-            until: shared.lineage.standing().round,
-            lead: 0,
-        };
-        match compare(&side, from, shown, shared) {
-            Stands::Theirs(via) => Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(via))),
-            Stands::Forged => {
-                shared.outlaw(from, None);
-                Next::Stay
-            }
-            Stands::Ours => Next::Stay,
-        }
-    }
-
-    /// Where lineages meet.
-    fn on_status(&mut self, from: PeerId, shown: &Shown<'_>, finished: bool, shared: &mut Shared) -> Next {
-        // Who is a member follows nobody.
-        self.sponsor.forget(from);
-        let (mine, standing) = (shared.lineage.standing(), shown.standing);
-        let known = self.view.contains(from);
-        let side = Side {
-            members: &self.view.members,
-            until: mine.round,
-            lead: 0,
-        };
-        if known && standing.round == mine.round + 1 {
-            // Frames of a member that is one round ahead are no other lineage.
-            if finished || self.is_null {
-                // It stays only to answer those who lack something of the last round; or it has gone on without this peer, which
-                // waits for nothing of it and so would never find out.
-                ask_for_commit(from, self.view.key, shared);
-            }
-            return Next::Stay;
-        }
-        let stuck = self.is_null && standing == mine;
-        match compare(&side, from, shown, shared) {
-            Stands::Theirs(via) => {
-                return Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(via)));
-            }
-            Stands::Forged => {
-                shared.outlaw(from, None);
-                if known {
-                    return self.suspect(from, Reason::Forged, shared);
-                }
-            }
-            Stands::Ours
-                if stuck && !known && shared.head().position(from).is_some() && from < shared.me() =>
-            {
-                // Both have excluded each other from a round that neither can do alone.
-                return Next::Outcast(Outcast::new(OutcastReason::OtherPart, Some(from)));
-            }
-            // A member may have said this before it caught up; if it is in another lineage, this one's claim makes it a
-            // newcomer.
-            Stands::Ours if standing.chain != mine.chain => shared.send_status(from, Stage::Member),
-            Stands::Ours if stuck && !known => {
-                // What it was told before it had excluded this peer it has not minded.
-                shared.forget_told(from);
-                shared.send_status(from, Stage::Member);
-            }
-            Stands::Ours => {}
-        }
-        Next::Stay
-    }
 }
 
 fn in_work<'a>(view: &'a View, reduce: &'a Run) -> Option<InWork<'a>> {
@@ -1019,136 +681,6 @@ fn in_work<'a>(view: &'a View, reduce: &'a Run) -> Option<InWork<'a>> {
         view,
         finished: &reduce.gathered,
     })
-}
-
-/// What of the state was found to be what it should be.
-#[derive(Debug, Default)]
-struct Proven {
-    blocks: BTreeSet<u32>,
-    parts: PartSet,
-}
-
-/// Why a member cannot let an update out.
-enum NotKept {
-    /// What it would make it of has changed.
-    Damaged,
-    /// It does not have the moments.
-    Behind,
-}
-
-impl Member {
-    /// Lets the updates out of what all keepers hold the sum of, this member as the last.
-    fn let_out(&mut self, sends: &mut Sends, shared: &Shared) -> Result<(), NotKept> {
-        loop {
-            let due = self.reduce.take_due();
-            if due.is_empty() {
-                return Ok(());
-            }
-            let Some(headers) = self.reduce.headers() else {
-                return Ok(());
-            };
-            let record = self.record(headers);
-            let step = plan(&shared.manifest, shared.head(), &record, &self.reduce.gathered);
-            self.out_by = step;
-            // Anew each time: a bit may have flipped since the last.
-            let mut proven = Proven::default();
-            for place in due {
-                let update = self.update(place, step.as_ref(), &mut proven, shared)?;
-                let out = self.reduce.let_out(place, update.into(), sends);
-                debug_assert!(out.is_ok(), "what this member makes itself is good");
-            }
-        }
-    }
-
-    /// What becomes of a piece of the parameters by its sum, as it travels. It is made of what is as it was after the last round:
-    /// what a damaged memory gives would be the same for all, and nobody could tell.
-    fn update(
-        &self,
-        place: (usize, usize),
-        step: Option<&Step>,
-        proven: &mut Proven,
-        shared: &Shared,
-    ) -> Result<Vec<u8>, NotKept> {
-        let (range, _) = self.reduce.held_sum(place).ok_or(NotKept::Behind)?;
-        if self.view.members.len() > 1 {
-            proven.prove(&range, shared)?;
-        }
-        let mut new = self.stepped(place, step, shared)?;
-        if shared.settings.planted(Bug::FalseUpdates) {
-            new[0] += 1.0;
-        }
-        let old = &shared.lineage.state.params[range];
-        Ok(encode_update(self.reduce.gathered.codec(), old, &new))
-    }
-
-    /// Who has let out an update that the sum does not give which this member has given it, and of which part. What it cannot
-    /// work out, or only from what a damaged memory holds, it does not doubt.
-    fn doubt(&self, step: &Step, shared: &Shared) -> BTreeSet<(PeerId, u16)> {
-        let mut doubted = BTreeSet::new();
-        for (place, part, update) in self.reduce.given() {
-            let (Ok(new), Some((range, _))) = (
-                self.stepped(place, Some(step), shared),
-                self.reduce.held_sum(place),
-            ) else {
-                continue;
-            };
-            let old = &shared.lineage.state.params[range.clone()];
-            let is_true = encode_update(self.reduce.gathered.codec(), old, &new) == *update;
-            if !is_true && Proven::default().prove(&range, shared).is_ok() {
-                doubted.insert((self.view.members[place.0], part));
-            }
-        }
-        doubted
-    }
-
-    /// What becomes of a piece of the parameters by its sum.
-    fn stepped(
-        &self,
-        place: (usize, usize),
-        step: Option<&Step>,
-        shared: &Shared,
-    ) -> Result<Vec<f32>, NotKept> {
-        let state = &shared.lineage.state;
-        let (range, data) = self.reduce.held_sum(place).ok_or(NotKept::Behind)?;
-        let mut sums = vec![0.0; range.len()];
-        let decoded = shared.manifest.codec.decode(data, &mut sums);
-        debug_assert!(decoded.is_ok(), "it was checked when it came");
-        match step {
-            None => Ok(state.params[range].to_vec()),
-            Some(step) => {
-                let made = state
-                    .kept
-                    .try_step(&shared.manifest, step, range, &state.params, &sums);
-                made.ok_or(NotKept::Behind)
-            }
-        }
-    }
-}
-
-impl Proven {
-    /// Compares what an update is made of with what it was.
-    fn prove(&mut self, range: &std::ops::Range<usize>, shared: &Shared) -> Result<(), NotKept> {
-        let lineage = &shared.lineage;
-        let state = &lineage.state;
-        let len = shared.manifest.block();
-        for block in (range.start / len) as u32..range.end.div_ceil(len) as u32 {
-            if !self.blocks.insert(block) {
-                continue;
-            }
-            let now = state
-                .block_range(block)
-                .map(|elements| state.block_digest(elements));
-            if now.as_ref() != lineage.blocks.get(block as usize) {
-                return Err(NotKept::Damaged);
-            }
-        }
-        let part = Parts::of_len(shared.manifest.layout.len).part_of(range.start);
-        if !self.parts.contains(part) {
-            self.parts.insert(part);
-            state.kept.prove(part).map_err(|_| NotKept::Damaged)?;
-        }
-        Ok(())
-    }
 }
 
 /// An attempt's reduce before anything has come or gone.

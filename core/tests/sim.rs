@@ -174,6 +174,8 @@ fn seeds_of_liars_that_once_failed_hold() {
     let alone_at_once = [4_600_054_598];
     // A sponsor never says where it stands, and goes on sending what it finishes.
     let unanswered = [5_200_003_631];
+    // The checker: honest members wait for a span that a liar holds, and whoever comes later knows that one alone.
+    let apart = [6_200_007_179];
     let of_liars = [
         believed, led_back, to_and_fro, woken, ended, misled, astray, passed_on,
     ];
@@ -191,6 +193,7 @@ fn seeds_of_liars_that_once_failed_hold() {
         .chain(held)
         .chain(alone_at_once)
         .chain(unanswered)
+        .chain(apart)
     {
         assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");
     }

@@ -384,7 +384,8 @@ impl World {
         let rounds = self.plan.rounds() + 10.0;
         let bound = healed_at + (rounds * round_us) as u64 + 2 * PATIENCE_US;
         if self.now > bound {
-            if !self.is_fair() {
+            let is_with_liars = self.plan.liars.is_some() && !self.hold_all_in_one_lineage();
+            if !self.is_fair() || is_with_liars {
                 self.hopeless = true;
                 return;
             }

@@ -3,16 +3,21 @@
 //! the protocol's own arithmetic only for the codec, the optimizer's step, the allotment and the hash of
 //! a lineage.
 
+mod arithmetic;
+mod checks;
+mod standing;
+
+use self::arithmetic::step;
+use self::checks::{check_head, check_record, count};
 use super::node::Node;
-use super::{device, kept, steps};
+use super::{device, kept};
 use crate::codec::Codec;
-use crate::collective::{Cut, reference};
 use crate::config::{Manifest, Topology};
 use crate::device::Asked;
 use crate::id::{Digest, PeerId, Round};
 use crate::ledger::{Head, Header, Record};
 use crate::local::{LocalOptimizer, LocalRound, Part};
-use crate::optim::{Moments, Slot, clip_scale, norm_squared};
+use crate::optim::Slot;
 use crate::parts::{PartSet, Parts};
 use crate::peer::{Commit, Peer};
 use crate::signature::Signed;
@@ -315,47 +320,6 @@ impl Ledger {
                 gradient: gradient.to_vec(),
             });
         }
-    }
-
-    /// A peer that followed a liar may enter a lineage of that one's making: what goes on from there is checked.
-    pub fn begin_misled(&mut self, node: &Node, peer: &Peer) {
-        let (head, digest) = (peer.head(), peer.digest());
-        if !node.misled || self.points.contains_key(&head.chain) {
-            return;
-        }
-        let mut skipped = head.skipped;
-        let mut given = || match skipped {
-            0 => Sample::Counted,
-            _ => {
-                skipped -= 1;
-                Sample::Skipped
-            }
-        };
-        let handed_out = head.ahead.iter().flat_map(|given| &given.share);
-        let open: Vec<_> = head.holes.iter().chain(handed_out).collect();
-        let sample = |at: u64| match open.iter().find(|hole| (hole.start..hole.end).contains(&at)) {
-            Some(hole) => Sample::Open(hole.refused_by),
-            None if at < head.cursor => given(),
-            None => Sample::Open(None),
-        };
-        let point = Point {
-            head: head.clone(),
-            parent: None,
-            // Its own work of before may be for what follows.
-            previous: head.before.as_ref().map(|before| before.chain),
-            states: vec![Held {
-                before: digest,
-                digest,
-                state: peer.state().clone(),
-                is_sound: true,
-            }],
-            samples: (0..self.manifest.target.get()).map(sample).collect(),
-            moments: BTreeMap::new(),
-            sums: None,
-            errors: None,
-            next: Vec::new(),
-        };
-        self.points.insert(head.chain, point);
     }
 
     /// A peer has committed a round. Gives the lineage after it. Where a liar has `spoilt` sums they are what the peer
@@ -730,53 +694,6 @@ impl Ledger {
         digest == peer.digest() && point.is_some_and(|point| point.states.iter().any(|s| s.digest == digest))
     }
 
-    /// The round's sums, from the definition, `None` without samples; and what rounding has taken from them. A member's
-    /// errors are added to what it contributes next. Those of who is no member any more are lost, and of who says so.
-    fn reduce(&self, before: Digest, record: &Record) -> Result<(Option<Vec<f32>>, Errors), String> {
-        let m = &self.manifest;
-        let goes_on = |peer: &PeerId| record.headers.iter().any(|h| h.peer == *peer && !h.anew);
-        let errors = self.points[&before].errors.clone().map(|mut errors| {
-            errors.retain(|peer, _| goes_on(peer));
-            errors
-        });
-        if record.weight() == 0 {
-            return Ok((None, errors));
-        }
-        let errors = errors.unwrap_or_default();
-        let mut values: Vec<Vec<f32>> = Vec::new();
-        for header in record.headers.iter().filter(|_| m.split.is_none()) {
-            let made = self.made(before, record.round, header);
-            let made = made.and_then(|made| made.iter().find(|made| made.is_of(header)));
-            let mut own = match made {
-                _ if header.weight == 0 => vec![0.0; m.layout.len],
-                Some(made) => made.gradient.clone(),
-                None => return Err("the record counts a contribution that no device made".into()),
-            };
-            for (value, error) in own.iter_mut().zip(errors.get(&header.peer).into_iter().flatten()) {
-                *value += error;
-            }
-            values.push(own);
-        }
-        if m.split.is_some() {
-            let point = &self.points[&before];
-            let held = point.states.first().ok_or("nobody knows what it goes on from")?;
-            return Ok((
-                Some(steps::sums(&point.head, m, &held.state.params)),
-                errors_of_none(),
-            ));
-        }
-        let values: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
-        if m.copies.is_some() {
-            let (sums, errors) = kept::sums(&self.points[&before].head, record, m, &values);
-            return Ok((Some(sums), kept::by_author(record, errors, m.feedback())));
-        }
-        let cut = cut(m, values.len());
-        let (sums, errors) = reference::sums(self.points[&before].head.pace.topology, &cut, m.codec, &values);
-        let authors = record.headers.iter().map(|h| h.peer);
-        let errors = authors.zip(errors).filter(|_| m.feedback()).collect();
-        Ok((Some(sums), Some(errors)))
-    }
-
     /// A member has decided about an attempt. Those who do not exclude each other must agree, and none
     /// changes its mind.
     pub fn decide(&mut self, peer: PeerId, view: ViewKey, fate: Fate) -> Result<(), String> {
@@ -813,131 +730,6 @@ impl Ledger {
         let own = self.fates.values_mut().flatten().filter(|old| old.by == peer);
         own.for_each(|old| old.is_gone = true);
     }
-
-    /// The lineage that a commit goes on from, of a peer that was no member before. It may have committed others since.
-    pub fn begin_with(&mut self, peer: &Peer, commit: &Commit) -> Result<Digest, String> {
-        let leads = |head: &Head| {
-            let follows = head.round + 1 == commit.record.round;
-            follows && head.attempt_of(&commit.record).view == commit.view
-        };
-        let joined = self.points.values().find(|point| leads(&point.head));
-        match joined.map(|point| point.head.chain) {
-            Some(chain) => Ok(chain),
-            None => self.go_on_alone(peer, leads),
-        }
-    }
-
-    /// A lineage that is not known yet must be one that a peer begins by going on alone from one that is. Gives it.
-    fn go_on_alone(&mut self, peer: &Peer, is: impl Fn(&Head) -> bool) -> Result<Digest, String> {
-        let founder = peer.founder().ok_or("it is on a lineage that nobody committed")?;
-        if !founder.member.is_full() {
-            return Err("it goes on alone and is no full member".into());
-        }
-        let mut heads = self
-            .points
-            .values()
-            .map(|from| (from, from.head.clone().continued_by(founder.clone())));
-        let (from, head) = heads
-            .find(|(_, head)| is(head))
-            .ok_or("it is on a lineage that nobody committed")?;
-        let chain = head.chain;
-        let states = from.states.iter();
-        let states = states
-            .map(|s| Held {
-                before: s.before,
-                digest: s.digest,
-                state: s.state.clone(),
-                is_sound: s.is_sound,
-            })
-            .collect();
-        let point = Point {
-            head,
-            parent: Some(from.head.chain),
-            previous: None,
-            states,
-            samples: from.samples.clone(),
-            moments: BTreeMap::new(),
-            sums: None,
-            errors: Some(BTreeMap::new()),
-            next: Vec::new(),
-        };
-        self.points.insert(chain, point);
-        Ok(chain)
-    }
-
-    /// Whether every sample is counted or given up at the end of a lineage.
-    pub fn is_finished(&self, chain: Digest) -> bool {
-        let samples = self.points.get(&chain).map(|p| &p.samples);
-        samples.is_some_and(|s| s.iter().all(|s| !matches!(s, Sample::Open(_))))
-    }
-
-    /// Where a peer stands that is a member without having committed: joined, or gone on alone.
-    pub fn stand(&mut self, node: &Node, peer: &Peer) -> Result<(), String> {
-        let (head, digest) = (peer.head(), peer.digest());
-        self.begin_misled(node, peer);
-        if !self.points.contains_key(&head.chain) {
-            self.go_on_alone(peer, |begun| begun.chain == head.chain)?;
-        }
-        let parent = self.points[&head.chain].parent;
-        let before = parent.and_then(|p| self.points[&p].states.iter().find(|s| s.digest == digest));
-        let before = before.map(|s| (s.state.clone(), s.is_sound));
-        let point = self.points.get_mut(&head.chain).expect("just looked up");
-        let new = point.states.iter().all(|s| s.digest != digest);
-        if let Some((state, is_sound)) = before.filter(|_| new) {
-            // Since it last went on from there the others' state has been damaged.
-            point.states.push(Held {
-                before: digest,
-                digest,
-                state,
-                is_sound,
-            });
-        } else if node.is_doubtful() && point.states.iter().all(|s| s.digest != digest) {
-            // A lone peer that has noticed the damage has nothing else to go on from.
-            let mut state = peer.state().clone();
-            let is_sound = state.digest() == digest;
-            if let Some(held) = point.states.first().filter(|_| state.slots.is_empty()) {
-                state.slots = held.state.slots.clone();
-            }
-            point.states.push(Held {
-                before: digest,
-                digest,
-                state,
-                is_sound,
-            });
-        }
-        let point = &self.points[&head.chain];
-        // A lone member's speed is no matter, and each time that it goes on it may be another.
-        let plain = |head: &Head| {
-            let mut head = head.clone();
-            head.members
-                .iter_mut()
-                .filter(|_| point.head.members.len() == 1)
-                .for_each(|m| m.speed = 1);
-            head
-        };
-        if point.head != *head && plain(&point.head) != plain(head) {
-            return Err(format!(
-                "its ledger is not its lineage's: {head:?} instead of {:?}",
-                point.head
-            ));
-        }
-        let held = point.states.iter().find(|s| s.digest == digest);
-        let held = held.ok_or_else(|| format!("it is a member with a state that no member has: {digest}"))?;
-        let is_whole = self.manifest.split.is_none();
-        if is_whole
-            && !node.is_doubtful()
-            && held.is_sound
-            && !same_bits(&held.state.params, &peer.state().params)
-        {
-            return Err("its digest is not that of its parameters".into());
-        }
-        Ok(())
-    }
-}
-
-/// Where sums travel as they are nothing is lost.
-fn errors_of_none() -> Errors {
-    Some(BTreeMap::new())
 }
 
 fn same_bits(a: &[f32], b: &[f32]) -> bool {
@@ -957,42 +749,6 @@ fn is_same(state: &State, reference: &State, manifest: &Manifest) -> bool {
     params && (manifest.copies.is_some() || slots())
 }
 
-/// How so many members cut the vector of a round that trains.
-fn cut(manifest: &Manifest, members: usize) -> Cut {
-    Cut {
-        members,
-        len: manifest.layout.len,
-        piece: manifest.piece.get() as usize,
-        grain: match manifest.moments {
-            Moments::F32 => 1,
-            Moments::EightBit => 256,
-        },
-        kept: None,
-    }
-}
-
-/// Applies a round's sums in one piece.
-fn step(state: &mut State, manifest: &Manifest, steps: u64, record: &Record, sums: &[f32]) {
-    let mut scale = 1.0 / record.weight() as f32;
-    if let Some(local) = &manifest.local {
-        let step = local.outer.step(local.outer_lr, steps + 1, scale);
-        return state.apply(manifest, &step, 0..sums.len(), sums);
-    }
-    if let Some(max) = manifest.clip {
-        let cut = cut(manifest, record.headers.len());
-        let mut squared = 0.0f64;
-        for owner in 0..cut.members {
-            squared = sums[reference::chunk(&cut, owner)]
-                .chunks(cut.piece)
-                .fold(squared, |squared, piece| squared + norm_squared(piece));
-        }
-        scale = scale_clipped(scale, squared, max);
-    }
-    let lr = manifest.schedule.rate(manifest.lr, steps + 1);
-    let step = manifest.optimizer.step(lr, steps + 1, scale);
-    state.apply(manifest, &step, 0..sums.len(), sums);
-}
-
 /// The lineage and the state that a device works from, by what its peer says: share and parameters must then be those of
 /// there.
 fn origin(peer: &Peer) -> (Digest, Digest) {
@@ -1005,10 +761,6 @@ fn origin(peer: &Peer) -> (Digest, Digest) {
 /// Whether a peer has committed another round since: who is alone and has nothing to compute does so at once.
 fn is_later(peer: &Peer, record: &Record) -> bool {
     peer.head().round > record.round
-}
-
-fn scale_clipped(scale: f32, squared: f64, max: f32) -> f32 {
-    scale * clip_scale(squared.sqrt() * f64::from(scale), max)
 }
 
 /// What a lone peer goes on from that has noticed at once that its state was damaged, and commits rounds which leave it as it
@@ -1024,118 +776,4 @@ fn noticed(me: &Node, actual: &State, own: Digest, record: &Record, point: &Poin
         state.slots = point.states.first()?.state.slots.clone();
     }
     Some(state)
-}
-
-/// Whether a record may follow a head at all.
-fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(), String> {
-    if record.round != head.round + 1 {
-        return Err(format!("round {} follows round {}", record.round, head.round));
-    }
-    let mut places = Vec::new();
-    for header in &record.headers {
-        places.push(
-            head.position(header.peer)
-                .ok_or("a contributor was not a member")?,
-        );
-    }
-    if places.is_empty() || !places.is_sorted_by(|a, b| a < b) {
-        return Err("the contributors are not in ring order".into());
-    }
-    if !record.headers.iter().any(|h| head.is_full(h.peer)) {
-        return Err("no full member contributed".into());
-    }
-    let allotment = head.allot(manifest);
-    let null = !kept::trains(head, record, manifest);
-    if manifest.split.is_some() {
-        return steps::check_weight(head, record, manifest, null);
-    }
-    for (header, place) in record.headers.iter().zip(places) {
-        let share = if null { 0 } else { allotment.len(place) };
-        if u64::from(header.weight) > share {
-            return Err(format!(
-                "a weight of {} is more than the share of {share}",
-                header.weight
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Counts a record's samples one by one.
-fn count(point: &Point, record: &Record, manifest: &Manifest) -> Result<Vec<Sample>, String> {
-    let mut samples = point.samples.clone();
-    if !kept::trains(&point.head, record, manifest) {
-        return Ok(samples);
-    }
-    let allotment = point.head.allot(manifest);
-    if manifest.split.is_some() {
-        let refused = record.headers.iter().find(|h| h.keeps.refuses).map(|h| h.peer);
-        for position in allotment.batch.iter().flat_map(|hole| hole.start..hole.end) {
-            let sample = samples
-                .get_mut(position as usize)
-                .ok_or("a sample beyond the target was handed out")?;
-            *sample = match (*sample, refused) {
-                (Sample::Open(_), None) => Sample::Counted,
-                (Sample::Open(None), by) => Sample::Open(by),
-                (Sample::Open(Some(_)), Some(_)) => Sample::Skipped,
-                (other, _) => return Err(format!("sample {position} was handed out again: {other:?}")),
-            };
-        }
-        return Ok(samples);
-    }
-    for (place, member) in point.head.members.iter().enumerate() {
-        let Some(header) = record.headers.iter().find(|h| h.peer == member.peer) else {
-            continue;
-        };
-        for (k, position) in allotment.ranges(place).into_iter().flatten().enumerate() {
-            let sample = samples
-                .get_mut(position as usize)
-                .ok_or("a sample beyond the target was handed out")?;
-            *sample = match *sample {
-                Sample::Open(_) if k < header.weight as usize => Sample::Counted,
-                Sample::Open(by) if header.weight > 0 => Sample::Open(by),
-                Sample::Open(by) if by.is_none_or(|by| by == member.peer) => Sample::Open(Some(member.peer)),
-                Sample::Open(_) => Sample::Skipped,
-                other => return Err(format!("sample {position} was handed out again: {other:?}")),
-            };
-        }
-    }
-    Ok(samples)
-}
-
-/// Whether a head says of every sample what was counted.
-fn check_head(head: &Head, samples: &[Sample]) -> Result<(), String> {
-    let number = |sample| samples.iter().filter(|s| **s == sample).count() as u64;
-    if (head.counted(), head.skipped) != (number(Sample::Counted), number(Sample::Skipped)) {
-        return Err(format!(
-            "{} samples and {} given up, but {} and {} were counted one by one",
-            head.counted(),
-            head.skipped,
-            number(Sample::Counted),
-            number(Sample::Skipped)
-        ));
-    }
-    let mut open = vec![None; samples.len()];
-    open[(head.cursor as usize).min(samples.len())..].fill(Some(None));
-    for hole in head
-        .holes
-        .iter()
-        .chain(head.ahead.iter().flat_map(|given| &given.share))
-    {
-        let range = open
-            .get_mut(hole.start as usize..hole.end as usize)
-            .ok_or("a hole beyond the target")?;
-        range.fill(Some(hole.refused_by));
-    }
-    for (position, (open, sample)) in open.iter().zip(samples).enumerate() {
-        let said = open.map_or(!matches!(sample, Sample::Open(_)), |refused_by| {
-            *sample == Sample::Open(refused_by)
-        });
-        if !said {
-            return Err(format!(
-                "sample {position} is {sample:?}, but the ledger says {open:?}"
-            ));
-        }
-    }
-    Ok(())
 }

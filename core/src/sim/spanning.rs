@@ -4,7 +4,8 @@
 use super::node::{Node, Spoil};
 use super::steps;
 use super::world::{What, World};
-use crate::id::PeerId;
+use crate::config::Manifest;
+use crate::id::{Digest, PeerId};
 use crate::interface::SpanWork;
 use crate::ledger::Head;
 use crate::parts::{PartSet, Parts};
@@ -14,6 +15,12 @@ use crate::shuffle;
 use crate::wire::Message;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// Whether a peer holds a span, and has room for it.
+fn holds_span(peer: &Peer, manifest: &Manifest, span: usize) -> bool {
+    let kept = peer.shared.lineage.state.kept.set();
+    super::kept::holds_span(&kept, peer.shared.settings.room(manifest), manifest, span)
+}
 
 impl World {
     /// A device is to do one pass of a microbatch.
@@ -213,12 +220,20 @@ impl World {
         let manifest = &self.plan.manifest;
         let Some(split) = &manifest.split else { return true };
         let honest: Vec<&Peer> = self.honest().filter_map(|n| n.peer.as_deref()).collect();
-        let holds = |peer: &&Peer, span: usize| {
-            let kept = peer.shared.lineage.state.kept.set();
-            let room = peer.shared.settings.room(manifest);
-            super::kept::holds_span(&kept, room, manifest, span)
+        (0..split.spans.len()).all(|span| honest.iter().any(|peer| holds_span(peer, manifest, span)))
+    }
+
+    /// Where a model is split: whether the honest of one lineage hold all of it, and have room for it. In another one a liar may
+    /// hold the rest, with whom it alone has let in.
+    pub(super) fn hold_all_in_one_lineage(&self) -> bool {
+        let manifest = &self.plan.manifest;
+        let Some(split) = &manifest.split else { return true };
+        let honest: Vec<&Peer> = self.honest().filter_map(|n| n.peer.as_deref()).collect();
+        let in_all = |chain: Digest| {
+            let here = || honest.iter().filter(|peer| peer.head().chain == chain);
+            (0..split.spans.len()).all(|span| here().any(|peer| holds_span(peer, manifest, span)))
         };
-        (0..split.spans.len()).all(|span| honest.iter().any(|peer| holds(peer, span)))
+        honest.iter().any(|peer| in_all(peer.head().chain))
     }
 
     /// What honest members have of the parts once all is over: each has the same, and it is what they say.

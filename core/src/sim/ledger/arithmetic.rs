@@ -1,0 +1,109 @@
+//! What a round makes of a state: its sums, and a step by them.
+
+use super::{Errors, Ledger};
+use crate::collective::{Cut, reference};
+use crate::config::Manifest;
+use crate::id::{Digest, PeerId};
+use crate::ledger::Record;
+use crate::optim::{Moments, clip_scale, norm_squared};
+use crate::sim::{kept, steps};
+use crate::state::State;
+use std::collections::BTreeMap;
+
+impl Ledger {
+    /// The round's sums, from the definition, `None` without samples; and what rounding has taken from them. A member's
+    /// errors are added to what it contributes next. Those of who is no member any more are lost, and of who says so.
+    pub(super) fn reduce(
+        &self,
+        before: Digest,
+        record: &Record,
+    ) -> Result<(Option<Vec<f32>>, Errors), String> {
+        let m = &self.manifest;
+        let goes_on = |peer: &PeerId| record.headers.iter().any(|h| h.peer == *peer && !h.anew);
+        let errors = self.points[&before].errors.clone().map(|mut errors| {
+            errors.retain(|peer, _| goes_on(peer));
+            errors
+        });
+        if record.weight() == 0 {
+            return Ok((None, errors));
+        }
+        let errors = errors.unwrap_or_default();
+        let mut values: Vec<Vec<f32>> = Vec::new();
+        for header in record.headers.iter().filter(|_| m.split.is_none()) {
+            let made = self.made(before, record.round, header);
+            let made = made.and_then(|made| made.iter().find(|made| made.is_of(header)));
+            let mut own = match made {
+                _ if header.weight == 0 => vec![0.0; m.layout.len],
+                Some(made) => made.gradient.clone(),
+                None => return Err("the record counts a contribution that no device made".into()),
+            };
+            for (value, error) in own.iter_mut().zip(errors.get(&header.peer).into_iter().flatten()) {
+                *value += error;
+            }
+            values.push(own);
+        }
+        if m.split.is_some() {
+            let point = &self.points[&before];
+            let held = point.states.first().ok_or("nobody knows what it goes on from")?;
+            return Ok((
+                Some(steps::sums(&point.head, m, &held.state.params)),
+                errors_of_none(),
+            ));
+        }
+        let values: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
+        if m.copies.is_some() {
+            let (sums, errors) = kept::sums(&self.points[&before].head, record, m, &values);
+            return Ok((Some(sums), kept::by_author(record, errors, m.feedback())));
+        }
+        let cut = cut(m, values.len());
+        let (sums, errors) = reference::sums(self.points[&before].head.pace.topology, &cut, m.codec, &values);
+        let authors = record.headers.iter().map(|h| h.peer);
+        let errors = authors.zip(errors).filter(|_| m.feedback()).collect();
+        Ok((Some(sums), Some(errors)))
+    }
+}
+
+/// Where sums travel as they are nothing is lost.
+pub(super) fn errors_of_none() -> Errors {
+    Some(BTreeMap::new())
+}
+
+/// How so many members cut the vector of a round that trains.
+pub(super) fn cut(manifest: &Manifest, members: usize) -> Cut {
+    Cut {
+        members,
+        len: manifest.layout.len,
+        piece: manifest.piece.get() as usize,
+        grain: match manifest.moments {
+            Moments::F32 => 1,
+            Moments::EightBit => 256,
+        },
+        kept: None,
+    }
+}
+
+/// Applies a round's sums in one piece.
+pub(super) fn step(state: &mut State, manifest: &Manifest, steps: u64, record: &Record, sums: &[f32]) {
+    let mut scale = 1.0 / record.weight() as f32;
+    if let Some(local) = &manifest.local {
+        let step = local.outer.step(local.outer_lr, steps + 1, scale);
+        return state.apply(manifest, &step, 0..sums.len(), sums);
+    }
+    if let Some(max) = manifest.clip {
+        let cut = cut(manifest, record.headers.len());
+        let mut squared = 0.0f64;
+        for owner in 0..cut.members {
+            squared = sums[reference::chunk(&cut, owner)]
+                .chunks(cut.piece)
+                .fold(squared, |squared, piece| squared + norm_squared(piece));
+        }
+        scale = scale_clipped(scale, squared, max);
+    }
+    let lr = manifest.schedule.rate(manifest.lr, steps + 1);
+    let step = manifest.optimizer.step(lr, steps + 1, scale);
+    state.apply(manifest, &step, 0..sums.len(), sums);
+}
+
+pub(super) fn scale_clipped(scale: f32, squared: f64, max: f32) -> f32 {
+    scale * clip_scale(squared.sqrt() * f64::from(scale), max)
+}

@@ -1,0 +1,120 @@
+//! What a record and a head must be, from the definition.
+
+use super::{Point, Sample};
+use crate::config::Manifest;
+use crate::ledger::{Head, Record};
+use crate::sim::{kept, steps};
+
+/// Whether a record may follow a head at all.
+pub(super) fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(), String> {
+    if record.round != head.round + 1 {
+        return Err(format!("round {} follows round {}", record.round, head.round));
+    }
+    let mut places = Vec::new();
+    for header in &record.headers {
+        places.push(
+            head.position(header.peer)
+                .ok_or("a contributor was not a member")?,
+        );
+    }
+    if places.is_empty() || !places.is_sorted_by(|a, b| a < b) {
+        return Err("the contributors are not in ring order".into());
+    }
+    if !record.headers.iter().any(|h| head.is_full(h.peer)) {
+        return Err("no full member contributed".into());
+    }
+    let allotment = head.allot(manifest);
+    let null = !kept::trains(head, record, manifest);
+    if manifest.split.is_some() {
+        return steps::check_weight(head, record, manifest, null);
+    }
+    for (header, place) in record.headers.iter().zip(places) {
+        let share = if null { 0 } else { allotment.len(place) };
+        if u64::from(header.weight) > share {
+            return Err(format!(
+                "a weight of {} is more than the share of {share}",
+                header.weight
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Counts a record's samples one by one.
+pub(super) fn count(point: &Point, record: &Record, manifest: &Manifest) -> Result<Vec<Sample>, String> {
+    let mut samples = point.samples.clone();
+    if !kept::trains(&point.head, record, manifest) {
+        return Ok(samples);
+    }
+    let allotment = point.head.allot(manifest);
+    if manifest.split.is_some() {
+        let refused = record.headers.iter().find(|h| h.keeps.refuses).map(|h| h.peer);
+        for position in allotment.batch.iter().flat_map(|hole| hole.start..hole.end) {
+            let sample = samples
+                .get_mut(position as usize)
+                .ok_or("a sample beyond the target was handed out")?;
+            *sample = match (*sample, refused) {
+                (Sample::Open(_), None) => Sample::Counted,
+                (Sample::Open(None), by) => Sample::Open(by),
+                (Sample::Open(Some(_)), Some(_)) => Sample::Skipped,
+                (other, _) => return Err(format!("sample {position} was handed out again: {other:?}")),
+            };
+        }
+        return Ok(samples);
+    }
+    for (place, member) in point.head.members.iter().enumerate() {
+        let Some(header) = record.headers.iter().find(|h| h.peer == member.peer) else {
+            continue;
+        };
+        for (k, position) in allotment.ranges(place).into_iter().flatten().enumerate() {
+            let sample = samples
+                .get_mut(position as usize)
+                .ok_or("a sample beyond the target was handed out")?;
+            *sample = match *sample {
+                Sample::Open(_) if k < header.weight as usize => Sample::Counted,
+                Sample::Open(by) if header.weight > 0 => Sample::Open(by),
+                Sample::Open(by) if by.is_none_or(|by| by == member.peer) => Sample::Open(Some(member.peer)),
+                Sample::Open(_) => Sample::Skipped,
+                other => return Err(format!("sample {position} was handed out again: {other:?}")),
+            };
+        }
+    }
+    Ok(samples)
+}
+
+/// Whether a head says of every sample what was counted.
+pub(super) fn check_head(head: &Head, samples: &[Sample]) -> Result<(), String> {
+    let number = |sample| samples.iter().filter(|s| **s == sample).count() as u64;
+    if (head.counted(), head.skipped) != (number(Sample::Counted), number(Sample::Skipped)) {
+        return Err(format!(
+            "{} samples and {} given up, but {} and {} were counted one by one",
+            head.counted(),
+            head.skipped,
+            number(Sample::Counted),
+            number(Sample::Skipped)
+        ));
+    }
+    let mut open = vec![None; samples.len()];
+    open[(head.cursor as usize).min(samples.len())..].fill(Some(None));
+    for hole in head
+        .holes
+        .iter()
+        .chain(head.ahead.iter().flat_map(|given| &given.share))
+    {
+        let range = open
+            .get_mut(hole.start as usize..hole.end as usize)
+            .ok_or("a hole beyond the target")?;
+        range.fill(Some(hole.refused_by));
+    }
+    for (position, (open, sample)) in open.iter().zip(samples).enumerate() {
+        let said = open.map_or(!matches!(sample, Sample::Open(_)), |refused_by| {
+            *sample == Sample::Open(refused_by)
+        });
+        if !said {
+            return Err(format!(
+                "sample {position} is {sample:?}, but the ledger says {open:?}"
+            ));
+        }
+    }
+    Ok(())
+}
