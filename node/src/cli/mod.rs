@@ -7,7 +7,9 @@
 mod amounts;
 pub mod bench;
 mod canvas;
+mod children;
 pub mod completions;
+mod contender;
 pub mod demo;
 pub mod doctor;
 pub mod error;

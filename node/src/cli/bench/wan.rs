@@ -4,8 +4,8 @@
 //! All are processes of this program, whose lines are acted by their sockets and whose devices by waiting. What is told comes
 //! from their logs.
 
-use super::super::demo::children::{Children, Message};
-use super::super::demo::contender::Contender;
+use super::super::children::{Children, Message};
+use super::super::contender::Contender;
 use super::super::error::Error;
 use super::super::human;
 use super::print;

@@ -4,8 +4,6 @@
 //! Nothing is staged: the peers are processes of this program, as `annulus train` and `annulus join` start them, and
 //! all that is shown comes from their logs.
 
-pub(super) mod children;
-pub(super) mod contender;
 mod observed;
 mod picture;
 mod race;
@@ -15,6 +13,7 @@ mod story;
 mod summary;
 
 use super::canvas::Canvas;
+use super::children::{Children, Message};
 use super::error::Error;
 use super::messages::Headline;
 use super::screen::out;
@@ -22,7 +21,6 @@ use super::terminal::Style;
 use crate::events::Event;
 use crate::net::line::Line;
 use crate::task_factory::TaskFactory;
-use children::{Children, Message};
 use observed::Observed;
 use stage::Stage;
 use std::time::{Duration, Instant};

@@ -3,9 +3,9 @@
 //! Pure: events and times go in, a picture and a summary come out. Times are milliseconds since the demo's start.
 
 use super::super::canvas::{Canvas, Scale};
+use super::super::contender::Contender;
 use super::super::human;
 use super::super::terminal::{Color, Style};
-use super::contender::Contender;
 use crate::events::Event;
 use crate::view::{RATE_WINDOW_MS, Rates, RunView};
 

@@ -1,9 +1,9 @@
-//! The demo's peers: child processes of this very program, whose JSON lines come back as messages.
+//! Peers of a demo or a bench: child processes of this very program, whose JSON lines come back as messages.
 //!
-//! They never outlive the demo: they are killed when this is dropped, also by a panic, and the signals that would end
-//! the demo arrive as messages.
+//! They never outlive it: they are killed when this is dropped, also by a panic, and the signals that would end
+//! it arrive as messages.
 
-use super::super::error::Error;
+use super::error::Error;
 use crate::events::{Event, LogLine};
 use crate::participant::signals::Requests;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ pub enum Message {
     Event(usize, Box<Event>),
     /// A child's output has ended.
     Ended(usize),
-    /// The user or the system asks the demo to end.
+    /// The user or the system asks for an end.
     Interrupted,
 }
 
@@ -48,7 +48,7 @@ impl Children {
                 "cannot find this program's own file to start peers from: {e}"
             ))
         })?;
-        let name = format!("annulus-demo-{}", std::process::id());
+        let name = format!("annulus-peers-{}", std::process::id());
         Self::of(exe, std::env::temp_dir().join(name))
     }
 
