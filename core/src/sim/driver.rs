@@ -1,7 +1,7 @@
 //! A peer's driver: gives it what happens, in its own time, and does what its outputs say. No policy of
 //! the protocol is here.
 
-use super::check::{Duty, stands};
+use super::check::Duty;
 use super::device;
 use super::node::{Doom, Node, Spoil};
 use super::plan::{MOST_PEERS, PeerPlan};
@@ -81,22 +81,15 @@ impl World {
             }
             (None, Some(s)) => {
                 self.stats.joins += 1;
-                tell!(
-                    self,
-                    "{name} ({}) joins by {}",
-                    self.nodes[i].id,
-                    self.nodes[s].name
-                );
+                let (id, by) = (self.nodes[i].id, &self.nodes[s].name);
+                tell!(self, "{name} ({id}) joins by {by}");
                 let contact = self.contact(s);
                 Peer::join(manifest, settings, self.nodes[s].id, &contact, now)
             }
             (None, None) => return,
         };
         self.nodes[i].sponsor = sponsor;
-        let lingers = |peer: &Peer| !peer.is_member() && stands(peer).is_some();
-        let is_done = |n: &Node| n.exit == Some(Exit::Finished) || n.peer.as_deref().is_some_and(lingers);
-        let by_liar = sponsor.is_some_and(|s| self.nodes[s].is_liar());
-        self.nodes[i].is_late = by_liar && self.honest().any(is_done);
+        self.nodes[i].is_late = self.is_late(sponsor);
         self.begin(i, peer);
     }
 

@@ -10,7 +10,7 @@ use crate::fork::Fork;
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Header, Newcomer};
 use crate::member::Member;
-use crate::peer::{Change, Commit, Event, Input, Output, Peer, Phase, Reason};
+use crate::peer::{Change, Commit, Event, Exit, Input, Output, Peer, Phase, Reason};
 use crate::seal::Finished;
 use crate::signature::{Attempt, Signature, Signed};
 use crate::state::State;
@@ -345,6 +345,13 @@ impl World {
         };
         let mut whole = full.filter(whole);
         self.starting == 0 && whole.all(|n| n.is_liar() && me.shared.outlaws.proof(n.id).is_some())
+    }
+
+    /// Whether who comes now, by this peer, comes when the honest are done, and there is nobody but a liar to join.
+    pub(super) fn is_late(&self, sponsor: Option<usize>) -> bool {
+        let lingers = |peer: &Peer| !peer.is_member() && stands(peer).is_some();
+        let is_done = |n: &Node| n.exit == Some(Exit::Finished) || n.peer.as_deref().is_some_and(lingers);
+        sponsor.is_some_and(|s| self.nodes[s].is_liar()) && self.honest().any(is_done)
     }
 
     /// Rounds go on though there are liars, and without those who were seen to lie.

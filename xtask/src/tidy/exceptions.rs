@@ -11,11 +11,11 @@ pub const FILES: &Exceptions = &[
     ),
     (
         "core/src/member.rs",
-        "the dispatch of a member's inputs beside its way through a round; could be two files",
+        "the dispatch of a member's inputs, and how it begins a round and puts its values in",
     ),
     (
         "core/src/newcomer.rs",
-        "whom to follow, what to fetch and when to enter hang on one state",
+        "what to fetch and when to enter hang on one state",
     ),
     (
         "core/src/sim/ledger.rs",
