@@ -52,8 +52,8 @@ impl Vector {
 
     /// Some of its elements as they travel. What travels as it lies in memory is not copied.
     pub fn encoded(&self, codec: Codec, elements: Range<usize>) -> Bytes {
-        let lies = cfg!(target_endian = "little") && codec == Codec::F32 && !elements.is_empty();
-        if lies {
+        let as_it_lies = cfg!(target_endian = "little") && codec == Codec::F32;
+        if as_it_lies && !elements.is_empty() {
             let bytes = codec.encoded_len(elements.start)..codec.encoded_len(elements.end);
             return Bytes::from_owner(Sent(self.0.clone())).slice(bytes);
         }

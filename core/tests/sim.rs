@@ -176,6 +176,8 @@ fn seeds_of_liars_that_once_failed_hold() {
     let unanswered = [5_200_003_631];
     // The checker: honest members wait for a span that a liar holds, and whoever comes later knows that one alone.
     let apart = [6_200_007_179];
+    // The same: a member that a liar has told of a commit tells another over a relay.
+    let told_over_a_relay = [6_200_026_793];
     let of_liars = [
         believed, led_back, to_and_fro, woken, ended, misled, astray, passed_on,
     ];
@@ -194,6 +196,7 @@ fn seeds_of_liars_that_once_failed_hold() {
         .chain(alone_at_once)
         .chain(unanswered)
         .chain(apart)
+        .chain(told_over_a_relay)
     {
         assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");
     }

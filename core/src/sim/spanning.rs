@@ -128,7 +128,13 @@ impl World {
         };
         let flush = member.agreement.flush();
         let suspects = flush.map(|flush| flush.suspects.clone()).unwrap_or_default();
-        let tells = |message: &Message| matches!(message, Message::Committed { .. });
+        let is_commit = |message: &Message| matches!(message, Message::Committed { .. });
+        let tells = |message: &Message| match message {
+            Message::Relay { frame, .. } => {
+                Message::decode(frame.clone()).is_ok_and(|passed| is_commit(&passed))
+            }
+            message => is_commit(message),
+        };
         let tells = matches!(input, Input::Message { message, .. } if tells(message));
         // Whom it suspects beside those when it was stopped already nobody hears that it cannot reach.
         let is_told = tells || member.agreement.told().is_some() || member.agreement.flush().is_some();
