@@ -178,6 +178,9 @@ fn seeds_of_liars_that_once_failed_hold() {
     let apart = [6_200_007_179];
     // The same: a member that a liar has told of a commit tells another over a relay.
     let told_over_a_relay = [6_200_026_793];
+    // An attempt is stopped as it begins, since a liar is in it, and what a device had computed for the one before was sent to
+    // members of that.
+    let stopped_at_once = [6_200_074_538];
     let of_liars = [
         believed, led_back, to_and_fro, woken, ended, misled, astray, passed_on,
     ];
@@ -197,6 +200,7 @@ fn seeds_of_liars_that_once_failed_hold() {
         .chain(unanswered)
         .chain(apart)
         .chain(told_over_a_relay)
+        .chain(stopped_at_once)
     {
         assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");
     }

@@ -20,7 +20,7 @@ use crate::route::Batch;
 use crate::shared::Shared;
 use crate::signature::Signed;
 use crate::state::plan;
-use crate::wire::Message;
+use crate::wire::{Message, ViewKey};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Flowing {
     pub flow: Flow,
+    /// The attempt among whose members it goes its ways. One that is given up as it begins has none.
+    attempt: ViewKey,
     /// How long its device was at work for the round.
     compute: Duration,
 }
@@ -41,6 +43,12 @@ impl Member {
     /// Whether this attempt's members compute spans of a model.
     pub(super) fn flows(&self, shared: &Shared) -> bool {
         shared.manifest.split.is_some() && !self.is_null
+    }
+
+    /// Whether what it computes goes its ways among this attempt's members.
+    fn is_routed(&self, shared: &Shared) -> bool {
+        let here = |flowing: &Flowing| flowing.attempt == self.view.key;
+        self.flows(shared) && self.flowing.as_ref().is_some_and(here)
     }
 
     /// An attempt begins: asks the neighbours for what is not here, and goes on computing.
@@ -60,13 +68,15 @@ impl Member {
         );
         let made = self.contribution.reopen();
         match &mut self.flowing {
-            Some(Flowing { flow, .. }) => {
+            Some(Flowing { flow, attempt, .. }) => {
                 made.into_iter().for_each(|gradient| flow.put_back(gradient));
                 flow.begin_attempt(route, me);
+                *attempt = self.view.key;
             }
             None => {
                 self.flowing = Some(Flowing {
                     flow: Flow::new(split.clone(), batch, (route, me), bugs),
+                    attempt: self.view.key,
                     compute: Duration::ZERO,
                 });
             }
@@ -88,8 +98,8 @@ impl Member {
 
     /// Has an idle device do what is next, and hands in what is done.
     fn pump(&mut self, shared: &mut Shared) -> Next {
-        let flows = self.flows(shared);
-        let Some(Flowing { flow, compute }) = self.flowing.as_mut().filter(|_| flows) else {
+        let routed = self.is_routed(shared);
+        let Some(Flowing { flow, compute, .. }) = self.flowing.as_mut().filter(|_| routed) else {
             return Next::Stay;
         };
         if flow.is_done() && self.contribution.made().is_none() && self.contribution.held_until().is_none() {
@@ -216,6 +226,7 @@ impl Member {
     }
 
     fn take_done(&mut self, task: Task, done: SpanDone, shared: &mut Shared) {
+        let routed = self.is_routed(shared);
         let Some(flowing) = &mut self.flowing else { return };
         flowing.compute += done.compute;
         let given = Given {
@@ -226,9 +237,9 @@ impl Member {
         // A device that gives anything else than it was asked for gives nothing of use.
         let sends = flowing.flow.done(task, given);
         let sends = sends.unwrap_or_else(|_| flowing.flow.refuse(task));
-        // In an attempt without samples nobody waits for it, and it is asked for in the next one.
-        let (chain, goes) = (shared.head().chain, self.flows(shared));
-        for (to, name, data) in sends.into_iter().filter(|_| goes) {
+        // In an attempt without samples, or one that was stopped as it began, nobody waits for it, and it is asked for in the next.
+        let chain = shared.head().chain;
+        for (to, name, data) in sends.into_iter().filter(|_| routed) {
             shared.bulk(self.view.members[to], tensor(chain, name, data));
         }
     }
@@ -261,11 +272,10 @@ impl Member {
         }
         let chain = shared.head().chain;
         let place = self.view.position(from);
-        let flowing = self.flowing.as_mut();
-        if flowing.is_none() {
+        if !self.is_routed(shared) {
             return Next::Stay;
         }
-        let there = flowing.zip(place).and_then(|(flowing, from)| {
+        let there = self.flowing.as_mut().zip(place).and_then(|(flowing, from)| {
             flowing
                 .flow
                 .on_want(from, (span.into(), lane.into(), back), &have)
@@ -297,7 +307,7 @@ impl Member {
             return Next::Stay;
         };
         let name = (span.into(), back, microbatch);
-        if self.flowing.is_none() {
+        if self.flowing.is_none() || self.flows(shared) && !self.is_routed(shared) {
             return Next::Stay;
         }
         let stale = chain != shared.head().chain && !shared.settings.planted(Bug::TakeAnyTensor);
