@@ -458,7 +458,7 @@ impl Head {
     }
 
     /// Where it stands, as a place that lineages may part at.
-    fn place(&self) -> Fork {
+    pub(crate) fn place(&self) -> Fork {
         Fork {
             chain: self.chain,
             samples: self.samples,

@@ -103,13 +103,18 @@ pub(crate) fn compare(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared:
 }
 
 /// The members where two lineages parted: at the last place that both know, which may be before there were any. Where they
-/// know none, before this one lost the
-/// first of those who are there, as it remembers it.
+/// know none, where this peer itself has left the other; or else before this one lost the first of those who are there, as it
+/// remembers it.
 fn members_of_old(from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Vec<PeerId> {
     let (head, me) = (shared.head(), shared.me());
     let common = head.places().find(|place| theirs.has_place(place.chain));
     if let Some(common) = common {
         return common.members;
+    }
+    // Whoever was led back to where it had been long before remembers by itself where it has left the other.
+    let left = shared.left.iter().find(|place| theirs.has_place(place.chain));
+    if let Some(left) = left {
+        return left.members.clone();
     }
     let there =
         |peer: &PeerId| *peer != me && (*peer == from || theirs.headers().iter().any(|h| h.peer == *peer));

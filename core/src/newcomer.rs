@@ -488,10 +488,11 @@ impl Newcomer {
         let has_gone_on = after.is_some();
         self.watch(after, shared);
         let head = shared.head();
+        let has_left = |chain| shared.left.iter().any(|place| place.chain == chain);
         let admitted = is_own_membership(shared)
             && head.round >= self.since
             && self.excluded_after != Some(head.chain)
-            && (!shared.left.contains(&head.chain) || shared.settings.planted(Bug::ComeBackTooSoon));
+            && (!has_left(head.chain) || shared.settings.planted(Bug::ComeBackTooSoon));
         if admitted || head.finished(&shared.manifest) {
             shared.committed_at = shared.now;
             shared.forgetful = false;

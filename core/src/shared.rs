@@ -9,6 +9,7 @@ use crate::detector::Detector;
 use crate::device::Device;
 use crate::early::EarlyPieces;
 use crate::feedback::Feedback;
+use crate::fork::Fork;
 use crate::id::{Contact, Digest, PeerId};
 use crate::interface::{Event, Lane, Output};
 use crate::invitation::{Admission, Revocation, Role, Root};
@@ -85,8 +86,8 @@ pub(crate) struct Shared {
     /// Whether it goes on from a checkpoint, and has met nobody since: it does not know whom it has trained with after
     /// that.
     pub forgetful: bool,
-    /// Lineages in whose next round this peer was a member and is none any more, the last of them.
-    pub left: VecDeque<Digest>,
+    /// Places in whose next round this peer was a member and is none any more, the last of them.
+    pub left: VecDeque<Fork>,
     /// The last lineage after which this peer has taken part in a round since it was started, ...
     pub member_at: Option<Digest>,
     /// ... and whether it has asked to be let in since then. What it has signed before it was started it does not know.
@@ -233,7 +234,7 @@ impl Shared {
         if self.left.len() >= LEFT {
             self.left.pop_front();
         }
-        self.left.push_back(self.lineage.head.chain);
+        self.left.push_back(self.lineage.head.place());
     }
 
     /// What the clock says, in seconds since 1970.

@@ -182,6 +182,10 @@ impl Sponsor {
 
     /// The follower has fallen too far behind: it begins again from here.
     pub fn restart(&mut self, peer: PeerId, work: Option<InWork<'_>>, shared: &mut Shared) {
+        let so_far = work.map_or(0, |work| work.finished.bytes());
+        if !self.has(peer) || !shared.allow(peer, so_far + HEAD_BYTES, Kind::Repair) {
+            return;
+        }
         let following = Message::Following {
             head: Box::new(shared.head().clone()),
             digest: shared.lineage.digest,

@@ -181,6 +181,12 @@ fn seeds_of_liars_that_once_failed_hold() {
     // An attempt is stopped as it begins, since a liar is in it, and what a device had computed for the one before was sent to
     // members of that.
     let stopped_at_once = [6_200_074_538];
+    // A liar led members back to where they had been long before, and they took no notice of those whom they had left.
+    let led_far_back = [6_200_078_832];
+    // A liar that follows asked for what it lacked of a round again and again, and was given a head for each question.
+    let asked_for_more = [6_200_056_975];
+    // Answers had seemed to take a minute, and whoever was left alone then waited eight of those for somebody.
+    let left_alone = [6_200_047_880];
     let of_liars = [
         believed, led_back, to_and_fro, woken, ended, misled, astray, passed_on,
     ];
@@ -201,6 +207,9 @@ fn seeds_of_liars_that_once_failed_hold() {
         .chain(apart)
         .chain(told_over_a_relay)
         .chain(stopped_at_once)
+        .chain(led_far_back)
+        .chain(asked_for_more)
+        .chain(left_alone)
     {
         assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");
     }

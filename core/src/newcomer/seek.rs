@@ -12,9 +12,13 @@ use crate::sponsor::Sponsor;
 use crate::tickets::Barred;
 use crate::wire::{Message, Standing};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// Without any other peer for so many answer deadlines, a peer that holds a whole state goes on alone.
 const LONELY: u32 = 8;
+
+/// Or for so long: how soon others answer they can make seem long, and that says nothing when there is nobody. A guess.
+const LONELIEST: Duration = Duration::from_secs(120);
 
 /// With nothing but peers that hold nothing either for so many answer deadlines, a newcomer gives up.
 const HOPELESS: u32 = 30;
@@ -186,7 +190,7 @@ impl Newcomer {
         // Of those who hold the same, one goes on.
         let yields = |peer: PeerId, s: Standing| s.beats(&mine) || (s == mine && peer < shared.me());
         let best = reachable.all(|(peer, standing)| standing.is_none_or(|s| !yields(*peer, s)));
-        let alone = nobody && waited > LONELY * patience;
+        let alone = nobody && waited > (LONELY * patience).min(LONELIEST);
         // Who holds more, by what it says, and does not go on, is not waited for much longer.
         let best = best || waited > LONELY * patience;
         if alone || (!nobody && all_refused && best && waited > 2 * patience) {
