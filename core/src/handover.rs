@@ -260,12 +260,18 @@ pub(crate) fn of_others(shared: &Shared) -> PartSet {
     others.fold(PartSet::default(), |all, m| all.or(&m.keeper.kept))
 }
 
+/// What most of a round's headers that keep a part say of it.
+fn most_say(record: &Record, part: u16) -> Option<u64> {
+    most(record.headers.iter().filter_map(|h| h.keeps.digest(part)))
+}
+
 /// A round is about to be taken into the state: what its headers say shows whether what was learnt is what it should be.
 pub(crate) fn prove(record: &Record, shared: &mut Shared) {
     let (kept, keeping) = (&mut shared.lineage.state.kept, &mut shared.keeping);
     for part in keeping.unproven.iter() {
-        let said = record.headers.iter().filter_map(|h| h.keeps.digest(part));
-        let Some(digest) = most(said) else { continue };
+        let Some(digest) = most_say(record, part) else {
+            continue;
+        };
         keeping.unproven.remove(part);
         if kept.digest(part) != Some(digest) {
             kept.retain(&kept.set().without(&[part].into_iter().collect()));
@@ -280,8 +286,8 @@ pub(crate) fn let_go_of_differing(record: &Record, shared: &mut Shared) -> bool 
         return false;
     }
     let kept = &mut shared.lineage.state.kept;
-    let said = |part| most(record.headers.iter().filter_map(|h| h.keeps.digest(part)));
-    let differs = |part: &u16| said(*part).is_some_and(|digest| kept.digest(*part) != Some(digest));
+    let differs =
+        |part: &u16| most_say(record, *part).is_some_and(|digest| kept.digest(*part) != Some(digest));
     let differing: PartSet = kept.set().iter().filter(differs).collect();
     kept.retain(&kept.set().without(&differing));
     !differing.is_empty()

@@ -124,8 +124,7 @@ impl Sponsor {
             shared.control(from, late::not_a_member());
             return Asked::Well;
         }
-        let so_far = work.map_or(0, |work| work.finished.bytes());
-        if !shared.allow(from, so_far + HEAD_BYTES, Kind::Follow) {
+        if !may_begin(from, work, Kind::Follow, shared) {
             return Asked::Well;
         }
         if !admission.is_of(from, shared.root, shared.scheme()) {
@@ -182,8 +181,7 @@ impl Sponsor {
 
     /// The follower has fallen too far behind: it begins again from here.
     pub fn restart(&mut self, peer: PeerId, work: Option<InWork<'_>>, shared: &mut Shared) {
-        let so_far = work.map_or(0, |work| work.finished.bytes());
-        if !self.has(peer) || !shared.allow(peer, so_far + HEAD_BYTES, Kind::Repair) {
+        if !self.has(peer) || !may_begin(peer, work, Kind::Repair, shared) {
             return;
         }
         let following = Message::Following {
@@ -422,6 +420,12 @@ fn examine_state(work: Option<InWork<'_>>, shared: &mut Shared) -> bool {
     }
     shared.lineage.hashed(blocks);
     true
+}
+
+/// Whether a peer may be given, for this question, what somebody who follows begins with: a head, and what is finished of the attempt.
+fn may_begin(peer: PeerId, work: Option<InWork<'_>>, question: Kind, shared: &mut Shared) -> bool {
+    let so_far = work.map_or(0, |work| work.finished.bytes());
+    shared.allow(peer, so_far + HEAD_BYTES, question)
 }
 
 /// Forwards what is finished of the attempt in work to a follower that comes in its middle. It would have to ask

@@ -12,6 +12,7 @@ mod int8;
 mod quantized;
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -144,19 +145,11 @@ impl Codec {
         sum: &mut Vec<f32>,
         out: &mut Vec<u8>,
     ) -> Result<(), CodecError> {
-        let at_once = self.at_once(addend.len());
         self.check_length(bytes, addend.len())?;
-        sum.resize(at_once, 0.0);
-        if at_once == addend.len() {
-            self.decode_add(bytes, addend, sum)?;
-            self.encode(sum, out);
-            return Ok(());
-        }
         let start = out.len();
-        let blocks = bytes.chunks(self.encoded_len(at_once));
-        for (bytes, addend) in blocks.zip(addend.chunks(at_once)) {
-            let sum = &mut sum[..addend.len()];
-            if let Err(error) = self.decode_add(bytes, addend, sum) {
+        for (elements, encoded) in self.parts(addend.len()) {
+            sum.resize(elements.len(), 0.0);
+            if let Err(error) = self.decode_add(&bytes[encoded], &addend[elements], sum) {
                 out.truncate(start);
                 return Err(error);
             }
@@ -165,13 +158,21 @@ impl Codec {
         Ok(())
     }
 
-    /// How many elements of a run can be encoded at a time, and travel as all of them would. Where they have no say in how the
-    /// others travel that is what the first cache holds, in whole blocks.
-    pub(crate) fn at_once(self, elements: usize) -> usize {
-        match self {
-            Self::F32 | Self::Int8 | Self::Int4 => elements.min(1024),
-            Self::F16 => elements,
-        }
+    /// The parts of a run that can be encoded one after the other and travel as all of it would: their elements, and their bytes.
+    /// Where elements have no say in how the others travel they are what the first cache holds, in whole blocks. A run without
+    /// elements is one part.
+    pub(crate) fn parts(self, elements: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        let at_once = match self {
+            Self::F32 | Self::Int8 | Self::Int4 => 1024,
+            Self::F16 => elements.max(1),
+        };
+        let width = self.encoded_len(at_once);
+        let firsts = (0..elements.max(1)).step_by(at_once).zip((0..).step_by(width));
+        firsts.map(move |(first, start)| {
+            let part = first..elements.min(first + at_once);
+            let end = start + self.encoded_len(part.len());
+            (part, start..end)
+        })
     }
 
     fn check_length(self, bytes: &[u8], elements: usize) -> Result<(), CodecError> {

@@ -34,22 +34,17 @@ pub(super) fn sum_encode(
     if let Some(number) = inputs.iter().position(|input| input.as_ref().len() != whole) {
         return Err(number);
     }
-    // So little at a time that it stays in the first cache from the first input to what is encoded.
-    let at_once = codec.at_once(own.len()).max(1);
-    let (width, start) = (codec.encoded_len(at_once), out.len());
-    let mut errors = errors.map(|errors| errors.chunks_mut(at_once));
+    let (start, mut errors) = (out.len(), errors);
     let mut parts: Vec<&[u8]> = Vec::with_capacity(inputs.len());
-    // A run without elements is encoded too.
-    for (block, first) in (0..own.len().max(1)).step_by(at_once).enumerate() {
-        let own = &own[first..own.len().min(first + at_once)];
-        let part = block * width..block * width + codec.encoded_len(own.len());
+    for (elements, encoded) in codec.parts(own.len()) {
         parts.clear();
-        parts.extend(inputs.iter().map(|input| &input.as_ref()[part.clone()]));
+        parts.extend(inputs.iter().map(|input| &input.as_ref()[encoded.clone()]));
+        let own = &own[elements.clone()];
         let exact = sum(codec, &parts, own, room).inspect_err(|_| out.truncate(start))?;
-        let encoded = out.len();
+        let here = out.len();
         codec.encode(exact, out);
-        if let Some(errors) = errors.as_mut().and_then(Iterator::next) {
-            codec.decode(&out[encoded..], errors).expect("just encoded");
+        if let Some(errors) = errors.as_mut().map(|errors| &mut errors[elements]) {
+            codec.decode(&out[here..], errors).expect("just encoded");
             let all = errors.iter_mut().zip(exact);
             all.for_each(|(error, exact)| *error = exact - *error);
         }

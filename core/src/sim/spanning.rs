@@ -121,8 +121,11 @@ impl World {
         }
     }
 
-    /// What a peer suspects and was told before something happens to it.
+    /// What a peer suspects and was told before something happens to it, where a model is split.
     pub(super) fn note_stop(&mut self, i: usize, input: &Input) {
+        if self.plan.manifest.split.is_none() {
+            return;
+        }
         let Some(Phase::Member(member)) = self.nodes[i].peer.as_ref().map(|peer| &peer.phase) else {
             return;
         };
