@@ -298,10 +298,15 @@ impl Manifest {
         self.state_bytes() + kept
     }
 
-    /// Whether each member adds what rounding has taken from its sums to its next contribution: with `int4`, whose errors are
-    /// as large as many a gradient. Of local steps the sums are so large that it makes no difference.
+    /// Whether each member adds what rounding has taken from its sums to its next contribution: with `sign`, which has no other
+    /// magnitude than the mean one, and with `int4`, whose errors are as large as many a gradient. Of local steps the sums are so
+    /// large that `int4` does without.
     pub fn feedback(&self) -> bool {
-        self.codec == Codec::Int4 && self.local.is_none()
+        match self.codec {
+            Codec::F32 | Codec::F16 | Codec::Int8 => false,
+            Codec::Int4 => self.local.is_none(),
+            Codec::Sign => true,
+        }
     }
 
     /// Whether members go on with what they alone know, so that only a ledger from the beginning can be replayed: rounding
@@ -365,6 +370,10 @@ impl Manifest {
         need(
             self.local.is_none() || self.moments == Moments::F32,
             "moments=8bit is for runs whose every batch is a round, without local steps: their moments are each member's own",
+        )?;
+        need(
+            self.codec != Codec::Sign || self.local.is_some(),
+            "codec=sign is for local steps: of a single batch's gradients signs tell too little to learn from",
         )?;
         self.check_copies()?;
         self.check_split()?;

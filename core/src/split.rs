@@ -81,8 +81,8 @@ impl Split {
         if self.lanes.get() > MOST_LANES {
             return Err("split has at most 16 lanes");
         }
-        if self.boundary == Codec::Int4 {
-            return Err("activations travel as f32, f16 or int8, not as int4");
+        if matches!(self.boundary, Codec::Int4 | Codec::Sign) {
+            return Err("activations travel as f32, f16 or int8, in no fewer bits");
         }
         for step in &self.steps {
             let ordered = step.ranges.is_sorted_by(|a, b| a.end <= b.start);
@@ -222,10 +222,11 @@ mod tests {
     fn what_cannot_be_is_refused_by_name() {
         assert_eq!(tied().check(1000), Ok(()));
         type Change = fn(&mut Split);
-        let wrong: [(&str, Change); 7] = [
+        let wrong: [(&str, Change); 8] = [
             ("have all steps", |s| s.spans.truncate(1)),
             ("lanes", |s| s.lanes = 17.try_into().unwrap()),
-            ("int4", |s| s.boundary = Codec::Int4),
+            ("no fewer bits", |s| s.boundary = Codec::Int4),
+            ("no fewer bits", |s| s.boundary = Codec::Sign),
             ("not there", |s| s.steps[6].ranges[0].end = 1001),
             ("not in order", |s| s.steps[7].ranges.reverse()),
             ("no step", |s| s.steps[3].ranges[0].start += 1),

@@ -209,10 +209,7 @@ impl State {
         let Some(step) = plan(manifest, head, record, sums) else {
             return false;
         };
-        let updates = match sums.codec() {
-            Codec::Int4 => Codec::Int8,
-            codec => codec,
-        };
+        let updates = sums.codec().of_updates();
         for (range, data) in sums.sums() {
             let old = self.params[range.clone()].to_vec();
             let mut values = vec![0.0; range.len()];

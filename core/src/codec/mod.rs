@@ -10,6 +10,7 @@ mod f32;
 mod int4;
 mod int8;
 mod quantized;
+mod sign;
 
 use std::fmt;
 use std::ops::Range;
@@ -20,9 +21,9 @@ use serde::{Deserialize, Serialize};
 use int4::Int4;
 use int8::Int8;
 
-/// How a run of `f32` travels. Written and read as `f32`, `f16`, `int8` and `int4`.
+/// How a run of `f32` travels. Written and read as `f32`, `f16`, `int8`, `int4` and `sign`.
 ///
-/// A run may hold infinities and NaNs: they arrive as such (a NaN as some NaN; with the integers a whole block as NaNs), so
+/// A run may hold infinities and NaNs: they arrive as such (a NaN as some NaN; with integers and signs a whole block as NaNs), so
 /// that whoever checks for them after the journey still finds them. Hostile bytes can decode to them as well:
 /// [`is_summable`](Codec::is_summable) says so.
 ///
@@ -58,21 +59,35 @@ pub enum Codec {
     ///
     /// The error of an element is at most a fourteenth of the largest of its block, half of the scale.
     Int4,
+    /// Signs, and the mean magnitude of each 256 of them: 0.133 bytes per element.
+    ///
+    /// Each element is decoded to a magnitude that is not its own, so whoever rounds adds what that has taken to what it
+    /// contributes next. For local steps: nano comes to a loss of 2.2 after 345 local batches, where it needs 333 with `Int4`;
+    /// with the gradients of every batch it has 2.59 after 500, where `Int4` needs 179.
+    Sign,
 }
 
 impl Codec {
     /// All codecs.
-    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Int8, Self::Int4];
+    pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::Int8, Self::Int4, Self::Sign];
 
     /// Largest magnitude of an element that may enter a sum, 2^119: as many as a run has members of it add up to 2^125.
     pub const LARGEST: f32 = f32::from_bits((119 + 127) << 23);
+
+    /// How what weights change by travels where sums travel so: in 4 bits it would lose too much, since nobody makes up for it.
+    pub(crate) fn of_updates(self) -> Self {
+        match self {
+            Self::Int4 => Self::Int8,
+            codec => codec,
+        }
+    }
 
     /// Whether bytes that came can be a run of so many elements and a sum of so many contributions. Then they can be decoded,
     /// and what more contributions are added to it can be one too: whoever adds to it is never taken for the one that sent
     /// too much.
     ///
     /// No rounding on the way takes such a sum above what it is here held to: so few times a power of two is a number that
-    /// `f32` and `f16` have, and integers never decode to more than was encoded.
+    /// `f32` and `f16` have, and integers and signs never decode to more than was encoded.
     pub fn is_summable(self, bytes: &[u8], elements: usize, contributions: usize) -> bool {
         let most = contributions as f32 * Self::LARGEST;
         let at_most = |largest| largest <= most;
@@ -82,6 +97,7 @@ impl Codec {
             Self::F16 => f16::is_summable(bytes, most),
             Self::Int8 => quantized::check::<_, _, Int8>(bytes, elements).is_ok_and(at_most),
             Self::Int4 => quantized::check::<_, _, Int4>(bytes, elements).is_ok_and(at_most),
+            Self::Sign => sign::check(bytes, elements).is_ok_and(at_most),
         }
     }
 
@@ -92,6 +108,7 @@ impl Codec {
             Self::F16 => f16::encoded_len(elements),
             Self::Int8 => quantized::encoded_len::<_, _, Int8>(elements),
             Self::Int4 => quantized::encoded_len::<_, _, Int4>(elements),
+            Self::Sign => sign::encoded_len(elements),
         }
     }
 
@@ -102,6 +119,7 @@ impl Codec {
             Self::F16 => f16::encode(values, out),
             Self::Int8 => quantized::encode::<_, _, Int8>(values, out),
             Self::Int4 => quantized::encode::<_, _, Int4>(values, out),
+            Self::Sign => sign::encode(values, out),
         }
     }
 
@@ -113,6 +131,7 @@ impl Codec {
             Self::F16 => f16::decode(bytes, out)?,
             Self::Int8 => quantized::decode::<_, _, Int8>(bytes, out)?,
             Self::Int4 => quantized::decode::<_, _, Int4>(bytes, out)?,
+            Self::Sign => sign::decode(bytes, out)?,
         }
         Ok(())
     }
@@ -132,6 +151,7 @@ impl Codec {
             Self::F16 => f16::decode_add(bytes, addend, out)?,
             Self::Int8 => quantized::decode_add::<_, _, Int8>(bytes, addend, out)?,
             Self::Int4 => quantized::decode_add::<_, _, Int4>(bytes, addend, out)?,
+            Self::Sign => sign::decode_add(bytes, addend, out)?,
         }
         Ok(())
     }
@@ -163,7 +183,7 @@ impl Codec {
     /// elements is one part.
     pub(crate) fn parts(self, elements: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
         let at_once = match self {
-            Self::F32 | Self::Int8 | Self::Int4 => 1024,
+            Self::F32 | Self::Int8 | Self::Int4 | Self::Sign => 1024,
             Self::F16 => elements.max(1),
         };
         let width = self.encoded_len(at_once);
@@ -195,6 +215,7 @@ impl fmt::Display for Codec {
             Self::F16 => "f16",
             Self::Int8 => "int8",
             Self::Int4 => "int4",
+            Self::Sign => "sign",
         })
     }
 }
@@ -239,7 +260,7 @@ pub enum CodecError {
     #[error("no block of f32 is encoded with such codes: the largest and the scale do not go together")]
     Codes,
     /// No codec has this name.
-    #[error("no codec is called \"{0}\": use one of f32, f16, int8, int4")]
+    #[error("no codec is called \"{0}\": use one of f32, f16, int8, int4, sign")]
     UnknownName(String),
 }
 

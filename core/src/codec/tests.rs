@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 mod integers;
+mod signs;
 
 const SIGN: u32 = 0x8000_0000;
 
@@ -233,7 +234,7 @@ fn codecs_have_names() {
     let error = "f64".parse::<Codec>().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no codec is called \"f64\": use one of f32, f16, int8, int4"
+        "no codec is called \"f64\": use one of f32, f16, int8, int4, sign"
     );
 }
 
@@ -287,8 +288,8 @@ proptest! {
             codec.add_encode(&bytes, &own, &mut vec![7.0; 5], &mut out).unwrap();
             prop_assert_eq!(&out[..3], &[0xab; 3]);
             prop_assert_eq!(&out[3..], &encode(codec, &sums));
-            // By two: the last byte of an odd number of int4 has room for one more.
-            let longer = [own.as_slice(), &[0.0; 2]].concat();
+            // By eight: the last byte has room for one more of int4, and for seven signs.
+            let longer = [own.as_slice(), &[0.0; 8]].concat();
             prop_assert!(codec.add_encode(&bytes, &longer, &mut sums, &mut out).is_err());
             prop_assert_eq!(out.len(), 3 + bytes.len());
         }
@@ -330,7 +331,8 @@ fn what_is_no_sum_of_finite_values_is_found_out() {
         );
         for contributions in 1..=64 {
             let mut bytes = Vec::new();
-            codec.encode(&[-largest * contributions as f32, 1.0], &mut bytes);
+            let sum = largest * contributions as f32;
+            codec.encode(&[-sum, sum], &mut bytes);
             assert!(codec.is_summable(&bytes, 2, contributions));
             assert!(
                 !codec.is_summable(&bytes, 2, contributions - 1),

@@ -59,13 +59,9 @@ impl Plan {
         self.cut.kept.as_deref()
     }
 
-    /// How what is sent to all is encoded: sums as their parts are. What weights change by would lose too much in 4 bits, since
-    /// nobody makes up for it.
+    /// How what is sent to all is encoded: sums as their parts are, or what weights change by.
     pub fn finished_codec(&self, codec: Codec) -> Codec {
-        match codec {
-            Codec::Int4 if self.kept().is_some() => Codec::Int8,
-            codec => codec,
-        }
+        self.kept().map_or(codec, |_| codec.of_updates())
     }
 
     /// Who adds up the contributions to a piece: its owner, or the first that keeps its part.

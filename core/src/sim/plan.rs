@@ -23,6 +23,9 @@ const TOPOLOGY: u64 = 0x746f_706f;
 /// Sets the draw of integers apart from the others.
 const INTEGERS: u64 = 0x696e_7473;
 
+/// From this seed on sums travel as signs too. What failed once has a smaller seed and stays the world that it was.
+const SIGNS_FROM: u64 = 10_000_000_000;
+
 /// Sets the draw of overlap apart from the others.
 const OVERLAP: u64 = 0x6f76_6572;
 /// Sets the draw of local steps apart from the others.
@@ -155,6 +158,9 @@ impl Plan {
         draw_keepers(rng, &mut plan.manifest);
         let rng = &mut Rng::new(mix(seed ^ SPLITS));
         splits::draw(seed, rng, &mut plan.manifest, plan.peers.len());
+        if plan.manifest.codec == Codec::Sign && plan.manifest.local.is_none() {
+            plan.manifest.codec = Codec::Int4;
+        }
         // Who leaves needs others that keep what it does.
         let leave = |(kind, _): &(Kind, f64)| *kind == Kind::Leave;
         let few = !plan.faults.is_empty() && !plan.faults.iter().any(leave);
@@ -398,7 +404,8 @@ fn draw_exchange(seed: u64, manifest: &mut Manifest) {
     }
     let integers = &mut Rng::new(mix(seed ^ INTEGERS));
     if integers.chance(0.4) {
-        manifest.codec = [Codec::Int8, Codec::Int4][integers.index(2)];
+        let few = if seed < SIGNS_FROM { 2 } else { 3 };
+        manifest.codec = [Codec::Int8, Codec::Int4, Codec::Sign][integers.index(few)];
     }
     manifest.overlap = Rng::new(mix(seed ^ OVERLAP)).chance(0.3);
     draw_local_steps(&mut Rng::new(mix(seed ^ LOCAL_STEPS)), manifest);

@@ -113,8 +113,8 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "codec",
-        "f32|f16|int8|int4",
-        "how numbers travel between peers (default f32, with local steps int4)",
+        "f32|f16|int8|int4|sign",
+        "how numbers travel between peers (default f32, with local steps int4; sign: with local steps over the slowest links)",
     ),
     key(
         "topology",

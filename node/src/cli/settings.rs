@@ -217,7 +217,10 @@ impl Reader<'_> {
                 }
             }
             "boundary" => {
-                let boundary = text.parse().ok().filter(|codec| *codec != Codec::Int4);
+                let boundary = text
+                    .parse()
+                    .ok()
+                    .filter(|codec| !matches!(codec, Codec::Int4 | Codec::Sign));
                 run.boundary = boundary.ok_or_else(|| bad(key, text, "that is none of its words"))?;
             }
             "lanes" => run.lanes = number(key, text)?,
@@ -336,6 +339,11 @@ impl Reader<'_> {
         if run.moments == Moments::EightBit && run.local_steps != Steps::None {
             return Err(Error::usage(
                 "with local steps each peer has moments of its own, and they stay f32: leave moments=8bit or local_steps out",
+            ));
+        }
+        if run.codec == Some(Codec::Sign) && run.local_steps == Steps::None {
+            return Err(Error::usage(
+                "of a single batch's gradients signs tell too little to learn from: add local_steps=auto, or take codec=int4",
             ));
         }
         let (needed, word) = match run.split {
