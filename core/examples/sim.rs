@@ -56,7 +56,7 @@ fn check(options: &Options) -> ExitCode {
         println!("FAILED  cargo xtask sim --seeds 1 --from {seed}{liars}  # {why}");
     }
     println!(
-        "{ran} seeds in {seconds:.1} s ({:.0} seeds/s), {} failed, {} judged to the end; {} rounds ({} retried), {} joins, {} outcasts, {} punched links, {} went back, {} messages",
+        "{ran} seeds in {seconds:.1} s ({:.0} seeds/s), {} failed, {} judged to the end; {} rounds ({} retried), {} joins, {} outcasts, {} punched links, {} went back, {} shifts seen, {} messages",
         ran as f64 / seconds,
         failures.len(),
         stats.judged,
@@ -66,6 +66,7 @@ fn check(options: &Options) -> ExitCode {
         stats.outcasts,
         stats.punched,
         stats.backs,
+        stats.shifts,
         stats.messages,
     );
     let faults: Vec<String> = stats

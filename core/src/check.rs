@@ -150,6 +150,9 @@ pub enum HeadError {
     /// It does not exchange as the run wants it.
     #[error("it does not exchange as the run wants it")]
     Pace,
+    /// Whom it says to go to another span cannot be, or not to that.
+    #[error("whom it says to go to another span cannot be, or not to that")]
+    Shifts,
     /// Its holes do not lie below its cursor, one after the other.
     #[error("it has holes that do not lie below its cursor")]
     Holes,
@@ -359,6 +362,8 @@ impl Head {
         )?;
         need(self.has_sound_points(manifest), HeadError::Points)?;
         need(self.pace.is_sound(manifest), HeadError::Pace)?;
+        let shifts = self.shifts.is_sound(self.round, manifest, is_member);
+        need(shifts, HeadError::Shifts)?;
         let few = |names: &[PeerId]| names.len() <= MAX_PEERS;
         let bounded = |f: &Fork| few(&f.lost) && few(&f.members) && f.samples <= self.samples;
         let sound = self.forks.len() <= FORKS && self.forks.iter().chain(&self.before).all(bounded);

@@ -82,6 +82,9 @@ impl CommittedRound<'_> {
         if let Some(turn) = shared.head().pace.turn {
             shared.tell(Event::Pace(turn));
         }
+        if let Some(shift) = shared.head().shifts.begun(shared.head().round) {
+            shared.tell(Event::Shift(shift));
+        }
         tell_changes(&members_before, &self.record, shared);
         let me = shared.me();
         let left = self.record.headers.iter().any(|h| h.leaving && h.peer == me);

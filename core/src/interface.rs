@@ -2,6 +2,7 @@
 
 use crate::id::{Contact, Digest, PeerId, Round};
 use crate::invitation::Revocation;
+use crate::keepers::shift::Shift;
 use crate::ledger::Record;
 use crate::local::LocalRound;
 use crate::moments::Moments;
@@ -234,6 +235,8 @@ pub enum Event {
     },
     /// The run goes on in another way.
     Pace(Turn),
+    /// Where the model is split: a member goes from one span to another.
+    Shift(Shift),
     /// The run waits for members that keep these parts of the moments: after so long they begin anew with moments of zero.
     Lacking {
         /// Numbers of the parts.

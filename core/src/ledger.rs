@@ -9,6 +9,7 @@ use crate::cut::{Given, SampleRange};
 use crate::fork::{self, Fork};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::invitation::{Admission, Revocation, Role};
+use crate::keepers::shift::Shifts;
 use crate::keeps::{Keeper, Keeps};
 use crate::pace::{Exchanged, Pace};
 use crate::parts::{PartSet, Parts};
@@ -22,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 11;
+pub const VERSION: u8 = 12;
 
 /// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -280,6 +281,8 @@ pub struct Head {
     pub points: Vec<Point>,
     /// ... and what they have said of their disks, while what was trained of some parts is with nobody.
     pub offers: Vec<Offer>,
+    /// Likewise: who goes from one span to another, as rounds are shorter then.
+    pub shifts: Shifts,
     /// Hash over all records.
     pub trail: Digest,
     /// The lineage: [`lineage`] of the trail and the samples.
@@ -325,6 +328,7 @@ impl Head {
             stepped: Digest([0; 32]),
             points: Vec::new(),
             offers: Vec::new(),
+            shifts: Shifts::default(),
             trail: Digest(manifest.run_id().0),
             chain: lineage(&Digest(manifest.run_id().0), 0),
         };
@@ -348,6 +352,7 @@ impl Head {
         self.trail = Digest(*hasher.finalize().as_bytes());
         self.chain = lineage(&self.trail, self.samples);
         self.admissions = Admissions::default();
+        self.shifts.under_way = None;
         self
     }
 
@@ -440,6 +445,7 @@ impl Head {
             self.stepped = self.chain;
         }
         self.take_offers(record, manifest);
+        self.take_shift(manifest);
     }
 
     /// These are the members now, and some that were are not. If any was lost that had not said that it leaves, another

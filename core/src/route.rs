@@ -162,7 +162,9 @@ impl Head {
     /// If a span has no holder among them.
     pub fn route(&self, split: &Split, parts: Parts, members: &[PeerId], lanes: usize) -> Route {
         let spans = split.needs(parts);
+        let speeds: Vec<u64> = self.members.iter().map(|m| m.speed).collect();
         let mut load = vec![0; self.members.len()];
+        let is_trial = (self.round + 1).is_multiple_of(TRIAL);
         let of_span = |span: usize| {
             let holds = |at: &usize| self.members[*at].keeper.holds(span, &spans);
             let holders: Vec<usize> = (0..self.members.len()).filter(holds).collect();
@@ -177,7 +179,8 @@ impl Head {
                     there[(moved - 1) % there.len()]
                 }
             };
-            let shares = self.lanes_of(&holders, lanes, &mut load);
+            let least = usize::from(is_trial && holders.len() <= lanes);
+            let shares = share_lanes(&holders, (lanes, least, 1), &speeds, &mut load);
             let lanes = holders.iter().zip(shares);
             let lanes = lanes.flat_map(|(holder, lanes)| std::iter::repeat_n(*holder, lanes));
             lanes.map(of_lane).collect()
@@ -185,28 +188,32 @@ impl Head {
         let lanes = (0..spans.len()).map(of_span).collect();
         Route { lanes }
     }
+}
 
-    /// How many of a span's lanes each of its holders computes, beside the load that each member has: one lane after the other
-    /// goes to whoever would be done with it first.
-    fn lanes_of(&self, holders: &[usize], lanes: usize, load: &mut [u64]) -> Vec<usize> {
-        let tried = (self.round + 1).is_multiple_of(TRIAL) && holders.len() <= lanes;
-        let mut shares = vec![usize::from(tried); holders.len()];
-        holders.iter().for_each(|at| load[*at] += u64::from(tried));
-        for _ in shares.iter().sum()..lanes {
-            let done = |i: &usize, load: &[u64]| {
-                let member = &self.members[holders[*i]];
-                (load[holders[*i]] + 1, member.speed.max(1))
-            };
-            let earlier = |a: &usize, b: &usize| {
-                let ((a, of_a), (b, of_b)) = (done(a, load), done(b, load));
-                (u128::from(a) * u128::from(of_b)).cmp(&(u128::from(b) * u128::from(of_a)))
-            };
-            let first = (0..holders.len()).min_by(earlier).expect("a span has a holder");
-            shares[first] += 1;
-            load[holders[first]] += 1;
-        }
-        shares
+/// How many of a span's lanes each of its holders computes, beside the load that each member has, and with at least so many for
+/// each: one lane after the other goes to whoever would be done with it first. A lane adds so much to a load.
+pub(crate) fn share_lanes(
+    holders: &[usize],
+    (lanes, least, cost): (usize, usize, u64),
+    speeds: &[u64],
+    load: &mut [u64],
+) -> Vec<usize> {
+    let mut shares = vec![least; holders.len()];
+    holders.iter().for_each(|at| load[*at] += cost * least as u64);
+    for _ in shares.iter().sum()..lanes {
+        let done = |i: &usize, load: &[u64]| {
+            let at = holders[*i];
+            (u128::from(load[at] + cost), u128::from(speeds[at].max(1)))
+        };
+        let earlier = |a: &usize, b: &usize| {
+            let ((a, of_a), (b, of_b)) = (done(a, load), done(b, load));
+            (a * of_b).cmp(&(b * of_a))
+        };
+        let first = (0..holders.len()).min_by(earlier).expect("a span has a holder");
+        shares[first] += 1;
+        load[holders[first]] += cost;
     }
+    shares
 }
 
 #[cfg(test)]

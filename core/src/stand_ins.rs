@@ -1,5 +1,8 @@
 //! Headers and records for tests and the simulation, of peers that are only names.
 
+#[cfg(test)]
+pub(crate) mod spans;
+
 use crate::id::{Digest, PeerId};
 use crate::ledger::Header;
 #[cfg(test)]

@@ -340,6 +340,27 @@ fn every_planted_bug_of_spans_is_found_soon() {
     }
 }
 
+/// Worlds from where sums travel as signs too, and models that are split have many rounds, so many of them that are split, or not.
+fn later_worlds(split: bool, count: usize) -> impl Iterator<Item = u64> {
+    let seeds = 10_000_000_000..;
+    seeds
+        .filter(move |seed| sim::is_split(*seed, false) == split)
+        .take(count)
+}
+
+#[test]
+fn all_promises_hold_in_later_worlds() {
+    let seeds = later_worlds(true, 60).chain(later_worlds(false, 120));
+    let failed = seeds.filter_map(|seed| Some((seed, sim::run(seed, Setup::default()).failure?)));
+    assert_eq!(failed.collect::<Vec<_>>(), []);
+}
+
+#[test]
+fn members_go_to_the_span_whose_holders_are_slow() {
+    let shifts = |seed| sim::run(seed, Setup::default()).stats.shifts;
+    assert!(later_worlds(true, 100).map(shifts).sum::<u64>() > 5);
+}
+
 #[test]
 fn who_takes_no_ends_computes_what_lies_between_them() {
     let inner = |seed| sim::run(seed, Setup::default()).stats.inner;

@@ -50,6 +50,19 @@ pub enum Event {
     },
     /// The members exchange in another way from now on, as they have measured it to be faster.
     Pace(Pace),
+    /// Where the model is split: a member goes from one of its spans to another, since rounds are shorter then.
+    Shift {
+        /// Who goes.
+        peer: String,
+        /// The last round before that.
+        round: u64,
+        /// The span that it lets go of, from 1.
+        from: u64,
+        /// The span that it takes.
+        to: u64,
+        /// Why, in words.
+        why: String,
+    },
     /// The model was tried on data that it does not train on.
     Eval {
         /// The committed round whose parameters were tried.

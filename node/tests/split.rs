@@ -246,6 +246,58 @@ fn two_spans_by_two_outlive_a_killed_holder_and_wait_for_who_has_what_is_missing
     }
 }
 
+#[test]
+fn a_fast_holder_goes_to_the_span_whose_holders_are_slow() {
+    let _alone = alone();
+    let folder = Folder::new("split-shift");
+    // Of either span one is there already when the next comes, so that the second and the fourth hold the same.
+    let settings = [
+        "--split=2",
+        "copies=1",
+        "lanes=4",
+        "min_peers=4",
+        "rounds=60",
+        "checkpoint_every=1",
+        "--spans",
+        "1",
+        "--sample-takes",
+        "1",
+    ];
+    let mut first = found(&folder, "first", &settings);
+    let (ticket, mut nodes) = (first.ticket(), vec![first]);
+    for (name, takes) in [("second", "24"), ("third", "1"), ("fourth", "24")] {
+        let limits = ["--spans", "1", "--sample-takes", takes, "checkpoint_every=1"];
+        let args = [&["join", &ticket, "--device", "cpu", "--no-page"], &limits[..]].concat();
+        nodes.push(Node::start(name, folder.join(name), &args));
+        let members = nodes.len();
+        nodes.iter_mut().for_each(|node| drop(node.members(members)));
+    }
+    let mut told = Vec::new();
+    for node in &mut nodes {
+        let shift = node.wait("who goes to another span", |s| s.is("shift")).event;
+        assert_eq!((&shift["from"], &shift["to"]), (&1.into(), &2.into()), "{shift}");
+        told.push(["peer", "round", "why"].map(|key| shift[key].to_string()));
+    }
+    assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
+    let names: Vec<String> = nodes
+        .iter_mut()
+        .map(|node| format!("{:?}", node.peer()))
+        .collect();
+    let goes = names
+        .iter()
+        .position(|name| *name == told[0][0])
+        .expect("a member");
+    assert!([0, 2].contains(&goes), "one of the fast ones goes");
+    end(&mut nodes);
+    let held: Vec<BTreeSet<u16>> = nodes
+        .iter()
+        .map(|node| parts(node).into_keys().collect())
+        .collect();
+    assert_eq!(held[goes], held[1]);
+    assert_eq!(held[1], held[3]);
+    assert_ne!(held[goes], held[2 - goes]);
+}
+
 /// The rounds between which a run says that it went back, and how many samples are computed again.
 fn went_back(seen: &Seen) -> Option<(u64, u64, u64)> {
     let text = seen.event["message"]

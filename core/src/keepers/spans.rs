@@ -1,6 +1,7 @@
 //! Who holds which spans of a model that is split over the members: how many are to hold each, and who had better take or let
 //! go of which.
 
+use super::shift::Shift;
 use crate::keeps::Keeper;
 use crate::ledger::{Head, Member};
 use crate::parts::{PartSet, Parts};
@@ -25,11 +26,11 @@ pub(super) fn holders(copies: usize, spans: usize, rooms: impl Iterator<Item = R
 
 /// What members hold or will hold, by their places among those that can.
 #[derive(Clone)]
-struct Holdings<'a> {
+pub(super) struct Holdings<'a> {
     able: &'a [&'a Member],
     /// The parts that each span needs.
     spans: &'a [PartSet],
-    holds: Vec<BTreeSet<usize>>,
+    pub(super) holds: Vec<BTreeSet<usize>>,
     /// The spans that can be learnt.
     open: Vec<usize>,
 }
@@ -57,13 +58,9 @@ impl Head {
             .iter()
             .fold(PartSet::default(), |all, m| all.or(&m.keeper.kept));
         let lost = parts.all().without(&kept).without(&self.untrained);
-        let held = |keeper: &Keeper| -> BTreeSet<usize> {
-            let all = 0..spans.len();
-            all.filter(|span| keeper.holds(*span, &spans)).collect()
-        };
         let will = |m: &&Member| {
             let kept = m.keeper.kept.or(&m.keeper.learns);
-            held(&Keeper { kept, ..m.keeper })
+            held(&Keeper { kept, ..m.keeper }, &spans)
         };
         let mut now = Holdings {
             able,
@@ -73,10 +70,10 @@ impl Head {
                 .filter(|span| spans[*span].and(&lost).is_empty())
                 .collect(),
         };
-        let then = now.settled(copies);
+        let then = now.settled(copies, self.shifts.under_way.as_ref());
         let goal = &then.holds[own];
         // What is still on its way here is let go of once it has come.
-        let mut goes = held(&able[own].keeper);
+        let mut goes = held(&able[own].keeper, &spans);
         goes.retain(|span| !goal.contains(span));
         for span in goal {
             if now.holds[own].insert(*span) && !now.is_within(own) {
@@ -90,15 +87,34 @@ impl Head {
     }
 }
 
-impl Holdings<'_> {
-    /// Who is to hold what: each span has as many holders as there can be of all, whoever has to move for it; who has none takes
-    /// one; where there is room each has as many as the run wants; and of what more have than that the last lets go that has
-    /// another.
-    fn settled(&self, copies: usize) -> Self {
+/// The spans that one holds.
+fn held(keeper: &Keeper, spans: &[PartSet]) -> BTreeSet<usize> {
+    let all = 0..spans.len();
+    all.filter(|span| keeper.holds(*span, spans)).collect()
+}
+
+impl<'a> Holdings<'a> {
+    /// What some members hold now, all of which can be learnt.
+    pub(super) fn of(able: &'a [&'a Member], spans: &'a [PartSet]) -> Self {
+        Self {
+            able,
+            spans,
+            holds: able.iter().map(|m| held(&m.keeper, spans)).collect(),
+            open: (0..spans.len()).collect(),
+        }
+    }
+
+    /// Who is to hold what: each span has as many holders as there can be of all, whoever has to move for it; who goes to another
+    /// span has that in place of its own; who has none takes one; where there is room each has as many as the run wants; and of
+    /// what more have than that the last lets go that has another.
+    fn settled(&self, copies: usize, shift: Option<&Shift>) -> Self {
         let rooms = self.able.iter().map(|m| m.keeper.room);
         let wanted = copies.min(self.able.len());
         let mut then = self.clone();
         then.fill(holders(copies, self.spans.len(), rooms));
+        if let Some(shift) = shift {
+            then.shift(shift, wanted);
+        }
         then.occupy();
         then.fill(wanted);
         then.thin(wanted);
@@ -140,7 +156,7 @@ impl Holdings<'_> {
     }
 
     /// Whether one could hold a span that it does not.
-    fn can_take(&self, at: usize, span: usize) -> bool {
+    pub(super) fn can_take(&self, at: usize, span: usize) -> bool {
         let takes = self.able[at].keeper.room.takes(span, self.spans.len());
         takes && !self.holds[at].contains(&span)
     }
@@ -202,6 +218,32 @@ impl Holdings<'_> {
             }
         }
         None
+    }
+
+    /// The only span that one holds, if so many do without it.
+    pub(super) fn spares(&self, at: usize, wanted: usize) -> Option<usize> {
+        let basis = self.basis(at);
+        let span = *basis.first().filter(|_| basis.len() == 1)?;
+        let are_enough = |lost: &usize| self.count(*lost) > wanted;
+        self.lost_with(at, span).iter().all(are_enough).then_some(span)
+    }
+
+    /// One lets go of a span, and takes another.
+    pub(super) fn exchange(&mut self, at: usize, from: usize, to: usize) {
+        self.let_go(at, from);
+        self.holds[at].insert(to);
+    }
+
+    /// Who goes to another span has that in place of its own, which so many others hold still, or of none.
+    fn shift(&mut self, shift: &Shift, wanted: usize) {
+        let (from, to) = (shift.from.into(), shift.to.into());
+        let Some(at) = self.able.iter().position(|m| m.peer == shift.peer) else {
+            return;
+        };
+        let may = self.holds[at].is_empty() || self.spares(at, wanted) == Some(from);
+        if may && self.open.contains(&to) && self.can_take(at, to) {
+            self.exchange(at, from, to);
+        }
     }
 
     /// Who has none takes the one that fewest hold, among these one of those that hold most.

@@ -1,77 +1,16 @@
 //! Batches, routes, and what follows from who holds which spans.
 
 use super::*;
-use crate::codec::Codec;
-use crate::config::{Layout, Topology};
-use crate::keeps::{Keeper, Keeps};
+use crate::config::Layout;
+use crate::keeps::Keeps;
 use crate::ledger::{Header, Member, Record};
 use crate::parts::PartSet;
 use crate::random::SplitMix;
 use crate::room::Room;
 use crate::signature::Scheme;
 use crate::split::Step;
-use std::num::{NonZeroU16, NonZeroU32};
-
-/// Four spans of two steps each over 8,000 elements, the last step of which uses the first step's again.
-fn manifest(copies: u16, lanes: u16) -> Manifest {
-    let step = |i: usize| Step {
-        ranges: match i {
-            7 => vec![0..500, 7000..8000],
-            i => std::iter::once(i * 1000..(i + 1) * 1000).collect(),
-        },
-        cost: 1,
-        boundary: 4,
-    };
-    Manifest {
-        copies: NonZeroU16::new(copies),
-        topology: Some(Topology::Direct),
-        optimizer: "adam".parse().unwrap(),
-        batch: 10.try_into().unwrap(),
-        target: 1000.try_into().unwrap(),
-        samples: 1000.try_into().unwrap(),
-        split: Some(Split {
-            steps: (0..8).map(step).collect(),
-            spans: vec![NonZeroU16::new(2).unwrap(); 4],
-            micro_batch: NonZeroU32::new(2).unwrap(),
-            boundary: Codec::F32,
-            lanes: lanes.try_into().unwrap(),
-        }),
-        ..Manifest::new(Layout::flat(8000))
-    }
-}
-
-fn peer(n: u8) -> PeerId {
-    PeerId([n; 32])
-}
-
-fn member(n: u8, spans: &[usize], manifest: &Manifest) -> Member {
-    let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(manifest).unwrap());
-    let kept = spans.iter().map(|span| split.parts(parts, *span));
-    Member {
-        peer: peer(n),
-        admission: crate::invitation::Admission::stand_in(peer(n), manifest.root()),
-        speed: 1000,
-        contact: Default::default(),
-        trials: Default::default(),
-        keeper: Keeper {
-            kept: kept.fold(PartSet::default(), |all, kept| all.or(&kept)),
-            room: Room::of(1),
-            ..Keeper::default()
-        },
-    }
-}
-
-/// After some members hold these spans, and something was trained.
-fn head(manifest: &Manifest, members: &[&[usize]]) -> Head {
-    let mut head = Head::unfounded(manifest);
-    head.untrained = PartSet::default();
-    head.members = members
-        .iter()
-        .zip(1..)
-        .map(|(spans, n)| member(n, spans, manifest))
-        .collect();
-    head
-}
+use crate::stand_ins::spans::{cut, head, held, manifest, member, peer, settle};
+use std::num::NonZeroU16;
 
 fn names(n: u8) -> Vec<PeerId> {
     (1..=n).map(peer).collect()
@@ -301,70 +240,6 @@ fn a_run_that_is_split_gives_each_member_a_span_before_the_first_round() {
         head.members[usize::from(n) - 1].keeper.kept = takes;
     }
     assert!(head.all_train(&manifest));
-}
-
-/// Goes on until nobody has anything to learn or to drop, as members do: what is learnt is there a round later.
-fn settle(head: &mut Head, manifest: &Manifest) {
-    let parts = Parts::of(manifest).unwrap();
-    for round in 0.. {
-        assert!(round < 60, "it comes to no end: {:?}", held(head, manifest));
-        let lacks = head.lacks(manifest, |_| true);
-        let mut is_done = true;
-        let said = |member: &Member| {
-            let (learns, drops) = head.suggest(manifest, member.peer);
-            let (anew, keeper) = (learns.and(&lacks).and(&head.untrained), member.keeper);
-            let kept = keeper.kept.or(&keeper.learns.without(&lacks)).or(&anew);
-            is_done &= keeper.learns.is_empty() && learns.is_empty() && drops.is_empty();
-            let may: PartSet = match (&manifest.split, keeper.room.inner) {
-                (Some(split), true) => (1..split.spans.len() - 1)
-                    .flat_map(|s| split.parts(parts, s).iter())
-                    .collect(),
-                _ => parts.all(),
-            };
-            assert!(
-                learns.without(&may).is_empty(),
-                "who takes no ends is to learn one"
-            );
-            let learns = learns.or(&keeper.learns).without(&kept);
-            Keeps {
-                kept,
-                digests: vec![0; kept.len()],
-                learns,
-                drops: drops.and(&kept),
-                room: keeper.room,
-                ..Keeps::default()
-            }
-        };
-        let keeps: Vec<Keeps> = head.members.iter().map(said).collect();
-        let headers = head.members.iter().zip(keeps);
-        let headers = headers.map(|(member, keeps)| Header {
-            keeps,
-            ..Header::stand_in(member.peer)
-        });
-        let record = Record::signed_by_stand_ins(head, headers.collect());
-        head.apply(&record, manifest);
-        if is_done {
-            return;
-        }
-    }
-}
-
-/// Which spans each member holds.
-fn held(head: &Head, manifest: &Manifest) -> Vec<Vec<usize>> {
-    let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(manifest).unwrap());
-    let needs = split.needs(parts);
-    let of = |m: &Member| {
-        (0..needs.len())
-            .filter(|span| m.keeper.holds(*span, &needs))
-            .collect()
-    };
-    head.members.iter().map(of).collect()
-}
-
-/// Spans of so many of the eight steps each.
-fn cut(manifest: &mut Manifest, steps: &[u16]) {
-    let steps = steps.iter().map(|steps| NonZeroU16::new(*steps).unwrap());
-    manifest.split.as_mut().unwrap().spans = steps.collect();
 }
 
 #[test]

@@ -171,6 +171,7 @@ impl World {
                 }
             }
             Event::WentBack { .. } => self.stats.backs += 1,
+            Event::Shift(_) => self.stats.shifts += 1,
             Event::Outlawed { peer, .. } if !self.is_liar(peer) => {
                 let (me, it) = (&self.nodes[i].name, self.name(peer));
                 self.fail(format!("{me} cuts {it} off, though nobody lies"));

@@ -91,6 +91,8 @@ pub struct Stats {
     pub inner: u64,
     /// Peers that went back to an older round, since what was trained of some part was lost.
     pub backs: u64,
+    /// Members that were to go to another span, as often as a member saw it.
+    pub shifts: u64,
     /// Times that a device took in a span's weights before there was anything to compute.
     pub ahead: u64,
     /// Virtual time in microseconds.
@@ -143,6 +145,7 @@ impl Stats {
         self.punched += other.punched;
         self.inner += other.inner;
         self.backs += other.backs;
+        self.shifts += other.shifts;
         self.ahead += other.ahead;
         self.joins += other.joins;
         self.virtual_us += other.virtual_us;

@@ -5,11 +5,14 @@ use crate::codec::Codec;
 use crate::config::{Manifest, Topology};
 use crate::optim::Moments;
 use crate::split::{Split, Step};
-use std::num::{NonZeroU16, NonZeroU32};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
 /// From this seed on more worlds have a model that is split, a quarter of all, and some of those with liars. What failed once
 /// has a smaller seed and stays the world that it was.
 const MORE_FROM: u64 = 1_000_000_000;
+
+/// From this seed on some have many rounds, and members that are not needed for copies: then speeds say who holds which span.
+const LONG_FROM: u64 = 10_000_000_000;
 
 /// Whether models stay split where there are liars.
 pub(super) fn may_have_liars(seed: u64) -> bool {
@@ -69,4 +72,8 @@ pub(super) fn draw(seed: u64, rng: &mut Rng, manifest: &mut Manifest, peers: usi
         boundary: [Codec::F32, Codec::F32, Codec::F16, Codec::Int8][rng.index(4)],
         lanes: NonZeroU16::new(rng.between(1, 4) as u16).expect("from 1 on"),
     });
+    if seed >= LONG_FROM && rng.chance(0.3) {
+        manifest.copies = Some(NonZeroU16::MIN);
+        manifest.target = NonZeroU64::new(batch * rng.between(60, 150)).expect("from 60 on");
+    }
 }

@@ -206,6 +206,7 @@ fn event(world: &World, i: usize, event: &Event) {
         }
         Event::Waiting { members } => format!("waits with {members} members"),
         Event::Pace(turn) => format!("goes on with {turn:?}"),
+        Event::Shift(shift) => format!("sees {} go {shift:?}", world.name(shift.peer)),
     };
     tell!(world, "  {} {text}", world.nodes[i].name);
 }

@@ -368,7 +368,11 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
                 "the run went back from round {from} to {to}"
             ))),
             Event::Continued => say(PeerMessage::Trouble("no member can be reached".into())),
-            Event::Member { .. } | Event::Syncing { .. } | Event::Pace(_) | Event::Waiting { .. } => {}
+            Event::Member { .. }
+            | Event::Syncing { .. }
+            | Event::Pace(_)
+            | Event::Shift(_)
+            | Event::Waiting { .. } => {}
         }
     }
 

@@ -69,6 +69,20 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
             );
             ("~", Color::Cyan, text)
         }
+        Event::Shift {
+            peer,
+            round,
+            from,
+            to,
+            why,
+        } => {
+            let round = human::grouped(*round);
+            let text = format!(
+                "after round {round}: {} goes from span {from} to span {to}, since {why}",
+                name(peer)
+            );
+            ("~", Color::Cyan, text)
+        }
         Event::Waiting { why } => ("=", Color::Yellow, format!("waiting: {why}")),
         Event::Warning { message } => ("! warning:", Color::Yellow, message.clone()),
         Event::Reach { why, .. } => ("@", Color::Dim, format!("reached {why}")),

@@ -80,6 +80,13 @@ fn samples() -> Vec<Event> {
             batches: 3,
             why: "why".into(),
         }),
+        Event::Shift {
+            peer: "ab".repeat(32),
+            round: 7,
+            from: 0,
+            to: 2,
+            why: "why".into(),
+        },
         Event::Sync {
             bytes: 1,
             total: 2,

@@ -84,6 +84,16 @@ impl EventTranslator {
             ))],
             PeerEvent::NotFinite { .. } => Vec::new(),
             &PeerEvent::Pace(turn) => vec![pace(turn, peer.head())],
+            PeerEvent::Shift(shift) => vec![Event::Shift {
+                peer: shift.peer.to_hex(),
+                round: peer.head().round,
+                from: u64::from(shift.from) + 1,
+                to: u64::from(shift.to) + 1,
+                why: format!(
+                    "the slowest member's part of a round is {} % shorter then",
+                    shift.shorter
+                ),
+            }],
             PeerEvent::Lacking { .. } if peer.manifest().split.is_some() => {
                 vec![warning(lacking_spans(peer))]
             }

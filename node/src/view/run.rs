@@ -45,6 +45,8 @@ pub struct RunView {
     pub changes: VecDeque<MemberChange>,
     /// How the members exchange, if that has changed.
     pub pace: Option<Pace>,
+    /// The last round before a member went to another span of a model that is split.
+    pub shifted: u64,
     /// What it waits for, while it does.
     pub waiting: Option<String>,
     /// How those that it has links to found to it, or it to them.
@@ -219,6 +221,7 @@ impl RunView {
             &Event::Sync { bytes, total, round } => self.phase = Phase::Syncing { bytes, total, round },
             Event::Round(round) => self.commit(round, now_ms),
             Event::Pace(pace) => self.pace = Some(pace.clone()),
+            &Event::Shift { round, .. } => self.shifted = round,
             Event::Member {
                 peer,
                 change,

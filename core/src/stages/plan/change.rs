@@ -6,13 +6,13 @@ use crate::stages::span_parameters;
 use std::collections::BTreeMap;
 
 /// Rounds must be shorter by more than one of so many parts.
-const GAIN: f64 = 5.0;
+pub(crate) const GAIN: u32 = 5;
 
 /// Within so many rounds a change has paid back what it costs, and for so many nothing is changed again.
-const ROUNDS: u64 = 20;
+pub(crate) const ROUNDS: u64 = 20;
 
 /// So many times running a change must be worth it: what is measured of machines is noisy.
-const ASKS: u8 = 3;
+pub(crate) const ASKS: u8 = 3;
 
 /// A placement that is in force, and how often running another one would have been worth it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Change {
         let round = self.plan.forecast.round;
         self.before.is_none_or(|before| {
             let gain = before - round;
-            gain * GAIN > before && self.takes < gain * ROUNDS as f64
+            gain * f64::from(GAIN) > before && self.takes < gain * ROUNDS as f64
         })
     }
 }

@@ -10,6 +10,7 @@ mod graph;
 mod search;
 mod time;
 
+pub(crate) use change::{ASKS, GAIN, ROUNDS};
 pub use change::{Change, Watch};
 
 use super::split::{StepNeeds, Terms};
