@@ -302,11 +302,7 @@ impl Manifest {
     /// magnitude than the mean one, and with `int4`, whose errors are as large as many a gradient. Of local steps the sums are so
     /// large that `int4` does without.
     pub fn feedback(&self) -> bool {
-        match self.codec {
-            Codec::F32 | Codec::F16 | Codec::Int8 => false,
-            Codec::Int4 => self.local.is_none(),
-            Codec::Sign => true,
-        }
+        self.codec == Codec::Sign || self.codec == Codec::Int4 && self.local.is_none()
     }
 
     /// Whether members go on with what they alone know, so that only a ledger from the beginning can be replayed: rounding
@@ -352,13 +348,7 @@ impl Manifest {
 
     /// Whether all numbers make sense together.
     pub fn check(&self) -> Result<(), ManifestError> {
-        let need = |ok: bool, why| {
-            if ok {
-                Ok(())
-            } else {
-                Err(ManifestError::Unusable(why))
-            }
-        };
+        let need = |ok: bool, why| ok.then_some(()).ok_or(ManifestError::Unusable(why));
         need(
             self.piece.get() <= 1 << 20,
             "piece must be at most 1048576 elements",

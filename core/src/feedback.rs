@@ -29,11 +29,12 @@ impl Feedback {
     }
 
     /// A round is committed, and a member of it still. With `errors`, those of the attempt, if it has changed the state;
-    /// otherwise nothing of what was contributed has gone anywhere.
-    pub fn commit(&mut self, before: Digest, after: Digest, errors: Option<Vec<f32>>) {
+    /// otherwise nothing of what was contributed has gone anywhere, and what there was stays, unless the member has said
+    /// that it begins without.
+    pub fn commit(&mut self, (before, after): (Digest, Digest), errors: Option<Vec<f32>>, anew: bool) {
         match errors {
             Some(errors) => self.errors = errors,
-            None if self.chain != Some(before) => self.errors.clear(),
+            None if anew || self.chain != Some(before) => self.errors.clear(),
             None => {}
         }
         self.chain = Some(after);
@@ -67,18 +68,23 @@ mod tests {
     fn errors_go_into_the_next_round_of_their_lineage_and_no_other() {
         let mut feedback = Feedback::default();
         assert_eq!(added(&feedback, HERE[0]), [1.0, 2.0]);
-        feedback.commit(HERE[0], HERE[1], Some(vec![0.5, -0.25]));
+        feedback.commit((HERE[0], HERE[1]), Some(vec![0.5, -0.25]), false);
         assert_eq!(added(&feedback, HERE[0]), [1.0, 2.0]);
         assert_eq!(added(&feedback, HERE[1]), [1.5, 1.75]);
         // Another attempt: they are there still.
         assert_eq!(added(&feedback, HERE[1]), [1.5, 1.75]);
         // A round that changes no state leaves them.
-        feedback.commit(HERE[1], HERE[2], None);
+        feedback.commit((HERE[1], HERE[2]), None, false);
         assert_eq!(added(&feedback, HERE[1]), [1.0, 2.0]);
         assert_eq!(added(&feedback, HERE[2]), [1.5, 1.75]);
         // Between these it was no member.
-        feedback.commit(HERE[0], HERE[3], None);
+        feedback.commit((HERE[0], HERE[3]), None, false);
         assert_eq!(added(&feedback, HERE[3]), [1.0, 2.0]);
+        // In such a round it has said that it begins without.
+        feedback.commit((HERE[3], HERE[0]), Some(vec![0.5, -0.25]), true);
+        assert_eq!(added(&feedback, HERE[0]), [1.5, 1.75]);
+        feedback.commit((HERE[0], HERE[1]), None, true);
+        assert_eq!(added(&feedback, HERE[1]), [1.0, 2.0]);
     }
 
     #[test]

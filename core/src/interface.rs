@@ -2,13 +2,13 @@
 
 use crate::id::{Contact, Digest, PeerId, Round};
 use crate::invitation::Revocation;
-use crate::keepers::shift::Shift;
 use crate::ledger::Record;
 use crate::local::LocalRound;
 use crate::moments::Moments;
 use crate::pace::Turn;
 use crate::reason::{Change, OutcastReason, Reason};
 use crate::saved::Saved;
+use crate::shifts::Shift;
 use crate::tickets::Barred;
 pub use crate::wire::Lane;
 use crate::wire::{Message, ViewKey};

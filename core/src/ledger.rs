@@ -9,12 +9,12 @@ use crate::cut::{Given, SampleRange};
 use crate::fork::{self, Fork};
 use crate::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::invitation::{Admission, Revocation, Role};
-use crate::keepers::shift::Shifts;
 use crate::keeps::{Keeper, Keeps};
 use crate::pace::{Exchanged, Pace};
 use crate::parts::{PartSet, Parts};
 use crate::room::Room;
 use crate::saved::{Offer, Point};
+use crate::shifts::Shifts;
 use crate::signature::{Attempt, Signed, Statement};
 use crate::spans::first_spans;
 use crate::tickets::Tickets;
@@ -477,27 +477,6 @@ impl Head {
     pub(crate) fn places(&self) -> impl Iterator<Item = Fork> {
         let here = [Some(self.place()), self.before.clone()];
         here.into_iter().flatten().chain(self.forks.iter().rev().cloned())
-    }
-
-    /// Notes which of the new members were named by whom, and which of the last came.
-    fn admit(&mut self, record: &Record, manifest: &Manifest) {
-        let took_part = |peer| record.headers.iter().any(|h| h.peer == peer);
-        let named_by = |peer| {
-            let mut headers = record.headers.iter();
-            let names = |h: &&Signed<Header>| h.ready.iter().any(|n| n.peer() == peer);
-            headers.find(names).map(|h| h.peer)
-        };
-        let next: Vec<PeerId> = self.members.iter().map(|m| m.peer).collect();
-        // How long such a round takes to compute: a liar that is faster than it is bars itself for longer, and no other.
-        let speeds: u64 = record
-            .headers
-            .iter()
-            .map(|h| h.speed)
-            .fold(0, u64::saturating_add);
-        let samples = self.pace.round_samples(manifest);
-        let compute_us = samples.saturating_mul(1_000_000_000) / speeds.max(1);
-        self.admissions
-            .apply((record.round, compute_us), took_part, &next, named_by);
     }
 }
 

@@ -86,6 +86,7 @@ mod samples;
 pub mod saved;
 pub mod seal;
 mod shared;
+pub mod shifts;
 pub mod shuffle;
 pub mod signature;
 #[cfg(feature = "sim")]

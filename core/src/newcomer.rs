@@ -359,6 +359,16 @@ impl Newcomer {
         }
         if resumes.is_some() {
             let same = head.chain == shared.head().chain;
+            // A lineage says what was counted, not in which round: who was followed before may have invented that.
+            if !same && head.round != shared.head().round + 1 {
+                self.whole = false;
+                self.seek(Some(from), shared);
+                return Next::Stay;
+            }
+            if same && shared.lineage.head != head {
+                shared.lineage.head = head;
+                handover::follow(shared);
+            }
             let expected = if same { digest } else { shared.lineage.digest };
             self.catchup.resume(expected, shared);
         } else {

@@ -234,7 +234,8 @@ impl Pace {
                 let (more, fewer) = (longer(here), (here * 5 / 7).max(1));
                 let votes = match wanted {
                     _ if wanted >= more => votes.max(0) + 1,
-                    _ if here > 1 && longer(wanted) <= here => votes.min(0) - 1,
+                    // Not for one or two tenths: where it lies between two of a few it would change for ever.
+                    _ if here > 1 && (longer(wanted) < here || wanted == 1) => votes.min(0) - 1,
                     _ => 0,
                 };
                 if votes.abs() < AGREEING {
@@ -440,6 +441,27 @@ mod tests {
             .filter(|w| (w[0] < w[1]) != (w[1] < w[2]))
             .count();
         assert_eq!(turns, 1, "{changes:?}");
+    }
+
+    #[test]
+    fn between_two_numbers_of_local_steps_it_keeps_one() {
+        let mut manifest = manifest(true);
+        (manifest.topology, manifest.overlap) = (Some(Topology::Direct), true);
+        let mut head = head(&manifest, 4);
+        let mut changes = 0;
+        for at in 0..400 {
+            let before = head.pace.batches;
+            // Of batches of 120 ms three are as good as four, now the one and now the other.
+            let us = if at / 9 % 2 == 0 { 230_000 } else { 250_000 };
+            round(&mut head, &manifest, us, 0);
+            changes += u32::from(head.pace.batches != before);
+        }
+        assert!(
+            (3..=4).contains(&head.pace.batches.get()),
+            "{}",
+            head.pace.batches
+        );
+        assert!(changes <= 2, "{changes}");
     }
 
     #[test]

@@ -187,6 +187,9 @@ fn seeds_of_liars_that_once_failed_hold() {
     let asked_for_more = [6_200_056_975];
     // Answers had seemed to take a minute, and whoever was left alone then waited eight of those for somebody.
     let left_alone = [6_200_047_880];
+    // A liar's head is of the true lineage, and of a round far ahead; whom it led there took that for its own when the next
+    // sponsor said that it went on from the same.
+    let far_ahead = [10_400_002_326];
     let of_liars = [
         believed, led_back, to_and_fro, woken, ended, misled, astray, passed_on,
     ];
@@ -210,6 +213,7 @@ fn seeds_of_liars_that_once_failed_hold() {
         .chain(led_far_back)
         .chain(asked_for_more)
         .chain(left_alone)
+        .chain(far_ahead)
     {
         assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");
     }
@@ -350,7 +354,12 @@ fn later_worlds(split: bool, count: usize) -> impl Iterator<Item = u64> {
 
 #[test]
 fn all_promises_hold_in_later_worlds() {
-    let seeds = later_worlds(true, 60).chain(later_worlds(false, 120));
+    // In the first one a member kept rounding errors through a round that changed nothing, in which it had said that it drops them.
+    let once = [10_000_003_995];
+    let seeds = once
+        .into_iter()
+        .chain(later_worlds(true, 60))
+        .chain(later_worlds(false, 120));
     let failed = seeds.filter_map(|seed| Some((seed, sim::run(seed, Setup::default()).failure?)));
     assert_eq!(failed.collect::<Vec<_>>(), []);
 }

@@ -207,10 +207,12 @@ impl NewRun {
 
     /// How numbers travel.
     pub fn codec(&self) -> Codec {
-        // Of local steps the sums are so large that four bits cost no learning that could be measured.
+        // Of few local steps signs cost next to no learning, and with shorter exchanges few are needed; of many four bits cost
+        // less.
         let usual = match self.local_steps {
             Steps::None => Codec::F32,
-            Steps::Fixed(_) | Steps::Auto => Codec::Int4,
+            Steps::Fixed(_) => Codec::Int4,
+            Steps::Auto => Codec::Sign,
         };
         self.codec.unwrap_or(usual)
     }

@@ -256,16 +256,16 @@ fn a_fast_holder_goes_to_the_span_whose_holders_are_slow() {
         "copies=1",
         "lanes=4",
         "min_peers=4",
-        "rounds=60",
+        "rounds=100000",
         "checkpoint_every=1",
         "--spans",
         "1",
         "--sample-takes",
-        "1",
+        "2",
     ];
     let mut first = found(&folder, "first", &settings);
     let (ticket, mut nodes) = (first.ticket(), vec![first]);
-    for (name, takes) in [("second", "24"), ("third", "1"), ("fourth", "24")] {
+    for (name, takes) in [("second", "60"), ("third", "2"), ("fourth", "60")] {
         let limits = ["--spans", "1", "--sample-takes", takes, "checkpoint_every=1"];
         let args = [&["join", &ticket, "--device", "cpu", "--no-page"], &limits[..]].concat();
         nodes.push(Node::start(name, folder.join(name), &args));
@@ -288,14 +288,14 @@ fn a_fast_holder_goes_to_the_span_whose_holders_are_slow() {
         .position(|name| *name == told[0][0])
         .expect("a member");
     assert!([0, 2].contains(&goes), "one of the fast ones goes");
-    end(&mut nodes);
-    let held: Vec<BTreeSet<u16>> = nodes
-        .iter()
-        .map(|node| parts(node).into_keys().collect())
-        .collect();
-    assert_eq!(held[goes], held[1]);
-    assert_eq!(held[1], held[3]);
+    let are_so = |held: &[BTreeSet<u16>]| [goes, 3].iter().all(|at| held[*at] == held[1]);
+    let held = spans_once(&nodes, are_so);
     assert_ne!(held[goes], held[2 - goes]);
+    nodes.iter_mut().for_each(|node| drop(node.rounds(3)));
+    for node in &mut nodes {
+        assert_gapless(node);
+    }
+    assert!(assert_equal(&nodes.iter().collect::<Vec<_>>()) > 20);
 }
 
 /// The rounds between which a run says that it went back, and how many samples are computed again.

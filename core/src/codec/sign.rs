@@ -99,7 +99,7 @@ fn encode_block(values: &[f32; BLOCK], there: usize, bytes: &mut [u8]) {
         let sign = |(at, x): (usize, &f32)| ((x.to_bits() >> 31) as u8) << at;
         *byte = values.iter().enumerate().map(sign).fold(0, |all, bit| all | bit);
     }
-    if there % 8 != 0 {
+    if !there.is_multiple_of(8) {
         // What is not there has no sign.
         signs[there / 8] &= (1 << (there % 8)) - 1;
     }
@@ -160,7 +160,7 @@ fn check_block(bytes: &[u8], there: usize) -> Result<f32, CodecError> {
     let fits = match scale {
         0 | NOT_FINITE => signs.iter().all(|byte| *byte == 0),
         // Behind the last value there is nothing.
-        _ => there % 8 == 0 || signs[there / 8] >> (there % 8) == 0,
+        _ => there.is_multiple_of(8) || signs[there / 8] >> (there % 8) == 0,
     };
     if fits { Ok(largest) } else { Err(CodecError::Codes) }
 }

@@ -1,11 +1,11 @@
 //! Who holds which spans of a model that is split over the members: how many are to hold each, and who had better take or let
 //! go of which.
 
-use super::shift::Shift;
 use crate::keeps::Keeper;
 use crate::ledger::{Head, Member};
 use crate::parts::{PartSet, Parts};
 use crate::room::Room;
+use crate::shifts::Shift;
 use crate::split::Split;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,9 +1,10 @@
 //! Who is a member after a record.
 
-use super::{Head, Member, Newcomer, Record};
-use crate::config::{MAX_CONTRIBUTORS, MAX_PEERS};
+use super::{Head, Header, Member, Newcomer, Record};
+use crate::config::{MAX_CONTRIBUTORS, MAX_PEERS, Manifest};
 use crate::cut::SampleRange;
-use crate::id::RunId;
+use crate::id::{PeerId, RunId};
+use crate::signature::Signed;
 
 impl Head {
     /// The next round's, given what this round's had to do if it had samples. Who is new has used its ticket.
@@ -50,5 +51,26 @@ impl Head {
             }
         }
         next
+    }
+
+    /// Notes which of the new members were named by whom, and which of the last came.
+    pub(super) fn admit(&mut self, record: &Record, manifest: &Manifest) {
+        let took_part = |peer| record.headers.iter().any(|h| h.peer == peer);
+        let named_by = |peer| {
+            let mut headers = record.headers.iter();
+            let names = |h: &&Signed<Header>| h.ready.iter().any(|n| n.peer() == peer);
+            headers.find(names).map(|h| h.peer)
+        };
+        let next: Vec<PeerId> = self.members.iter().map(|m| m.peer).collect();
+        // How long such a round takes to compute: a liar that is faster than it is bars itself for longer, and no other.
+        let speeds: u64 = record
+            .headers
+            .iter()
+            .map(|h| h.speed)
+            .fold(0, u64::saturating_add);
+        let samples = self.pace.round_samples(manifest);
+        let compute_us = samples.saturating_mul(1_000_000_000) / speeds.max(1);
+        self.admissions
+            .apply((record.round, compute_us), took_part, &next, named_by);
     }
 }

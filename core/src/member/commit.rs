@@ -162,6 +162,7 @@ impl Member {
             let blocks = shared.lineage.state.block_digests();
             shared.lineage.hashed(blocks);
         }
+        let anew = record.headers.iter().any(|h| h.peer == me && h.anew);
         let round = CommittedRound {
             view: self.view.key,
             head: self.view.head,
@@ -184,7 +185,8 @@ impl Member {
             shared.lineage.state.kept.stepped = shared.head().stepped;
         }
         let after = shared.lineage.head.chain;
-        shared.feedback.commit(before, after, errors.filter(|_| changed));
+        let errors = errors.filter(|_| changed);
+        shared.feedback.commit((before, after), errors, anew);
         shared.device.commit(before, after, counted);
         match exit {
             Some(exit) => Next::Finish(exit),

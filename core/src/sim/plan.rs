@@ -23,23 +23,18 @@ const TOPOLOGY: u64 = 0x746f_706f;
 /// Sets the draw of integers apart from the others.
 const INTEGERS: u64 = 0x696e_7473;
 
-/// From this seed on sums travel as signs too. What failed once has a smaller seed and stays the world that it was.
+/// From this seed on sums travel as signs too: what failed once stays the world that it was.
 const SIGNS_FROM: u64 = 10_000_000_000;
-
 /// Sets the draw of overlap apart from the others.
 const OVERLAP: u64 = 0x6f76_6572;
 /// Sets the draw of local steps apart from the others.
 const LOCAL_STEPS: u64 = 0x6c6f_6361;
-
 /// Sets the draw of what members choose themselves apart from the others.
 const PACE: u64 = 0x7061_6365;
-
 /// Sets the draw of moments apart from the others.
 const MOMENTS: u64 = 0x6d6f_6d65;
-
 /// Sets the draw of keepers apart from the others.
 const KEEPERS: u64 = 0x6b65_6570;
-
 /// Sets the draw of spans apart from the others.
 const SPLITS: u64 = 0x7370_6c69;
 

@@ -114,7 +114,7 @@ pub const KEYS: &[Key] = &[
     key(
         "codec",
         "f32|f16|int8|int4|sign",
-        "how numbers travel between peers (default f32, with local steps int4; sign: with local steps over the slowest links)",
+        "how numbers travel between peers (default f32; with local_steps=N int4, with local_steps=auto sign)",
     ),
     key(
         "topology",

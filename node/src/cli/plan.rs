@@ -93,7 +93,7 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 /// The ways that are told of, with the settings that give them.
-const WAYS: [(Mode, Topology, Codec, &str); 6] = [
+const WAYS: [(Mode, Topology, Codec, &str); 5] = [
     (
         Mode::EveryStep,
         Topology::Ring,
@@ -111,14 +111,8 @@ const WAYS: [(Mode, Topology, Codec, &str); 6] = [
     (
         Mode::LocalSteps,
         Topology::Direct,
-        Codec::Int4,
-        "local_steps=auto",
-    ),
-    (
-        Mode::LocalSteps,
-        Topology::Direct,
         Codec::Sign,
-        "local_steps=auto codec=sign",
+        "local_steps=auto",
     ),
 ];
 

@@ -84,7 +84,7 @@ fn bytes_are_known() {
 #[test]
 fn what_has_one_magnitude_is_as_it_was() {
     for exponent in -118..=127 {
-        let magnitude = 1.99609375 * 2f64.powi(exponent) as f32;
+        let magnitude = (2.0 - 2f32.powi(-8)) * 2f32.powi(exponent);
         for len in [1, 3, 200, 256, 300] {
             let run: Vec<f32> = (0..len)
                 .map(|i| if i % 3 == 0 { -magnitude } else { magnitude })
