@@ -271,8 +271,11 @@ fn a_fast_holder_goes_to_the_span_whose_holders_are_slow() {
         let limits = ["--spans", "1", "--sample-takes", takes, "checkpoint_every=1"];
         let args = [&["join", &ticket, "--device", "cpu", "--no-page"], &limits[..]].concat();
         nodes.push(Node::start(name, folder.join(name), &args));
-        let members = nodes.len();
-        nodes.iter_mut().for_each(|node| drop(node.members(members)));
+        // While there are too few there are no other rounds than those that change who is a member.
+        let (members, is_so) = (nodes.len(), "a round of all");
+        for node in &mut nodes {
+            node.wait(is_so, |s| s.is("round") && s.members().len() == members);
+        }
     }
     let mut told = Vec::new();
     for node in &mut nodes {
