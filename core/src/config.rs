@@ -298,11 +298,9 @@ impl Manifest {
         self.state_bytes() + kept
     }
 
-    /// Whether each member adds what rounding has taken from its sums to its next contribution: with `sign`, which has no other
-    /// magnitude than the mean one, and with `int4`, whose errors are as large as many a gradient. Of local steps the sums are so
-    /// large that `int4` does without.
+    /// Whether each member adds what rounding has taken from its sums to its next contribution: see [`Codec::has_feedback`].
     pub fn feedback(&self) -> bool {
-        self.codec == Codec::Sign || self.codec == Codec::Int4 && self.local.is_none()
+        self.codec.has_feedback(self.local.is_some())
     }
 
     /// Whether members go on with what they alone know, so that only a ledger from the beginning can be replayed: rounding

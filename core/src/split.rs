@@ -81,7 +81,7 @@ impl Split {
         if self.lanes.get() > MOST_LANES {
             return Err("split has at most 16 lanes");
         }
-        if matches!(self.boundary, Codec::Int4 | Codec::Sign) {
+        if !self.boundary.carries_activations() {
             return Err("activations travel as f32, f16 or int8, in no fewer bits");
         }
         for step in &self.steps {

@@ -44,9 +44,20 @@ fn found(folder: &Folder, name: &'static str, settings: &[&str]) -> Node {
 
 /// One that joins, and holds so many spans at most.
 fn holder(folder: &Folder, name: &'static str, ticket: &str, spans: &str) -> Node {
-    let limits = ["--spans", spans, "checkpoint_every=1"];
-    let args = [&["join", ticket, "--device", "cpu", "--no-page"], &limits[..]].concat();
-    Node::start(name, folder.join(name), &args)
+    joins(folder, name, ticket, &["--spans", spans])
+}
+
+/// One that joins within such limits.
+fn joins(folder: &Folder, name: &'static str, ticket: &str, limits: &[&str]) -> Node {
+    let join = [
+        "join",
+        ticket,
+        "--device",
+        "cpu",
+        "--no-page",
+        "checkpoint_every=1",
+    ];
+    Node::start(name, folder.join(name), &[&join, limits].concat())
 }
 
 /// The digest of each part in the newest checkpoint of a folder: its weights and moments.
@@ -268,9 +279,12 @@ fn a_fast_holder_goes_to_the_span_whose_holders_are_slow() {
     let mut first = found(&folder, "first", &settings);
     let (ticket, mut nodes) = (first.ticket(), vec![first]);
     for (name, takes) in [("second", "200"), ("third", "2"), ("fourth", "200")] {
-        let limits = ["--spans", "1", "--sample-takes", takes, "checkpoint_every=1"];
-        let args = [&["join", &ticket, "--device", "cpu", "--no-page"], &limits[..]].concat();
-        nodes.push(Node::start(name, folder.join(name), &args));
+        nodes.push(joins(
+            &folder,
+            name,
+            &ticket,
+            &["--spans", "1", "--sample-takes", takes],
+        ));
         // While there are too few there are no other rounds than those that change who is a member.
         let (members, is_so) = (nodes.len(), "a round of all");
         for node in &mut nodes {

@@ -74,6 +74,18 @@ impl Codec {
     /// Largest magnitude of an element that may enter a sum, 2^119: as many as a run has members of it add up to 2^125.
     pub const LARGEST: f32 = f32::from_bits((119 + 127) << 23);
 
+    /// Whether activations and their gradients may travel so: fewer bits than eight take too much of them.
+    pub fn carries_activations(self) -> bool {
+        !matches!(self, Self::Int4 | Self::Sign)
+    }
+
+    /// Whether each member adds what rounding has taken from its sums to its next contribution: with `Sign`, which has no other
+    /// magnitude than the mean one, and with `Int4`, whose errors are as large as many a gradient. Of local steps the sums are so
+    /// large that `Int4` does without.
+    pub fn has_feedback(self, local_steps: bool) -> bool {
+        self == Self::Sign || self == Self::Int4 && !local_steps
+    }
+
     /// How what weights change by travels where sums travel so: in 4 bits it would lose too much, since nobody makes up for it.
     pub(crate) fn of_updates(self) -> Self {
         match self {

@@ -220,7 +220,7 @@ impl Reader<'_> {
                 let boundary = text
                     .parse()
                     .ok()
-                    .filter(|codec| !matches!(codec, Codec::Int4 | Codec::Sign));
+                    .filter(|codec: &Codec| codec.carries_activations());
                 run.boundary = boundary.ok_or_else(|| bad(key, text, "that is none of its words"))?;
             }
             "lanes" => run.lanes = number(key, text)?,

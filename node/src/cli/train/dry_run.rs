@@ -97,12 +97,8 @@ pub(super) fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) 
     };
     let codec = run.map_or(Codec::F32, NewRun::codec);
     // With feedback there are what rounding took in the last round and in this one, too.
-    let feedback = match codec {
-        Codec::F32 | Codec::F16 | Codec::Int8 => false,
-        Codec::Int4 => run.is_some_and(|run| run.local_steps == Steps::None),
-        Codec::Sign => true,
-    };
-    let vectors = if feedback { 4 } else { 2 };
+    let local_steps = run.is_some_and(|run| run.local_steps != Steps::None);
+    let vectors = if codec.has_feedback(local_steps) { 4 } else { 2 };
     let memory = state + vectors * 4 * parameters;
     let vector = codec.encoded_len(parameters as usize) as u64;
     let steps = run.map_or(1, |run| match run.local_steps {
