@@ -5,6 +5,7 @@
 //!
 //! It must not know who sends what to whom, nor how bytes are framed.
 
+mod blocks;
 mod f16;
 mod f32;
 mod int4;
@@ -18,8 +19,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use int4::Int4;
-use int8::Int8;
+use quantized::Quantized;
+use sign::Sign;
+
+type Int8 = Quantized<256, int8::Int8>;
+type Int4 = Quantized<32, int4::Int4>;
 
 /// How a run of `f32` travels. Written and read as `f32`, `f16`, `int8`, `int4` and `sign`.
 ///
@@ -107,9 +111,9 @@ impl Codec {
         fits && match self {
             Self::F32 => f32::is_summable(bytes, most),
             Self::F16 => f16::is_summable(bytes, most),
-            Self::Int8 => quantized::check::<_, _, Int8>(bytes, elements).is_ok_and(at_most),
-            Self::Int4 => quantized::check::<_, _, Int4>(bytes, elements).is_ok_and(at_most),
-            Self::Sign => sign::check(bytes, elements).is_ok_and(at_most),
+            Self::Int8 => blocks::check::<_, Int8>(bytes, elements).is_ok_and(at_most),
+            Self::Int4 => blocks::check::<_, Int4>(bytes, elements).is_ok_and(at_most),
+            Self::Sign => blocks::check::<_, Sign>(bytes, elements).is_ok_and(at_most),
         }
     }
 
@@ -118,9 +122,9 @@ impl Codec {
         match self {
             Self::F32 => f32::encoded_len(elements),
             Self::F16 => f16::encoded_len(elements),
-            Self::Int8 => quantized::encoded_len::<_, _, Int8>(elements),
-            Self::Int4 => quantized::encoded_len::<_, _, Int4>(elements),
-            Self::Sign => sign::encoded_len(elements),
+            Self::Int8 => blocks::encoded_len::<_, Int8>(elements),
+            Self::Int4 => blocks::encoded_len::<_, Int4>(elements),
+            Self::Sign => blocks::encoded_len::<_, Sign>(elements),
         }
     }
 
@@ -129,9 +133,9 @@ impl Codec {
         match self {
             Self::F32 => f32::encode(values, out),
             Self::F16 => f16::encode(values, out),
-            Self::Int8 => quantized::encode::<_, _, Int8>(values, out),
-            Self::Int4 => quantized::encode::<_, _, Int4>(values, out),
-            Self::Sign => sign::encode(values, out),
+            Self::Int8 => blocks::encode::<_, Int8>(values, out),
+            Self::Int4 => blocks::encode::<_, Int4>(values, out),
+            Self::Sign => blocks::encode::<_, Sign>(values, out),
         }
     }
 
@@ -141,9 +145,9 @@ impl Codec {
         match self {
             Self::F32 => f32::decode(bytes, out),
             Self::F16 => f16::decode(bytes, out)?,
-            Self::Int8 => quantized::decode::<_, _, Int8>(bytes, out)?,
-            Self::Int4 => quantized::decode::<_, _, Int4>(bytes, out)?,
-            Self::Sign => sign::decode(bytes, out)?,
+            Self::Int8 => blocks::decode::<_, Int8>(bytes, out)?,
+            Self::Int4 => blocks::decode::<_, Int4>(bytes, out)?,
+            Self::Sign => blocks::decode::<_, Sign>(bytes, out)?,
         }
         Ok(())
     }
@@ -161,9 +165,9 @@ impl Codec {
         match self {
             Self::F32 => f32::decode_add(bytes, addend, out),
             Self::F16 => f16::decode_add(bytes, addend, out)?,
-            Self::Int8 => quantized::decode_add::<_, _, Int8>(bytes, addend, out)?,
-            Self::Int4 => quantized::decode_add::<_, _, Int4>(bytes, addend, out)?,
-            Self::Sign => sign::decode_add(bytes, addend, out)?,
+            Self::Int8 => blocks::decode_add::<_, Int8>(bytes, addend, out)?,
+            Self::Int4 => blocks::decode_add::<_, Int4>(bytes, addend, out)?,
+            Self::Sign => blocks::decode_add::<_, Sign>(bytes, addend, out)?,
         }
         Ok(())
     }
