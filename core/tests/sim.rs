@@ -75,6 +75,8 @@ fn worlds_that_failed_once_hold() {
             .into_iter()
             .chain(cast_out)
             .chain([20_004_029, 20_519_532, 20_565_283, 620_168_596]);
+    // The same: what a device began while it was ten times slower takes it minutes, also once all faults have ended.
+    let of_the_checker = of_the_checker.chain([12_000_200_544]);
     // A keeper whose memory flipped went, came back with what the others had, and was still doubted many rounds later.
     // Newcomers were kept out for 64 rounds of half a minute. A lineage that waits told another once where it stands, which
     // took it for a member then.

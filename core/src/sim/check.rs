@@ -378,7 +378,9 @@ impl World {
     /// Once the faults have ended the run must come to its end, with everybody on board.
     pub(super) fn check_progress(&mut self) {
         self.check_pace_among_liars();
-        let Some(healed_at) = self.healed_at else { return };
+        let Some(healed_at) = self.healed_at.map(|at| at.max(self.rested_at)) else {
+            return;
+        };
         // The last that held a whole state may have left while the others were on their way back.
         self.hopeless |= self.is_state_gone() || self.are_spans_gone();
         let round_us = self.longest_round_us();

@@ -364,6 +364,7 @@ impl World {
             return;
         }
         self.healed_at = self.healed_at.or(Some(self.now));
+        self.rested_at = self.nodes.iter().map(|node| node.busy_until).max().unwrap_or(0);
         self.apart = !self.is_connected();
         self.end_lies();
         tell!(self, "HEAL all faults end: {}", self.situation());

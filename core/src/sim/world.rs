@@ -151,6 +151,8 @@ pub struct World {
     pub(super) deaths: usize,
     pub(super) ledger: Ledger,
     pub(super) healed_at: Option<u64>,
+    /// When devices are done with what they began while there were faults.
+    pub(super) rested_at: u64,
     pub(super) first_finish: Option<u64>,
     pub(super) most_counted: u64,
     pub(super) healed: bool,
@@ -216,6 +218,7 @@ impl World {
             deaths: 0,
             ledger: Ledger::new(manifest.clone()),
             healed_at: None,
+            rested_at: 0,
             first_finish: None,
             most_counted: 0,
             healed: false,
