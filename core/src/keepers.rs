@@ -12,6 +12,7 @@ mod spans;
 
 use self::spans::holders;
 use crate::check::Fault;
+use crate::collective::Chain;
 use crate::config::Manifest;
 use crate::id::PeerId;
 use crate::keeps::{Keeper, Keeps};
@@ -72,7 +73,7 @@ impl Head {
     ///
     /// # Panics
     /// If a part has no keeper among them.
-    pub fn chains(&self, parts: Parts, members: &[PeerId]) -> Vec<Vec<usize>> {
+    pub fn chains(&self, parts: Parts, members: &[PeerId]) -> Vec<Chain> {
         let n = members.len();
         let none = Keeper::default();
         let keeper = |peer: &PeerId| self.position(*peer).map_or(none, |at| self.members[at].keeper);
@@ -81,10 +82,11 @@ impl Head {
             let first = usize::from(part) * n / parts.count();
             let ring = (first..first + n).map(|at| at % n);
             let learn = ring.clone().filter(|at| keepers[*at].learns.contains(part));
-            let keep = ring.filter(|at| keepers[*at].kept.contains(part));
-            let chain: Vec<usize> = learn.chain(keep).collect();
-            assert!(!chain.is_empty(), "part {part} has a keeper");
-            chain
+            let mut members: Vec<usize> = learn.collect();
+            let learners = members.len();
+            members.extend(ring.filter(|at| keepers[*at].kept.contains(part)));
+            assert!(!members.is_empty(), "part {part} has a keeper");
+            Chain { members, learners }
         };
         parts.iter().map(chain).collect()
     }

@@ -170,7 +170,7 @@ impl Lineage {
 mod tests {
     use super::*;
     use crate::codec::Codec;
-    use crate::collective::{Cut, Kept};
+    use crate::collective::{Chain, Cut, Kept};
     use crate::config::Layout;
     use crate::parts::Parts;
     use std::sync::Arc;
@@ -185,7 +185,19 @@ mod tests {
             ..Manifest::new(Layout::flat(LEN))
         };
         let parts = Parts::of_len(LEN);
-        let kept = Kept::new(parts, vec![vec![0]; parts.count()], 1, 256, false);
+        let kept = Kept::new(
+            parts,
+            vec![
+                Chain {
+                    members: vec![0],
+                    learners: 0
+                };
+                parts.count()
+            ],
+            1,
+            256,
+            false,
+        );
         let mut sums = Assembly::new(
             Cut {
                 members: 1,

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the messages and of all that is in them. Peers of another version are refused by the first word of the
 /// handshake. Another field is another version, and so is another rule by which members find out who computes what.
-pub const VERSION: u16 = 16;
+pub const VERSION: u16 = 17;
 
 /// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
 pub const META_LIMIT: usize = 1 << 20;

@@ -353,6 +353,7 @@ impl<C: AsRef<[f32]>> Serial<'_, C> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Chain;
     use super::*;
     use crate::parts::Parts;
     use std::sync::Arc;
@@ -360,7 +361,13 @@ mod tests {
     /// Updates of a vector of 5,000 elements in parts of 768, of two members.
     fn updates() -> (Assembly, Vec<f32>) {
         let parts = Parts::of_len(5000);
-        let chains = parts.iter().map(|part| vec![usize::from(part) % 2]).collect();
+        let chains = parts
+            .iter()
+            .map(|part| Chain {
+                members: vec![usize::from(part) % 2],
+                learners: 0,
+            })
+            .collect();
         let cut = Cut {
             members: 2,
             len: 5000,

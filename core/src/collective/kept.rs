@@ -3,7 +3,8 @@
 //! Contributions to a piece go to the first of its keepers, which adds them up. The finished sum passes all of them, each
 //! holds it, and the last lets the *update* out to all, in the place of a finished piece: the weights after the step, or what
 //! they change by. So a *chunk* is what one member lets out: the pieces whose last keeper it is. An update is out only when
-//! every keeper holds the sum.
+//! every keeper holds the sum. Keepers are not sent what they can make of the sum as the last one does: they are told that it is
+//! out.
 //!
 //! A chunk may begin with a *word*, a piece without elements: for the headers, where its member sums nothing, so that no
 //! frames of others would go there that they could ride on; and for the squares of what it sums, in runs that clip by the
@@ -21,13 +22,22 @@ struct Piece {
     part: Option<u16>,
 }
 
+/// Whom the sums of a part pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// In order.
+    pub members: Vec<usize>,
+    /// So many of them, the first ones, have no moments of it yet.
+    pub learners: usize,
+}
+
 /// Which pieces there are, and whom their sums pass. Members are positions in the view.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kept {
     /// By chunk.
     pieces: Vec<Vec<Piece>>,
-    /// By part: whom its sums pass, in order.
-    chains: Vec<Vec<usize>>,
+    /// By part.
+    chains: Vec<Chain>,
     /// By member: the parts that it is the first keeper of, in order.
     firsts: Vec<Vec<u16>>,
     /// All pieces of the vector, in its order, with their places.
@@ -44,7 +54,7 @@ impl Kept {
     ///
     /// # Panics
     /// If nobody keeps a part.
-    pub fn new(parts: Parts, chains: Vec<Vec<usize>>, members: usize, piece: usize, clips: bool) -> Self {
+    pub fn new(parts: Parts, chains: Vec<Chain>, members: usize, piece: usize, clips: bool) -> Self {
         Self::with_lanes(parts, chains, (members, piece), clips, None)
     }
 
@@ -54,7 +64,7 @@ impl Kept {
     /// If nobody keeps a part.
     pub fn with_lanes(
         parts: Parts,
-        chains: Vec<Vec<usize>>,
+        chains: Vec<Chain>,
         (members, piece): (usize, usize),
         clips: bool,
         lanes: Option<Lanes>,
@@ -65,7 +75,7 @@ impl Kept {
             .unwrap_or_default();
         let (mut pieces, mut firsts) = (vec![Vec::new(); members], vec![Vec::new(); members]);
         for (part, chain) in parts.iter().zip(&chains) {
-            let (first, last) = (chain[0], chain[chain.len() - 1]);
+            let (first, last) = (chain.members[0], chain.members[chain.members.len() - 1]);
             firsts[first].push(part);
             for range in parts.pieces(part, piece) {
                 let part = Some(part);
@@ -131,9 +141,19 @@ impl Kept {
             all
         };
         match self.part(chunk, piece) {
-            Some(part) => &self.chains[usize::from(part)],
+            Some(part) => &self.chains[usize::from(part)].members,
             None => &ALL[chunk..=chunk],
         }
+    }
+
+    /// Whether a member that the sum of a piece passes has the moments too, and is not the last.
+    pub fn makes(&self, chunk: usize, piece: usize, member: usize) -> bool {
+        let chain = self
+            .part(chunk, piece)
+            .map(|part| &self.chains[usize::from(part)]);
+
+        let makes = chain.and_then(|chain| chain.members.get(chain.learners..chain.members.len() - 1));
+        makes.is_some_and(|makes| makes.contains(&member))
     }
 
     /// The parts that a member is the first keeper of, in order.

@@ -19,7 +19,8 @@
 //! Where members keep parts of the moments, sums pass a row of them before what comes of them is sent to all: see
 //! [`Kept`]. That is for the direct plan alone.
 //!
-//! With either a member sends and receives 2(n-1)/n of the vector.
+//! With either a member sends and receives 2(n-1)/n of the vector; also where parts are kept, since keepers are not sent what
+//! they make of the sum themselves.
 
 use super::Cut;
 use super::kept::Kept;
@@ -79,6 +80,13 @@ impl Plan {
             from: at.checked_sub(1).map(|before| chain[before]),
             to: chain.get(at + 1).copied(),
         })
+    }
+
+    /// Whether a member makes what is finished of a piece itself: all that keep its part hold the sum, so the last of them lets
+    /// the others know that it has let the update out, and sends them none.
+    pub fn makes(&self, (chunk, piece): (usize, usize), member: usize) -> bool {
+        let makes = |kept: &Kept| kept.range(chunk, piece).is_some() && kept.makes(chunk, piece, member);
+        self.kept().is_some_and(makes)
     }
 
     /// The members whose sums of a piece come to a member, in the order in which it adds them.

@@ -69,6 +69,8 @@ pub struct Run {
     held_bytes: usize,
     /// Pieces whose sum all their keepers hold, this member as the last: their updates are to be let out.
     due: Vec<(usize, usize)>,
+    /// Pieces whose last keeper has said that it has let the update out, which this member, another keeper, makes itself.
+    confirmed: BTreeSet<(usize, usize)>,
     /// By piece that this member has summed: the squares of it, where members tell them.
     squares: BTreeMap<usize, f64>,
     /// Pieces whose sums this member lacks, and who has said that it can commit, where a model is split over the members.
@@ -115,6 +117,7 @@ impl Run {
             held: Held::new(),
             held_bytes: 0,
             due: Vec::new(),
+            confirmed: BTreeSet::new(),
             squares: BTreeMap::new(),
             plan,
             #[cfg(feature = "sim")]
@@ -273,7 +276,10 @@ impl Run {
             Leg::Finished => {
                 self.take_headers(sender, headers, out)?;
                 self.compare(sender, all_headers, out);
-                self.finish(sender, (c, p), (data, seal), out)?;
+                match self.plan.makes((c, p), self.me) {
+                    true => self.confirm(sender, (c, p), (data, seal))?,
+                    false => self.finish(sender, (c, p), (data, seal), out)?,
+                }
             }
             Leg::Partial if self.is_of_lanes((c, p)) => return Err(violation()),
             Leg::Partial => {
@@ -433,8 +439,11 @@ impl Run {
         }
         let seal = self.seal(sender, (chunk, piece), &data, seal)?;
         for to in self.plan.finished_to(chunk, self.me) {
-            let seal = seal.clone();
-            self.send(to, Leg::Finished, (chunk, piece), (data.clone(), seal), out);
+            let data = match self.plan.makes((chunk, piece), to) {
+                true => Bytes::new(),
+                false => data.clone(),
+            };
+            self.send(to, Leg::Finished, (chunk, piece), (data, seal.clone()), out);
         }
         let kept = self.gathered.message(self.attempt.view, c, p);
         out.finished.extend(kept);

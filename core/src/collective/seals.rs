@@ -15,6 +15,8 @@ struct Chunk {
     hashes: Vec<Digest>,
     /// Pieces that are not there.
     lacking: usize,
+    /// Whether this member has made some of it itself, though it is another's.
+    made: bool,
     /// Of its owner.
     seal: Option<Seal>,
     /// Whether all pieces are there, and what the owner has sealed.
@@ -36,7 +38,12 @@ pub(super) struct Seals(Vec<Chunk>);
 
 /// A chunk is whole, and not what its owner has signed.
 #[derive(Debug)]
-pub(super) struct Broken;
+pub(super) enum Broken {
+    /// All of it was sent.
+    AsItCame,
+    /// Some of it this member has made itself.
+    AsMade,
+}
 
 impl Seals {
     pub fn new(cut: &Cut) -> Self {
@@ -65,7 +72,27 @@ impl Seals {
         };
         let good = |seal: &Seal| trusted || (seal.content == finished && sound(seal, chunk));
         of.whole = of.seal.as_ref().is_some_and(good);
-        of.whole.then_some(()).ok_or(Broken)
+        let broken = match of.made {
+            true => Broken::AsMade,
+            false => Broken::AsItCame,
+        };
+        of.whole.then_some(()).ok_or(broken)
+    }
+
+    /// The owner's word on a chunk, without a piece.
+    pub fn tell(&mut self, chunk: usize, seal: Seal) {
+        self.0[chunk].seal = Some(seal);
+    }
+
+    /// Some of another's chunk is made here.
+    pub fn make(&mut self, chunk: usize) {
+        self.0[chunk].made = true;
+    }
+
+    /// Whether some of a chunk was made here, as its owner has sealed it.
+    pub fn has_made(&self, chunk: usize) -> bool {
+        let of = &self.0[chunk];
+        of.made && of.whole
     }
 
     /// This member has finished a piece of its own chunk. Its word on that, if it was the last.
@@ -96,7 +123,8 @@ impl Seals {
     /// Forgets what there is of a chunk.
     pub fn drop(&mut self, chunk: usize) {
         let of = &mut self.0[chunk];
-        (of.lacking, of.seal, of.whole) = (of.hashes.len(), None, false);
+        (of.lacking, of.seal) = (of.hashes.len(), None);
+        (of.made, of.whole) = (false, false);
     }
 
     /// All of them, once all chunks are what their owners have sealed.

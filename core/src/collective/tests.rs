@@ -10,6 +10,8 @@ use crate::wire::{Leg, Message, ViewKey};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 
+mod kept;
+
 const ATTEMPT: crate::signature::Attempt = crate::signature::Attempt {
     chain: Digest([0; 32]),
     view: ViewKey {

@@ -1,4 +1,4 @@
-//! The updates that a keeper of moments lets out, and what it makes of others'.
+//! The updates that a keeper of moments makes, the last of a part's for all, and what it makes of others'.
 
 use super::Member;
 use crate::collective::Sends;
@@ -26,7 +26,7 @@ pub(super) enum NotKept {
 }
 
 impl Member {
-    /// Lets the updates out of what all keepers hold the sum of, this member as the last.
+    /// Makes the updates of what all keepers hold the sum of, and lets out those that this member is the last keeper of.
     pub(super) fn let_out(&mut self, sends: &mut Sends, shared: &Shared) -> Result<(), NotKept> {
         loop {
             let due = self.reduce.take_due();
@@ -38,19 +38,22 @@ impl Member {
             };
             let record = self.record(headers);
             let step = plan(&shared.manifest, shared.head(), &record, &self.reduce.gathered);
-            self.out_by = step;
+            if due.iter().any(|place| self.reduce.lets_out(*place)) {
+                self.out_by = step;
+            }
             // Anew each time: a bit may have flipped since the last.
             let mut proven = Proven::default();
             for place in due {
                 let update = self.update(place, step.as_ref(), &mut proven, shared)?;
-                let out = self.reduce.let_out(place, update.into(), sends);
+                let out = self.reduce.take_update(place, update.into(), sends);
                 debug_assert!(out.is_ok(), "what this member makes itself is good");
             }
         }
     }
 
-    /// What becomes of a piece of the parameters by its sum, as it travels. It is made of what is as it was after the last round:
-    /// what a damaged memory gives would be the same for all, and nobody could tell.
+    /// What becomes of a piece of the parameters by its sum, as it travels. What is let out is made of what is as it was after the
+    /// last round: what a damaged memory gives would be the same for all, and nobody could tell. What this member makes for itself
+    /// has to be what the last keeper has sealed.
     fn update(
         &self,
         place: (usize, usize),
@@ -59,11 +62,11 @@ impl Member {
         shared: &Shared,
     ) -> Result<Vec<u8>, NotKept> {
         let (range, _) = self.reduce.held_sum(place).ok_or(NotKept::Behind)?;
-        if self.view.members.len() > 1 {
+        if self.view.members.len() > 1 && self.reduce.lets_out(place) {
             proven.prove(&range, shared)?;
         }
         let mut new = self.stepped(place, step, shared)?;
-        if shared.settings.planted(Bug::FalseUpdates) {
+        if self.reduce.lets_out(place) && shared.settings.planted(Bug::FalseUpdates) {
             new[0] += 1.0;
         }
         let old = &shared.lineage.state.params[range];

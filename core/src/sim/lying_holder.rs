@@ -1,6 +1,7 @@
 //! Lies where a model is split over the members: of what a pass of a span has given, of sums that are held.
 
 use super::lie::{Lie, Speaker};
+use crate::collective::Chain;
 use crate::id::Digest;
 use crate::interface::SpanDone;
 use crate::ledger::Head;
@@ -128,9 +129,9 @@ impl Speaker<'_> {
         let me = members.iter().position(|member| *member == self.peer.me())?;
         let (manifest, head) = (self.peer.manifest(), self.peer.head());
         let parts = Parts::of(manifest).filter(|_| here == view)?;
-        let is_first = |chain: &Vec<usize>| chain.first() == Some(&me);
+        let is_first = |chain: &&Chain| chain.members.first() == Some(&me);
         let firsts = Head::chains(head, parts, members);
-        let firsts = firsts.iter().filter(|chain| is_first(chain)).count();
+        let firsts = firsts.iter().filter(is_first).count();
         let data = Bytes::from(vec![0; manifest.clip.map_or(0, |_| 8 * firsts)]);
         let attempt = Attempt {
             chain: head.chain,

@@ -6,8 +6,10 @@ use super::super::step::{Sends, Violation};
 use super::{Held, Run, Sum};
 use crate::optim::norm_squared;
 use crate::planted::Bug;
+use crate::seal::Seal;
 use crate::wire::Leg;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 impl Run {
@@ -99,14 +101,55 @@ impl Run {
         self.finish(me, (me, 0), (word.into(), None), out)
     }
 
-    /// The pieces whose updates this member is to let out, once it knows the round's weight and, where it matters, the norm.
-    pub fn take_due(&mut self) -> Vec<(usize, usize)> {
-        let clips = self.plan.cut.kept.as_ref().is_some_and(|kept| kept.clips);
-        let known = self.headers.are_complete() && (!clips || self.gathered.squared().is_some());
-        match known {
-            true => std::mem::take(&mut self.due),
-            false => Vec::new(),
+    /// The last keeper has let the update of a piece out whose sum this member holds too.
+    pub(super) fn confirm(
+        &mut self,
+        sender: usize,
+        (chunk, piece): (usize, usize),
+        (data, seal): (Bytes, Option<Box<Seal>>),
+    ) -> Result<(), Violation> {
+        let is_held = self.held_sum((chunk, piece)).is_some();
+        let sound = is_held && data.is_empty();
+        sound
+            .then_some(())
+            .ok_or(Violation::of_plan(self.members[sender]))?;
+        if let (Some(seals), Some(seal)) = (&mut self.seals, seal) {
+            seals.tell(chunk, *seal);
         }
+        if self.gathered.get(chunk as u16, piece as u32).is_none() {
+            self.confirmed.insert((chunk, piece));
+        }
+        Ok(())
+    }
+
+    /// The pieces whose updates this member is to make, once it knows the round's weight and, where it matters, the norm: first
+    /// those that it is to let out. All of a part at a time: what they are made of is looked at before, as a whole.
+    pub fn take_due(&mut self) -> Vec<(usize, usize)> {
+        let Some(kept) = self.plan.cut.kept.clone() else {
+            return Vec::new();
+        };
+        let known = self.headers.are_complete() && (!kept.clips || self.gathered.squared().is_some());
+        if !known || self.due.is_empty() && self.confirmed.is_empty() {
+            return Vec::new();
+        }
+        let of_part =
+            |(c, p): (usize, usize)| kept.part(c, p).into_iter().flat_map(|part| kept.of_part(part));
+        let is_held =
+            |place: &(usize, usize)| of_part(*place).all(|(range, _)| self.held.contains_key(&range.start));
+        let is_there = |(c, p): (usize, usize)| self.gathered.get(c as u16, p as u32).is_some();
+        let is_out = |place: &(usize, usize)| {
+            of_part(*place).all(|(_, place)| self.confirmed.contains(place) || is_there(*place))
+        };
+        let (mut due, waiting): (Vec<_>, Vec<_>) = self.due.iter().copied().partition(is_held);
+        let (out, inner): (BTreeSet<_>, _) = self.confirmed.iter().copied().partition(is_out);
+        due.extend(out);
+        (self.due, self.confirmed) = (waiting, inner);
+        due
+    }
+
+    /// Whether this member lets the update of a piece out.
+    pub fn lets_out(&self, (chunk, _): (usize, usize)) -> bool {
+        chunk == self.me
     }
 
     /// Elements of a piece whose sum this member holds, and the sum.
@@ -115,38 +158,38 @@ impl Run {
         Some((range.clone(), self.held.get(&range.start)?))
     }
 
-    /// The pieces of which this member has given the last keeper the sum, so that it knows what the update should be: their
-    /// places, the part, and the update.
+    /// The pieces of which this member has given the last keeper the sum, so that it knows what the update should be, but has
+    /// not made it itself: their places, the part, and the update.
     pub fn given(&self) -> Vec<((usize, usize), u16, Bytes)> {
         let Some(kept) = &self.plan.cut.kept else {
             return Vec::new();
         };
         let all = kept.touching(&(0..self.plan.cut.len));
         let given = all.iter().filter_map(|(_, (c, p))| {
-            let gave = kept.chain(*c, *p).ends_with(&[self.me, *c]);
+            let made = self.seals.as_ref().is_some_and(|seals| seals.has_made(*c));
+            let gave = kept.chain(*c, *p).ends_with(&[self.me, *c]) && !made;
             let data = self.gathered.get(*c as u16, *p as u32).filter(|_| gave)?;
             Some(((*c, *p), kept.part(*c, *p)?, data.clone()))
         });
         given.collect()
     }
 
-    /// Lets the update of a piece out to all.
-    pub fn let_out(
+    /// Takes the update that this member has made of a piece, and lets it out, if that is its part.
+    pub fn take_update(
         &mut self,
         place: (usize, usize),
         update: Bytes,
         out: &mut Sends,
     ) -> Result<(), Violation> {
-        if place.0 != self.me {
-            // Only the planted bug of who takes its own word for all keepers' comes here.
-            let (c, p) = (place.0 as u16, place.1 as u32);
-            let new = self.gathered.put(c, p, update.clone()) == Some(true);
-            if let Some(seals) = self.seals.as_mut().filter(|_| new) {
-                seals.trust(place, &update);
-            }
-            return Ok(());
+        if self.lets_out(place) || !self.planted(Bug::CommitBeforeHeld) {
+            return self.finish(self.me, place, (update, None), out);
         }
-        self.finish(self.me, place, (update, None), out)
+        let (c, p) = (place.0 as u16, place.1 as u32);
+        let new = self.gathered.put(c, p, update.clone()) == Some(true);
+        if let Some(seals) = self.seals.as_mut().filter(|_| new) {
+            seals.trust(place, &update);
+        }
+        Ok(())
     }
 
     /// The sums that this member holds, once they are no longer needed here.

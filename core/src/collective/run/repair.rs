@@ -13,6 +13,7 @@ impl Run {
         if self.planted(Bug::ForgetHeldSums) {
             self.held.clear();
         }
+        self.confirmed.clear();
         for chunk in 0..self.plan.cut.members {
             if let Some(seals) = self.seals.as_mut().filter(|seals| !seals.has(chunk)) {
                 seals.drop(chunk);
@@ -49,6 +50,10 @@ impl Run {
             && (self.seals.is_none() || from == told_by)
         {
             let place = (usize::from(chunk), piece as usize);
+            if data.is_empty() && self.plan.makes(place, self.me) {
+                // Word of the attempt that was on its way still: what was to be made of it is sent as well.
+                return Ok(());
+            }
             return self.finish(sender, place, (data, seal), out);
         }
         Ok(())

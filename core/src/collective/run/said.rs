@@ -1,5 +1,6 @@
 //! What members say with their pieces: headers, hashes of all headers, seals.
 
+use super::super::seals::Broken;
 use super::super::step::{Sends, Violation, Wrong};
 use super::Run;
 use crate::conviction::Conviction;
@@ -34,9 +35,22 @@ impl Run {
             return Ok(own.map(Box::new));
         }
         let sound = |seal: &Seal, owner: usize| seal.is_by(members[owner], attempt, key.scheme());
-        let taken = seals.take((chunk, piece), data, seal.map(|seal| *seal), trusted, sound);
-        let (by, what) = (members[sender], Wrong::Forged);
-        taken.map(|()| None).map_err(|_| Violation { by, what })
+        if sender == self.me {
+            seals.make(chunk);
+        }
+        match seals.take((chunk, piece), data, seal.map(|seal| *seal), trusted, sound) {
+            Ok(()) => Ok(None),
+            Err(Broken::AsItCame) => {
+                let (by, what) = (members[sender], Wrong::Forged);
+                Err(Violation { by, what })
+            }
+            Err(Broken::AsMade) => {
+                // Which of the two is wrong is not to be told. If others have the owner's it comes from them.
+                seals.drop(chunk);
+                self.gathered.drop_chunk(chunk);
+                Ok(None)
+            }
+        }
     }
 
     /// Checks that the headers are such as the sender may bring, that their authors have signed them and that they

@@ -1,0 +1,165 @@
+//! Where members keep parts of the moments: what is sent, what keepers make themselves, and what of it is not as it should be.
+
+use super::super::{Chain, Kept};
+use super::*;
+use crate::parts::Parts;
+use bytes::Bytes;
+use std::sync::Arc;
+
+const LEN: usize = 20_000;
+const MEMBERS: usize = 4;
+
+/// Of each part two keepers, another two for each; before those of the first part one who learns it.
+fn kept_plan() -> Plan {
+    let parts = Parts::of_len(LEN);
+    let chain = |part: u16| {
+        let keepers = [0, 1].map(|k| (usize::from(part) + k) % MEMBERS);
+        let learner = (part == 0).then_some(3);
+        Chain {
+            members: learner.into_iter().chain(keepers).collect(),
+            learners: learner.iter().count(),
+        }
+    };
+    let chains = parts.iter().map(chain).collect();
+    Plan {
+        topology: Topology::Direct,
+        cut: Cut {
+            members: MEMBERS,
+            len: LEN,
+            piece: 700,
+            grain: 1,
+            kept: Some(Arc::new(Kept::new(parts, chains, MEMBERS, 700, false))),
+        },
+    }
+}
+
+/// Makes what is due of the sums: twice as much. Who is `wrong` lets something else out.
+fn make(run: &mut Run, wrong: bool, out: &mut Sends) {
+    for place in run.take_due() {
+        let (range, sum) = run.held_sum(place).unwrap();
+        let mut values = vec![0.0; range.len()];
+        Codec::F32.decode(sum, &mut values).unwrap();
+        let factor = if wrong && run.lets_out(place) { 3.0 } else { 2.0 };
+        values.iter_mut().for_each(|value| *value *= factor);
+        let mut update = Vec::new();
+        Codec::F32.encode(&values, &mut update);
+        run.take_update(place, update.into(), out).unwrap();
+    }
+}
+
+/// An attempt in which one member, if any, lets out what is wrong, from its first frame to the last.
+fn attempt(wrong: Option<usize>) -> Attempt {
+    let plan = kept_plan();
+    let mut attempt = Attempt::new(plan.clone(), Codec::F32, contributions(&plan, 1));
+    (0..MEMBERS).for_each(|member| attempt.start(member));
+    loop {
+        let busy = attempt.links.iter().find(|(_, frames)| !frames.is_empty());
+        let Some((from, to)) = busy.map(|(link, _)| *link) else {
+            return attempt;
+        };
+        attempt.deliver(from, to);
+        let mut out = Sends::default();
+        make(&mut attempt.runs[to], wrong == Some(to), &mut out);
+        attempt.send(to, out);
+    }
+}
+
+fn data(message: &Message) -> &Bytes {
+    let Message::Piece { data, .. } = message else {
+        panic!("no piece")
+    };
+    data
+}
+
+#[test]
+fn all_hold_the_updates_and_as_much_is_sent_as_without_keepers() {
+    let attempt = attempt(None);
+    for run in &attempt.runs {
+        assert!(run.is_complete());
+        assert!(run.given().is_empty(), "it has made these itself");
+        let same = |(own, first): (Message, Message)| data(&own) == data(&first);
+        let view = ATTEMPT.view;
+        let first = attempt.runs[0].gathered.messages(view);
+        assert!(run.gathered.messages(view).zip(first).all(same));
+    }
+    let sent: usize = attempt
+        .sent
+        .iter()
+        .map(|(_, _, message)| data(message).len())
+        .sum();
+    let learnt = 2 * Parts::of_len(LEN).range(0).unwrap().len();
+    // Who learns a part is one more that its sum passes, and cannot make the update yet.
+    assert_eq!(sent, 4 * (2 * (MEMBERS - 1) * LEN + learnt / 2));
+}
+
+#[test]
+fn what_is_not_what_a_keeper_makes_of_the_sum_comes_from_others_and_is_doubted() {
+    let mut attempt = attempt(Some(1));
+    // Member 0 is the other keeper of the parts whose last is member 1.
+    let whole: Vec<bool> = attempt.runs.iter().map(Run::is_whole).collect();
+    assert_eq!(whole, [false, true, true, true]);
+    let seals = attempt.runs[2].seals().expect("it is whole");
+    let all: Vec<Message> = attempt.runs[2].gathered.messages(ATTEMPT.view).collect();
+    let run = &mut attempt.runs[0];
+    let lacking = run.give_up();
+    assert!(!lacking.is_empty() && lacking.iter().all(|(chunk, _)| *chunk == 1));
+    let teller = peer(2);
+    for mut frame in all {
+        let Message::Piece {
+            chunk, piece, seal, ..
+        } = &mut frame
+        else {
+            panic!("no piece")
+        };
+        if !lacking.contains(&(*chunk, *piece)) {
+            continue;
+        }
+        *seal = Some(Box::new(seals[usize::from(*chunk)].clone()));
+        // The owner's own word of it may be under way still.
+        let mut word = frame.clone();
+        edit(&mut word, |_, _, _, _, data| *data = Bytes::new());
+        for frame in [word, frame] {
+            assert_eq!(
+                run.accept_repair((teller, teller), frame, &mut Sends::default()),
+                Ok(())
+            );
+        }
+    }
+    assert!(run.is_whole());
+    assert!(!run.given().is_empty());
+    assert!(run.given().iter().all(|((chunk, _), ..)| *chunk == 1));
+}
+
+#[test]
+fn a_keeper_is_told_of_an_update_whose_sum_it_holds_and_is_sent_none() {
+    let (before, after) = (attempt(None), kept_plan());
+    let told = |(from, to, message): &&(usize, usize, Message)| {
+        let finished = matches!(message, Message::Piece { leg: Leg::Finished, piece, .. } if *piece > 0);
+        (*from, *to) == (1, 0) && finished && data(message).is_empty()
+    };
+    let (_, _, frame) = before.sent.iter().find(told).unwrap();
+    let violation = Err(Violation {
+        by: peer(1),
+        what: Wrong::Plan,
+    });
+    let fresh = || {
+        Attempt::new(after.clone(), Codec::F32, contributions(&after, 1))
+            .runs
+            .remove(0)
+    };
+    let accept = |run: &mut Run, frame| run.accept(peer(1), None, frame, &mut Sends::default());
+    assert_eq!(
+        accept(&mut fresh(), frame.clone()),
+        violation,
+        "it has not passed"
+    );
+    let Message::Piece { chunk, piece, .. } = frame else {
+        panic!("no piece")
+    };
+    let mut sent = before.runs[0]
+        .gathered
+        .message(ATTEMPT.view, *chunk, *piece)
+        .unwrap();
+    edit(&mut sent, |_, _, _, headers, _| headers.clear());
+    assert_eq!(accept(&mut fresh(), sent), violation);
+}
