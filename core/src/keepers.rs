@@ -9,6 +9,8 @@
 
 pub mod shift;
 mod spans;
+#[cfg(test)]
+mod tests;
 
 use self::spans::holders;
 use crate::check::Fault;
@@ -20,6 +22,7 @@ use crate::ledger::{Head, Header, Member, Record};
 use crate::parts::{MOST_PARTS, PartSet, Parts};
 use crate::room::Room;
 use crate::signature::Signed;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 impl Head {
@@ -69,7 +72,10 @@ impl Head {
     }
 
     /// Whom the sums of each part pass among these members, as their positions: first those that learn it, then those that keep
-    /// it, both in ring order from a place that is another for each part, so that all have as much to do.
+    /// it. Who is first adds up and is sent all contributions, who is last sends the update to all. So the last is the keeper that
+    /// before this part has been the first more often than the last, and of the others the one comes before them that has been the
+    /// first least often. By fours: where these are alike, the last is whom the others pass least on to, so that sums go over all
+    /// links alike. Else they come in ring order from a place that is another for each part.
     ///
     /// # Panics
     /// If a part has no keeper among them.
@@ -78,17 +84,35 @@ impl Head {
         let none = Keeper::default();
         let keeper = |peer: &PeerId| self.position(*peer).map_or(none, |at| self.members[at].keeper);
         let keepers: Vec<Keeper> = members.iter().map(keeper).collect();
-        let chain = |part: u16| {
-            let first = usize::from(part) * n / parts.count();
-            let ring = (first..first + n).map(|at| at % n);
+        let (mut firsts, mut lasts) = (vec![0i32; n], vec![0i32; n]);
+        let mut passes = vec![vec![0u32; n]; n];
+        let mut chain = |part: u16| {
+            let start = usize::from(part) * n / parts.count();
+            let ring = (start..start + n).map(|at| at % n);
             let learn = ring.clone().filter(|at| keepers[*at].learns.contains(part));
             let mut members: Vec<usize> = learn.collect();
             let learners = members.len();
             members.extend(ring.filter(|at| keepers[*at].kept.contains(part)));
-            assert!(!members.is_empty(), "part {part} has a keeper");
+            let kept = &mut members[learners..];
+            let to_last = |at: &usize| {
+                let last = kept[*at];
+                let passed = kept.iter().map(|from| passes[*from][last]).sum::<u32>();
+                (Reverse((firsts[last] - lasts[last]).div_euclid(4)), passed)
+            };
+            let last = (0..kept.len()).rev().min_by_key(to_last);
+            let last = last.unwrap_or_else(|| panic!("part {part} has a keeper"));
+            kept[last..].rotate_left(1);
+            if let Some(first) = (0..kept.len() - 1).min_by_key(|at| firsts[kept[*at]]) {
+                kept[..=first].rotate_right(1);
+            }
+            for pair in members.windows(2) {
+                passes[pair[0]][pair[1]] += 1;
+            }
+            firsts[members[0]] += 1;
+            lasts[members[members.len() - 1]] += 1;
             Chain { members, learners }
         };
-        parts.iter().map(chain).collect()
+        parts.iter().map(&mut chain).collect()
     }
 
     /// Whether what a header says of its author's parts can be: it keeps no others than it has kept or learnt or than nobody
@@ -326,7 +350,7 @@ impl Balance {
     /// Who of some holds most, if it holds a part; among equals the first.
     fn fullest(&self, of: impl Iterator<Item = usize>, part: u16) -> Option<usize> {
         let holding = of.filter(|at| self.holds[*at].contains(part));
-        holding.min_by_key(|at| (std::cmp::Reverse(self.holds[*at].len()), *at))
+        holding.min_by_key(|at| (Reverse(self.holds[*at].len()), *at))
     }
 
     /// Has those that hold least take what lacks holders.
@@ -348,20 +372,27 @@ impl Balance {
         }
     }
 
-    /// Has those that hold least take parts of those that hold most, until an eighth more is the most that anybody has.
+    /// Has those that hold least take parts of those that hold most, until a thirty-second more is the most that anybody has: such
+    /// parts whose other holders they share least with, so that everybody passes sums on to all.
     fn level(&mut self) {
         for _ in 0..MOST_PARTS * self.holds.len() {
             let len = |at: &usize| self.holds[*at].len();
             let all = 0..self.holds.len();
             let least = all.clone().min_by_key(|at| (len(at), *at)).unwrap_or(0);
-            let most = all
-                .min_by_key(|at| (std::cmp::Reverse(len(at)), *at))
-                .unwrap_or(0);
-            if len(&most) <= len(&least) + 1 + len(&least) / 8 {
+            let most = all.min_by_key(|at| (Reverse(len(at)), *at)).unwrap_or(0);
+            if len(&most) <= len(&least) + 1 + len(&least) / 32 {
                 return;
             }
             let moves = self.holds[most].without(&self.holds[least]);
-            let Some(part) = moves.iter().next() else { return };
+            let shares = |holds: &PartSet| holds.and(&self.holds[least]).len();
+            let shared: Vec<usize> = self.holds.iter().map(shares).collect();
+            let with_others = |part: &u16| {
+                let others = (0..shared.len()).filter(|at| *at != most && self.holds[*at].contains(*part));
+                others.map(|at| shared[at]).max()
+            };
+            let Some(part) = moves.iter().min_by_key(with_others) else {
+                return;
+            };
             self.holds[most].remove(part);
             self.holds[least].insert(part);
         }

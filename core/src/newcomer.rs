@@ -31,6 +31,10 @@ const NO_MEMBER: Duration = Duration::from_secs(300);
 /// Who follows a member so many others away is no reason for hope: it may be one's own word that comes back.
 const FAR: u8 = 4;
 
+/// So many rounds in a row that it is past already a sponsor may tell it of. One that said it stood further on than it does
+/// tells of nothing else.
+const PAST: u8 = 3;
+
 /// A newcomer's progress.
 #[derive(Debug)]
 pub(crate) struct Newcomer {
@@ -76,6 +80,8 @@ pub(crate) struct Newcomer {
     ready: Option<Round>,
     /// ... and when it was told so last.
     said: Round,
+    /// Rounds in a row that the sponsor has told of, and that are past here.
+    past: u8,
 }
 
 /// Whether this peer is a member after the head, and that since it was started: let in by the last round, or a member in the
@@ -116,6 +122,7 @@ impl Newcomer {
             since: 0,
             ready: None,
             said: 0,
+            past: 0,
         }
     }
 
@@ -173,9 +180,13 @@ impl Newcomer {
             Message::Committed { view, record, digest } if self.follows(from) => {
                 self.heard(shared);
                 match self.catchup.on_commit(from, (view, record, digest), shared) {
-                    Fit::Next => return self.apply_told(shared),
+                    Fit::Next => {
+                        self.past = 0;
+                        return self.apply_told(shared);
+                    }
                     Fit::Gap => self.begin_elsewhere(from, shared),
-                    Fit::Old => {}
+                    Fit::Old if self.past == PAST => self.begin_elsewhere(from, shared),
+                    Fit::Old => self.past += 1,
                     Fit::False => return self.on_refused(from, None, shared),
                 }
             }

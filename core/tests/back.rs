@@ -45,6 +45,13 @@ fn train(story: &mut Story, rounds: usize) {
     assert!(trained(story) >= until, "it trains");
 }
 
+/// Until three rounds after one that both save, where they save every fifth.
+fn train_past_a_point(story: &mut Story) {
+    while story.peers[&ANN].head().round % 5 != 3 {
+        train(story, 1);
+    }
+}
+
 fn backs(story: &Story, who: PeerId) -> Vec<(u64, u64, u64)> {
     let told = story.events.iter().filter(|(_, peer, _)| *peer == who);
     told.filter_map(|(_, _, event)| match event {
@@ -84,9 +91,7 @@ fn has_the_bits_of_an_undisturbed_run(disturbed: &Story) {
 fn who_comes_back_with_an_older_checkpoint_takes_those_who_wait_for_it_back_with_it() {
     let mut story = story(5);
     train(&mut story, 20);
-    while story.peers[&ANN].head().round % 5 != 3 {
-        train(&mut story, 1);
-    }
+    train_past_a_point(&mut story);
     // Both have it.
     story.run(10 * MILLI);
     let (round, counted) = (story.peers[&ANN].head().round, story.peers[&ANN].head().counted());
@@ -138,6 +143,7 @@ fn who_comes_back_with_the_last_round_goes_on_with_it_at_once() {
 fn nobody_goes_back_who_cannot_have_all_parts_of_one_round() {
     let mut story = story(5);
     train(&mut story, 12);
+    train_past_a_point(&mut story);
     story.kill(BEN);
     story.run(60 * SECOND);
     assert_eq!(

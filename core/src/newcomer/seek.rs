@@ -33,6 +33,7 @@ impl Newcomer {
         self.following = false;
         self.catchup.forget_told();
         self.ready = None;
+        self.past = 0;
         self.asked_at = shared.now;
         self.heard(shared);
         if let Some(former) = former {

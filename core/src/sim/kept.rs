@@ -49,24 +49,50 @@ fn parts(manifest: &Manifest) -> Vec<Range<usize>> {
 /// All pieces of the vector, in order, with the member that adds each up, as its place among a record's.
 fn pieces(head: &Head, record: &Record, manifest: &Manifest) -> Vec<(Range<usize>, usize)> {
     let (n, parts) = (record.headers.len(), parts(manifest));
+    let keeper = |at: usize| {
+        let peer = record.headers[at].peer;
+        head.members[head.position(peer).expect("a contributor is a member")].keeper
+    };
     let mut pieces = Vec::new();
+    // By member: of how many parts it was the first, and the last; by two, how many one has given the other.
+    let (mut firsts, mut lasts) = (vec![0i32; n], vec![0i32; n]);
+    let mut given = vec![vec![0; n]; n];
     for (number, part) in parts.iter().enumerate() {
         let start = number * n / parts.len();
-        let keeper = |at: usize| {
-            let peer = record.headers[at % n].peer;
-            let place = head.position(peer).expect("a contributor is a member");
-            head.members[place].keeper
-        };
-        let mut learn = (start..start + n).filter(|at| keeper(*at).learns.contains(number as u16));
-        let mut keep = (start..start + n).filter(|at| keeper(*at).kept.contains(number as u16));
-        let first = learn
-            .next()
-            .or_else(|| keep.next())
-            .expect("each part has a keeper")
-            % n;
+        let ring: Vec<usize> = (start..start + n).map(|at| at % n).collect();
+        let learn = ring
+            .iter()
+            .filter(|at| keeper(**at).learns.contains(number as u16));
+        let mut way: Vec<usize> = learn.copied().collect();
+        let keep = ring.iter().filter(|at| keeper(**at).kept.contains(number as u16));
+        let keep: Vec<usize> = keep.copied().collect();
+        // The last is who has been the first more often than the last, by fours.
+        let mut last = 0;
+        for at in 1..keep.len() {
+            let lead = |at: usize| (firsts[keep[at]] - lasts[keep[at]]).div_euclid(4);
+            let came = |at: usize| keep.iter().map(|from| given[*from][keep[at]]).sum::<i32>();
+            if lead(at) > lead(last) || lead(at) == lead(last) && came(at) <= came(last) {
+                last = at;
+            }
+        }
+        let mut others = keep.clone();
+        others.remove(last);
+        // The first is who has been that least often; the others stay in ring order.
+        if !others.is_empty() {
+            let times = |at: &usize| firsts[others[*at]];
+            let first = (0..others.len()).min_by_key(times).expect("there are some");
+            way.push(others.remove(first));
+        }
+        way.extend(others);
+        way.push(keep[last]);
+        for at in 1..way.len() {
+            given[way[at - 1]][way[at]] += 1;
+        }
+        firsts[way[0]] += 1;
+        lasts[way[way.len() - 1]] += 1;
         for start in part.clone().step_by(manifest.piece.get() as usize) {
             let end = part.end.min(start + manifest.piece.get() as usize);
-            pieces.push((start..end, first));
+            pieces.push((start..end, way[0]));
         }
     }
     pieces
