@@ -148,10 +148,8 @@ impl Kept {
 
     /// Whether a member that the sum of a piece passes has the moments too, and is not the last.
     pub fn makes(&self, chunk: usize, piece: usize, member: usize) -> bool {
-        let chain = self
-            .part(chunk, piece)
-            .map(|part| &self.chains[usize::from(part)]);
-
+        let part = self.part(chunk, piece);
+        let chain = part.map(|part| &self.chains[usize::from(part)]);
         let makes = chain.and_then(|chain| chain.members.get(chain.learners..chain.members.len() - 1));
         makes.is_some_and(|makes| makes.contains(&member))
     }
