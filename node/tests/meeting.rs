@@ -256,6 +256,8 @@ fn start_by_names(folder: &Folder, at: usize, port: u16, others: &[usize]) -> No
         "train=500",
         "test=100",
         "rounds=1000000",
+        // Whoever is alone makes thousands of rounds a second: a disk that saves each thousandth has no time for who comes.
+        "checkpoint_every=100000",
     ];
     Node::start(NAMES[at], folder.join(NAMES[at]), &args)
 }
