@@ -276,7 +276,7 @@ impl Run {
             Leg::Finished => {
                 self.take_headers(sender, headers, out)?;
                 self.compare(sender, all_headers, out);
-                match self.plan.makes((c, p), self.me) {
+                match self.makes((c, p), self.me) {
                     true => self.confirm(sender, (c, p), (data, seal))?,
                     false => self.finish(sender, (c, p), (data, seal), out)?,
                 }
@@ -439,7 +439,7 @@ impl Run {
         }
         let seal = self.seal(sender, (chunk, piece), &data, seal)?;
         for to in self.plan.finished_to(chunk, self.me) {
-            let data = match self.plan.makes((chunk, piece), to) {
+            let data = match self.makes((chunk, piece), to) {
                 true => Bytes::new(),
                 false => data.clone(),
             };

@@ -101,6 +101,12 @@ impl Run {
         self.finish(me, (me, 0), (word.into(), None), out)
     }
 
+    /// Whether a member makes the update of a piece itself. Only at the first attempt: who seals something else than the others
+    /// make could have nobody commit, and nobody could tell whose fault it is. At the next all are sent what it lets out.
+    pub fn makes(&self, place: (usize, usize), member: usize) -> bool {
+        self.attempt.view.attempt == 0 && self.plan.makes(place, member)
+    }
+
     /// The last keeper has let the update of a piece out whose sum this member holds too.
     pub(super) fn confirm(
         &mut self,

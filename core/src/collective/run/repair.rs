@@ -50,7 +50,7 @@ impl Run {
             && (self.seals.is_none() || from == told_by)
         {
             let place = (usize::from(chunk), piece as usize);
-            if data.is_empty() && self.plan.makes(place, self.me) {
+            if data.is_empty() && self.makes(place, self.me) {
                 // Word of the attempt that was on its way still: what was to be made of it is sent as well.
                 return Ok(());
             }

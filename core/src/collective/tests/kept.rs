@@ -131,6 +131,23 @@ fn what_is_not_what_a_keeper_makes_of_the_sum_comes_from_others_and_is_doubted()
 }
 
 #[test]
+fn at_a_second_attempt_keepers_are_sent_updates_too() {
+    let (plan, own) = (kept_plan(), contributions(&kept_plan(), 1));
+    let mut again = Attempt::new(plan, Codec::F32, own);
+    let run = &mut again.runs[0];
+    let place = (0..).map(|piece| (1, piece)).find(|place| run.makes(*place, 0));
+    let view = ViewKey {
+        attempt: 1,
+        ..ATTEMPT.view
+    };
+    let attempt = crate::signature::Attempt { view, ..ATTEMPT };
+    let members: Vec<PeerId> = (0..MEMBERS).map(peer).collect();
+    let key = Key::stand_in(peer(0));
+    let later = Run::new(attempt, members, 0, kept_plan(), Codec::F32, key);
+    assert!(!later.makes(place.expect("there is one"), 0));
+}
+
+#[test]
 fn a_keeper_is_told_of_an_update_whose_sum_it_holds_and_is_sent_none() {
     let (before, after) = (attempt(None), kept_plan());
     let told = |(from, to, message): &&(usize, usize, Message)| {
