@@ -146,9 +146,10 @@ impl Kept {
         }
     }
 
-    /// Whether a member that the sum of a piece passes has the moments too, and is not the last.
+    /// Whether there is such a piece, and a member that its sum passes has the moments too, and is not the last.
     pub fn makes(&self, chunk: usize, piece: usize, member: usize) -> bool {
-        let part = self.part(chunk, piece);
+        let piece = self.pieces.get(chunk).and_then(|pieces| pieces.get(piece));
+        let part = piece.and_then(|piece| piece.part);
         let chain = part.map(|part| &self.chains[usize::from(part)]);
         let makes = chain.and_then(|chain| chain.members.get(chain.learners..chain.members.len() - 1));
         makes.is_some_and(|makes| makes.contains(&member))

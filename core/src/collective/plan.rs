@@ -85,8 +85,7 @@ impl Plan {
     /// Whether a member makes what is finished of a piece itself: all that keep its part hold the sum, so the last of them lets
     /// the others know that it has let the update out, and sends them none.
     pub fn makes(&self, (chunk, piece): (usize, usize), member: usize) -> bool {
-        let makes = |kept: &Kept| kept.range(chunk, piece).is_some() && kept.makes(chunk, piece, member);
-        self.kept().is_some_and(makes)
+        self.kept().is_some_and(|kept| kept.makes(chunk, piece, member))
     }
 
     /// The members whose sums of a piece come to a member, in the order in which it adds them.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::Layout;
-use crate::stand_ins::spans::{peer, settle};
+use crate::stand_ins::spans::{keeping, settle};
 use std::num::NonZeroU16;
 
 fn manifest(copies: u16) -> Manifest {
@@ -13,17 +13,11 @@ fn manifest(copies: u16) -> Manifest {
 }
 
 fn member(n: u8, kept: PartSet, manifest: &Manifest) -> Member {
-    Member {
-        peer: peer(n),
-        admission: crate::invitation::Admission::stand_in(peer(n), manifest.root()),
-        speed: 1000,
-        contact: Default::default(),
-        trials: Default::default(),
-        keeper: Keeper {
-            kept,
-            ..Keeper::default()
-        },
-    }
+    let keeper = Keeper {
+        kept,
+        ..Keeper::default()
+    };
+    keeping(n, keeper, manifest)
 }
 
 /// A run into which so many come at a time, until there are at least four.

@@ -42,20 +42,27 @@ pub(crate) fn peer(n: u8) -> PeerId {
     PeerId([n; 32])
 }
 
+/// One that holds these spans, and has room for no more than one.
 pub(crate) fn member(n: u8, spans: &[usize], manifest: &Manifest) -> Member {
     let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(manifest).unwrap());
     let kept = spans.iter().map(|span| split.parts(parts, *span));
+    let keeper = Keeper {
+        kept: kept.fold(PartSet::default(), |all, kept| all.or(&kept)),
+        room: Room::of(1),
+        ..Keeper::default()
+    };
+    keeping(n, keeper, manifest)
+}
+
+/// One that keeps such parts.
+pub(crate) fn keeping(n: u8, keeper: Keeper, manifest: &Manifest) -> Member {
     Member {
         peer: peer(n),
         admission: crate::invitation::Admission::stand_in(peer(n), manifest.root()),
         speed: 1000,
         contact: Default::default(),
         trials: Default::default(),
-        keeper: Keeper {
-            kept: kept.fold(PartSet::default(), |all, kept| all.or(&kept)),
-            room: Room::of(1),
-            ..Keeper::default()
-        },
+        keeper,
     }
 }
 
