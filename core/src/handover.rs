@@ -202,6 +202,17 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
     lacks.is_empty()
 }
 
+/// A round has stepped nothing, and parts are others than before it all the same: what is kept goes along.
+pub(crate) fn begin_anew(shared: &mut Shared) {
+    let head = &shared.lineage.head;
+    let (stepped, untrained) = (head.stepped, head.untrained);
+    let kept = &mut shared.lineage.state.kept;
+    kept.stepped = stepped;
+    if shared.manifest.split.is_none() {
+        kept.begin(&shared.manifest, &kept.set().and(&untrained));
+    }
+}
+
 /// Some members cannot train: tells for which parts, once.
 pub(crate) fn tell_lacking(members: &[PeerId], shared: &mut Shared) {
     let parts = shared

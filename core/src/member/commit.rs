@@ -180,9 +180,10 @@ impl Member {
         };
         let stepped = shared.head().stepped;
         let exit = round.enter(&mut self.sponsor, shared);
-        // Where the round has gone back, what is kept is of a round that is none any more.
+        // Where the round has gone back, what is kept is of a round that is none any more; where some parts begin anew, also those
+        // do that leave with this round.
         if shared.head().stepped != stepped && shared.head().stepped == shared.head().chain {
-            shared.lineage.state.kept.stepped = shared.head().stepped;
+            handover::begin_anew(shared);
         }
         let after = shared.lineage.head.chain;
         let errors = errors.filter(|_| changed);
