@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the messages and of all that is in them. Peers of another version are refused by the first word of the
 /// handshake. Another field is another version, and so is another rule by which members find out who computes what.
-pub const VERSION: u16 = 17;
+pub const VERSION: u16 = 18;
 
 /// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
 pub const META_LIMIT: usize = 1 << 20;
@@ -452,6 +452,7 @@ impl Message {
             Self::Follow {
                 contact, admission, ..
             } => contact.is_bounded() && admission.chain.is_bounded(),
+            Self::Introduced { contact, .. } => contact.is_bounded(),
             Self::Acquaintances { acquaintances } => {
                 acquaintances.len() <= MAX_PEERS && acquaintances.iter().all(|(_, c)| c.is_bounded())
             }
@@ -502,6 +503,21 @@ mod tests {
         assert_eq!(padded(0), Ok(message.clone()));
         assert_eq!(padded(1), Err(WireError::Length));
         assert_eq!(padded(1000), Err(WireError::Length));
+    }
+
+    #[test]
+    fn who_is_introduced_has_addresses_that_a_header_may_name() {
+        let introduce = |addresses: usize, len: usize| {
+            let frame = Message::Introduced {
+                peer: PeerId([1; 32]),
+                contact: Contact(vec!["x".repeat(len); addresses]),
+                rtt_us: 0,
+            };
+            Message::decode(frame.to_frame()).map(|_| ())
+        };
+        assert_eq!(introduce(Contact::LIMIT, Contact::ADDRESS_LIMIT), Ok(()));
+        assert_eq!(introduce(Contact::LIMIT + 1, 1), Err(WireError::Length));
+        assert_eq!(introduce(1, Contact::ADDRESS_LIMIT + 1), Err(WireError::Length));
     }
 
     #[test]

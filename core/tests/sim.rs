@@ -152,6 +152,8 @@ fn seeds_of_liars_that_once_failed_hold() {
     let passed_on = 973;
     // A liar seals other updates than all others make of the sums, so that nobody can commit, and nobody is to blame.
     let of_its_own = 13_300_005_150;
+    // Whom a liar has introduced by an address of any length became a newcomer that no header may name.
+    let by_any_length = 14_200_042_740;
     // What nobody keeps any more is to begin anew with who is let in each round and is out again before it has begun.
     let never_in = 51_000_904;
     // The word of a keeper is another for some, so that updates do not follow from the sums there; a bit flips in who looks.
@@ -197,7 +199,16 @@ fn seeds_of_liars_that_once_failed_hold() {
     // sponsor said that it went on from the same.
     let far_ahead = [10_400_002_326];
     let of_liars = [
-        believed, led_back, to_and_fro, woken, ended, misled, astray, passed_on, of_its_own,
+        believed,
+        led_back,
+        to_and_fro,
+        woken,
+        ended,
+        misled,
+        astray,
+        passed_on,
+        of_its_own,
+        by_any_length,
     ];
     for seed in of_liars
         .into_iter()
