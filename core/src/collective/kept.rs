@@ -146,13 +146,14 @@ impl Kept {
         }
     }
 
-    /// Whether there is such a piece, and a member that its sum passes has the moments too, and is not the last.
+    /// Whether there is such a piece, and a member that its sum passes has the moments too, and is not the last. Where a model is
+    /// split nobody makes updates: each steps its own parts.
     pub fn makes(&self, chunk: usize, piece: usize, member: usize) -> bool {
         let piece = self.pieces.get(chunk).and_then(|pieces| pieces.get(piece));
         let part = piece.and_then(|piece| piece.part);
         let chain = part.map(|part| &self.chains[usize::from(part)]);
         let makes = chain.and_then(|chain| chain.members.get(chain.learners..chain.members.len() - 1));
-        makes.is_some_and(|makes| makes.contains(&member))
+        self.lanes.is_none() && makes.is_some_and(|makes| makes.contains(&member))
     }
 
     /// The parts that a member is the first keeper of, in order.

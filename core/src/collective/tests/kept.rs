@@ -180,3 +180,19 @@ fn a_keeper_is_told_of_an_update_whose_sum_it_holds_and_is_sent_none() {
     edit(&mut sent, |_, _, _, headers, _| headers.clear());
     assert_eq!(accept(&mut fresh(), sent), violation);
 }
+
+#[test]
+fn where_a_model_is_split_nobody_makes_updates() {
+    use crate::stand_ins::spans;
+    let manifest = spans::manifest(2, 2);
+    let head = spans::head(&manifest, &[&[0], &[0], &[1], &[1], &[2], &[2], &[3], &[3]]);
+    let names: Vec<PeerId> = head.members.iter().map(|m| m.peer).collect();
+    let kept = Cut::of(&manifest, &head, &names).kept.expect("it trains");
+    let places = (0..names.len()).flat_map(|chunk| (0..99).map(move |piece| (chunk, piece)));
+    let pieces = places
+        .clone()
+        .filter(|(chunk, piece)| kept.range(*chunk, *piece).is_some());
+    assert!(pieces.count() > 8);
+    let mut makes = places.flat_map(|(c, p)| (0..names.len()).map(move |member| (c, p, member)));
+    assert_eq!(makes.find(|(c, p, member)| kept.makes(*c, *p, *member)), None);
+}
