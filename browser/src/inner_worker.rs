@@ -106,9 +106,11 @@ impl InnerWorker {
                 .map(|all: Float32Array| all.to_vec())
         };
         let samples = BigUint64Array::new(&field(&work, "samples")).to_vec();
+        let number = |name| field(&work, name).as_f64().unwrap_or_default();
         let work = SpanWork {
-            round: 0,
-            span: field(&work, "span").as_f64().unwrap_or_default() as usize,
+            round: number("round") as u64,
+            span: number("span") as usize,
+            steps: number("begin") as usize..number("end") as usize,
             pass: Pass {
                 back: field(&work, "back").is_truthy(),
                 positions: Vec::new(),
@@ -277,7 +279,10 @@ impl InnerWorkerHandle {
         let array = |values: &[f32]| JsValue::from(Float32Array::from(values));
         let pass = &work.pass;
         let work = object(&[
+            ("round", (work.round as f64).into()),
             ("span", (work.span as u32).into()),
+            ("begin", (work.steps.start as u32).into()),
+            ("end", (work.steps.end as u32).into()),
             ("back", pass.back.into()),
             ("weights", pass.weights.as_deref().map_or(JsValue::NULL, array)),
             ("input", array(&pass.input)),

@@ -129,7 +129,7 @@ pub fn room(manifest: &Manifest, split: &Split) -> Result<Room, Failure> {
         );
         return Err(Failure::new(Kind::NoMiddle, message));
     }
-    let room = annulus::participant::room::room(manifest, split, MEMORY, true);
+    let room = annulus::participant::room::room(manifest, split, MEMORY, (u16::MAX, true));
     room.map_err(|NoRoom { need }| too_large("the largest span of the model is such", need))
 }
 

@@ -289,12 +289,12 @@ impl Head {
         allotment: &Allotment,
         trains: bool,
     ) -> Option<BTreeMap<PeerId, u64>> {
-        let (split, parts) = (manifest.split.as_ref()?, Parts::of(manifest)?);
+        let (split, parts) = (self.split(manifest)?, Parts::of(manifest)?);
         let mut computed = BTreeMap::new();
-        let batch = Batch::new(split, &allotment.batch);
+        let batch = Batch::new(&split, &allotment.batch);
         if trains && !batch.is_empty() {
             let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
-            let route = self.route(split, parts, &members, batch.lanes());
+            let route = self.route(&split, parts, &members, batch.lanes());
             for lane in 0..batch.lanes() {
                 let member = members[route.of(split.spans.len() - 1, lane)];
                 *computed.entry(member).or_default() += batch.lane_len(lane);
@@ -362,8 +362,12 @@ impl Head {
         )?;
         need(self.has_sound_points(manifest), HeadError::Points)?;
         need(self.pace.is_sound(manifest), HeadError::Pace)?;
+        let cut = match &manifest.split {
+            Some(split) => split.can_be(&self.spans),
+            None => self.spans.is_empty(),
+        };
         let shifts = self.shifts.is_sound(self.round, manifest, is_member);
-        need(shifts, HeadError::Shifts)?;
+        need(cut && shifts, HeadError::Shifts)?;
         let few = |names: &[PeerId]| names.len() <= MAX_PEERS;
         let bounded = |f: &Fork| few(&f.lost) && few(&f.members) && f.samples <= self.samples;
         let sound = self.forks.len() <= FORKS && self.forks.iter().chain(&self.before).all(bounded);

@@ -82,7 +82,7 @@ impl CommittedRound<'_> {
         if let Some(turn) = shared.head().pace.turn {
             shared.tell(Event::Pace(turn));
         }
-        if let Some(shift) = shared.head().shifts.begun(shared.head().round) {
+        if let Some(shift) = shared.head().shifts.begun(shared.head().round).cloned() {
             shared.tell(Event::Shift(shift));
         }
         tell_changes(&members_before, &self.record, shared);
@@ -140,7 +140,7 @@ impl CommittedRound<'_> {
     }
 
     /// Takes from a round what it tells of usual waits.
-    fn observe(&self, (began_before, came_in): (Time, bool), work: &[u64], detector: &mut Detector) {
+    fn observe(&self, (began_before, came_in): (Time, bool), work: &[f64], detector: &mut Detector) {
         if let Some(in_since) = self.in_since.filter(|_| self.healthy) {
             detector.saw_reduce(self.complete_at - in_since);
         }
@@ -155,7 +155,7 @@ impl CommittedRound<'_> {
             // Nobody has computed for longer than the round has lasted here, whatever it says.
             let took = took.min(lasted);
             let samples = match self.allotment.batch[..] {
-                [] => u64::from(header.weight),
+                [] => f64::from(header.weight),
                 _ => *work,
             };
             detector.saw_compute(header.peer, took, samples);

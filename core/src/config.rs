@@ -490,14 +490,17 @@ impl Settings {
     /// Whether this bug is switched on.
     #[inline]
     pub(crate) fn planted(&self, bug: Bug) -> bool {
+        self.bug() == Some(bug)
+    }
+
+    /// The bug that is switched on.
+    #[inline]
+    pub(crate) fn bug(&self) -> Option<Bug> {
         #[cfg(feature = "sim")]
-        let on = self.bug == Some(bug);
+        let bug = self.bug;
         #[cfg(not(feature = "sim"))]
-        let on = {
-            let _ = bug;
-            false
-        };
-        on
+        let bug = None;
+        bug
     }
 }
 

@@ -220,7 +220,7 @@ impl Contribution {
     ) -> Option<Made> {
         let asked = shared.device.done(shared.now, given.compute);
         if asked == Some(Asked::Trial) && is_usable(&given, shared.manifest.layout.len) {
-            shared.speed = Some(speed_of(given.weight, given.compute) as u64);
+            shared.speed = Some(speed_of(given.weight.into(), given.compute) as u64);
         }
         let Some(asked) = asked.filter(|asked| *asked != Asked::Trial) else {
             return self.no_use(given, allotment, shared);
@@ -320,7 +320,7 @@ fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared)
         let place = shared.head().position(shared.me());
         let share = place.map_or(0, |place| allotment.len(place));
         made.weight = made.weight.min(share.min(u64::from(u32::MAX)) as u32);
-        measure_speed(&mut shared.speed, made.weight, made.compute);
+        measure_speed(&mut shared.speed, made.weight.into(), made.compute);
     } else {
         shared.tell(Event::NotFinite { round });
         made.gradient = vec![0.0; shared.manifest.layout.len].into();
@@ -341,12 +341,12 @@ fn is_usable(given: &Made, elements: usize) -> bool {
 }
 
 /// Samples per 1,000 seconds, at least 1.
-fn speed_of(samples: u32, took: Duration) -> f64 {
+fn speed_of(samples: f64, took: Duration) -> f64 {
     let seconds = took.as_secs_f64().max(1e-6);
-    (f64::from(samples) * 1000.0 / seconds).clamp(1.0, MAX_SPEED as f64)
+    (samples * 1000.0 / seconds).clamp(1.0, MAX_SPEED as f64)
 }
 
-pub(crate) fn measure_speed(speed: &mut Option<u64>, samples: u32, took: Duration) {
+pub(crate) fn measure_speed(speed: &mut Option<u64>, samples: f64, took: Duration) {
     let now = speed_of(samples, took);
     // A quarter of each new measurement: shares follow a change within a few rounds but not each hiccup.
     let smooth = speed.map_or(now, |old| 0.75 * old as f64 + 0.25 * now);

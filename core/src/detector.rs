@@ -87,9 +87,9 @@ impl Detector {
     }
 
     /// A member's header told how long its share took.
-    pub fn saw_compute(&mut self, peer: PeerId, compute: Duration, samples: u64) {
-        if samples > 0 {
-            let per_sample = compute.as_secs_f64() / samples as f64;
+    pub fn saw_compute(&mut self, peer: PeerId, compute: Duration, samples: f64) {
+        if samples > 0.0 {
+            let per_sample = compute.as_secs_f64() / samples;
             self.sample
                 .entry(peer)
                 .or_default()
@@ -135,14 +135,14 @@ impl Detector {
     ///
     /// Never less than twice the usual time: to exclude a member costs what it has in hand and its way back, at
     /// least a round; so it is worth waiting for a round.
-    pub fn compute(&self, peer: PeerId, samples: u64, speed: u64) -> Duration {
+    pub fn compute(&self, peer: PeerId, samples: f64, speed: u64) -> Duration {
         let seen = self.sample.get(&peer);
         let seen = seen.and_then(|e| Some(e.deadline()?.max(e.mean()?.saturating_mul(2))));
         let per_sample = seen.map_or(3.0 * 1000.0 / speed.max(1) as f64, |seen| {
             seen.as_secs_f64() / SCALE
         });
         let least = if seen.is_some() { FLOOR } else { FIRST };
-        seconds(per_sample * samples.max(1) as f64).max(least)
+        seconds(per_sample * samples.max(1.0)).max(least)
     }
 }
 
@@ -186,13 +186,13 @@ mod tests {
     fn no_number_that_anybody_tells_is_too_large() {
         let mut d = Detector::default();
         let peer = PeerId([1; 32]);
-        assert!(d.compute(peer, u64::MAX, 1) >= FIRST);
+        assert!(d.compute(peer, f64::MAX, 1) >= FIRST);
         for _ in 0..3 {
-            d.saw_compute(peer, Duration::MAX, 1);
+            d.saw_compute(peer, Duration::MAX, 1.0);
             d.saw_answer(peer, Duration::MAX);
             d.saw_reduce(Duration::MAX);
         }
-        assert!(d.compute(peer, u64::MAX, 0) >= d.compute(peer, 1, u64::MAX));
+        assert!(d.compute(peer, f64::MAX, 0) >= d.compute(peer, 1.0, u64::MAX));
         assert_eq!(d.quiet(), CAP);
         assert!(d.answers([peer].into_iter()) <= FAR * CAP);
     }
@@ -221,12 +221,12 @@ mod tests {
         let mut d = Detector::default();
         let peer = PeerId([1; 32]);
         // At first its declared 20 samples per second count threefold, and never less than the first grace.
-        assert_eq!(d.compute(peer, 1000, 20_000), Duration::from_secs(150));
-        assert_eq!(d.compute(peer, 10, 20_000), FIRST);
+        assert_eq!(d.compute(peer, 1000.0, 20_000), Duration::from_secs(150));
+        assert_eq!(d.compute(peer, 10.0, 20_000), FIRST);
         for _ in 0..50 {
-            d.saw_compute(peer, Duration::from_secs(5), 100);
+            d.saw_compute(peer, Duration::from_secs(5), 100.0);
         }
-        let limit = d.compute(peer, 100, 1);
+        let limit = d.compute(peer, 100.0, 1);
         assert!(
             limit >= Duration::from_secs(10) && limit < Duration::from_secs(11),
             "{limit:?}"

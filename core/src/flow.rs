@@ -451,11 +451,10 @@ impl Flow {
         self.route.by(self.me).map(|(span, _)| span)
     }
 
-    /// Samples that this member works on, each as often as it does.
-    pub fn samples(&self) -> u64 {
-        self.route
-            .by(self.me)
-            .map(|(_, lane)| self.batch.lane_len(lane))
+    /// Samples that this member works on in some span, as of spans that cost alike.
+    pub fn samples(&self) -> f64 {
+        let own = self.route.by(self.me);
+        own.map(|(span, lane)| self.split.work(span, self.batch.lane_len(lane)))
             .sum()
     }
 

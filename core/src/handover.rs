@@ -74,6 +74,7 @@ pub(crate) fn say(shared: &mut Shared) -> Keeps {
         drops: drops.and(&kept),
         insists: is_over(shared) || leaves_for > GOODBYE,
         room: shared.settings.room(&shared.manifest),
+        line: shared.manifest.split.as_ref().map_or(0, |_| shared.line),
         refuses: false,
         saves: disk::is_due(shared),
         waits,

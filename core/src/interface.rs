@@ -78,6 +78,11 @@ pub enum Input {
         /// Speed.
         speed: u64,
     },
+    /// What this machine's line carries, as far as that has shown.
+    Line {
+        /// Bytes per second.
+        bytes_per_s: u64,
+    },
     /// A ticket is taken back: said with the next header of this peer, if it is a member or as soon as it is one.
     Revoke(Box<Revocation>),
     /// Finish the round in work, tell the others, and exit.
@@ -143,6 +148,8 @@ pub struct SpanWork {
     pub round: Round,
     /// The span.
     pub span: usize,
+    /// Its steps in this round.
+    pub steps: Range<usize>,
     /// What is to be done.
     pub pass: Pass,
 }
@@ -235,7 +242,7 @@ pub enum Event {
     },
     /// The run goes on in another way.
     Pace(Turn),
-    /// Where the model is split: a member goes from one span to another.
+    /// Where the model is split: a member goes from one span to another, or spans have other steps from some round on.
     Shift(Shift),
     /// The run waits for members that keep these parts of the moments: after so long they begin anew with moments of zero.
     Lacking {

@@ -44,7 +44,7 @@ impl Head {
     /// The parts without a keeper among some members, and those of spans that none of them holds.
     pub(crate) fn uncovered(&self, manifest: &Manifest, takes_part: impl Fn(PeerId) -> bool) -> PartSet {
         let lacks = self.lacks(manifest, &takes_part);
-        let (Some(split), Some(parts)) = (&manifest.split, Parts::of(manifest)) else {
+        let (Some(split), Some(parts)) = (self.split(manifest), Parts::of(manifest)) else {
             return lacks;
         };
         let spans = split.needs(parts);
@@ -135,7 +135,7 @@ impl Head {
             && (self.is_full(header.peer) || *keeps == Keeps::default())
             && match &manifest.split {
                 Some(split) => keeps.room == keeps.room.within(split.spans.len()),
-                None => keeps.room == Room::default() && !keeps.refuses,
+                None => keeps.room == Room::default() && !keeps.refuses && keeps.line == 0,
             };
         sound.then_some(()).ok_or(Fault::Keeps)
     }
@@ -176,7 +176,8 @@ impl Head {
             .filter(|m| m.is_full() && rest.iter().all(|h| h.peer != m.peer));
         let others = others.map(|m| m.keeper.room);
         let rooms = rest.iter().map(|h| h.keeps.room).chain(others);
-        let mut left = Left::new((manifest, parts), copies.get().into(), rooms);
+        let spans = self.split(manifest).map(|split| split.needs(parts));
+        let mut left = Left::new(spans, copies.get().into(), rooms);
         rest.iter().for_each(|h| left.add(&h.keeps.keeper()));
         // Who may not leave yet stays at its place.
         for header in record.headers.iter().filter(|h| h.leaving) {
@@ -233,8 +234,9 @@ impl Head {
             return Default::default();
         };
         let needed = usize::from(copies.get()).min(able.len());
-        if let Some(split) = &manifest.split {
-            return self.suggest_spans((split, parts), &able, own, copies.get().into());
+        if let Some(split) = self.split(manifest) {
+            let goes_on = self.all_train(manifest);
+            return self.suggest_spans((&split, parts), &able, own, (copies.get().into(), goes_on));
         }
         let mut balance = Balance {
             holds: able.iter().map(|m| m.keeper.kept.or(&m.keeper.learns)).collect(),
@@ -283,9 +285,8 @@ struct Left {
 }
 
 impl Left {
-    /// Nobody yet, of members with such room each.
-    fn new((manifest, parts): (&Manifest, Parts), copies: usize, rooms: impl Iterator<Item = Room>) -> Self {
-        let spans = manifest.split.as_ref().map(|split| split.needs(parts));
+    /// Nobody yet, of members with such room each, where spans of a split model need these parts.
+    fn new(spans: Option<Vec<PartSet>>, copies: usize, rooms: impl Iterator<Item = Room>) -> Self {
         let needed = match &spans {
             Some(spans) => holders(copies, spans.len(), rooms),
             None => copies.min(rooms.count()),

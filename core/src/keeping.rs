@@ -140,10 +140,10 @@ pub(crate) fn alone(
     let untrained = lineage.head.untrained;
     go_along(lineage, pending, &PartSet::default(), manifest);
     let kept = &mut lineage.state.kept;
-    match &manifest.split {
+    match lineage.head.split(manifest).zip(Parts::of(manifest)) {
         None => kept.begin(manifest, &untrained),
-        Some(_) if kept.set().is_empty() => {
-            let first = first_spans(manifest, room).and(&untrained);
+        Some((split, parts)) if kept.set().is_empty() => {
+            let first = first_spans(&split, parts, room).and(&untrained);
             kept.begin(manifest, &first);
         }
         Some(_) => {

@@ -4,11 +4,10 @@ use crate::parts::{MOST_PARTS, PartSet};
 use crate::room::Room;
 use crate::saved::{POINTS, Saved};
 use serde::{Deserialize, Serialize};
-use std::num::TryFromIntError;
 
 /// What a header says of the parts of its author. Nothing at all where each member keeps all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "SaidOfParts", into = "SaidOfParts")]
+#[serde(from = "SaidOfParts", into = "SaidOfParts")]
 pub struct Keeps {
     /// Those whose moments it has, as they were before the round.
     pub kept: PartSet,
@@ -22,6 +21,8 @@ pub struct Keeps {
     pub insists: bool,
     /// What it has room for, where the model is split over the members.
     pub room: Room,
+    /// Likewise: kilobytes per second that its line carries, as far as that has shown; else 0.
+    pub line: u32,
     /// Something of what it has computed is no number, where the model is split: then nothing of the round counts.
     pub refuses: bool,
     /// Where the model is split: it saves what it has had before the round.
@@ -38,6 +39,7 @@ impl Keeps {
         Keeper {
             kept: self.kept,
             room: self.room,
+            line: self.line,
             ..Keeper::default()
         }
     }
@@ -69,7 +71,7 @@ impl Keeps {
 
 /// What a member has of the parts, as the head knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "KnownOfParts", into = "KnownOfParts")]
+#[serde(from = "KnownOfParts", into = "KnownOfParts")]
 pub struct Keeper {
     /// Those whose moments it has.
     pub kept: PartSet,
@@ -79,12 +81,14 @@ pub struct Keeper {
     pub leaves: bool,
     /// What it has room for, where the model is split over the members.
     pub room: Room,
+    /// Likewise: kilobytes per second that its line carries, as far as that has shown; else 0.
+    pub line: u32,
 }
 
 impl Keeper {
     /// Whether it holds one of a model's spans, which need these parts each: it takes it, and keeps all that it needs.
     pub fn holds(&self, span: usize, spans: &[PartSet]) -> bool {
-        self.room.takes(span, spans.len()) && spans[span].without(&self.kept).is_empty()
+        self.room.takes(span, spans) && spans[span].without(&self.kept).is_empty()
     }
 }
 
@@ -96,6 +100,7 @@ struct SaidOfParts {
     learns: PartSet,
     drops: PartSet,
     also: u32,
+    line: u32,
     saved: Vec<Saved>,
 }
 
@@ -105,6 +110,7 @@ struct KnownOfParts {
     kept: PartSet,
     learns: PartSet,
     also: u32,
+    line: u32,
 }
 
 const FIRST: u32 = 1;
@@ -114,20 +120,23 @@ const THIRD: u32 = 8;
 const FOURTH: u32 = 16;
 /// Bits before the number of spans.
 const FLAGS: u32 = 5;
+/// Bits before the number of parts that one of them may need, which is 256 at most.
+const SPANS: u32 = FLAGS + 16;
 
 fn also(said: [bool; 4], room: Room) -> u32 {
     let bits = [FIRST, SECOND, THIRD, FOURTH].into_iter().zip(said);
     let flags = bits.fold(u32::from(room.inner) * INNER, |all, (bit, on)| {
         all | (u32::from(on) * bit)
     });
-    flags | (u32::from(room.spans) << FLAGS)
+    flags | (u32::from(room.spans) << FLAGS) | (u32::from(room.parts) << SPANS)
 }
 
-fn room(also: u32) -> Result<Room, TryFromIntError> {
-    Ok(Room {
-        spans: (also >> FLAGS).try_into()?,
+fn room(also: u32) -> Room {
+    Room {
+        spans: (also >> FLAGS) as u16,
         inner: also & INNER != 0,
-    })
+        parts: (also >> SPANS) as u16,
+    }
 }
 
 impl From<Keeps> for SaidOfParts {
@@ -138,16 +147,15 @@ impl From<Keeps> for SaidOfParts {
             digests: said.digests,
             learns: said.learns,
             drops: said.drops,
+            line: said.line,
             saved: said.saved,
         }
     }
 }
 
-impl TryFrom<SaidOfParts> for Keeps {
-    type Error = TryFromIntError;
-
-    fn try_from(said: SaidOfParts) -> Result<Self, TryFromIntError> {
-        Ok(Self {
+impl From<SaidOfParts> for Keeps {
+    fn from(said: SaidOfParts) -> Self {
+        Self {
             kept: said.kept,
             digests: said.digests,
             learns: said.learns,
@@ -156,9 +164,10 @@ impl TryFrom<SaidOfParts> for Keeps {
             refuses: said.also & SECOND != 0,
             saves: said.also & THIRD != 0,
             waits: said.also & FOURTH != 0,
-            room: room(said.also)?,
+            room: room(said.also),
+            line: said.line,
             saved: said.saved,
-        })
+        }
     }
 }
 
@@ -168,20 +177,20 @@ impl From<Keeper> for KnownOfParts {
             kept: keeper.kept,
             learns: keeper.learns,
             also: also([keeper.leaves, false, false, false], keeper.room),
+            line: keeper.line,
         }
     }
 }
 
-impl TryFrom<KnownOfParts> for Keeper {
-    type Error = TryFromIntError;
-
-    fn try_from(known: KnownOfParts) -> Result<Self, TryFromIntError> {
-        Ok(Self {
+impl From<KnownOfParts> for Keeper {
+    fn from(known: KnownOfParts) -> Self {
+        Self {
             kept: known.kept,
             learns: known.learns,
             leaves: known.also & FIRST != 0,
-            room: room(known.also)?,
-        })
+            room: room(known.also),
+            line: known.line,
+        }
     }
 }
 
@@ -196,6 +205,14 @@ mod tests {
             (true, false, Room::of(1)),
             (false, true, Room::inner(256)),
             (true, true, Room::inner(65535)),
+            (
+                false,
+                false,
+                Room {
+                    parts: 17,
+                    ..Room::of(3)
+                },
+            ),
         ] {
             let said = Keeps {
                 insists,
@@ -203,6 +220,7 @@ mod tests {
                 saves: refuses,
                 waits: insists,
                 room,
+                line: 12_500,
                 ..Keeps::default()
             };
             let bytes = postcard::to_allocvec(&said).unwrap();
@@ -210,15 +228,11 @@ mod tests {
             let known = Keeper {
                 leaves: insists,
                 room,
+                line: 12_500,
                 ..Keeper::default()
             };
             let bytes = postcard::to_allocvec(&known).unwrap();
             assert_eq!(postcard::from_bytes::<Keeper>(&bytes).unwrap(), known);
         }
-        // No number is so large.
-        let mut bytes = postcard::to_allocvec(&Keeper::default()).unwrap();
-        bytes.pop();
-        bytes.extend([255, 255, 255, 255, 15]);
-        assert!(postcard::from_bytes::<Keeper>(&bytes).is_err());
     }
 }

@@ -12,18 +12,22 @@ use crate::invitation::{Admission, Revocation, Role};
 use crate::keeps::{Keeper, Keeps};
 use crate::pace::{Exchanged, Pace};
 use crate::parts::{PartSet, Parts};
+use crate::planted::Bug;
 use crate::room::Room;
 use crate::saved::{Offer, Point};
 use crate::shifts::Shifts;
 use crate::signature::{Attempt, Signed, Statement};
 use crate::spans::first_spans;
+use crate::split::Split;
 use crate::tickets::Tickets;
 pub use crate::trials::Trials;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::cell::LazyCell;
+use std::num::NonZeroU16;
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 13;
+pub const VERSION: u8 = 14;
 
 /// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -281,7 +285,9 @@ pub struct Head {
     pub points: Vec<Point>,
     /// ... and what they have said of their disks, while what was trained of some parts is with nobody.
     pub offers: Vec<Offer>,
-    /// Likewise: who goes from one span to another, as rounds are shorter then.
+    /// Likewise: how many steps each span has, at first as the manifest says; ...
+    pub spans: Vec<NonZeroU16>,
+    /// ... and what of it is to be held otherwise, as rounds are shorter then.
     pub shifts: Shifts,
     /// Hash over all records.
     pub trail: Digest,
@@ -294,9 +300,9 @@ impl Head {
     pub fn genesis(manifest: &Manifest, mut founder: Member) -> Self {
         let head = Self::unfounded(manifest);
         if founder.is_full() {
-            founder.keeper.kept = match manifest.split {
-                None => head.untrained,
-                Some(_) => first_spans(manifest, founder.keeper.room),
+            founder.keeper.kept = match (&manifest.split, Parts::of(manifest)) {
+                (Some(split), Some(parts)) => first_spans(split, parts, founder.keeper.room),
+                _ => head.untrained,
             };
         }
         Self {
@@ -328,6 +334,11 @@ impl Head {
             stepped: Digest([0; 32]),
             points: Vec::new(),
             offers: Vec::new(),
+            spans: manifest
+                .split
+                .iter()
+                .flat_map(|split| split.spans.clone())
+                .collect(),
             shifts: Shifts::default(),
             trail: Digest(manifest.run_id().0),
             chain: lineage(&Digest(manifest.run_id().0), 0),
@@ -384,7 +395,7 @@ impl Head {
     /// ([`Head::check`]).
     pub fn apply(&mut self, record: &Record, manifest: &Manifest) {
         let made_by = self.attempt_of(record);
-        self.apply_of(&made_by, record, manifest, false);
+        self.apply_of(&made_by, record, manifest, None);
     }
 
     /// The same, of a record of which it is known which attempt has made it: to find that out takes a hash of the whole head.
@@ -393,7 +404,7 @@ impl Head {
         made_by: &Attempt,
         record: &Record,
         manifest: &Manifest,
-        bug_of_copies: bool,
+        bug: Option<Bug>,
     ) {
         debug_assert_eq!(record.round, self.round + 1);
         debug_assert_eq!(*made_by, self.attempt_of(record));
@@ -430,7 +441,7 @@ impl Head {
             self.untrained = PartSet::default();
         }
         let untrained = self.untrained;
-        self.settle(record, &mut members, manifest, bug_of_copies);
+        self.settle(record, &mut members, manifest, bug == Some(Bug::DropLastCopy));
         // What others may have kept of parts that begin anew is of no use here.
         let begins_anew = self.untrained != untrained;
         self.hand_over(ahead.into_iter().zip(cuts), &members);
@@ -445,7 +456,16 @@ impl Head {
             self.stepped = self.chain;
         }
         self.take_offers(record, manifest);
-        self.take_shift(manifest);
+        self.take_shift(manifest, bug == Some(Bug::CutAtOnce));
+    }
+
+    /// How the model is cut for the next round, where it is split.
+    pub fn split<'a>(&self, manifest: &'a Manifest) -> Option<Cow<'a, Split>> {
+        let split = manifest.split.as_ref()?;
+        Some(match split.spans == self.spans {
+            true => Cow::Borrowed(split),
+            false => Cow::Owned(split.cut(&self.spans)),
+        })
     }
 
     /// These are the members now, and some that were are not. If any was lost that had not said that it leaves, another

@@ -143,10 +143,9 @@ impl Lineage {
     pub fn apply_record(&mut self, view: ViewKey, record: &Record, manifest: &Manifest, settings: &Settings) {
         if !settings.planted(Bug::CountTheDead) {
             let chain = self.head.chain;
-            let bug_of_copies = settings.planted(Bug::DropLastCopy);
             return self
                 .head
-                .apply_of(&Attempt { chain, view }, record, manifest, bug_of_copies);
+                .apply_of(&Attempt { chain, view }, record, manifest, settings.bug());
         }
         let mut padded = record.clone();
         let allotment = self.head.allot(manifest);

@@ -261,7 +261,7 @@ impl Member {
             Input::Tick if self.tells_again_at(shared).is_some_and(|at| at <= shared.now) => {
                 self.tell_strangers(shared);
             }
-            Input::Tick | Input::DialFailed { .. } | Input::Warm { .. } => {}
+            Input::Tick | Input::DialFailed { .. } | Input::Warm { .. } | Input::Line { .. } => {}
             Input::Message { from, message } => return self.on_message(from, message, shared),
             Input::LinkUp { peer, .. } if self.view.contains(peer) => {
                 self.agreement.probe_again(&self.view, peer, shared);

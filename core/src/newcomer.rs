@@ -162,7 +162,7 @@ impl Newcomer {
                 peer,
                 barred: Some(why),
             } => return self.on_barred(peer, why, shared),
-            Input::Tick | Input::DialFailed { .. } | Input::Revoke(_) => {}
+            Input::Tick | Input::DialFailed { .. } | Input::Revoke(_) | Input::Line { .. } => {}
             Input::Saved(_) | Input::Restored { .. } => {}
         }
         Next::Stay

@@ -77,6 +77,8 @@ pub enum Bug {
     TakeAnyTensor,
     /// There, parts that nobody keeps any more are taken from disk as they were after whatever round.
     RestoreAny,
+    /// There, another cut is in force before those who hold its spans have their parts.
+    CutAtOnce,
     /// Contributors go on without a full member.
     GuestsGoOn,
     /// Nobody looks whether a flush is signed.
@@ -161,7 +163,7 @@ impl Bug {
     ];
 
     /// Those that only matter where a model is split over members.
-    pub const OF_SPANS: [Self; 9] = [
+    pub const OF_SPANS: [Self; 10] = [
         Self::SplitCommitBeforeHeld,
         Self::LanesAsTheyCome,
         Self::DropStash,
@@ -171,6 +173,7 @@ impl Bug {
         Self::BelieveParts,
         Self::WordBeforeSums,
         Self::RestoreAny,
+        Self::CutAtOnce,
     ];
 
     /// Those that only a liar makes use of.

@@ -102,7 +102,7 @@ pub fn recompute<W: Workshop>(
     if record.weight() == 0 || !head.trains_record(manifest, record) {
         return Ok(false);
     }
-    let split = manifest.split.as_ref().expect("the model is split");
+    let split = &*head.split(manifest).expect("the model is split");
     let borders = runs.iter().map(|run| run.end);
     assert!(
         runs.iter()

@@ -1,6 +1,10 @@
 //! For how much of a model that is split over the members one of them has room.
 
+use crate::parts::{MOST_PARTS, PartSet};
 use serde::{Deserialize, Serialize};
+
+/// Parts that a span needs where there is room for any.
+const ANY: u16 = MOST_PARTS as u16;
 
 /// For how many spans a member has room, and for which.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -9,29 +13,44 @@ pub struct Room {
     pub spans: u16,
     /// None with an end of the model, which alone read samples: it has no data.
     pub inner: bool,
+    /// Only for such as need no more than so many parts. Those of the run's manifest never need more.
+    pub parts: u16,
 }
 
 impl Room {
     /// For so many spans, whichever they are.
     pub const fn of(spans: u16) -> Self {
-        Self { spans, inner: false }
+        Self {
+            spans,
+            inner: false,
+            parts: ANY,
+        }
     }
 
     /// For so many spans between the ends of a model.
     pub const fn inner(spans: u16) -> Self {
-        Self { spans, inner: true }
+        Self {
+            inner: true,
+            ..Self::of(spans)
+        }
     }
 
-    /// Whether a span may be held, of so many.
-    pub fn takes(self, span: usize, spans: usize) -> bool {
+    /// Whether one may be held of a model's spans, which need these parts each.
+    pub fn takes(self, span: usize, spans: &[PartSet]) -> bool {
+        self.reads(span, spans.len()) && spans[span].len() <= self.parts.into()
+    }
+
+    /// Whether the samples are there that one of so many spans reads, if it reads any.
+    pub fn reads(self, span: usize, spans: usize) -> bool {
         !self.inner || (span > 0 && span + 1 < spans)
     }
 
     /// The room that counts where a model has so many spans: for no more than there are for it.
     pub fn within(self, spans: usize) -> Self {
-        let takes = (0..spans).filter(|span| self.takes(*span, spans)).count();
+        let takes = (0..spans).filter(|span| self.reads(*span, spans)).count();
         Self {
             spans: self.spans.min(takes as u16),
+            parts: self.parts.min(ANY),
             ..self
         }
     }
@@ -44,7 +63,7 @@ mod tests {
     #[test]
     fn who_takes_no_ends_has_room_between_them_alone() {
         let takes =
-            |room: Room, spans: usize| (0..spans).filter(|s| room.takes(*s, spans)).collect::<Vec<_>>();
+            |room: Room, spans: usize| (0..spans).filter(|s| room.reads(*s, spans)).collect::<Vec<_>>();
         assert_eq!(takes(Room::of(1), 3), [0, 1, 2]);
         assert_eq!(takes(Room::inner(1), 4), [1, 2]);
         for few in 0..3 {
@@ -54,5 +73,19 @@ mod tests {
         assert_eq!(Room::inner(5).within(4), Room::inner(2));
         assert_eq!(Room::of(5).within(4), Room::of(4));
         assert_eq!(Room::inner(1).within(9), Room::inner(1));
+        let beyond = Room {
+            parts: 257,
+            ..Room::of(1)
+        };
+        assert_eq!(beyond.within(2), Room::of(1));
+        let spans = [2, 3, 4].map(|parts| (0..parts).collect::<PartSet>());
+        let narrow = Room {
+            parts: 3,
+            ..Room::of(1)
+        };
+        assert_eq!(
+            [0, 1, 2].map(|span| narrow.takes(span, &spans)),
+            [true, true, false]
+        );
     }
 }

@@ -136,19 +136,22 @@ impl Route {
 }
 
 impl Head {
-    /// How many samples each of some members works on in a round, each as often as it has spans for it.
-    pub(crate) fn work_of(&self, manifest: &Manifest, taken: &[SampleRange], members: &[PeerId]) -> Vec<u64> {
-        let mut work = vec![0; members.len()];
-        let (Some(split), Some(parts)) = (&manifest.split, Parts::of(manifest)) else {
+    /// How many samples each of some members works on in a round in some span, as of spans that cost alike.
+    pub(crate) fn work_of(&self, manifest: &Manifest, taken: &[SampleRange], members: &[PeerId]) -> Vec<f64> {
+        let mut work = vec![0.0; members.len()];
+        let (Some(split), Some(parts)) = (self.split(manifest), Parts::of(manifest)) else {
             return work;
         };
-        let batch = Batch::new(split, taken);
+        let batch = Batch::new(&split, taken);
         if batch.is_empty() || !self.trains(manifest, members) {
             return work;
         }
-        let route = self.route(split, parts, members, batch.lanes());
+        let route = self.route(&split, parts, members, batch.lanes());
         for (at, work) in work.iter_mut().enumerate() {
-            *work = route.by(at).map(|(_, lane)| batch.lane_len(lane)).sum();
+            let lanes = route.by(at);
+            *work = lanes
+                .map(|(span, lane)| split.work(span, batch.lane_len(lane)))
+                .sum();
         }
         work
     }
@@ -180,7 +183,8 @@ impl Head {
                 }
             };
             let least = usize::from(is_trial && holders.len() <= lanes);
-            let shares = share_lanes(&holders, (lanes, least, 1), &speeds, &mut load);
+            let cost = split.cost(split.span(span));
+            let shares = share_lanes(&holders, (lanes, least, cost), &speeds, &mut load);
             let lanes = holders.iter().zip(shares);
             let lanes = lanes.flat_map(|(holder, lanes)| std::iter::repeat_n(*holder, lanes));
             lanes.map(of_lane).collect()

@@ -73,6 +73,8 @@ pub(crate) struct Shared {
     pub ousted: Vec<PeerId>,
     /// Measured speed in samples per 1,000 seconds.
     pub speed: Option<u64>,
+    /// Kilobytes per second that its line carries, as far as that has shown; else 0.
+    pub line: u32,
     pub leaving: bool,
     /// Who said that it has finished: nobody needs to wait for it at the end.
     pub ended: BTreeSet<PeerId>,
@@ -134,6 +136,7 @@ impl Shared {
             device: Device::default(),
             feedback: Feedback::default(),
             speed: None,
+            line: 0,
             leaving: false,
             ended: BTreeSet::new(),
             barren: Barren::default(),

@@ -1,27 +1,45 @@
-//! What the head says of members that go from one span of a split model to another. Who had better go is worked out elsewhere.
+//! What the head says of a split model's spans that are to be held otherwise: a member that goes from one to another, or another
+//! cut. Which had better be is worked out elsewhere.
 
 use crate::config::Manifest;
 use crate::id::{PeerId, Round};
 use crate::stages::plan::ASKS;
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU16;
+
+/// What is to be held otherwise, since rounds are shorter then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shift {
+    /// How it is to be.
+    pub goal: Goal,
+    /// By how much shorter the slowest member's work is then, in hundredths.
+    pub shorter: u8,
+}
+
+/// How spans are to be held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Goal {
+    /// A member goes from one span to another.
+    Move(Move),
+    /// Spans have so many steps each, and those who hold them stay.
+    Cut(Vec<NonZeroU16>),
+}
 
 /// A member that goes from one span to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shift {
+pub struct Move {
     /// Who.
     pub peer: PeerId,
     /// The span that it lets go of.
     pub from: u16,
     /// The span that it takes.
     pub to: u16,
-    /// By how much shorter the slowest member's work is then, in hundredths.
-    pub shorter: u8,
 }
 
-/// Who goes to another span, and since when nothing of that kind has changed.
+/// What is to be held otherwise, and since when nothing of that kind has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shifts {
-    /// Who is on its way.
+    /// What is on its way.
     pub under_way: Option<Shift>,
     /// The round since which it is, or since which the same members hold the same.
     pub since: Round,
@@ -30,7 +48,7 @@ pub struct Shifts {
 }
 
 impl Shifts {
-    /// Nobody is on the way, and nobody is asked to be for a while.
+    /// Nothing is on the way, and nothing is asked to be for a while.
     pub(crate) fn none(since: Round) -> Self {
         Self {
             since,
@@ -49,9 +67,31 @@ impl Shifts {
         }
     }
 
-    /// Who goes since this round.
-    pub(crate) fn begun(&self, round: Round) -> Option<Shift> {
-        self.under_way.filter(|_| self.since == round)
+    /// Another round has come in which the run could not go on: whether it has waited for several running.
+    pub(crate) fn waited(&mut self) -> bool {
+        self.asks += 1;
+        self.asks >= ASKS
+    }
+
+    /// What has been on its way since this round.
+    pub(crate) fn begun(&self, round: Round) -> Option<&Shift> {
+        self.under_way.as_ref().filter(|_| self.since == round)
+    }
+
+    /// Who is to go to another span.
+    pub(crate) fn next_move(&self) -> Option<Move> {
+        match self.under_way.as_ref()?.goal {
+            Goal::Move(goes) => Some(goes),
+            Goal::Cut(_) => None,
+        }
+    }
+
+    /// The cut that is to be.
+    pub(crate) fn next_cut(&self) -> Option<&[NonZeroU16]> {
+        match &self.under_way.as_ref()?.goal {
+            Goal::Cut(spans) => Some(spans),
+            Goal::Move(_) => None,
+        }
     }
 
     /// Whether a run's ledger can have come to it.
@@ -61,12 +101,19 @@ impl Shifts {
         manifest: &Manifest,
         is_member: impl Fn(PeerId) -> bool,
     ) -> bool {
-        let spans = manifest.split.as_ref().map_or(0, |split| split.spans.len());
-        let is_span = |span: u16| usize::from(span) < spans;
-        let shift = self.under_way.is_none_or(|shift| {
-            let spans = is_span(shift.from) && is_span(shift.to) && shift.from != shift.to;
-            spans && is_member(shift.peer) && shift.shorter <= 100
+        let Some(split) = &manifest.split else {
+            return *self == Self::default();
+        };
+        let is_span = |span: u16| usize::from(span) < split.spans.len();
+        let shift = self.under_way.as_ref().is_none_or(|shift| {
+            let goal = match &shift.goal {
+                Goal::Move(Move { peer, from, to }) => {
+                    is_span(*from) && is_span(*to) && from != to && is_member(*peer)
+                }
+                Goal::Cut(spans) => split.can_be(spans),
+            };
+            goal && shift.shorter <= 100
         });
-        shift && self.since <= round && self.asks < ASKS && (spans > 0 || *self == Self::default())
+        shift && self.since <= round && self.asks < ASKS
     }
 }

@@ -114,6 +114,30 @@ impl Split {
         Ok(())
     }
 
+    /// The same model in as many spans of so many steps each.
+    pub fn cut(&self, spans: &[NonZeroU16]) -> Self {
+        Self {
+            spans: spans.to_vec(),
+            ..self.clone()
+        }
+    }
+
+    /// Whether the same model can be cut so: into as many spans, none of which gives more than the widest does now.
+    pub(crate) fn can_be(&self, spans: &[NonZeroU16]) -> bool {
+        let steps: usize = spans.iter().map(|steps| usize::from(steps.get())).sum();
+        spans.len() == self.spans.len()
+            && steps == self.steps.len()
+            && self.cut(spans).spans().all(|span| self.may_end(span.end))
+    }
+
+    /// Whether a span may end with so many steps before its end.
+    pub(crate) fn may_end(&self, end: usize) -> bool {
+        let given = |end: usize| self.steps[end - 1].boundary;
+        let inner = self.spans().take(self.spans.len() - 1);
+        let widest = inner.map(|span| given(span.end)).max().unwrap_or(0);
+        end == self.steps.len() || (1..=widest).contains(&given(end))
+    }
+
     /// The steps of each span.
     pub fn spans(&self) -> impl Iterator<Item = Range<usize>> {
         self.spans.iter().scan(0, |end, steps| {
@@ -175,6 +199,18 @@ impl Split {
     pub fn share(&self, steps: Range<usize>) -> f64 {
         let cost = |steps: &[Step]| steps.iter().map(|step| f64::from(step.cost)).sum::<f64>();
         cost(&self.steps[steps]) / cost(&self.steps)
+    }
+
+    /// What some steps cost a sample; at least 1.
+    pub fn cost(&self, steps: Range<usize>) -> u64 {
+        let cost = self.steps[steps].iter().map(|step| u64::from(step.cost));
+        cost.sum::<u64>().max(1)
+    }
+
+    /// As how many samples in one span so many in this one count, where spans cost alike: speeds are in these, so that they
+    /// are the same whatever span one holds.
+    pub fn work(&self, span: usize, samples: u64) -> f64 {
+        self.share(self.span(span)) * (self.spans.len() as u64 * samples) as f64
     }
 
     /// Where some step begins or ends to use elements.
@@ -256,5 +292,28 @@ mod tests {
         assert_eq!(split.users(&(880..1000)), [7]);
         assert_eq!(split.steps[7].place(&(875..900)), Some(125..150));
         assert_eq!(split.steps[7].place(&(100..130)), None);
+    }
+
+    #[test]
+    fn another_cut_has_as_many_spans_and_gives_no_more() {
+        let mut split = tied();
+        let spans = |steps: &[u16]| -> Vec<NonZeroU16> {
+            steps.iter().map(|n| NonZeroU16::new(*n).unwrap()).collect()
+        };
+        for (steps, can_be) in [
+            (&[1, 7][..], true),
+            (&[7, 1], true),
+            (&[4, 5], false),
+            (&[8], false),
+            (&[2, 3, 3], false),
+        ] {
+            assert_eq!(split.can_be(&spans(steps)), can_be, "{steps:?}");
+        }
+        (split.steps[0].boundary, split.steps[1].boundary) = (5, 0);
+        assert!(!split.can_be(&spans(&[1, 7])) && !split.can_be(&spans(&[2, 6])));
+        assert_eq!(
+            split.cut(&spans(&[5, 3])).spans().collect::<Vec<_>>(),
+            [0..5, 5..8]
+        );
     }
 }

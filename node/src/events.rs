@@ -63,6 +63,18 @@ pub enum Event {
         /// Why, in words.
         why: String,
     },
+    /// Where the model is split: its spans are to have other steps, as soon as those who hold them have what they need for it,
+    /// since rounds are shorter then.
+    Cut {
+        /// The last round before that was said.
+        round: u64,
+        /// How many steps each span is to have.
+        steps: Vec<u64>,
+        /// How many they had.
+        before: Vec<u64>,
+        /// Why, in words.
+        why: String,
+    },
     /// The model was tried on data that it does not train on.
     Eval {
         /// The committed round whose parameters were tried.

@@ -317,6 +317,56 @@ fn a_fast_holder_goes_to_the_span_whose_holders_are_slow() {
     assert!(assert_equal(&nodes.iter().collect::<Vec<_>>()) > 20);
 }
 
+#[test]
+fn a_slow_machine_comes_to_hold_fewer_steps_and_the_bits_stay() {
+    let _alone = alone();
+    let folder = Folder::new("split-cut");
+    let rounds = 60;
+    let start = |name, settings: &str| {
+        let settings =
+            format!("--split 2 --copies 1 rounds={rounds} layers=6 checkpoint_every=10 {settings}");
+        found(&folder, name, &settings.split_whitespace().collect::<Vec<_>>())
+    };
+    let mut alone = [start("alone", "min_peers=1")];
+    end(&mut alone);
+    let (bits, expected) = (parts(&alone[0]), losses(&alone[0]));
+    let mut fast = start("fast", "min_peers=2 --spans 1");
+    let ticket = fast.ticket();
+    // It rests four fifths of the time.
+    let slow = joins(&folder, "slow", &ticket, &["--spans", "1", "--power", "0.2"]);
+    let mut nodes = [fast, slow];
+    end(&mut nodes);
+    let cuts = nodes.each_ref().map(|node| {
+        let log = node.log();
+        let cut = log.iter().find(|s| s.is("cut")).expect("another cut");
+        let steps = |key: &str| cut.event[key].as_array().expect("a list")[1].as_u64();
+        assert!(steps("steps") < steps("before"), "{}", cut.event);
+        ["round", "steps", "before", "why"].map(|key| cut.event[key].to_string())
+    });
+    assert_eq!(cuts[0], cuts[1]);
+    println!(
+        "after round {}: {} instead of {}, since {}",
+        cuts[0][0], cuts[0][1], cuts[0][2], cuts[0][3]
+    );
+    // The last checkpoint of each has its parts of the new cut, and those of both are all.
+    let mut all = BTreeMap::new();
+    for node in &nodes {
+        for (part, digest) in parts(node) {
+            assert_eq!(bits[&part], digest, "part {part} of {}", node.name);
+            all.insert(part, digest);
+        }
+        assert!(expected.ends_with(&losses(node)), "{}", node.name);
+    }
+    assert_eq!(all, bits);
+    let head = RunDir::open(Path::new(&nodes[0].dir)).and_then(|dir| dir.load_latest());
+    let head = head.expect("a checkpoint").head;
+    let spans: Vec<u16> = head.spans.iter().map(|steps| steps.get()).collect();
+    assert!(spans[1] < 4 && spans[0] + spans[1] == 8, "{spans:?}");
+    let held = nodes.each_ref().map(|node| parts(node).len());
+    assert!(held[1] < held[0], "{held:?} parts");
+    assert_replays_exactly(&nodes[0]);
+}
+
 /// The rounds between which a run says that it went back, and how many samples are computed again.
 fn went_back(seen: &Seen) -> Option<(u64, u64, u64)> {
     let text = seen.event["message"]

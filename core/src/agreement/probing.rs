@@ -271,5 +271,5 @@ pub(super) fn compute_deadline(peer: PeerId, allotment: &Allotment, shared: &Sha
     let head = shared.head();
     let place = head.position(peer);
     let (share, speed) = place.map_or((0, 1), |i| (allotment.len(i), head.members[i].speed));
-    shared.detector.compute(peer, share, speed)
+    shared.detector.compute(peer, share as f64, speed)
 }

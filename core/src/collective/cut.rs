@@ -34,11 +34,11 @@ impl Cut {
         let piece = manifest.piece.get() as usize;
         let kept = Parts::of(manifest).filter(|_| trains).map(|parts| {
             let chains = head.chains(parts, members);
-            let lanes = manifest.split.as_ref().map(|split| {
-                let count = Batch::new(split, &head.allot(manifest).batch).lanes();
+            let lanes = head.split(manifest).map(|split| {
+                let count = Batch::new(&split, &head.allot(manifest).batch).lanes();
                 Lanes {
-                    route: head.route(split, parts, members, count),
-                    split: split.clone(),
+                    route: head.route(&split, parts, members, count),
+                    split: split.into_owned(),
                     count,
                 }
             });

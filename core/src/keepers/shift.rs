@@ -1,42 +1,71 @@
-//! When a member had better hold another span of a model than the one it holds: a round takes as long as the span whose holders
-//! are slowest, and a holder that another span can spare makes it shorter there.
+//! When a model's spans had better be held otherwise: a round takes as long as the slowest member's work. A holder that another
+//! span can spare makes it shorter where the others are slow, and so does another cut, with fewer steps for who is slow.
 //!
-//! A function of the head, so that all members say the same of the same member in the same round. As with all that moves
-//! parts it is a suggestion: whom it names lets go of its span and learns the other, as headers say. It is made for a gain that
-//! is worth it alone ([`GAIN`]), that several rounds running have agreed on, and not soon after another: measured speeds
-//! are noisy, and what is fetched and not computed meanwhile has to be won back.
+//! A function of the head, so that all members say the same in the same round. As with all that moves parts it is a suggestion:
+//! whom it concerns learns what it lacks, as headers say. It is made for a gain that is worth it alone ([`GAIN`]), that several
+//! rounds running have agreed on, that wins back soon what is fetched for it, and not soon after another: measured speeds are
+//! noisy.
+//!
+//! Another cut is in force from the round on before which all who hold a span have the parts that it needs then: until then they
+//! hold those of both, and nothing waits.
 
+mod cost;
+mod recut;
+#[cfg(test)]
+mod tests;
+
+use self::cost::{Fetching, Time, Work};
+use self::recut::best_cut;
 use super::spans::Holdings;
 use crate::config::Manifest;
 use crate::id::Round;
 use crate::ledger::{Head, Member};
-use crate::parts::Parts;
-use crate::route::share_lanes;
-use crate::shifts::{Shift, Shifts};
+use crate::parts::{PartSet, Parts};
+use crate::shifts::{Goal, Move, Shift, Shifts};
 use crate::split::Split;
 use crate::stages::plan::{GAIN, ROUNDS};
-use std::collections::BTreeSet;
-use std::ops::Range;
 
-/// Who has not come to hold the other span after so many rounds is not waited for: a guess, far more than it takes over any
-/// line on which rounds are worth the while.
+/// What has not come to be after so many rounds is not waited for: a guess, far more than it takes over any line on which rounds
+/// are worth the while.
 const PATIENCE: Round = 256;
 
 impl Head {
-    /// Takes the last round in: whoever has come to its other span, or is gone, is not on the way any more; and if all have held
-    /// what they do for long enough, somebody may be asked to go.
-    pub(crate) fn take_shift(&mut self, manifest: &Manifest) {
+    /// Takes the last round in: what has come to be, or cannot any more, is not on its way; and if all have held what they do for
+    /// long enough, something may be asked for. `at_once` is the planted bug of a cut that waits for nobody.
+    pub(crate) fn take_shift(&mut self, manifest: &Manifest, at_once: bool) {
         let (Some(split), Some(parts), Some(copies)) =
-            (&manifest.split, Parts::of(manifest), manifest.copies)
+            (self.split(manifest), Parts::of(manifest), manifest.copies)
         else {
             return;
         };
         let round = self.round;
-        if let Some(shift) = self.shifts.under_way {
+        let goes_on = self.covers(manifest, |_| true);
+        if let Some(shift) = &self.shifts.under_way {
             let spans = split.needs(parts);
-            let member = self.members.iter().find(|m| m.peer == shift.peer);
-            let has_come = |m: &Member| m.keeper.holds(shift.to.into(), &spans);
-            if member.is_none_or(has_come) || round - self.shifts.since >= PATIENCE {
+            let is_over = match &shift.goal {
+                Goal::Move(goes) => {
+                    let member = self.members.iter().find(|m| m.peer == goes.peer);
+                    member.is_none_or(|m| m.keeper.holds(goes.to.into(), &spans))
+                }
+                Goal::Cut(cut) => {
+                    let then = split.cut(cut).needs(parts);
+                    let is_ready = at_once || self.members.iter().all(|m| has_both(m, &spans, &then));
+                    if is_ready && goes_on {
+                        self.spans = cut.clone();
+                    }
+                    is_ready || !goes_on
+                }
+            };
+            if is_over || round - self.shifts.since >= PATIENCE {
+                self.shifts = Shifts::none(round);
+            }
+            return;
+        }
+        let first = manifest.split.as_ref().map(|split| &split.spans);
+        if let Some(first) = first.filter(|first| !goes_on && **first != self.spans) {
+            // Who is left may have room for none of these spans. For those of the founder's cut all who came in had some.
+            if self.shifts.waited() {
+                self.spans = first.clone();
                 self.shifts = Shifts::none(round);
             }
             return;
@@ -51,116 +80,82 @@ impl Head {
         if round - self.shifts.since < ROUNDS || !self.all_train(manifest) {
             return;
         }
-        let shift = self.best_shift((split, parts), copies.get().into());
+        let shift = self.best_shift(manifest, (&split, parts), copies.get().into());
         self.shifts.asked(shift, round);
     }
 
-    /// The one that makes the slowest member's work shortest, if that is worth it.
-    fn best_shift(&self, (split, parts): (&Split, Parts), copies: usize) -> Option<Shift> {
+    /// What makes the slowest member's work shortest, of what is worth it.
+    fn best_shift(
+        &self,
+        manifest: &Manifest,
+        (split, parts): (&Split, Parts),
+        copies: usize,
+    ) -> Option<Shift> {
         let able: Vec<&Member> = self.members.iter().filter(|m| m.is_full()).collect();
         let (spans, wanted) = (split.needs(parts), copies.min(able.len()));
         let now = Holdings::of(&able, &spans);
-        let work = Work::of(split, &now, &able);
+        let work = Work::of(split, &able);
         let before = work.slowest(&now)?;
-        let mut best: Option<(Time, Shift)> = None;
-        let slow = now.holds[before.at].iter().copied();
-        for (to, at) in slow.flat_map(|to| (0..able.len()).map(move |at| (to, at))) {
-            let Some(from) = now.spares(at, wanted).filter(|_| now.can_take(at, to)) else {
-                continue;
-            };
-            let mut then = now.clone();
-            then.exchange(at, from, to);
-            let Some(time) = work.slowest(&then) else { continue };
-            if best.as_ref().is_none_or(|(least, _)| time.is_below(least, 1, 1)) {
-                let shift = Shift {
-                    peer: able[at].peer,
-                    from: from as u16,
-                    to: to as u16,
-                    shorter: time.percent_below(&before),
-                };
-                best = Some((time, shift));
-            }
-        }
-        let gain = u128::from(GAIN);
-        best.filter(|(time, _)| time.is_below(&before, gain, gain - 1))
-            .map(|(_, shift)| shift)
-    }
-}
-
-/// How long some member's work of a round takes: so much at such a speed.
-struct Time {
-    at: usize,
-    work: u128,
-    speed: u128,
-}
-
-impl Time {
-    /// Whether so many times this is less than so many times another.
-    fn is_below(&self, other: &Self, own: u128, others: u128) -> bool {
-        own * self.work * other.speed < others * other.work * self.speed
-    }
-
-    /// By how many hundredths it is less than another.
-    fn percent_below(&self, other: &Self) -> u8 {
-        let (this, all) = (self.work * other.speed, other.work * self.speed);
-        (all.saturating_sub(this) * 100 / all.max(1)) as u8
-    }
-}
-
-/// What a round's lanes cost in each span, and how fast members are, whatever they compute.
-struct Work {
-    costs: Vec<u64>,
-    speeds: Vec<u64>,
-    lanes: usize,
-}
-
-impl Work {
-    /// A member's speed is that in samples of the spans that it holds.
-    fn of(split: &Split, now: &Holdings, able: &[&Member]) -> Self {
-        let cost = |steps: Range<usize>| -> u64 {
-            let cost = split.steps[steps].iter().map(|step| u64::from(step.cost));
-            cost.sum::<u64>().max(1)
+        let fetching = Fetching {
+            manifest,
+            parts,
+            able: &able,
         };
-        let costs: Vec<u64> = split.spans().map(cost).collect();
-        let speed = |(held, member): (&BTreeSet<usize>, &&Member)| {
-            let all: u64 = held.iter().map(|span| costs[*span]).sum();
-            member.speed.max(1).saturating_mul(all) / (held.len() as u64).max(1)
+        let is_worth_it = |option: &Candidate| {
+            let gain = u128::from(GAIN);
+            let seconds = before.seconds(manifest) - option.time.seconds(manifest);
+            option.time.is_below(&before, gain, gain - 1)
+                && fetching.seconds(&option.learns) < seconds * ROUNDS as f64
         };
-        let speeds = now.holds.iter().zip(able).map(speed).collect();
-        Self {
-            costs,
-            speeds,
-            lanes: split.lanes.get().into(),
-        }
-    }
-
-    /// Whose work takes longest, where lanes are shared out as they are in a round; none if a span has no holder.
-    fn slowest(&self, holdings: &Holdings) -> Option<Time> {
-        let mut load = vec![0; self.speeds.len()];
-        for (span, cost) in self.costs.iter().enumerate() {
-            let holders: Vec<usize> = (0..load.len())
-                .filter(|at| holdings.holds[*at].contains(&span))
-                .collect();
-            if holders.is_empty() {
-                return None;
-            }
-            share_lanes(&holders, (self.lanes, 0, *cost), &self.speeds, &mut load);
-        }
-        let time = |at: usize| Time {
-            at,
-            work: load[at].into(),
-            speed: self.speeds[at].max(1).into(),
-        };
-        (0..load.len()).map(time).reduce(|longest, other| {
-            if longest.is_below(&other, 1, 1) {
-                other
-            } else {
-                longest
-            }
+        let moves = moves(&now, &work, (wanted, before.at));
+        let cut = best_cut(manifest, (split, parts), &now, &work);
+        let options = moves.into_iter().chain(cut).filter(is_worth_it);
+        let best = options.reduce(|best, other| match other.time.is_below(&best.time, 1, 1) {
+            true => other,
+            false => best,
+        })?;
+        Some(Shift {
+            shorter: best.time.percent_below(&before),
+            goal: best.goal,
         })
     }
 }
 
-#[cfg(test)]
-#[path = "shift/tests.rs"]
-mod tests;
+/// How spans could be held, how long the slowest member's work takes then, and what each member has to learn for it.
+struct Candidate {
+    goal: Goal,
+    time: Time,
+    learns: Vec<PartSet>,
+}
+
+/// Whether a member has what the spans that it holds need in two cuts, and has room for it.
+fn has_both(member: &Member, now: &[PartSet], then: &[PartSet]) -> bool {
+    let holds = |spans: &[PartSet], span| member.keeper.holds(span, spans);
+    (0..now.len()).all(|span| !holds(now, span) || holds(then, span))
+}
+
+/// The members that so many do without where they are, each gone to a span of the slowest one.
+fn moves(now: &Holdings, work: &Work, (wanted, slowest): (usize, usize)) -> Vec<Candidate> {
+    let members = now.holds.len();
+    let slow = now.holds[slowest].iter().copied();
+    let ways = slow.flat_map(|to| (0..members).map(move |at| (to, at)));
+    let go = |(to, at): (usize, usize)| {
+        let from = now.spares(at, wanted).filter(|_| now.can_take(at, to))?;
+        let mut then = now.clone();
+        then.exchange(at, from, to);
+        let time = work.slowest(&then)?;
+        let goes = Move {
+            peer: now.able[at].peer,
+            from: from as u16,
+            to: to as u16,
+        };
+        let mut learns = vec![PartSet::default(); members];
+        learns[at] = now.spans[to].without(&now.able[at].keeper.kept);
+        Some(Candidate {
+            goal: Goal::Move(goes),
+            time,
+            learns,
+        })
+    };
+    ways.filter_map(go).collect()
+}

@@ -5,7 +5,7 @@ use crate::keeps::Keeper;
 use crate::ledger::{Head, Member};
 use crate::parts::{PartSet, Parts};
 use crate::room::Room;
-use crate::shifts::Shift;
+use crate::shifts::Move;
 use crate::split::Split;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,16 +27,16 @@ pub(super) fn holders(copies: usize, spans: usize, rooms: impl Iterator<Item = R
 /// What members hold or will hold, by their places among those that can.
 #[derive(Clone)]
 pub(super) struct Holdings<'a> {
-    able: &'a [&'a Member],
+    pub(super) able: &'a [&'a Member],
     /// The parts that each span needs.
-    spans: &'a [PartSet],
+    pub(super) spans: &'a [PartSet],
     pub(super) holds: Vec<BTreeSet<usize>>,
     /// The spans that can be learnt.
     open: Vec<usize>,
 }
 
 /// Who takes a span, and lets go of another for it if it has no room for both.
-struct Move {
+struct Taking {
     at: usize,
     takes: usize,
     lets_go: Option<usize>,
@@ -49,7 +49,7 @@ impl Head {
         (split, parts): (&Split, Parts),
         able: &[&Member],
         own: usize,
-        copies: usize,
+        (copies, goes_on): (usize, bool),
     ) -> (PartSet, PartSet) {
         let spans = split.needs(parts);
         // Of what nobody keeps any more there is nobody to learn it from. Who leaves still hands out.
@@ -70,7 +70,7 @@ impl Head {
                 .filter(|span| spans[*span].and(&lost).is_empty())
                 .collect(),
         };
-        let then = now.settled(copies, self.shifts.under_way.as_ref());
+        let then = now.settled(copies, self.shifts.next_move());
         let goal = &then.holds[own];
         // What is still on its way here is let go of once it has come.
         let mut goes = held(&able[own].keeper, &spans);
@@ -80,10 +80,16 @@ impl Head {
                 now.holds[own].remove(span);
             }
         }
-        let stays = now.union(now.holds[own].difference(&goes));
+        let rest = now.holds[own].difference(&goes);
+        let mut stays = now.union(rest.clone());
+        if let Some(cut) = self.shifts.next_cut() {
+            let then = split.cut(cut).needs(parts);
+            stays = rest.fold(stays, |all, span| all.or(&then[*span]));
+        }
         let Keeper { kept, learns, .. } = able[own].keeper;
-        let drops = now.union(&goes).without(&stays);
-        (stays.without(&kept.or(&learns)), drops.and(&kept))
+        // What is of no use here since the spans are others may be what somebody lacks, as long as the run waits.
+        let drops = if goes_on { kept } else { now.union(&goes) };
+        (stays.without(&kept.or(&learns)), drops.without(&stays).and(&kept))
     }
 }
 
@@ -107,7 +113,7 @@ impl<'a> Holdings<'a> {
     /// Who is to hold what: each span has as many holders as there can be of all, whoever has to move for it; who goes to another
     /// span has that in place of its own; who has none takes one; where there is room each has as many as the run wants; and of
     /// what more have than that the last lets go that has another.
-    fn settled(&self, copies: usize, shift: Option<&Shift>) -> Self {
+    fn settled(&self, copies: usize, shift: Option<Move>) -> Self {
         let rooms = self.able.iter().map(|m| m.keeper.room);
         let wanted = copies.min(self.able.len());
         let mut then = self.clone();
@@ -126,8 +132,15 @@ impl<'a> Holdings<'a> {
         spans.fold(PartSet::default(), |all, span| all.or(&self.spans[*span]))
     }
 
+    /// Who holds a span.
+    pub(super) fn of_span(&self, span: usize) -> Vec<usize> {
+        (0..self.holds.len())
+            .filter(|at| self.holds[*at].contains(&span))
+            .collect()
+    }
+
     fn count(&self, span: usize) -> usize {
-        self.holds.iter().filter(|holds| holds.contains(&span)).count()
+        self.of_span(span).len()
     }
 
     /// The fewest spans that need all that one keeps for spans: what else it holds takes no room.
@@ -157,7 +170,7 @@ impl<'a> Holdings<'a> {
 
     /// Whether one could hold a span that it does not.
     pub(super) fn can_take(&self, at: usize, span: usize) -> bool {
-        let takes = self.able[at].keeper.room.takes(span, self.spans.len());
+        let takes = self.able[at].keeper.room.takes(span, self.spans);
         takes && !self.holds[at].contains(&span)
     }
 
@@ -174,7 +187,7 @@ impl<'a> Holdings<'a> {
     fn fill(&mut self, level: usize) {
         for _ in 0..level * self.spans.len() {
             let Some(moves) = self.moves(level) else { return };
-            for Move { at, takes, lets_go } in moves {
+            for Taking { at, takes, lets_go } in moves {
                 if let Some(span) = lets_go {
                     self.let_go(at, span);
                 }
@@ -186,7 +199,7 @@ impl<'a> Holdings<'a> {
     /// The fewest moves after which one more holds a span that fewer hold than so many, and each that more do is held by as many
     /// still: somebody with room takes it, or somebody who lets go of another that enough hold, or that somebody else takes in
     /// the same way. The first of them can be made at once.
-    fn moves(&self, level: usize) -> Option<Vec<Move>> {
+    fn moves(&self, level: usize) -> Option<Vec<Taking>> {
         let is_rich = |span: &usize| self.count(*span) > level;
         let lacking = self.open.iter().copied();
         let lacking: Vec<usize> = lacking.filter(|span| self.count(*span) < level).collect();
@@ -235,9 +248,9 @@ impl<'a> Holdings<'a> {
     }
 
     /// Who goes to another span has that in place of its own, which so many others hold still, or of none.
-    fn shift(&mut self, shift: &Shift, wanted: usize) {
-        let (from, to) = (shift.from.into(), shift.to.into());
-        let Some(at) = self.able.iter().position(|m| m.peer == shift.peer) else {
+    fn shift(&mut self, Move { peer, from, to }: Move, wanted: usize) {
+        let (from, to) = (from.into(), to.into());
+        let Some(at) = self.able.iter().position(|m| m.peer == peer) else {
             return;
         };
         let may = self.holds[at].is_empty() || self.spares(at, wanted) == Some(from);
@@ -290,11 +303,11 @@ impl<'a> Holdings<'a> {
 }
 
 /// The moves that end with somebody taking a span: from it back to what lacked a holder, as they have to be made.
-fn chain(last: (usize, usize, Option<usize>), ways: &BTreeMap<usize, Option<(usize, usize)>>) -> Vec<Move> {
+fn chain(last: (usize, usize, Option<usize>), ways: &BTreeMap<usize, Option<(usize, usize)>>) -> Vec<Taking> {
     let (at, mut takes, lets_go) = last;
-    let mut moves = vec![Move { at, takes, lets_go }];
+    let mut moves = vec![Taking { at, takes, lets_go }];
     while let Some((at, other)) = ways.get(&takes).copied().flatten() {
-        moves.push(Move {
+        moves.push(Taking {
             at,
             takes: other,
             lets_go: Some(takes),

@@ -53,15 +53,16 @@ impl Member {
 
     /// An attempt begins: asks the neighbours for what is not here, and goes on computing.
     pub(super) fn begin_flow(&mut self, shared: &mut Shared) -> Next {
-        let (Some(split), Some(parts)) = (&shared.manifest.split, Parts::of(&shared.manifest)) else {
+        let split = shared.head().split(&shared.manifest);
+        let (Some(split), Some(parts)) = (split, Parts::of(&shared.manifest)) else {
             return Next::Stay;
         };
         if self.is_null {
             return Next::Stay;
         }
         let (me, members) = (self.view.me, &self.view.members);
-        let batch = Batch::new(split, &self.allotment.batch);
-        let route = shared.head().route(split, parts, members, batch.lanes());
+        let batch = Batch::new(&split, &self.allotment.batch);
+        let route = shared.head().route(&split, parts, members, batch.lanes());
         let bugs = (
             shared.settings.planted(Bug::DropStash),
             shared.settings.planted(Bug::CountTwice),
@@ -75,7 +76,7 @@ impl Member {
             }
             None => {
                 self.flowing = Some(Flowing {
-                    flow: Flow::new(split.clone(), batch, (route, me), bugs),
+                    flow: Flow::new(split.into_owned(), batch, (route, me), bugs),
                     attempt: self.view.key,
                     compute: Duration::ZERO,
                 });
@@ -110,8 +111,8 @@ impl Member {
                 });
             }
             let (samples, took) = (flow.samples(), *compute);
-            if samples > 0 && took > Duration::ZERO {
-                measure_speed(&mut shared.speed, samples.min(u32::MAX.into()) as u32, took);
+            if samples > 0.0 && took > Duration::ZERO {
+                measure_speed(&mut shared.speed, samples, took);
             }
             let made = Made {
                 gradient: gradient.into(),
@@ -131,6 +132,7 @@ impl Member {
         let Some(task) = flow.next() else {
             return self.load_ahead(chain, shared);
         };
+        let steps = flow.split.span(task.span);
         let (input, gradient, sum) = flow.input(task);
         let positions = flow.positions(task);
         let weights = match shared.device.lacks_span(chain, task.span) {
@@ -145,6 +147,7 @@ impl Member {
         shared.out.push_back(Output::Span(Box::new(SpanWork {
             round: self.view.key.round,
             span: task.span,
+            steps,
             pass: Pass {
                 back: task.back,
                 positions,
@@ -169,6 +172,7 @@ impl Member {
         let Some(span) = lacking else {
             return Next::Stay;
         };
+        let steps = flow.split.span(span);
         let Some(weights) = self.weights(span, shared) else {
             return Next::Outcast(Outcast::new(OutcastReason::Damaged, None));
         };
@@ -177,6 +181,7 @@ impl Member {
         shared.out.push_back(Output::Span(Box::new(SpanWork {
             round: self.view.key.round,
             span,
+            steps,
             pass: Pass {
                 weights: Some(weights),
                 ..Pass::default()
@@ -187,7 +192,8 @@ impl Member {
 
     /// The weights of a span, for the device. What is made of damaged ones would be in everybody's sums.
     fn weights(&self, span: usize, shared: &mut Shared) -> Option<Vec<f32>> {
-        let (split, parts) = (shared.manifest.split.clone()?, Parts::of(&shared.manifest)?);
+        let split = shared.head().split(&shared.manifest)?.into_owned();
+        let parts = Parts::of(&shared.manifest)?;
         let others = handover::of_others(shared);
         if !handover::is_sound(&split.parts(parts, span), &others, shared) {
             return None;

@@ -315,7 +315,7 @@ fn most_holders(rooms: &[Room], spans: usize) -> usize {
         spans: usize,
     ) -> bool {
         for at in 0..rooms.len() {
-            if seen[at] || held[at].contains(&span) || !rooms[at].takes(span, spans) {
+            if seen[at] || held[at].contains(&span) || !rooms[at].reads(span, spans) {
                 continue;
             }
             seen[at] = true;
@@ -370,8 +370,8 @@ fn all_spans_come_to_have_as_many_holders_as_there_can_be() {
             let inner = below(2) == 0;
             let spans_of = 1 + below(2) as u16;
             newcomer.keeper.room = Room {
-                spans: spans_of,
                 inner,
+                ..Room::of(spans_of)
             }
             .within(spans);
             head.members.push(newcomer);

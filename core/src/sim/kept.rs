@@ -4,13 +4,15 @@
 use crate::codec::Codec;
 use crate::config::Manifest;
 use crate::id::PeerId;
-use crate::ledger::{Head, Member, Record};
+use crate::ledger::{Head, Header, Member, Record};
 use crate::optim::{Slot, clip_scale, norm_squared};
 use crate::parts::PartSet;
 use crate::peer::Peer;
 use crate::room::Room;
+use crate::signature::Signed;
 use crate::state::State;
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::ops::Range;
 
 /// The state that the reference begins with: with all moments in one place.
@@ -112,21 +114,35 @@ fn at_borders(pieces: Vec<(Range<usize>, usize)>, borders: &[usize]) -> Vec<(Ran
     cut
 }
 
-/// Whether who keeps these parts and has such room holds a span.
-pub(super) fn holds_span(kept: &PartSet, room: Room, manifest: &Manifest, span: usize) -> bool {
+/// The numbers of the parts that a span of a cut needs.
+pub(super) fn needs_of_span(manifest: &Manifest, cut: &[NonZeroU16], span: usize) -> PartSet {
     let Some(split) = &manifest.split else {
-        return false;
+        return PartSet::default();
     };
-    if room.inner && (span == 0 || span == split.spans.len() - 1) {
+    let used = split.cut(cut).used(span);
+    let is_used = |part: &Range<usize>| {
+        let mut used = used.iter();
+        used.any(|range| range.start < part.end && part.start < range.end)
+    };
+    let numbered = parts(manifest).into_iter().zip(0..);
+    numbered
+        .filter(|(part, _)| is_used(part))
+        .map(|(_, number)| number)
+        .collect()
+}
+
+/// Whether who keeps these parts and has such room holds a span of a cut.
+pub(super) fn holds_span(
+    kept: &PartSet,
+    room: Room,
+    (manifest, cut): (&Manifest, &[NonZeroU16]),
+    span: usize,
+) -> bool {
+    if manifest.split.is_none() || room.inner && (span == 0 || span == cut.len() - 1) {
         return false;
     }
-    let used = split.used(span);
-    parts(manifest).iter().zip(0..).all(|(part, number)| {
-        let is_needed = used
-            .iter()
-            .any(|range| range.start < part.end && part.start < range.end);
-        !is_needed || kept.contains(number)
-    })
+    let needs = needs_of_span(manifest, cut, span);
+    needs.len() <= room.parts.into() && needs.iter().all(|part| kept.contains(part))
 }
 
 /// Whether a round of a record's members trains: they are enough, and each part has a keeper among them.
@@ -139,7 +155,7 @@ pub(super) fn trains(head: &Head, record: &Record, manifest: &Manifest) -> bool 
     if let Some(split) = &manifest.split {
         // Each span has somebody who keeps all of its parts.
         let holds = |m: &Member, span| {
-            takes_part(m.peer) && holds_span(&m.keeper.kept, m.keeper.room, manifest, span)
+            takes_part(m.peer) && holds_span(&m.keeper.kept, m.keeper.room, (manifest, &head.spans), span)
         };
         let held = |span: usize| head.members.iter().any(|m| holds(m, span));
         let spans = split.spans.len();
@@ -315,10 +331,11 @@ pub(super) fn check_copies(
     if let (Some(most), Some(at_ends)) = (most.checked_div(spans), at_ends.checked_div(spans.min(2))) {
         wanted = wanted.min(most.min(at_ends).max(1));
     }
-    let check = |what: String, has: &dyn Fn(&PartSet, Room) -> bool| {
-        let keeps = |m: &&Member| has(&m.keeper.kept, m.keeper.room);
+    let check = |what: String, has: &dyn Fn(&PartSet, Room, &[NonZeroU16]) -> bool| {
+        let keeps = |m: &&Member| has(&m.keeper.kept, m.keeper.room, &after.spans);
         let still = |peer| after.members.iter().any(|m| m.peer == peer && keeps(&m));
-        let mut had = record.headers.iter().filter(|h| has(&h.keeps.kept, h.keeps.room));
+        let had = |h: &&Signed<Header>| has(&h.keeps.kept, h.keeps.room, &before.spans);
+        let mut had = record.headers.iter().filter(had);
         let lets_go = had.any(|h| !still(h.peer) && !insists(h.peer));
         let left = after.members.iter().filter(keeps).count();
         match lets_go && left < wanted {
@@ -327,11 +344,17 @@ pub(super) fn check_copies(
         }
     };
     for number in 0..parts(manifest).len() as u16 {
-        check(format!("part {number}"), &|kept, _| kept.contains(number))?;
+        check(format!("part {number}"), &|kept, _, _| kept.contains(number))?;
     }
-    for span in 0..spans {
-        check(format!("span {span}"), &|kept, room| {
-            holds_span(kept, room, manifest, span)
+    // Who waits, since nobody holds some span, goes back to the founder's cut.
+    let is_held = |span| {
+        let holds = |m: &Member| holds_span(&m.keeper.kept, m.keeper.room, (manifest, &before.spans), span);
+        before.members.iter().any(holds)
+    };
+    let waits = before.spans != after.spans && !(0..spans).all(is_held);
+    for span in (0..spans).filter(|_| !waits) {
+        check(format!("span {span}"), &|kept, room, cut| {
+            holds_span(kept, room, (manifest, cut), span)
         })?;
     }
     Ok(())

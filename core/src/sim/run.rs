@@ -96,6 +96,14 @@ impl World {
                 }
                 let speed = (self.nodes[node].speed * 1000.0) as u64;
                 self.give(node, Input::Warm { speed: speed.max(1) });
+                if self.plan.manifest.split.is_some() {
+                    self.give(
+                        node,
+                        Input::Line {
+                            bytes_per_s: self.plan.rate_bytes_per_s as u64,
+                        },
+                    );
+                }
             }
             What::Saved { node, life } => {
                 if self.nodes[node].life == life {

@@ -1,6 +1,7 @@
 //! What must hold where members hold spans of a model: a round is committed only when nobody who is in it can be left behind, and
 //! what is lost is lost with whoever had it.
 
+use super::kept::needs_of_span;
 use super::node::{Node, Spoil};
 use super::steps;
 use super::world::{What, World};
@@ -19,7 +20,8 @@ use std::time::Duration;
 /// Whether a peer holds a span, and has room for it.
 fn holds_span(peer: &Peer, manifest: &Manifest, span: usize) -> bool {
     let kept = peer.shared.lineage.state.kept.set();
-    super::kept::holds_span(&kept, peer.shared.settings.room(manifest), manifest, span)
+    let cut = &peer.head().spans;
+    super::kept::holds_span(&kept, peer.shared.settings.room(manifest), (manifest, cut), span)
 }
 
 impl World {
@@ -28,14 +30,23 @@ impl World {
         let split = self.plan.manifest.split.clone().expect("the model is split");
         let room = self.room(i);
         self.stats.inner += u64::from(room.inner);
-        if !room.takes(work.span, split.spans.len()) {
+        if !room.reads(work.span, split.spans.len()) {
             let why = format!("{} has no data, and is to compute an end", self.nodes[i].name);
             return self.fail(why);
+        }
+        if let Some(peer) = &self.nodes[i].peer {
+            self.stats.recut += u64::from(peer.head().spans != split.spans);
+            let needs = needs_of_span(&self.plan.manifest, &peer.head().spans, work.span);
+            if needs.len() > room.parts.into() {
+                let why = format!("{} has no room for span {}", self.nodes[i].name, work.span);
+                return self.fail(why);
+            }
         }
         let samples = shuffle::count(&work.pass.positions);
         let wobble = 1.0 + self.plan.jitter * (2.0 * self.work.unit() - 1.0);
         let node = &mut self.nodes[i];
-        let share = if work.pass.back { 0.7 } else { 0.3 } / split.spans.len() as f64;
+        let of_all = work.steps.len() as f64 / split.steps.len() as f64;
+        let share = if work.pass.back { 0.7 } else { 0.3 } * of_all;
         let took = 50 + (samples as f64 * share / node.speed * node.slow * wobble * 1e6) as u64;
         let start = node.busy_until.max(self.now);
         node.busy_until = start + took;
@@ -51,7 +62,7 @@ impl World {
         let Some(weights) = node.weights.get(&work.span) else {
             return self.fail(format!("{} computes without weights", self.nodes[i].name));
         };
-        let mut done = steps::compute(&split, split.span(work.span), &work.pass, weights);
+        let mut done = steps::compute(&split, work.steps.clone(), &work.pass, weights);
         done.compute = Duration::from_micros(took);
         if node.spoil.take() == Some(Spoil::NotFinite) {
             let values = if done.output.is_empty() {

@@ -175,7 +175,7 @@ pub(crate) fn compute(split: &Split, steps: Range<usize>, pass: &Pass, given: &[
 /// A round's sums, in one place and from the definition: each step's gradients of a lane in the order of microbatches, lanes in
 /// their order, then the steps that use the same elements.
 pub(crate) fn sums(head: &Head, manifest: &Manifest, params: &[f32]) -> Vec<f32> {
-    let split = manifest.split.as_ref().expect("it is split");
+    let split = &manifest.split.as_ref().expect("it is split").cut(&head.spans);
     let weights = |range: Range<usize>| params[range].to_vec();
     let taken = head.allot(manifest).batch;
     let positions: Vec<u64> = taken.iter().flat_map(|hole| hole.start..hole.end).collect();

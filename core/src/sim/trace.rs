@@ -7,6 +7,7 @@ use crate::keeps::Keeps;
 use crate::ledger::{Head, Header, Record};
 use crate::parts::PartSet;
 use crate::peer::{Event, Input, Lane, Output, Peer, Phase};
+use crate::shifts::Goal;
 use crate::signature::Signed;
 use crate::wire::{Leg, Message, Standing, ViewKey};
 use std::ops::Range;
@@ -134,6 +135,7 @@ pub(super) fn input(world: &World, i: usize, input: &Input) {
                 compute.as_secs_f64()
             )
         }
+        Input::Line { bytes_per_s } => format!("has a line of {bytes_per_s} bytes per second"),
         Input::Warm { speed } => format!("warm: {:.1} samples/s", *speed as f64 / 1e3),
         Input::Span(done) => format!("a pass is done, {:.3} s", done.compute.as_secs_f64()),
         Input::Leave => "leave".into(),
@@ -206,7 +208,10 @@ fn event(world: &World, i: usize, event: &Event) {
         }
         Event::Waiting { members } => format!("waits with {members} members"),
         Event::Pace(turn) => format!("goes on with {turn:?}"),
-        Event::Shift(shift) => format!("sees {} go {shift:?}", world.name(shift.peer)),
+        Event::Shift(shift) => match &shift.goal {
+            Goal::Move(goes) => format!("sees {} go {shift:?}", world.name(goes.peer)),
+            Goal::Cut(spans) => format!("sees the cut go to {spans:?}, {} % shorter", shift.shorter),
+        },
     };
     tell!(world, "  {} {text}", world.nodes[i].name);
 }

@@ -116,6 +116,7 @@ pub(crate) fn next(head: &mut Head, manifest: &Manifest, speed: impl Fn(usize) -
             learns,
             drops: drops.and(&kept),
             room: keeper.room,
+            line: keeper.line,
             ..Keeps::default()
         }
     };
@@ -133,7 +134,7 @@ pub(crate) fn next(head: &mut Head, manifest: &Manifest, speed: impl Fn(usize) -
 
 /// Which spans each member holds.
 pub(crate) fn held(head: &Head, manifest: &Manifest) -> Vec<Vec<usize>> {
-    let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(manifest).unwrap());
+    let (split, parts) = (head.split(manifest).unwrap(), Parts::of(manifest).unwrap());
     let needs = split.needs(parts);
     let of = |m: &Member| {
         (0..needs.len())

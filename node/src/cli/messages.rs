@@ -83,6 +83,19 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
             );
             ("~", Color::Cyan, text)
         }
+        Event::Cut {
+            round,
+            steps,
+            before,
+            why,
+        } => {
+            let (steps, before) = (cut(steps), cut(before));
+            let round = human::grouped(*round);
+            let text = format!(
+                "after round {round}: the model is to be cut into {steps} steps instead of {before}, since {why}"
+            );
+            ("~", Color::Cyan, text)
+        }
         Event::Waiting { why } => ("=", Color::Yellow, format!("waiting: {why}")),
         Event::Warning { message } => ("! warning:", Color::Yellow, message.clone()),
         Event::Reach { why, .. } => ("@", Color::Dim, format!("reached {why}")),
@@ -118,6 +131,12 @@ pub fn lines(event: &Event, view: &RunView, role: Role, style: Style) -> Vec<Str
             .into_iter()
             .collect(),
     }
+}
+
+/// How a model is cut: `6+2`.
+fn cut(steps: &[u64]) -> String {
+    let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+    steps.join("+")
 }
 
 fn introduction(ready: &Ready, role: Role, style: Style) -> Vec<String> {

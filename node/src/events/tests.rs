@@ -87,6 +87,12 @@ fn samples() -> Vec<Event> {
             to: 2,
             why: "why".into(),
         },
+        Event::Cut {
+            round: 7,
+            steps: vec![6, 2],
+            before: vec![4, 4],
+            why: "why".into(),
+        },
         Event::Sync {
             bytes: 1,
             total: 2,

@@ -13,6 +13,7 @@ use std::{
     },
     time::Instant,
 };
+pub(crate) use uplink::Uplink;
 
 /// Losses up to this share are taken for chance (BBRv2's `BBRLossThresh`).
 const LOSS_BY_CHANCE: f64 = 0.02;
@@ -31,10 +32,10 @@ pub enum Congestion {
 }
 
 impl Congestion {
-    /// What makes the controllers of one endpoint's connections over a network.
-    pub(crate) fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
+    /// What makes the controllers of one endpoint's connections over a network, which share this line.
+    pub(crate) fn factory(self, line: &Arc<Uplink>) -> Arc<dyn ControllerFactory + Send + Sync> {
         match self {
-            Self::Model => Arc::new(ModelFactory::default()),
+            Self::Model => Arc::new(ModelFactory(line.clone())),
             Self::Cubic => Arc::new(CubicConfig::default()),
             Self::Bbr => Arc::new(BbrConfig::default()),
         }

@@ -47,7 +47,7 @@ const MAX_DIALS: usize = 64;
 pub(crate) struct Shared {
     pub me: LocalPeer,
     pub endpoint: Endpoint,
-    configs: Configs,
+    pub(super) configs: Configs,
     pub config: QuicConfig,
     inbox: Inbox,
     /// The connection that stands with each peer. Its `Up` may still wait for its predecessor's `Down`.

@@ -193,6 +193,11 @@ impl QuicLink {
         self.outside.borrow().clone()
     }
 
+    /// The most that this machine's line has carried, in bytes per second; 0 if nothing is known, as within one machine.
+    pub fn carried(&self) -> u64 {
+        self.shared.configs.carried()
+    }
+
     /// What every peer that comes up is told of where to dial us.
     pub fn contact(&self) -> Contact {
         self.shared.me.contact()

@@ -3,7 +3,7 @@
 
 use crate::net::addresses::source_towards;
 use crate::net::certificates::Certificates;
-use crate::net::congestion::{self, Congestion};
+use crate::net::congestion::{self, Congestion, Uplink};
 use crate::net::identity::{Identity, peer_of};
 use crate::net::line::{Line, OnLine};
 use crate::net::socket::{Pace, Sockets};
@@ -108,6 +108,8 @@ impl Path {
 pub(crate) struct Configs {
     client: [ClientConfig; 2],
     server: Option<[Arc<ServerConfig>; 2]>,
+    /// The line that all connections over the network share.
+    uplink: Arc<Uplink>,
 }
 
 impl Configs {
@@ -157,9 +159,10 @@ impl Configs {
         let client =
             Arc::new(QuicClientConfig::try_from(client).expect("the provider has QUIC's first suite"));
 
+        let uplink = Arc::new(Uplink::default());
         let transport = [Path::Local, Path::Network].map(|path| {
             let path = if line.is_some() { Path::Network } else { path };
-            Arc::new(transport(path, idle, congestion))
+            Arc::new(transport(path, idle, (congestion, &uplink)))
         });
         let server = certificates.map(|tabs| {
             let mut server = rustls::ServerConfig::builder_with_provider(provider)
@@ -190,7 +193,13 @@ impl Configs {
                 config
             }),
             server,
+            uplink,
         }
+    }
+
+    /// The most that this machine's line has carried to others, in bytes per second; 0 if nothing is known.
+    pub(crate) fn carried(&self) -> u64 {
+        self.uplink.most()
     }
 
     pub(crate) fn client(&self, path: Path) -> ClientConfig {
@@ -290,7 +299,11 @@ pub(crate) fn peer_at(connection: &quinn::Connection) -> Option<PeerId> {
     peer_of(chain.first()?)
 }
 
-fn transport(path: Path, idle: Duration, congestion: Congestion) -> TransportConfig {
+fn transport(
+    path: Path,
+    idle: Duration,
+    (congestion, uplink): (Congestion, &Arc<Uplink>),
+) -> TransportConfig {
     let mut config = TransportConfig::default();
     config
         .max_idle_timeout(Some(
@@ -324,7 +337,7 @@ fn transport(path: Path, idle: Duration, congestion: Congestion) -> TransportCon
             discovery.upper_bound(ETHERNET_PAYLOAD);
             config
                 .mtu_discovery_config(Some(discovery))
-                .congestion_controller_factory(congestion.factory());
+                .congestion_controller_factory(congestion.factory(uplink));
         }
     }
     config

@@ -50,6 +50,8 @@ enum Error {
     Headless(Round),
     #[error("the checkpoint of round {0} is not the one that the ledger begins with")]
     Base(Round),
+    #[error(transparent)]
+    Room(#[from] Box<crate::participant::error::Error>),
 }
 
 /// What of this machine has failed.
@@ -72,21 +74,23 @@ pub fn replay(
     memory::keep_within(given.memory);
     let manifest = dir.manifest();
     let split = manifest.split.as_ref().expect("the model is split");
-    let runs = split::runs_to_replay(split, given.memory)?;
+    // Who has no room is to hear it before anything is drawn.
+    split::runs_to_replay(split, given.memory)?;
     let (make, drawing) = RunSetup::steps(manifest, given, factories)?;
     let on_disk = OnDisk::begin(dir, &drawing, make)?;
-    Ok(all_rounds(dir, on_disk, &runs, tolerance, progress)?)
+    Ok(all_rounds(dir, on_disk, given.memory, tolerance, progress)?)
 }
 
 fn all_rounds(
     dir: &RunDir,
     mut on_disk: OnDisk,
-    runs: &[Range<usize>],
+    memory: Option<u64>,
     tolerance: f32,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<ReplayReport, Error> {
     let manifest = dir.manifest();
     let (mut head, _) = dir.base()?;
+    let (mut cut, mut runs) = (Vec::new(), Vec::new());
     let undone = undone(dir)?;
     let mut report = ReplayReport::new(head.round, tolerance);
     // Nothing is shared by all but the ledger.
@@ -109,7 +113,13 @@ fn all_rounds(
                 let checked = head.check(&record, manifest, Scheme::Ed25519);
                 checked.map_err(|why| Error::Record(round, why))?;
                 if stands {
-                    let done = recompute((manifest, &head, &record), runs, &mut on_disk);
+                    // Each within a span, and spans may have been cut anew.
+                    if cut != head.spans {
+                        let split = head.split(manifest).expect("the model is split");
+                        runs = split::runs_to_replay(&split, memory).map_err(Box::new)?;
+                        cut.clone_from(&head.spans);
+                    }
+                    let done = recompute((manifest, &head, &record), &runs, &mut on_disk);
                     done.map_err(|error| Error::Round(round, error))?;
                 }
                 head.apply(&record, manifest);

@@ -8,7 +8,9 @@ use annulus_core::ledger::Head;
 use annulus_core::pace::Turn;
 use annulus_core::parts::Parts;
 use annulus_core::peer::{Change, Commit, Event as PeerEvent};
+use annulus_core::shifts::{Goal, Shift};
 use annulus_core::{Peer, PeerId};
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 /// Turns a peer's events into those of the run.
@@ -84,16 +86,7 @@ impl EventTranslator {
             ))],
             PeerEvent::NotFinite { .. } => Vec::new(),
             &PeerEvent::Pace(turn) => vec![pace(turn, peer.head())],
-            PeerEvent::Shift(shift) => vec![Event::Shift {
-                peer: shift.peer.to_hex(),
-                round: peer.head().round,
-                from: u64::from(shift.from) + 1,
-                to: u64::from(shift.to) + 1,
-                why: format!(
-                    "the slowest member's part of a round is {} % shorter then",
-                    shift.shorter
-                ),
-            }],
+            PeerEvent::Shift(shift) => vec![self::shift(shift, peer.head())],
             PeerEvent::Lacking { .. } if peer.manifest().split.is_some() => {
                 vec![warning(lacking_spans(peer))]
             }
@@ -155,7 +148,7 @@ impl EventTranslator {
 fn lacking_spans(peer: &Peer) -> String {
     let manifest = peer.manifest();
     let here = peer.view().map_or(&[][..], |(_, members)| members);
-    let (Some(split), Some(parts)) = (&manifest.split, Parts::of(manifest)) else {
+    let (Some(split), Some(parts)) = (peer.head().split(manifest), Parts::of(manifest)) else {
         return String::new();
     };
     let spans = split.needs(parts);
@@ -189,6 +182,30 @@ pub(crate) fn ranges(numbers: &[u16]) -> String {
         _ => format!("{}-{}", run[0], run[run.len() - 1]),
     };
     runs.map(text).collect::<Vec<_>>().join(", ")
+}
+
+/// How spans are to be held, with why in one line.
+fn shift(shift: &Shift, head: &Head) -> Event {
+    let why = format!(
+        "the slowest member's part of a round is {} % shorter then",
+        shift.shorter
+    );
+    let steps = |spans: &[NonZeroU16]| spans.iter().map(|steps| steps.get().into()).collect();
+    match &shift.goal {
+        Goal::Move(goes) => Event::Shift {
+            peer: goes.peer.to_hex(),
+            round: head.round,
+            from: u64::from(goes.from) + 1,
+            to: u64::from(goes.to) + 1,
+            why,
+        },
+        Goal::Cut(spans) => Event::Cut {
+            round: head.round,
+            steps: steps(spans),
+            before: steps(&head.spans),
+            why,
+        },
+    }
 }
 
 /// What has changed, with why in one line.

@@ -16,14 +16,14 @@ use crate::participant::folder::Folder;
 use crate::participant::memory;
 use crate::participant::permission;
 use crate::participant::right::Right;
-use crate::participant::run_setup::{Computes, RunSetup};
+use crate::participant::run_setup::RunSetup;
+use crate::participant::split;
 use crate::web::hosts::Hosts;
 use crate::web::pause::Switch;
 use crate::web::{self, About, Site};
 use annulus_core::invitation::Role;
-use annulus_core::{Contact, DataSource, Initial, Manifest, Room, Settings};
+use annulus_core::{Contact, DataSource, Initial, Manifest, Settings};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
@@ -132,8 +132,8 @@ pub(crate) async fn listen(
         epoch_s: started.as_secs(),
         ..Settings::new(identity.key(), right.admission(identity.peer()), link.contact())
     };
-    if let Computes::Spans { room, .. } = &setup.computes {
-        settings.room = Room::of(room.spans.min(local.spans.map_or(u16::MAX, NonZeroU16::get)));
+    if let Some(split) = &manifest.split {
+        settings.room = split::room(manifest, split, local.memory, local.spans)?;
         settings.saves_every = local.checkpoint_every;
     }
     warnings.extend(page.as_ref().and_then(|_| not_for_tabs(manifest)));

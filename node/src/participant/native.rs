@@ -322,6 +322,8 @@ impl Host for NativeHost<'_> {
             Happening::Look => {
                 let (contact, outside) = (driver.link().contact(), driver.link().outside());
                 self.follow_addresses(contact, outside);
+                let bytes_per_s = driver.link().carried();
+                self.feed(Input::Line { bytes_per_s }, driver);
                 self.pass_on_revocations(driver);
                 self.keep_fresh(driver.peer());
                 let at = driver.link().local_addr();

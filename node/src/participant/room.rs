@@ -1,6 +1,7 @@
 //! What spans of a model that is split take of a machine's memory, and for how many of them it has room.
 
 use annulus_core::optim::{Moments, Optimizer};
+use annulus_core::parts::{PartSet, Parts};
 use annulus_core::split::{Split, Step};
 use annulus_core::stages::{StepNeeds, Terms, span_bytes};
 use annulus_core::{Manifest, Room};
@@ -75,15 +76,21 @@ pub struct NoRoom {
     pub need: u64,
 }
 
-/// For how many spans there is room in so many bytes: whichever they are, or only such as lie between the ends (`inner`).
+/// For how many spans there is room in so many bytes, and for no more than so many: whichever they are, or only such as lie
+/// between the ends (`inner`).
 ///
 /// # Errors
 ///
 /// If not even for one.
-pub fn room(manifest: &Manifest, split: &Split, bytes: u64, inner: bool) -> Result<Room, NoRoom> {
+pub fn room(
+    manifest: &Manifest,
+    split: &Split,
+    bytes: u64,
+    (most, inner): (u16, bool),
+) -> Result<Room, NoRoom> {
     let (spans, fixed_bytes) = spans(manifest, split);
-    let one = Room { spans: 1, inner };
-    let takes = (0..spans.len()).filter(|span| one.takes(*span, spans.len()));
+    let one = if inner { Room::inner(1) } else { Room::of(1) };
+    let takes = (0..spans.len()).filter(|span| one.reads(*span, spans.len()));
     let largest = takes.map(|span| spans[span].bytes - fixed_bytes).max();
     let largest = largest.unwrap_or(1).max(1);
     match bytes.saturating_sub(fixed_bytes) / largest {
@@ -92,12 +99,37 @@ pub fn room(manifest: &Manifest, split: &Split, bytes: u64, inner: bool) -> Resu
         }),
         room => {
             let room = Room {
-                spans: u16::try_from(room).unwrap_or(u16::MAX),
-                inner,
+                spans: u16::try_from(room).unwrap_or(u16::MAX).min(most),
+                ..one
             };
-            Ok(room.within(spans.len()))
+            let room = room.within(spans.len());
+            let for_one = bytes.saturating_sub(fixed_bytes) / u64::from(room.spans).max(1);
+            let parts = parts_of_one(manifest, split, for_one).min(room.parts);
+            Ok(Room { parts, ..room })
         }
     }
+}
+
+/// As many parts as a span may need so that it takes no more than so many bytes, whatever steps it has; as many at least as the
+/// largest of these spans needs.
+fn parts_of_one(manifest: &Manifest, split: &Split, bytes: u64) -> u16 {
+    let of_lanes = SpanTerms::of(&manifest.optimizer, manifest.moments, split.lanes.get());
+    let (needs, terms) = needs(split, of_lanes);
+    let parts = Parts::of_len(manifest.layout.len);
+    let mut fit = parts.count();
+    for begin in 0..needs.len() {
+        for end in begin + 1..=needs.len() {
+            let takes = span_bytes(&needs[begin..end], begin == 0, split.spans.len() - 1, &terms);
+            if takes - terms.fixed_bytes > bytes {
+                let needed = split.parts_of(parts, begin..end).len();
+                fit = fit.min(needed.saturating_sub(1));
+                // A longer one takes no less.
+                break;
+            }
+        }
+    }
+    let largest = split.needs(parts).iter().map(PartSet::len).max();
+    fit.max(largest.unwrap_or(0)) as u16
 }
 
 /// What the steps of a split take, and what holds for all of them.
@@ -172,12 +204,20 @@ mod tests {
         let large = BASE + (1 << 20) * 28;
         let few = BASE + (1 << 20);
         let need = large + 24 * 16 + (1 + u64::from(MORE)) * 16;
-        assert_eq!(room(&manifest, &split, large, false), Err(NoRoom { need }));
+        let room = |bytes, inner| super::room(&manifest, &split, bytes, (u16::MAX, inner));
+        let spans = |bytes, inner| room(bytes, inner).map(|room| (room.spans, room.inner));
+        assert_eq!(spans(large, false), Err(NoRoom { need }));
         let twice = BASE + 2 * (need - BASE);
-        assert_eq!(room(&manifest, &split, twice, false), Ok(Room::of(2)));
-        assert_eq!(room(&manifest, &split, twice - 1, false), Ok(Room::of(1)));
-        assert!(room(&manifest, &split, few, false).is_err());
-        assert_eq!(room(&manifest, &split, few, true), Ok(Room::inner(2)));
-        assert!(room(&manifest, &split, BASE, true).is_err());
+        assert_eq!(spans(twice, false), Ok((2, false)));
+        assert_eq!(spans(twice - 1, false), Ok((1, false)));
+        assert!(room(few, false).is_err());
+        assert_eq!(spans(few, true), Ok((2, true)));
+        assert!(room(BASE, true).is_err());
+        // Each end needs half of all parts, so all spans of another cut that do not reach from one to the other may need as many;
+        // what has both has room only where that is asked for and there is memory.
+        let parts = |bytes, most| super::room(&manifest, &split, bytes, (most, false)).map(|room| room.parts);
+        let all = Parts::of_len(end).count() as u16;
+        assert!(parts(twice, 2).is_ok_and(|parts| parts < all));
+        assert_eq!(parts(2 * twice, 1), Ok(all));
     }
 }

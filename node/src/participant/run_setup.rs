@@ -17,7 +17,7 @@ use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::interface::Input;
 use annulus_core::optim::{Moments, Optimizer, Schedule};
 use annulus_core::split::Split;
-use annulus_core::{DataSource, Manifest, PeerId, Room, State};
+use annulus_core::{DataSource, Manifest, PeerId, State};
 use burn::tensor::read_sync;
 use std::num::{NonZeroU16, NonZeroU64};
 use std::path::Path;
@@ -59,8 +59,6 @@ pub(crate) enum Computes {
     /// The spans that it is asked for, of a model that is split.
     Spans {
         spans: Box<SplitModel>,
-        /// What it has room for.
-        room: Room,
         /// What draws the weights that the run begins with.
         drawing: Drawing,
     },
@@ -80,12 +78,13 @@ impl Computes {
         (manifest, split): (&Manifest, &Split),
         memory: Option<u64>,
     ) -> Result<Self, Error> {
+        // Who has no room is to hear it before anything is drawn.
+        split::room(manifest, split, memory, None)?;
         let (model, seed) = (Arc::new(model), manifest.seed);
         let (make, of, on) = (loaded.span_factory(), model.clone(), device.clone());
         let make = move |steps| make(&on, of.clone(), steps, seed);
         Ok(Self::Spans {
             spans: Box::new(SplitModel::new(model, split.clone(), Box::new(make))),
-            room: split::room(manifest, split, memory)?,
             drawing: loaded.drawing(),
         })
     }

@@ -126,14 +126,20 @@ fn given(spans: &[NonZeroU16], steps: usize) -> Result<Vec<Range<usize>>, Error>
     })
 }
 
-/// For how many spans this peer has room.
+/// For how many spans this peer has room, if it is to hold no more than so many.
 ///
 /// # Errors
 ///
 /// If it has not even room for one.
-pub fn room(manifest: &Manifest, split: &Split, memory: Option<u64>) -> Result<Room, Error> {
+pub fn room(
+    manifest: &Manifest,
+    split: &Split,
+    memory: Option<u64>,
+    most: Option<NonZeroU16>,
+) -> Result<Room, Error> {
     let (may, allowed) = (memory::likes(memory), memory::limit(memory));
-    match (super::room::room(manifest, split, may, false), allowed) {
+    let most = most.map_or(u16::MAX, NonZeroU16::get);
+    match (super::room::room(manifest, split, may, (most, false)), allowed) {
         (Err(NoRoom { need }), Some(limit)) => Err(Error::NoRoom { need, limit }),
         (room, _) => Ok(room.unwrap_or(Room::of(1))),
     }

@@ -75,9 +75,9 @@ const HEADER_LIMIT: usize = 100_000_000;
 /// Name of the format, before its version.
 const FORMAT: &str = "annulus-checkpoint-";
 /// Its version, and that of the head in it: another field is another version.
-const VERSION: u8 = 13;
+const VERSION: u8 = 14;
 const _: () = assert!(
-    annulus_core::ledger::VERSION == 13,
+    annulus_core::ledger::VERSION == 14,
     "the head in a checkpoint has changed: so has VERSION"
 );
 

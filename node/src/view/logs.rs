@@ -100,7 +100,7 @@ impl Logs {
             Event::Ready(_) | Event::Waiting { .. } | Event::Warning { .. } | Event::Done(_) => true,
             Event::Round(round) => round.round > run.last_round(),
             Event::Pace(pace) => run.pace.as_ref().is_none_or(|last| last.round < pace.round),
-            Event::Shift { round, .. } => run.shifted < *round,
+            Event::Shift { round, .. } | Event::Cut { round, .. } => run.shifted < *round,
             Event::Eval { round, .. } => run.evaluations.back().is_none_or(|last| last.round < *round),
             Event::Member {
                 peer, change, round, ..

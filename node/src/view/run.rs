@@ -45,7 +45,7 @@ pub struct RunView {
     pub changes: VecDeque<MemberChange>,
     /// How the members exchange, if that has changed.
     pub pace: Option<Pace>,
-    /// The last round before a member went to another span of a model that is split.
+    /// The last round before a member went to another span of a model that is split, or its spans were to have other steps.
     pub shifted: u64,
     /// What it waits for, while it does.
     pub waiting: Option<String>,
@@ -221,7 +221,7 @@ impl RunView {
             &Event::Sync { bytes, total, round } => self.phase = Phase::Syncing { bytes, total, round },
             Event::Round(round) => self.commit(round, now_ms),
             Event::Pace(pace) => self.pace = Some(pace.clone()),
-            &Event::Shift { round, .. } => self.shifted = round,
+            &Event::Shift { round, .. } | &Event::Cut { round, .. } => self.shifted = round,
             Event::Member {
                 peer,
                 change,

@@ -1,14 +1,31 @@
-//! Who goes to another span, when, and that it stays so.
+//! Who goes to another span and how spans are cut anew, when, and that it stays so.
 
 use super::*;
 use crate::random::SplitMix;
+use crate::room::Room;
 use crate::stand_ins::spans::{cut, head, held, manifest, next, peer};
+use std::num::NonZeroU16;
 
-/// Two spans with these holders, of which each is wanted to be held by so many.
+/// Two spans with these holders, of which each is wanted to be held by so many. They cannot be cut otherwise.
 fn two_spans(copies: u16, members: &[&[usize]]) -> (Head, Manifest) {
+    let (_, mut manifest) = two_to_cut(copies, members);
+    let steps = &mut manifest.split.as_mut().unwrap().steps;
+    for step in [0, 1, 2, 4, 5, 6] {
+        steps[step].boundary = 0;
+    }
+    (head(&manifest, members), manifest)
+}
+
+/// The same, of eight equal steps which can be cut anywhere.
+fn two_to_cut(copies: u16, members: &[&[usize]]) -> (Head, Manifest) {
     let mut manifest = manifest(copies, 8);
     cut(&mut manifest, &[4, 4]);
     (head(&manifest, members), manifest)
+}
+
+/// How many steps each span has.
+fn steps(head: &Head) -> Vec<u16> {
+    head.spans.iter().map(|steps| steps.get()).collect()
 }
 
 #[test]
@@ -18,7 +35,7 @@ fn a_fast_holder_goes_where_the_others_are_slow() {
     let mut begun = Vec::new();
     for round in 1..=60 {
         next(&mut head, &manifest, |at| speeds[at]);
-        begun.extend(head.shifts.begun(round));
+        begun.extend(head.shifts.begun(round).cloned());
         assert!(
             head.all_train(&manifest),
             "round {round}: {:?}",
@@ -27,11 +44,12 @@ fn a_fast_holder_goes_where_the_others_are_slow() {
     }
     assert_eq!(held(&head, &manifest), [vec![1], vec![0], vec![1], vec![1]]);
     // Eight lanes: the slow two had four each, at 1,000, and the fast one that stays has all of its span's, at 4,000.
-    let [shift] = begun[..] else { panic!("{begun:?}") };
-    assert_eq!(
-        (shift.peer, shift.from, shift.to, shift.shorter),
-        (peer(1), 0, 1, 50)
-    );
+    let goal = Goal::Move(Move {
+        peer: peer(1),
+        from: 0,
+        to: 1,
+    });
+    assert_eq!(begun, [Shift { goal, shorter: 50 }]);
     assert_eq!(head.shifts.under_way, None);
 }
 
@@ -115,7 +133,7 @@ fn who_is_gone_or_does_not_come_is_not_waited_for() {
     for _ in 0..PATIENCE {
         assert!(stays.shifts.under_way.is_some());
         stays.round += 1;
-        stays.take_shift(&manifest);
+        stays.take_shift(&manifest, false);
     }
     assert_eq!(stays.shifts.under_way, None);
 }
@@ -123,59 +141,217 @@ fn who_is_gone_or_does_not_come_is_not_waited_for() {
 #[test]
 fn a_span_that_costs_more_is_slower() {
     let (mut head, mut manifest) = two_spans(1, &[&[0], &[0], &[1], &[1]]);
-    let steps = &mut manifest.split.as_mut().unwrap().steps;
-    steps[4..].iter_mut().for_each(|step| step.cost = 4);
-    // In samples of its own span each is as fast as before: so those of the second could do four times as many of the first.
+    // All four are equally fast, and so are the spans.
     for _ in 0..60 {
         next(&mut head, &manifest, |_| 1000);
     }
     assert_eq!(held(&head, &manifest), [[0], [0], [1], [1]]);
-    // All four are equal, and the second span has four fifths of the work.
-    for _ in 0..100 {
-        let held = held(&head, &manifest);
-        next(
-            &mut head,
-            &manifest,
-            |at| if held[at] == [0] { 4000 } else { 1000 },
-        );
+    let steps = &mut manifest.split.as_mut().unwrap().steps;
+    steps[4..].iter_mut().for_each(|step| step.cost = 4);
+    // The second span has four fifths of the work.
+    for _ in 0..60 {
+        next(&mut head, &manifest, |_| 1000);
     }
     assert_eq!(held(&head, &manifest), [[1], [0], [1], [1]]);
 }
 
 #[test]
 fn what_cannot_be_is_found_out() {
-    let (head, manifest) = two_spans(1, &[&[0], &[0], &[1], &[1]]);
-    let shift = Shift {
-        peer: peer(1),
-        from: 0,
-        to: 1,
-        shorter: 50,
+    let (head, manifest) = two_to_cut(1, &[&[0], &[0], &[1], &[1]]);
+    let goes = |n, from, to| {
+        Goal::Move(Move {
+            peer: peer(n),
+            from,
+            to,
+        })
     };
-    for (shift, is_sound) in [
-        (shift, true),
-        (
-            Shift {
-                peer: peer(9),
-                ..shift
-            },
-            false,
-        ),
-        (Shift { to: 2, ..shift }, false),
-        (Shift { to: 0, ..shift }, false),
-        (
-            Shift {
-                shorter: 101,
-                ..shift
-            },
-            false,
-        ),
+    let cut = |steps: &[u16]| Goal::Cut(steps.iter().map(|n| NonZeroU16::new(*n).unwrap()).collect());
+    for (goal, shorter, is_sound) in [
+        (goes(1, 0, 1), 50, true),
+        (goes(9, 0, 1), 50, false),
+        (goes(1, 0, 2), 50, false),
+        (goes(1, 0, 0), 50, false),
+        (goes(1, 0, 1), 101, false),
+        (cut(&[7, 1]), 50, true),
+        (cut(&[7, 2]), 50, false),
+        (cut(&[8]), 50, false),
+        (cut(&[2, 2, 4]), 50, false),
     ] {
         let mut head = head.clone();
-        head.shifts.under_way = Some(shift);
-        assert_eq!(head.check_itself(&manifest).is_ok(), is_sound, "{shift:?}");
+        if let Goal::Cut(spans) = &goal {
+            let mut head = head.clone();
+            head.spans = spans.clone();
+            assert_eq!(head.check_itself(&manifest).is_ok(), is_sound, "{goal:?}");
+        }
+        head.shifts.under_way = Some(Shift { goal, shorter });
+        assert_eq!(
+            head.check_itself(&manifest).is_ok(),
+            is_sound,
+            "{:?}",
+            head.shifts
+        );
     }
     let whole = Manifest::new(crate::config::Layout::flat(3));
     let mut head = Head::unfounded(&whole);
-    head.shifts.under_way = Some(shift);
+    assert!(head.check_itself(&whole).is_ok());
+    head.spans = vec![NonZeroU16::MIN];
     assert!(head.check_itself(&whole).is_err());
+    head.spans.clear();
+    head.shifts.under_way = Some(Shift {
+        goal: goes(1, 0, 1),
+        shorter: 50,
+    });
+    assert!(head.check_itself(&whole).is_err());
+}
+
+#[test]
+fn who_is_slow_has_fewer_steps_and_nobody_waits_for_that() {
+    // Two copies, so that nobody can go: the second span's holders are three times slower.
+    let (mut head, manifest) = two_to_cut(2, &[&[0], &[0], &[1], &[1]]);
+    let mut begun = Vec::new();
+    for round in 1..=60 {
+        next(&mut head, &manifest, |at| if at < 2 { 3000 } else { 1000 });
+        begun.extend(head.shifts.begun(round).cloned());
+        assert!(head.all_train(&manifest), "round {round}");
+        if steps(&head) != [4, 4] {
+            assert_eq!(held(&head, &manifest), [[0], [0], [1], [1]], "round {round}");
+        }
+    }
+    assert_eq!(steps(&head), [6, 2]);
+    let [Shift { goal, shorter: 50 }] = &begun[..] else {
+        panic!("{begun:?}")
+    };
+    assert_eq!(*goal, Goal::Cut(head.spans.clone()));
+    // Those of the second span have let go of what the first has taken from it; the last step has the first's elements too.
+    let (parts, split) = (Parts::of(&manifest).unwrap(), head.split(&manifest).unwrap());
+    let kept: Vec<PartSet> = head.members.iter().map(|m| m.keeper.kept).collect();
+    assert_eq!(kept[0], split.parts(parts, 0));
+    assert_eq!(kept[3], split.parts(parts, 1));
+}
+
+#[test]
+fn a_cut_waits_for_all_who_hold_its_spans() {
+    let (mut head, manifest) = two_to_cut(1, &[&[0], &[1]]);
+    let slow = |head: &mut Head| next(head, &manifest, |at| if at == 0 { 4000 } else { 1000 });
+    while head.shifts.under_way.is_none() {
+        slow(&mut head);
+    }
+    let spans = head.spans.clone();
+    // What the first has begun to learn has not come yet: the old cut is in force, and the round trains.
+    let mut early = head.clone();
+    early.members[0].keeper.kept = head.members[0].keeper.kept;
+    early.round += 1;
+    early.take_shift(&manifest, false);
+    assert_eq!((&early.spans, early.all_train(&manifest)), (&spans, true));
+    let mut at_once = head.clone();
+    at_once.take_shift(&manifest, true);
+    assert!(at_once.spans != spans && !at_once.all_train(&manifest));
+    // Once one is gone for whom nobody takes over, it is not waited for.
+    let mut gone = head.clone();
+    gone.members.remove(1);
+    gone.take_shift(&manifest, false);
+    assert_eq!((gone.shifts.under_way.is_none(), &gone.spans), (true, &spans));
+    for _ in 0..3 {
+        slow(&mut head);
+    }
+    assert_eq!(
+        (steps(&head), head.shifts.under_way.is_none()),
+        (vec![7, 1], true)
+    );
+}
+
+#[test]
+fn a_span_grows_only_where_there_is_room_for_it() {
+    let (mut head, manifest) = two_to_cut(1, &[&[0], &[1]]);
+    // Of eight parts the first has four. There is room for five.
+    assert_eq!(head.members[0].keeper.kept.len(), 4);
+    head.members[0].keeper.room = Room {
+        parts: 5,
+        ..Room::of(1)
+    };
+    for _ in 0..60 {
+        next(&mut head, &manifest, |at| if at == 0 { 4000 } else { 1000 });
+    }
+    assert_eq!(steps(&head), [5, 3]);
+}
+
+#[test]
+fn what_takes_longer_to_fetch_than_it_wins_back_is_left() {
+    // A round of the slow takes 40 s, of which a cut saves 20; in twenty rounds that is 400 s. A step has 1,000 elements with
+    // their moments, so two are 24 kB or more, by whole parts.
+    for (line, cuts) in [(0, true), (1000, true), (1, true)] {
+        let (mut head, manifest) = two_to_cut(1, &[&[0], &[1]]);
+        head.members.iter_mut().for_each(|m| m.keeper.line = line);
+        for _ in 0..60 {
+            next(&mut head, &manifest, |at| if at == 0 { 4000 } else { 1000 });
+        }
+        assert_eq!(steps(&head) != [4, 4], cuts, "{line} kB/s");
+    }
+    let (mut head, manifest) = two_to_cut(1, &[&[0], &[1]]);
+    for m in &mut head.members {
+        (m.keeper.line, m.speed) = (1, 1000);
+    }
+    for _ in 0..60 {
+        // A thousand times faster rounds: all of them together win nothing back.
+        next(
+            &mut head,
+            &manifest,
+            |at| if at == 0 { 4_000_000 } else { 1_000_000 },
+        );
+    }
+    assert_eq!(steps(&head), [4, 4]);
+}
+
+#[test]
+fn with_room_for_none_of_its_spans_the_founders_cut_is_back() {
+    let (mut head, manifest) = two_to_cut(1, &[&[0], &[1]]);
+    for _ in 0..60 {
+        next(&mut head, &manifest, |at| if at == 0 { 4000 } else { 1000 });
+    }
+    assert_eq!(steps(&head), [7, 1]);
+    // Only who has room for seven steps has any, and is gone. Two have come that have room for four.
+    let came = |n: u8| {
+        let mut member = crate::stand_ins::spans::member(n, &[], &manifest);
+        member.keeper.room.parts = 4;
+        member
+    };
+    head.members[0] = came(3);
+    head.members[0].keeper.kept = PartSet::default();
+    head.untrained = Parts::of(&manifest).unwrap().all();
+    for _ in 0..12 {
+        next(&mut head, &manifest, |_| 1000);
+    }
+    assert_eq!(steps(&head), [4, 4]);
+    assert!(head.all_train(&manifest), "{:?}", held(&head, &manifest));
+}
+
+#[test]
+fn cuts_come_to_rest_with_speeds_that_drift() {
+    let mut cuts = 0;
+    for world in 0..40u64 {
+        let (mut head, manifest) = two_to_cut(2, &[&[0], &[0], &[1], &[1]]);
+        let mut rng = SplitMix(world);
+        let mut below = |n: u64| rng.bits() % n;
+        let base = [(); 4].map(|()| 2000 + below(4) * below(6000));
+        let drift = [(); 4].map(|()| (below(1000) as f64, 100.0 + below(200) as f64));
+        let mut since = 0;
+        for round in 1..=500u64 {
+            let noise = 850 + below(300);
+            let speed = |at: usize| {
+                let (phase, period) = drift[at];
+                let wave = 1.0 + 0.25 * ((round as f64 + phase) / period * std::f64::consts::TAU).sin();
+                (base[at] as f64 * wave) as u64 * noise / 1000
+            };
+            next(&mut head, &manifest, speed);
+            if head.shifts.begun(round).is_some() {
+                assert!(
+                    since == 0 || round >= since + ROUNDS,
+                    "world {world}: {since} and {round}"
+                );
+                (since, cuts) = (round, cuts + 1);
+            }
+            assert!(head.all_train(&manifest));
+        }
+    }
+    assert!((10..=120).contains(&cuts), "{cuts} in 20,000 rounds");
 }

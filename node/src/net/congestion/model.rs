@@ -392,8 +392,7 @@ impl Controller for Model {
 }
 
 /// Makes controllers of this kind, for the connections of one endpoint.
-#[derive(Default)]
-pub(super) struct ModelFactory(Arc<Uplink>);
+pub(super) struct ModelFactory(pub Arc<Uplink>);
 
 impl ControllerFactory for ModelFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {

@@ -43,7 +43,7 @@ const TELLING: f64 = 0.25;
 
 /// The line that an endpoint's connections share.
 #[derive(Debug, Default)]
-pub(super) struct Uplink {
+pub(crate) struct Uplink {
     flows: Mutex<Vec<Weak<Flow>>>,
     line: Mutex<Line>,
 }
@@ -63,6 +63,8 @@ pub(super) struct Flow {
 struct Line {
     /// Bytes per second, the best of late.
     rate: f64,
+    /// The best ever: a line of which little is asked for a while has not become slower.
+    most: f64,
     /// How much more is shared out.
     gain: f64,
     lost: u64,
@@ -83,7 +85,7 @@ struct Sample {
 
 impl Uplink {
     /// A further connection.
-    pub fn join(self: &Arc<Self>) -> Arc<Flow> {
+    pub(super) fn join(self: &Arc<Self>) -> Arc<Flow> {
         let flow = Arc::new(Flow {
             uplink: self.clone(),
             demand: AtomicU64::new(0),
@@ -93,6 +95,11 @@ impl Uplink {
         flows.retain(|flow| flow.strong_count() > 0);
         flows.push(Arc::downgrade(&flow));
         flow
+    }
+
+    /// The most that it has carried, in bytes per second; 0 if nothing is known.
+    pub fn most(&self) -> u64 {
+        lock(&self.line).most as u64
     }
 }
 
@@ -141,6 +148,7 @@ impl Default for Line {
     fn default() -> Self {
         Self {
             rate: 0.0,
+            most: 0.0,
             gain: LEAST,
             lost: 0,
             idle: false,
@@ -201,6 +209,7 @@ impl Line {
         };
         if rate > self.rate * TELLING {
             self.rate = rate.max(self.rate * (1.0 - forgotten));
+            self.most = self.most.max(self.rate);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The spans of a model that is split over the members of a run, on one device: computes what the protocol asks for.
 
-use std::collections::BTreeMap;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::Range;
 use std::sync::Arc;
 
+use annulus_core::Round;
 use annulus_core::codec::Codec;
 use annulus_core::interface::{SpanDone, SpanWork};
 use annulus_core::split::{Split, Step};
@@ -21,9 +21,17 @@ pub struct SplitModel {
     model: Arc<ModelSteps>,
     split: Split,
     make: Box<MakeSpan>,
-    workers: BTreeMap<usize, Box<dyn SpanWorker>>,
+    workers: Vec<AtWork>,
     #[cfg(not(target_family = "wasm"))]
     acted: acted::Acted,
+}
+
+/// A span on the device.
+struct AtWork {
+    steps: Range<usize>,
+    /// The last round that it has computed something of.
+    round: Round,
+    worker: Box<dyn SpanWorker>,
 }
 
 /// How a run's founder cuts a model.
@@ -81,7 +89,7 @@ impl SplitModel {
             model,
             split,
             make,
-            workers: BTreeMap::new(),
+            workers: Vec::new(),
             #[cfg(not(target_family = "wasm"))]
             acted: acted::Acted::default(),
         }
@@ -94,26 +102,35 @@ impl SplitModel {
     ///
     /// If the device fails, or what came of it is no number.
     pub async fn pass(&mut self, mut work: SpanWork, samples: &[u64]) -> Result<SpanDone, WorkerError> {
-        if !self.workers.contains_key(&work.span) {
-            let span = self.split.span(work.span);
-            let worker = (self.make)(span.clone())?;
-            #[cfg(not(target_family = "wasm"))]
-            let worker = self.acted.instead_of(worker, &self.split, span);
-            self.workers.insert(work.span, worker);
-        }
-        let worker = self.workers.get_mut(&work.span).expect("it was just made");
+        let worker = self.worker(work.steps, work.round)?;
         if let Some(weights) = work.pass.weights.take() {
             worker.load(weights)?;
         }
         if samples.is_empty() {
             return Ok(SpanDone::default());
         }
-        pass(&mut **worker, work.pass, samples).await
+        pass(worker, work.pass, samples).await
     }
 
-    /// Forgets the spans that are not among these: their parameters leave the device.
-    pub fn retain(&mut self, spans: &[usize]) {
-        self.workers.retain(|span, _| spans.contains(span));
+    /// What computes some steps. As it is made, the parameters of all spans leave the device that have computed nothing since the
+    /// round before: another member has them, or the model is cut otherwise by now.
+    fn worker(&mut self, steps: Range<usize>, round: Round) -> Result<&mut dyn SpanWorker, WorkerError> {
+        let at = match self.workers.iter().position(|at_work| at_work.steps == steps) {
+            Some(at) => at,
+            None => {
+                self.workers.retain(|at_work| {
+                    let apart = at_work.steps.end <= steps.start || steps.end <= at_work.steps.start;
+                    apart && at_work.round + 1 >= round
+                });
+                let worker = (self.make)(steps.clone())?;
+                #[cfg(not(target_family = "wasm"))]
+                let worker = self.acted.instead_of(worker, &self.split, steps.clone());
+                self.workers.push(AtWork { steps, round, worker });
+                self.workers.len() - 1
+            }
+        };
+        self.workers[at].round = round;
+        Ok(&mut *self.workers[at].worker)
     }
 
     /// Does a forward and a backward pass of the step that takes most of the time, on nothing and with parameters of zero, so
