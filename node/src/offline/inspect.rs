@@ -7,7 +7,7 @@ use crate::store::ledger_file::{Entry, advance};
 use crate::store::run_dir::{CheckpointError, CheckpointFile, RunDir};
 use annulus_core::Manifest;
 use annulus_core::id::{Digest, PeerId, Round};
-use annulus_core::ledger::{Head, Header, Record};
+use annulus_core::ledger::{Head, Header, Member, Record};
 use annulus_core::parts::Parts;
 use annulus_core::signature::Signed;
 use serde::Serialize;
@@ -41,6 +41,8 @@ pub struct Summary {
     pub members: Vec<String>,
     /// Who keeps how much of the optimizer's vectors, in the same order. Nothing where each member keeps all.
     pub keeps: Vec<Keeps>,
+    /// How many steps each span has, where the model is split.
+    pub cut: Vec<u16>,
     /// How the members changed.
     pub changes: Vec<Change>,
     /// One row per round.
@@ -66,6 +68,8 @@ pub struct Keeps {
     pub learns: usize,
     /// Parts that there are.
     pub of: usize,
+    /// The spans that it holds, from 1, where the model is split.
+    pub spans: Vec<usize>,
 }
 
 /// A member came or went.
@@ -213,6 +217,7 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
         base,
         members: head.members.iter().map(|m| m.peer.to_hex()).collect(),
         keeps: keeps(&head, manifest),
+        cut: head.spans.iter().map(|steps| steps.get()).collect(),
         changes,
         table,
         totals: totals.into_values().collect(),
@@ -255,16 +260,29 @@ pub fn losses(dir: &RunDir) -> Result<Vec<Loss>, CheckpointError> {
 }
 
 fn keeps(head: &Head, manifest: &Manifest) -> Vec<Keeps> {
-    let parts = Parts::of(manifest).into_iter();
-    let of_each = parts.flat_map(|parts| head.members.iter().map(move |member| (member, parts.count())));
-    of_each
-        .map(|(member, of)| Keeps {
+    let Some(parts) = Parts::of(manifest) else {
+        return Vec::new();
+    };
+    let needs = head
+        .split(manifest)
+        .map_or(Vec::new(), |split| split.needs(parts));
+    let of = |member: &Member| {
+        let holds = (0..needs.len()).filter(|span| member.keeper.holds(*span, &needs));
+        Keeps {
             peer: member.peer.to_hex(),
             parts: member.keeper.kept.len(),
             learns: member.keeper.learns.len(),
-            of,
-        })
-        .collect()
+            of: parts.count(),
+            spans: holds.map(|span| span + 1).collect(),
+        }
+    };
+    head.members.iter().map(of).collect()
+}
+
+/// Some items with this between them.
+fn listed(items: &[impl fmt::Display], between: &str) -> String {
+    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+    items.join(between)
 }
 
 fn change(round: Round, peer: PeerId, how: How) -> Change {
@@ -360,12 +378,23 @@ impl fmt::Display for Summary {
                 short(&change.peer)
             )?;
         }
-        if !self.keeps.is_empty() {
-            writeln!(f, "\n  peer      parts of the optimizer's vectors")?;
+        match self.cut[..] {
+            _ if self.keeps.is_empty() => {}
+            [] => writeln!(f, "\n  peer      parts of the optimizer's vectors")?,
+            _ => writeln!(
+                f,
+                "\n  peer      parts of the model, cut into {} steps",
+                listed(&self.cut, "+")
+            )?,
         }
         for keeps in &self.keeps {
             let (peer, parts, learns, of) = (short(&keeps.peer), keeps.parts, keeps.learns, keeps.of);
-            writeln!(f, "  {peer}  keeps {parts} of {of}, fetches {learns}")?;
+            write!(f, "  {peer}  keeps {parts} of {of}, fetches {learns}")?;
+            match keeps.spans[..] {
+                [] => writeln!(f)?,
+                [span] => writeln!(f, ", holds span {span}")?,
+                _ => writeln!(f, ", holds spans {}", listed(&keeps.spans, ", "))?,
+            }
         }
         writeln!(f, "\n  peer      rounds     samples   computed")?;
         for Total {
