@@ -21,8 +21,27 @@ pub struct Shift {
 pub enum Goal {
     /// A member goes from one span to another.
     Move(Move),
-    /// Spans have so many steps each, and those who hold them stay.
-    Cut(Vec<NonZeroU16>),
+    /// The model is cut otherwise.
+    Cut(Recut),
+}
+
+/// Another cut of a model, in as many spans: those who hold them stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recut {
+    /// How many steps each span has.
+    pub spans: Vec<NonZeroU16>,
+    /// Who holds which spans, now and then.
+    pub holders: Vec<(PeerId, Vec<u16>)>,
+    /// It is in force: what else those have is still to be let go of.
+    pub in_force: bool,
+}
+
+impl Recut {
+    /// The spans that a member holds and will hold, if it is one of those that did when this was begun.
+    pub(crate) fn of(&self, peer: PeerId) -> Option<&[u16]> {
+        let holder = self.holders.iter().find(|(holder, _)| *holder == peer)?;
+        Some(&holder.1)
+    }
 }
 
 /// A member that goes from one span to another.
@@ -86,10 +105,10 @@ impl Shifts {
         }
     }
 
-    /// The cut that is to be.
-    pub(crate) fn next_cut(&self) -> Option<&[NonZeroU16]> {
+    /// The cut that is to be, or is and has not come to rest.
+    pub(crate) fn recut(&self) -> Option<&Recut> {
         match &self.under_way.as_ref()?.goal {
-            Goal::Cut(spans) => Some(spans),
+            Goal::Cut(recut) => Some(recut),
             Goal::Move(_) => None,
         }
     }
@@ -110,7 +129,15 @@ impl Shifts {
                 Goal::Move(Move { peer, from, to }) => {
                     is_span(*from) && is_span(*to) && from != to && is_member(*peer)
                 }
-                Goal::Cut(spans) => split.can_be(spans),
+                Goal::Cut(Recut { spans, holders, .. }) => {
+                    let mut held = holders.iter().flat_map(|(_, held)| held);
+                    split.can_be(spans)
+                        && holders.is_sorted_by(|a, b| a.0 < b.0)
+                        && holders
+                            .iter()
+                            .all(|(peer, held)| is_member(*peer) && held.is_sorted_by(|a, b| a < b))
+                        && held.all(|span| is_span(*span))
+                }
             };
             goal && shift.shorter <= 100
         });

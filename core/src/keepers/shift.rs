@@ -18,10 +18,10 @@ use self::cost::{Fetching, Time, Work};
 use self::recut::best_cut;
 use super::spans::Holdings;
 use crate::config::Manifest;
-use crate::id::Round;
+use crate::id::{PeerId, Round};
 use crate::ledger::{Head, Member};
 use crate::parts::{PartSet, Parts};
-use crate::shifts::{Goal, Move, Shift, Shifts};
+use crate::shifts::{Goal, Move, Recut, Shift, Shifts};
 use crate::split::Split;
 use crate::stages::plan::{GAIN, ROUNDS};
 
@@ -40,24 +40,21 @@ impl Head {
         };
         let round = self.round;
         let goes_on = self.covers(manifest, |_| true);
-        if let Some(shift) = &self.shifts.under_way {
-            let spans = split.needs(parts);
-            let is_over = match &shift.goal {
+        if let Some(mut shift) = self.shifts.under_way.take() {
+            let is_over = match &mut shift.goal {
                 Goal::Move(goes) => {
+                    let spans = split.needs(parts);
                     let member = self.members.iter().find(|m| m.peer == goes.peer);
                     member.is_none_or(|m| m.keeper.holds(goes.to.into(), &spans))
                 }
-                Goal::Cut(cut) => {
-                    let then = split.cut(cut).needs(parts);
-                    let is_ready = at_once || self.members.iter().all(|m| has_both(m, &spans, &then));
-                    if is_ready && goes_on {
-                        self.spans = cut.clone();
-                    }
-                    is_ready || !goes_on
+                Goal::Cut(recut) => {
+                    let needs = split.cut(&recut.spans).needs(parts);
+                    !goes_on || self.takes_cut(recut, &needs, at_once)
                 }
             };
-            if is_over || round - self.shifts.since >= PATIENCE {
-                self.shifts = Shifts::none(round);
+            match is_over || round - self.shifts.since >= PATIENCE {
+                true => self.shifts = Shifts::none(round),
+                false => self.shifts.under_way = Some(shift),
             }
             return;
         }
@@ -82,6 +79,32 @@ impl Head {
         }
         let shift = self.best_shift(manifest, (&split, parts), copies.get().into());
         self.shifts.asked(shift, round);
+    }
+
+    /// Comes nearer to another cut, whose spans need these parts: it is in force once all who hold one have what it needs, and at
+    /// rest once they have nothing else. Whether it is.
+    fn takes_cut(&mut self, recut: &mut Recut, needs: &[PartSet], at_once: bool) -> bool {
+        let kept = |peer: PeerId| {
+            let member = self.members.iter().find(|m| m.peer == peer && m.is_full());
+            member.map(|m| m.keeper.kept)
+        };
+        recut.holders.retain(|(peer, _)| kept(*peer).is_some());
+        let needed = |held: &[u16]| {
+            held.iter()
+                .fold(PartSet::default(), |all, span| all.or(&needs[usize::from(*span)]))
+        };
+        let mut holders = recut
+            .holders
+            .iter()
+            .map(|(peer, held)| (kept(*peer).unwrap_or_default(), needed(held)));
+        if recut.in_force {
+            return holders.all(|(kept, needed)| kept.without(&needed).is_empty());
+        }
+        if at_once || holders.all(|(kept, needed)| needed.without(&kept).is_empty()) {
+            self.spans.clone_from(&recut.spans);
+            recut.in_force = true;
+        }
+        false
     }
 
     /// What makes the slowest member's work shortest, of what is worth it.
@@ -126,12 +149,6 @@ struct Candidate {
     goal: Goal,
     time: Time,
     learns: Vec<PartSet>,
-}
-
-/// Whether a member has what the spans that it holds need in two cuts, and has room for it.
-fn has_both(member: &Member, now: &[PartSet], then: &[PartSet]) -> bool {
-    let holds = |spans: &[PartSet], span| member.keeper.holds(span, spans);
-    (0..now.len()).all(|span| !holds(now, span) || holds(then, span))
 }
 
 /// The members that so many do without where they are, each gone to a span of the slowest one.

@@ -1,6 +1,7 @@
 //! Who holds which spans of a model that is split over the members: how many are to hold each, and who had better take or let
 //! go of which.
 
+use crate::id::PeerId;
 use crate::keeps::Keeper;
 use crate::ledger::{Head, Member};
 use crate::parts::{PartSet, Parts};
@@ -51,14 +52,32 @@ impl Head {
         own: usize,
         (copies, goes_on): (usize, bool),
     ) -> (PartSet, PartSet) {
-        let spans = split.needs(parts);
+        let (spans, keeper) = (split.needs(parts), able[own].keeper);
         // Of what nobody keeps any more there is nobody to learn it from. Who leaves still hands out.
         let kept = self
             .members
             .iter()
             .fold(PartSet::default(), |all, m| all.or(&m.keeper.kept));
         let lost = parts.all().without(&kept).without(&self.untrained);
+        let recut = self.shifts.recut();
+        if let Some((recut, own)) = recut.and_then(|recut| Some((recut, recut.of(able[own].peer)?))) {
+            let then = split.cut(&recut.spans).needs(parts);
+            let needed = |spans: &[PartSet]| {
+                let own = own.iter().map(|span| spans[usize::from(*span)]);
+                own.fold(PartSet::default(), |all, needs| all.or(&needs))
+            };
+            let (stays, keeper) = (needed(&spans).or(&needed(&then)), keeper);
+            let drops = if recut.in_force {
+                keeper.kept.without(&stays)
+            } else {
+                PartSet::default()
+            };
+            return (stays.without(&keeper.kept.or(&keeper.learns)), drops);
+        }
         let will = |m: &&Member| {
+            if let Some(held) = recut.and_then(|recut| recut.of(m.peer)) {
+                return held.iter().map(|span| usize::from(*span)).collect();
+            }
             let kept = m.keeper.kept.or(&m.keeper.learns);
             held(&Keeper { kept, ..m.keeper }, &spans)
         };
@@ -73,7 +92,7 @@ impl Head {
         let then = now.settled(copies, self.shifts.next_move());
         let goal = &then.holds[own];
         // What is still on its way here is let go of once it has come.
-        let mut goes = held(&able[own].keeper, &spans);
+        let mut goes = held(&keeper, &spans);
         goes.retain(|span| !goal.contains(span));
         for span in goal {
             if now.holds[own].insert(*span) && !now.is_within(own) {
@@ -81,12 +100,8 @@ impl Head {
             }
         }
         let rest = now.holds[own].difference(&goes);
-        let mut stays = now.union(rest.clone());
-        if let Some(cut) = self.shifts.next_cut() {
-            let then = split.cut(cut).needs(parts);
-            stays = rest.fold(stays, |all, span| all.or(&then[*span]));
-        }
-        let Keeper { kept, learns, .. } = able[own].keeper;
+        let stays = now.union(rest);
+        let Keeper { kept, learns, .. } = keeper;
         // What is of no use here since the spans are others may be what somebody lacks, as long as the run waits.
         let drops = if goes_on { kept } else { now.union(&goes) };
         (stays.without(&kept.or(&learns)), drops.without(&stays).and(&kept))
@@ -132,6 +147,21 @@ impl<'a> Holdings<'a> {
         spans.fold(PartSet::default(), |all, span| all.or(&self.spans[*span]))
     }
 
+    /// The same where spans need other parts.
+    pub(super) fn in_spans(&self, spans: &'a [PartSet]) -> Self {
+        Self {
+            spans,
+            ..self.clone()
+        }
+    }
+
+    /// What each holds, by names in their order.
+    pub(super) fn by_name(&self) -> Vec<(PeerId, Vec<u16>)> {
+        let all = self.able.iter().zip(&self.holds);
+        let all = all.map(|(m, held)| (m.peer, held.iter().map(|span| *span as u16).collect()));
+        all.collect::<BTreeMap<_, _>>().into_iter().collect()
+    }
+
     /// Who holds a span.
     pub(super) fn of_span(&self, span: usize) -> Vec<usize> {
         (0..self.holds.len())
@@ -164,7 +194,7 @@ impl<'a> Holdings<'a> {
     }
 
     /// Whether one has room for what it holds.
-    fn is_within(&self, at: usize) -> bool {
+    pub(super) fn is_within(&self, at: usize) -> bool {
         self.basis(at).len() <= self.room(at)
     }
 
@@ -275,10 +305,15 @@ impl<'a> Holdings<'a> {
         }
     }
 
-    /// Of what more hold than so many the last lets go that has another.
+    /// Of what more hold than so many the last lets go that has another; before those who have room for what they have, those
+    /// who have not.
     fn thin(&mut self, level: usize) {
         for span in 0..self.spans.len() {
-            while let Some(at) = (0..self.holds.len()).rfind(|at| self.is_spare(*at, span, level)) {
+            let spare = |all: &Self, beyond: bool| {
+                let is_one = |at: &usize| !(beyond && all.is_within(*at)) && all.is_spare(*at, span, level);
+                (0..all.holds.len()).rfind(is_one)
+            };
+            while let Some(at) = spare(self, true).or_else(|| spare(self, false)) {
                 self.let_go(at, span);
             }
         }

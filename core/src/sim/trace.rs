@@ -210,7 +210,10 @@ fn event(world: &World, i: usize, event: &Event) {
         Event::Pace(turn) => format!("goes on with {turn:?}"),
         Event::Shift(shift) => match &shift.goal {
             Goal::Move(goes) => format!("sees {} go {shift:?}", world.name(goes.peer)),
-            Goal::Cut(spans) => format!("sees the cut go to {spans:?}, {} % shorter", shift.shorter),
+            Goal::Cut(recut) => format!(
+                "sees the cut go to {:?}, {} % shorter",
+                recut.spans, shift.shorter
+            ),
         },
     };
     tell!(world, "  {} {text}", world.nodes[i].name);

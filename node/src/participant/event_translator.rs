@@ -199,9 +199,9 @@ fn shift(shift: &Shift, head: &Head) -> Event {
             to: u64::from(goes.to) + 1,
             why,
         },
-        Goal::Cut(spans) => Event::Cut {
+        Goal::Cut(recut) => Event::Cut {
             round: head.round,
-            steps: steps(spans),
+            steps: steps(&recut.spans),
             before: steps(&head.spans),
             why,
         },

@@ -5,7 +5,7 @@ use super::Candidate;
 use super::cost::Work;
 use crate::config::Manifest;
 use crate::parts::{PartSet, Parts};
-use crate::shifts::Goal;
+use crate::shifts::{Goal, Recut};
 use crate::split::Split;
 use std::num::NonZeroU16;
 
@@ -71,6 +71,11 @@ pub(super) fn best_cut(
         return None;
     }
     let needs = then.needs(parts);
+    // What takes no room now, since another span has all of its parts, may take some then.
+    let there = now.in_spans(&needs);
+    if !(0..now.able.len()).all(|at| there.is_within(at)) {
+        return None;
+    }
     let learns = now.able.iter().zip(&now.holds).map(|(member, holds)| {
         let all = holds
             .iter()
@@ -80,7 +85,11 @@ pub(super) fn best_cut(
     Some(Candidate {
         time: work.cut(&then).slowest(now)?,
         learns: learns.collect(),
-        goal: Goal::Cut(spans),
+        goal: Goal::Cut(Recut {
+            spans,
+            holders: now.by_name(),
+            in_force: false,
+        }),
     })
 }
 
