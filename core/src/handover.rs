@@ -446,6 +446,7 @@ pub(crate) fn on_moments(
     let here = of.start - whole.start..of.end - whole.start;
     if write(&mut learning.slots, here, data) {
         learning.here.insert(piece);
+        shared.beside = shared.beside.wrapping_add(1);
     }
     if learning.here.len() < parts.pieces(part, len).count() {
         return;

@@ -202,6 +202,7 @@ impl Lingering {
                 sent: 0,
                 came: 0,
                 of_all: 0,
+                beside: 0,
             },
         };
         shared.control(from, alive);

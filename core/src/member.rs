@@ -393,7 +393,13 @@ impl Member {
                 piece,
                 stepped,
                 data,
-            } => handover::on_moments(from, (part, piece), stepped, &data, shared),
+            } => {
+                let before = shared.beside;
+                handover::on_moments(from, (part, piece), stepped, &data, shared);
+                if shared.beside != before {
+                    self.agreement.saw_piece(from, shared);
+                }
+            }
             _ => {}
         }
         Next::Stay

@@ -162,8 +162,13 @@ impl Agreement {
                         slow.insert(*peer);
                     }
                 }
-                Doing::Waiting { sent, came, of_all } => {
-                    got += u64::from(*of_all);
+                Doing::Waiting {
+                    sent,
+                    came,
+                    of_all,
+                    beside,
+                } => {
+                    got += u64::from(*of_all) + u64::from(*beside);
                     ways.extend(ways_of(work, *peer, *sent, (*came, *of_all)));
                     if self.is_mute(work, *peer, *sent, shared) {
                         mute.insert(*peer);
@@ -213,8 +218,8 @@ impl Agreement {
         }
     }
 
-    /// Whether others get more and more of the attempt. Where members keep parts some exchange sums of these for long while
-    /// nothing is due to others. It is their own account, so it is reason to wait only so often.
+    /// Whether others get more and more. Where members keep parts some exchange sums of these for long, or tensors, or learn
+    /// parts, while nothing comes here: that is due to none of them, or waits behind the rest. It is their own account, so it is reason to wait only so often.
     fn goes_on(&mut self, got: u64) -> bool {
         let more = got > self.others_got && self.waited_for_others < MOST_WAITS;
         self.others_got = got.max(self.others_got);

@@ -244,6 +244,7 @@ impl Twist<'_> {
                             sent: n as u32,
                             came: self.number(0) as u32,
                             of_all: self.number(0) as u32,
+                            beside: self.number(0) as u32,
                         },
                         Doing::Idle,
                         Doing::Syncing,

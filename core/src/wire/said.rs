@@ -32,6 +32,8 @@ pub enum Doing {
         came: u32,
         /// ... and from all.
         of_all: u32,
+        /// What has come from anybody beside pieces: tensors, and parts that it learns.
+        beside: u32,
     },
     /// It has no reason to do anything: the run waits for more peers.
     Idle,

@@ -333,6 +333,7 @@ impl Speaker<'_> {
                     sent: n as u32,
                     came: 0,
                     of_all: 0,
+                    beside: 0,
                 },
                 Doing::Idle,
                 Doing::Syncing,
