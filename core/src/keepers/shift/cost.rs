@@ -112,6 +112,9 @@ fn costs(split: &Split) -> Vec<u64> {
     split.spans().map(|steps| split.cost(steps)).collect()
 }
 
+/// A part is learnt in so many rounds: it comes, is proven by what others say of it, and is kept.
+const LEARNT_IN: u64 = 3;
+
 /// What members learn, and their lines.
 pub(super) struct Fetching<'a> {
     pub manifest: &'a Manifest,
@@ -120,36 +123,35 @@ pub(super) struct Fetching<'a> {
 }
 
 impl Fetching<'_> {
-    /// Seconds until the last has these parts, if nothing else goes over their lines: of each all who keep it give as much. A line
-    /// of which nothing is known takes no time.
+    /// Seconds until the last has these parts, if nothing else goes over their lines: of each all who keep it give as much, and
+    /// while it is learnt its sums go by way of who learns it. A line of which nothing is known takes no time.
     pub fn seconds(&self, learns: &[PartSet]) -> f64 {
+        // What each member gets and gives.
         let mut bytes = vec![(0.0, 0.0); self.able.len()];
         for (at, learns) in learns.iter().enumerate() {
             for part in learns.iter() {
-                let gets = self.bytes(part);
+                let (state, sums) = self.bytes(part);
                 let keeps = |other: &usize| self.able[*other].keeper.kept.contains(part);
                 let keepers: Vec<usize> = (0..bytes.len()).filter(keeps).collect();
-                bytes[at].0 += gets;
-                keepers
-                    .iter()
-                    .for_each(|keeper| bytes[*keeper].1 += gets / keepers.len() as f64);
+                bytes[at].0 += state + sums;
+                bytes[at].1 += sums;
+                for keeper in &keepers {
+                    bytes[*keeper].0 += sums / keepers.len() as f64;
+                    bytes[*keeper].1 += (state + sums) / keepers.len() as f64;
+                }
             }
         }
-        let lines = self
-            .able
-            .iter()
-            .map(|member| f64::from(member.keeper.line) * 1000.0);
-        let seconds = lines.zip(bytes).map(|(line, (gets, gives))| match line > 0.0 {
-            true => gets.max(gives) / line,
-            false => 0.0,
-        });
-        seconds.fold(0.0, f64::max)
+        let seconds = |(member, (gets, gives)): (&&Member, (f64, f64))| {
+            let line = f64::from(member.keeper.line) * 1000.0;
+            if line > 0.0 { gets.max(gives) / line } else { 0.0 }
+        };
+        self.able.iter().zip(bytes).map(seconds).fold(0.0, f64::max)
     }
 
-    /// Bytes of a part: its weights and moments.
-    fn bytes(&self, part: u16) -> f64 {
+    /// Bytes of a part, its weights and moments, and of its sums in the rounds in which it is learnt.
+    fn bytes(&self, part: u16) -> (f64, f64) {
         let len = self.parts.range(part).map_or(0, |range| range.len()) as u64;
         let moments = self.manifest.optimizer.slots() as u64 * self.manifest.moments.bytes(len);
-        (4 * len + moments) as f64
+        ((4 * len + moments) as f64, (LEARNT_IN * 4 * len) as f64)
     }
 }
