@@ -111,7 +111,9 @@ pub(crate) struct Agreement {
     probing: Option<Probing>,
     /// Probes in a row that found everybody well and nobody at work.
     idle_probes: u32,
-    /// What all others together had got of the attempt, by their own account, when they were asked last ...
+    /// Tensors, and pieces of learnt parts, that have come meanwhile: while these are on their way an attempt's wait behind them.
+    pub beside: u32,
+    /// What all others together had got, by their own account, when they were asked last ...
     others_got: u64,
     /// ... and how often it was reason enough to wait that this had become more.
     waited_for_others: u32,
@@ -228,6 +230,12 @@ impl Agreement {
         self.quiet_at = waits.then(|| shared.now + self.quiet(shared));
         self.probing.take_if(|probing| !probing.paces);
         self.idle_probes = 0;
+    }
+
+    /// Something else came that an attempt's pieces wait behind.
+    pub fn saw_another(&mut self, from: PeerId, shared: &Shared) {
+        self.beside += 1;
+        self.saw_piece(from, shared);
     }
 
     /// How long the next piece may be awaited. From one that has told of a commit pieces come only when it has been asked.

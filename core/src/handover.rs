@@ -74,7 +74,7 @@ pub(crate) fn say(shared: &mut Shared) -> Keeps {
         drops: drops.and(&kept),
         insists: is_over(shared) || leaves_for > GOODBYE,
         room: shared.settings.room(&shared.manifest),
-        line: shared.manifest.split.as_ref().map_or(0, |_| shared.line),
+        line: shared.manifest.split.as_ref().map_or(0, |_| shared.keeping.line),
         refuses: false,
         saves: disk::is_due(shared),
         waits,
@@ -241,7 +241,7 @@ pub(crate) fn follow(shared: &mut Shared) {
 /// This peer is no member any more: what it was about to learn is given up, and all that it keeps if that is `damaged`.
 pub(crate) fn leave(damaged: bool, shared: &mut Shared) {
     let keeping = std::mem::take(&mut shared.keeping);
-    shared.keeping.leaves_since = keeping.leaves_since;
+    (shared.keeping.leaves_since, shared.keeping.line) = (keeping.leaves_since, keeping.line);
     shared.keeping.pending = keeping.pending.filter(|_| !damaged);
     let kept = &mut shared.lineage.state.kept;
     kept.retain(&kept.set().without(&keeping.unproven));
@@ -418,25 +418,26 @@ fn ask(shared: &mut Shared) {
     }
 }
 
-/// A piece of a part has come.
+/// A piece of a part has come. Whether it was asked for, and was not here.
 pub(crate) fn on_moments(
     from: PeerId,
     (part, piece): (u16, u32),
     stepped: Digest,
     data: &[u8],
     shared: &mut Shared,
-) {
+) -> bool {
     let Some(parts) = Parts::of(&shared.manifest) else {
-        return;
+        return false;
     };
     let len = shared.manifest.piece.get() as usize;
     let (Some(whole), Some(of)) = (parts.range(part), parts.pieces(part, len).nth(piece as usize)) else {
-        return;
+        return false;
     };
     let manifest = shared.manifest.clone();
     let asked = shared.keeping.learning.get_mut(&part);
     let Some(learning) = asked.filter(|l| l.from == from && !l.is_whole) else {
-        return shared.refused.count(Kind::Moments);
+        shared.refused.count(Kind::Moments);
+        return false;
     };
     if learning.stepped != Some(stepped) {
         learning.stepped = Some(stepped);
@@ -444,12 +445,9 @@ pub(crate) fn on_moments(
         learning.here.clear();
     }
     let here = of.start - whole.start..of.end - whole.start;
-    if write(&mut learning.slots, here, data) {
-        learning.here.insert(piece);
-        shared.beside = shared.beside.wrapping_add(1);
-    }
+    let is_new = write(&mut learning.slots, here, data) && learning.here.insert(piece);
     if learning.here.len() < parts.pieces(part, len).count() {
-        return;
+        return is_new;
     }
     learning.is_whole = true;
     // One that is of a later round than this peer's waits for that.
@@ -459,6 +457,7 @@ pub(crate) fn on_moments(
         shared.keeping.unproven.insert(part);
     }
     ask(shared);
+    true
 }
 
 /// The link to a member is gone, and what it was asked for with it.

@@ -61,6 +61,8 @@ pub(crate) struct Keeping {
     pub lacks_since: Option<Time>,
     /// Since when this peer says goodbye.
     pub leaves_since: Option<Time>,
+    /// Kilobytes per second that this peer's line carries, as far as that has shown; else 0.
+    pub line: u32,
     /// What this peer's driver reads from its disk: as it was after this round.
     pub restoring: Option<Digest>,
     /// The parts whose lack was told of.

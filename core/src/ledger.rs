@@ -18,11 +18,9 @@ use crate::saved::{Offer, Point};
 use crate::shifts::Shifts;
 use crate::signature::{Attempt, Signed, Statement};
 use crate::spans::first_spans;
-use crate::split::Split;
 use crate::tickets::Tickets;
 pub use crate::trials::Trials;
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use std::cell::LazyCell;
 use std::num::NonZeroU16;
 
@@ -457,15 +455,6 @@ impl Head {
         }
         self.take_offers(record, manifest);
         self.take_shift(manifest, bug == Some(Bug::CutAtOnce));
-    }
-
-    /// How the model is cut for the next round, where it is split.
-    pub fn split<'a>(&self, manifest: &'a Manifest) -> Option<Cow<'a, Split>> {
-        let split = manifest.split.as_ref()?;
-        Some(match split.spans == self.spans {
-            true => Cow::Borrowed(split),
-            false => Cow::Owned(split.cut(&self.spans)),
-        })
     }
 
     /// These are the members now, and some that were are not. If any was lost that had not said that it leaves, another

@@ -394,11 +394,8 @@ impl Member {
                 stepped,
                 data,
             } => {
-                let before = shared.beside;
-                handover::on_moments(from, (part, piece), stepped, &data, shared);
-                if shared.beside != before {
-                    self.agreement.saw_piece(from, shared);
-                }
+                let came = handover::on_moments(from, (part, piece), stepped, &data, shared);
+                came.then(|| self.agreement.saw_another(from, shared));
             }
             _ => {}
         }

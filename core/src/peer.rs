@@ -163,7 +163,7 @@ impl Peer {
                 shared.speed.get_or_insert((*speed).clamp(1, MAX_SPEED));
             }
             Input::Line { bytes_per_s } => {
-                shared.line = u32::try_from(*bytes_per_s / 1000).unwrap_or(u32::MAX);
+                shared.keeping.line = u32::try_from(*bytes_per_s / 1000).unwrap_or(u32::MAX);
             }
             Input::Leave => shared.leaving = true,
             Input::Revoke(revocation) => shared.revoke((**revocation).clone()),

@@ -1,10 +1,9 @@
 //! For how much of a model that is split over the members one of them has room.
 
-use crate::parts::{MOST_PARTS, PartSet};
 use serde::{Deserialize, Serialize};
 
-/// Parts that a span needs where there is room for any.
-const ANY: u16 = MOST_PARTS as u16;
+/// Parts that a span needs at most: all that a vector may have.
+const ANY: u16 = 256;
 
 /// For how many spans a member has room, and for which.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,11 +32,6 @@ impl Room {
             inner: true,
             ..Self::of(spans)
         }
-    }
-
-    /// Whether one may be held of a model's spans, which need these parts each.
-    pub fn takes(self, span: usize, spans: &[PartSet]) -> bool {
-        self.reads(span, spans.len()) && spans[span].len() <= self.parts.into()
     }
 
     /// Whether the samples are there that one of so many spans reads, if it reads any.
@@ -78,14 +72,5 @@ mod tests {
             ..Room::of(1)
         };
         assert_eq!(beyond.within(2), Room::of(1));
-        let spans = [2, 3, 4].map(|parts| (0..parts).collect::<PartSet>());
-        let narrow = Room {
-            parts: 3,
-            ..Room::of(1)
-        };
-        assert_eq!(
-            [0, 1, 2].map(|span| narrow.takes(span, &spans)),
-            [true, true, false]
-        );
     }
 }

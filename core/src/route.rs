@@ -13,6 +13,7 @@ use crate::ledger::Head;
 use crate::parts::Parts;
 use crate::shuffle;
 use crate::split::Split;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Every so many rounds each holder of a span computes a lane of it at least: a device that has become faster shows that only
@@ -136,6 +137,15 @@ impl Route {
 }
 
 impl Head {
+    /// How the model is cut for the next round, where it is split.
+    pub fn split<'a>(&self, manifest: &'a Manifest) -> Option<Cow<'a, Split>> {
+        let split = manifest.split.as_ref()?;
+        Some(match split.spans == self.spans {
+            true => Cow::Borrowed(split),
+            false => Cow::Owned(split.cut(&self.spans)),
+        })
+    }
+
     /// How many samples each of some members works on in a round in some span, as of spans that cost alike.
     pub(crate) fn work_of(&self, manifest: &Manifest, taken: &[SampleRange], members: &[PeerId]) -> Vec<f64> {
         let mut work = vec![0.0; members.len()];

@@ -73,10 +73,6 @@ pub(crate) struct Shared {
     pub ousted: Vec<PeerId>,
     /// Measured speed in samples per 1,000 seconds.
     pub speed: Option<u64>,
-    /// Tensors and pieces of learnt parts that have come: while these are on their way, those of an attempt wait behind them.
-    pub beside: u32,
-    /// Kilobytes per second that its line carries, as far as that has shown; else 0.
-    pub line: u32,
     pub leaving: bool,
     /// Who said that it has finished: nobody needs to wait for it at the end.
     pub ended: BTreeSet<PeerId>,
@@ -138,8 +134,6 @@ impl Shared {
             device: Device::default(),
             feedback: Feedback::default(),
             speed: None,
-            beside: 0,
-            line: 0,
             leaving: false,
             ended: BTreeSet::new(),
             barren: Barren::default(),

@@ -1,6 +1,6 @@
 //! Which parts of the flat vector the spans of a model need.
 
-use crate::parts::{PartSet, Parts};
+use crate::parts::{MOST_PARTS, PartSet, Parts};
 use crate::room::Room;
 use crate::split::Split;
 use std::ops::Range;
@@ -26,10 +26,37 @@ impl Split {
     }
 }
 
+// There is room for any span where there is room for as many parts as there can be.
+const _: () = assert!(Room::of(1).parts as usize == MOST_PARTS);
+
+impl Room {
+    /// Whether one may be held of a model's spans, which need these parts each.
+    pub fn takes(self, span: usize, spans: &[PartSet]) -> bool {
+        self.reads(span, spans.len()) && spans[span].len() <= self.parts.into()
+    }
+}
+
 /// The parts of the spans that a member with some room begins with, if nobody else is there.
 pub(crate) fn first_spans(split: &Split, parts: Parts, room: Room) -> PartSet {
     let spans = split.needs(parts);
     let takes = (0..spans.len()).filter(|span| room.takes(*span, &spans));
     let first = takes.take(room.spans.into());
     first.fold(PartSet::default(), |all, span| all.or(&spans[span]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_room_for_few_parts_takes_no_span_that_needs_more() {
+        let spans = [2, 3, 4].map(|parts| (0..parts).collect::<PartSet>());
+        let narrow = Room {
+            parts: 3,
+            ..Room::of(1)
+        };
+        let takes = |room: Room| [0, 1, 2].map(|span| room.takes(span, &spans));
+        assert_eq!(takes(narrow), [true, true, false]);
+        assert_eq!(takes(Room::inner(1)), [false, true, false]);
+    }
 }

@@ -140,16 +140,7 @@ impl Agreement {
                 Doing::Computing { elapsed_us } if shared.manifest.split.is_some() => {
                     // Who waits for others between two microbatches is not slow: it alone can tell.
                     at_work = true;
-                    let elapsed = Duration::from_micros(*elapsed_us);
-                    let place = view.position(*peer).unwrap_or(0);
-                    let all = shared
-                        .head()
-                        .work_of(&shared.manifest, &work.allotment.batch, &view.members);
-                    if elapsed
-                        > shared
-                            .detector
-                            .compute(*peer, all[place], speed_of(*peer, shared))
-                    {
+                    if Duration::from_micros(*elapsed_us) > pass_deadline(*peer, &work, shared) {
                         slow.insert(*peer);
                     }
                 }
@@ -269,6 +260,14 @@ pub(super) fn ways_of(
 pub(super) fn speed_of(peer: PeerId, shared: &Shared) -> u64 {
     let head = shared.head();
     head.position(peer).map_or(1, |place| head.members[place].speed)
+}
+
+/// How long a member may be at one pass, where a model is split: all that it has to do in the round.
+fn pass_deadline(peer: PeerId, work: &Work<'_>, shared: &Shared) -> Duration {
+    let place = work.view.position(peer).unwrap_or(0);
+    let batch = &work.allotment.batch;
+    let all = shared.head().work_of(&shared.manifest, batch, &work.view.members);
+    shared.detector.compute(peer, all[place], speed_of(peer, shared))
 }
 
 /// How long a member may take for its share.

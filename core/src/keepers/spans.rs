@@ -147,7 +147,7 @@ impl<'a> Holdings<'a> {
         spans.fold(PartSet::default(), |all, span| all.or(&self.spans[*span]))
     }
 
-    /// The same where spans need other parts.
+    /// What these members hold, where spans need other parts.
     pub(super) fn in_spans(&self, spans: &'a [PartSet]) -> Self {
         Self {
             spans,

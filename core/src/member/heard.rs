@@ -36,7 +36,7 @@ impl Member {
                     sent: place.map_or(0, |place| self.reduce.sent_to(place)),
                     came: place.map_or(0, |place| self.reduce.came_from(place)),
                     of_all: place.map_or(0, |_| self.reduce.came()),
-                    beside: shared.beside,
+                    beside: self.agreement.beside,
                 }
             }
         };

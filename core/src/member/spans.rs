@@ -324,7 +324,7 @@ impl Member {
             shared.refused.count(Kind::Tensor);
             return Next::Stay;
         }
-        shared.beside = shared.beside.wrapping_add(1);
+        self.agreement.beside += 1;
         if !self.reduce.is_started() && self.agreement.flush().is_none() {
             self.agreement.saw_piece(from, shared);
         }

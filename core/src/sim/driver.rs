@@ -3,9 +3,9 @@
 
 use super::check::Duty;
 use super::device;
-use super::kept::needs_of_span;
 use super::node::{Doom, Node, Spoil};
 use super::plan::{MOST_PEERS, PeerPlan};
+use super::splits;
 use super::trace;
 use super::world::{What, World, tell};
 use crate::config::{Manifest, Settings};
@@ -133,23 +133,9 @@ impl World {
         };
         Room {
             inner: self.takes_no_ends(i),
-            parts: self.room_of_one(draw >> 32),
+            parts: splits::room_of_one(&self.manifest, draw >> 32),
             ..Room::of(room as u16)
         }
-    }
-
-    /// In half of the worlds there is little more room for one span than the largest of the founder's cut takes.
-    fn room_of_one(&self, draw: u64) -> u16 {
-        let most = Room::of(1).parts;
-        let Some(split) = self.manifest.split.as_ref().filter(|_| draw.is_multiple_of(2)) else {
-            return most;
-        };
-        let spans = 0..split.spans.len();
-        let largest = spans.map(|span| needs_of_span(&self.manifest, &split.spans, span).len());
-        let more = (draw >> 8) % 3;
-        (largest.max().unwrap_or(0) as u16)
-            .saturating_add(more as u16)
-            .min(most)
     }
 
     /// In half of the worlds some of those that come later hold nothing but what lies between the ends of a model.

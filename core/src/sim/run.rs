@@ -50,6 +50,16 @@ impl World {
         gone || late || self.hopeless || self.honest().any(|n| n.exit == Some(Exit::NotFinite))
     }
 
+    /// A device has been tried out; and what the line carries is known by now.
+    fn has_tried(&mut self, node: usize) {
+        let speed = (self.nodes[node].speed * 1000.0) as u64;
+        self.give(node, Input::Warm { speed: speed.max(1) });
+        let bytes_per_s = self.plan.rate_bytes_per_s as u64;
+        if self.plan.manifest.split.is_some() {
+            self.give(node, Input::Line { bytes_per_s });
+        }
+    }
+
     fn happen(&mut self, what: What) {
         match what {
             What::Start { plan } => self.start(plan),
@@ -91,18 +101,8 @@ impl World {
                 }
             }
             What::Warm { node, life } => {
-                if self.nodes[node].life != life {
-                    return;
-                }
-                let speed = (self.nodes[node].speed * 1000.0) as u64;
-                self.give(node, Input::Warm { speed: speed.max(1) });
-                if self.plan.manifest.split.is_some() {
-                    self.give(
-                        node,
-                        Input::Line {
-                            bytes_per_s: self.plan.rate_bytes_per_s as u64,
-                        },
-                    );
+                if self.nodes[node].life == life {
+                    self.has_tried(node);
                 }
             }
             What::Saved { node, life } => {

@@ -1,9 +1,11 @@
 //! Worlds in which a model is split over its members.
 
+use super::kept::needs_of_span;
 use super::rng::Rng;
 use crate::codec::Codec;
 use crate::config::{Manifest, Topology};
 use crate::optim::Moments;
+use crate::room::Room;
 use crate::split::{Split, Step};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
@@ -76,4 +78,18 @@ pub(super) fn draw(seed: u64, rng: &mut Rng, manifest: &mut Manifest, peers: usi
         manifest.copies = Some(NonZeroU16::MIN);
         manifest.target = NonZeroU64::new(batch * rng.between(60, 150)).expect("from 60 on");
     }
+}
+
+/// What a peer has room for of one span, in parts: half of them have hardly more than the largest of the founder's cut takes.
+pub(super) fn room_of_one(manifest: &Manifest, draw: u64) -> u16 {
+    let most = Room::of(1).parts;
+    let Some(split) = manifest.split.as_ref().filter(|_| draw.is_multiple_of(2)) else {
+        return most;
+    };
+    let spans = 0..split.spans.len();
+    let largest = spans.map(|span| needs_of_span(manifest, &split.spans, span).len());
+    let more = (draw >> 8) % 3;
+    (largest.max().unwrap_or(0) as u16)
+        .saturating_add(more as u16)
+        .min(most)
 }

@@ -376,14 +376,10 @@ fn with_room_for_none_of_its_spans_the_founders_cut_is_back() {
         next(&mut head, &manifest, |at| if at == 0 { 4000 } else { 1000 });
     }
     assert_eq!(steps(&head), [7, 1]);
-    // Only who has room for seven steps has any, and is gone. Two have come that have room for four.
-    let came = |n: u8| {
-        let mut member = crate::stand_ins::spans::member(n, &[], &manifest);
-        member.keeper.room.parts = 4;
-        member
-    };
-    head.members[0] = came(3);
-    head.members[0].keeper.kept = PartSet::default();
+    // Only who has room for seven steps has any, and is gone. One has come that has room for four.
+    let mut came = crate::stand_ins::spans::member(3, &[], &manifest);
+    came.keeper.room.parts = 4;
+    head.members[0] = came;
     head.untrained = Parts::of(&manifest).unwrap().all();
     for _ in 0..12 {
         next(&mut head, &manifest, |_| 1000);
