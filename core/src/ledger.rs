@@ -36,7 +36,7 @@ pub struct Header {
     pub weight: u32,
     /// Sum of the losses of those samples.
     pub loss: f32,
-    /// Measured speed in samples per 1,000 seconds.
+    /// Measured speed in samples per 1,000 seconds: where the model is split, of spans that cost alike (`Split::work`).
     pub speed: u64,
     /// How long the contribution took.
     pub compute_us: u64,
@@ -139,7 +139,7 @@ pub struct Member {
     pub peer: PeerId,
     /// What has shown its right to come in.
     pub admission: Admission,
-    /// Last measured speed in samples per 1,000 seconds.
+    /// Last measured speed, as in its [`Header`].
     pub speed: u64,
     /// Where it can be dialled.
     pub contact: Contact,

@@ -1,7 +1,7 @@
 //! What spans of a model that is split take of a machine's memory, and for how many of them it has room.
 
 use annulus_core::optim::{Moments, Optimizer};
-use annulus_core::parts::{PartSet, Parts};
+use annulus_core::parts::Parts;
 use annulus_core::split::{Split, Step};
 use annulus_core::stages::{StepNeeds, Terms, span_bytes};
 use annulus_core::{Manifest, Room};
@@ -104,15 +104,15 @@ pub fn room(
             };
             let room = room.within(spans.len());
             let for_one = bytes.saturating_sub(fixed_bytes) / u64::from(room.spans).max(1);
-            let parts = parts_of_one(manifest, split, for_one).min(room.parts);
+            let parts = parts_of_one(manifest, split, (for_one, one)).min(room.parts);
             Ok(Room { parts, ..room })
         }
     }
 }
 
 /// As many parts as a span may need so that it takes no more than so many bytes, whatever steps it has; as many at least as the
-/// largest of these spans needs.
-fn parts_of_one(manifest: &Manifest, split: &Split, bytes: u64) -> u16 {
+/// largest of these spans needs that somebody like this holds.
+fn parts_of_one(manifest: &Manifest, split: &Split, (bytes, like): (u64, Room)) -> u16 {
     let of_lanes = SpanTerms::of(&manifest.optimizer, manifest.moments, split.lanes.get());
     let (needs, terms) = needs(split, of_lanes);
     let parts = Parts::of_len(manifest.layout.len);
@@ -128,7 +128,9 @@ fn parts_of_one(manifest: &Manifest, split: &Split, bytes: u64) -> u16 {
             }
         }
     }
-    let largest = split.needs(parts).iter().map(PartSet::len).max();
+    let needs = split.needs(parts);
+    let held = (0..needs.len()).filter(|span| like.reads(*span, needs.len()));
+    let largest = held.map(|span| needs[span].len()).max();
     fit.max(largest.unwrap_or(0)) as u16
 }
 
@@ -219,5 +221,8 @@ mod tests {
         let all = Parts::of_len(end).count() as u16;
         assert!(parts(twice, 2).is_ok_and(|parts| parts < all));
         assert_eq!(parts(2 * twice, 1), Ok(all));
+        // Who takes no ends has room for no more than what lies between them.
+        let end = split.parts_of(Parts::of_len(end), 0..1).len() as u16;
+        assert!(room(few, true).is_ok_and(|room| room.parts < end));
     }
 }
