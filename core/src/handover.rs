@@ -203,7 +203,7 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
     lacks.is_empty()
 }
 
-/// A round has stepped nothing, and parts are others than before it all the same: what is kept goes along.
+/// A round has stepped parts, or some of them begin anew: what is kept goes along.
 pub(crate) fn begin_anew(shared: &mut Shared) {
     let head = &shared.lineage.head;
     let (stepped, untrained) = (head.stepped, head.untrained);

@@ -163,7 +163,16 @@ fn seeds_of_liars_that_once_failed_hold() {
     let another_norm = 40_004_047;
     // Who left with the very round after which some parts began anew went with these as they had been.
     let as_they_were = 14_200_010_659;
-    let of_keepers = [never_in, 110_003_337, 64_000_693, another_norm, as_they_were];
+    // Who left with the very round that went back went with what it had kept since.
+    let since = 20_500_032_102;
+    let of_keepers = [
+        never_in,
+        110_003_337,
+        64_000_693,
+        another_norm,
+        as_they_were,
+        since,
+    ];
     // The checker: one is led into a lineage by a liar and commits alone at once; the state is with a convicted liar alone;
     // whoever was not asked to leave is barred by a liar.
     let of_liars_alone = [700_011_517, 700_013_652, 800_006_486];

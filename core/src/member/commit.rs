@@ -180,10 +180,12 @@ impl Member {
         };
         let stepped = shared.head().stepped;
         let exit = round.enter(&mut self.sponsor, shared);
-        // Where the round has gone back, what is kept is of a round that is none any more; where some parts begin anew, also those
-        // do that leave with this round.
-        if shared.head().stepped != stepped && shared.head().stepped == shared.head().chain {
-            handover::begin_anew(shared);
+        // What is kept goes along at once, also with who leaves: as it was stepped or begins anew; where the round has gone back it is
+        // of a round that is none any more.
+        match shared.head().stepped {
+            now if now == stepped => {}
+            now if now == shared.head().chain => handover::begin_anew(shared),
+            _ => handover::follow(shared),
         }
         let after = shared.lineage.head.chain;
         let errors = errors.filter(|_| changed);
