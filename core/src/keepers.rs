@@ -22,6 +22,7 @@ use crate::ledger::{Head, Header, Member, Record};
 use crate::parts::{MOST_PARTS, PartSet, Parts};
 use crate::room::Room;
 use crate::signature::Signed;
+use crate::spans::all_needed;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -51,7 +52,7 @@ impl Head {
         let holds = |m: &Member, span| takes_part(m.peer) && m.keeper.holds(span, &spans);
         let is_open = |span: &usize| !self.members.iter().any(|m| holds(m, *span));
         let open = (0..spans.len()).filter(is_open);
-        open.fold(lacks, |all, span| all.or(&spans[span]))
+        lacks.or(&all_needed(&spans, open))
     }
 
     /// Whether a record is of a round that trains.

@@ -40,8 +40,12 @@ impl Room {
 pub(crate) fn first_spans(split: &Split, parts: Parts, room: Room) -> PartSet {
     let spans = split.needs(parts);
     let takes = (0..spans.len()).filter(|span| room.takes(*span, &spans));
-    let first = takes.take(room.spans.into());
-    first.fold(PartSet::default(), |all, span| all.or(&spans[span]))
+    all_needed(&spans, takes.take(room.spans.into()))
+}
+
+/// The parts that some spans need together, which need these each.
+pub(crate) fn all_needed(spans: &[PartSet], of: impl Iterator<Item = usize>) -> PartSet {
+    of.fold(PartSet::default(), |all, span| all.or(&spans[span]))
 }
 
 #[cfg(test)]

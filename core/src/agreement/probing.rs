@@ -210,7 +210,8 @@ impl Agreement {
     }
 
     /// Whether others get more and more. Where members keep parts some exchange sums of these for long, or tensors, or learn
-    /// parts, while nothing comes here: that is due to none of them, or waits behind the rest. It is their own account, so it is reason to wait only so often.
+    /// parts, while nothing comes here: that is due to none of them, or waits behind the rest. It is their own account, so it is
+    /// reason to wait only so often.
     fn goes_on(&mut self, got: u64) -> bool {
         let more = got > self.others_got && self.waited_for_others < MOST_WAITS;
         self.others_got = got.max(self.others_got);

@@ -22,6 +22,7 @@ use crate::id::{PeerId, Round};
 use crate::ledger::{Head, Member};
 use crate::parts::{PartSet, Parts};
 use crate::shifts::{Goal, Move, Recut, Shift, Shifts};
+use crate::spans::all_needed;
 use crate::split::Split;
 use crate::stages::plan::{GAIN, ROUNDS};
 
@@ -39,7 +40,6 @@ impl Head {
             return;
         };
         let round = self.round;
-        let goes_on = self.covers(manifest, |_| true);
         if let Some(mut shift) = self.shifts.under_way.take() {
             let is_over = match &mut shift.goal {
                 Goal::Move(goes) => {
@@ -49,7 +49,7 @@ impl Head {
                 }
                 Goal::Cut(recut) => {
                     let needs = split.cut(&recut.spans).needs(parts);
-                    !goes_on || self.takes_cut(recut, &needs, at_once)
+                    !self.covers(manifest, |_| true) || self.takes_cut(recut, &needs, at_once)
                 }
             };
             match is_over || round - self.shifts.since >= PATIENCE {
@@ -59,7 +59,8 @@ impl Head {
             return;
         }
         let first = manifest.split.as_ref().map(|split| &split.spans);
-        if let Some(first) = first.filter(|first| !goes_on && **first != self.spans) {
+        let waits = |first: &&Vec<_>| **first != self.spans && !self.covers(manifest, |_| true);
+        if let Some(first) = first.filter(waits) {
             // Who is left may have room for none of these spans. For those of the founder's cut all who came in had some.
             if self.shifts.waited() {
                 self.spans = first.clone();
@@ -89,10 +90,7 @@ impl Head {
             member.map(|m| m.keeper.kept)
         };
         recut.holders.retain(|(peer, _)| kept(*peer).is_some());
-        let needed = |held: &[u16]| {
-            held.iter()
-                .fold(PartSet::default(), |all, span| all.or(&needs[usize::from(*span)]))
-        };
+        let needed = |held: &[u16]| all_needed(needs, held.iter().map(|span| usize::from(*span)));
         let mut holders = recut
             .holders
             .iter()

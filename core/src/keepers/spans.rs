@@ -7,6 +7,7 @@ use crate::ledger::{Head, Member};
 use crate::parts::{PartSet, Parts};
 use crate::room::Room;
 use crate::shifts::Move;
+use crate::spans::all_needed;
 use crate::split::Split;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -62,11 +63,8 @@ impl Head {
         let recut = self.shifts.recut();
         if let Some((recut, own)) = recut.and_then(|recut| Some((recut, recut.of(able[own].peer)?))) {
             let then = split.cut(&recut.spans).needs(parts);
-            let needed = |spans: &[PartSet]| {
-                let own = own.iter().map(|span| spans[usize::from(*span)]);
-                own.fold(PartSet::default(), |all, needs| all.or(&needs))
-            };
-            let (stays, keeper) = (needed(&spans).or(&needed(&then)), keeper);
+            let needed = |spans: &[PartSet]| all_needed(spans, own.iter().map(|span| usize::from(*span)));
+            let stays = needed(&spans).or(&needed(&then));
             let drops = if recut.in_force {
                 keeper.kept.without(&stays)
             } else {
@@ -143,8 +141,7 @@ impl<'a> Holdings<'a> {
     }
 
     fn union<'b>(&self, spans: impl IntoIterator<Item = &'b usize>) -> PartSet {
-        let spans = spans.into_iter();
-        spans.fold(PartSet::default(), |all, span| all.or(&self.spans[*span]))
+        all_needed(self.spans, spans.into_iter().copied())
     }
 
     /// What these members hold, where spans need other parts.

@@ -6,6 +6,7 @@ use super::cost::Work;
 use crate::config::Manifest;
 use crate::parts::{PartSet, Parts};
 use crate::shifts::{Goal, Recut};
+use crate::spans::all_needed;
 use crate::split::Split;
 use std::num::NonZeroU16;
 
@@ -76,12 +77,11 @@ pub(super) fn best_cut(
     if !(0..now.able.len()).all(|at| there.is_within(at)) {
         return None;
     }
-    let learns = now.able.iter().zip(&now.holds).map(|(member, holds)| {
-        let all = holds
-            .iter()
-            .fold(PartSet::default(), |all, span| all.or(&needs[*span]));
-        all.without(&member.keeper.kept)
-    });
+    let learns = now
+        .able
+        .iter()
+        .zip(&now.holds)
+        .map(|(member, holds)| all_needed(&needs, holds.iter().copied()).without(&member.keeper.kept));
     Some(Candidate {
         time: work.cut(&then).slowest(now)?,
         learns: learns.collect(),
