@@ -12,7 +12,7 @@ use crate::disk;
 use crate::id::{Digest, PeerId};
 use crate::interface::Event;
 use crate::keepers::most;
-use crate::keeping::{GOODBYE, LOST, Learning, QUESTIONS, ROUNDS, go_along, window};
+use crate::keeping::{GOODBYE, LOST, Learning, QUESTIONS, ROUNDS, go_along, go_along_or_drop, window};
 use crate::keeps::{Keeper, Keeps};
 use crate::ledger::{Member, Record};
 use crate::moments::{blank, write};
@@ -147,7 +147,7 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
     let (own, lost, now) = (own(shared), of_nobody(shared), shared.now);
     let head = &shared.lineage.head;
     let (stepped, untrained, round) = (head.stepped, head.untrained, head.round);
-    follow(shared);
+    go_on(shared);
     let (kept, keeping) = (&mut shared.lineage.state.kept, &mut shared.keeping);
     keeping.pending = None;
     kept.retain(&own.kept.or(&own.learns).or(&lost));
@@ -227,15 +227,19 @@ pub(crate) fn tell_lacking(members: &[PeerId], shared: &mut Shared) {
     }
 }
 
-/// This peer has another head: what it has kept is of use no longer than moments stay as they are.
+/// This newcomer follows another head. What it keeps and is not what that says stays with it until it is a member: it may end
+/// up in another lineage still, and be the only one that has what was trained there.
 pub(crate) fn follow(shared: &mut Shared) {
     let others = of_others(shared);
-    go_along(
-        &mut shared.lineage,
-        &mut shared.keeping.pending,
-        &others,
-        &shared.manifest,
-    );
+    let pending = &mut shared.keeping.pending;
+    go_along(&mut shared.lineage, pending, &others, &shared.manifest);
+}
+
+/// This member has another head: what it keeps is of use no longer than parts stay as they are.
+pub(crate) fn go_on(shared: &mut Shared) {
+    let others = of_others(shared);
+    let pending = &mut shared.keeping.pending;
+    go_along_or_drop(&mut shared.lineage, pending, &others, &shared.manifest);
 }
 
 /// This peer is no member any more: what it was about to learn is given up, and all that it keeps if that is `damaged`.

@@ -82,29 +82,42 @@ pub(crate) struct Pending {
     pub held: Held,
 }
 
-/// The ledger has come to where this lineage is the last that has stepped parts. What is kept goes along, if it is that already, or if the round
-/// that leads there is at hand; else it is of no use any more. What has changed by itself stays what has changed if
-/// `others` have it.
+/// The ledger has come to where `stepped` is the last lineage that has stepped parts. What is kept goes along if the round that
+/// leads there is at hand. What has changed by itself stays what has changed if `others` have it. Whether it is now, or was
+/// already, what the ledger says.
 pub(crate) fn go_along(
     lineage: &mut Lineage,
     pending: &mut Option<Box<Pending>>,
     others: &PartSet,
     manifest: &Manifest,
-) {
+) -> bool {
     let (stepped, kept) = (lineage.head.stepped, &mut lineage.state.kept);
     if kept.stepped == stepped {
-        return;
+        return true;
     }
-    match pending.take_if(|pending| pending.stepped == stepped) {
-        Some(round) => {
-            let damaged = kept.damaged(&kept.set());
-            kept.take_as_they_are(&damaged.without(others));
-            kept.step_weights(manifest, &round.step, &round.held);
-            kept.doubt(&damaged.and(others));
-        }
-        None => kept.clear(),
-    }
+    let Some(round) = pending.take_if(|pending| pending.stepped == stepped) else {
+        return false;
+    };
+    let damaged = kept.damaged(&kept.set());
+    kept.take_as_they_are(&damaged.without(others));
+    kept.step_weights(manifest, &round.step, &round.held);
+    kept.doubt(&damaged.and(others));
     kept.stepped = stepped;
+    true
+}
+
+/// Likewise of a member: what does not go along is of no use any more.
+pub(crate) fn go_along_or_drop(
+    lineage: &mut Lineage,
+    pending: &mut Option<Box<Pending>>,
+    others: &PartSet,
+    manifest: &Manifest,
+) {
+    if !go_along(lineage, pending, others, manifest) {
+        let kept = &mut lineage.state.kept;
+        kept.clear();
+        kept.stepped = lineage.head.stepped;
+    }
 }
 
 impl Keeping {
@@ -140,7 +153,7 @@ pub(crate) fn alone(
         return Keeper::default();
     }
     let untrained = lineage.head.untrained;
-    go_along(lineage, pending, &PartSet::default(), manifest);
+    go_along_or_drop(lineage, pending, &PartSet::default(), manifest);
     let kept = &mut lineage.state.kept;
     match lineage.head.split(manifest).zip(Parts::of(manifest)) {
         None => kept.begin(manifest, &untrained),

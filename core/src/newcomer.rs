@@ -518,6 +518,7 @@ impl Newcomer {
             shared.committed_at = shared.now;
             shared.forgetful = false;
             shared.lineage.last = None;
+            handover::go_on(shared);
             if !self.watching {
                 shared.tell(Event::Entered);
             }

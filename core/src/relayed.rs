@@ -10,11 +10,11 @@ use crate::signature::Statement;
 use crate::wire::{Envelope, Lane, Message};
 use bytes::Bytes;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-/// Numbers of one author that are remembered. What control messages overtake, and what takes another way, comes out of
-/// order by less.
-const NUMBERS: usize = 4096;
+/// So far behind the highest number of its author a frame may come. What control messages overtake, and what takes another
+/// way, comes out of order by less, counting what its author gives to relays for others meanwhile. A guess.
+const NUMBERS: usize = 1 << 15;
 
 /// Authors whose numbers are remembered. Whoever was silent for longest is forgotten first.
 const AUTHORS: usize = 128;
@@ -32,12 +32,11 @@ impl Statement for Sealed {
     type Bound = RunId;
 }
 
-/// Numbers of frames that came.
-#[derive(Debug, Default)]
+/// Which frames of one author came: a window behind the highest number, as a ring of bits (RFC 6479, section 2).
+#[derive(Debug)]
 struct Seen {
-    /// This and all below came, or come too late.
-    floor: u64,
-    numbers: BTreeSet<u64>,
+    highest: u64,
+    came: Box<[u64; NUMBERS / 64]>,
     /// When the last one came, in frames.
     at: u64,
 }
@@ -99,11 +98,7 @@ impl Relayed {
 
     /// Bytes of what it remembers.
     pub fn bytes(&self) -> usize {
-        let numbers = self
-            .seen
-            .values()
-            .map(|seen| size_of::<Seen>() + seen.numbers.len() * size_of::<u64>());
-        numbers.sum()
+        self.seen.len() * (size_of::<Seen>() + NUMBERS / 8)
     }
 
     fn is_written(&self, envelope: &Envelope, frame: &[u8]) -> bool {
@@ -125,12 +120,9 @@ impl Relayed {
 
     fn remember(&mut self, author: PeerId, number: u64) {
         self.taken += 1;
-        let seen = self.seen.entry(author).or_default();
+        let seen = self.seen.entry(author).or_insert_with(|| Seen::up_to(number));
         seen.at = self.taken;
-        seen.numbers.insert(number);
-        if seen.numbers.len() > NUMBERS {
-            seen.floor = seen.numbers.pop_first().unwrap_or(seen.floor);
-        }
+        seen.add(number);
         if self.seen.len() > AUTHORS {
             let silent = self.seen.iter().min_by_key(|(_, seen)| seen.at);
             if let Some(silent) = silent.map(|(author, _)| *author) {
@@ -141,8 +133,39 @@ impl Relayed {
 }
 
 impl Seen {
+    /// Nothing came yet, and nothing will from beyond the window behind this number.
+    fn up_to(highest: u64) -> Self {
+        Self {
+            highest,
+            came: Box::new([0; NUMBERS / 64]),
+            at: 0,
+        }
+    }
+
+    fn bit(number: u64) -> (usize, u64) {
+        let at = number as usize % NUMBERS;
+        (at / 64, 1 << (at % 64))
+    }
+
     fn is_new(&self, number: u64) -> bool {
-        number > self.floor && !self.numbers.contains(&number)
+        let (word, bit) = Self::bit(number);
+        match self.highest.checked_sub(number) {
+            None => true,
+            Some(behind) => behind < NUMBERS as u64 && self.came[word] & bit == 0,
+        }
+    }
+
+    /// One that is new has come.
+    fn add(&mut self, number: u64) {
+        // Where these bits are there were numbers that are out of the window now.
+        let ahead = number.saturating_sub(self.highest).min(NUMBERS as u64);
+        for passed in 0..ahead {
+            let (word, bit) = Self::bit(number - passed);
+            self.came[word] &= !bit;
+        }
+        self.highest = self.highest.max(number);
+        let (word, bit) = Self::bit(number);
+        self.came[word] |= bit;
     }
 }
 
@@ -202,15 +225,24 @@ mod tests {
         let envelopes: Vec<Envelope> = (0..2 * NUMBERS)
             .map(|_| ann.seal(BEN, Lane::Bulk, &frame(1)))
             .collect();
-        for envelope in &envelopes {
-            assert!(ben.open(envelope, frame(1)).is_some());
+        let (late, on_time) = envelopes.split_at(NUMBERS);
+        for envelope in on_time.iter().rev() {
+            assert!(ben.open(envelope, frame(1)).is_some(), "out of order");
         }
-        assert_eq!(ben.seen[&ANN].numbers.len(), NUMBERS);
+        assert!(ben.open(&late[0], frame(1)).is_none(), "it comes too late");
+        assert!(ben.bytes() < NUMBERS / 8 + 128);
         assert!(
             envelopes
                 .iter()
                 .all(|envelope| ben.open(envelope, frame(1)).is_none())
         );
+        // No number is too high.
+        let mut last = of(PeerId([0; 32]), u64::MAX - 2);
+        let two = [1, 2].map(|nonce| last.seal(BEN, Lane::Bulk, &frame(nonce)));
+        for (envelope, nonce) in two.iter().zip([1, 2]).rev() {
+            assert!(ben.open(envelope, frame(nonce)).is_some());
+            assert!(ben.open(envelope, frame(nonce)).is_none());
+        }
         // The same peer, begun again later.
         let mut ann = of(ANN, 1_000_000);
         assert!(

@@ -431,7 +431,9 @@ fn weights_are_with_the_device_before_the_first_microbatch_comes() {
 /// should be was cast out for that, 4,500 times. And of the checker once more: who is cast out for what has changed still has it, and
 /// goes on with it if the other is gone by then. Who had just come in and was to take a span was gone before it had said so, and
 /// waited for without end. Of the checker: who can commit does so by itself, at the very moment when one that it suspects tells
-/// it to. Two holders differed, and the one that went let go of all that it had, though some of that nobody else had.
+/// it to. Two holders differed, and the one that went let go of all that it had, though some of that nobody else had. Who alone had
+/// stepped the model yielded to others and let go of what it had, while these went over to where it came from. And of the
+/// checker: numbers of relayed frames took more memory than it has for them.
 #[test]
 fn worlds_with_spans_that_failed_once_hold() {
     let once = [880, 9634, 1473, 20_641_443, 345, 769];
@@ -445,6 +447,8 @@ fn worlds_with_spans_that_failed_once_hold() {
         610_067_299,
         610_072_479,
         4_800_020_702,
+        23_000_056_289,
+        22_000_080_201,
     ];
     for seed in once.into_iter().chain(later).chain(last) {
         assert_eq!(sim::run(seed, Setup::default()).failure, None, "seed {seed}");

@@ -185,7 +185,7 @@ impl Member {
         match shared.head().stepped {
             now if now == stepped => {}
             now if now == shared.head().chain => handover::begin_anew(shared),
-            _ => handover::follow(shared),
+            _ => handover::go_on(shared),
         }
         let after = shared.lineage.head.chain;
         let errors = errors.filter(|_| changed);
