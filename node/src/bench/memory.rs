@@ -20,6 +20,8 @@ pub struct Options {
     pub moments: Moments,
     /// How many members keep each part of them; none: all keep all.
     pub copies: Option<NonZeroU16>,
+    /// Who sends to whom.
+    pub topology: Topology,
     /// Rounds with a vector of [`SMALL`] elements.
     pub small_rounds: u64,
     /// Rounds with the large vector before a newcomer joins, and after.
@@ -77,7 +79,7 @@ pub fn measure(options: &Options) -> Result<MemoryReport, Error> {
         peers: options.members,
         elements: SMALL,
         codec: Codec::F32,
-        topology: options.copies.map_or(Topology::Ring, |_| Topology::Direct),
+        topology: options.topology,
         copies: options.copies,
         piece: Manifest::PIECE,
         adam: Some(options.moments),

@@ -166,9 +166,12 @@ pub struct Join {
     /// How Adam's vectors are kept: f32 or 8bit.
     #[arg(long, default_value_t)]
     pub moments: Moments,
-    /// Members that keep each part of them, under the direct plan (default: all keep all, in a ring).
+    /// Members that keep each part of them, under the direct plan (default: all keep all).
     #[arg(long)]
     pub copies: Option<std::num::NonZeroU16>,
+    /// Who sends to whom where all keep all: ring or direct.
+    #[arg(long, default_value = "ring", conflicts_with = "copies")]
+    pub topology: Topology,
     /// How long a contribution takes, in ms; it sleeps.
     #[arg(long, default_value_t = 300)]
     pub compute_ms: u64,
@@ -192,9 +195,12 @@ pub struct Memory {
     /// How Adam's vectors are kept: f32 or 8bit.
     #[arg(long, default_value_t)]
     pub moments: Moments,
-    /// Members that keep each part of them, under the direct plan (default: all keep all, in a ring).
+    /// Members that keep each part of them, under the direct plan (default: all keep all).
     #[arg(long)]
     pub copies: Option<std::num::NonZeroU16>,
+    /// Who sends to whom where all keep all: ring or direct.
+    #[arg(long, default_value = "ring", conflicts_with = "copies")]
+    pub topology: Topology,
     /// Rounds with a vector of 4 KiB.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub rounds: u64,
@@ -287,6 +293,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
                 elements: (args.mib << 18) as usize,
                 moments: args.moments,
                 copies: args.copies,
+                topology: args.copies.map_or(args.topology, |_| Topology::Direct),
                 small_rounds: args.rounds,
                 large_rounds: args.large_rounds,
             });
