@@ -6,7 +6,7 @@ use crate::keeps::Keeper;
 use crate::ledger::{Head, Member};
 use crate::parts::{PartSet, Parts};
 use crate::room::Room;
-use crate::shifts::Move;
+use crate::shifts::{Move, Recut};
 use crate::spans::all_needed;
 use crate::split::Split;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -53,6 +53,21 @@ impl Head {
         own: usize,
         (copies, goes_on): (usize, bool),
     ) -> (PartSet, PartSet) {
+        let recut = self.shifts.recut();
+        match recut.and_then(|recut| Some((recut, recut.of(able[own].peer)?))) {
+            Some((recut, held)) => suggest_in_both_cuts((split, parts), recut, (held, &able[own].keeper)),
+            None => self.suggest_in_this_cut((split, parts), able, own, (copies, goes_on)),
+        }
+    }
+
+    /// As long as the spans are these.
+    fn suggest_in_this_cut(
+        &self,
+        (split, parts): (&Split, Parts),
+        able: &[&Member],
+        own: usize,
+        (copies, goes_on): (usize, bool),
+    ) -> (PartSet, PartSet) {
         let (spans, keeper) = (split.needs(parts), able[own].keeper);
         // Of what nobody keeps any more there is nobody to learn it from. Who leaves still hands out.
         let kept = self
@@ -61,17 +76,6 @@ impl Head {
             .fold(PartSet::default(), |all, m| all.or(&m.keeper.kept));
         let lost = parts.all().without(&kept).without(&self.untrained);
         let recut = self.shifts.recut();
-        if let Some((recut, own)) = recut.and_then(|recut| Some((recut, recut.of(able[own].peer)?))) {
-            let then = split.cut(&recut.spans).needs(parts);
-            let needed = |spans: &[PartSet]| all_needed(spans, own.iter().map(|span| usize::from(*span)));
-            let stays = needed(&spans).or(&needed(&then));
-            let drops = if recut.in_force {
-                keeper.kept.without(&stays)
-            } else {
-                PartSet::default()
-            };
-            return (stays.without(&keeper.kept.or(&keeper.learns)), drops);
-        }
         let will = |m: &&Member| {
             if let Some(held) = recut.and_then(|recut| recut.of(m.peer)) {
                 return held.iter().map(|span| usize::from(*span)).collect();
@@ -104,6 +108,24 @@ impl Head {
         let drops = if goes_on { kept } else { now.union(&goes) };
         (stays.without(&kept.or(&learns)), drops.without(&stays).and(&kept))
     }
+}
+
+/// While the model is cut anew: who holds spans in both cuts learns what either needs, and lets go of the rest once the new one
+/// is in force.
+fn suggest_in_both_cuts(
+    (split, parts): (&Split, Parts),
+    recut: &Recut,
+    (held, keeper): (&[u16], &Keeper),
+) -> (PartSet, PartSet) {
+    let (now, then) = (split.needs(parts), split.cut(&recut.spans).needs(parts));
+    let needed = |spans: &[PartSet]| all_needed(spans, held.iter().map(|span| usize::from(*span)));
+    let stays = needed(&now).or(&needed(&then));
+    let drops = if recut.in_force {
+        keeper.kept.without(&stays)
+    } else {
+        PartSet::default()
+    };
+    (stays.without(&keeper.kept.or(&keeper.learns)), drops)
 }
 
 /// The spans that one holds.
