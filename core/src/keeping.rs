@@ -172,3 +172,33 @@ pub(crate) fn alone(
         ..Keeper::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Layout;
+    use crate::ledger::Head;
+    use crate::state::State;
+
+    #[test]
+    fn a_newcomer_keeps_what_is_of_another_lineage_and_a_member_drops_it() {
+        let manifest = Manifest {
+            copies: std::num::NonZeroU16::new(1),
+            ..Manifest::new(Layout::flat(20_000))
+        };
+        let state = State::new(vec![0.0; 20_000], &manifest);
+        let mut lineage = Lineage::new(Head::unfounded(&manifest), state);
+        let (all, others) = (Parts::of_len(20_000).all(), PartSet::default());
+        lineage.state.kept.begin(&manifest, &all);
+        let (before, elsewhere) = (lineage.head.stepped, Digest([1; 32]));
+        lineage.head.stepped = elsewhere;
+        assert!(!go_along(&mut lineage, &mut None, &others, &manifest));
+        lineage.head.stepped = before;
+        assert!(go_along(&mut lineage, &mut None, &others, &manifest));
+        assert_eq!(lineage.state.kept.set(), all, "it has come back");
+        lineage.head.stepped = elsewhere;
+        go_along_or_drop(&mut lineage, &mut None, &others, &manifest);
+        assert_eq!(lineage.state.kept.set(), others);
+        assert_eq!(lineage.state.kept.stepped, elsewhere);
+    }
+}
