@@ -234,6 +234,16 @@ impl Member {
         (waits && shared.head().members.iter().any(learns)).then(|| self.contribution.began + LOST)
     }
 
+    /// Until when a member that lets nobody in waits for those that do and to none of which it has a link: while nothing is handed
+    /// out nobody is asked for anything, so that only a round shows whether they are gone, and whoever comes finds nobody to follow.
+    fn waits_for_full_until(&self, shared: &Shared) -> Option<Time> {
+        let head = shared.head();
+        let can_begin =
+            |peer: PeerId| head.is_full(peer) && (peer == shared.me() || shared.links.is_up(peer));
+        let waits = self.is_null && !self.view.members.iter().copied().any(can_begin);
+        waits.then(|| self.contribution.began + LOST)
+    }
+
     pub fn is_applying(&self) -> bool {
         self.applying.is_some()
     }
@@ -248,6 +258,7 @@ impl Member {
             shared.keeping.wake_at(shared.now),
             self.tells_again_at(shared),
             self.learns_until(shared).filter(|at| *at > shared.now),
+            self.waits_for_full_until(shared).filter(|at| *at > shared.now),
             self.newcomers_wait_until(shared),
         ]
         .into_iter()
@@ -546,7 +557,8 @@ impl Member {
     }
 
     fn has_news_of_parts(&self, shared: &Shared) -> bool {
-        let is_late = self.learns_until(shared).is_some_and(|at| at <= shared.now);
+        let until = [self.learns_until(shared), self.waits_for_full_until(shared)];
+        let is_late = until.into_iter().flatten().any(|at| at <= shared.now);
         is_late || handover::has_news(shared, &self.view.members)
     }
 
