@@ -74,6 +74,21 @@ fn a_contributor_computes_and_sums_and_sponsors_nobody() {
 }
 
 #[test]
+fn a_contributor_that_waits_finds_out_that_all_full_members_are_gone() {
+    let mut story = Story::new(3);
+    guests(&mut story, &[BEN]);
+    story.found(ANN, 100 * MILLI);
+    story.join(BEN, ANN, 100 * MILLI);
+    story.run(60 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]), "they wait for a third");
+    let rounds = story.commits(ANN).len();
+    assert!(rounds < 3, "and do {rounds} rounds meanwhile");
+    story.kill(ANN);
+    story.run(60 * SECOND);
+    assert!(!story.peers[&BEN].is_member(), "who comes would ask it in vain");
+}
+
+#[test]
 fn contributors_that_lose_all_full_members_wait_for_one_and_then_give_up() {
     let mut story = Story::new(1);
     let all = [ANN, BEN, CAT];
