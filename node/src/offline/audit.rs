@@ -29,8 +29,36 @@ pub struct Audit {
     pub problems: Vec<String>,
 }
 
+/// What the checkpoints say of themselves.
+type Labels = Vec<(Round, Result<Mark, CheckpointError>)>;
+
+/// A round, the lineage after it, and the digest of the state there.
+type Mark = (Round, Digest, Digest);
+
 /// Goes through a run's ledger and the labels of its checkpoints. States are not read.
 pub fn audit(dir: &RunDir) -> Result<Audit, CheckpointError> {
+    // Before the ledger: a peer that is at work writes a checkpoint after its round.
+    let labels = labels(dir)?;
+    compare(dir, labels)
+}
+
+fn labels(dir: &RunDir) -> Result<Labels, CheckpointError> {
+    let mut labels = Vec::new();
+    for file in dir.checkpoints()? {
+        let label = dir.label(file.round);
+        let is_there = || {
+            dir.checkpoints()
+                .map(|all| all.iter().any(|f| f.round == file.round))
+        };
+        if label.is_ok() || is_there()? {
+            let mark = label.map(|label| (label.head.round, label.head.chain, label.digest));
+            labels.push((file.round, mark));
+        }
+    }
+    Ok(labels)
+}
+
+fn compare(dir: &RunDir, labels: Labels) -> Result<Audit, CheckpointError> {
     let manifest = dir.manifest();
     let mut audit = Audit {
         rounds: 0,
@@ -39,7 +67,7 @@ pub fn audit(dir: &RunDir) -> Result<Audit, CheckpointError> {
         checkpoints: 0,
         problems: Vec::new(),
     };
-    let mut points: Vec<(Round, Digest, Digest)> = Vec::new();
+    let mut marks: Vec<Mark> = Vec::new();
     let mut counted = Positions::default();
     // What had counted when members saved what they had.
     let mut saved: BTreeMap<Digest, Positions> = BTreeMap::new();
@@ -77,7 +105,7 @@ pub fn audit(dir: &RunDir) -> Result<Audit, CheckpointError> {
             }
             _ => {}
         }
-        points.push((next.round, next.chain, state));
+        marks.push((next.round, next.chain, state));
         head = Some(next);
     }
     if reader.rest() > 0 && audit.problems.is_empty() {
@@ -90,16 +118,12 @@ pub fn audit(dir: &RunDir) -> Result<Audit, CheckpointError> {
         (audit.samples, audit.skipped) = (head.counted(), head.skipped);
         check_sums(head, &counted, &mut audit.problems);
     }
-    for file in dir.checkpoints()? {
-        let found = dir
-            .label(file.round)
-            .map(|label| (label.head.round, label.head.chain, label.digest));
-        match found {
-            Ok(point) if points.contains(&point) => audit.checkpoints += 1,
-            Ok(_) => audit.problems.push(format!(
-                "the checkpoint of round {} is not in the ledger",
-                file.round
-            )),
+    for (round, mark) in labels {
+        match mark {
+            Ok(mark) if marks.contains(&mark) => audit.checkpoints += 1,
+            Ok(_) => audit
+                .problems
+                .push(format!("the checkpoint of round {round} is not in the ledger")),
             Err(error) => audit.problems.push(error.to_string()),
         }
     }
@@ -296,6 +320,25 @@ mod tests {
             audit.problems,
             ["the checkpoint of round 12 is not in the ledger"]
         );
+    }
+
+    #[test]
+    fn a_peer_at_work_may_save_and_prune_while_its_folder_is_looked_at() {
+        let (_scratch, path, mut run) = eventful();
+        let mut writer = RunWriter::open(&path).unwrap().0;
+        let dir = RunDir::open(&path).unwrap();
+        let found = labels(&dir).unwrap();
+        let (record, digest) = run.round();
+        writer.append(&record, digest).unwrap();
+        writer.saver().save(&run.head, &run.state, digest).unwrap();
+        let is_left = |round: &Round| dir.checkpoint_path(*round).exists();
+        assert!(
+            found.iter().any(|(round, _)| !is_left(round)),
+            "the oldest is pruned"
+        );
+        let then = compare(&dir, found).unwrap();
+        assert_eq!((then.problems, then.checkpoints), (Vec::new(), 4));
+        assert_eq!(audit(&dir).unwrap().problems, Vec::<String>::new());
     }
 
     #[test]
