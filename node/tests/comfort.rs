@@ -292,6 +292,7 @@ fn who_ends_while_a_driver_compiles_ends_with_its_own_code() {
             .args(["doctor", "--no-port-mapping"])
             .env("MESA_SHADER_CACHE_DIR", folder.join(&time.to_string()));
         let output = doctor.output().expect("the binary runs");
-        assert_eq!(output.status.code(), Some(0), "{time}: {:?}", output.status);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{time}: {}: {said}", output.status);
     }
 }
