@@ -166,12 +166,9 @@ pub struct Join {
     /// How Adam's vectors are kept: f32 or 8bit.
     #[arg(long, default_value_t)]
     pub moments: Moments,
-    /// Members that keep each part of them, under the direct plan (default: all keep all).
+    /// Members that keep each part of them, under the direct plan (default: all keep all, in a ring).
     #[arg(long)]
     pub copies: Option<std::num::NonZeroU16>,
-    /// Who sends to whom where all keep all: ring or direct.
-    #[arg(long, default_value = "ring", conflicts_with = "copies")]
-    pub topology: Topology,
     /// How long a contribution takes, in ms; it sleeps.
     #[arg(long, default_value_t = 300)]
     pub compute_ms: u64,
