@@ -1,4 +1,4 @@
-//! Training steps in Chromium, ours beside those of other frameworks. What is not there to run it, is said and skipped.
+//! Measures training steps in Chromium: ours beside those of other frameworks. Names the tools it lacks, and skips.
 
 use crate::browser;
 use crate::command::{cargo, succeeds, title};
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What says which packages npm is to fetch.
+/// The files that tell npm which packages to fetch.
 const PACKAGES: [&str; 2] = ["package.json", "package-lock.json"];
 
 /// Builds the page of the bench, fetches the other frameworks into the target folder, and runs both in a browser. With

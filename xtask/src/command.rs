@@ -9,7 +9,7 @@ pub fn cargo(root: &Path) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
     command.current_dir(root);
-    // What cargo told this program about itself is not for the programs that it runs.
+    // Cargo's variables describe this program; the programs that it runs must not take them for theirs.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" {
             command.env_remove(name);

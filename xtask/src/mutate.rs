@@ -1,9 +1,9 @@
-//! Whether the kernels' tests would notice: each kernel is changed by one token at a time, and its
-//! tests must fail. What kernels share is changed in each of them by itself.
+//! Mutation tests of the kernels: changes each kernel by one token at a time, and expects its tests to fail. Text that
+//! several kernels include is changed in each kernel on its own.
 //!
-//! Nothing is compiled for a mutant and no file of the project is touched: the tests read the texts of
-//! kernels from a folder of mutants instead. What is no valid WGSL, or crashes, or hangs, counts as
-//! noticed. A kernel takes about a minute, most of it to find out which tests run it.
+//! Nothing is compiled for a mutant, and no file of the project changes: the tests read the kernels from a folder of
+//! mutants. A mutant that is invalid WGSL, crashes or hangs counts as noticed. A kernel takes about a minute, most of it
+//! to find the tests that run it.
 
 use crate::include;
 use std::borrow::Cow;
@@ -203,7 +203,7 @@ fn try_all(folder: &Path, kernels: &[String], tests: &[PathBuf], place: &Path) -
         let copy = place.join(kernel).with_extension("wgsl");
         let write = |text: &str| fs::write(&copy, text).map_err(|error| failed("a mutant", error));
         let text = whole_text(folder, kernel)?;
-        // Whose tests fail without the kernel run it.
+        // A test runs the kernel if it fails without it.
         write("not a kernel")?;
         let own: Vec<&PathBuf> = tests.iter().filter(|test| !passes(test, place)).collect();
         if own.is_empty() {
@@ -299,7 +299,7 @@ fn mutants(text: &str) -> Vec<Mutant> {
     found
 }
 
-/// At most so many, from all over.
+/// At most `at_most` of the mutants, spread evenly.
 fn spread(mutants: Vec<Mutant>, at_most: usize) -> Vec<Mutant> {
     let count = mutants.len();
     let chosen = |index: &usize| count <= at_most || index * at_most / count != (index + 1) * at_most / count;

@@ -26,13 +26,13 @@ const AFTER: Duration = Duration::from_secs(6);
 struct Case {
     name: &'static str,
     hosts: &'static [Host],
-    /// By what the others come in.
+    /// The way in for the other peers.
     by: By,
     /// Positions, and the way.
     expected: &'static [(usize, usize, &'static str)],
 }
 
-/// By what somebody comes in: a file in the founder's folder.
+/// How a peer gets in: the file in the founder's folder that it uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Ticket,
@@ -125,8 +125,8 @@ const CASES: [Case; 10] = [
 /// How soon a pair that can find a link must have one.
 const SOON: f64 = 10.0;
 
-/// Runs the cases whose names contain a word, so many times each, and prints a table. False if a pair went another way than
-/// expected, or others passed on what they need not.
+/// Runs the cases whose names contain `word`, `times` times each, and prints a table. Returns false if a pair connected in
+/// another way than expected, or if a member relayed traffic without need.
 pub fn run(root: &Path, word: &str, times: u32) -> Result<bool, String> {
     if let Err(why) = wires::possible() {
         println!("skipped: {why}");
@@ -230,7 +230,7 @@ impl Case {
     /// Rows of the table. Whether all is as expected.
     fn report(&self, pairs: &[Pair], logs: &[Log], mapped: Option<&str>) -> bool {
         let mut good = true;
-        // What is passed on is known to be for a pair where no other needs it.
+        // Relayed bytes can be attributed to a pair only if no other pair needs a relay.
         let alone = pairs
             .iter()
             .filter(|pair| !matches!(pair.way, Some("direct" | "mapped")))

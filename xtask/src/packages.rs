@@ -4,8 +4,8 @@ use crate::command::{succeeds, title};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What some tests need and a bare system lacks, installed where that is possible without asking: a software GPU and a
-/// browser.
+/// Installs what some tests need and a bare system lacks, a software GPU and a browser, where that is possible without
+/// asking.
 pub fn install() {
     if !cfg!(target_os = "linux") {
         return;

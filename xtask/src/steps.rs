@@ -128,7 +128,7 @@ fn tool(root: &Path, name: &str, what: &str, args: &[&str]) -> Tally {
     tally
 }
 
-/// So many tests that failed are tried a second time; more than that is no accident.
+/// At most this many failed tests get a second try; more failures are no accident.
 const SECOND_TRIES: usize = 4;
 
 /// The tests, and once more, alone, those that failed: real processes on a machine that others use too miss a

@@ -4,6 +4,7 @@ mod circles;
 mod exceptions;
 mod functions;
 mod modules;
+mod prose;
 mod tokens;
 
 use exceptions::Exceptions;
@@ -24,7 +25,7 @@ const TEST_LINES: usize = 200;
 /// Longer functions, not counting tests, are split: nobody can say what they do.
 const FUNCTION_LINES: usize = 100;
 
-/// What stands for work that is not done. In two halves, so that this list does not find itself.
+/// Marks of unfinished work. In two halves, so that this list does not find itself.
 const UNFINISHED: [(&str, &str); 6] = [
     ("TO", "DO"),
     ("FIX", "ME"),
@@ -50,6 +51,9 @@ const CORE_IGNORES: [&str; 12] = [
     "SystemTime",
 ];
 
+/// Where the check of prose holds.
+const PLAIN: [&str; 2] = ["README.md", "xtask"];
+
 /// What the kernels must not know.
 const SHADERS_IGNORE: [&str; 5] = ["tokio", "quinn", "rustls", "annulus_core", "std::net"];
 
@@ -70,7 +74,7 @@ const LEANING: [&str; 13] = [
     "The same without ",
 ];
 
-/// What was found: all that is not as it should be, each with its place, and the size of what was read.
+/// The result: each broken rule with its place, and the size of the code that was read.
 pub struct Findings {
     pub problems: Vec<String>,
     /// Files with code that is not for tests alone, and their lines without tests.
@@ -130,7 +134,11 @@ fn check_but(root: &Path, long_files: &Exceptions, long_functions: &Exceptions) 
     problems.extend(unexcused(long.files, long_files));
     problems.extend(unexcused(long.functions, long_functions));
     problems.extend(kernels_without_twin(root));
-    problems.extend(pages(root).iter().flat_map(|page| broken_links(root, page)));
+    for page in pages(root) {
+        problems.extend(broken_links(root, &page));
+        let (name, text) = (relative(&page), fs::read_to_string(&page).unwrap_or_default());
+        problems.extend(hard_to_read(&name, &text).map(|problem| format!("{name}{problem}")));
+    }
     Findings {
         problems,
         files: product_files,
@@ -138,7 +146,7 @@ fn check_but(root: &Path, long_files: &Exceptions, long_functions: &Exceptions) 
     }
 }
 
-/// What is longer than it should be: its name as in [`exceptions`], and what is said about it.
+/// Files and functions that are too long: the name as in [`exceptions`], and the message.
 #[derive(Default)]
 struct Long {
     files: Vec<(String, String)>,
@@ -198,6 +206,7 @@ fn check_text(name: &str, text: &str) -> Vec<String> {
     if name.ends_with(".rs") && !text.starts_with("//!") {
         problems.push(":1: does not open with //! and what the module is for".to_string());
     }
+    problems.extend(hard_to_read(name, text));
     let ignored = ignored_by(name);
     let mut above = "";
     for (number, line) in text.lines().enumerate().map(|(i, line)| (i + 1, line)) {
@@ -221,6 +230,12 @@ fn check_text(name: &str, text: &str) -> Vec<String> {
         }
     }
     problems
+}
+
+/// The places of prose that a reader would have to read twice.
+fn hard_to_read(name: &str, text: &str) -> impl Iterator<Item = String> {
+    let plain = PLAIN.iter().any(|folder| name.starts_with(folder));
+    prose::problems(name, text).into_iter().filter(move |_| plain)
 }
 
 fn ignored_by(name: &str) -> &'static [&'static str] {
@@ -343,7 +358,7 @@ fn collect_all(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// What is in a folder; nothing if there is no such folder.
+/// The entries of a folder; none if there is no such folder.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder)
         .into_iter()

@@ -38,7 +38,7 @@ pub struct Relayed {
     pub before: u64,
     /// From then on.
     pub after: u64,
-    /// In so many seconds.
+    /// Over this many seconds.
     pub seconds: f64,
 }
 
@@ -121,7 +121,7 @@ pub fn agreed(logs: &[Log]) -> Result<usize, String> {
     Ok(states.values().filter(|(_, times)| *times > 1).count())
 }
 
-/// What all have passed on for others, where that was for this pair.
+/// The bytes that all members have relayed for this pair.
 pub fn relayed(logs: &[Log], pair: &Pair) -> Relayed {
     let quiet = pair.linked + 1.0;
     let mut relayed = Relayed::default();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// What a host is behind.
+/// The router or firewall in front of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
     /// Nothing.
@@ -75,7 +75,7 @@ pub fn possible() -> Result<(), String> {
     run(&format!(
         "ip netns add {name} && ip netns exec {name} nft list ruleset; ok=$?; ip netns del {name}; exit $ok"
     ))
-    .map_err(|why| format!("no network namespace is to be had: {why}"))
+    .map_err(|why| format!("cannot make a network namespace: {why}"))
 }
 
 /// Whether a program is there.
@@ -153,7 +153,7 @@ impl Wires {
         command
     }
 
-    /// What a router still passes on or lets in, if there is one that does.
+    /// The rules by which the router still forwards or admits traffic, if any.
     pub fn mapped(&self) -> Option<String> {
         let (router, _) = self.daemon.as_ref()?;
         let rules = output(&format!("ip netns exec {router} nft list ruleset"));

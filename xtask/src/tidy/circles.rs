@@ -1,8 +1,8 @@
 //! Files of a crate that import each other in a circle: none of them can be understood, moved or tested alone.
 //!
-//! What counts is where a name is defined: a `mod.rs` that only hands on what is in its files is not asked for it. What
-//! a module's own files take from the module above them does not count either: it is what they have in common, and they
-//! are its inside. What is done with values that others gave, through methods and fields, is not seen.
+//! An import counts as an arrow to the module that defines the name, so a `mod.rs` that only re-exports is not involved.
+//! Imports of a module's own files from the module above them do not count: they are its inside. The check does not see
+//! uses of values through methods and fields.
 
 use super::modules::{Crate, Import, Module};
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,8 +94,8 @@ fn needs(all: &Crate) -> Vec<Need> {
     first.into_values().collect()
 }
 
-/// The paths that a module asks others for, with their lines and whether all of a module is meant. What it only hands
-/// on is not among them.
+/// The paths that a module asks others for, with their lines and whether all of a module is meant. Names that it
+/// only re-exports are left out.
 fn asked_for(module: &Module) -> impl Iterator<Item = (&[String], usize, bool)> {
     let used = |import: &&Import| !import.is_public || module.words.contains(&import.name);
     let imports = module.imports.iter().filter(used);

@@ -25,7 +25,7 @@ pub struct Module {
 pub struct Import {
     /// Without the `*` at the end of a glob.
     pub path: Vec<String>,
-    /// What it is called here; `*` for a glob.
+    /// Its name here; `*` for a glob.
     pub name: String,
     pub line: usize,
     /// Handed on by `pub use`.
