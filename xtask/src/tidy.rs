@@ -320,19 +320,43 @@ fn pages(root: &Path) -> Vec<PathBuf> {
     pages
 }
 
-/// Links of a page to files that are not there.
+/// Links of a page to files, or headings of pages, that are not there.
 fn broken_links(root: &Path, page: &Path) -> Vec<String> {
     let text = fs::read_to_string(page).unwrap_or_default();
     let targets = text
         .split("](")
         .skip(1)
-        .filter_map(|rest| rest.split([')', '#', ' ']).next());
+        .filter_map(|rest| rest.split([')', ' ']).next());
     let own = targets.filter(|target| !target.is_empty() && !target.contains(':'));
     let name = page.strip_prefix(root).unwrap_or(page).display().to_string();
-    let broken = own.filter(|target| page.parent().is_none_or(|folder| !folder.join(target).exists()));
+    let broken = own.filter(|target| {
+        let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+        let path = match file {
+            "" => page.to_path_buf(),
+            _ => page.with_file_name(file),
+        };
+        let is_page = path.extension().is_some_and(|e| e == "md");
+        let lacks = || !fs::read_to_string(&path).is_ok_and(|text| anchors(&text).any(|a| a == heading));
+        !path.exists() || is_page && !heading.is_empty() && lacks()
+    });
     broken
         .map(|target| format!("{name}: links to {target}, which is not there"))
         .collect()
+}
+
+/// Names of a page's headings in links, as GitHub makes them.
+fn anchors(text: &str) -> impl Iterator<Item = String> {
+    let mut is_code = false;
+    let headings = text.lines().filter(move |line| {
+        is_code ^= line.starts_with("```");
+        !is_code && line.starts_with('#')
+    });
+    headings.map(|line| {
+        let letters = line.trim_start_matches('#').trim().chars();
+        let kept = letters.filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() })
+            .collect()
+    })
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
@@ -413,7 +437,8 @@ mod tests {
 
     #[test]
     fn dead_files_broken_links_lonely_kernels_and_circles_are_found() {
-        let page = "[code](core/src/a.rs#L1) [web](https://example.org/x) [gone](docs/gone.md)\n";
+        let page = "# A `b`, c-d\n[code](core/src/a.rs#L1) [web](https://example.org/x) [gone](docs/gone.md#a)\n\
+                    [b](#a-b-c-d) [lost](#a-b) [there](docs/b.md#b) [not](docs/b.md#no)\n```\n# no\n```\n";
         let files = [
             ("core/src/lib.rs", "//! A.\nmod a;\nmod b;\n"),
             ("core/src/a.rs", "//! A.\nmod inner;\nuse crate::b::B;\n"),
@@ -425,6 +450,7 @@ mod tests {
             ("core/src/b/tests.rs", "//! A.\n"),
             ("core/tests/any.rs", "//! A.\n"),
             ("README.md", page),
+            ("docs/b.md", "## B\n```\n# no\n```\n"),
             ("shaders/wgsl/add.wgsl", "// add\n"),
             ("shaders/wgsl/add_in_place.wgsl", "// add\n"),
             ("shaders/wgsl/mul.wgsl", "// mul\n"),
@@ -433,7 +459,9 @@ mod tests {
             ("core/target/x.rs", "no\n"),
         ];
         let expected = [
-            "README.md: links to docs/gone.md, which is not there",
+            "README.md: links to #a-b, which is not there",
+            "README.md: links to docs/b.md#no, which is not there",
+            "README.md: links to docs/gone.md#a, which is not there",
             "core/src/dead.rs: no module declares it",
             "imports in a circle: core/src/a.rs, core/src/b/mod.rs\n    core/src/a.rs:3: crate::b::B\n    \
              core/src/b/mod.rs:2: crate::a::A",
