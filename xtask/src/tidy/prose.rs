@@ -218,7 +218,7 @@ fn holds_words(text: &str) -> bool {
     text.split(' ')
         .collect::<Vec<_>>()
         .windows(3)
-        .any(|three| three.iter().all(|word| is_word(word)))
+        .any(|three| three.iter().all(&is_word))
 }
 
 #[cfg(test)]
