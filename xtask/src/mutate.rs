@@ -192,11 +192,11 @@ pub fn mutate(root: &Path, names: &[&str]) -> Result<bool, String> {
     whole
 }
 
-fn try_all(folder: &Path, kernels: &[String], tests: &[PathBuf], place: &Path) -> Result<bool, String> {
+fn try_all(folder: &Path, kernels: &[String], tests: &[Test], place: &Path) -> Result<bool, String> {
     let failed = |what: &str, error: std::io::Error| format!("{what}: {error}");
     fs::create_dir_all(place).map_err(|error| failed("the folder of mutants", error))?;
     if let Some(test) = tests.iter().find(|test| !passes(test, place)) {
-        return Err(format!("{} fails without any mutant", test.display()));
+        return Err(format!("the tests of {} fail without any mutant", test.module));
     }
     let (mut tried, mut survivors) = (0, 0);
     for kernel in kernels {
@@ -205,7 +205,7 @@ fn try_all(folder: &Path, kernels: &[String], tests: &[PathBuf], place: &Path) -
         let text = whole_text(folder, kernel)?;
         // A test runs the kernel if it fails without it.
         write("not a kernel")?;
-        let own: Vec<&PathBuf> = tests.iter().filter(|test| !passes(test, place)).collect();
+        let own: Vec<&Test> = tests.iter().filter(|test| !passes(test, place)).collect();
         if own.is_empty() {
             survivors += 1;
             println!("survived: {kernel}: no test runs it");
@@ -311,36 +311,40 @@ fn spread(mutants: Vec<Mutant>, at_most: usize) -> Vec<Mutant> {
         .collect()
 }
 
-/// The kernels' tests as programs.
-fn build(root: &Path) -> Result<Vec<PathBuf>, String> {
+/// The tests of one module.
+struct Test {
+    program: PathBuf,
+    module: String,
+}
+
+/// The kernels' tests, built.
+fn build(root: &Path) -> Result<Vec<Test>, String> {
     let mut command = crate::command::cargo(root);
-    command.args(["test", "--release", "--no-run"]);
-    for test in stems(&root.join("shaders/tests"), "rs") {
-        if !ONLY_VALIDITY.contains(&test.as_str()) {
-            command.args(["--test", &test]);
-        }
-    }
+    command.args(["test", "--release", "--no-run", "--test", "kernels"]);
     let output = command.output().map_err(|error| format!("cargo: {error}"))?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         return Err(format!("the tests cannot be built:\n{said}"));
     }
-    // "Executable tests/flat.rs (/place/flat-0123456789abcdef)"
-    let programs = said
+    // "Executable tests/kernels/main.rs (/place/kernels-0123456789abcdef)"
+    let mut lines = said
         .lines()
         .filter(|line| line.trim_start().starts_with("Executable"));
-    let programs: Vec<PathBuf> = programs
-        .filter_map(|line| Some(root.join(line.rsplit_once('(')?.1.strip_suffix(')')?)))
-        .collect();
-    if programs.is_empty() {
-        return Err("cargo names no test programs".to_owned());
-    }
-    Ok(programs)
+    let program = lines.find_map(|line| line.rsplit_once('(')?.1.strip_suffix(')'));
+    let program = root.join(program.ok_or("cargo names no test program")?);
+    let mut modules = stems(&root.join("shaders/tests/kernels"), "rs");
+    modules.retain(|module| module != "main" && !ONLY_VALIDITY.contains(&module.as_str()));
+    let test = |module| Test {
+        program: program.clone(),
+        module,
+    };
+    Ok(modules.into_iter().map(test).collect())
 }
 
-fn passes(test: &Path, mutants: &Path) -> bool {
-    let mut command = Command::new(test);
+fn passes(test: &Test, mutants: &Path) -> bool {
+    let mut command = Command::new(&test.program);
     command
+        .arg(format!("{}::", test.module))
         .env(FOLDER_VARIABLE, mutants)
         .stdout(Stdio::null())
         .stderr(Stdio::null());

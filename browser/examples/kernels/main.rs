@@ -4,7 +4,7 @@
 //! browser compiles WGSL with a compiler of its own, and what it computes is worth a look of its own too.
 
 #[cfg(target_family = "wasm")]
-#[path = "../../../shaders/tests/cases/mod.rs"]
+#[path = "../../../shaders/tests/kernels/cases/mod.rs"]
 mod cases;
 #[cfg(target_family = "wasm")]
 mod ops;

@@ -1,14 +1,12 @@
 //! Embeddings against their twin and Burn's own, forward and backward.
 
-mod common;
-
+use crate::cases::layers::{self, TOKENS};
+use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values, whole};
 use annulus_shaders::cpu::embedding::{
     Sizes, UnknownId, embedding as twin, position_gradient, table_gradient,
 };
 use annulus_shaders::ops::embedding::embedding;
 use burn::tensor::{Device, Tensor, module};
-use common::cases::layers::{self, TOKENS};
-use common::{agree, assert_close, gpu, numbers, slopes, tensor, values, whole};
 
 fn devices() -> Vec<Device> {
     gpu().into_iter().chain([Device::flex()]).collect()

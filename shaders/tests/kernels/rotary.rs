@@ -1,13 +1,11 @@
 //! Rotary positions against their twin and Burn's own, forward and backward.
 
-mod common;
-
+use crate::cases::layers;
+use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
 use annulus_shaders::cpu;
 use annulus_shaders::ops::rotary::{rotary, rotary_table};
 use burn::nn::RotaryEncodingConfig;
 use burn::tensor::{Device, Tensor};
-use common::cases::layers;
-use common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
 
 /// Batch, tokens, heads, head_dim.
 const SHAPES: [[usize; 4]; 5] = [

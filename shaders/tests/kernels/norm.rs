@@ -1,12 +1,10 @@
 //! Layer norm and RMS norm against their twin and Burn's own, forward and backward.
 
-mod common;
-
+use crate::cases::layers::{self, ROWS};
+use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
 use annulus_shaders::cpu::norm::{Norm, norm, norm_backward};
 use annulus_shaders::ops::norm::{layer_norm, rms_norm};
 use burn::tensor::{Device, Tensor};
-use common::cases::layers::{self, ROWS};
-use common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
 
 const EPSILON: f32 = 1e-5;
 

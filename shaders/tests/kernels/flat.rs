@@ -1,29 +1,19 @@
 //! Flat vectors: packing against the twin, views, and what they cost.
 
-mod common;
+use std::sync::Arc;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
+use crate::cases::bench::SENTINEL;
+use crate::cases::vectors;
+use crate::common::{agree, alone, gpu, launches, numbers, tensor, values};
 use annulus_shaders::cpu;
 use annulus_shaders::flat::{ALIGNMENT, FlatLayout, FlatVector};
 use annulus_shaders::split::{self, SplitLayout, SplitVector, TooLong};
 use burn::tensor::{Device, Tensor};
-use common::cases::bench::SENTINEL;
-use common::cases::vectors;
-use common::{agree, gpu, launches, numbers, tensor, values};
 
 /// More than two launches; lengths around the sizes of places and workgroups, odd, prime.
 const LENGTHS: [usize; 20] = [
     1, 3, 63, 64, 65, 1023, 1024, 1025, 2, 257, 4096, 10, 5003, 128, 1, 77, 4, 60, 68, 1020,
 ];
-
-/// Held by tests that launch, so that one can count.
-static LAUNCHING: Mutex<()> = Mutex::new(());
-
-/// The GPU, for this test alone.
-fn gpu_alone() -> Option<(Device, MutexGuard<'static, ()>)> {
-    Some((gpu()?, LAUNCHING.lock().unwrap_or_else(PoisonError::into_inner)))
-}
 
 fn parts(device: &Device, missing: &[usize]) -> (Vec<Vec<f32>>, Vec<Option<Tensor<1>>>) {
     let values: Vec<Vec<f32>> = LENGTHS
@@ -41,9 +31,10 @@ fn parts(device: &Device, missing: &[usize]) -> (Vec<Vec<f32>>, Vec<Option<Tenso
 
 #[test]
 fn packing_agrees_with_its_twin() {
-    let Some((device, _alone)) = gpu_alone() else {
+    if !alone("flat::packing_agrees_with_its_twin") {
         return;
-    };
+    }
+    let Some(device) = gpu() else { return };
     let layout = Arc::new(FlatLayout::new(LENGTHS));
     for missing in [&[][..], &[0, 4, 12], &[7, 8, 9, 10, 11, 12, 13]] {
         let (values_of, tensors) = parts(&device, missing);
@@ -73,7 +64,6 @@ fn packing_agrees_with_its_twin() {
 
 #[test]
 fn rows_of_workgroups_pack_one_place_after_the_other() {
-    let _alone = gpu_alone();
     agree(vectors::packs);
 }
 
@@ -96,9 +86,10 @@ fn places_are_spread_and_gathered() {
 
 #[test]
 fn views_read_their_place_without_a_launch_and_see_what_is_added() {
-    let Some((device, _alone)) = gpu_alone() else {
+    if !alone("flat::views_read_their_place_without_a_launch_and_see_what_is_added") {
         return;
-    };
+    }
+    let Some(device) = gpu() else { return };
     let layout = Arc::new(FlatLayout::new(LENGTHS));
     let dense = numbers(layout.dense_len(), 3);
     let mut vector = FlatVector::upload(&layout, &dense, &device).unwrap();
@@ -156,9 +147,7 @@ fn parts_are_as_few_as_fit_and_hold_whole_tensors() {
 
 #[test]
 fn a_vector_in_parts_holds_what_one_in_one_part_holds() {
-    let Some((device, _alone)) = gpu_alone() else {
-        return;
-    };
+    let Some(device) = gpu() else { return };
     let whole = Arc::new(FlatLayout::new(LENGTHS));
     // 5003 numbers are the longest; the first part holds nothing that is not missing.
     let split = Arc::new(SplitLayout::new(LENGTHS, 5056).unwrap());
@@ -199,9 +188,7 @@ fn a_vector_in_parts_holds_what_one_in_one_part_holds() {
 
 #[test]
 fn more_than_a_binding_holds_goes_to_the_gpu_and_back() {
-    let Some((device, _alone)) = gpu_alone() else {
-        return;
-    };
+    let Some(device) = gpu() else { return };
     let largest = split::largest(&device).unwrap();
     if largest > 64 << 20 {
         println!("skipped: a binding of this adapter holds {largest} numbers, too many for a test");

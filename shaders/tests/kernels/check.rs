@@ -1,12 +1,10 @@
 //! Kernels that a device refuses are found and named.
 
-mod common;
-
+use crate::common::{gpu, numbers, run, tensor, values};
 use annulus_shaders::check::compile;
 use annulus_shaders::kernel::{KERNELS, Kernel, SQUARED_NORM_TOTAL};
 use annulus_shaders::launch::{launch, raw};
 use burn::tensor::{Device, Tensor};
-use common::{gpu, numbers, run, tensor, values};
 
 #[test]
 fn this_device_takes_every_kernel() {

@@ -1,16 +1,14 @@
-//! Weights as halves: packed, multiplied with, and in layers. A program of its own, since the choice holds for all of it.
+//! Weights as halves: packed, multiplied with, and in layers.
 
-mod common;
-
+use crate::cases::bench::spare;
+use crate::cases::products;
+use crate::common::{agree, alone, assert_close, gpu, numbers, run, tensor, values};
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::halve::{pack, unpack};
 use annulus_shaders::halves;
 use annulus_shaders::kernel::HALVE;
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
 use burn::tensor::{Device, Tensor};
-use common::cases::bench::spare;
-use common::cases::products;
-use common::{agree, assert_close, gpu, numbers, run, tensor, values};
 
 fn rounded(x: &[f32]) -> Vec<f32> {
     unpack(&pack(x), x.len())
@@ -64,6 +62,10 @@ fn products_with_halves_agree_with_the_twin() {
 /// them; the gradient along the weights is that of any weights.
 #[test]
 fn layers_agree_with_those_of_rounded_weights() {
+    // The choice of halves holds for a whole process.
+    if !alone("halves::layers_agree_with_those_of_rounded_weights") {
+        return;
+    }
     let Some(device) = gpu() else { return };
     halves::store_weights(&device).unwrap();
     let device = device.autodiff();

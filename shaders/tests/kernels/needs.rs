@@ -1,7 +1,6 @@
 //! What layers launch is what they say that they need: no less, or a kernel would be used unchecked, and no more.
 
-mod common;
-
+use crate::common::{alone, gpu, numbers, tensor, whole};
 use annulus_shaders::KERNELS;
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::dropout::Mask;
@@ -19,7 +18,6 @@ use annulus_shaders::ops::softmax::softmax;
 use annulus_shaders::optim::{LocalOptimizer, Rule, Step, Totals};
 use annulus_shaders::split::{SplitLayout, SplitVector};
 use burn::tensor::{Device, DeviceKind, Tensor};
-use common::{gpu, numbers, tensor, whole};
 use std::sync::Arc;
 
 fn leaf<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
@@ -125,9 +123,12 @@ fn launches() -> Vec<u64> {
     KERNELS.iter().map(|kernel| kernel.launches()).collect()
 }
 
-/// One test alone in its process: launches are counted for all of it.
 #[test]
 fn layers_launch_what_they_say_and_nothing_else() {
+    // Launches are counted for a whole process.
+    if !alone("needs::layers_launch_what_they_say_and_nothing_else") {
+        return;
+    }
     let Some(device) = gpu() else { return };
     // Where nothing is said of the kind, a program is taken for a GPU: so both choices of kernels are tried.
     let unnamed = Device::wgpu_options().device_kind(DeviceKind::DefaultDevice);

@@ -1,12 +1,10 @@
 //! Attention against its twin, against slopes and against Burn's own, forward and backward.
 
-mod common;
-
+use crate::cases::layers;
+use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
 use annulus_shaders::cpu::attention::{Sizes, forward};
 use annulus_shaders::ops::attention::attention;
 use burn::tensor::{Bool, Device, Tensor, activation};
-use common::cases::layers;
-use common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
 
 /// Tokens 1, around tiles' edges and odd; heads' widths of every kind: within a chunk of 32, a whole
 /// one, more.

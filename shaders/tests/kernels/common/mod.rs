@@ -1,17 +1,14 @@
 //! Devices, numbers and comparisons for the kernels' tests.
-#![allow(dead_code)]
 
-#[path = "../cases/mod.rs"]
-pub mod cases;
 mod ending;
 
+use crate::cases::bench::Bench;
+pub use crate::cases::bench::{numbers, tensor};
 use annulus_shaders::kernel::{KERNELS, Kernel};
 use burn::tensor::wgpu::MemoryConfiguration;
 use burn::tensor::{Device, DeviceKind, Int, Tensor, TensorData};
 use bytemuck::Pod;
-use cases::bench::Bench;
-#[allow(unused_imports, reason = "not each test takes both")]
-pub use cases::bench::{numbers, tensor};
+use std::process::Command;
 use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
 
@@ -39,6 +36,28 @@ pub fn gpu() -> Option<Device> {
         None => println!("skipped: this machine has no adapter, not even a software one"),
     }
     device.clone()
+}
+
+/// Runs a test again in a process of its own, for what holds for a whole process; true in that process.
+pub fn alone(test: &str) -> bool {
+    const MARK: &str = "ANNULUS_TEST_ALONE";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new(program);
+    let output = command
+        .args([test, "--exact", "--nocapture"])
+        .env(MARK, "1")
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{test}, alone:\n{said}"
+    );
+    false
 }
 
 /// How many kernels of the table this process has launched so far.

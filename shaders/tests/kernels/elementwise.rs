@@ -1,7 +1,8 @@
 //! Activations, softmax and dropout against their twins and Burn's own, forward and backward.
 
-mod common;
-
+use crate::cases::bench::scaled;
+use crate::cases::layers;
+use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::dropout::{Mask, philox};
 use annulus_shaders::cpu::softmax::{softmax as softmax_twin, softmax_backward};
@@ -9,9 +10,6 @@ use annulus_shaders::ops::activation::activation;
 use annulus_shaders::ops::dropout::dropout;
 use annulus_shaders::ops::softmax::softmax;
 use burn::tensor::{Device, Tensor, activation as burns};
-use common::cases::bench::scaled;
-use common::cases::layers;
-use common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
 
 const KINDS: [Activation; 3] = [Activation::Relu, Activation::Gelu, Activation::Silu];
 /// Rows and widths.

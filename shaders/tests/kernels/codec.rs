@@ -1,14 +1,12 @@
 //! Codes on the GPU against their twins, to the bit where the kernels compute with integers.
 
-mod common;
-
+use crate::cases::vectors::{self as cases, INFINITY, bit_patterns, vectors};
+use crate::common::{agree, gpu, numbers, tensor, values};
 use annulus_shaders::codec::{Encoded, decode_f16, decode_int8, encode_f16, encode_int8};
 use annulus_shaders::cpu::{f16, int8};
 use annulus_shaders::launch::{from_raw, raw};
 use burn::backend::wgpu::CubeTensor;
 use burn::tensor::Device;
-use common::cases::vectors::{self as cases, INFINITY, bit_patterns, vectors};
-use common::{agree, gpu, numbers, tensor, values};
 
 fn upload(values: &[f32], device: &Device) -> CubeTensor {
     raw(tensor(values, [values.len()], device)).unwrap()

@@ -1,12 +1,10 @@
 //! Softmax and cross-entropy in one, against its twin and Burn's own, forward and backward.
 
-mod common;
-
+use crate::cases::layers::{self, CLASSES};
+use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values, whole};
 use annulus_shaders::cpu::cross_entropy::{UnknownClass, cross_entropy as twin, cross_entropy_backward};
 use annulus_shaders::ops::cross_entropy::cross_entropy;
 use burn::tensor::{Device, Int, Tensor, activation};
-use common::cases::layers::{self, CLASSES};
-use common::{agree, assert_close, gpu, numbers, slopes, tensor, values, whole};
 
 const IGNORED: i32 = -1;
 

@@ -1,9 +1,9 @@
 //! Norms and optimizers on the GPU against their twins.
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::cases::vectors;
+use crate::common::{agree, assert_close, gpu, numbers, values};
 use annulus_shaders::cpu::adamw::{AdamW, adamw};
 use annulus_shaders::cpu::momentum::{Momentum, momentum};
 use annulus_shaders::cpu::{sgd::sgd, squared_norm::squared_norm};
@@ -11,8 +11,6 @@ use annulus_shaders::flat::{FlatLayout, FlatVector};
 use annulus_shaders::optim::{LocalOptimizer, Rule, Step, Totals, bias_corrected};
 use annulus_shaders::split::{SplitLayout, SplitVector};
 use burn::tensor::Device;
-use common::cases::vectors;
-use common::{agree, assert_close, gpu, numbers, values};
 
 /// Odd, prime, around the sizes of blocks; every other one decays.
 const LENGTHS: [usize; 9] = [1, 63, 64, 65, 257, 10, 5003, 70_001, 128];

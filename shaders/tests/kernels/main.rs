@@ -1,0 +1,20 @@
+//! Every kernel against its twin, and the operations and layers made of them against slopes and Burn's own.
+//!
+//! One program for all of it, so that one file is enough for a machine with other hardware.
+
+mod attention;
+#[allow(dead_code, reason = "`all` is for browsers")]
+mod cases;
+mod check;
+mod codec;
+mod common;
+mod cross_entropy;
+mod elementwise;
+mod embedding;
+mod flat;
+mod halves;
+mod linear;
+mod needs;
+mod norm;
+mod optim;
+mod rotary;
