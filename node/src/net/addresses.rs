@@ -1,11 +1,12 @@
-//! This machine's addresses, as the system tells them. Nothing is sent to find them out.
+//! This machine's addresses, as the system reports them. Nothing is sent to find them.
 
 use if_addrs::Interface;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
-/// The address at which one socket takes what comes to any of this machine's: of both families, where the system has both.
+/// The wildcard address at which one socket receives for all of this machine's addresses: of both families if the
+/// system has both.
 pub fn everywhere(port: u16) -> SocketAddr {
     let any = |octets: IpAddr, port| SocketAddr::new(octets, port);
     let both = || {
@@ -19,13 +20,13 @@ pub fn everywhere(port: u16) -> SocketAddr {
     }
 }
 
-/// The addresses at which others can probably reach a socket bound to `listen`: itself, or for a wildcard those that packets
-/// to the outside would carry (nothing is sent), then those of all interfaces, and loopback last.
+/// The addresses at which others can probably reach a socket bound to `listen`. For a wildcard these are the source
+/// addresses of packets to the outside (nothing is sent), then those of all interfaces, and loopback last.
 pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
     if !listen.ip().is_unspecified() {
         return vec![listen];
     }
-    // Reserved for documentation: routed like any outside address, owned by nobody.
+    // Reserved for documentation: routed like any outside address, but owned by nobody.
     let outside: [IpAddr; 2] = [[192, 0, 2, 1].into(), [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into()];
     let outward = outside
         .into_iter()
@@ -39,8 +40,8 @@ pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
         .collect()
 }
 
-/// Of a machine's addresses, in this order and once, those that mean the same to others in its networks, or where there are
-/// none, as with two machines and a cable, those for a single link; and loopback.
+/// The addresses worth telling others, in order and without duplicates: those that mean the same everywhere in this
+/// machine's networks, or link-local ones if there are no others (two machines and a cable), and loopback.
 fn worth_telling(all: impl IntoIterator<Item = IpAddr>) -> Vec<IpAddr> {
     let (mut told, mut for_one_link) = (Vec::new(), Vec::new());
     for ip in all {
@@ -59,7 +60,7 @@ fn worth_telling(all: impl IntoIterator<Item = IpAddr>) -> Vec<IpAddr> {
     told
 }
 
-/// Whether an address means something on one link alone (RFC 3927, RFC 4291).
+/// Whether an address is link-local (RFC 3927, RFC 4291).
 pub(crate) fn is_for_one_link(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
@@ -67,9 +68,9 @@ pub(crate) fn is_for_one_link(ip: IpAddr) -> bool {
     }
 }
 
-/// An address as it can be dialled. One for a single link means nothing without the network that it is in, of which only
-/// this machine's own number would say which it is: so unless that number is there it is one address for each of this
-/// machine's networks. In the wrong one nobody answers to it, or somebody who proves to be another.
+/// An address in forms that can be dialled. A link-local address needs a scope: the number of this machine's interface.
+/// If it has none, this returns one address for each interface. On the wrong one nobody answers, or a peer that proves
+/// to be another.
 pub(crate) fn dialable(to: SocketAddr) -> Vec<SocketAddr> {
     match to {
         SocketAddr::V6(at) if at.ip().is_unicast_link_local() && at.scope_id() == 0 => {
@@ -90,7 +91,7 @@ pub(crate) fn dialable(to: SocketAddr) -> Vec<SocketAddr> {
     }
 }
 
-/// The address of this machine that packets to another would carry. Sends nothing.
+/// The source address of packets to this address. Sends nothing.
 pub(crate) fn source_towards(remote: SocketAddr) -> io::Result<IpAddr> {
     let to = remote.ip().to_canonical();
     let any: IpAddr = match to {
@@ -126,7 +127,7 @@ mod tests {
             ips(&["192.0.2.7", "2001:db8::7", "10.0.0.7", "fd00::7", "127.0.0.1"])
         );
         assert_eq!(worth_telling([]), ips(&["127.0.0.1"]));
-        // A cable between two machines, and nobody who gives addresses.
+        // Two machines connected by a cable, without DHCP.
         assert_eq!(
             worth_telling(ips(&["127.0.0.1", "fe80::7", "::1", "fe80::7", "169.254.0.7"])),
             ips(&["fe80::7", "169.254.0.7", "127.0.0.1"])
@@ -151,7 +152,7 @@ mod tests {
         );
     }
 
-    /// Runs itself again, where there is one interface and no default route.
+    /// Runs itself again where there is one interface and no default route.
     #[test]
     fn a_host_without_a_default_route_tells_of_its_interfaces() {
         const INSIDE: &str = "ANNULUS_TEST_WITHOUT_ROUTE";

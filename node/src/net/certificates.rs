@@ -1,11 +1,11 @@
-//! Certificates for browsers: made by the node itself, short-lived, and known by their hashes.
+//! Certificates for browsers: made by the node itself, short-lived, and pinned by their hashes.
 //!
-//! A page may connect to a server without an authority if it names the SHA-256 of the server's certificate, and if that
-//! is an ECDSA P-256 certificate valid for at most 14 days (WebTransport's `serverCertificateHashes`). So there are
-//! always two: the one in use, and the one that takes its place. Both are announced, so that what a peer learns of
-//! another stays true for at least as long as the first one is valid.
+//! A page may connect to a server without a certificate authority if it names the SHA-256 of the server's certificate.
+//! The certificate must use ECDSA P-256 and be valid for at most 14 days (WebTransport's `serverCertificateHashes`). So
+//! there are always two: the current one and its successor. Both are announced, so what a peer learns stays true for at
+//! least as long as the current one is valid.
 //!
-//! It must know nothing of connections.
+//! This module knows nothing of connections.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, SanType, date_time_ymd};
@@ -26,7 +26,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// How long a certificate is valid. Chromium takes 14 days and refuses 15.
 const VALID: Duration = DAY.saturating_mul(13);
 
-/// How long it is valid before it is used and afterwards: browsers' clocks may be wrong by so much.
+/// How long a certificate is valid before and after its use, since browsers' clocks may be off by this much.
 const MARGIN: Duration = DAY;
 
 /// How long it is used.
@@ -35,7 +35,7 @@ const USED: Duration = VALID.saturating_sub(MARGIN.saturating_mul(2));
 /// The SHA-256 of a certificate in DER.
 pub type Fingerprint = [u8; 32];
 
-/// The certificate in use and the next one.
+/// The current certificate and its successor.
 #[derive(Debug)]
 pub struct Certificates {
     names: Vec<SanType>,
@@ -46,12 +46,12 @@ pub struct Certificates {
 struct Made {
     key: Arc<CertifiedKey>,
     fingerprint: Fingerprint,
-    /// Since when it is used, after 1970.
+    /// Start of its use, after 1970.
     from: Duration,
 }
 
 impl Certificates {
-    /// For a machine with these addresses.
+    /// Certificates for a machine with these addresses.
     pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self::at(addresses, now())
     }
@@ -67,24 +67,24 @@ impl Certificates {
         }
     }
 
-    /// The certificate in use, with its key.
+    /// The current certificate, with its key.
     pub fn present(&self) -> Arc<CertifiedKey> {
         self.renewed(now())[0].key.clone()
     }
 
-    /// Those that a tab may meet: the one in use, and the next one.
+    /// The fingerprints that a tab may meet: of the current certificate and of its successor.
     pub fn fingerprints(&self) -> [Fingerprint; 2] {
         self.renewed(now()).map(|made| made.fingerprint)
     }
 
-    /// The pair at a time, changed if that is due.
+    /// The pair at this time, renewed if that is due.
     fn renewed(&self, now: Duration) -> [Made; 2] {
         let mut pair = self
             .pair
             .lock()
             .expect("nobody panics while holding the certificates");
         if now >= pair[1].from + USED {
-            // The machine has slept for longer than both last.
+            // The machine has slept for longer than both are used.
             *pair = [Made::new(&self.names, now), Made::new(&self.names, now + USED)];
         } else if now >= pair[1].from {
             let after = Made::new(&self.names, pair[1].from + USED);
@@ -129,7 +129,7 @@ impl Made {
 }
 
 fn now() -> Duration {
-    // A clock before 1970 makes certificates that no browser takes, and harms nothing else.
+    // With a clock before 1970 browsers refuse the certificates. Nothing else breaks.
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 

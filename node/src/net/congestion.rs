@@ -1,4 +1,4 @@
-//! How fast to send: which congestion controller a connection uses. Over a network that is one of our own, [`model`].
+//! Chooses the congestion controller of a connection: on a network our own, [`model`].
 
 mod model;
 mod uplink;
@@ -15,24 +15,29 @@ use std::{
 };
 pub(crate) use uplink::Uplink;
 
-/// Losses up to this share are taken for chance (BBRv2's `BBRLossThresh`).
+/// Losses up to this share are taken for random (`BBRLossThresh` of BBRv2).
 const LOSS_BY_CHANCE: f64 = 0.02;
 
-/// The choice of congestion controller. On 100 Mbit/s, 50 ms and 0.1 % loss a ring of four measured, in Mbit/s a link:
-/// the model 87 to 89, CUBIC 14 to 19, BBR 85 to 86 while sending every packet twice.
+/// The congestion controllers to choose from, measured in a ring of four with 100 Mbit/s, 50 ms and 0.1 % loss:
+///
+/// | controller | Mbit/s per link |
+/// |---|---|
+/// | model | 87 to 89 |
+/// | CUBIC | 14 to 19 |
+/// | BBR | 85 to 86, and it sends every packet twice |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
-    /// Our own, from the measured rate and round-trip time.
+    /// Our own, based on the measured rate and round-trip time.
     #[default]
     Model,
-    /// CUBIC (RFC 9438): yields to every loss. For networks where others must not be disturbed at all.
+    /// CUBIC (RFC 9438) backs off after every loss. For networks where nobody else may be disturbed.
     Cubic,
     /// quinn's experimental BBR. Fast, but it overfills queues and sends nearly everything twice.
     Bbr,
 }
 
 impl Congestion {
-    /// What makes the controllers of one endpoint's connections over a network, which share this line.
+    /// A factory for the controllers of one endpoint's connections over a network. They share this line.
     pub(crate) fn factory(self, line: &Arc<Uplink>) -> Arc<dyn ControllerFactory + Send + Sync> {
         match self {
             Self::Model => Arc::new(ModelFactory(line.clone())),
@@ -42,10 +47,10 @@ impl Congestion {
     }
 }
 
-/// What makes the controllers of connections within this machine. Its start must hold several packets of 64 KiB:
-/// with less, the first probe for the packet size fills the window, and even a close waits behind it. It must not
-/// grow beyond what the receiver's socket buffer takes while its process is off the processor: there is no other queue,
-/// so CUBIC alone grows until datagrams of 64 KiB are dropped there, 2 to 3 % of them and more under load.
+/// A factory for the controllers of connections within this machine. The initial window must hold several packets of 64
+/// KiB, or the first probe for the packet size fills it and even a close waits. The window must not outgrow the
+/// receiver's socket buffer, since there is no other queue: CUBIC alone grows until 2 to 3 % of the datagrams are
+/// dropped there, more under load.
 pub(crate) fn local() -> Arc<dyn ControllerFactory + Send + Sync> {
     Arc::new(LocalFactory)
 }
@@ -73,7 +78,7 @@ const LOCAL_WINDOW: u64 = 2 << 20;
 /// So a frame of a piece ([`Manifest::PIECE`](annulus_core::Manifest::PIECE)) is of a good size for tabs too.
 pub(crate) const LOCAL_TAB_WINDOW: u64 = 256 << 10;
 
-/// CUBIC that starts with [`LOCAL_WINDOW`] and never exceeds it.
+/// CUBIC that starts at [`LOCAL_WINDOW`] and never exceeds it.
 struct LocalFactory;
 
 impl ControllerFactory for LocalFactory {
@@ -87,8 +92,8 @@ impl ControllerFactory for LocalFactory {
     }
 }
 
-/// Makes the window of a connection within this machine what a browser's tab can take. Who is at the other end shows only
-/// in the handshake, when the controller is at work already.
+/// Limits the window of a connection within this machine to what a browser's tab can take. Only the handshake shows
+/// that a tab is at the other end, when the controller already works.
 pub(crate) fn suit_tab(connection: &quinn::Connection, window: u64) {
     if let Ok(local) = connection.congestion_state().into_any().downcast::<Local>() {
         local.most.store(window, Relaxed);
@@ -118,7 +123,7 @@ impl Controller for Local {
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
-        // At the bound there is nothing to grow for.
+        // At the bound there is no reason to grow.
         let app_limited = app_limited || self.inner.window() >= self.most.load(Relaxed);
         self.inner.on_end_acks(now, in_flight, app_limited, largest);
     }

@@ -1,4 +1,4 @@
-//! Dialling: a connection to somebody who may be at any of some addresses.
+//! Dials a peer that may be at any of several addresses.
 
 use crate::net::addresses::dialable;
 use crate::net::connection::LEFT;
@@ -14,10 +14,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Each address after the first waits this long for those before it.
+/// Each further address is dialled this long after the one before it.
 const DIAL_STAGGER: Duration = Duration::from_millis(250);
 
-/// A QUIC connection to the first address that answers, started one shortly after the other.
+/// Connects over QUIC to the first address that answers. Attempts start shortly after each other.
 pub(crate) async fn connect(
     endpoint: &Endpoint,
     configs: &Configs,

@@ -1,6 +1,6 @@
-//! One standing connection: its queues, its two lanes of frames, and its end.
+//! One established connection: its queues, its two lanes of frames, and its end.
 //!
-//! It must not know how the connection came about, nor of other connections.
+//! It does not know how the connection came about, nor other connections.
 
 use crate::net::link::{
     Chunker, Deframer, DownReason, Frame, FrameError, Lane, LinkKind, MAX_FRAME, PREFIX, Refusal, SendError,
@@ -24,49 +24,50 @@ use tokio::{
 };
 use web_transport_quinn::{RecvStream, SendStream, Session, SessionError, WebTransportError};
 
-/// Frames handed to QUIC in one go hold about this much: enough to fill many packets under one lock, little
-/// enough that a lane's queue drains steadily.
+/// How many bytes of frames are handed to QUIC at once: enough to fill many packets under one lock, and few enough that
+/// a lane's queue drains steadily.
 const BATCH: usize = 1 << 20;
 
-/// How long a hang-up waits for the peer to take what was queued.
+/// How long a hang-up waits for the peer to read what is queued.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// The control lane's queue, in bytes. Control frames are small; this many waiting means that the peer is gone.
+/// The control lane's queue in bytes. Control frames are small: if this many wait, the peer is gone.
 const CONTROL_QUEUE: usize = 32 << 20;
 
-/// What a frame costs in a queue beyond its bytes, so that empty frames are bounded too.
+/// The cost of a frame in a queue beyond its bytes, so that empty frames are bounded too.
 const OVERHEAD: usize = 64;
 
-/// Close codes that are no refusals.
+/// Close codes that are not refusals.
 pub(crate) const LEFT: u32 = 0;
 const REPLACED: u32 = 1;
 const MISBEHAVED: u32 = 2;
 
-/// With this code a browser ends connections of which it said nothing: HTTP/3's `H3_NO_ERROR`.
+/// The code with which a browser ends connections without a reason: HTTP/3's `H3_NO_ERROR`.
 pub(crate) const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
 
-/// Whether a browser's tab is at the other end, with WebTransport between its streams and QUIC's.
+/// Whether a browser's tab is at the other end. WebTransport then lies between its streams and QUIC's.
 pub(crate) fn is_tab(session: &Session) -> bool {
     session.request().is_some()
 }
 
-/// Ends a session with a code and words.
+/// Ends a session with a code and a message.
 pub(crate) fn close(session: &Session, code: u32, reason: &str) {
     session.close(code, reason.as_bytes());
     if is_tab(session) {
-        // The words travel on a stream, and HTTP/3 takes the end of another one, held by the session, for a failure.
+        // The message travels on a stream, and HTTP/3 takes the end of another stream, which the session holds, for a
+        // failure.
         let session = session.clone();
         tokio::spawn(async move { session.closed().await });
     }
 }
 
-/// One end of a link, as those who send and close see it.
+/// One end of a link, as seen by its senders and closers.
 pub(crate) struct Wire {
     pub peer: PeerId,
     pub dialled_by_us: bool,
-    /// How it came about.
+    /// How the peers reached each other.
     pub way: LinkKind,
-    /// Of the peer's process.
+    /// The instance of the peer's process.
     pub instance: u64,
     session: Session,
     lanes: [Queue; 2],
@@ -77,14 +78,14 @@ pub(crate) struct Wire {
     received: AtomicU64,
     /// The least round-trip time seen, in microseconds.
     least_rtt: AtomicU64,
-    /// Closed when the link is down and said so.
+    /// Closed when the link is down and its owner was told.
     pub gone: Semaphore,
 }
 
 #[derive(Default)]
 struct Queue {
     frames: Mutex<VecDeque<Frame>>,
-    /// Waiting in `frames` or being handed to QUIC.
+    /// Bytes that wait in `frames` or are being handed to QUIC.
     bytes: AtomicUsize,
     wake: Notify,
     sent: AtomicU64,
@@ -127,12 +128,12 @@ impl Wire {
             least_rtt: AtomicU64::new(u64::MAX),
             gone: Semaphore::new(0),
         });
-        // Nothing is under way yet.
+        // Nothing is in flight yet.
         wire.delay();
         wire
     }
 
-    /// What lies below the session.
+    /// The QUIC connection below the session.
     pub(crate) fn connection(&self) -> &Connection {
         &self.session
     }
@@ -142,7 +143,7 @@ impl Wire {
         is_tab(&self.session)
     }
 
-    /// Queues a frame, unless that would overfill the lane. A frame alone always fits an empty queue.
+    /// Queues a frame unless that would overfill the lane. An empty queue takes a frame of any size.
     pub(crate) fn send(&self, lane: Lane, frame: Frame) -> Result<(), SendError> {
         let len = frame.len();
         if len > MAX_FRAME {
@@ -180,7 +181,7 @@ impl Wire {
         }
     }
 
-    /// How much longer than at best packets are on their way now: they wait in queues, ours or others'.
+    /// How much longer than at best packets take now, because they wait in queues, ours or others'.
     pub(crate) fn delay(&self) -> Duration {
         let rtt = self.connection().rtt();
         let now = rtt.as_micros() as u64;
@@ -188,7 +189,7 @@ impl Wire {
         rtt - Duration::from_micros(least)
     }
 
-    /// Takes no more frames, and ends the link when those queued have arrived.
+    /// Takes no more frames, and ends the link when the queued ones have arrived.
     pub(crate) fn hang_up(&self) {
         self.closing.store(true, Relaxed);
         self.lanes.iter().for_each(|queue| queue.wake.notify_one());
@@ -205,11 +206,11 @@ impl Wire {
         );
     }
 
-    /// Whether the peer still answers on this connection, found out by making it acknowledge something.
+    /// Whether the peer still answers on this connection. It sends something that the peer must acknowledge.
     pub(crate) async fn answers(&self) -> bool {
         let heard = || self.connection().stats().udp_rx.datagrams;
         let before = heard();
-        // A full queue needs no sign of life beside it.
+        // A full queue needs no keep-alive.
         let _ = self.send(Lane::Control, Frame::default());
         let wait =
             (4 * self.connection().rtt()).clamp(Duration::from_millis(200), Duration::from_millis(1500));
@@ -217,11 +218,11 @@ impl Wire {
         heard() > before && self.connection().close_reason().is_none()
     }
 
-    /// Carries frames both ways until the link ends, and says why it did. Nothing is delivered afterwards.
+    /// Carries frames both ways until the link ends, and returns why. Nothing is delivered afterwards.
     pub(crate) async fn run(&self, streams: Streams, inbox: &Inbox) -> DownReason {
         let (control_send, control_recv) = streams.control;
         let (bulk_send, bulk_recv) = streams.bulk;
-        // A failure means that the stream went away already, which the loops below find out.
+        // An error means that the stream is already gone, which the loops below notice.
         let _ = control_send.set_priority(1);
         let readers = async {
             tokio::try_join!(
@@ -253,7 +254,7 @@ impl Wire {
             },
             written = async {
                 match writers.await {
-                    // All is acknowledged; the peer closes when it has read it.
+                    // Everything is acknowledged; the peer closes when it has read it.
                     Ok(_) => std::future::pending().await,
                     Err(()) => self.ended().await,
                 }
@@ -269,7 +270,7 @@ impl Wire {
         let queue = &self.lanes[lane as usize];
         let mut chunker = Chunker::default();
         loop {
-            // Asked before the queue is looked at: what was queued before a hang-up is still sent.
+            // Read before the queue is checked: what was queued before a hang-up is still sent.
             let closing = self.closing.load(Relaxed);
             let mut taken = 0;
             {
@@ -315,9 +316,9 @@ impl Wire {
         }
     }
 
-    /// Why the connection ended, once it has.
+    /// Waits for the end of the connection, and returns why it ended.
     async fn ended(&self) -> DownReason {
-        // A stream that the peer alone reset or stopped leaves the connection open; nobody keeps half a link.
+        // If the peer resets or stops only a stream, the connection stays open. Half a link is of no use.
         let below = match timeout(Duration::from_secs(1), Connection::closed(&self.session)).await {
             Ok(error) => error,
             Err(_) => {
@@ -325,7 +326,7 @@ impl Wire {
                 return DownReason::Transport("the peer reset a lane".to_owned());
             }
         };
-        // Where the peer gave no reason of its own, what lies below knows better why a session ended.
+        // If the peer gave no reason of its own, the QUIC connection knows better why the session ended.
         let error = match self.session.close_reason() {
             Some(SessionError::WebTransportError(told)) => told.into(),
             _ => SessionError::from(below),
@@ -349,7 +350,7 @@ impl Wire {
         match error {
             ConnectionError::TimedOut => DownReason::Silent,
             ConnectionError::Reset => DownReason::Restarted,
-            // The session's own stream ended, and what is below it was closed for that reason, or the other way round.
+            // Either the session's own stream ended and the connection was closed for that, or the other way round.
             ConnectionError::LocallyClosed if self.is_tab() => {
                 DownReason::Transport("the tab has gone without a word".to_owned())
             }
@@ -362,7 +363,7 @@ impl Wire {
     }
 }
 
-/// A peer's words, made harmless for a log.
+/// A peer's message, made safe for a log.
 fn printable(text: &str) -> String {
     text.chars().take(200).flat_map(char::escape_debug).collect()
 }
@@ -372,7 +373,7 @@ enum Broken {
     Frames(FrameError),
 }
 
-/// What connections tell the owner of the link.
+/// What connections report to the owner of the link.
 pub(crate) enum ConnectionEvent {
     Up {
         wire: Arc<Wire>,
@@ -395,8 +396,8 @@ pub(crate) enum ConnectionEvent {
     Stopped,
 }
 
-/// The way to the owner: ordered, and bounded for frames by their bytes, each lane for itself so that a full
-/// bulk lane never holds back the other's first frame.
+/// The queue to the owner: ordered, and bounded by bytes. Each lane has its own bound, so that a full bulk lane never
+/// blocks the first control frame.
 #[derive(Clone)]
 pub(crate) struct Inbox {
     events: mpsc::UnboundedSender<ConnectionEvent>,
@@ -411,9 +412,9 @@ impl Inbox {
         (Self { events, budgets }, receiver)
     }
 
-    /// Says something of which there is only a bounded amount at a time.
+    /// Reports something that is bounded by itself.
     pub(crate) fn tell(&self, event: ConnectionEvent) {
-        // Without an owner there is nobody to tell.
+        // Without an owner there is nobody to report to.
         let _ = self.events.send(event);
     }
 

@@ -1,6 +1,6 @@
-//! The endpoint behind the links: accepts, dials, and decides which connection to a peer stands.
+//! The endpoint behind the links: it accepts, dials, and decides which connection to a peer stands.
 //!
-//! It must know nothing of frames, nor of who owns the link.
+//! It knows nothing of frames, nor of the owner of a link.
 
 use crate::data::provision::{MAX_OTHERS, Source};
 use crate::data::serve::{Counter, LinkTraffic};
@@ -31,19 +31,20 @@ use tokio::{
 };
 use web_transport_quinn::{Request, Session, http::StatusCode};
 
-/// The hello of one that we are dialling waits so long for that dial: some round trips of a way on which it does get through.
+/// If a peer that we are dialling says hello, its hello waits this long for our dial: a few round trips on a path that
+/// works.
 const CROSSING: Duration = Duration::from_millis(1500);
 
-/// Round trips of at least this are long: a millisecond or two more at each end is a twentieth of them.
+/// Round trips of at least this are long: a millisecond or two at each end is a twentieth of them.
 const LONG: Duration = Duration::from_millis(20);
 
-/// Between two looks at how long links are.
+/// How often the endpoint checks whether all its links are long.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Dials that may run at once.
 const MAX_DIALS: usize = 64;
 
-/// What all tasks of an endpoint share.
+/// State that all tasks of an endpoint share.
 pub(crate) struct Shared {
     pub me: LocalPeer,
     pub endpoint: Endpoint,
@@ -52,28 +53,28 @@ pub(crate) struct Shared {
     inbox: Inbox,
     /// The connection that stands with each peer. Its `Up` may still wait for its predecessor's `Down`.
     links: Mutex<HashMap<PeerId, Arc<Wire>>>,
-    /// Where those of them can be dialled that can.
+    /// The contacts of those peers that can be dialled.
     contacts: Mutex<HashMap<PeerId, Contact>>,
-    /// Where we are.
+    /// Our own addresses.
     places: Mutex<Places>,
     /// Hands out data.
     counter: Counter,
-    /// Places for those who come in, until they have shown who they are.
+    /// Slots for incoming connections until they have shown who they are.
     slots: Arc<Slots>,
-    /// Our dials that run; each receiver sees its sender go when the dial is over.
+    /// Our running dials. A receiver sees its sender go when the dial is over.
     dials: Mutex<HashMap<PeerId, watch::Receiver<()>>>,
 }
 
-/// Where an endpoint is.
+/// The addresses of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places {
-    /// By this machine's own addresses.
+    /// This machine's own addresses.
     pub own: Vec<SocketAddr>,
-    /// Where a router passes on what is for us, since we have asked for it.
+    /// The address of a port mapping that a router has given us.
     pub mapped: Option<SocketAddr>,
 }
 
-/// What the acceptor does with a good hello from a peer with which it has a link.
+/// What the acceptor does with a good hello from a peer that it already has a link with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// The old link is dead on the other side: take the new connection.
@@ -82,9 +83,9 @@ enum Verdict {
     Probe,
 }
 
-/// A peer dials only while it has no link with us. So either it lost the old one, or its dial crossed ours; and
-/// the latter only if ours made the old link and we are the smaller one, since the smaller one's hello is never
-/// kept waiting while the larger one's is.
+/// Decides which. A peer dials only while it has no link with us, so either it has lost the old one, or its dial
+/// crossed ours. The latter is possible only if our dial made the old link and we are the smaller peer: the smaller
+/// one's hello is never kept waiting, the larger one's is.
 fn judge(old_dialled_by_us: bool, same_instance: bool, we_are_smaller: bool) -> Verdict {
     if same_instance && old_dialled_by_us && we_are_smaller {
         Verdict::Probe
@@ -134,9 +135,10 @@ impl Shared {
     pub(crate) async fn accept(self: Arc<Self>) {
         while let Some(incoming) = self.endpoint.accept().await {
             let from = incoming.remote_address().ip();
-            // Under pressure, make whoever knocks show first that its address is real: nobody takes another's places.
+            // When slots are scarce, a caller must prove its address first, so that nobody can take the slots of
+            // others.
             if self.slots.is_scarce(from) && incoming.may_retry() && !incoming.remote_address_validated() {
-                // Cannot fail: it was just checked that it may.
+                // Cannot fail: this was just checked.
                 let _ = incoming.retry();
                 continue;
             }
@@ -152,7 +154,7 @@ impl Shared {
         self.inbox.tell(ConnectionEvent::Stopped);
     }
 
-    /// Lets the socket be read in a leisurely way while all links are long ones, for ever.
+    /// Lets the socket be read less eagerly while all links are long ones. Runs for ever.
     pub(crate) async fn keep(self: Arc<Self>, pace: Pace) {
         loop {
             sleep(LOOK).await;
@@ -170,7 +172,7 @@ impl Shared {
         let Ok(connecting) = incoming.accept_with(config) else {
             return;
         };
-        // A failure here is TLS's, and TLS has told the other side.
+        // This is a TLS error, and TLS has told the other side.
         let Ok(Ok(connection)) = timeout_at(until, connecting).await else {
             return;
         };
@@ -186,7 +188,7 @@ impl Shared {
             suit_tab(&connection, self.config.local_tab_window);
             match timeout_at(until, admit(connection.clone())).await {
                 Ok(Some(session)) => session,
-                // Whoever has not got as far as a session understands HTTP/3's codes alone.
+                // Before there is a session, only HTTP/3's codes are understood.
                 _ => return connection.close(H3_NO_ERROR, b""),
             }
         } else {
@@ -215,7 +217,7 @@ impl Shared {
         let seen = (session.remote_address(), self.way_of(&caller));
         if caller.purpose == Purpose::Manifest {
             welcome(&self.me, &mut caller, Some(&self.config.manifest), seen).await?;
-            // The peer closes when it has read all.
+            // The peer closes when it has read everything.
             session.closed().await;
             return Ok(Greeted::Told);
         }
@@ -226,7 +228,7 @@ impl Shared {
         if self.me.peer < peer {
             let dial = self.dials().get(&peer).cloned();
             if let Some(mut dial) = dial {
-                // An error is what is waited for: the dial is over. If it takes long there is no way where it went.
+                // An error is the expected result: the dial is over. If the dial takes long, it found no path.
                 let _ = timeout(CROSSING, dial.changed()).await;
             }
         }
@@ -259,7 +261,7 @@ impl Shared {
         }))
     }
 
-    /// How one that dialled us has found to us.
+    /// How a peer that dialled us has reached us.
     fn way_of(&self, caller: &Caller) -> LinkKind {
         let Some(dialled) = caller.dialled else {
             return LinkKind::Direct;
@@ -274,14 +276,14 @@ impl Shared {
         }
     }
 
-    /// Where we are, to be looked at or changed.
+    /// Our addresses, to read or change.
     pub(crate) fn places(&self) -> MutexGuard<'_, Places> {
         self.places
             .lock()
             .expect("nobody panics while holding the places")
     }
 
-    /// Hands the run's data to whoever asked for it.
+    /// Sends the run's data to a peer that asked for it.
     async fn hand_out(&self, session: &Session, caller: Caller) {
         let contacts = self.contacts().clone();
         let others = contacts.into_iter().filter(|(peer, _)| *peer != caller.peer);
@@ -301,7 +303,7 @@ impl Shared {
         self.counter.serve(session, caller, served, others, ring).await;
     }
 
-    /// Dials in a task of its own, unless there is a link or a dial already.
+    /// Dials in a separate task, unless there is already a link or a dial.
     pub(crate) fn start_dial(self: Arc<Self>, peer: PeerId, addresses: Vec<String>) {
         if !self.links().contains_key(&peer) {
             self.dial_anew(peer, addresses, None);
@@ -314,7 +316,7 @@ impl Shared {
         links.values().filter(|wire| !wire.is_tab()).cloned().collect()
     }
 
-    /// Makes a link anew whose other end is where it was.
+    /// Replaces a link to a peer that is still at the same address.
     pub(crate) fn redial(self: Arc<Self>, wire: &Arc<Wire>) {
         let known = self.contacts().get(&wire.peer).cloned().unwrap_or_default();
         let mut addresses = vec![wire.connection().remote_address().to_string()];
@@ -322,7 +324,7 @@ impl Shared {
         self.dial_anew(wire.peer, addresses, Some(wire.clone()));
     }
 
-    /// Dials, unless it is being done, even where there is this old link: the new one takes its place.
+    /// Dials, unless a dial is running, even if this old link exists. The new link replaces it.
     fn dial_anew(self: Arc<Self>, peer: PeerId, addresses: Vec<String>, old: Option<Arc<Wire>>) {
         let failed = |reason| self.inbox.tell(ConnectionEvent::DialFailed { peer, reason });
         if peer == self.me.peer {
@@ -339,7 +341,7 @@ impl Shared {
             }
             dials.insert(peer, dial);
         }
-        // Whom we look for may find us first.
+        // The peer may find us first.
         let known = addresses
             .iter()
             .filter_map(|address| address.parse::<SocketAddr>().ok());
@@ -354,7 +356,7 @@ impl Shared {
                     DIAL_TIMEOUT.as_secs()
                 ))),
             };
-            // A dial that lost against the peer's own was no failure if that one is up.
+            // A dial that lost against the peer's own dial has not failed if that one made a link.
             let mut dials = self.dials();
             dials.remove(&peer);
             if let Some(reason) = failure
@@ -373,7 +375,7 @@ impl Shared {
         old: Option<Arc<Wire>>,
     ) -> Result<Newcomer, DialError> {
         let connection = connect(&self.endpoint, &self.configs, addresses, Some(peer)).await?;
-        // It may have found us meanwhile.
+        // The peer may have found us meanwhile.
         let is_old = |wire: &Arc<Wire>| old.as_ref().is_some_and(|old| Arc::ptr_eq(old, wire));
         if self.links().get(&peer).is_some_and(|wire| !is_old(wire)) {
             connection.close(LEFT.into(), b"");
@@ -383,7 +385,7 @@ impl Shared {
         let (welcome, send, recv) = propose(&self.me, Purpose::Link, &session, peer).await?;
         let broken = |error: web_transport_quinn::SessionError| DialError::Broken(error.to_string());
         let mut bulk = session.open_bi().await.map_err(broken)?;
-        // Tells the acceptor of the stream, and that its welcome was found good.
+        // Announces the stream to the acceptor, and confirms its welcome.
         bulk.0
             .write_all(&[0; 4])
             .await
@@ -415,7 +417,7 @@ impl Shared {
         )
     }
 
-    /// Makes a connection whose handshake is done the link to its peer, in place of any other.
+    /// Makes a connection after its handshake the link to its peer, replacing any other.
     fn adopt(self: Arc<Self>, newcomer: Newcomer) -> Result<(), Refusal> {
         let Newcomer {
             wire,
@@ -439,7 +441,7 @@ impl Shared {
         tokio::spawn(async move {
             if let Some(old) = old {
                 old.replace();
-                // An error is what is waited for: the old link's `Down` has been told.
+                // An error is the expected result: the old link's `Down` was reported.
                 let _ = old.gone.acquire().await;
             }
             self.inbox.tell(ConnectionEvent::Up {
@@ -455,7 +457,7 @@ impl Shared {
                 links.remove(&wire.peer);
                 self.contacts().remove(&wire.peer);
             }
-            // Under the lock, so that a successor's `Up` cannot come before it.
+            // Under the lock, so that a successor's `Up` cannot come first.
             self.inbox.tell(ConnectionEvent::Down {
                 peer: wire.peer,
                 reason,
@@ -467,29 +469,29 @@ impl Shared {
     }
 }
 
-/// The session that a browser asks for, if it is one of ours.
+/// The session that a browser asks for, if its path is ours.
 async fn admit(connection: Connection) -> Option<Session> {
     let request = Request::accept(connection.clone()).await.ok()?;
     if request.url.path() == PATH {
         return request.ok().await.ok();
     }
     request.reject(StatusCode::NOT_FOUND).await.ok()?;
-    // Until it has read the answer.
+    // Until the browser has read the answer.
     connection.closed().await;
     None
 }
 
-/// What came of a handshake.
+/// The result of a handshake.
 enum Greeted {
-    /// It was told all that it wanted to know.
+    /// The caller has got what it wanted.
     Told,
-    /// It wants data.
+    /// The caller wants data.
     Guest(Caller),
-    /// It wants to be a neighbour.
+    /// The caller wants a link.
     Newcomer(Newcomer),
 }
 
-/// A connection whose handshake is done.
+/// A connection after its handshake.
 struct Newcomer {
     wire: Arc<Wire>,
     streams: Streams,

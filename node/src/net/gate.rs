@@ -1,4 +1,4 @@
-//! Who is let in by what the ledger tells: before anything is said or handed out. It must know no transport.
+//! Decides by the ledger who is let in, before anything is sent. Knows no transport.
 
 use annulus_core::invitation::Admission;
 use annulus_core::ledger::Head;
@@ -6,7 +6,7 @@ use annulus_core::tickets::{Barred, Tickets};
 use annulus_core::{PeerId, RunId};
 use std::collections::BTreeSet;
 
-/// What the ledger's end says of those who knock.
+/// What the ledger's head says about those who knock.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     tickets: Tickets,
@@ -22,7 +22,7 @@ impl Gate {
         }
     }
 
-    /// Whether a peer may come in whose admission is in order. Who is a member stays one when its ticket's time is over.
+    /// Whether a peer with a valid admission may come in. A member stays one when its ticket expires.
     ///
     /// # Errors
     ///

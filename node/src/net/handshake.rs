@@ -1,8 +1,8 @@
 //! The handshake above TLS: who may come in, and why not.
 //!
-//! The words are those of [`hello`](crate::net::hello). Between native peers TLS shows who speaks; of a tab's session two
-//! signatures do, under the certificate that it pinned and its random number. It must not know
-//! which links exist; that is the endpoint's business.
+//! Its messages are those of [`hello`](crate::net::hello). Between native peers TLS proves identities. In a tab's
+//! session two signatures do, over the certificate that the tab pinned and a nonce. Which links exist is the endpoint's
+//! business.
 
 use crate::net::certificates::{Certificates, Fingerprint};
 use crate::net::connection::{close, is_tab};
@@ -36,20 +36,20 @@ pub(crate) struct LocalPeer {
     pub instance: u64,
     /// Where others can dial us.
     pub addresses: Mutex<Vec<String>>,
-    /// Where they say that they see us.
+    /// Our addresses as others see them.
     pub observed: Mutex<Observed>,
-    /// Of those who can be dialled.
+    /// Set on peers that can be dialled.
     pub host: Option<TabHost>,
 }
 
-/// What it takes to answer tabs.
+/// What is needed to answer tabs.
 pub(crate) struct TabHost {
     pub key: Key,
     pub certificates: Arc<Certificates>,
 }
 
 impl LocalPeer {
-    /// Says from now on that it can be dialled there.
+    /// From now on announces these addresses for dialling.
     pub(crate) fn advertise(&self, addresses: Vec<String>) {
         *self
             .addresses
@@ -57,19 +57,19 @@ impl LocalPeer {
             .expect("nobody panics while holding the addresses") = addresses;
     }
 
-    /// Another one sees us there.
+    /// Notes that another peer sees us at this address.
     fn hear(&self, by: PeerId, at: SocketAddr) {
         self.observed().hear(by, at);
     }
 
-    /// Where others see us.
+    /// Our addresses as others see them.
     pub(crate) fn observed(&self) -> MutexGuard<'_, Observed> {
         self.observed
             .lock()
             .expect("nobody panics while holding what others see")
     }
 
-    /// Where others can dial us, and what tabs will find there.
+    /// Our addresses for dialling, and the certificates that tabs will find there.
     pub(crate) fn contact(&self) -> Contact {
         let addresses = self
             .addresses
@@ -85,7 +85,7 @@ impl LocalPeer {
     }
 }
 
-/// An address as people write it: of IPv4 as that, whatever the socket.
+/// An address in the usual form: IPv4 addresses as IPv4, whatever the socket reports.
 pub(crate) fn canonical(at: SocketAddr) -> SocketAddr {
     SocketAddr::new(at.ip().to_canonical(), at.port())
 }
@@ -95,7 +95,7 @@ fn announced(fingerprint: &Fingerprint) -> String {
     format!("{CERTIFICATE}{}", Digest(*fingerprint).to_hex())
 }
 
-/// A contact that also says where the peer was seen, between its addresses and its certificates.
+/// A contact with the address at which the peer was seen, between its addresses and its certificates.
 pub(crate) fn seen_at(contact: Contact, address: String) -> Contact {
     let is_certificate = |entry: &String| entry.starts_with(CERTIFICATE);
     let (mut certificates, mut entries): (Vec<_>, Vec<_>) = contact.0.into_iter().partition(is_certificate);
@@ -109,7 +109,7 @@ pub(crate) fn seen_at(contact: Contact, address: String) -> Contact {
     Contact(entries)
 }
 
-/// Says hello and waits for the welcome, which it checks.
+/// Says hello, then waits for the welcome and checks it.
 pub(crate) async fn propose(
     me: &LocalPeer,
     purpose: Purpose,
@@ -133,7 +133,7 @@ pub(crate) async fn propose(
         Err(Unread::Garbled) => {
             return Err(DialError::Broken("the answer makes no sense".to_owned()));
         }
-        // The close says why; it may arrive a little after the stream's end.
+        // The close has the reason, and may arrive shortly after the stream's end.
         Err(Unread::Lost) => return Err(dial_error(Connection::closed(session).await)),
     };
     if !welcome.admission.is_of(acceptor, me.root, Scheme::Ed25519) {
@@ -150,24 +150,24 @@ pub(crate) async fn propose(
     ))
 }
 
-/// A dialler whose hello was found good.
+/// A dialler with a valid hello.
 pub(crate) struct Caller {
     pub peer: PeerId,
     pub purpose: Purpose,
     pub instance: u64,
-    /// Empty for a tab, which nobody can dial.
+    /// Empty for a tab, which cannot be dialled.
     pub contact: Contact,
-    /// Where it dialled us, if it says.
+    /// The address at which it dialled us, if it says so.
     pub dialled: Option<SocketAddr>,
     pub send: SendStream,
     pub recv: RecvStream,
-    /// What is unique to a tab's session.
+    /// A value that is unique to a tab's session.
     pub binding: Option<[u8; 32]>,
 }
 
 /// Reads and checks a hello.
 pub(crate) async fn listen(me: &LocalPeer, session: &Session) -> Result<Caller, Refusal> {
-    // Without a certificate of its own there is no peer; and then nothing is worth waiting for.
+    // A native peer must have a certificate; otherwise there is nothing to wait for.
     let native = if is_tab(session) {
         None
     } else {
@@ -232,7 +232,7 @@ fn belongs(me: &LocalPeer, dialler: PeerId, run: [u8; 32], admission: &Admission
     Ok(gate.check(dialler, admission, me.root.run, since_1970.as_secs())?)
 }
 
-/// Answers a hello that was found good.
+/// Answers a valid hello.
 pub(crate) async fn welcome(
     me: &LocalPeer,
     caller: &mut Caller,
@@ -270,7 +270,7 @@ pub(crate) fn refuse(session: &Session, refusal: Refusal) {
     close(session, refusal.code(), &refusal.to_string());
 }
 
-/// What a connection that broke during a dial means.
+/// The meaning of a connection that broke during a dial.
 pub(crate) fn dial_error(error: ConnectionError) -> DialError {
     /// QUIC's code for TLS's alert `no_application_protocol`.
     const NO_COMMON_PROTOCOL: u64 = 0x100 + 120;
@@ -308,7 +308,7 @@ async fn read_hello<T: DeserializeOwned>(recv: &mut RecvStream) -> Result<T, Ref
         })
 }
 
-/// Reads one message of at most `max` bytes; memory grows with what arrives, not with what is announced.
+/// Reads one message of at most `max` bytes. Memory grows with what arrives, not with the announced length.
 pub(crate) async fn read_message<T: DeserializeOwned>(
     recv: &mut RecvStream,
     max: usize,

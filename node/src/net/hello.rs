@@ -1,16 +1,16 @@
-//! The words that two peers exchange before a link stands, as bytes, and the proofs in them.
+//! The messages of the handshake, as bytes, and the proofs in them.
 //!
-//! The dialler says a hello on the first stream; the acceptor answers with a welcome or closes the connection with a
-//! [`Refusal`](crate::net::link::Refusal). Each shows what let it in: a chain of grants that goes back to the run's key, and
-//! the ticket's signature under the name of whoever came by it. What one shows is of no use to anybody with another name, and
-//! who has that name the session proves; no secret crosses the wire.
+//! The dialler says hello on the first stream. The acceptor answers with a welcome or closes the connection with a
+//! [`Refusal`](crate::net::link::Refusal). Each shows what let it in: a chain of grants that goes back to the run's
+//! key, and the ticket's signature over the name of the peer that used it. This proof is useless under another name,
+//! and the session proves the name. No secret crosses the wire.
 //!
-//! Between native peers TLS names both ends. A browser shows a page neither a certificate's key nor what is unique to a
-//! session, so there a [`TabHello`] names the certificate that the tab pinned and a random
-//! number of its own, and both sign that with the key that their [`PeerId`] is: whoever reads or alters it would need the
-//! private key of that certificate or of that peer.
+//! Between native peers TLS names both ends. A browser shows a page neither the key of a certificate nor anything
+//! unique to a session. So a [`TabHello`] names the certificate that the tab pinned and a nonce, and both sides sign
+//! these with the key that is their [`PeerId`]. To read or alter the session, an attacker needs the private key of that
+//! certificate or peer.
 //!
-//! It must know no transport.
+//! It knows no transport.
 
 use crate::net::link::LinkKind;
 use annulus_core::invitation::Admission;
@@ -19,7 +19,7 @@ use annulus_core::{Contact, Digest, PeerId, RunId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::net::SocketAddr;
 
-/// Version of the handshake and all that follows. The only thing that a later version must not move.
+/// Version of the handshake and everything after it. Later versions must not move this field.
 pub use annulus_core::wire::VERSION;
 
 /// Longest manifest that is served or fetched.
@@ -34,32 +34,32 @@ pub const PATH: &str = "/annulus/1";
 /// What the dialler wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
-    /// To become and stay a neighbour.
+    /// To get and keep a link.
     Link,
-    /// To read the run's manifest and go.
+    /// To read the run's manifest and leave.
     Manifest,
-    /// To fetch the run's data, as [`provision`](crate::data::provision) says, and go.
+    /// To fetch the run's data, as [`provision`](crate::data::provision) describes, and leave.
     Data,
 }
 
-/// What a native dialler says.
+/// The hello of a native dialler.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hello {
     /// What it wants.
     pub purpose: Purpose,
     /// The run.
     pub run: [u8; 32],
-    /// Random per start of the process: tells a restarted peer from one that dials twice.
+    /// Random for each start of the process: distinguishes a restarted peer from one that dials twice.
     pub instance: u64,
     /// Where others can dial it.
     pub contact: Contact,
     /// What let it in.
     pub admission: Admission,
-    /// Where it dialled the acceptor.
+    /// The address at which it dialled the acceptor.
     pub dialled: SocketAddr,
 }
 
-/// What a native dialler is answered.
+/// The answer to a native dialler.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
     /// As in the hello.
@@ -70,56 +70,56 @@ pub struct Welcome {
     pub manifest: Option<Vec<u8>>,
     /// What let it in.
     pub admission: Admission,
-    /// Where the acceptor sees the dialler.
+    /// The address at which the acceptor sees the dialler.
     pub seen: SocketAddr,
-    /// How they found to each other, as the acceptor knows.
+    /// How the peers reached each other, as far as the acceptor knows.
     pub way: LinkKind,
 }
 
-/// What a tab says. Nobody can dial it, so it has no contact.
+/// The hello of a tab. Nobody can dial it, so it has no contact.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TabHello {
     /// What it wants.
     pub purpose: Purpose,
     /// The run.
     pub run: [u8; 32],
-    /// Random per start of the tab.
+    /// Random for each start of the tab.
     pub instance: u64,
-    /// Whom it takes the acceptor for.
+    /// The peer that it takes the acceptor for.
     pub acceptor: [u8; 32],
     /// SHA-256 of the certificate that it pinned.
     pub certificate: [u8; 32],
     /// Random per session.
     pub nonce: [u8; 32],
-    /// Who it is.
+    /// The tab's name.
     pub peer: [u8; 32],
     /// What let it in.
     pub admission: Admission,
-    /// Of [`signed`] by the dialler.
+    /// The dialler's signature of [`signed`].
     pub signature: Signature,
 }
 
-/// What a tab is answered.
+/// The answer to a tab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TabWelcome {
-    /// The words that native peers get.
+    /// The welcome that native peers get.
     pub welcome: Welcome,
-    /// Who the acceptor is.
+    /// The acceptor's name.
     pub peer: [u8; 32],
-    /// Of [`signed`] by the acceptor.
+    /// The acceptor's signature of [`signed`].
     pub signature: Signature,
 }
 
-/// Which end of a connection speaks.
+/// The two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The one who dialled.
+    /// The end that dialled.
     Dialler,
-    /// The one who answered.
+    /// The end that answered.
     Acceptor,
 }
 
-/// What is unique to the session that a tab opened.
+/// A value that is unique to the session that a tab opened.
 pub fn tab_session(certificate: &[u8; 32], nonce: &[u8; 32]) -> [u8; 32] {
     blake3::Hasher::new_derive_key("annulus 1 session of a tab")
         .update(certificate)
@@ -128,7 +128,7 @@ pub fn tab_session(certificate: &[u8; 32], nonce: &[u8; 32]) -> [u8; 32] {
         .into()
 }
 
-/// What each end of a tab's session signs, to show that it is the peer it says.
+/// What each end of a tab's session signs to prove its name.
 pub fn signed(session: &[u8; 32], role: Role, dialler: PeerId, acceptor: PeerId, run: RunId) -> Vec<u8> {
     let context: &[u8] = match role {
         Role::Dialler => b"annulus 1 tab",
@@ -137,7 +137,7 @@ pub fn signed(session: &[u8; 32], role: Role, dialler: PeerId, acceptor: PeerId,
     [context, session, &dialler.0, &acceptor.0, &run.0].concat()
 }
 
-/// What of a contact is within its bounds and safe to print.
+/// The entries of a contact that are within its bounds and safe to print.
 pub fn bounded(Contact(mut addresses): Contact) -> Contact {
     addresses.retain(|address| {
         address.len() <= Contact::ADDRESS_LIMIT && address.chars().all(|c| c.is_ascii_graphic())
@@ -146,7 +146,7 @@ pub fn bounded(Contact(mut addresses): Contact) -> Contact {
     Contact(addresses)
 }
 
-/// A message as it travels: version, length, body.
+/// A message for the wire: version, length, body.
 pub fn encode(body: &impl Serialize) -> Vec<u8> {
     let body = postcard::to_allocvec(body).expect("plain data can be encoded");
     let mut bytes = VERSION.to_le_bytes().to_vec();
@@ -161,19 +161,19 @@ pub const HEAD: usize = 6;
 /// Why a message could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// It is of another version.
+    /// It has another version.
     Version,
-    /// It makes no sense.
+    /// It cannot be parsed.
     Garbled,
     /// The stream ended.
     Lost,
 }
 
-/// Length of the body that follows this head.
+/// The length of the body that follows this head.
 ///
 /// # Errors
 ///
-/// If the version is another one, or the body longer than `max`.
+/// If the version differs, or the body is longer than `max`.
 pub fn body_len(head: &[u8; HEAD], max: usize) -> Result<usize, Unread> {
     if u16::from_le_bytes([head[0], head[1]]) != VERSION {
         return Err(Unread::Version);
@@ -182,11 +182,11 @@ pub fn body_len(head: &[u8; HEAD], max: usize) -> Result<usize, Unread> {
     if len > max { Err(Unread::Garbled) } else { Ok(len) }
 }
 
-/// Reads a message's body, which must hold nothing else.
+/// Parses a message's body, which must hold nothing else.
 ///
 /// # Errors
 ///
-/// If it makes no sense.
+/// If it cannot be parsed.
 pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Unread> {
     match postcard::take_from_bytes(body) {
         Ok((value, [])) => Ok(value),
@@ -194,8 +194,8 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Unread> {
     }
 }
 
-/// How a native peer's [`Contact`] tells tabs which certificates it answers WebTransport with: this, and the SHA-256 of
-/// one in hexadecimal digits. Native peers skip it.
+/// Marks the entries of a native peer's [`Contact`] that name the certificates for WebTransport: this prefix, then the
+/// SHA-256 in hexadecimal. Native peers skip these entries.
 pub const CERTIFICATE: &str = "cert:";
 
 /// The certificates in a contact.
@@ -204,7 +204,7 @@ pub fn certificates(contact: &[String]) -> Vec<[u8; 32]> {
     hashes.filter_map(|hex| Some(Digest::from_hex(hex)?.0)).collect()
 }
 
-/// What is left of a contact: where the peer can be dialled.
+/// The other entries of a contact: the addresses at which the peer can be dialled.
 pub fn addresses(contact: &[String]) -> impl Iterator<Item = &String> {
     contact.iter().filter(|entry| !entry.starts_with(CERTIFICATE))
 }

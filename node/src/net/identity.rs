@@ -1,7 +1,7 @@
-//! Who a peer is: a key pair, and the certificate that carries its public half into TLS.
+//! A peer's identity: a key pair, and the certificate that carries its public key into TLS.
 //!
-//! A [`PeerId`] is an Ed25519 public key, so it needs no authority and cannot be claimed without the key. It must know
-//! nothing of runs, tickets or connections.
+//! A [`PeerId`] is an Ed25519 public key, so it needs no authority and nobody can claim it without the private key.
+//! This module knows nothing of runs, tickets or connections.
 
 use annulus_core::PeerId;
 use annulus_core::signature::Key;
@@ -16,15 +16,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Name in every certificate and in every TLS greeting; nobody checks it, but TLS wants one.
+/// The name in every certificate and TLS greeting. TLS wants one; nobody checks it.
 pub(crate) const TLS_NAME: &str = "annulus";
 
-/// What stands before the seed in every key file: PKCS #8 of an Ed25519 key (RFC 8410), without the public half.
+/// The bytes before the seed in every key file: PKCS #8 of an Ed25519 key (RFC 8410), without the public half.
 const PKCS8: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 
-/// What stands before the key in the SubjectPublicKeyInfo of every Ed25519 key.
+/// The bytes before the key in the SubjectPublicKeyInfo of every Ed25519 key.
 const PUBLIC_INFO: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
@@ -55,10 +55,9 @@ impl Identity {
             .ok_or_else(|| IdentityError::NoKey(path.to_owned()))
     }
 
-    /// Writes the private key (PKCS #8, DER) to a new file that only its owner may read, and makes its folder if
-    /// there is none.
+    /// Writes the private key (PKCS #8, DER) to a new file that only its owner may read. Creates the folder if needed.
     ///
-    /// Never overwrites: a lost key is a lost identity.
+    /// It never overwrites a file: a lost key is a lost identity.
     pub fn save(&self, path: &Path) -> Result<(), IdentityError> {
         self.write(path)
             .map_err(|error| IdentityError::Write(path.to_owned(), error))
@@ -69,7 +68,7 @@ impl Identity {
         if path.try_exists()? {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        // Under another name first: a power cut must not leave half a key, which nobody could go on with.
+        // First under another name: a power failure must not leave half a key.
         let mut name = path.as_os_str().to_owned();
         name.push(".partial");
         let partial = PathBuf::from(name);
@@ -100,7 +99,7 @@ impl Identity {
         self.key.peer()
     }
 
-    /// What signs in its name.
+    /// The key that signs in its name.
     pub fn key(&self) -> Key {
         self.key.clone()
     }
@@ -133,7 +132,7 @@ impl Identity {
     }
 }
 
-/// Fills as much of a buffer as there is to read.
+/// Fills as much of a buffer as the input has bytes.
 fn read_all(input: &mut impl io::Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < buffer.len() {
@@ -152,7 +151,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// The id that belongs to a certificate: its key. `None` if it cannot be read or is of another kind.
+/// The id in a certificate, which is its key. `None` if it cannot be parsed or has a key of another kind.
 pub(crate) fn peer_of(certificate: &CertificateDer<'_>) -> Option<PeerId> {
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
     let info = parsed.subject_public_key_info();
@@ -160,8 +159,8 @@ pub(crate) fn peer_of(certificate: &CertificateDer<'_>) -> Option<PeerId> {
     Some(PeerId(key.try_into().ok()?))
 }
 
-/// Why an identity could not be loaded or saved. Nothing was changed on disk, except that a failed write may
-/// leave a short file with `.partial` behind its name.
+/// Why an identity could not be loaded or saved. Nothing on disk has changed, except that a failed write may leave a
+/// short file whose name ends in `.partial`.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The file cannot be read.

@@ -1,7 +1,7 @@
-//! A slow line, acted: a socket whose datagrams leave at a rate and arrive after a delay, so that anybody can see on one
-//! machine what a run is like between homes. Like a router's, its queue has an end: what finds it full is lost.
+//! Emulates a slow line: a socket whose datagrams leave at a limited rate and arrive after a delay, so that you can see
+//! on one machine how a run between homes behaves. Like a router's, its queue is bounded and drops what does not fit.
 //!
-//! It must know nothing of QUIC: congestion control sees losses and delays as it would those of a real line.
+//! It knows nothing of QUIC: congestion control sees losses and delays as on a real line.
 
 use crate::net::socket::Sockets;
 use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
@@ -18,18 +18,18 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 
-/// Longest that a datagram waits for the line; what would have to wait longer is lost.
+/// How long a datagram may wait for the line. One that would wait longer is dropped.
 const QUEUE: Duration = Duration::from_millis(100);
 
-/// Headers of UDP and IP that go along.
+/// Bytes of the UDP and IP headers of a datagram.
 const HEADERS: usize = 28;
 
-/// What a line is like. Written and read as `20mbit/50ms`.
+/// The properties of a line, written and parsed as `20mbit/50ms`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
-    /// Megabits per second that leave at most.
+    /// Its rate in megabits per second.
     pub mbit: f64,
-    /// There and back, where both ends have such a line.
+    /// The round-trip time between two ends with such a line.
     pub round_trip: Duration,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// It is no line.
+/// The text does not describe a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is no line: write a rate and a round-trip time, such as 20mbit/50ms")]
 pub struct NoLine(String);
@@ -65,11 +65,11 @@ impl FromStr for Line {
     }
 }
 
-/// Makes sockets that are such a line's end.
+/// Makes sockets that send over such a line.
 #[derive(Debug)]
 pub(crate) struct OnLine {
     pub line: Line,
-    /// What is at its other end, as it were.
+    /// Makes the real sockets below.
     pub sockets: Sockets,
 }
 
@@ -95,7 +95,7 @@ impl Runtime for OnLine {
     }
 }
 
-/// A datagram under way.
+/// A datagram in flight.
 #[derive(Debug)]
 struct Datagram {
     at: Instant,
@@ -109,13 +109,13 @@ struct Datagram {
 struct LineSocket {
     socket: Arc<dyn AsyncUdpSocket>,
     line: Line,
-    /// When the last datagram that was taken has left.
+    /// When the line is free again.
     free_at: Mutex<Instant>,
     queue: UnboundedSender<Datagram>,
 }
 
 impl LineSocket {
-    /// When a datagram arrives that is sent now; `None` if the queue is full.
+    /// When a datagram that is sent now arrives; `None` if the queue is full.
     fn arrival(&self, bytes: usize, now: Instant) -> Option<Instant> {
         let mut free_at = self.free_at.lock().expect("nobody panics while holding it");
         let begins = now.max(*free_at);
@@ -140,7 +140,7 @@ impl AsyncUdpSocket for LineSocket {
             let Some(at) = self.arrival(contents.len(), now) else {
                 continue;
             };
-            // Its other end goes with the endpoint.
+            // If this fails, the endpoint is gone.
             let _ = self.queue.send(Datagram {
                 at,
                 destination: transmit.destination,
@@ -174,7 +174,7 @@ impl AsyncUdpSocket for LineSocket {
     }
 }
 
-/// The line takes whatever comes, or loses it.
+/// The line accepts every datagram, or drops it.
 #[derive(Debug)]
 struct AlwaysWritable;
 
@@ -184,7 +184,7 @@ impl UdpPoller for AlwaysWritable {
     }
 }
 
-/// Sends what has been under way for long enough, until the endpoint is gone.
+/// Sends each datagram when its delay is over, until the endpoint is gone.
 async fn deliver(socket: Arc<dyn AsyncUdpSocket>, mut due: UnboundedReceiver<Datagram>) {
     while let Some(datagram) = due.recv().await {
         sleep_until(datagram.at).await;
@@ -238,7 +238,7 @@ mod tests {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let socket = line.wrap_udp_socket(socket).unwrap();
-        // A megabyte a second: each of these takes a millisecond, and a hundred wait at most.
+        // At a megabyte a second each of these takes a millisecond, and at most a hundred wait.
         let contents = vec![7; 1000 - HEADERS];
         let began = Instant::now();
         for _ in 0..300 {

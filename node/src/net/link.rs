@@ -1,8 +1,8 @@
-//! What the driver needs of a transport: links to peers, named by [`PeerId`], each with two lanes of frames.
+//! The interface between the driver and a transport: links to peers, named by [`PeerId`], each with two lanes of
+//! frames.
 //!
-//! A transport implements [`Link`]; natively that is QUIC, in a browser WebTransport. This module also holds the
-//! framing that both share, because a frame must look alike whoever carries it. It must know no sockets, no
-//! runtime, and nothing of what the frames mean.
+//! A transport implements [`Link`]: QUIC natively, WebTransport in a browser. This module also holds the framing that
+//! both share. It knows no sockets and no runtime, nor what frames mean.
 
 use crate::net::gate::Gate;
 pub use crate::net::refusal::Refusal;
@@ -21,26 +21,26 @@ use std::{
 
 /// Longest frame that a link carries, without its length prefix.
 ///
-/// Long enough for a piece of any sensible size, short enough that one frame a lane and peer is never a
-/// memory problem.
+/// It holds a piece of any sensible size, and one frame per lane and peer never takes too much memory.
 pub const MAX_FRAME: usize = 8 << 20;
 
 /// Bytes of the length prefix before each frame: a little-endian `u32`.
 pub const PREFIX: usize = 4;
 
-/// Bytes that may wait for a peer on the bulk lane, for vectors of so many elements: of a large model, what a newcomer may
-/// be behind, two rounds, and the round in work twice, as what it is told and as what a neighbour in the ring is sent. With
-/// less, a follower slower than the ring would lose its link, and all that it has fetched, again and again.
+/// Most bytes queued for a peer on the bulk lane, for vectors of this length. For a large model it holds the two rounds
+/// that a newcomer may be behind, and the current round twice: what the newcomer is told, and what a neighbour in the
+/// ring is sent. With less, a follower slower than the ring would lose its link and everything that it has fetched,
+/// again and again.
 pub fn bulk_queue(elements: usize) -> usize {
     (4 * size_of::<f32>() * elements).max(256 << 20)
 }
 
-/// One frame to send: slices that follow one another, so that a header and a shared payload need no copy.
+/// A frame to send: consecutive slices, so that a header and a shared payload need no copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame(Vec<Bytes>);
 
 impl Frame {
-    /// The frame made of these slices, in order.
+    /// A frame of these slices, in order.
     pub fn new(parts: Vec<Bytes>) -> Self {
         Self(parts)
     }
@@ -50,7 +50,7 @@ impl Frame {
         self.0.iter().map(Bytes::len).sum()
     }
 
-    /// Whether the frame holds no byte. Links carry such frames as sign of life and never hand them out.
+    /// Whether the frame is empty. Links send empty frames as keep-alives and never hand them out.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -98,7 +98,7 @@ pub trait Link {
     /// What went over the present link to `peer`, if it is up.
     fn traffic(&self, peer: PeerId) -> Option<Traffic>;
 
-    /// Learns who may come in. For those who can be dialled.
+    /// Sets who may come in. For peers that can be dialled.
     fn judge_by(&mut self, _gate: Gate) {}
 
     /// The next event, in order. `Ready(None)` once the transport has stopped for good.
@@ -110,41 +110,41 @@ pub fn next_event<L: Link>(link: &mut L) -> impl Future<Output = Option<LinkEven
     std::future::poll_fn(|context| link.poll_event(context))
 }
 
-/// By what way a link came about.
+/// How two peers reached each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkKind {
-    /// One end could just be dialled.
+    /// One end was simply dialled.
     #[default]
     Direct,
-    /// By a port that a router passes on because a peer behind it has asked for that.
+    /// Through a port mapping of a router.
     Mapped,
-    /// Both ends dialled at once, so that each one's router took the other's packets for answers.
+    /// By hole punching: both dialled at once, and each router took the other's packets for answers.
     Punched,
 }
 
-/// What a transport tells the driver.
+/// What a transport reports to the driver.
 #[derive(Debug)]
 pub enum LinkEvent {
     /// A link to `peer` stands, authenticated both ways.
     Up {
-        /// Whom it leads to.
+        /// The peer at its other end.
         peer: PeerId,
-        /// Where that peer says it can be dialled, unchecked, and where it was seen. Within the
-        /// bounds of a [`Contact`].
+        /// The addresses that the peer announces, unchecked, and the one where it was seen. Within the bounds of a
+        /// [`Contact`].
         addresses: Vec<String>,
         /// Whether our dial made it.
         dialled_by_us: bool,
-        /// How it came about.
+        /// How the peers reached each other.
         way: LinkKind,
         /// Its round-trip time at the beginning.
         rtt: Duration,
     },
     /// The link to `peer` is gone; frames still queued are lost.
     Down {
-        /// Whom it led to.
+        /// The peer at its other end.
         peer: PeerId,
-        /// Why it went.
+        /// Why it ended.
         reason: DownReason,
     },
     /// One whole frame from `peer`; frames of one lane come in the order they were sent.
@@ -156,7 +156,7 @@ pub enum LinkEvent {
         /// The frame without its prefix; never empty.
         bytes: Bytes,
     },
-    /// A [`Link::dial`] led to nothing.
+    /// A [`Link::dial`] failed.
     DialFailed {
         /// Who was dialled.
         peer: PeerId,
@@ -172,7 +172,7 @@ pub struct Traffic {
     pub sent_bytes: u64,
     /// Frame bytes received, with prefixes.
     pub received_bytes: u64,
-    /// Packets given up for lost and sent again.
+    /// Packets that were declared lost and sent again.
     pub lost_packets: u64,
     /// The round-trip time as last estimated.
     pub rtt: Duration,
@@ -187,7 +187,7 @@ pub enum DownReason {
     /// We hung up.
     #[error("we hung up")]
     HungUp,
-    /// A newer connection to the same peer takes its place; `Up` follows at once.
+    /// A newer connection to the same peer replaced it; `Up` follows at once.
     #[error("replaced by a newer connection")]
     Replaced,
     /// Nothing was heard for longer than the idle timeout.
@@ -196,13 +196,13 @@ pub enum DownReason {
     /// The peer no longer knows the connection: its process was restarted or ended in a hurry.
     #[error("the peer was restarted, or ended without a word")]
     Restarted,
-    /// The peer refused us after all.
+    /// The peer refused us in the end.
     #[error("refused: {0}")]
     Refused(Refusal),
     /// The peer broke the protocol, and we hung up.
     #[error("the peer broke the protocol: {0}")]
     Misbehaved(FrameError),
-    /// The transport gave up; the text is its own.
+    /// The transport gave up, for this reason.
     #[error("the connection broke: {0}")]
     Transport(String),
 }
@@ -210,22 +210,22 @@ pub enum DownReason {
 /// Why a dial failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DialError {
-    /// No address was given, or none could be used; each with its own reason.
+    /// No address was given, or none could be used; with the reason for each.
     #[error("no usable address: {0}")]
     NoAddress(String),
-    /// Nobody answered at any address, each with what was seen there.
+    /// Nobody answered at any address; with what happened at each.
     #[error(
         "nobody answers: {0}. Check that the peer runs, that the address is right, and that no \
          firewall drops UDP to that port"
     )]
     Unreachable(String),
-    /// Whoever answers there is not the peer that was dialled.
+    /// Another peer answers at that address.
     #[error("peer {0} answers there instead; the addresses are out of date")]
     AnotherPeer(PeerId),
-    /// The peer answered and turned us away.
+    /// The peer answered and refused us.
     #[error(transparent)]
     Refused(Refusal),
-    /// The one who answers was not let into the run.
+    /// The peer that answers has no right to take part in the run.
     #[error(
         "whoever answers there cannot show that anybody has let it in, so it is no part of the run. \
          Ask for a fresh ticket"
@@ -234,13 +234,13 @@ pub enum DialError {
     /// The connection broke during the handshake.
     #[error("the connection broke during the handshake: {0}")]
     Broken(String),
-    /// Too many dials run at once.
+    /// Too many dials are running.
     #[error("too many dials at once; try again when some have ended")]
     Busy,
 }
 
 impl DialError {
-    /// What is wrong with the ticket, if that is why.
+    /// If the ticket is the reason, what is wrong with it.
     pub fn barred(&self) -> Option<Barred> {
         match self {
             Self::Refused(refusal) => refusal.barred(),
@@ -263,7 +263,7 @@ pub enum SendError {
     TooLong,
 }
 
-/// How incoming bytes were no frames. The stream is of no more use after one.
+/// Why incoming bytes are not frames. The stream cannot be used after this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A prefix announced more than [`MAX_FRAME`] bytes.
@@ -274,10 +274,10 @@ pub enum FrameError {
     Truncated,
 }
 
-/// Turns frames into the chunks that a stream writes: prefixes and small slices are copied together, large
-/// slices pass as they are.
+/// Turns frames into the chunks that a stream writes. Prefixes and small slices are copied together, large slices pass
+/// unchanged.
 ///
-/// Long runs of tiny chunks are what makes a QUIC send buffer slow; a copy of less than a few KiB is cheaper.
+/// Many tiny chunks make a QUIC send buffer slow, and copying less than a few KiB is cheaper.
 #[derive(Debug, Default)]
 pub struct Chunker {
     chunks: Vec<Bytes>,
@@ -286,7 +286,7 @@ pub struct Chunker {
 }
 
 impl Chunker {
-    /// Slices of fewer bytes are copied. Guess: far above the cost of a queue entry, far below that of a packet run.
+    /// Shorter slices are copied. A guess: far above the cost of a queue entry, far below that of a run of packets.
     const COPY_BELOW: usize = 4096;
 
     /// Appends one frame with its prefix; the frame is at most [`MAX_FRAME`] long.
@@ -329,25 +329,25 @@ impl Chunker {
     }
 }
 
-/// Cuts incoming bytes into frames, with at most one copy of each byte.
+/// Parses frames from incoming bytes, with at most one copy of each byte.
 ///
-/// Either [`push`](Self::push) what arrived, or read at most [`want`](Self::want) bytes straight into
-/// [`buffer`](Self::buffer); then call [`next_frame`](Self::next_frame) until it gives `None`. A prefix alone
-/// never makes it allocate more than [`Deframer::RESERVE`].
+/// Either [`push`](Self::push) what arrived, or read at most [`want`](Self::want) bytes into [`buffer`](Self::buffer).
+/// Then call [`next_frame`](Self::next_frame) until it returns `None`. A prefix alone never makes it allocate more than
+/// [`Deframer::RESERVE`].
 #[derive(Debug, Default)]
 pub struct Deframer {
     buffer: BytesMut,
 }
 
 impl Deframer {
-    /// Memory set aside for a frame before its bytes are there; beyond it the buffer grows with what arrives.
+    /// Memory reserved for a frame before its bytes arrive. Beyond this the buffer grows with what arrives.
     pub const RESERVE: usize = 1 << 20;
 
-    /// How much is read where the next frame's length is not known: many small frames at once, and little to
-    /// move when a large one starts there.
+    /// How much to read when the next frame's length is unknown: many small frames at once, and little to move when a
+    /// large one starts there.
     const READ_AHEAD: usize = 16 << 10;
 
-    /// Most bytes that should be read next: to the end of a frame that has begun, or a little where none has.
+    /// How many bytes to read next at most: to the end of a frame that has begun, or a little if none has.
     pub fn want(&self) -> usize {
         match self.announced() {
             Some(len) if len <= MAX_FRAME => (PREFIX + len)
@@ -388,7 +388,7 @@ impl Deframer {
         Ok(None)
     }
 
-    /// To be asked at the stream's end: whether it came between two frames.
+    /// Call it at the stream's end: it checks that the stream did not end within a frame.
     pub fn finish(&self) -> Result<(), FrameError> {
         if self.buffer.is_empty() {
             Ok(())

@@ -1,8 +1,8 @@
-//! A way in from outside: a port of the router that leads to this peer's, asked for by PCP, NAT-PMP or UPnP, renewed while
-//! the peer takes part and given back at its end. Who dies without a word leaves it to its lease, an hour.
+//! Port mapping: asks the router by PCP, NAT-PMP or UPnP for a port that leads to this peer's, renews it while the peer
+//! takes part, and removes it at the end. If the process dies, the mapping expires after its lease of an hour.
 //!
-//! Asked for only where this machine has a private IPv4 address, since nothing else needs it; for IPv6, firewalls are asked to
-//! let the port in ([`pinholes`](super::pinholes)). It must know nothing of links.
+//! It asks only if this machine has a private IPv4 address. For IPv6 it asks firewalls to let the port in
+//! ([`pinholes`](super::pinholes)). It knows nothing of links.
 
 use crate::net::addresses::source_towards;
 use crate::net::pcp;
@@ -17,25 +17,25 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout};
 
-/// For how long a router is asked; it is asked again after half of that.
+/// The lease that it asks for. It renews after half of that.
 const LEASE: Duration = Duration::from_secs(3600);
 
-/// A router that does not answer, or refuses, is asked again after so long.
+/// How long it waits before it asks again, if a router does not answer or refuses.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
 
-/// This machine's own address is looked at so often: with another one the router has to be asked anew.
+/// How often it checks this machine's own address. If it changes, the router must be asked again.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How long a search by UPnP waits for answers.
+/// How long a UPnP search waits for answers.
 const SEARCH: Duration = Duration::from_secs(3);
 
-/// Giving back may take so long.
+/// How long removing a mapping may take.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// What routers show their owners.
+/// The name that routers show to their owners.
 const NAME: &str = "annulus";
 
-/// How routers can be asked.
+/// The protocols for port mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// RFC 6887.
@@ -56,27 +56,27 @@ impl Display for Protocol {
     }
 }
 
-/// Whether there is a way in through a router.
+/// Whether a port mapping exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outside {
-    /// Nobody has asked, or is to.
+    /// Nobody has asked for one.
     Unasked,
     /// The router was asked and has not answered yet.
     Asking,
-    /// This machine's IPv4 address is no private one: what comes to it need not be mapped.
+    /// This machine's IPv4 address is public, so no mapping is needed.
     Needless,
-    /// What comes there is passed on.
+    /// Packets to this address are passed on.
     Open {
-        /// At the router.
+        /// The address at the router.
         at: SocketAddr,
-        /// As it was asked.
+        /// The protocol that was used.
         by: Protocol,
     },
     /// There is none.
     Closed(Closed),
 }
 
-/// Why there is no way in.
+/// Why there is no mapping.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Closed {
     /// No address of this machine leads outside.
@@ -85,13 +85,13 @@ pub enum Closed {
     /// No router answers.
     #[error("the router passes no ports on: it answers neither to PCP nor to NAT-PMP nor to UPnP")]
     Silent,
-    /// A router answers, and will not.
+    /// A router answers, and refuses.
     #[error("the router does not pass the port on: {0}")]
     Refused(String),
 }
 
 impl Outside {
-    /// Where others can dial, if it is open.
+    /// The address that others can dial, if there is a mapping.
     pub fn at(&self) -> Option<SocketAddr> {
         match self {
             Self::Open { at, .. } => Some(*at),
@@ -100,7 +100,7 @@ impl Outside {
     }
 }
 
-/// A port of the router that is kept open.
+/// A port mapping that is kept alive.
 pub struct Mapping {
     outside: watch::Receiver<Outside>,
     end: oneshot::Sender<()>,
@@ -109,7 +109,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Begins to ask for a way to this UDP port. Must be called within a tokio runtime.
+    /// Starts to ask for a mapping to this UDP port. Must be called within a tokio runtime.
     pub fn begin(port: NonZeroU16) -> Self {
         let (tell, outside) = watch::channel(Outside::Asking);
         let (end, ended) = oneshot::channel();
@@ -122,28 +122,28 @@ impl Mapping {
         }
     }
 
-    /// Whether there is a way in, now and later.
+    /// The state of the mapping, now and later.
     pub fn outside(&self) -> watch::Receiver<Outside> {
         self.outside.clone()
     }
 
-    /// Waits until that is known, but not for longer.
+    /// Waits until the state is known, but at most this long.
     pub async fn settle(&mut self, limit: Duration) -> Outside {
         let settled = self.outside.wait_for(|outside| *outside != Outside::Asking);
-        // Nobody is there any more, or it takes too long: then what is known is all that is known.
+        // On a timeout or if the task is gone, the current state is all that is known.
         let _ = timeout(limit, settled).await;
         self.outside.borrow().clone()
     }
 
-    /// Gives the port back.
+    /// Removes the mapping.
     pub async fn end(self) {
-        // If the task is gone, so is the port.
+        // If the task is gone, so is the mapping.
         let _ = self.end.send(());
         let _ = timeout(FAREWELL, async { tokio::join!(self.task, self.pinholes.end()) }).await;
     }
 }
 
-/// Keeps a port open until it is told to end, and then gives it back.
+/// Keeps a mapping alive until it is told to end, and then removes it.
 async fn keep(port: NonZeroU16, tell: watch::Sender<Outside>, mut ended: oneshot::Receiver<()>) {
     loop {
         let inner = inner_address();
@@ -182,13 +182,13 @@ async fn keep(port: NonZeroU16, tell: watch::Sender<Outside>, mut ended: oneshot
     }
 }
 
-/// What a router has given.
+/// What a router has granted.
 enum Lease {
     ByPort(pcp::Port),
     ByUpnp(Box<Upnp>),
 }
 
-/// Asks all routers that there may be. Those that take PCP or NAT-PMP answer at once; a search for others goes on meanwhile.
+/// Asks all possible routers. PCP and NAT-PMP answer at once; meanwhile a UPnP search runs.
 async fn ask(inner: SocketAddrV4) -> Result<(SocketAddr, Lease), Closed> {
     let found = search(inner);
     let refused = match ask_gateway(inner).await {
@@ -202,12 +202,12 @@ async fn ask(inner: SocketAddrV4) -> Result<(SocketAddr, Lease), Closed> {
     match given {
         Ok(Ok(upnp)) => Ok((upnp.outside, Lease::ByUpnp(Box::new(upnp)))),
         Ok(Err(why)) => Err(Closed::Refused(why)),
-        // It neither panics nor is it aborted.
+        // The task neither panics nor is it aborted.
         Err(_) => Err(Closed::Silent),
     }
 }
 
-/// By PCP, else by NAT-PMP. Says why it was refused, if somebody answers at all.
+/// Asks by PCP, then by NAT-PMP. Returns the reason if the router answers and refuses.
 async fn ask_gateway(inner: SocketAddrV4) -> Result<(SocketAddr, Lease), Option<String>> {
     let gateway = gateway_of(*inner.ip()).ok_or(None)?;
     let router = SocketAddr::from((gateway, pcp::PORT));
@@ -224,7 +224,7 @@ async fn ask_gateway(inner: SocketAddrV4) -> Result<(SocketAddr, Lease), Option<
     Ok((port.outside, Lease::ByPort(port)))
 }
 
-/// Looks for a router that takes UPnP, in a thread that nobody need wait for.
+/// Searches for a UPnP router, in a thread that nobody has to wait for.
 fn search(inner: SocketAddrV4) -> oneshot::Receiver<Option<Gateway>> {
     let (tell, found) = oneshot::channel();
     std::thread::spawn(move || {
@@ -232,7 +232,7 @@ fn search(inner: SocketAddrV4) -> oneshot::Receiver<Option<Gateway>> {
         options.bind_addr = SocketAddr::new((*inner.ip()).into(), 0);
         options.timeout = Some(SEARCH);
         options.single_search_timeout = Some(SEARCH);
-        // Nobody may want to know any more.
+        // The receiver may be gone.
         let _ = tell.send(search_gateway(options).ok());
     });
     found
@@ -249,7 +249,7 @@ impl Lease {
         }
     }
 
-    /// Whether it is as it was.
+    /// Renews the mapping. Returns whether it is unchanged.
     async fn renew(&mut self) -> bool {
         match self {
             Self::ByPort(port) => {
@@ -265,7 +265,7 @@ impl Lease {
         }
     }
 
-    /// If it fails, the router takes it back after a while by itself.
+    /// Removes the mapping. If that fails, it expires by itself.
     async fn give_back(self) {
         match self {
             Self::ByPort(port) => port.give_back().await,
@@ -274,7 +274,7 @@ impl Lease {
     }
 }
 
-/// A port by UPnP. Its methods wait for the router.
+/// A UPnP mapping. Its methods block until the router answers.
 #[derive(Clone)]
 struct Upnp {
     gateway: Gateway,
@@ -284,7 +284,7 @@ struct Upnp {
 }
 
 impl Upnp {
-    /// At the same port, or at another one if that is taken.
+    /// Asks for the same port, or for another one if that is taken.
     fn ask(gateway: Gateway, inner: SocketAddrV4) -> Result<Self, String> {
         let ip = gateway.get_external_ip().map_err(|error| error.to_string())?;
         if ip.is_unspecified() {
@@ -329,7 +329,7 @@ impl Upnp {
     }
 }
 
-/// The address of this machine that packets to the outside carry. Nothing is sent.
+/// This machine's source address of packets to the outside. Nothing is sent.
 fn inner_address() -> Option<Ipv4Addr> {
     // Reserved for documentation: routed like any outside address, owned by nobody.
     let outside = SocketAddr::from(([192, 0, 2, 1], 9));
@@ -339,13 +339,14 @@ fn inner_address() -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether an address means something in its own network alone: RFC 1918, and RFC 6598 for providers.
+/// Whether an address is private: RFC 1918, or RFC 6598 for providers.
 pub fn is_private(ip: Ipv4Addr) -> bool {
     let [a, b, ..] = ip.octets();
     ip.is_private() || ip.is_link_local() || (a == 100 && b & 0xc0 == 64)
 }
 
-/// The router: as the system says where it does so in a file, else the first address of the network, which is where most are.
+/// The router's address: from the system's file of routes if there is one, else the first address of the network, where
+/// most routers are.
 fn gateway_of(inner: Ipv4Addr) -> Option<Ipv4Addr> {
     let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
     default_gateway(&routes).or_else(|| {
@@ -357,7 +358,7 @@ fn gateway_of(inner: Ipv4Addr) -> Option<Ipv4Addr> {
     })
 }
 
-/// Of Linux's table of routes: numbers as the machine holds them in memory, in hexadecimal digits.
+/// Reads Linux's table of routes, which has numbers in the machine's byte order in hexadecimal.
 fn default_gateway(routes: &str) -> Option<Ipv4Addr> {
     routes.lines().skip(1).find_map(|line| {
         let mut words = line.split_whitespace().skip(1);

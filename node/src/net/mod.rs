@@ -1,4 +1,4 @@
-//! How peers reach each other: what a link is, the words of a handshake, tickets, and natively all of QUIC.
+//! Connects peers: links, the handshake, tickets, and natively everything about QUIC.
 
 pub mod gate;
 pub mod hello;

@@ -1,22 +1,23 @@
-//! How others see this peer: what they say of where its packets come from, or where they dialled it.
+//! What other peers report about this peer's address: where they see its packets come from, or where they dialled it.
 //!
-//! A single one may lie or be in a strange place, so an address is worth telling on only while no others gainsay it. Behind
-//! a router that takes another port for each destination they all do, and rightly: nobody else can use any of these.
+//! A single peer may lie or be in an unusual network, so an address is announced only while no other peer disagrees.
+//! Behind a router that uses another port for each destination all of them disagree, and rightly so: nobody else can
+//! use these addresses.
 
 use crate::net::addresses::is_for_one_link;
 use annulus_core::PeerId;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
-/// Who is remembered: the last that said something.
+/// How many peers are remembered: the most recent ones.
 const VOICES: usize = 32;
 
-/// What others have said, each the last thing.
+/// The last report of each peer.
 #[derive(Debug, Default)]
 pub(crate) struct Observed(VecDeque<(PeerId, SocketAddr)>);
 
 impl Observed {
-    /// Another peer sees this one there.
+    /// Another peer sees this one at this address.
     pub fn hear(&mut self, by: PeerId, at: SocketAddr) {
         let at = SocketAddr::new(at.ip().to_canonical(), at.port());
         let broadcast = matches!(at.ip(), IpAddr::V4(ip) if ip.is_broadcast());
@@ -29,12 +30,12 @@ impl Observed {
         self.0.truncate(VOICES);
     }
 
-    /// This machine is elsewhere now.
+    /// Forgets all reports, since this machine's address has changed.
     pub fn forget(&mut self) {
         self.0.clear();
     }
 
-    /// Where most of those see it who do not see one of its own addresses; of each family one.
+    /// For each address family, the address that most peers report, without those that see one of our own addresses.
     pub fn worth_telling(&self, own: &[SocketAddr]) -> Vec<SocketAddr> {
         let mut told = Vec::new();
         for is_ipv4 in [false, true] {

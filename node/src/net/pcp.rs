@@ -1,6 +1,6 @@
-//! Asking a router to pass a port on: the Port Control Protocol (RFC 6887) and the older one that it grew out of, NAT-PMP
-//! (RFC 6886). Both are spoken to the same port of the router, in single datagrams. By PCP a firewall is asked for IPv6 in the
-//! same way: what it maps there is the address that it is asked from.
+//! Asks a router for a port mapping by the Port Control Protocol (RFC 6887) or its predecessor NAT-PMP (RFC 6886). Both
+//! use single datagrams to the same port of the router. For IPv6, PCP asks a firewall in the same way: it maps the
+//! address that the request comes from.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
-/// Where routers listen for either.
+/// The port of routers for both protocols.
 pub(crate) const PORT: u16 = 5351;
 
-/// A question is asked so often, and each time its answer is waited for: in a home routers answer within milliseconds, and
-/// these are longer and longer as the RFCs want it.
+/// How long each attempt waits for an answer. Routers in homes answer within milliseconds; the RFCs ask for growing
+/// waits.
 const WAITS: [Duration; 4] = [
     Duration::from_millis(250),
     Duration::from_millis(500),
@@ -20,21 +20,21 @@ const WAITS: [Duration; 4] = [
     Duration::from_millis(750),
 ];
 
-/// In either protocol: UDP.
+/// UDP, in both protocols.
 const PCP_UDP: u8 = 17;
 const NAT_PMP_MAP_UDP: u8 = 1;
 
-/// An answer to a PCP request for a mapping, or to a NAT-PMP one for an address or a mapping.
+/// Length of an answer to a PCP mapping request, or to a NAT-PMP request for an address or a mapping.
 const PCP_BYTES: usize = 60;
 
-/// Which of the two was spoken.
+/// The protocol that the router understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     Pcp,
     NatPmp,
 }
 
-/// Why a router did not pass a port on.
+/// Why a router did not grant a mapping.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     /// Nobody answers.
@@ -43,29 +43,29 @@ pub(crate) enum Refused {
     /// Its answer makes no sense.
     #[error("its answer makes no sense")]
     Garbled,
-    /// It says no, with this code.
+    /// It refuses with this code.
     #[error("it answers with code {0}")]
     Code(u16),
 }
 
-/// A port of a router, and what it takes to renew or end that.
+/// A mapping, and what is needed to renew or remove it.
 #[derive(Clone, Debug)]
 pub(crate) struct Port {
     router: SocketAddr,
     inner: SocketAddr,
-    /// PCP's proof that whoever renews is who asked.
+    /// Proves to PCP that a renewal comes from whoever asked.
     nonce: [u8; 12],
     pub version: Version,
-    /// Where others reach it.
+    /// The address at which others reach it.
     pub outside: SocketAddr,
 }
 
 impl Port {
-    /// Asks for a port that leads to this machine's one, of the same number if it is free, by PCP, else, for IPv4, by
-    /// NAT-PMP.
+    /// Asks for a port that leads to this port of this machine, with the same number if it is free. It uses PCP, and
+    /// for IPv4 NAT-PMP if that fails.
     pub async fn ask(router: SocketAddr, inner: SocketAddr, lease: Duration) -> Result<Self, Refused> {
         let mut nonce = [0; 12];
-        // Without random bytes another one of this network could end it.
+        // Without random bytes another machine in the network could remove the mapping.
         let _ = getrandom::fill(&mut nonce);
         let nowhere = match inner.is_ipv4() {
             true => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -80,7 +80,7 @@ impl Port {
             outside: wanted,
         };
         match port.renew(lease).await {
-            // Whoever speaks the older one alone says so, and some that speak both have kept what a peer that died held.
+            // Some routers know only NAT-PMP and say so. Some that know both have kept the mapping of a peer that died.
             Err(Refused::Code(_) | Refused::Garbled) if inner.is_ipv4() => {
                 port.version = Version::NatPmp;
                 port.outside = wanted;
@@ -91,7 +91,7 @@ impl Port {
         Ok(port)
     }
 
-    /// Asks for it again, for so long from now.
+    /// Renews the mapping for this long.
     pub async fn renew(&mut self, lease: Duration) -> Result<(), Refused> {
         let seconds = u32::try_from(lease.as_secs()).unwrap_or(u32::MAX);
         self.outside = match self.version {
@@ -116,7 +116,7 @@ impl Port {
         Ok(())
     }
 
-    /// Gives it back. If that fails, its lease ends.
+    /// Removes the mapping. If that fails, its lease ends.
     pub async fn give_back(self) {
         let request = match self.version {
             Version::Pcp => pcp_map(self.inner, self.nonce, self.outside, 0).to_vec(),
@@ -126,7 +126,7 @@ impl Port {
     }
 }
 
-/// Says something to a router until it answers, from the address that it is about: from another one it is refused.
+/// Repeats a request until the router answers. It is sent from the address that it is about; routers refuse others.
 async fn exchange(router: SocketAddr, inner: SocketAddr, request: &[u8]) -> Result<Vec<u8>, Refused> {
     let asked = async {
         let socket = UdpSocket::bind((inner.ip(), 0)).await?;
@@ -140,11 +140,11 @@ async fn exchange(router: SocketAddr, inner: SocketAddr, request: &[u8]) -> Resu
         }
         Ok::<_, io::Error>(None)
     };
-    // An error is a router that says that nobody listens there.
+    // An error means that the router has no such service.
     asked.await.ok().flatten().ok_or(Refused::Silent)
 }
 
-/// RFC 6887, sections 7.1 and 11.1. A lifetime of 0 ends it.
+/// RFC 6887, sections 7.1 and 11.1. A lifetime of 0 removes the mapping.
 fn pcp_map(inner: SocketAddr, nonce: [u8; 12], outside: SocketAddr, seconds: u32) -> [u8; PCP_BYTES] {
     let mut request = [0; PCP_BYTES];
     request[0] = 2;
@@ -159,7 +159,7 @@ fn pcp_map(inner: SocketAddr, nonce: [u8; 12], outside: SocketAddr, seconds: u32
     request
 }
 
-/// An address as PCP writes it.
+/// An address in PCP's encoding.
 fn octets(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -167,9 +167,9 @@ fn octets(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Where the port is, of the answer to [`pcp_map`].
+/// The mapped address in the answer to [`pcp_map`].
 fn pcp_mapped(answer: &[u8], nonce: &[u8; 12]) -> Result<SocketAddr, Refused> {
-    // Whoever speaks NAT-PMP alone answers so, in fewer bytes.
+    // A router that knows only NAT-PMP answers like this, in fewer bytes.
     if let [version, _, _, code, ..] = answer
         && *code != 0
         && (*version == 2 || *version == 0)
@@ -186,7 +186,7 @@ fn pcp_mapped(answer: &[u8], nonce: &[u8; 12]) -> Result<SocketAddr, Refused> {
     }
 }
 
-/// RFC 6886, section 3.3. A lifetime of 0 ends it.
+/// RFC 6886, section 3.3. A lifetime of 0 removes the mapping.
 fn nat_pmp_map(inner: u16, outside: u16, seconds: u32) -> [u8; 12] {
     let mut request = [0; 12];
     request[1] = NAT_PMP_MAP_UDP;
@@ -196,7 +196,7 @@ fn nat_pmp_map(inner: u16, outside: u16, seconds: u32) -> [u8; 12] {
     request
 }
 
-/// The port, of the answer to [`nat_pmp_map`].
+/// The mapped port in the answer to [`nat_pmp_map`].
 fn nat_pmp_mapped(answer: &[u8], inner: u16) -> Result<u16, Refused> {
     let body = nat_pmp(answer, NAT_PMP_MAP_UDP)?;
     match body {
@@ -205,13 +205,13 @@ fn nat_pmp_mapped(answer: &[u8], inner: u16) -> Result<u16, Refused> {
     }
 }
 
-/// The router's address, of the answer to a request for it.
+/// The router's address in the answer to a request for it.
 fn nat_pmp_address(answer: &[u8]) -> Result<Ipv4Addr, Refused> {
     let octets: [u8; 4] = nat_pmp(answer, 0)?.try_into().map_err(|_| Refused::Garbled)?;
     Ok(octets.into())
 }
 
-/// What stands behind version, operation, result and time.
+/// The bytes after version, operation, result and time.
 fn nat_pmp(answer: &[u8], operation: u8) -> Result<&[u8], Refused> {
     match answer {
         [0, answered, a, b, _, _, _, _, body @ ..] if *answered == 0x80 | operation => {

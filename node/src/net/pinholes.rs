@@ -1,8 +1,8 @@
-//! Ways in by IPv6: nobody translates addresses there, but a home's router usually lets nothing in that answers nothing. One
-//! that takes PCP is asked to let this peer's port in, for each address that the outside can see; that is renewed while the
-//! peer takes part, and taken back at its end.
+//! Opens firewalls for IPv6. Addresses are not translated there, but a home router usually blocks packets that answer
+//! nothing. If it speaks PCP, this peer asks it to let its port in for each global address, renews that while it takes
+//! part, and removes it at the end.
 //!
-//! Others need not be told of anything: the addresses are this machine's own. On Linux, where the router is to be found.
+//! Other peers need no news of this, since the addresses stay the same. Works on Linux, where the router can be found.
 
 use crate::net::pcp::{self, Port};
 use if_addrs::IfAddr;
@@ -13,16 +13,16 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-/// For how long a router is asked; it is asked again after half of that.
+/// The lease that it asks for. It renews after half of that.
 const LEASE: Duration = Duration::from_secs(3600);
 
-/// A router that does not answer, or refuses, is asked again after so long.
+/// How long it waits before it asks again, if a router does not answer or refuses.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
 
-/// This machine's own addresses are looked at so often.
+/// How often it checks this machine's own addresses.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Addresses that are asked for: a machine has a lasting one and some that change every day.
+/// Addresses to ask for. A machine has a lasting one, and some that change every day.
 const ADDRESSES: usize = 4;
 
 /// Pinholes that are kept open.
@@ -32,14 +32,14 @@ pub struct Pinholes {
 }
 
 impl Pinholes {
-    /// Begins to ask for ways to this UDP port. Must be called within a tokio runtime.
+    /// Starts to ask for pinholes to this UDP port. Must be called within a tokio runtime.
     pub fn begin(port: NonZeroU16) -> Self {
         let (end, ended) = oneshot::channel();
         let task = tokio::spawn(keep(port, ended));
         Self { end, task }
     }
 
-    /// Gives them back.
+    /// Removes them.
     pub async fn end(self) {
         // If the task is gone, there are none.
         let _ = self.end.send(());
@@ -55,7 +55,7 @@ async fn keep(port: NonZeroU16, mut ended: oneshot::Receiver<()>) {
             _ = &mut ended => return,
         };
         let mut again = Instant::now() + if open.is_empty() { ASK_AGAIN } else { LEASE / 2 };
-        // With other addresses they are asked for anew; those that are gone end with their lease.
+        // When the addresses change, it asks again. Pinholes of former addresses end with their lease.
         while addresses() == seen {
             tokio::select! {
                 () = sleep(LOOK) => {}
@@ -73,7 +73,7 @@ async fn keep(port: NonZeroU16, mut ended: oneshot::Receiver<()>) {
                 break;
             }
             for hole in &mut open {
-                // If it fails, the next time may be early enough.
+                // If this fails, the next renewal may still be in time.
                 let _ = hole.renew(LEASE).await;
             }
             again = Instant::now() + LEASE / 2;
@@ -89,7 +89,7 @@ async fn ask_all(addresses: &[Ipv6Addr], port: NonZeroU16) -> Vec<Port> {
     for address in addresses {
         let inner = SocketAddr::from((*address, port.get()));
         match Port::ask(router.into(), inner, LEASE).await {
-            // Elsewhere nobody looks for it.
+            // A pinhole at another address is of no use.
             Ok(hole) if hole.outside == inner => {
                 tracing::debug!("the router lets {inner} in");
                 open.push(hole);
@@ -102,7 +102,7 @@ async fn ask_all(addresses: &[Ipv6Addr], port: NonZeroU16) -> Vec<Port> {
     open
 }
 
-/// The addresses of this machine that mean something outside, in order.
+/// The global addresses of this machine, in order.
 fn addresses() -> Vec<Ipv6Addr> {
     let all = if_addrs::get_if_addrs().unwrap_or_default();
     let mut seen: Vec<Ipv6Addr> = all
@@ -118,21 +118,21 @@ fn addresses() -> Vec<Ipv6Addr> {
     seen
 }
 
-/// Of the block that the world's addresses are from, so far: 2000::/3.
+/// Whether the address is in 2000::/3, the block that all global addresses come from so far.
 fn is_global(ip: Ipv6Addr) -> bool {
     ip.segments()[0] & 0xe000 == 0x2000
 }
 
-/// Where the router listens, if the system says where it is.
+/// The router's address for PCP, if the system reports one.
 fn router() -> Option<SocketAddrV6> {
     let routes = std::fs::read_to_string("/proc/net/ipv6_route").ok()?;
     let (via, interface) = default_route(&routes)?;
     let index = std::fs::read_to_string(format!("/sys/class/net/{interface}/ifindex")).ok()?;
-    // Most routers are known by an address that means something on their own wire alone.
+    // Most routers have a link-local address.
     Some(SocketAddrV6::new(via, pcp::PORT, 0, index.trim().parse().ok()?))
 }
 
-/// Of Linux's table of routes, addresses as 32 hexadecimal digits.
+/// Reads Linux's table of routes, which has addresses as 32 hexadecimal digits.
 fn default_route(routes: &str) -> Option<(Ipv6Addr, &str)> {
     routes.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();

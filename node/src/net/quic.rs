@@ -1,36 +1,35 @@
 //! Links over QUIC: one UDP endpoint that dials and accepts, and decides which connection to a peer stands.
 //!
-//! **Two kinds of peers.** Native ones show a certificate of their own in TLS. Browsers' tabs speak HTTP/3 and
-//! WebTransport on the same port, see one of our [`Certificates`], and prove themselves above TLS. They are never dialled.
-//! Behind the handshake both kinds are the same: two streams of frames.
+//! **Two kinds of peers.** Native peers show a certificate of their own in TLS. Browsers' tabs speak HTTP/3 and
+//! WebTransport on the same port, see one of our [`Certificates`], and prove their identity above TLS. They are never
+//! dialled. After the handshake both kinds are the same: two streams of frames.
 //!
-//! **One link a pair.** The dialler asks, the acceptor decides, and its welcome is final: the connection that
-//! was welcomed takes the place of any other with that peer. Where two peers dial each other at once, the one
-//! with the smaller id lets the other's hello wait until its own dial has succeeded or failed, so the
-//! connection dialled by the smaller id stands and neither side sees a second one. A link that is already up
-//! gives way to a new connection if the peer's process was restarted, or if the link no longer answers.
+//! **One link per pair.** The dialler asks, the acceptor decides, and its welcome is final: the welcomed connection
+//! replaces any other with that peer. If two peers dial each other at once, the one with the smaller id lets the
+//! other's hello wait until its own dial has ended. So the connection dialled by the smaller id stands, and neither
+//! side sees a second one. A link that is up gives way to a new connection if the peer's process was restarted, or if
+//! the link no longer answers.
 //!
-//! **Silence.** A link is down after 10 s of silence by default; a keep-alive goes out after 3 s of it, so three
-//! in a row must get lost on a healthy link. A shorter timeout would take a machine that swaps or compiles for
-//! dead; the protocol above has its own adaptive deadlines for what is slow but not dead. It is the same for tabs, since
-//! browsers acknowledge keep-alives: Chromium 156 was missed 11 s after SIGKILL, and stayed while it said nothing.
+//! **Silence.** A link is down after 10 s of silence by default. Keep-alives are sent after 3 s, so on a healthy link
+//! three in a row must get lost. A shorter timeout would take a machine that swaps or compiles for dead. The protocol
+//! above has its own adaptive deadlines for slow peers. The same holds for tabs, since browsers acknowledge
+//! keep-alives: Chromium 156 was missed 11 s after SIGKILL, and stayed connected while it said nothing.
 //!
-//! **Bounds.** Sending: each peer's bulk queue holds [`QuicConfig::bulk_queue_bytes`], and QUIC itself 16 MiB
-//! a lane that are not yet acknowledged. Receiving: the frames that the owner has not yet taken hold
-//! [`QuicConfig::inbox_bytes`] a lane over all peers; beyond that the streams are not read, and flow control (16 MiB a
-//! lane) stops the senders. Before a peer has proved that it belongs to the run it can make us hold 64 KiB; at
-//! most [`MAX_HANDSHAKES`] such connections exist at once, each for at most [`HANDSHAKE_TIMEOUT`]; at most
-//! [`HANDSHAKES_PER_ADDRESS`] of them come from one address, and [`HANDSHAKES_OF_KNOWN`] are kept for addresses of peers.
+//! **Bounds.** Sending: each peer's bulk queue holds [`QuicConfig::bulk_queue_bytes`], and QUIC itself 16 MiB per lane
+//! that are not yet acknowledged. Receiving: frames that the owner has not yet taken hold [`QuicConfig::inbox_bytes`]
+//! per lane over all peers. Beyond that the streams are not read, and flow control (16 MiB per lane) stops the senders.
+//! A peer that has not yet proved that it belongs to the run can make us hold 64 KiB. At most [`MAX_HANDSHAKES`] such
+//! connections exist at once, each for at most [`HANDSHAKE_TIMEOUT`]. At most [`HANDSHAKES_PER_ADDRESS`] of them come
+//! from one address, and [`HANDSHAKES_OF_KNOWN`] are reserved for addresses of peers.
 //!
-//! **Speed.** Within one machine datagrams grow to 64 KiB, and four processes that pass frames of 64 to 512 KiB around
-//! a ring move 1.2 to 1.35 GB of frames per second of processor time, both ends counted (two Xeon cores, release
-//! build, one thread per process). The size of the frames and a window of 4 to 64 of them make no difference beyond
-//! noise, nor do fewer acknowledgements; two threads per process cost a tenth. A ring of four on two cores that
-//! were busy with other work made 1.2 to 1.5 GB/s in sum. A fifth of the time goes into page faults of the
-//! allocator: with `MALLOC_MMAP_THRESHOLD_` and `MALLOC_TRIM_THRESHOLD_` at 1 GB it is 1.5 GB per second of processor
-//! time. For networks, see the table with [`Congestion`].
+//! **Speed.** Within one machine datagrams grow to 64 KiB. Four processes that pass frames of 64 to 512 KiB around a
+//! ring move 1.2 to 1.35 GB of frames per second of processor time, both ends counted (two Xeon cores, release build,
+//! one thread per process). Frame size and a window of 4 to 64 frames make no difference beyond noise, nor do fewer
+//! acknowledgements; two threads per process cost a tenth. A ring of four on two busy cores made 1.2 to 1.5 GB/s in
+//! sum. A fifth of the time is page faults of the allocator: with `MALLOC_MMAP_THRESHOLD_` and `MALLOC_TRIM_THRESHOLD_`
+//! at 1 GB it is 1.5 GB per second of processor time. For networks, see the numbers at [`Congestion`].
 //!
-//! It must know nothing of what the frames mean.
+//! It knows nothing of what frames mean.
 
 use crate::net::addresses::own_addresses;
 use crate::net::certificates::Certificates;
@@ -67,17 +66,18 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// How long the last packets of closed connections are waited for. QUIC asks for three probe timeouts: a tenth of a second
-/// within a machine, a third on a way of 50 ms, but three seconds where nobody has answered yet.
+/// How long closing waits for the last packets. QUIC asks for three probe timeouts: a tenth of a second within a
+/// machine, a third on a path of 50 ms, but three seconds if nobody has answered yet.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// How long a router's answer is waited for before others are told where to dial: most answer within a tenth of it.
+/// How long to wait for a router's answer before other peers are told our addresses. Most routers answer within a tenth
+/// of it.
 const ROUTER: Duration = Duration::from_millis(1500);
 
 /// Why an endpoint could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Another program, or another node, has the port.
+    /// Another program, or another node, uses the port.
     #[error(
         "UDP port {port} is in use, perhaps by another node: choose another port, or 0 for any free one",
         port = .0.port()
@@ -86,20 +86,20 @@ pub enum StartError {
     /// The address cannot be bound.
     #[error("cannot listen on {0}: {1}. Name an address of this machine, or [::] or 0.0.0.0 for all")]
     Bind(SocketAddr, io::Error),
-    /// The manifest has this many bytes, which nobody could fetch.
+    /// The manifest has this many bytes, more than anybody could fetch.
     #[error("the manifest has {0} bytes, {MAX_MANIFEST} are allowed")]
     ManifestTooLong(usize),
 }
 
-/// A [`Link`] over QUIC. Dropping it closes all links at once; [`drain`](Self::drain) first to lose nothing.
+/// A [`Link`] over QUIC. Dropping it closes all links at once. Call [`drain`](Self::drain) first to lose nothing.
 pub struct QuicLink {
     shared: Arc<Shared>,
     certificates: Arc<Certificates>,
     events: mpsc::UnboundedReceiver<ConnectionEvent>,
-    /// The links that are up as far as the owner has been told.
+    /// The links whose `Up` the owner has received.
     up: HashMap<PeerId, Arc<Wire>>,
     accepting: JoinHandle<()>,
-    /// Decides whether the socket may be read in a more leisurely way.
+    /// Decides whether the socket may be read less eagerly.
     pacing: JoinHandle<()>,
     roaming: Option<JoinHandle<()>>,
     /// The router's port that leads here.
@@ -160,7 +160,7 @@ impl QuicLink {
         })
     }
 
-    /// Where the endpoint listens, with the port that it got.
+    /// The address on which the endpoint listens, with its real port.
     pub fn local_addr(&self) -> SocketAddr {
         self.shared
             .endpoint
@@ -168,14 +168,15 @@ impl QuicLink {
             .unwrap_or(self.shared.config.listen)
     }
 
-    /// Says to every peer that comes up from now on where we can be dialled, `host:port`, as many of them as fit into a
-    /// [`Contact`] beside our certificates for tabs. Of itself a peer sees only where our packets come from.
+    /// Sets the addresses (`host:port`) that we announce to every peer that comes up from now on: as many as fit into a
+    /// [`Contact`] beside our certificates for tabs. On its own a peer sees only the source of our packets.
     pub fn advertise(&self, addresses: Vec<String>) {
         self.shared.me.advertise(addresses);
     }
 
-    /// Advertises these, this machine's own addresses and where others see us, now and whenever that changes; links that
-    /// hung on a former address are made anew. If `map`, the router is asked for a way in, and that is waited for a little.
+    /// Announces the given addresses, this machine's own, and those at which others see us, now and whenever they
+    /// change. Links that depend on a former address are replaced. If `map`, asks the router for a port mapping and
+    /// waits for it for a short time.
     pub async fn roam(&mut self, given: Vec<String>, map: bool) {
         let at = self.local_addr();
         let port = NonZeroU16::new(at.port()).filter(|_| map && at.ip().is_unspecified());
@@ -188,22 +189,22 @@ impl QuicLink {
         self.roaming = Some(tokio::spawn(roaming.go_on()));
     }
 
-    /// Whether there is a way in through the router, as far as is known.
+    /// The state of the port mapping.
     pub fn outside(&self) -> Outside {
         self.outside.borrow().clone()
     }
 
-    /// The most that this machine's line has carried, in bytes per second; 0 if nothing is known, as within one machine.
+    /// The most that this machine's line has carried, in bytes per second; 0 if that is unknown, as within one machine.
     pub fn carried(&self) -> u64 {
         self.shared.configs.carried()
     }
 
-    /// What every peer that comes up is told of where to dial us.
+    /// The contact that we announce to every peer that comes up.
     pub fn contact(&self) -> Contact {
         self.shared.me.contact()
     }
 
-    /// What tabs see of us.
+    /// The certificates that tabs see.
     pub fn certificates(&self) -> Arc<Certificates> {
         self.certificates.clone()
     }
@@ -213,14 +214,14 @@ impl QuicLink {
         self.shared.me.peer
     }
 
-    /// Ends what goes on beside the links.
+    /// Stops the background tasks.
     fn stop(&self) {
         let tasks = [&self.accepting, &self.pacing].into_iter().chain(&self.roaming);
         tasks.for_each(JoinHandle::abort);
     }
 
-    /// Hangs up on everyone and waits until each has taken all frames, for at most `limit`. Events of that time are
-    /// dropped. Returns whether all went in time.
+    /// Hangs up on all peers and waits until each has received all frames, for at most `limit`. Drops events meanwhile.
+    /// Returns whether all links ended in time.
     pub async fn drain(&mut self, limit: Duration) -> bool {
         self.stop();
         if let Some(mapping) = self.mapping.take() {
@@ -230,15 +231,15 @@ impl QuicLink {
         let until = Instant::now() + limit;
         while !self.up.is_empty() {
             match timeout_at(until, next_event(self)).await {
-                // Whoever came up just now has nothing queued.
+                // A link that has just come up has nothing queued.
                 Ok(Some(LinkEvent::Up { peer, .. })) => self.hang_up(peer),
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(_) => return false,
             }
         }
-        // The last closes are packets too, and may have to be said again. A dial of somebody who is not there would be
-        // waited for the longest, and there is nothing to say on it.
+        // The final closes are packets too, and may need to be repeated. Pending dials would delay the end most, and
+        // have nothing to say.
         self.shared.endpoint.close(VarInt::from_u32(LEFT), b"");
         let _ = timeout_at(
             until.min(Instant::now() + CLOSING),

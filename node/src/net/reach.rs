@@ -1,12 +1,12 @@
-//! From where others can reach this peer, and why not from elsewhere: in words for whoever runs it.
+//! Explains to the user from where others can reach this peer, and why not from elsewhere.
 
 use crate::net::mapping::{Outside, is_private};
 use std::net::{IpAddr, SocketAddr};
 
-/// Where those who cannot dial this peer find it.
+/// How peers that cannot dial this peer connect to it.
 const OTHERWISE: &str = "others find it once both have a link to one and the same member";
 
-/// Of a peer with these own addresses, whose router answers so.
+/// The explanation for these own addresses and this state of the port mapping.
 pub fn words(own: &[SocketAddr], outside: &Outside) -> String {
     let own = || {
         own.iter()
@@ -43,7 +43,7 @@ fn is_behind_another(router: SocketAddr) -> bool {
 }
 
 fn is_global_ipv6(ip: IpAddr) -> bool {
-    // 2000::/3, the only part that is given out.
+    // 2000::/3, the only block that is assigned.
     matches!(ip, IpAddr::V6(ip) if ip.segments()[0] & 0xe000 == 0x2000)
 }
 

@@ -1,11 +1,11 @@
-//! Why a peer turns another away at the door: what goes over the wire as a number and is told to people in words.
+//! Why a peer refuses another at the handshake: a number on the wire, and a message for people.
 
 use annulus_core::tickets::Barred;
 
-/// Why a peer turned a connection away. The number of each is its close code on the wire.
+/// Why a peer refused a connection. The number of each is its close code on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
-    /// The ticket was not granted by this run.
+    /// The ticket was not issued by this run.
     #[error(
         "the ticket is not one of this run: ask someone who takes part for a fresh one and copy it whole"
     )]
@@ -22,7 +22,7 @@ pub enum Refusal {
          compare `annulus --version` on both machines and update the older one"
     )]
     AnotherVersion = 0x13,
-    /// The peer has as many links as it allows.
+    /// The peer has its maximum of links.
     #[error(
         "that peer has as many links as it allows. Try again later, use another peer's address, or \
          raise the limit there"
@@ -34,13 +34,13 @@ pub enum Refusal {
          started from one identity file. Give each node an identity of its own"
     )]
     Ourselves = 0x15,
-    /// The peer keeps another connection between the two of us.
+    /// The peer prefers another connection between the two of us.
     #[error(
         "that peer already has a connection with us and keeps that one. Nothing needs to be done: it \
          is either up in a moment, or it will be replaced at the next try"
     )]
     Duplicate = 0x16,
-    /// What we said in the handshake could not be understood.
+    /// The peer could not parse our handshake.
     #[error(
         "that peer could not make sense of our handshake. Check that both run the same release and \
          that nothing in between alters the traffic"
@@ -49,22 +49,22 @@ pub enum Refusal {
     /// The handshake took too long.
     #[error("the handshake took too long. The network or one of the machines is overloaded: try again")]
     TooSlow = 0x18,
-    /// The ticket's time is over.
+    /// The ticket has expired.
     #[error("{}", Barred::Expired)]
     Expired = 0x19,
-    /// The ticket was taken back.
+    /// The ticket was revoked.
     #[error("{}", Barred::Revoked)]
     Revoked = 0x1a,
-    /// As many as the ticket lets in have come.
+    /// The ticket has no uses left.
     #[error("{}", Barred::UsedUp)]
     UsedUp = 0x1b,
-    /// Who came by the ticket has lied.
+    /// A peer that came with the ticket was convicted of lying.
     #[error("{}", Barred::Convicted)]
     Convicted = 0x1c,
-    /// The code is not that of the peer.
+    /// The code is wrong.
     #[error("that is not the code that is shown there: look again, as it changes after a few wrong ones")]
     WrongCode = 0x1d,
-    /// No code is taken.
+    /// The peer takes no code.
     #[error(
         "that peer takes no code now: too many were wrong, or it shows none. Wait for a minute or more and use the code that \
          it shows then, or ask for a ticket"
@@ -84,7 +84,7 @@ impl From<Barred> for Refusal {
 }
 
 impl Refusal {
-    /// All of them.
+    /// All refusals.
     pub(crate) const ALL: [Self; 14] = [
         Self::WrongTicket,
         Self::AnotherRun,
@@ -102,7 +102,7 @@ impl Refusal {
         Self::NoCode,
     ];
 
-    /// What is wrong with the ticket, if that is why.
+    /// If the ticket is the reason, what is wrong with it.
     pub fn barred(self) -> Option<Barred> {
         match self {
             Self::Expired => Some(Barred::Expired),
@@ -113,12 +113,12 @@ impl Refusal {
         }
     }
 
-    /// The close code that says this on the wire.
+    /// The close code of this refusal.
     pub fn code(self) -> u32 {
         self as u32
     }
 
-    /// The refusal that a close code means, if it is one.
+    /// The refusal of a close code, if it is one.
     pub fn from_code(code: u64) -> Option<Self> {
         Self::ALL
             .into_iter()

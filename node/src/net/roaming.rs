@@ -1,10 +1,10 @@
-//! Staying in touch while this machine's addresses change: another network, another lease, a cable pulled out.
+//! Keeps links alive while this machine's addresses change: another network, another lease, a cable pulled out.
 //!
-//! A link that we dialled finds its own way: QUIC's server follows packets that come from elsewhere, as soon as there are
-//! some. One that was dialled by its other end does not, since a client takes packets from nowhere else than where it dialled;
-//! we dial that end anew. Both within less than the second after which the silent are suspected.
+//! A link that we dialled recovers by itself: QUIC's server follows packets that come from a new address. A link that
+//! the other end dialled does not, since a client accepts packets only from the address that it dialled, so we dial
+//! that end anew. Both take less than the second after which a silent peer is suspected.
 //!
-//! Looked at is what the system says, again and again, since no two systems tell of a change alike.
+//! It polls the system's addresses, since every system reports changes in another way.
 
 use crate::net::addresses::{own_addresses, source_towards};
 use crate::net::connection::Wire;
@@ -17,28 +17,28 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// Between two looks, each of which takes a few system calls.
+/// How often it polls. Each time costs a few system calls.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Own addresses that go before what is known of the outside: one of each family.
+/// Own addresses that are announced before those seen from outside: one of each family.
 const FIRST: usize = 2;
 
-/// What is kept from one look to the next.
+/// State that is kept from one poll to the next.
 pub(crate) struct Roaming {
     shared: Arc<Shared>,
     listen: SocketAddr,
-    /// Other addresses to tell.
+    /// Other addresses to announce.
     given: Vec<String>,
-    /// What the router passes on.
+    /// The port mapping.
     outside: watch::Receiver<Outside>,
     places: Places,
-    /// Where others see us, as far as that is worth telling.
+    /// Our addresses as others see them, if they agree.
     observed: Vec<SocketAddr>,
 }
 
 impl Roaming {
-    /// Of an endpoint that listens there. Tells others from now on of its own addresses, those given, and those by which
-    /// it seems to be reached from outside.
+    /// For an endpoint on this address. From now on announces its own addresses, the given ones, and those by which it
+    /// can be reached from outside.
     pub(crate) fn new(
         shared: Arc<Shared>,
         listen: SocketAddr,
@@ -57,7 +57,7 @@ impl Roaming {
         roaming
     }
 
-    /// Follows what changes, for ever.
+    /// Follows changes for ever.
     pub(crate) async fn go_on(mut self) {
         loop {
             sleep(LOOK).await;
@@ -72,7 +72,7 @@ impl Roaming {
         };
         let changed = places.own != self.places.own;
         if changed {
-            // Seen was another machine's address, as it were.
+            // What others saw belongs to our former address.
             self.shared.me.observed().forget();
         }
         let observed = self.shared.me.observed().worth_telling(&places.own);
@@ -91,7 +91,7 @@ impl Roaming {
         }
     }
 
-    /// Where others are to look for us: what is nearer goes first, and what would not fit goes last.
+    /// The addresses to announce: the nearest first, since the last ones may not fit.
     fn told(&self) -> Vec<String> {
         let Places { own, mapped } = &self.places;
         let (first, others) = own.split_at(FIRST.min(own.len().saturating_sub(1)));
@@ -107,7 +107,7 @@ impl Roaming {
     }
 }
 
-/// Whether a link hangs on an address that is ours no longer, while there is another way.
+/// Whether a link depends on an address that is no longer ours, while there is another path.
 fn is_stranded(wire: &Wire) -> bool {
     let connection = wire.connection();
     let gone = connection.local_ip().is_some_and(|ip| !is_ours(ip));
@@ -117,7 +117,7 @@ fn is_stranded(wire: &Wire) -> bool {
 /// Whether packets can be sent from an address.
 fn is_ours(ip: IpAddr) -> bool {
     match ip.to_canonical() {
-        // Of which of our networks, only its scope would say.
+        // Only its scope would tell which of our networks it belongs to.
         IpAddr::V6(ip) if ip.is_unicast_link_local() => true,
         ip => UdpSocket::bind((ip, 0)).is_ok(),
     }

@@ -1,7 +1,7 @@
-//! Places for those who knock and have not yet shown who they are: so many in all, so many for one address, and some for
-//! addresses that are known.
+//! Limits the connections that have not yet shown who they are: in total, per address, and with some reserved for known
+//! addresses.
 //!
-//! It must not know what they are taken for.
+//! It does not know what slots are used for.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// Addresses that are remembered as known. A guess: several times the peers of a large run.
 const KNOWN: usize = 256;
 
-/// The places.
+/// The slots.
 #[derive(Debug)]
 pub struct Slots {
     all: usize,
-    /// For one address.
+    /// Slots per address.
     each: usize,
-    /// Of all, those that only known addresses get.
+    /// Slots of all that are reserved for known addresses.
     kept: usize,
     state: Mutex<State>,
 }
@@ -25,11 +25,11 @@ pub struct Slots {
 struct State {
     taken: usize,
     by: HashMap<IpAddr, usize>,
-    /// Those last seen come last.
+    /// Known addresses, the most recently seen last.
     known: Vec<IpAddr>,
 }
 
-/// A place, until it is dropped.
+/// A slot, held until it is dropped.
 #[derive(Debug)]
 pub struct Slot {
     slots: Arc<Slots>,
@@ -37,7 +37,7 @@ pub struct Slot {
 }
 
 impl Slots {
-    /// So many in `all`, `each` at most for one address, and `kept` of them for those that are known.
+    /// `all` slots in total, at most `each` per address, and `kept` of them for known addresses.
     pub fn new(all: usize, each: usize, kept: usize) -> Arc<Self> {
         Arc::new(Self {
             all,
@@ -47,7 +47,7 @@ impl Slots {
         })
     }
 
-    /// A place for somebody at this address, if there is one for it.
+    /// Takes a slot for this address, if there is one.
     pub fn take(self: &Arc<Self>, from: IpAddr) -> Option<Slot> {
         let address = block(from);
         let mut state = self.state();
@@ -68,14 +68,14 @@ impl Slots {
         })
     }
 
-    /// Whether places are so scarce, in all or for this address, that it is worth asking first whether the address is real.
+    /// Whether slots are so scarce, in total or for this address, that the caller should prove its address first.
     pub fn is_scarce(&self, from: IpAddr) -> bool {
         let state = self.state();
         let own = state.by.get(&block(from)).copied().unwrap_or_default();
         2 * state.taken > self.all || 2 * own > self.each
     }
 
-    /// Somebody at this address has shown to belong here, or is said to.
+    /// A peer at this address has proved, or is said, to belong to the run.
     pub fn know(&self, address: IpAddr) {
         let (address, mut state) = (block(address), self.state());
         state.known.retain(|known| *known != address);
@@ -103,7 +103,8 @@ impl Drop for Slot {
     }
 }
 
-/// What counts as one address: of IPv6 the first 64 bits, since whoever has one has all of those.
+/// What counts as one address. For IPv6 these are the first 64 bits, since whoever owns one address owns the whole
+/// block.
 fn block(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(ip) => {
@@ -127,7 +128,7 @@ mod tests {
         let mut held = Vec::new();
         let mut take = |from: &str| slots.take(at(from)).map(|slot| held.push(slot)).is_some();
         assert!(!slots.is_scarce(at("2001:db8::1")));
-        // One network has as many addresses as it likes, and one share.
+        // One network has as many addresses as it likes, but one share of the slots.
         assert!(take("2001:db8::1") && take("2001:db8::2"));
         assert!(slots.is_scarce(at("2001:db8::3")));
         assert!(take("2001:db8::3") && !take("2001:db8::4"));

@@ -1,14 +1,14 @@
-//! The endpoint's UDP socket: what the system is asked to wake us for, and how often.
+//! The endpoint's UDP socket: when the system wakes us, and how often.
 //!
-//! The system is asked for room to send only once there was none. A socket that waits for both from the beginning, as
-//! tokio's does, is woken each time that a datagram has left.
+//! It asks the system for room to send only after there was none. A socket that waits for both from the start, as
+//! tokio's does, is woken each time a datagram has left.
 //!
-//! Where all peers are far away, the socket is not woken for each datagram either: what comes within a millisecond is read
-//! at once, and so are acknowledgements sent. To ways of tens of milliseconds that adds little, and a machine that computes
-//! for its living has so many fewer interruptions: with four members at 100 Mbit/s each they were most of what an
-//! exchange costs a processor.
+//! If all peers are far away, it is not woken for each datagram either: it reads everything that arrives within a
+//! millisecond at once, and sends acknowledgements in the same way. On paths of tens of milliseconds that adds little
+//! latency and saves many interruptions. With four members at 100 Mbit/s each, these were most of an exchange's
+//! processor time.
 //!
-//! It must not know who is at the other end, nor of QUIC.
+//! It does not know who is at the other end, and knows nothing of QUIC.
 
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
 use std::future::Future;
@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether datagrams may wait a little before they are read. All copies are one.
+/// Whether datagrams may wait a little before they are read. All clones share the setting.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pace(Arc<AtomicBool>);
 
@@ -31,7 +31,7 @@ impl Pace {
     }
 }
 
-/// Makes such sockets; all else is tokio's.
+/// Makes such sockets; everything else is tokio's.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets(pub Pace);
 
@@ -49,7 +49,7 @@ impl Runtime for Sockets {
         Ok(Arc::new(paced::Socket::new(socket, self.0.clone())?))
     }
 
-    /// Without a way to wait for one of both alone, as tokio does it.
+    /// Without a way to wait for only one of both, tokio's socket is used.
     #[cfg(not(unix))]
     fn wrap_udp_socket(&self, socket: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
         TokioRuntime.wrap_udp_socket(socket)
@@ -77,7 +77,7 @@ mod paced {
     use tokio::io::{Interest, unix::AsyncFd};
     use tokio::time::{Sleep, sleep};
 
-    /// How long datagrams may wait before they are read where there is no hurry: the least that tokio's timers know.
+    /// How long datagrams may wait before they are read if there is no hurry: the shortest time of tokio's timers.
     const REST: Duration = Duration::from_millis(1);
 
     #[derive(Debug)]
@@ -90,28 +90,28 @@ mod paced {
         pace: Pace,
     }
 
-    /// How we come to know of datagrams.
+    /// How we learn of datagrams.
     #[derive(Debug, Default)]
     struct Reading {
-        /// By the system, as soon as there is one. Absent while we rest, and after it until nothing is found.
+        /// From the system, as soon as there is one. Absent while we pause, and afterwards until a read finds nothing.
         woken: Option<AsyncFd<Arc<UdpSocket>>>,
-        /// By looking again after a while.
+        /// By reading again after a pause.
         rest: Option<Pin<Box<Sleep>>>,
-        /// Something was read since we have last rested or been woken.
+        /// Something was read since the last pause or wake-up.
         found: bool,
     }
 
-    /// Has the system tell when a socket can be read or written.
+    /// Registers the socket with the system for reads or writes.
     fn watch(socket: Arc<UdpSocket>, interest: Interest) -> io::Result<AsyncFd<Arc<UdpSocket>>> {
-        // SAFETY: a socket's descriptor is open and the same for as long as the socket lives, which is here at least as long as
-        // what is made of it, since that holds it.
+        // SAFETY: a socket's descriptor stays open and the same while the socket lives. The result holds the socket, so
+        // that lives at least as long.
         let watched = unsafe { AsyncFd::register_with_interest(socket, interest) };
         Ok(watched?)
     }
 
     impl Socket {
         pub(super) fn new(socket: UdpSocket, pace: Pace) -> io::Result<Self> {
-            // Sets it up, so that it does not block, among others.
+            // Configures the socket, among others as non-blocking.
             let state = UdpSocketState::new((&socket).into())?;
             Ok(Self {
                 socket: Arc::new(socket),
@@ -127,9 +127,9 @@ mod paced {
             self.full.store(true, Relaxed);
         }
 
-        /// Ready once the system has room for another datagram.
+        /// Completes once the system has room for another datagram.
         async fn room(self: Arc<Self>) -> io::Result<()> {
-            // The system waits for each descriptor once alone, and for this one it may wait already.
+            // A descriptor can be registered only once, and this one may be registered already.
             let socket = watch(Arc::new(self.socket.try_clone()?), Interest::WRITABLE)?;
             socket.writable().await?.retain_ready();
             Ok(())
@@ -183,7 +183,7 @@ mod paced {
                     *woken = None;
                     *rest = Some(Box::pin(sleep(REST)));
                 } else if woken.is_none() {
-                    // Whatever has come meanwhile wakes us at once.
+                    // Anything that has arrived meanwhile wakes us at once.
                     let socket = self.socket.clone();
                     *woken = Some(watch(socket, Interest::READABLE)?);
                 }
@@ -207,7 +207,7 @@ mod paced {
         }
     }
 
-    /// What one of those who send waits by.
+    /// A sender's wait for room.
     struct Room {
         socket: Arc<Socket>,
         waiting: Option<Waiting>,
@@ -248,7 +248,7 @@ mod tests {
     use std::time::Duration;
     use tokio::time::{sleep, timeout};
 
-    /// Reads until so many datagrams have come; how often it was read for that.
+    /// Reads until this many datagrams have come, and returns how many reads that took.
     async fn reads(socket: &dyn AsyncUdpSocket, datagrams: usize) -> usize {
         let mut buffers = vec![vec![0; 2000 * socket.max_receive_segments()]; 32];
         let (mut reads, mut came) = (0, 0);
@@ -277,7 +277,7 @@ mod tests {
         let from = UdpSocket::bind("127.0.0.1:0").unwrap();
         for unhurried in [false, true, false] {
             pace.set_unhurried(unhurried);
-            // Of different lengths, so that the system hands them out one by one.
+            // Different lengths, so that the system delivers them one by one.
             let sending = async {
                 for i in 0..300 {
                     from.send_to(&vec![7; 10 + i], to).unwrap();
@@ -289,7 +289,7 @@ mod tests {
             if unhurried {
                 assert!(reads < 200, "{reads} reads of 300 datagrams");
             }
-            // One that comes alone, after a long while, is read as well.
+            // A single datagram after a long pause is read as well.
             from.send_to(&[1], to).unwrap();
             assert_eq!(self::reads(&*socket, 1).await, 1);
         }

@@ -1,5 +1,5 @@
-//! A node as a browser's tab meets it: WebTransport with a pinned certificate, and the tab's handshake. The client here
-//! is another implementation's; a real browser is met in the tests of the page.
+//! A node from the view of a browser's tab: WebTransport with a pinned certificate, and the tab's handshake. The client
+//! here is another implementation; the tests of the page use a real browser.
 
 use crate::net::config::QuicConfig;
 use crate::net::hello::{
@@ -32,7 +32,7 @@ struct Tab {
     instance: u64,
 }
 
-/// What a tab holds of a link.
+/// A tab's end of a link.
 struct Held {
     session: Session,
     control: (SendStream, RecvStream),
@@ -194,7 +194,7 @@ async fn a_tab_is_a_peer_that_nobody_can_dial() {
             assert!(on == lane && got == body);
         }
     }
-    // Of a datagram for a browser no byte is beyond what browsers say they take.
+    // A datagram for a browser is never longer than browsers accept.
     let mtu = quinn::Connection::stats(&held.session).path.current_mtu;
     assert!(mtu <= 65_507);
 
@@ -234,14 +234,14 @@ async fn a_tab_that_does_not_belong_is_refused_and_told_why() {
         ..good.clone()
     };
     assert_eq!(tab.refusal(&host, &forged).await, Refusal::BadHandshake);
-    // Somebody else's name under the same signature changes who proves what.
+    // Another name under the same signature changes who proves what.
     forged = TabHello {
         peer: Tab::new().peer().0,
         ..good.clone()
     };
     assert_eq!(tab.refusal(&host, &forged).await, Refusal::WrongTicket);
 
-    // Proven and signed, but for another certificate, as by one who stands between the two ends.
+    // Proven and signed, but for another certificate, as by a man in the middle.
     let between = |certificate: [u8; 32], acceptor: PeerId| {
         let binding = tab_session(&certificate, &good.nonce);
         let me = tab.peer();
@@ -307,7 +307,7 @@ async fn a_tab_that_is_loaded_again_takes_its_own_place() {
     host.send(tab.peer(), Lane::Bulk, Bytes::from_static(b"again").into())
         .unwrap();
     assert_eq!(receive(&mut second.bulk.1).await, b"again");
-    // A node that ends says goodbye as a peer that leaves does.
+    // A node that ends says goodbye like a leaving peer.
     host.hang_up(tab.peer());
     second.control.1.received_reset().await.ok();
     second.session.close(0, b"");

@@ -1,8 +1,8 @@
 //! Tickets: the one line of text that lets somebody join a run.
 //!
-//! A ticket says where to dial, which run, and what was granted to whoever holds it: a chain that goes back to the run's key,
-//! and the secret half of the key that its last grant was made to. It must know nothing of connections; that the secret never
-//! crosses the wire is seen to by what signs with it.
+//! A ticket says where to dial, which run, and what it grants: a chain that goes back to the run's key, and the secret
+//! half of the key that the last grant was made to. It knows nothing of connections. The code that signs with the
+//! secret makes sure that it never crosses the wire.
 
 use annulus_core::invitation::{Chain, ChainError, Invitation, Role, Root};
 use annulus_core::signature::Key;
@@ -18,37 +18,37 @@ use std::{
 /// Start of every ticket's text; the number is the format's version.
 const START: &str = "annulus2";
 
-/// What a ticket is written in, in small or capital letters.
+/// The characters of a ticket, in lower or upper case.
 const ALPHABET: &str = "0123456789abcdefghjkmnpqrstvwxyz";
 
 /// Most addresses in one ticket.
 const MAX_ADDRESSES: usize = Contact::LIMIT;
 
-/// Bytes of BLAKE3 at the end: a mistyped ticket passes once in four thousand million.
+/// Bytes of BLAKE3 at the end. A mistyped ticket passes once in four billion.
 const CHECKSUM: usize = 4;
 
-/// Longest text that is looked at: four grants and [`MAX_ADDRESSES`] IPv6 addresses need about 1,150 characters.
+/// Longest text that is parsed. Four grants and [`MAX_ADDRESSES`] IPv6 addresses need about 1,150 characters.
 pub const MAX_TEXT: usize = 1280;
 
-/// All that a newcomer needs.
+/// Everything that a newcomer needs.
 #[derive(Clone, PartialEq)]
 pub struct Ticket {
-    /// Where members of the run listen.
+    /// The addresses of members of the run.
     pub addrs: Vec<SocketAddr>,
     /// The run, and the key that all rights in it go back to.
     pub root: Root,
-    /// What was granted.
+    /// The grants.
     pub chain: Chain,
-    /// Of the key that it was granted to.
+    /// The secret half of the key that the last grant was made to.
     pub secret: Secret,
 }
 
 impl Ticket {
-    /// A ticket for others, made from what somebody may do. As long and for as many as that, if nobody says less.
+    /// Makes a ticket for others from one's own right. Without narrower limits it has the same ones.
     ///
     /// # Errors
     ///
-    /// If it were for more than there is.
+    /// If it would grant more than the right does.
     pub fn made_from(
         right: &Invitation,
         root: Root,
@@ -77,12 +77,12 @@ impl Ticket {
     }
 }
 
-/// The secret half of a key: 256 random bits, out of reach of guessing.
+/// The secret half of a key: 256 random bits that nobody can guess.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret(pub [u8; 32]);
 
 impl Secret {
-    /// A fresh one from the operating system's generator.
+    /// A new one from the operating system's generator.
     pub fn generate() -> Self {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
@@ -96,7 +96,7 @@ impl Secret {
 }
 
 impl fmt::Debug for Secret {
-    /// Says nothing, so that no log gives it away.
+    /// Prints nothing, so that no log reveals it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(..)")
     }
@@ -195,7 +195,7 @@ impl FromStr for Ticket {
             secret,
         };
         match ticket.chain.0.is_empty() {
-            // Else it would be the run's own key.
+            // Otherwise it would be the run's own key.
             true => Err(TicketError::Cut),
             false => ticket
                 .right()
@@ -209,19 +209,19 @@ impl FromStr for Ticket {
 /// What is wrong with a ticket's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TicketError {
-    /// It does not look like a ticket at all.
+    /// The text is not a ticket at all.
     #[error("this is no ticket: a ticket starts with `{START}`. `annulus train` prints one when it starts")]
     NoTicket,
-    /// It is a ticket of another release.
+    /// The ticket is of another release.
     #[error("this ticket was made by another release of annulus: use the same release on all machines")]
     OtherVersion,
-    /// It holds a character that no ticket has.
+    /// It has a character that no ticket has.
     #[error("the ticket holds {0:?}, which no ticket has: copy it again")]
     Character(char),
-    /// It was altered or is not whole.
+    /// It was altered or is incomplete.
     #[error("the ticket is mistyped or not whole (its checksum does not fit): copy all of it again")]
     Mistyped,
-    /// It is too short to be whole.
+    /// It is too short to be complete.
     #[error("the ticket is not whole: copy all of it, it is one long word")]
     Cut,
     /// It is longer than any ticket.
@@ -230,10 +230,10 @@ pub enum TicketError {
     /// It names no address.
     #[error("the ticket names no address to dial: ask for a new one")]
     NoAddress,
-    /// What it grants was not granted.
+    /// Its grants are invalid.
     #[error(transparent)]
     Chain(ChainError),
-    /// It names too many.
+    /// It names too many addresses.
     #[error("the ticket names {0} addresses, {MAX_ADDRESSES} are allowed: ask for a new one")]
     TooManyAddresses(usize),
 }
@@ -243,7 +243,7 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     *hash.first_chunk().expect("a hash is longer than a checksum")
 }
 
-/// Crockford's base 32: no letter that is taken for a digit, and look-alikes are taken for what they look like.
+/// Crockford's base 32: no letter that can be mistaken for a digit, and look-alikes are read as what they look like.
 static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
     let mut spec = Specification::new();
     spec.symbols.push_str(ALPHABET);
@@ -252,7 +252,7 @@ static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
     spec.encoding().expect("32 different symbols")
 });
 
-/// Of lower-case text. A character too many, or set bits in the filling, would be a second text of the same ticket.
+/// Decodes lower-case text. A surplus character, or set padding bits, would be a second text of the same ticket.
 fn decode(text: &str) -> Result<Vec<u8>, TicketError> {
     match text
         .chars()
@@ -270,7 +270,7 @@ mod tests {
 
     const RUN: RunId = RunId([3; 32]);
 
-    /// A ticket that was handed on so often.
+    /// A ticket with this many grants.
     fn ticket(addrs: Vec<SocketAddr>, grants: usize, until_s: Option<u64>) -> Ticket {
         let mut right = Invitation::of_run(Key::from_seed(&[7; 32]));
         let root = Root {

@@ -1,5 +1,5 @@
-//! How QUIC is set up: TLS with certificates on both sides, or on ours alone for tabs; sockets; and transport parameters
-//! for the two kinds of path. It must know nothing of the handshake above TLS, nor of frames.
+//! Configures QUIC: TLS with certificates on both sides, or for tabs on ours alone; sockets; and transport parameters
+//! for the two kinds of path. It knows nothing of the handshake above TLS, nor of frames.
 
 use crate::net::addresses::source_towards;
 use crate::net::certificates::Certificates;
@@ -35,65 +35,65 @@ use std::{
     time::Duration,
 };
 
-/// The application protocol of native peers; the number is that of the whole wire format.
+/// The application protocol of native peers. Its number is that of the whole wire format.
 const ALPN: &[u8] = b"annulus/1";
 
-/// The application protocol of those who have a code and no ticket yet.
+/// The application protocol of peers that have a code but no ticket yet.
 const ALPN_CODE: &[u8] = b"annulus-code/1";
 
 /// The application protocol of tabs: HTTP/3, and WebTransport in it.
 const ALPN_TAB: &[u8] = web_transport_quinn::ALPN.as_bytes();
 
-/// Asked for as the socket's send and receive buffer; the system may give less. At 200 KiB (Linux's default) a
-/// receiver that is off the processor for a millisecond loses packets; 4 MiB is what Linux commonly allows at most.
+/// The size to request for the socket's send and receive buffers. The system may give less. With 200 KiB (Linux's
+/// default) a receiver that is off the processor for a millisecond loses packets; 4 MiB is Linux's usual maximum.
 const SOCKET_BUFFER: usize = 4 << 20;
 
-/// What one peer may send us before the handshake proves that it belongs to the run.
+/// What one peer may send us before it has proved that it belongs to the run.
 const WINDOW_BEFORE_HANDSHAKE: u32 = 64 << 10;
 
 /// Window of each lane's stream: 16 MiB are 50 ms at 2.5 Gbit/s, and more than the longest frame.
 const STREAM_WINDOW: u32 = 16 << 20;
 
-/// Window of a connection after the handshake: one full lane leaves as much for the other.
+/// Window of a connection after the handshake: if one lane is full, the other has as much.
 pub(crate) const WINDOW: u32 = 2 * STREAM_WINDOW;
 
-/// Bytes of ours that QUIC keeps until they are acknowledged, per connection. As the receiver's window keeps a
-/// lane from having more than [`STREAM_WINDOW`] under way, a stuck bulk lane leaves room for the control lane.
+/// Bytes of ours that QUIC keeps per connection until they are acknowledged. The receiver's window limits each lane to
+/// [`STREAM_WINDOW`], so a stuck bulk lane leaves room for the control lane.
 const SEND_WINDOW: u64 = WINDOW as u64;
 
-/// Largest UDP payload on IPv4, and so the largest that both families carry.
+/// Largest UDP payload on IPv4, and so the largest for both families.
 const LARGEST_PAYLOAD: u16 = 65507;
 
-/// UDP payload of a full Ethernet packet on IPv4. On IPv6 discovery ends a little below.
+/// UDP payload of a full Ethernet packet on IPv4. On IPv6, discovery ends slightly below.
 const ETHERNET_PAYLOAD: u16 = 1472;
 
-/// On a network, packets that arrive before one acknowledgement goes out. In a ring every link carries data one
-/// way and acknowledgements the other: with one for two packets these take 3 % of it.
+/// On a network: packets that arrive before one acknowledgement is sent. In a ring every link carries data one way and
+/// acknowledgements the other; one for every two packets would take 3 % of it.
 const ACK_EVERY: u32 = 8;
 
-/// How long an acknowledgement waits at most for more packets.
+/// Longest that an acknowledgement waits for more packets.
 const ACK_WITHIN: Duration = Duration::from_millis(5);
 
-/// Bytes of unread QUIC datagrams that are kept: the least that a browser may count on is one packet.
+/// Bytes of unread QUIC datagrams to keep. A browser may rely on one packet at least.
 const DATAGRAMS: usize = 2048;
 
 /// How the two kinds of path differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// Both ends on this machine: datagrams of up to 64 KiB, which make system calls and per-packet work cheap.
+    /// Both ends on this machine: datagrams of up to 64 KiB, which reduce system calls and per-packet work.
     /// Segmentation offload is off, since above 6.5 KB its batches would exceed a datagram and be lost.
     Local,
-    /// Anything else: packets as long as discovery finds, up to Ethernet's 1500 bytes; with segmentation offload.
+    /// Anything else: packets as long as discovery finds, up to Ethernet's 1500 bytes, with segmentation offload.
     Network,
 }
 
 impl Path {
-    /// The path to `remote`, as seen before there is a connection. Sends nothing.
+    /// The kind of path to `remote`, before there is a connection. Sends nothing.
     pub(crate) fn to(remote: SocketAddr) -> Self {
         Self::between(source_towards(remote).ok(), remote.ip())
     }
 
-    /// The path between these two addresses.
+    /// The kind of path between these addresses.
     pub(crate) fn between(local: Option<IpAddr>, remote: IpAddr) -> Self {
         let remote = remote.to_canonical();
         if remote.is_loopback() || local.map(|ip| ip.to_canonical()) == Some(remote) {
@@ -113,8 +113,8 @@ pub(crate) struct Configs {
 }
 
 impl Configs {
-    /// For dialling, and for accepting if there are certificates for tabs. Behind a slow line, even one that is acted, all
-    /// others are far away.
+    /// For dialling, and for accepting if there are certificates for tabs. Behind a slow line, even an emulated one,
+    /// all peers count as far away.
     pub(crate) fn new(
         identity: &Identity,
         idle: Duration,
@@ -197,7 +197,7 @@ impl Configs {
         }
     }
 
-    /// The most that this machine's line has carried to others, in bytes per second; 0 if nothing is known.
+    /// The most that this machine's line has carried to others, in bytes per second; 0 if that is unknown.
     pub(crate) fn carried(&self) -> u64 {
         self.uplink.most()
     }
@@ -206,7 +206,7 @@ impl Configs {
         self.client[path as usize].clone()
     }
 
-    /// `None` if these are for dialling alone.
+    /// `None` if these are only for dialling.
     pub(crate) fn server(&self, path: Path) -> Option<Arc<ServerConfig>> {
         Some(self.server.as_ref()?[path as usize].clone())
     }
@@ -232,11 +232,11 @@ impl ResolvesServerCert for ByProtocol {
     }
 }
 
-/// Connection attempts that wait to be looked at; more are dropped by QUIC itself.
+/// Connection attempts that wait to be handled. QUIC drops further ones.
 const MAX_INCOMING: usize = 256;
 
-/// An endpoint on a new socket at `listen`, for dialling. [`quinn::Endpoint::set_server_config`] lets it accept too. One for
-/// `small_packets` takes none that are longer than those of a network, and needs little memory for that.
+/// An endpoint on a new socket at `listen`, for dialling. [`quinn::Endpoint::set_server_config`] lets it accept too.
+/// With `small_packets` it takes no packets longer than those of a network, which needs little memory.
 pub(crate) fn endpoint(
     listen: SocketAddr,
     line: Option<Line>,
@@ -245,10 +245,10 @@ pub(crate) fn endpoint(
 ) -> io::Result<quinn::Endpoint> {
     let socket = Socket::new(Domain::for_address(listen), Type::DGRAM, Some(Protocol::UDP))?;
     if listen.is_ipv6() {
-        // One socket for both families; where the system does not allow that, IPv6 alone is still of use.
+        // One socket for both families. Where the system does not allow that, IPv6 alone is still useful.
         let _ = socket.set_only_v6(false);
     }
-    // Less than asked for costs speed, not correctness.
+    // A smaller buffer costs speed, not correctness.
     let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
     socket.bind(&listen.into())?;
@@ -267,18 +267,18 @@ pub(crate) fn endpoint(
     quinn::Endpoint::new(config, None, socket.into(), runtime)
 }
 
-/// An endpoint on any socket, for dialling alone.
+/// An endpoint on any socket, only for dialling.
 pub(crate) fn dialling_endpoint() -> io::Result<quinn::Endpoint> {
     let any = |octets: IpAddr| endpoint(SocketAddr::new(octets, 0), None, true, Pace::default());
     any([0u16; 8].into()).or_else(|_| any([0; 4].into()))
 }
 
-/// Whether TLS has agreed on the protocol of tabs.
+/// Whether TLS has negotiated the protocol of tabs.
 pub(crate) fn speaks_http3(connection: &quinn::Connection) -> bool {
     speaks(connection, ALPN_TAB)
 }
 
-/// Whether TLS has agreed on the protocol of those who have a code.
+/// Whether TLS has negotiated the protocol of peers with a code.
 pub(crate) fn brings_code(connection: &quinn::Connection) -> bool {
     speaks(connection, ALPN_CODE)
 }
@@ -290,7 +290,7 @@ fn speaks(connection: &quinn::Connection, protocol: &[u8]) -> bool {
     data.is_some_and(|data| data.protocol.as_deref() == Some(protocol))
 }
 
-/// The peer at the other end, by the key with which it signed the TLS handshake.
+/// The peer at the other end, by the key that signed the TLS handshake.
 pub(crate) fn peer_at(connection: &quinn::Connection) -> Option<PeerId> {
     let chain = connection
         .peer_identity()?
@@ -311,10 +311,10 @@ fn transport(
         ))
         .keep_alive_interval(Some(idle.mul_f64(0.3)))
         // The dialler opens one two-way stream for each lane. A tab needs one more for its session, and HTTP/3's three
-        // one-way streams: for settings and for the two directions of header compression.
+        // one-way streams: for settings and for both directions of header compression.
         .max_concurrent_bidi_streams(VarInt::from_u32(3))
         .max_concurrent_uni_streams(VarInt::from_u32(3))
-        // WebTransport demands that datagrams may be sent. Nobody reads them; old ones make room for new ones.
+        // WebTransport demands that datagrams may be sent. Nobody reads them; new ones displace old ones.
         .datagram_receive_buffer_size(Some(DATAGRAMS))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(WINDOW_BEFORE_HANDSHAKE))
@@ -343,8 +343,8 @@ fn transport(
     config
 }
 
-/// Cryptography by aws-lc-rs, with AES-128 first: as strong as needed here, and the fastest where processors
-/// have AES instructions.
+/// Cryptography by aws-lc-rs, with AES-128 first: strong enough here, and the fastest on processors with AES
+/// instructions.
 fn provider() -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites.retain(|suite| suite.tls13().is_some());
@@ -354,8 +354,8 @@ fn provider() -> CryptoProvider {
     provider
 }
 
-/// Accepts any certificate, from either side, whose key signs the handshake. Who may take part is decided
-/// later: by the peer's id where one is expected, and by the proof of the ticket's secret.
+/// Accepts any certificate, from either side, whose key signs the handshake. Whether the peer may take part is decided
+/// later: by its id if one is expected, and by the proof of the ticket's secret.
 #[derive(Debug)]
 pub(crate) struct AnyKey(pub(crate) Arc<CryptoProvider>);
 

@@ -1,20 +1,21 @@
-//! A congestion controller that keeps a model of the path and takes no chance loss for congestion.
+//! A congestion controller that models the path and does not take random loss for congestion.
 //!
-//! Controllers that halve their rate for a lost packet (CUBIC, NewReno) are useless to a ring over a WAN: with
-//! one packet in a thousand lost by chance, 100 Mbit/s at 50 ms end at 15 Mbit/s, and the slowest link of
-//! the ring sets the pace of all. This one instead keeps a model of the path, as BBR does
-//! (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 2016), reduced to what can be
-//! read in one sitting: the best delivery rate of the last rounds, times the least round-trip time, is what
-//! fits on the path; the window is that and a little more. Chance losses below 2 % of a round are ignored,
-//! as in BBRv2; above, the window yields.
+//! Controllers that halve their rate for a lost packet (CUBIC, NewReno) are useless for a ring over a WAN. With one
+//! packet in a thousand lost at random, 100 Mbit/s at 50 ms become 15 Mbit/s, and the slowest link of the ring sets the
+//! pace.
 //!
-//! What it gets of this machine's own line beside the endpoint's other connections is [`Uplink`]'s.
+//! This one models the path as BBR does (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 2016),
+//! reduced to a size that you can read in one sitting. The best delivery rate of the last rounds times the least
+//! round-trip time is what fits on the path, and the window is slightly larger. It ignores losses below 2 % of a round,
+//! as BBRv2 does, and reduces the window above that.
 //!
-//! A *round* here is a round trip: from one packet's departure to its acknowledgement.
+//! [`Uplink`] decides its share of this machine's own line beside the endpoint's other connections.
 //!
-//! Measured on an emulated WAN of 4 hosts in a ring, 100 Mbit/s, 50 ms, queues of 200 kB (a third of the
-//! bandwidth-delay product), from each host to the next, all four at once, the start included, two cores shared with
-//! other work (load 5 to 9); Mbit/s of frames each host received (96 are possible), and packets sent again:
+//! A *round* here is a round trip: from the departure of a packet to its acknowledgement.
+//!
+//! Measured on an emulated WAN of 4 hosts in a ring, all sending at once: 100 Mbit/s, 50 ms, queues of 200 kB (a third
+//! of the bandwidth-delay product), start included, two cores shared with other work (load 5 to 9). Mbit/s of frames
+//! that each host received (96 are possible), and packets sent again:
 //!
 //! | controller | no loss | 0.1 % loss | sent again |
 //! |---|---|---|---|
@@ -23,9 +24,8 @@
 //! | model, 60 MB, the median of 8 | 87 (71 to 89) | 85 (57 to 87) | 1.5 to 4 % |
 //! | model, 180 MB | 86 to 91 | 87 to 89 | 1.3 to 2.5 % |
 //!
-//! That was before connections shared the line, and when a window's packets were spread over half a round trip; now
-//! 0.2 % are sent again there. The outliers below 75 are starts that took a busy processor's delays for a full queue
-//! and grew slowly afterwards.
+//! These numbers are from before connections shared the line and spread a window's packets over half a round trip; now
+//! 0.2 % are sent again. In the outliers below 75 the start took the delays of a busy processor for a full queue.
 
 use super::LOSS_BY_CHANCE;
 use super::uplink::{Flow, Uplink};
@@ -34,41 +34,41 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// By how much what was too much is raised after a round without such losses; twice as much after each further one. A
-/// guess: gentle where the limit is real, and soon gone where the path has grown or the losses were of another.
+/// By how much the ceiling rises after a round without losses above chance, doubling with each further round. A guess:
+/// slow if the limit is real, and soon gone if the path has improved or the losses were another connection's.
 const CEILING_GROWTH: f64 = 0.02;
 
 /// Rounds for which a delivery rate counts (BBR's `BBRBtlBwFilterLen`).
 const RATE_ROUNDS: usize = 10;
 
-/// Rounds of which the least round-trip time is taken for what it usually is: in one alone packets may have been late.
+/// How many rounds the usual round-trip time is the minimum of, since in a single round all packets may have been late.
 const RTT_ROUNDS: usize = 3;
 
 /// The window while the start's excess drains, and for how many rounds.
 const DRAIN_GAIN: f64 = 0.95;
 const DRAIN_ROUNDS: u32 = 2;
 
-/// The window over what fits on the path by its own rate: so much more is found within a round trip where there is room.
-/// BBR's `cwnd_gain` of 2 overfilled the way in of one slow host among four: each of the others alone probes for more.
-/// Where this machine's line is the narrowest place, it is the line's share that bounds the window.
+/// The window relative to what fits on the path at its own rate: a path with more room is found within a round trip.
+/// BBR's `cwnd_gain` of 2 overfilled the line of one slow host among four, because each of the others probes for more.
+/// Where this machine's line is the bottleneck, the share of the line bounds the window.
 const PATH_GAIN: f64 = 1.4;
 
-/// After this long without a new least round-trip time, look for one with a short queue (BBR's ten seconds):
-/// the route may have changed.
+/// If no lower round-trip time was seen for this long, probe for one with a short queue, since the route may have
+/// changed (ten seconds in BBR).
 const RTT_VALID: Duration = Duration::from_secs(10);
 
-/// The window for that.
+/// The window during that probe.
 const RTT_PROBE_GAIN: f64 = 0.5;
 
-/// Packets in every window beyond the model's: receivers acknowledge several packets at once, and the smallest
-/// window must hold more than they wait for.
+/// Packets in every window beyond the model's. Receivers acknowledge several packets at once, and the smallest window
+/// must hold more than they wait for.
 const EXTRA_PACKETS: u64 = 12;
 
-/// Packets that must all have been queued before the start is over: late acknowledgements and a busy processor
-/// delay single ones.
+/// Packets that must all have been queued before the start ends. Late acknowledgements and a busy processor delay
+/// single ones.
 const SAMPLE_PACKETS: u32 = 32;
 
-/// Packets in the first window, as in Chromium: RFC 6928 has ten, which costs two round trips more.
+/// Packets in the first window, as in Chromium. The ten of RFC 6928 cost two more round trips.
 const INITIAL_PACKETS: u64 = 32;
 
 #[derive(Clone, Debug)]
@@ -77,39 +77,39 @@ struct Model {
     /// Bytes that may be in flight on the path.
     window: u64,
     in_flight: u64,
-    /// Bytes that may be in flight by this connection's share of the line.
+    /// Bytes that this connection may have in flight on the line.
     share: u64,
-    /// Whether it sends all that it may, as far as is known.
+    /// Whether it sends everything that it may, as far as is known.
     greedy: bool,
     flow: Arc<Flow>,
     phase: Phase,
-    /// Bytes per second of the last rounds that were not held up by a lack of data, newest last.
+    /// Delivery rates (bytes per second) of the last rounds that always had data to send, newest last.
     rates: Vec<f64>,
     min_rtt: Duration,
     min_rtt_at: Instant,
-    /// The least of each of the last rounds, newest last.
+    /// The minimum of each of the last rounds, newest last.
     rtts: Vec<Duration>,
-    /// Packets, and their least round-trip time, in the sample that the start watches for a queue.
+    /// The sample in which the start looks for a queue: packets, and their least round-trip time.
     sample: (u32, Duration),
-    /// What losses above chance have shown to be too much.
+    /// The window that losses above chance have shown to be too large.
     ceiling: f64,
     /// Rounds since then.
     clean_rounds: u32,
     last_sent: u64,
-    /// When the last packet that the previous round saw acknowledged was sent.
+    /// When the last packet that was acknowledged in the previous round was sent.
     departure: Instant,
     round: Round,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Double every round until the rate or the round-trip time shows that the path is full.
+    /// Double the window every round until the rate or the round-trip time shows that the path is full.
     Start { best_rate: f64, flat_rounds: u32 },
-    /// Let what the start has overfilled drain, for so many rounds; their losses say nothing new.
+    /// Let the queue that the start has built drain, for this many rounds. Losses in them say nothing new.
     Drain { left: u32 },
     /// Keep the path full.
     Cruise,
-    /// Look for the least round-trip time, in this round of two: the first one drains the queue.
+    /// Probe for the least round-trip time. The first of two rounds drains the queue.
     ProbeRtt { second: bool },
 }
 
@@ -121,12 +121,12 @@ const START: Phase = Phase::Start {
 #[derive(Clone, Copy, Debug)]
 struct Round {
     start: Instant,
-    /// The round is over when this packet or a later one is acknowledged.
+    /// The round ends when this packet or a later one is acknowledged.
     end: u64,
     acked: u64,
     last_departure: Instant,
     lost: u64,
-    /// Whether there was at any time nothing to send.
+    /// Whether there was nothing to send at any time.
     limited: bool,
     rtt: Duration,
 }
@@ -187,7 +187,7 @@ impl Model {
             if rtt
                 > self.min_rtt + (self.min_rtt / 5).clamp(Duration::from_millis(4), Duration::from_millis(20))
             {
-                // These packets left a round ago, when the window was half of what it is now.
+                // These packets left a round ago, when the window was half as large.
                 self.window = (self.window / 2).max(self.initial_window());
                 self.phase = Phase::Drain { left: DRAIN_ROUNDS };
             }
@@ -207,18 +207,18 @@ impl Model {
     }
 
     fn end_round(&mut self, now: Instant, round: Round) {
-        // Acknowledgements may come compressed, but nothing arrives faster than it was sent.
+        // Acknowledgements may come in bursts, but nothing arrives faster than it was sent.
         let sending = round.last_departure.saturating_duration_since(self.departure);
         self.departure = round.last_departure;
         let rate = round.acked as f64 / sending.max(now - round.start).as_secs_f64();
         let loss = round.lost as f64 / (round.acked + round.lost) as f64;
-        // A round short of data shows only what the path carries at least.
+        // A round with too little data shows only a lower bound of the path's rate.
         if !round.limited && !matches!(self.phase, Phase::ProbeRtt { .. }) || rate > self.best_rate() {
             remember(&mut self.rates, rate, RATE_ROUNDS);
         }
         remember(&mut self.rtts, round.rtt, RTT_ROUNDS);
         let rtt_is_old = now - self.min_rtt_at > RTT_VALID;
-        // With nothing to send there is no queue of ours, which is as good as a probe.
+        // Without anything to send there is no queue of ours, which is as good as a probe.
         if round.rtt <= self.min_rtt + self.min_rtt / 32 {
             self.min_rtt_at = now;
         } else if rtt_is_old && round.limited {
@@ -262,7 +262,7 @@ impl Model {
             self.clean_rounds += 1;
         } else if !matches!(self.phase, Phase::Drain { .. }) {
             self.clean_rounds = 0;
-            // What got through all the same does fit.
+            // The bytes that were delivered despite the losses do fit.
             self.ceiling = (0.9 * self.ceiling.min(self.window as f64)).max(round.acked as f64);
         }
         let gain = match self.phase {
@@ -275,7 +275,7 @@ impl Model {
         self.window = window + EXTRA_PACKETS * self.mtu;
     }
 
-    /// Says what this connection wants of the line, and sees what it gets.
+    /// Reports this connection's demand to the line, and takes the share that it gets.
     fn take_share(&mut self) {
         let wanted = if self.greedy { self.window } else { self.in_flight };
         let rtt = self.fair_rtt().as_secs_f64();
@@ -283,10 +283,10 @@ impl Model {
         self.share = share.saturating_add(EXTRA_PACKETS * self.mtu);
     }
 
-    /// The round-trip time that windows are made for. What a round trip takes beyond the least one is spent in queues: here
-    /// and on the way behind what this end sends, and on the way back, as acknowledgements, behind what the other end
-    /// sends. Windows that leave out the second kind do not fill the line, windows that count the first one let it grow
-    /// without end. Which is which does not show, so half is taken for each, as it is where both ends send alike.
+    /// The round-trip time that windows are made for. Time beyond the minimum is spent in queues: on the way there
+    /// behind what this end sends, and on the way back, where acknowledgements wait behind what the other end sends.
+    /// Windows that ignore the second kind do not fill the line; windows that include the first kind let it grow for
+    /// ever. They cannot be told apart, so each counts as half, which is right if both ends send alike.
     fn fair_rtt(&self) -> Duration {
         let usual = self.rtts.iter().min().unwrap_or(&self.min_rtt);
         self.min_rtt + usual.saturating_sub(self.min_rtt) / 2
@@ -296,7 +296,7 @@ impl Model {
         self.rates.iter().copied().fold(0.0, f64::max)
     }
 
-    /// Everything in flight got lost for several timeouts: nothing that was known of the path holds.
+    /// Everything in flight was lost for several timeouts, so nothing known about the path holds any more.
     fn start_again(&mut self, now: Instant) {
         *self = Self {
             last_sent: self.last_sent,
@@ -307,7 +307,7 @@ impl Model {
     }
 }
 
-/// Adds the newest, and forgets the oldest beyond so many.
+/// Adds the newest entry, and drops the oldest ones beyond `most`.
 fn remember<T>(last: &mut Vec<T>, newest: T, most: usize) {
     if last.len() == most {
         last.remove(0);
@@ -318,7 +318,7 @@ fn remember<T>(last: &mut Vec<T>, newest: T, most: usize) {
 impl Controller for Model {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.last_sent = last_packet_number;
-        // Acknowledgements alone are not in flight, and of no weight.
+        // Pure acknowledgements are not in flight and do not count.
         if bytes >= self.mtu / 2 {
             self.in_flight += bytes;
             self.greedy = true;
@@ -372,7 +372,7 @@ impl Controller for Model {
 
     fn window(&self) -> u64 {
         match self.phase {
-            // What the line carries may not be known yet.
+            // The rate of the line may not be known yet.
             Phase::Start { .. } => self.window,
             _ => self.window.min(self.share),
         }
@@ -391,7 +391,7 @@ impl Controller for Model {
     }
 }
 
-/// Makes controllers of this kind, for the connections of one endpoint.
+/// Makes these controllers for the connections of one endpoint.
 pub(super) struct ModelFactory(pub Arc<Uplink>);
 
 impl ControllerFactory for ModelFactory {

@@ -1,13 +1,14 @@
-//! What the connections of one endpoint know together of the way out that they share.
+//! Shares this machine's line among the connections of one endpoint.
 //!
-//! Each connection's own model tells what its path carries. It does not tell what is left of this machine's own line
-//! while other connections send over it too: each takes for its own what it got at its best moment, all together have
-//! more under way than the line and its queue hold, and what is lost then, and who gets how much, is chance. Who sends
-//! equally much to all, as the direct plan does, then waits for the slowest. So the connections of an endpoint add up
-//! what they send, and share the line's rate max-min fairly (Bertsekas and Gallager, "Data Networks", 1992, section
-//! 6.5.2): who needs less than an equal share leaves the rest to the others, and as soon as it has nothing to send, all.
+//! Each connection models its own path, but does not know what the other connections leave of this machine's line. Each
+//! would claim the rate of its best moment, and together they would overfill the line and its queue. Losses would then
+//! be random, and so would the shares. A member that sends equally much to all, as in the direct plan, would wait for
+//! the slowest connection.
 //!
-//! It must not know why a connection has less to send, nor what the paths beyond are like.
+//! So the connections add up what they send, and share the line's rate max-min fairly (Bertsekas and Gallager, "Data
+//! Networks", 1992, section 6.5.2). A connection that needs less than an equal share leaves the rest to the others.
+//!
+//! It does not know why a connection has less to send, nor what the paths beyond are like.
 
 use super::LOSS_BY_CHANCE;
 use std::sync::{
@@ -16,29 +17,30 @@ use std::sync::{
 };
 use std::time::{Duration, Instant};
 
-/// Time over which rates are measured: acknowledgements come in bursts. A guess: two round trips of a long way.
+/// Time over which rates are measured, since acknowledgements come in bursts. A guess: two round trips of a long path.
 const SAMPLE: Duration = Duration::from_millis(100);
 
-/// Share of the rate that is forgotten with each sample that does not confirm it: half of it in 18 s of sending. A guess.
+/// Share of the rate that is forgotten with each sample that does not confirm it: half in 18 s of sending. A guess.
 const FORGOTTEN: f64 = 1.0 / 256.0;
 
-/// Share of the rate that is forgotten with each sample in which there was at times nothing to send: half of it in two
-/// seconds. What is not used is known no longer (as in RFC 7661): who has a little to send now and then, as a span at an
-/// end of a pipeline, would send each time as fast as the line can, and overfill the queue before a receiver whose line
+/// Share of the rate that is forgotten with each sample in which there was sometimes nothing to send: half in two
+/// seconds. The rate of an unused line is unknown (as in RFC 7661). Otherwise a sender with little data, such as the
+/// end of a pipeline, would send each time as fast as the line can, and overfill the queue of a receiver whose line
 /// others use too. A guess.
 const UNUSED: f64 = 1.0 / 32.0;
 
-/// How much more than the rate is shared out. After a pause nothing is queued anywhere, and more than [`LEAST`] begins
+/// How much more than the rate is shared out. After a pause all queues are empty, and more than [`LEAST`] would begin
 /// with a burst that overfills the queue. Later up to [`MOST`] keeps a short queue, so that the line never runs dry.
 const MOST: f64 = 1.15;
 const LEAST: f64 = 1.0;
 
-/// By how much that grows with each sample without losses above chance, and shrinks with one that has some. Guesses.
+/// By how much that grows with each sample without losses above chance, and shrinks with each sample with some.
+/// Guesses.
 const MORE: f64 = 0.03;
 const LESS: f64 = 0.1;
 
-/// Samples of less than this share of the rate say nothing about it: there was little to send, or somebody's own path
-/// was narrow.
+/// A sample below this share of the rate says nothing about the line: there was little to send, or a path beyond was
+/// narrow.
 const TELLING: f64 = 0.25;
 
 /// The line that an endpoint's connections share.
@@ -48,30 +50,30 @@ pub(crate) struct Uplink {
     line: Mutex<Line>,
 }
 
-/// One connection's part in it.
+/// One connection's share.
 #[derive(Debug)]
 pub(super) struct Flow {
     uplink: Arc<Uplink>,
-    /// Bytes per second that it would send if nobody else did.
+    /// Bytes per second that it would send alone.
     demand: AtomicU64,
-    /// Whether it sends all that it may.
+    /// Whether it sends everything that it may.
     greedy: AtomicBool,
 }
 
 /// The rate at which all connections' bytes were acknowledged.
 #[derive(Debug)]
 struct Line {
-    /// Bytes per second, the best of late.
+    /// The best recent rate, in bytes per second.
     rate: f64,
-    /// The best ever: a line of which little is asked for a while has not become slower.
+    /// The best rate ever: a line that is little used for a while has not become slower.
     most: f64,
-    /// How much more is shared out.
+    /// How much more than the rate is shared out.
     gain: f64,
     lost: u64,
-    /// Whether there was at times nothing to send, since the sample began.
+    /// Whether there was sometimes nothing to send in this sample.
     idle: bool,
     sample: Option<Sample>,
-    /// When the last packet that the sample before saw acknowledged was sent.
+    /// When the last packet that was acknowledged in the previous sample was sent.
     departure: Option<Instant>,
     last_sent: Option<Instant>,
 }
@@ -84,7 +86,7 @@ struct Sample {
 }
 
 impl Uplink {
-    /// A further connection.
+    /// Adds a connection.
     pub(super) fn join(self: &Arc<Self>) -> Arc<Flow> {
         let flow = Arc::new(Flow {
             uplink: self.clone(),
@@ -97,30 +99,30 @@ impl Uplink {
         flow
     }
 
-    /// The most that it has carried, in bytes per second; 0 if nothing is known.
+    /// The best rate ever, in bytes per second; 0 if it is unknown.
     pub fn most(&self) -> u64 {
         lock(&self.line).most as u64
     }
 }
 
 impl Flow {
-    /// A packet of this connection is sent.
+    /// Notes that a packet of this connection is sent.
     pub fn sent(&self, now: Instant) {
         lock(&self.uplink.line).sent(now);
     }
 
-    /// A packet of this connection that was sent then is acknowledged.
+    /// Notes that a packet of this connection is acknowledged.
     pub fn acked(&self, now: Instant, sent: Instant, bytes: u64) {
         lock(&self.uplink.line).acked(now, sent, bytes);
     }
 
-    /// So many bytes of this connection got lost.
+    /// Notes that bytes of this connection were lost.
     pub fn lost(&self, bytes: u64) {
         lock(&self.uplink.line).lost += bytes;
     }
 
-    /// Bytes per second that this connection may send, which would send so many if nobody else did, and sends all that it
-    /// may if it is greedy; without a bound while nothing is known of the line.
+    /// Bytes per second that this connection may send. `demand` is what it would send alone; `greedy` says that it
+    /// sends everything that it may. Infinite while nothing is known of the line.
     pub fn share(&self, demand: f64, greedy: bool) -> f64 {
         self.demand.store(demand as u64, Relaxed);
         self.greedy.store(greedy, Relaxed);
@@ -187,7 +189,7 @@ impl Line {
         if took < SAMPLE {
             return;
         }
-        // Acknowledgements may come compressed, but nothing arrives faster than it was sent.
+        // Acknowledgements may come in bursts, but nothing arrives faster than it was sent.
         let sending = self
             .departure
             .map(|before| sample.departure.saturating_duration_since(before));
@@ -214,8 +216,8 @@ impl Line {
     }
 }
 
-/// What is left of a rate for one more, if others use so much of it, and nobody gets less than an equal share of what
-/// those leave that use little.
+/// What is left of a rate for one more connection that others use too. It gets at least an equal share of what the
+/// light users leave.
 fn fair_share(rate: f64, mut others: Vec<f64>) -> f64 {
     others.sort_by(f64::total_cmp);
     let mut left = rate;

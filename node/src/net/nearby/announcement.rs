@@ -1,6 +1,6 @@
-//! What is told to everybody on the network of a run that others may take part in, and what others tell.
+//! What a member announces to its network about a run that others may join, and what it reads from others.
 //!
-//! What others tell may be anything: what makes no sense is dropped, and the rest is short and safe to print.
+//! Others may announce anything. Nonsense is dropped, and the rest is short and safe to print.
 
 use super::code::Tag;
 use crate::net::addresses::is_for_one_link;
@@ -8,13 +8,13 @@ use annulus_core::wire::VERSION;
 use annulus_core::{PeerId, RunId};
 use std::net::{IpAddr, SocketAddr};
 
-/// Longest name of a task that is told, in characters.
+/// Longest task name, in characters.
 const MAX_TASK: usize = 32;
 
 /// Most addresses of one member.
 const MAX_ADDRESSES: usize = 8;
 
-/// What a member tells of its run. Names are the first eight hexadecimal digits, as people see them everywhere.
+/// A member's announcement of its run. Names are the first eight hexadecimal digits, as people see them everywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
     /// Version of the protocol.
@@ -23,7 +23,7 @@ pub struct Announcement {
     pub run: String,
     /// What it trains.
     pub task: String,
-    /// Who tells it.
+    /// The member.
     pub peer: String,
     /// How many members it has.
     pub members: u32,
@@ -32,7 +32,7 @@ pub struct Announcement {
 }
 
 impl Announcement {
-    /// Of a run, by one of its members.
+    /// An announcement by one of a run's members.
     pub fn new(run: RunId, task: &str, peer: PeerId, members: usize, tag: Tag) -> Self {
         Self {
             version: VERSION,
@@ -56,7 +56,7 @@ impl Announcement {
         ]
     }
 
-    /// Reads what somebody tells. Nothing if it makes no sense.
+    /// Reads an announcement. None if it makes no sense.
     pub fn read<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
         Some(Self {
             version: value("version")?.parse().ok()?,
@@ -72,14 +72,14 @@ impl Announcement {
 /// A member that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What it tells.
+    /// Its announcement.
     pub told: Announcement,
-    /// Where it says it is; at least one.
+    /// Its addresses; at least one.
     pub at: Vec<SocketAddr>,
 }
 
 impl Found {
-    /// Of what somebody tells, if it can be dialled. What is for one link alone goes last.
+    /// A member with this announcement, if it can be dialled. Link-local addresses go last.
     pub fn new(told: Announcement, at: impl IntoIterator<Item = SocketAddr>) -> Option<Self> {
         let usable = |at: &SocketAddr| is_told(at.ip()) && at.port() > 0;
         let mut at: Vec<SocketAddr> = at.into_iter().filter(usable).collect();
@@ -90,7 +90,7 @@ impl Found {
     }
 }
 
-/// Whether an address means one machine to others on the network.
+/// Whether others on the network can use an address.
 pub fn is_told(ip: IpAddr) -> bool {
     let of_many = match ip {
         IpAddr::V4(ip) => ip.is_broadcast() || ip.is_multicast(),
@@ -105,7 +105,7 @@ fn short_name(text: &str) -> Option<String> {
     (text.len() == 8 && text.chars().all(is_digit)).then(|| text.to_owned())
 }
 
-/// A name without what a terminal would obey, or what would make it endless.
+/// A name without control characters, and of bounded length.
 fn printable(name: &str) -> String {
     let kept = name.chars().map(|c| if c.is_ascii_graphic() { c } else { '?' });
     kept.take(MAX_TASK).collect()
@@ -144,7 +144,7 @@ mod tests {
             !all.contains(&code[3..]) && !all.contains(&code[3..].replace('-', "")),
             "{all}"
         );
-        // Names are those that people see everywhere, and no longer.
+        // Names are as short as people see them everywhere.
         assert!(all.contains("abababab") && !all.contains("ababababab"), "{all}");
     }
 

@@ -1,8 +1,7 @@
-//! The code that a member shows and that lets somebody in who types it on the same network.
+//! The code that a member shows, and that lets in a person on the same network who types it.
 //!
-//! Its first two digits are told to everybody: they say whose code it is. The other six are the secret. So few are enough
-//! because nobody can try them but by asking that member, which allows few guesses: [`pake`](super::pake) and
-//! [`door`](super::door) see to that.
+//! Its first two digits are announced: they say whose code it is. The other six are the secret. So few are enough
+//! because a guess must ask that member, which allows only few: see [`pake`](super::pake) and [`door`](super::door).
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +9,7 @@ use std::str::FromStr;
 /// How many secrets there are.
 const SECRETS: u64 = 1_000_000;
 
-/// What tells the codes of several members apart, up to 99.
+/// The public part, which distinguishes the codes of several members, up to 99.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tag(u8);
 
@@ -48,18 +47,18 @@ pub struct Code {
 }
 
 impl Code {
-    /// A fresh one from the operating system's generator.
+    /// A new one from the operating system's generator.
     pub fn generate() -> Self {
         Self::under(Tag::random())
     }
 
-    /// A fresh one that is told apart as this one is.
+    /// A new one with the same public part.
     #[must_use]
     pub fn another(&self) -> Self {
         Self::under(self.tag)
     }
 
-    /// What everybody may know of it.
+    /// Its public part.
     pub fn tag(&self) -> Tag {
         self.tag
     }
@@ -70,7 +69,7 @@ impl Code {
     }
 }
 
-/// A number below a small bound: of 64 bits the remainder is even to one part in 10^13.
+/// A random number below a small bound. The remainder of 64 bits is uniform to one part in 10^13.
 fn random(below: u64) -> u64 {
     getrandom::u64().expect("the operating system gives random bytes") % below
 }
@@ -84,7 +83,7 @@ impl fmt::Display for Code {
 }
 
 impl fmt::Debug for Code {
-    /// Without the secret, so that no log gives it away.
+    /// Without the secret, so that no log reveals it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Code({}-..)", self.tag)
     }
@@ -93,7 +92,7 @@ impl fmt::Debug for Code {
 impl FromStr for Code {
     type Err = CodeError;
 
-    /// However the digits are grouped.
+    /// Accepts any grouping of the digits.
     fn from_str(text: &str) -> Result<Self, CodeError> {
         let separates = |c: char| c == '-' || c.is_whitespace();
         let digits: String = text.chars().filter(|c| !separates(*c)).take(9).collect();
@@ -108,7 +107,7 @@ impl FromStr for Code {
     }
 }
 
-/// It is no code.
+/// The text is not a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a code has eight digits, as in 12-345-678")]
 pub struct CodeError;

@@ -1,11 +1,11 @@
-//! Who comes in by a code: how many wrong ones are taken, and what a right one brings.
+//! Admission by code: limits wrong guesses, and issues a ticket for a right one.
 //!
-//! After [`GUESSES`] wrong codes the code is another one, and for a minute none is taken; after as many again for two minutes,
-//! then four, and so on without end. So whoever guesses for a whole year has tried a hundred of a million, wherever from;
-//! and whoever only wants to disturb makes that the code is of no use, while tickets go on to be. A code also lets in no
-//! more than [`ENTRIES`], since many will have seen it by then.
+//! After [`GUESSES`] wrong codes the member takes a new code and accepts none for a minute. After as many again it
+//! pauses for two minutes, then four, and so on. So an attacker who guesses for a year can try about a hundred of a
+//! million codes, from any number of addresses. An attacker who only wants to disturb makes codes useless, but tickets
+//! still work. A code also admits at most [`ENTRIES`] peers, since many people will have seen it by then.
 //!
-//! It must know no sockets; time is an argument.
+//! It knows no sockets; time is an argument.
 
 use super::code::Code;
 use crate::net::link::Refusal;
@@ -17,32 +17,32 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Wrong codes after which there is another, and a pause. Some people mistype more than once.
+/// Wrong codes after which the code changes, with a pause. Some people mistype more than once.
 pub const GUESSES: u32 = 5;
 
-/// The first pause; each is twice as long as the one before it.
+/// The first pause. Each one is twice as long as the one before.
 pub const PAUSE: Duration = Duration::from_secs(60);
 
-/// Peers that come in by one code. A guess: more than anybody types it for.
+/// Peers that one code admits. A guess: more than anybody types it for.
 pub const ENTRIES: u32 = 32;
 
-/// For how long what it brings lets in: whoever is in stays, and comes back within that time.
+/// How long the issued ticket is valid. A peer that is in stays, and can come back within this time.
 pub const LASTS: Duration = Duration::from_secs(28 * 24 * 3600);
 
 /// What happened at the door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Somebody came in.
+    /// A peer was admitted.
     Entered(IpAddr),
-    /// Somebody had a wrong code; so many more, and there is another code.
+    /// A peer had a wrong code; after this many more the code changes.
     Wrong(IpAddr, u32),
-    /// It was one too many: there is another code, and for so long none is taken.
+    /// There were too many wrong codes: the code changes, and none is accepted for this long.
     Closed(IpAddr, Duration),
-    /// The code has let in as many as it may: there is another.
+    /// The code has admitted as many as it may: it changes.
     UsedUp,
 }
 
-/// Lets in who knows the code.
+/// Admits peers that know the code.
 pub struct Door {
     right: Invitation,
     root: Root,
@@ -53,7 +53,7 @@ pub struct Door {
 
 struct State {
     code: Code,
-    /// Of the codes that there have been.
+    /// How many codes there have been.
     number: u64,
     wrong: u32,
     entered: u32,
@@ -62,7 +62,7 @@ struct State {
     closed_until: Option<Instant>,
 }
 
-/// A code that somebody is about to try.
+/// A code that a peer is about to try.
 #[derive(Clone, Copy, Debug)]
 pub struct Try {
     /// The code.
@@ -71,8 +71,8 @@ pub struct Try {
 }
 
 impl Door {
-    /// One that grants a role to each who comes, out of what somebody may do; with what happens at it. Nothing if that one may
-    /// not hand on so much, or only to a number of peers, of which it is one itself.
+    /// A door that grants a role to each admitted peer, out of an own right; and its news. None if the right does not
+    /// allow to grant this role, or is limited to a number of peers.
     pub fn new(right: Invitation, root: Root, role: Role) -> Option<(Self, UnboundedReceiver<News>)> {
         let unlimited = right.chain.0.iter().all(|grant| grant.uses.is_none());
         if !unlimited || Ticket::made_from(&right, root, role, None, Some(1)).is_err() {
@@ -97,21 +97,21 @@ impl Door {
         Some((door, heard))
     }
 
-    /// What lets in now, or after a pause.
+    /// The code that admits peers now, or after a pause.
     pub fn code(&self) -> Code {
         self.state().code
     }
 
-    /// What whoever comes in may do.
+    /// The role of admitted peers.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// Somebody wants to try the code.
+    /// A peer wants to try the code.
     ///
     /// # Errors
     ///
-    /// If none is taken now.
+    /// During a pause.
     pub fn approach(&self, now: Instant) -> Result<Try, Refusal> {
         let state = self.state();
         match state.is_closed(now) {
@@ -123,12 +123,13 @@ impl Door {
         }
     }
 
-    /// It has tried, and its code was right or wrong. A try that never comes to this tells its author nothing, and so does not
-    /// count.
+    /// A peer has tried, and its code was right or wrong. A try that never gets here tells its author nothing, so it
+    /// does not count.
     ///
     /// # Errors
     ///
-    /// If it was wrong, or the code is another by now: however many try at once, no code is tried more often than it may be.
+    /// If it was wrong, or the code has changed meanwhile. So no code is tried more often than it may be, however many
+    /// try at once.
     pub fn judge(&self, tried: Try, right: bool, from: IpAddr, now: Instant) -> Result<(), Refusal> {
         let mut state = self.state();
         if state.is_closed(now) || tried.number != state.number {
@@ -156,7 +157,7 @@ impl Door {
         Err(Refusal::WrongCode)
     }
 
-    /// What whoever came in is given: to one, and for [`LASTS`] or as long as there is.
+    /// The ticket for an admitted peer: for one peer, valid for [`LASTS`] or as long as the own right is.
     pub fn ticket(&self, addrs: Vec<SocketAddr>, now_s: u64) -> Option<Ticket> {
         let end = now_s.saturating_add(LASTS.as_secs());
         let until_s = self.right.chain.until_s().map_or(end, |until_s| until_s.min(end));
@@ -165,7 +166,7 @@ impl Door {
     }
 
     fn tell(&self, news: News) {
-        // If nobody hears it, the peer is about to go.
+        // If nobody receives it, this peer is about to end.
         let _ = self.news.send(news);
     }
 
@@ -231,13 +232,13 @@ mod tests {
             for left in (1..GUESSES).rev() {
                 assert_eq!(guess(&door, false, now), Err(Refusal::WrongCode));
                 assert_eq!(news.try_recv(), Ok(News::Wrong(FROM, left)));
-                // Who is right meanwhile gives others no guesses more.
+                // A right code in between gives others no additional guesses.
                 assert_eq!(guess(&door, true, now), Ok(()));
                 assert_eq!(news.try_recv(), Ok(News::Entered(FROM)));
             }
             assert_eq!(guess(&door, false, now), Err(Refusal::WrongCode));
             assert_eq!(news.try_recv(), Ok(News::Closed(FROM, pause)));
-            // One time in a million it is the same.
+            // They are equal once in a million.
             assert_eq!(door.code().tag(), code.tag());
             assert_eq!(guess(&door, true, now), Err(Refusal::NoCode));
             let shortly_before = now + pause - Duration::from_millis(1);
@@ -246,7 +247,7 @@ mod tests {
             pause *= 2;
         }
         assert_eq!(guess(&door, true, now), Ok(()));
-        // In a year of nothing but guesses.
+        // A year of nothing but guesses.
         let within = |n: &u32| ((1 << n) - 1) * PAUSE.as_secs() < 366 * 24 * 3600;
         let tried = (0u32..).take_while(within).count() as u32 * GUESSES;
         assert_eq!(tried, 100);
@@ -262,7 +263,7 @@ mod tests {
             .filter(|answer| *answer == Err(Refusal::WrongCode))
             .count();
         assert_eq!(wrong as u32, GUESSES);
-        // Nor is one taken, after the pause, that began before: its code is not the code any more.
+        // A try that began before the pause is refused afterwards, since the code has changed.
         assert_eq!(
             door.judge(tries[0], true, FROM, now + PAUSE),
             Err(Refusal::NoCode)
@@ -303,7 +304,7 @@ mod tests {
             (Role::Contribute, Some(1), &addrs)
         );
         assert_eq!(grant.until_s, Some(1000 + LASTS.as_secs()));
-        // Whoever has an end itself gives nothing that outlasts it.
+        // A right that expires issues no ticket that outlasts it.
         let guest = Ticket::made_from(&founder(), root(), Role::Member, Some(2000), None).unwrap();
         let (door, _news) = Door::new(guest.right(), root(), Role::Member).unwrap();
         let ticket = door.ticket(addrs, 1000).unwrap();
@@ -323,7 +324,7 @@ mod tests {
         let opens = |right: Invitation| Door::new(right, root(), Role::Contribute).is_some();
         assert!(opens(founder()) && opens(made(Role::Member, None)));
         assert!(!opens(made(Role::Contribute, None)) && !opens(made(Role::Watch, None)));
-        // The one that this lets in is whoever has it.
+        // The one peer that this admits is the owner itself.
         assert!(!opens(made(Role::Member, Some(1))));
         let mut right = made(Role::Member, None);
         for _ in 1..annulus_core::invitation::MAX_CHAIN {

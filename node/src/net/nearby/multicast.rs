@@ -1,7 +1,7 @@
-//! Telling and hearing by multicast DNS (RFC 6762) what services there are (RFC 6763), as the crate `mdns-sd` does it on a
-//! thread of its own.
+//! Announces and finds services (RFC 6763) by multicast DNS (RFC 6762), with the crate `mdns-sd` on a thread of its
+//! own.
 //!
-//! It must not know what becomes of what is heard.
+//! It does not know how the results are used.
 
 use super::announcement::{Announcement, Found, is_told};
 use if_addrs::Interface;
@@ -10,22 +10,22 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::time::{Duration, Instant};
 
-/// What the service is called.
+/// The name of the service.
 const SERVICE: &str = "_annulus._udp.local.";
 
-/// Most members that are listed: whoever floods the network fills no more.
+/// Most members that are listed, so that nobody can fill the memory by flooding the network.
 const MAX_FOUND: usize = 256;
 
-/// What is told is told anew no more often than so.
+/// Shortest time between two announcements.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// How long the last packets may take.
 const CLOSING: Duration = Duration::from_millis(300);
 
-/// Why nothing can be told or heard.
+/// Why nothing can be announced or found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mute {
-    /// The peer can be reached from this machine alone.
+    /// The peer can be reached only from this machine.
     #[error("only this machine can reach it")]
     Alone,
     /// There is no network.
@@ -42,7 +42,7 @@ impl From<mdns_sd::Error> for Mute {
     }
 }
 
-/// Tells others on the network of a run, until it is dropped.
+/// Announces a run on the network until it is dropped.
 pub struct Announcer {
     daemon: ServiceDaemon,
     told: Announcement,
@@ -52,11 +52,11 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// Begins to tell of a run whose member listens there.
+    /// Starts to announce a run whose member listens on this address.
     ///
     /// # Errors
     ///
-    /// If nobody could hear of it, or nobody could come.
+    /// If nobody could receive it, or nobody could connect.
     pub fn start(listen: SocketAddr, told: Announcement) -> Result<Self, Mute> {
         if listen.ip().is_loopback() {
             return Err(Mute::Alone);
@@ -74,7 +74,7 @@ impl Announcer {
         })
     }
 
-    /// Tells of so many members from now on, if that is not what it has told, and not long ago.
+    /// Updates the number of members, unless it is unchanged or was announced a moment ago.
     pub fn update(&mut self, members: usize, now: Instant) {
         let members = members.try_into().unwrap_or(u32::MAX);
         if members == self.told.members || now.saturating_duration_since(self.told_at) < AGAIN {
@@ -83,12 +83,12 @@ impl Announcer {
         self.told.members = members;
         self.told_at = now;
         if let Ok(info) = info(&self.told, self.listen) {
-            // If it fails, what was told before goes on to be told.
+            // If this fails, the old announcement stays.
             let _ = self.daemon.register(info);
         }
     }
 
-    /// Says that it is gone. Waits a little, so blocks.
+    /// Announces the end. Blocks for a short time.
     pub fn end(self) {
         if let Ok(done) = self.daemon.unregister(&self.full_name) {
             let _ = done.recv_timeout(CLOSING);
@@ -98,17 +98,17 @@ impl Announcer {
 
 impl Drop for Announcer {
     fn drop(&mut self) {
-        // Its thread ends; those who hear nothing more forget it after two minutes.
+        // Ends its thread. Others forget the announcement after two minutes.
         let _ = self.daemon.shutdown();
     }
 }
 
-/// Listens for members: for the least time, and if there is none by then that will do, until there is one or the most is over.
+/// Listens for members: at least for `least`, and then until one is found that `will_do`, but at most for `most`.
 /// Blocks.
 ///
 /// # Errors
 ///
-/// If nothing can be heard.
+/// If nothing can be received.
 pub fn listen(least: Duration, most: Duration, will_do: impl Fn(&Found) -> bool) -> Result<Vec<Found>, Mute> {
     let daemon = daemon()?;
     let heard = daemon.browse(SERVICE)?;
@@ -122,7 +122,7 @@ pub fn listen(least: Duration, most: Duration, will_do: impl Fn(&Found) -> bool)
     Ok(members.into_values().collect())
 }
 
-/// Takes what is heard until a time, or until there is one that will do.
+/// Collects announcements until a time, or until one will do.
 fn hear(
     heard: &Receiver<ServiceEvent>,
     until: Instant,
@@ -148,7 +148,7 @@ fn hear(
     }
 }
 
-/// Where somebody is; of an address for one link alone also on which it was heard.
+/// A member's address. A link-local one includes the network on which it was heard.
 fn within(ip: &ScopedIp, port: u16) -> SocketAddr {
     match ip {
         ScopedIp::V6(ip) if ip.addr().is_unicast_link_local() => {
@@ -158,7 +158,7 @@ fn within(ip: &ScopedIp, port: u16) -> SocketAddr {
     }
 }
 
-/// On all networks that this machine is on.
+/// Works on all networks of this machine.
 fn daemon() -> Result<ServiceDaemon, Mute> {
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
     let others = |interface: &Interface| interface.is_oper_up() && !interface.is_loopback();
@@ -166,12 +166,12 @@ fn daemon() -> Result<ServiceDaemon, Mute> {
         return Err(Mute::NoNetwork);
     }
     let daemon = ServiceDaemon::new()?;
-    // What is said there no other machine hears.
+    // No other machine hears what is sent there.
     daemon.disable_interface(vec![IfKind::LoopbackV4, IfKind::LoopbackV6])?;
     Ok(daemon)
 }
 
-/// The service as it is told. Its names are of the peer and the run, so that no two are the same.
+/// The announced service. Its name contains those of the peer and the run, so no two are equal.
 fn info(told: &Announcement, listen: SocketAddr) -> Result<ServiceInfo, Mute> {
     let name = format!("{}-{}", told.run, told.peer);
     let host = format!("annulus-{}.local.", told.peer);
@@ -189,7 +189,7 @@ fn info(told: &Announcement, listen: SocketAddr) -> Result<ServiceInfo, Mute> {
         &told.properties()[..],
     )?;
     let mut info = if wild { info.enable_addr_auto() } else { info };
-    // Nobody else has these names, so nobody need be asked.
+    // The names are unique, so there is no need to probe for conflicts.
     info.set_requires_probe(false);
     Ok(info)
 }

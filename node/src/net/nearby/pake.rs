@@ -1,13 +1,13 @@
-//! How two who know the same short code get a strong key that nobody else has: SPAKE2 over the curve of our signatures, as
-//! the crate `spake2` has it, and what is made of its key.
+//! Derives a strong key from a short code that both ends know, by SPAKE2 over the curve of our signatures (crate
+//! `spake2`).
 //!
-//! Who does not know the code learns from an exchange whether one guess was right, and nothing by which others could be tried
-//! without asking again; that holds for either end, and for whoever reads or alters what passes between them. The exchange is
-//! bound to the names that TLS has shown both ends, and to their very session: who stands between two others has another name
-//! and other sessions, and so gets nowhere even with both of them knowing the code. The joiner proves first that it knows it;
-//! until then the other end has said nothing that a wrong guess could be told by.
+//! An attacker who does not know the code learns from an exchange only whether one guess was right, and nothing to test
+//! other guesses offline. This holds for either end, and for anybody who reads or alters the messages. The exchange is
+//! bound to the names that TLS has shown to both ends and to their session. So a man in the middle, who has another
+//! name and other sessions, gets nowhere even if both ends know the code. The joiner proves first that it knows the
+//! code; before that the host has sent nothing that would reveal whether a guess is wrong.
 //!
-//! It must know no sockets and count no guesses.
+//! It knows no sockets and counts no guesses.
 
 use super::code::Code;
 use crate::net::ticket::MAX_TEXT;
@@ -16,38 +16,38 @@ use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use spake2::{Ed25519Group, Identity, Password, Spake2};
 
-/// Bytes of what each end says first: a mark of its side, and a point of the curve.
+/// Bytes of each end's first message: a mark of its side, and a point of the curve.
 pub const SHARE: usize = 33;
 
 /// Bytes of the joiner's proof.
 pub const PROOF: usize = 32;
 
-/// Bytes of a sealed ticket: as many for each, so that its length tells nothing.
+/// Bytes of a sealed ticket: always the same, so that the length reveals nothing.
 pub const SEALED: usize = MAX_TEXT + 16;
 
-/// Which end is speaking.
+/// The two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Who wants to come in.
+    /// The end that wants to join.
     Joiner,
-    /// Who lets in.
+    /// The end that admits.
     Host,
 }
 
-/// Between whom it is, as TLS has shown.
+/// The names of the two ends, as TLS has shown them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// Who wants to come in.
+    /// The end that wants to join.
     pub joiner: PeerId,
-    /// Who lets in.
+    /// The end that admits.
     pub host: PeerId,
 }
 
-/// An exchange of which this end has said its part.
+/// An exchange whose first message was made.
 pub struct Exchange(Spake2<Ed25519Group>);
 
 impl Exchange {
-    /// Begins, with what to tell the other end.
+    /// Starts an exchange; returns the message for the other end.
     pub fn begin(side: Side, code: &Code, names: Names) -> (Self, [u8; SHARE]) {
         let start = match side {
             Side::Joiner => Spake2::<Ed25519Group>::start_a,
@@ -62,8 +62,8 @@ impl Exchange {
         (Self(state), share)
     }
 
-    /// Ends, with what the other end said and what is unique to the session. Nothing, if that is no point of the curve, or of
-    /// one's own side. Whether the other end knows the code is not known yet.
+    /// Completes the exchange with the other end's message and a value unique to the session. None if the message is
+    /// not a point of the curve, or is from the same side. Whether the other end knows the code is not known yet.
     pub fn finish(self, theirs: &[u8; SHARE], session: &[u8; 32]) -> Option<Agreed> {
         let key = self.0.finish(theirs).ok()?;
         let key = [&key[..], session].concat();
@@ -74,28 +74,28 @@ impl Exchange {
     }
 }
 
-/// What both ends have in common, if both know the code.
+/// The key that both ends share if both know the code.
 pub struct Agreed {
     proof: [u8; PROOF],
     seal: [u8; 32],
 }
 
 impl Agreed {
-    /// What the joiner says to show that it knows the code.
+    /// The joiner's proof that it knows the code.
     pub fn proof(&self) -> [u8; PROOF] {
         self.proof
     }
 
-    /// Whether it does.
+    /// Checks that proof.
     pub fn is_proven_by(&self, proof: &[u8; PROOF]) -> bool {
         verify_slices_are_equal(&self.proof, proof).is_ok()
     }
 
-    /// A ticket's text for the joiner alone; by it the host shows that it knows the code too.
+    /// Seals a ticket for the joiner alone, which also proves that the host knows the code.
     ///
     /// # Panics
     ///
-    /// If it is longer than any ticket.
+    /// If the text is longer than any ticket.
     pub fn seal(self, ticket: &str) -> [u8; SEALED] {
         assert!(ticket.len() <= MAX_TEXT, "it is longer than any ticket");
         let mut sealed = [0; SEALED];
@@ -106,7 +106,7 @@ impl Agreed {
         sealed
     }
 
-    /// The ticket's text, if whoever sealed it knows the code.
+    /// The ticket's text, if the one who sealed it knows the code.
     pub fn open(self, mut sealed: [u8; SEALED]) -> Option<String> {
         let text = self.key().open_in_place(once(), Aad::empty(), &mut sealed).ok()?;
         let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
@@ -119,7 +119,7 @@ impl Agreed {
     }
 }
 
-/// The key is of one session and seals one text.
+/// A key belongs to one session and seals one text, so the nonce can be constant.
 fn once() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
@@ -134,7 +134,7 @@ mod tests {
     };
     const SESSION: [u8; 32] = [9; 32];
 
-    /// What an end knows and sees.
+    /// The inputs of one end.
     #[derive(Clone, Copy)]
     struct End {
         code: &'static str,
@@ -152,7 +152,7 @@ mod tests {
         Exchange::begin(side, &end.code.parse().unwrap(), end.names)
     }
 
-    /// What both ends have in the end.
+    /// The results of both ends.
     fn agreed(joiner: End, host: End) -> (Agreed, Agreed) {
         let (one, said) = begin(Side::Joiner, joiner);
         let (other, answer) = begin(Side::Host, host);
@@ -184,7 +184,7 @@ mod tests {
                 code: "12-345-679",
                 ..GOOD
             },
-            // Who stands between two others is seen by them under its own name, and in sessions of its own.
+            // A man in the middle appears under its own name, and in sessions of its own.
             End {
                 names: as_host,
                 ..GOOD
@@ -210,10 +210,10 @@ mod tests {
         let (host, answer) = begin(Side::Host, GOOD);
         let proof = joiner.finish(&answer, &SESSION).unwrap().proof();
         assert!(host.finish(&said, &SESSION).unwrap().is_proven_by(&proof));
-        // The same words to the same host, even were its session the same.
+        // The same message to the same host, even if its session were the same.
         let (host, _) = begin(Side::Host, GOOD);
         assert!(!host.finish(&said, &SESSION).unwrap().is_proven_by(&proof));
-        // And its own words sent back to it.
+        // And its own message sent back to it.
         let (host, own) = begin(Side::Host, GOOD);
         assert!(host.finish(&own, &SESSION).is_none());
     }

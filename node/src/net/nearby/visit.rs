@@ -1,9 +1,9 @@
-//! Coming in by a code: what passes between the two ends of a connection that is there for that alone.
+//! Joins by code: the exchange between the two ends of a connection made only for this.
 //!
-//! It has an application protocol of its own in TLS. Both ends show certificates, whose keys are their names, though the
-//! joiner's need not be the one that it takes part under. On one stream the joiner says which version it speaks and its share
-//! of the exchange, the host its share, the joiner its proof, the host the sealed ticket: all of fixed lengths. Whatever else
-//! happens closes the connection, with a [`Refusal`] where it is the host that does not like it.
+//! It has its own application protocol in TLS. Both ends show certificates, whose keys are their names; the joiner's
+//! need not be the name that it takes part under later. On one stream the joiner sends its version and its share of the
+//! exchange, the host its share, the joiner its proof, and the host the sealed ticket, all with fixed lengths. Anything
+//! else closes the connection, with a [`Refusal`] if the host closes it.
 
 use super::code::Code;
 use super::door::Door;
@@ -23,13 +23,13 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::time::timeout;
 
-/// What stands before what is unique to a session, as TLS gives it to both ends.
+/// Label for the value that is unique to a session, as TLS exports it to both ends.
 const SESSION: &[u8] = b"EXPORTER-annulus-1-code";
 
-/// How long the last packets may take.
+/// How long to wait for the last packets.
 const CLOSING: Duration = Duration::from_millis(200);
 
-/// The host's end: lets in who knows the door's code.
+/// The host's end: admits a peer that knows the door's code.
 ///
 /// # Errors
 ///
@@ -62,28 +62,28 @@ pub(crate) async fn receive(
 
     let contact = me.contact();
     let addrs = addresses(&contact.0).filter_map(|address| address.parse().ok());
-    // A clock before 1970 makes a ticket that has expired elsewhere.
+    // With a clock before 1970 the ticket has expired everywhere else.
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let ticket = door.ticket(addrs.take(Contact::LIMIT).collect(), since_1970.as_secs());
     let ticket = ticket.ok_or(Refusal::NoCode)?;
     write(&mut send, &agreed.seal(&ticket.to_string())).await?;
-    // The joiner closes when it has read all.
+    // The joiner closes when it has read everything.
     connection.closed().await;
     Ok(())
 }
 
-/// Turns somebody away with a reason that the other end can show to its user.
+/// Refuses a peer with a reason that the other end can show to its user.
 pub(crate) fn refuse(connection: &Connection, refusal: Refusal) {
     connection.close(VarInt::from_u32(refusal.code()), refusal.to_string().as_bytes());
 }
 
-/// The joiner's end: a ticket, from whoever is at one of these addresses and shows this code.
+/// The joiner's end: gets a ticket from a member at one of these addresses that shows this code.
 ///
 /// # Errors
 ///
-/// If nobody is there, or it is not the code.
+/// If nobody answers, or the code is wrong.
 pub async fn enter(at: &[SocketAddr], code: &Code) -> Result<Ticket, DialError> {
-    // Of this name nothing is left afterwards: the ticket is for whoever has it.
+    // This name is used only here: the ticket is for whoever holds it.
     let identity = Identity::generate();
     let configs = Configs::for_code(&identity, HANDSHAKE_TIMEOUT);
     let endpoint = dialling_endpoint()
@@ -95,7 +95,7 @@ pub async fn enter(at: &[SocketAddr], code: &Code) -> Result<Ticket, DialError> 
         let got = ask((identity.peer(), there), code, &connection).await;
         connection.close(VarInt::from_u32(LEFT), b"");
         let mut ticket = got?;
-        // Where it was found is where it is found again.
+        // The address where the member was found works again later.
         let found = canonical(connection.remote_address());
         ticket.addrs.retain(|address| *address != found);
         ticket.addrs.insert(0, found);
@@ -127,7 +127,7 @@ async fn ask(
     };
     let talked: Result<_, Refusal> = talk.await;
     let Ok((agreed, sealed)) = talked else {
-        // The close says why; it may arrive a little after the stream's end.
+        // The close has the reason, and may arrive shortly after the stream's end.
         let closed = timeout(CLOSING, connection.closed()).await;
         return Err(closed.map_or_else(|_| broken("the answer makes no sense"), dial_error));
     };
@@ -136,7 +136,7 @@ async fn ask(
         .map_err(|error| broken(&format!("what came is no ticket ({error})")))
 }
 
-/// What is unique to a session, the same at both ends and known to nobody else.
+/// A value that is unique to a session, equal at both ends and known to nobody else.
 fn session(connection: &Connection) -> Option<[u8; 32]> {
     let mut unique = [0; 32];
     connection

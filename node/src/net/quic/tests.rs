@@ -1,4 +1,4 @@
-//! Links on this machine: who may come in, which link stands, what arrives, and what is never waited for.
+//! Links on this machine: who may come in, which link stands, what arrives, and what nobody waits for.
 
 use super::*;
 use crate::data::fetch::fetch_manifest;
@@ -33,7 +33,7 @@ pub(crate) fn root() -> Root {
     Root { run: RUN, key }
 }
 
-/// A ticket of the run, or of one that only calls itself so.
+/// A ticket of the run, or of one that only pretends to be it.
 pub(crate) fn ticket_by(run_key: Secret, addrs: Vec<SocketAddr>) -> Ticket {
     let ticket = made(run_key, RUN, addrs);
     Ticket {
@@ -122,12 +122,12 @@ async fn pair() -> (QuicLink, QuicLink) {
     (a, b)
 }
 
-/// A connection on which TLS is done and the handshake is not.
+/// A connection after TLS, before the handshake.
 async fn raw(identity: &Identity, to: SocketAddr) -> (Endpoint, Connection) {
     raw_from([127, 0, 0, 1], identity, to).await.unwrap()
 }
 
-/// Knocks from an address of this machine.
+/// Connects from another address of this machine.
 async fn raw_from(
     from: [u8; 4],
     identity: &Identity,
@@ -164,7 +164,7 @@ fn refusal(error: ConnectionError) -> Option<Refusal> {
     }
 }
 
-/// Carries datagrams between whoever speaks first and `to`, until it is dropped: a cable to cut.
+/// Forwards datagrams between the first sender and `to` until it is dropped: a cable to cut.
 pub(crate) struct Cable(JoinHandle<()>, pub(crate) SocketAddr);
 
 impl Cable {
@@ -197,7 +197,7 @@ impl Drop for Cable {
     }
 }
 
-/// What a handshake of this version begins with.
+/// How a handshake of this version begins.
 pub(crate) fn first_bytes(version: u16, rest: &[u8]) -> Vec<u8> {
     [&version.to_le_bytes()[..], rest].concat()
 }
@@ -292,7 +292,7 @@ async fn a_queue_that_nobody_drains_is_bounded_and_loses_nothing() {
         "{sent} MiB sent, {} bytes wait",
         a.queued(b.peer())
     );
-    // The control lane does not wait for the bulk lane, only for what the owner could already have taken.
+    // The control lane does not wait for the bulk lane, only for frames that the owner could already have taken.
     a.send(b.peer(), Lane::Control, Bytes::from_static(b"urgent").into())
         .unwrap();
     sleep(Duration::from_millis(500)).await;
@@ -447,7 +447,7 @@ async fn garbage_harms_nobody() {
         socket.send_to(&junk[..1 + i % 1400], to).unwrap();
     }
 
-    // Garbage instead of a hello; and a hello of four thousand million bytes.
+    // Garbage instead of a hello; and a hello of four billion bytes.
     let (_endpoint, connection) = raw(&Identity::generate(), to).await;
     let (mut send, _recv) = connection.open_bi().await.unwrap();
     send.write_all(&first_bytes(VERSION, b"\x08\x00\x00\x00garbage!"))
@@ -499,14 +499,14 @@ async fn handshakes_that_never_end_keep_nobody_out() {
     }
 }
 
-/// All of 127.0.0.0/8 is this machine where this runs.
+/// Where this runs, all of 127.0.0.0/8 is this machine.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn one_address_cannot_keep_others_out_nor_all_strangers_those_who_are_known() {
     let listen = SocketAddr::from(([0; 4], 0));
     let mut host = start(QuicConfig { listen, ..config() });
     let to = SocketAddr::from(([127, 0, 0, 1], host.local_addr().port()));
-    // As many as it can, from one address.
+    // As many as possible from one address.
     let mut idle = vec![];
     for _ in 0..MAX_HANDSHAKES {
         idle.extend(raw_from([127, 0, 0, 9], &Identity::generate(), to).await.ok());
@@ -523,7 +523,7 @@ async fn one_address_cannot_keep_others_out_nor_all_strangers_those_who_are_know
     up(&mut host).await;
     drop(friend);
     down(&mut host).await;
-    // Then from as many addresses as it takes.
+    // Then from as many addresses as needed.
     for last in 10..40 {
         for _ in 0..HANDSHAKES_PER_ADDRESS {
             idle.extend(raw_from([127, 0, 0, last], &Identity::generate(), to).await.ok());
@@ -658,7 +658,7 @@ async fn a_ticket_alone_fetches_the_manifest() {
     let identity = Identity::generate();
     let (source, fetched) = fetch_manifest(&ticket, iter::empty(), &identity).await.unwrap();
     assert_eq!((source.peer, fetched), (host.peer(), manifest));
-    // The ticket leads nowhere any more, but somebody is where it once was.
+    // The ticket's run is gone, but a peer still listens at the address.
     let old = Ticket {
         addrs: vec![nobody],
         ..ticket.clone()
@@ -722,7 +722,7 @@ async fn one_socket_takes_both_families() {
         listen: all,
         ..config()
     });
-    // Who goes is told of, too.
+    // Departures are reported too.
     let mut guests = Vec::new();
     for ip in ["127.0.0.1", "[::1]"] {
         let mut guest = start(QuicConfig {
@@ -751,7 +751,7 @@ async fn who_may_not_come_in_is_told_at_the_door() {
         key: root().key,
         ..Manifest::new(Layout::flat(1))
     };
-    // Out of a ledger in which one was taken back, and one has been used by another.
+    // From a ledger in which one ticket was revoked and another peer has used one.
     let settings = |ticket: &Ticket| {
         let identity = Identity::generate();
         let admission = ticket.right().admit(identity.peer(), RUN);

@@ -1,5 +1,5 @@
-//! Controllers on simulated hosts that all send to each other, as the direct plan of an all-reduce does. Each has a line
-//! of its own rate, with a queue for each direction, in which acknowledgements wait behind what goes the same way.
+//! Controllers on simulated hosts that all send to each other, as the direct plan of an all-reduce does. Each host has
+//! a line of its own rate, with a queue for each direction in which acknowledgements wait too.
 
 use super::*;
 use std::cmp::Reverse;
@@ -9,10 +9,10 @@ const MTU: u64 = 1472;
 const ONE_WAY: Duration = Duration::from_millis(25);
 const QUEUE: f64 = 200e3;
 
-/// What a sender that was late may catch up on.
+/// How much a late sender may catch up on.
 const BURST: Duration = Duration::from_millis(2);
 
-/// When, in which order at one time, to which flow's packet, and what.
+/// Time, order at that time, flow, packet, and what happens to it.
 type Due = (Instant, u64, usize, u64, Step);
 
 struct Hosts {
@@ -25,7 +25,7 @@ struct Hosts {
     seed: u64,
 }
 
-/// A host's way out and way in: bytes per second, and when what is queued has passed.
+/// A host's line in both directions: bytes per second, and when its queue is empty.
 struct Line {
     rate: f64,
     free_at: [Instant; 2],
@@ -38,14 +38,14 @@ struct Sender {
     from: usize,
     to: usize,
     model: Model,
-    /// Bytes that are to be sent.
+    /// Bytes to send.
     left: u64,
-    /// Packets under way and when they left.
+    /// Packets in flight, and when they left.
     flying: VecDeque<(u64, Instant)>,
-    /// The last packet's round-trip time, and when the next one may leave: quinn spreads a window over 4/5 of that.
+    /// The last packet's round-trip time, and when the next packet may leave: quinn spreads a window over 4/5 of it.
     rtt: Duration,
     next: Instant,
-    /// Whether it is called then.
+    /// Whether a call is scheduled.
     called: bool,
     lost: u64,
 }
@@ -54,18 +54,18 @@ struct Sender {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     MayLeave,
-    /// It comes to the other's way in, and out of it.
+    /// It reaches the receiver's line, and leaves it.
     Arrives,
     Delivered,
-    /// When its acknowledgement is there.
+    /// Its acknowledgement arrives.
     AckArrives,
     Acked,
-    /// Nothing that was sent later has told that it is lost.
+    /// No later packet has shown that it is lost.
     TimesOut,
 }
 
 impl Sender {
-    /// How many packets under way left before this one.
+    /// How many packets in flight left before this one.
     fn before(&self, packet: u64) -> usize {
         self.flying.partition_point(|flying| flying.0 < packet)
     }
@@ -120,7 +120,7 @@ impl Hosts {
         ((self.seed >> 11) as f64 / (1u64 << 53) as f64) < self.loss
     }
 
-    /// How long so many bytes take through a host's queue, if they find room.
+    /// How long this many bytes take through a host's queue, if there is room.
     fn pass(&mut self, host: usize, way: usize, bytes: u64) -> Option<Duration> {
         let now = self.now;
         let Line { rate, free_at } = &mut self.lines[host];
@@ -213,7 +213,7 @@ impl Hosts {
         self.send(flow);
     }
 
-    /// Sends so many bytes from each to each; the seconds that it took.
+    /// Sends this many bytes from each host to each other; returns the seconds that it took.
     fn round(&mut self, bytes: u64) -> f64 {
         let start = self.now;
         for flow in 0..self.flows.len() {
@@ -233,8 +233,8 @@ impl Hosts {
         (self.now - start).as_secs_f64()
     }
 
-    /// What share of the bound `rounds` rounds of an all-reduce of so many bytes reach, after some, and what share of
-    /// the packets is lost.
+    /// Runs all-reduces of this many bytes, and returns the share of the bound that they reach after some rounds, and
+    /// the share of lost packets.
     fn reached(&mut self, vector: u64, rounds: usize) -> (f64, f64) {
         let per_flow = 2 * vector / self.lines.len() as u64;
         let slowest = self.lines.iter().map(|line| line.rate).fold(f64::MAX, f64::min);

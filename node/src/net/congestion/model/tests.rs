@@ -1,14 +1,14 @@
-//! Controllers on a simulated path: rates, queues and losses that are known.
+//! Controllers on a simulated path with known rates, queues and losses.
 
 use super::*;
 use std::collections::VecDeque;
 
 const MTU: u64 = 1472;
 
-/// What a sender that was late may catch up on.
+/// How much a late sender may catch up on.
 const BURST: Duration = Duration::from_millis(2);
 
-/// A bottleneck with a tail-drop queue and chance losses, and senders of one endpoint, who always have something to send
+/// A bottleneck with a tail-drop queue and random losses, and the senders of one endpoint, which always have data
 /// unless they are idle.
 struct Path {
     senders: Vec<Sender>,
@@ -20,7 +20,7 @@ struct Path {
     free_at: Instant,
     /// Whether the other end sends as much, so that acknowledgements queue there as packets do here.
     both_ways: bool,
-    /// Whose each packet is, its number, when it left, and when its acknowledgement comes, if it does.
+    /// Each packet's sender, number, departure, and when its acknowledgement arrives, if it does.
     flying: VecDeque<(usize, u64, Instant, Option<Instant>)>,
     seed: u64,
     lost: u64,
@@ -31,7 +31,7 @@ struct Sender {
     in_flight: u64,
     acked: u64,
     idle: bool,
-    /// The last packet's round-trip time, and when the next one may leave: quinn spreads a window over 4/5 of that.
+    /// The last packet's round-trip time, and when the next packet may leave: quinn spreads a window over 4/5 of it.
     rtt: Duration,
     next: Instant,
 }
@@ -81,7 +81,7 @@ impl Path {
         (self.seed >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// All that a sender may send now.
+    /// Sends everything that a sender may send now.
     fn send(&mut self, who: usize) {
         while self.senders[who].may_send() && self.senders[who].next <= self.now {
             let backlog = self.free_at.saturating_duration_since(self.now).as_secs_f64() * self.rate;
@@ -101,13 +101,13 @@ impl Path {
         }
     }
 
-    /// When the first of those that may send does so next.
+    /// When the next packet may leave.
     fn next_departure(&self) -> Option<Instant> {
         let waiting = self.senders.iter().filter(|sender| sender.may_send());
         waiting.map(|sender| sender.next).min()
     }
 
-    /// Sends for so long; the shares of the rate that the senders used, and of the packets that were lost.
+    /// Sends for this long; returns each sender's share of the rate, and the share of lost packets.
     fn run_all(&mut self, seconds: f64) -> (Vec<f64>, f64) {
         let (lost, start) = (self.lost, self.now);
         let before: Vec<u64> = self.senders.iter().map(|sender| sender.acked).collect();
@@ -224,7 +224,7 @@ fn connections_of_one_endpoint_share_its_line() {
             "{used:.2?} of the rate used by three, loss {loss}"
         );
         assert!(lost < loss + 0.025, "{lost:.3} lost by three, loss {loss}");
-        // What two leave is the third's at once.
+        // The third sender gets at once what two leave.
         path.senders[1].idle = true;
         path.senders[2].idle = true;
         path.run(0.3);

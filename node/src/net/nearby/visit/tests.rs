@@ -1,4 +1,4 @@
-//! Real visits on this machine: who gets a ticket, and what becomes of those who guess, listen in or make no sense.
+//! Real visits on this machine: who gets a ticket, and what happens to those who guess, eavesdrop or send nonsense.
 
 use super::*;
 use crate::data::fetch::fetch_manifest;
@@ -41,7 +41,7 @@ impl Host {
         [self.link.local_addr()]
     }
 
-    /// One that is not its code, but looks like it.
+    /// A wrong code with the same public part.
     fn wrong_code(&self) -> Code {
         let code = self.door.code();
         iter::repeat_with(|| code.another())
@@ -107,7 +107,7 @@ async fn who_shows_no_code_takes_none() {
     );
 }
 
-/// Whoever takes part by a code of its own, to a host that has not got it, is not the host.
+/// A server that knows only a code of its own is not the host.
 #[tokio::test]
 async fn who_answers_without_knowing_the_code_learns_and_brings_nothing() {
     let (host, other) = (Host::new(), Host::new());
@@ -117,7 +117,7 @@ async fn who_answers_without_knowing_the_code_learns_and_brings_nothing() {
     );
 }
 
-/// A server of the same protocol with a name of its own, for whoever stands between two others.
+/// A server of the same protocol with another name, for a man in the middle.
 fn between() -> (Endpoint, Configs) {
     let identity = Identity::generate();
     let certificates = Arc::new(Certificates::new(iter::empty()));
@@ -128,7 +128,7 @@ fn between() -> (Endpoint, Configs) {
     (endpoint, Configs::for_code(&identity, HANDSHAKE_TIMEOUT))
 }
 
-/// Passes on all that one end says.
+/// Forwards everything that one end sends.
 async fn pass_on(mut from: RecvStream, mut to: SendStream) -> usize {
     let mut passed = 0;
     while let Ok(Some(chunk)) = from.read_chunk(4096, true).await {
@@ -155,7 +155,7 @@ async fn who_stands_between_two_others_passes_on_what_they_say_in_vain() {
         let (to_host, from_host) = host.open_bi().await.unwrap();
         tokio::join!(pass_on(from_joiner, to_host), pass_on(from_host, to_joiner))
     });
-    // The joiner has the right code, and all that either says reaches the other.
+    // The joiner has the right code, and every message reaches the other end.
     let entered = enter(&[at], &host.door.code()).await;
     assert!(entered.is_err(), "{entered:?}");
     let (from_joiner, from_host) = timeout(ENOUGH, carried).await.unwrap().unwrap();
@@ -203,7 +203,7 @@ async fn what_makes_no_sense_is_refused_and_is_no_guess() {
     assert!(enter(&host.at(), &host.door.code()).await.is_ok());
 }
 
-/// An exchange that is broken off before its proof tells its author nothing that it did not know.
+/// An exchange that is broken off before the proof tells its author nothing new.
 #[tokio::test]
 async fn who_breaks_off_has_not_guessed() {
     let mut host = Host::new();
