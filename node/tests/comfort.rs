@@ -185,10 +185,10 @@ fn who_may_not_compute_leaves_the_ring_and_comes_back() {
     assert!(run(&["unpause", &dir]).status.success());
     second.members(2);
     first.members(2);
-    // Whoever runs is asked for its links.
+    // `inspect` asks the running peer for its links.
     let link = serde_json::json!([{"peer": first.peer(), "link": "direct"}]);
     assert_eq!(inspect(&dir)["links"], link);
-    // The same by the page, for whoever sits here and has it open.
+    // The same by the page, for the user of this machine who has it open.
     assert_eq!(
         ask(&mut second, "POST /pause", "Origin: http://evil.example\r\n").0,
         403

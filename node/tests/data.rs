@@ -109,7 +109,7 @@ fn a_newcomer_fetches_a_text_and_keeps_it() {
     assert_eq!(kept(&second, "partial"), None);
     let cached = kept(&second, "file").expect("the data").join("book.txt");
     assert_eq!(std::fs::read_to_string(&cached).expect("text"), book);
-    // Who has fetched it hands it out too.
+    // A peer that has fetched the data hands it out too.
     let other = second.ticket();
     let mut third = join(&folder, "third", &other, &[]);
     third.members(3);
@@ -248,7 +248,7 @@ fn a_data_set_of_several_files() {
     let labels = (0..images).map(|i| (i % 10) as u8);
     let file = [be(&[0x0801, images]), labels.collect()].concat();
     std::fs::write(data.join("labels-idx1-ubyte"), file).expect("writable");
-    // What the task does not read is nobody's business.
+    // Files that the task does not read are not handed out.
     std::fs::write(data.join("private.txt"), "secret").expect("writable");
     let path = data.display().to_string();
     let args = [

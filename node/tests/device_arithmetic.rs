@@ -1,5 +1,5 @@
-//! What devices compute and what the protocol computes are the same formulas: the twins of the kernels
-//! against `annulus-core`. The kernels are held against their twins where they live.
+//! Devices and the protocol compute the same formulas: compares the twins of the kernels with `annulus-core`. The tests
+//! of `annulus-shaders` compare the kernels with their twins.
 
 use annulus_core::codec::Codec;
 use annulus_core::optim::Optimizer;

@@ -149,7 +149,7 @@ fn all_who_were_killed_are_one_ring_at_other_addresses_twenty_times() {
 struct Machines(usize);
 
 impl Machines {
-    /// So many, or a word on why there are none.
+    /// Makes `count` machines, or says why it cannot.
     fn new(count: usize) -> Result<Self, String> {
         let machines = Self(count);
         let switch = machines.switch();
@@ -225,7 +225,7 @@ fn ip(args: &str) -> Result<(), String> {
     }
 }
 
-/// Addresses change under members, so often, each time another's: nobody is taken for dead.
+/// Changes the address of one member after another, `times` times: nobody is taken for dead.
 fn moves_within(times: usize) {
     let _alone = alone();
     let machines = match Machines::new(4) {

@@ -1,5 +1,5 @@
-//! Optimizer parallel training as real processes: each part of the moments is kept by two, one is killed, another comes and
-//! learns what is missing, and one process alone makes the same bits of what they recorded.
+//! Optimizer-parallel training with real processes. Two members hold each part of the moments. One is killed, and a new
+//! one fetches what is missing. Replay by one process gives the same bits.
 
 mod common;
 
@@ -49,7 +49,7 @@ fn four_share_the_moments_one_is_killed_and_another_comes() {
         assert_gapless(node);
         assert_audited(node);
     }
-    // Who has left was let go only once the others kept all of it twice, and its ledger says so.
+    // The others let a member leave only when they hold each part twice, and its ledger says so.
     let told = inspect(&nodes[0].dir)["keeps"].clone();
     let rows = told.as_array().expect("one for each member");
     let sum = |name: &str| {
@@ -69,7 +69,7 @@ fn four_share_the_moments_one_is_killed_and_another_comes() {
     let all: Vec<&Node> = nodes.iter().chain([&victim]).collect();
     assert!(assert_equal(&all) > 100);
     assert_replays_exactly(&nodes[0]);
-    // Who has left last has all of them, and goes on alone.
+    // The last one to leave holds all parts, and goes on alone.
     let last = nodes.last().expect("four");
     let (kept, all) = kept(last);
     assert_eq!(kept, all);

@@ -1,6 +1,6 @@
 //! Every WGSL kernel in a real Chromium against its twin, and bad texts that the page must name.
 //!
-//! What runs there is the example `kernels` of the crate `annulus-browser`; `cargo xtask browser kernels` builds its page.
+//! The page is the example `kernels` of the crate `annulus-browser`; build it with `cargo xtask browser kernels`.
 
 mod chromium;
 mod common;

@@ -1,4 +1,4 @@
-//! What a run is for: several peers learn what one would, hold the same bits on any mix of devices, and a run that
+//! The purpose of a run: several peers learn what one would, and hold the same bits on any mix of devices. A run that
 //! stopped goes on as if it had not.
 
 mod common;

@@ -84,7 +84,7 @@ fn after_a_full_stop_whoever_is_furthest_goes_on() {
         .iter()
         .rfind(|s| s.is("round"))
         .map_or(0, Seen::round);
-    // Who has never been there does not begin anew.
+    // A machine that has never been in the run does not begin another one.
     let mut newcomer = start(&folder, 2, &["rounds=1000000", "--out", "elsewhere"]);
     newcomer.wait("that it waits", |s| {
         s.is("warning")
@@ -147,7 +147,7 @@ fn another_command_is_told() {
     leave(vec![first, third]);
 }
 
-/// What came of a peer that was asked to leave, and how long that took.
+/// How a peer that was asked to leave ended, and how long that took.
 fn asked(node: &mut Node, signals: &[&str]) -> (ExitStatus, Duration) {
     let begin = Instant::now();
     for (times, signal) in signals.iter().enumerate() {
@@ -237,7 +237,7 @@ fn start_by_names(folder: &Folder, at: usize, port: u16, others: &[usize]) -> No
         format!("127.0.0.{}:0", at + 1),
     );
     let secret = folder.join("secret");
-    // Once: to write it anew for each peer would empty it for a moment, in which those before may be reading it.
+    // Only once: to rewrite it for each peer would empty it for a moment, while earlier peers may be reading it.
     if !Path::new(&secret).exists() {
         std::fs::write(&secret, "not so secret a secret").expect("written");
     }
@@ -256,7 +256,8 @@ fn start_by_names(folder: &Folder, at: usize, port: u16, others: &[usize]) -> No
         "train=500",
         "test=100",
         "rounds=1000000",
-        // Whoever is alone makes thousands of rounds a second: a disk that saves each thousandth has no time for who comes.
+        // A lone member makes thousands of rounds a second. If it saved each thousandth, the disk would keep newcomers
+        // waiting.
         "checkpoint_every=100000",
     ];
     Node::start(NAMES[at], folder.join(NAMES[at]), &args)

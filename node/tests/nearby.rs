@@ -187,7 +187,7 @@ fn whoever_is_on_the_network_and_has_the_code_takes_part() {
                 .is_some_and(|why| why.starts_with("198.51.100.2"))
     };
     told_of.wait("who was let in", entered);
-    // Who may not hand on tells nobody.
+    // A member that may not hand its ticket on announces nothing.
     assert!(!joiner.log().iter().any(|seen| seen.is("nearby")));
 
     // Once a member always one: by the ticket in its folder, wherever the others are now, and though nobody gives this host

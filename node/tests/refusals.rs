@@ -226,7 +226,7 @@ fn a_loss_that_is_not_a_number() {
     ];
     let text = refusal(&[&["train", "--out", &out, "train=500", "test=100"], &args[..]].concat());
     assert_tells(&text, &["not finite", "lr"]);
-    // What was committed is there.
+    // The committed rounds are there.
     let report = inspect(&out);
     assert_eq!(report["audit"]["sound"], true);
     assert!(report["rounds"].as_u64() > Some(0), "{report}");

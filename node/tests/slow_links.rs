@@ -46,7 +46,7 @@ fn come_and_go(folder: &Folder, settings: &[&str]) -> Vec<Node> {
 
 fn assert_replays_from_the_beginning(nodes: &[Node]) {
     assert_replays_exactly(&nodes[0]);
-    // Who came later lacks what others went on from.
+    // A later member lacks the local state that the others went on from.
     let (good, text) = replay(&nodes[3]);
     // Where lines end depends on the round's number.
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,5 +1,5 @@
-//! A model split over the members of a run, as real processes: the same bits whoever holds which span, members that are killed
-//! in the middle of a round, and machines that are too small for the whole model.
+//! A model split over the members of a run, with real processes: equal bits for any assignment of stages, members that
+//! are killed in the middle of a round, and machines too small for the whole model.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn found(folder: &Folder, name: &'static str, settings: &[&str]) -> Node {
     Node::start(name, folder.join(name), &[&MODEL, settings].concat())
 }
 
-/// One that joins, and holds so many spans at most.
+/// A member that joins and holds at most `spans` stages.
 fn holder(folder: &Folder, name: &'static str, ticket: &str, spans: &str) -> Node {
     joins(folder, name, ticket, &["--spans", spans])
 }
@@ -114,8 +114,8 @@ fn end(nodes: &mut [Node]) {
     }
 }
 
-/// Trains a model by one process, and then cut into so many spans with so many copies of each, one span a process: all have the
-/// same bits, and the replay of what the founders have recorded too.
+/// Trains a model with one process, then in each of `cases`, a number of stages and of copies, with one stage per process.
+/// All give the same bits, and so does a replay of the founders' records.
 fn whoever_holds_them(folder: &Folder, model: &str, rounds: usize, cases: &[(usize, usize)]) {
     let start = |name: &'static str, (spans, copies): (usize, usize), peer: &str| {
         let peers = spans * copies;
@@ -138,7 +138,7 @@ fn whoever_holds_them(folder: &Folder, model: &str, rounds: usize, cases: &[(usi
         let mut all = BTreeMap::new();
         for node in &nodes {
             let (held, of_all) = (parts(node), bits.len());
-            // Whoever comes to have all but the last step has all that this one uses.
+            // A member that holds all but the last step holds all tensors that the last one uses.
             let is_cut = node.log().iter().any(|s| s.is("cut"));
             assert!(
                 is_cut || (held.len() < of_all) == (*spans > 1),
@@ -150,7 +150,7 @@ fn whoever_holds_them(folder: &Folder, model: &str, rounds: usize, cases: &[(usi
                 assert_eq!(bits[&part], digest, "part {part} of {}", node.name);
                 all.insert(part, digest);
             }
-            // Who came when some rounds were over has the last of them.
+            // A later member has the last of the rounds.
             assert!(expected.ends_with(&losses(node)), "{}", node.name);
         }
         assert_eq!(all, bits, "in {spans} spans by {copies}");
@@ -210,7 +210,7 @@ fn two_spans_by_two_outlive_a_killed_holder_and_wait_for_who_has_what_is_missing
         println!("{}: goes on {:.2?} after the kill", node.name, round.at - since);
         node.rounds(5);
     }
-    // Whoever is alone with its span is killed too: nobody has it then.
+    // The only holder of a stage is killed too, so nobody holds that stage.
     let lone = alone_with_its_span(&nodes);
     let mut last = nodes.remove(lone);
     // In the middle of a round, so that the one before it is on its disk.
@@ -368,7 +368,7 @@ fn a_slow_machine_comes_to_hold_fewer_steps_and_the_bits_stay() {
     assert!(held[1] < held[0], "{held:?} parts");
     let told = inspect(&nodes[0].dir);
     assert_eq!(told["cut"].to_string(), cuts[0][1]);
-    // Whoever has all but the last step has all that this one uses.
+    // A member that holds all but the last step holds all tensors that the last one uses.
     let spans = [0, 1].map(|at| told["keeps"][at]["spans"].to_string());
     assert!(spans[0].starts_with("[1") && spans[1] == "[2]", "{spans:?}");
     assert_replays_exactly(&nodes[0]);
@@ -444,7 +444,7 @@ fn a_run_goes_back_to_an_older_checkpoint_when_all_who_held_a_span_were_killed()
     assert!(assert_equal(&nodes.iter().collect::<Vec<_>>()) > 5);
     assert_replays_exactly(&nodes[0]);
 
-    // What they have in the end is what one process has that was never disturbed.
+    // In the end they hold the bits of one process that was never disturbed.
     let mut alone = [start("alone", "--split 1 --copies 1")];
     end(&mut alone);
     let (bits, mut all) = (parts(&alone[0]), BTreeMap::new());

@@ -114,8 +114,8 @@ fn a_tab_holds_the_middle_between_two_processes() {
             assert!(!of_tab || (!held[0] && !held[2]), "{held:?}");
         }
     }
-    // All of it is what one process alone makes: to the bit what the tab has drawn, and then as nearly as can be, since WASM has no
-    // fused multiply-add, so that its products are rounded twice.
+    // One process alone gives the same: the tab's initial weights to the bit, later values nearly, because WASM has no fused
+    // multiply-add and so rounds products twice.
     assert_eq!((with.len(), without.len()), (12, 12));
     assert_eq!(parts(&with[0]), parts(&without[0]));
     assert_eq!(parts(&with[0]).len(), all.count());

@@ -34,7 +34,7 @@ const WINDOWS: [usize; 7] = [
     2 << 20,
     4 << 20,
 ];
-/// Medians of so many.
+/// Runs of which the median counts.
 const TIMES: usize = 3;
 
 #[test]

@@ -20,9 +20,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Asserts that what these tabs contributed is in the state that all committed: rounds that they took part in are
-/// recomputed here, between two checkpoints of the node, once as recorded and once with zeros for the tabs' sums. Only the
-/// first may lead to the committed parameters, and to the committed model's loss.
+/// Asserts that these tabs' contributions are in the state that all committed. It recomputes rounds between two checkpoints
+/// of the node: once as recorded, and once with zeros for the tabs' sums. Only the first may lead to the committed
+/// parameters, and to the committed model's loss.
 fn assert_used(dir: &str, tabs: &[String]) {
     let dir = RunDir::open(Path::new(dir)).expect("a run");
     let manifest = dir.manifest();

@@ -1,4 +1,4 @@
-//! What a stock task launches is among what its layers need: a tab is asked to compile nothing else.
+//! A stock task launches only kernels that its layers name, because a tab compiles nothing else.
 
 use annulus::device::{DeviceKind, OpenDevice};
 use annulus::task_factory::TaskFactory;

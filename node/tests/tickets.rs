@@ -105,7 +105,7 @@ fn a_ticket_is_for_so_many_and_for_so_long() {
     let mut second = join(&folder, "second", &once);
     second.members(2);
     assert!(refused(&folder, "third", &once).contains("used up"));
-    // What it hands on is no more.
+    // A ticket made from a used-up one is used up too.
     let on = say(&["invite", &second.dir]);
     assert!(refused(&folder, "third", &on).contains("used up"));
     assert!(second.leave(), "{}", second.errors());

@@ -307,7 +307,7 @@ impl Tab {
         self.wait_from(0, what, fits)
     }
 
-    /// Waits for the next round of so many members.
+    /// Waits for the next round of `count` members.
     pub fn members(&mut self, count: usize) -> Value {
         self.listen();
         let from = self.log.len();
@@ -393,7 +393,7 @@ impl Tab {
         let _ = self.child.wait();
     }
 
-    /// What the tab has said so far, rounds left out.
+    /// The tab's log so far, without rounds.
     pub fn story(&self) -> String {
         let told = self
             .log

@@ -226,7 +226,7 @@ impl Node {
         self.wait("ready", |s| s.is("ready"))
     }
 
-    /// What lets others take part; its log does not tell.
+    /// The ticket, from its file; the log does not tell it.
     pub fn ticket(&mut self) -> String {
         let ready = self.ready().event;
         let file = ready["ticket_file"].as_str().expect("a file");
@@ -245,7 +245,7 @@ impl Node {
         self.ready().event["peer"].as_str().expect("a peer").to_owned()
     }
 
-    /// Waits for the next round with so many members.
+    /// Waits for the next round with `count` members.
     pub fn members(&mut self, count: usize) -> Seen {
         let from = self.seen();
         self.wait_from(from, &format!("a round of {count}"), |s| {
@@ -253,7 +253,7 @@ impl Node {
         })
     }
 
-    /// Waits for so many more rounds.
+    /// Waits for `more` rounds.
     pub fn rounds(&mut self, more: u64) -> Seen {
         let now = self
             .log()
@@ -360,7 +360,7 @@ pub fn assert_replays_exactly(node: &Node) {
     );
 }
 
-/// With what error a command fails, as one line.
+/// The error of a command that fails, as one line.
 pub fn refusal(args: &[&str]) -> String {
     told(&run(args))
 }
@@ -384,7 +384,7 @@ pub fn told(output: &Output) -> String {
     told
 }
 
-/// With what error a peer is not let in that joins.
+/// The error of a peer that joins and is refused.
 pub fn refused(folder: &Folder, name: &str, ticket: &str) -> String {
     let out = folder.join(name);
     let listen = ["--listen", "127.0.0.1:0", "--out", &out];
@@ -404,7 +404,7 @@ pub fn digests_of<'a>(events: impl Iterator<Item = &'a Value>) -> BTreeMap<u64, 
             let digest = event["digest"].as_str().expect("a digest").to_owned();
             digests.insert(event["round"].as_u64().expect("a round"), digest);
         } else if event["event"] == "member" && event["reason"] == OutcastReason::OtherLineage.to_string() {
-            // What it had before is no longer the run's; from where on, its log does not say.
+            // Its earlier rounds left the run's history; its log does not say from which round on.
             digests.clear();
         }
     }
@@ -431,9 +431,9 @@ pub fn assert_equal(nodes: &[&Node]) -> usize {
     shared
 }
 
-/// Asserts that no committed round is missing in a peer's log, but where it says that it was out and came back: on a
-/// machine so busy that a process gets no processor for longer than an answer may take, the others cannot tell it from
-/// one that is dead.
+/// Asserts that no committed round is missing in a peer's log, except where the log says that the peer was out and came
+/// back. On a busy machine a process may get no processor for longer than an answer may take. The others then take it for
+/// dead.
 pub fn assert_gapless(node: &mut Node) {
     let me = node.peer();
     let mut last: Option<u64> = None;
