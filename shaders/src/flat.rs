@@ -282,7 +282,7 @@ fn pack(layout: &FlatLayout, tensors: &[Option<CubeTensor>], out: &CubeTensor, s
     let (fours, others): (Vec<_>, Vec<_>) = places.partition(|(_, place)| place.len.is_multiple_of(4));
     for (kernel, places) in [(&PACK, fours), (&PACK_ANY, others)] {
         for places in places.chunks(AT_ONCE) {
-            // What is bound where there is nothing to be read.
+            // Bound in place of missing inputs.
             let any = places.iter().find_map(|(tensor, _)| (*tensor).clone());
             let any = any.unwrap_or_else(|| launch::empty(out, [4]));
             let mut inputs = [&any; AT_ONCE];

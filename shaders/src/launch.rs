@@ -106,7 +106,7 @@ pub fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     )
 }
 
-/// What is behind a tensor without gradients, if it is on a GPU.
+/// The buffer behind a tensor without gradients, if it is on a GPU.
 pub fn raw<const D: usize>(tensor: Tensor<D>) -> Option<CubeTensor> {
     match tensor.into_dispatch().kind {
         DispatchTensorKind::Cube(BackendTensor::Float(tensor)) => Some(tensor),
@@ -151,7 +151,7 @@ pub fn reshaped(tensor: CubeTensor, shape: Shape) -> CubeTensor {
     CubeTensor::new_contiguous(client, device, shape, handle, dtype)
 }
 
-/// What plays the GPU, as far as it decides which kernel is the fast one.
+/// The kind of adapter, which decides which kernel is fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adapter {
     /// Hardware.
@@ -162,7 +162,7 @@ pub enum Adapter {
     SwiftShader,
 }
 
-/// What plays the GPU of a device; nothing if it is none.
+/// The kind of adapter of a device; none if it is no GPU.
 pub fn adapter_of(device: &BurnDevice) -> Option<Adapter> {
     let device = device.clone().without_autodiff();
     raw(Tensor::<1>::zeros([1], &device)).map(|tensor| adapter(&tensor))

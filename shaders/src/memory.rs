@@ -1,12 +1,12 @@
-//! How much of a GPU's memory this process holds, as Burn's allocator counts it: the buffers that it has reserved, in use or
-//! not. What drivers take besides, what others take and how much there is, WebGPU does not tell.
+//! The GPU memory that this process holds, as Burn's allocator counts it: reserved buffers, in use or not. WebGPU does not
+//! tell what drivers and other programs take, nor how much there is.
 
 use burn::cubecl::MemoryScope;
 use burn::tensor::{Device, Tensor};
 
 use crate::launch::raw;
 
-/// Bytes of all buffers on a device; nothing if it is no GPU.
+/// Bytes of all buffers on a device; none if it is no GPU.
 pub fn reserved(device: &Device) -> Option<u64> {
     let device = device.clone().without_autodiff();
     let tensor = raw(Tensor::<1>::zeros([1], &device))?;

@@ -1,7 +1,6 @@
 //! Optimizers that run on the GPU, for steps that a peer takes alone between two rounds.
 //!
-//! What all peers share is never computed here: these are the formulas of the run's optimizers, but a
-//! GPU's rounding.
+//! Shared state is never computed here: these are the formulas of the run's optimizers, with a GPU's rounding.
 
 use std::sync::Arc;
 
@@ -273,7 +272,7 @@ impl Totals {
         Self::of_all(&parts)
     }
 
-    /// Of the first elements of each of several vectors, so many.
+    /// The norm of several vectors, of each the first `usize` elements.
     fn of_all(vectors: &[(&FlatVector, usize)]) -> Self {
         let groups = |len: usize| (len / 4 / 1024).clamp(1, 256);
         let counts = vectors.iter().map(|(_, len)| 64 * groups(*len));

@@ -2,7 +2,7 @@
 
 use super::Real;
 
-/// What decides which numbers are dropped.
+/// Decides which numbers are dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mask {
     /// Share of the numbers that are dropped, from 0 to below 1.
@@ -19,7 +19,7 @@ impl Mask {
         (f64::from(self.rate) * 4_294_967_296.0) as u32
     }
 
-    /// What numbers that are kept are multiplied by.
+    /// The factor of the numbers that are kept.
     pub fn scale(&self) -> f32 {
         1.0 / (1.0 - self.rate)
     }

@@ -1,4 +1,4 @@
-//! What this processor can do, which is found out when the program runs.
+//! The abilities of this processor, found out at run time.
 
 use std::cell::Cell;
 use std::thread;
@@ -68,7 +68,7 @@ fn cores() -> usize {
     CORES.get()
 }
 
-/// Has what this thread computes from now on keep to so many cores, at least one: others have work of their own.
+/// Limits this thread's products to `cores` cores, at least one, from now on.
 pub fn keep_to(cores: usize) {
     CORES.set(cores.max(1));
 }

@@ -2,7 +2,7 @@
 
 use super::Real;
 
-/// So many sums are kept side by side.
+/// Number of partial sums, kept side by side.
 const SIDES: usize = 16;
 
 /// The sum of `term` over `xs`: element i goes to partial sum i mod 16.

@@ -1,7 +1,7 @@
-//! What WGSL texts share: the line `//#include "name"` stands for the shared file of that name.
+//! Text that WGSL files share: the line `//#include "name"` stands for the shared file of that name.
 //!
-//! A text has each file once, whoever includes it. This knows of nothing but texts: the mutation check of `cargo xtask`
-//! compiles it, too, to see kernels as devices do.
+//! A text contains each shared file once, however often it is included. This module knows only texts, because the mutation
+//! check of `cargo xtask` compiles it too, to see kernels as devices do.
 
 use std::borrow::Cow;
 

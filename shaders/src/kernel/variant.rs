@@ -4,7 +4,7 @@
 //! its variant `scalar`. Several variants that have a line in common are named with commas between; a line may have
 //! several such remarks. So a file is valid as it stands, and says itself in what its variants differ.
 
-/// What separates a line from what it is in other texts.
+/// Separates a line from its form in other variants.
 const MARK: &str = "//#";
 
 /// The lines of a variant, or those of the file's own text.

@@ -254,7 +254,7 @@ impl Plan {
     }
 }
 
-/// Those that heads of so many numbers take.
+/// The kernels for heads of `head_dim` numbers.
 pub(crate) fn kernels(adapter: Adapter, head_dim: usize) -> Vec<&'static Kernel> {
     let plan = Plan::of(adapter, head_dim);
     match plan.backward {

@@ -107,7 +107,7 @@ impl<B: CrossEntropyOps + Losses, C: CheckpointStrategy> CrossEntropyOps for Aut
 static FORWARD: [&Kernel; 2] = [&CROSS_ENTROPY, &CROSS_ENTROPY_SCALAR];
 static BACKWARD: [&Kernel; 2] = [&CROSS_ENTROPY_BACKWARD, &CROSS_ENTROPY_BACKWARD_SCALAR];
 
-/// Those that so many classes take.
+/// The kernels for this number of classes.
 pub(crate) fn kernels(classes: usize) -> Vec<&'static Kernel> {
     vec![
         fitting(FORWARD, classes).0,

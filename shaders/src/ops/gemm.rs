@@ -85,7 +85,7 @@ impl<'a> Operand<'a> {
     }
 }
 
-/// What is done to the sums before they are stored.
+/// Work on the sums before they are stored.
 #[derive(Clone, Copy, Default)]
 pub struct Epilogue<'a> {
     pub bias: Option<&'a CubeTensor>,
@@ -93,7 +93,7 @@ pub struct Epilogue<'a> {
     /// Whether what the activation is applied to is wanted too.
     pub keep: bool,
     pub add: Option<&'a CubeTensor>,
-    /// What an activation was applied to in the forward pass: multiplies by its slope there.
+    /// An activation and its input in the forward pass: multiplies by the slope there.
     pub slope: Option<(Activation, &'a CubeTensor)>,
     /// Whether the column sums of the second operand are wanted too.
     pub sums: bool,

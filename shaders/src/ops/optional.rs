@@ -40,9 +40,9 @@ pub fn optional<const D: usize>(tensor: Option<Tensor<D>>) -> Optional<Dispatch>
 
 /// An optional tensor among the parents of a differentiable operation.
 pub struct Parent<B: Backend> {
-    /// What the operation on the inner backend takes.
+    /// The argument of the operation on the inner backend.
     pub inner: Option<FloatTensor<B>>,
-    /// Its node. What is missing is stood in for by another parent, whose gradient it must not get.
+    /// Its node. Another parent stands in for a missing one, and must not get its gradient.
     pub node: NodeGuard,
 }
 

@@ -82,7 +82,7 @@ fn layers_agree_with_those_of_rounded_weights() {
             let pass = |device: &Device, w: &[f32]| {
                 let x = tensor(&x, [rows, inputs], device).require_grad();
                 let w = tensor(w, shape, device).require_grad();
-                // What lies outputs first has no bias.
+                // A layout with outputs first has no bias.
                 let bias = (layout == WeightLayout::InputsFirst).then(|| tensor(&bias, [outputs], device));
                 let out = linear(x.clone(), w.clone(), bias, None, layout);
                 let gradients = (out.clone() * tensor(&weights, [rows, outputs], device))

@@ -1,4 +1,4 @@
-//! What layers launch is what they say that they need: no less, or a kernel would be used unchecked, and no more.
+//! Layers launch exactly the kernels that they name. With fewer names, a kernel would be used unchecked.
 
 use crate::common::{alone, gpu, numbers, tensor, whole};
 use annulus_shaders::KERNELS;
@@ -143,7 +143,7 @@ fn layers_launch_what_they_say_and_nothing_else() {
                 .zip(counts)
                 .filter(|(_, (now, before))| now > before);
             let mut launched: Vec<&str> = launched.map(|(kernel, _)| kernel.name).collect();
-            // What gathers the gradients is the trainer's.
+            // The trainer gathers the gradients with kernels of its own.
             let said = needs::kernels(&[layer], adapter).into_iter();
             let mut said: Vec<&str> = said.map(|kernel| kernel.name).collect();
             said.retain(|name| !name.starts_with("pack"));

@@ -234,7 +234,7 @@ fn a_gradient_that_is_not_finite_changes_nothing() {
         let mut params = upload_all(&layout, &before, &device);
         let mut optimizer = LocalOptimizer::new(rule, &layout, &[true; LENGTHS.len()], &device).unwrap();
         let mut sums = numbers(dense_len(), 2);
-        // Whichever part it is in, no part changes.
+        // No part changes, whichever holds the NaN.
         sums[4711] = f32::NAN;
         let gradients = upload_all(&layout, &sums, &device);
         let totals = Totals::of_gradients(&gradients, &layout);

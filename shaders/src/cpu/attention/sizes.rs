@@ -29,7 +29,7 @@ impl Sizes {
         self.heads * self.head_dim
     }
 
-    /// What scores are multiplied by.
+    /// The factor of the scores.
     pub fn scale(&self) -> f64 {
         1.0 / (self.head_dim as f64).sqrt()
     }

@@ -11,7 +11,7 @@ pub trait Lanes<const N: usize>: Copy {
     fn plus_product(self, factor: f32, by: Self) -> Self;
 }
 
-/// What the compiler makes of loops over `N` numbers, which is best where `N` are a vector; `FUSED`: rounded once.
+/// Plain loops over `N` numbers, which compile best where `N` is a vector's length. `FUSED`: rounds once.
 #[derive(Clone, Copy)]
 pub struct Plain<const N: usize, const FUSED: bool>([f32; N]);
 

@@ -1,15 +1,14 @@
 //! Matrix products as Burn's CPU backend takes them here, with the same bits on all processors that have fused
 //! multiply-add, so that a run can be replayed to the last bit on another one.
 //!
-//! What a number of the product is: the inner size is cut into the fewest blocks of at most 512, all of one length but
-//! perhaps the last. In each block it is one chain of fused multiply-adds in order, from 0 on, and the blocks' sums are
-//! added in order. How many lanes a vector has, how many rows are made together and how many threads there are changes
-//! nothing of that. (Burn's own products, of the crate gemm, add small ones in as many lanes as there are, and cut by
-//! the size of caches.) Without fused multiply-add the same is rounded twice.
+//! The bits of the product are defined like this. The inner size is cut into the fewest blocks of at most 512, all of one
+//! length but perhaps the last. Each block is one chain of fused multiply-adds in order, from 0 on, and the blocks' sums
+//! are added in order. Vector length, rows per tile and number of threads do not change the result. (Burn's own products,
+//! of the crate gemm, depend on vector length and cache sizes.) Without fused multiply-add each step rounds twice.
 //!
 //! A tile of rows by columns stays in registers while the inner index runs (Goto and van de Geijn, 2008, "Anatomy of
-//! high-performance matrix multiplication"): columns are packed, since they are read for each strip of rows; a strip of
-//! rows is read where it lies, unless it is a transpose.
+//! high-performance matrix multiplication"). Columns are packed, because each strip of rows reads them. A strip of rows is
+//! read in place, unless it is a transpose.
 
 mod lanes;
 

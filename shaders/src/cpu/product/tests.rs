@@ -12,7 +12,7 @@ fn numbers(count: usize, seed: u32) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// What the product is by definition.
+/// The product by its definition.
 fn by_definition([m, n, k]: [usize; 3], a: Matrix<f32>, b: Matrix<f32>, fused: bool) -> Vec<f32> {
     let depth = k.div_ceil(k.div_ceil(512)).max(1);
     let number = |i: usize, j: usize| {

@@ -21,7 +21,7 @@ pub fn leave_the_driver_alone() {
         }
         static ONCE: std::sync::Once = std::sync::Once::new();
         // SAFETY: `end` lives as long as the process, and needs no argument. What was registered last is run first, so
-        // before anything of the driver, which is there already.
+        // before anything of the driver, which has registered already.
         ONCE.call_once(|| unsafe {
             on_exit(end, std::ptr::null_mut());
         });
