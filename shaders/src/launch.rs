@@ -162,7 +162,7 @@ pub enum Adapter {
     SwiftShader,
 }
 
-/// The kind of adapter of a device; none if it is no GPU.
+/// The kind of adapter of a device; none if the device is not a GPU.
 pub fn adapter_of(device: &BurnDevice) -> Option<Adapter> {
     let device = device.clone().without_autodiff();
     raw(Tensor::<1>::zeros([1], &device)).map(|tensor| adapter(&tensor))

@@ -1,9 +1,8 @@
 //! Training kernels in WGSL for any GPU, as Burn operations with hand-written backward passes and
 //! as layers that drop in for Burn's.
 //!
-//! From the bottom up: [`kernel`] is the table of WGSL texts, [`cpu`] their twins in plain loops,
-//! [`launch`] runs a kernel, [`ops`] makes differentiable Burn operations of them, [`nn`] makes
-//! layers; [`halves`] decides whether they store weights as `f16`. On Burn's CPU backend the operations take Burn's own matrix products and our twins.
+//! From the bottom up: [`kernel`] is the table of WGSL texts, [`cpu`] their twins in plain loops, and [`launch`] runs a
+//! kernel. [`ops`] makes differentiable Burn operations of them, and [`nn`] layers. [`halves`] decides whether they store weights as `f16`. On Burn's CPU backend the operations take Burn's own matrix products and our twins.
 //! Nothing here knows of peers, files or tasks.
 
 pub mod check;

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::launch::raw;
 
-/// Bytes of all buffers on a device; none if it is no GPU.
+/// Bytes of all buffers on a device; none if the device is not a GPU.
 pub fn reserved(device: &Device) -> Option<u64> {
     let device = device.clone().without_autodiff();
     let tensor = raw(Tensor::<1>::zeros([1], &device))?;

@@ -1,9 +1,8 @@
 //! Differentiable operations on Burn tensors, forward and backward.
 //!
-//! Each file holds one operation: a function on [`Tensor`](burn::tensor::Tensor)s for layers to
-//! call, a backend extension with the raw forward and backward, their implementations for Burn's
-//! CubeCL backend (which launch kernels) and its CPU backend (which take Burn's matrix products and
-//! our twins), and the step of the backward pass.
+//! Each file holds one operation: a function on [`Tensor`](burn::tensor::Tensor)s for layers to call, a backend extension
+//! with the raw forward and backward, and the step of the backward pass. The extension is implemented for Burn's CubeCL
+//! backend, which launches kernels, and for its CPU backend, which uses Burn's matrix products and our twins.
 
 pub(crate) mod gemm;
 mod gradients;

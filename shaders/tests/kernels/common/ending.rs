@@ -2,9 +2,9 @@
 
 /// Has the process end at once when its tests are over, with the code that they give.
 ///
-/// An ordinary exit first runs what libraries have registered for it, while other threads go on: a graphics driver that is
-/// compiling a kernel then falls with what is taken down under it (Mesa's lavapipe, as in Debian 12, with a cold cache: five
-/// times of five), and tests that have all passed end by a signal.
+/// An ordinary exit first runs the handlers that libraries have registered, while other threads go on. A graphics driver
+/// that still compiles a kernel then crashes (Mesa's lavapipe of Debian 12 with a cold cache: five times of five), and
+/// tests that have all passed end by a signal.
 pub fn leave_the_driver_alone() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -20,7 +20,7 @@ pub fn leave_the_driver_alone() {
             unsafe { libc::_exit(code) }
         }
         static ONCE: std::sync::Once = std::sync::Once::new();
-        // SAFETY: `end` lives as long as the process, and needs no argument. What was registered last is run first, so
+        // SAFETY: `end` lives as long as the process, and needs no argument. The handler that was registered last runs first, so
         // before anything of the driver, which has registered already.
         ONCE.call_once(|| unsafe {
             on_exit(end, std::ptr::null_mut());
