@@ -1,14 +1,15 @@
-//! Data that was fetched from other peers, kept for the next time, each set in a place named by its digest.
+//! Caches data that was fetched from other peers. Each set has a place named by its digest.
 //!
 //! ```text
 //! DIGEST.file/NAME    a data set of one file        DIGEST.partial/    one that is still being fetched
 //! DIGEST.folder/      one that is a folder          DIGEST.lock        held by the process that fetches it
-//! DIGEST.path         where else on this machine somebody had it
-//! DIGEST.used         when it was last made use of, by its own time
+//! DIGEST.path         where else on this machine the data was
+//! DIGEST.used         when it was last used, by its modification time
 //! ```
-//! All of it has at most [`LIMIT`] bytes: for what is new, what was not used for the longest time is forgotten.
 //!
-//! A place gets its name only when its content has been found to be the data of that digest. It must not know where data
+//! The cache has at most [`LIMIT`] bytes. It drops the least recently used sets to make room.
+//!
+//! A place gets its name only after its content was checked against the digest. This module does not know where data
 //! comes from.
 
 use crate::data::provision::{ListedFile, Listing, Store, Trouble};
@@ -24,16 +25,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Names the folder of fetched data instead of the usual one.
+/// The environment variable that names another folder for fetched data.
 const VARIABLE: &str = "ANNULUS_CACHE";
 
-/// Most bytes of all that is kept.
+/// Most bytes in the cache.
 pub const LIMIT: u64 = 64 << 30;
 
-/// How often to look whether another process on this machine has fetched the data.
+/// How often to check whether another process on this machine has fetched the data.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Where fetched data is kept: `$ANNULUS_CACHE`, or `annulus` in what the system has for such things.
+/// The folder for fetched data: `$ANNULUS_CACHE`, or `annulus` in the system's usual place.
 pub fn folder() -> Option<PathBuf> {
     user_folders::named(VARIABLE).or_else(user_folders::cache)
 }
@@ -46,24 +47,24 @@ pub struct Place {
 }
 
 impl Place {
-    /// In a folder such as [`folder`] gives.
+    /// The place in a folder such as [`folder`] returns.
     pub fn new(folder: PathBuf, digest: Digest) -> Self {
         Self { folder, digest }
     }
 
-    /// The data, if it is here: what to hand to the task.
+    /// The path of the data for the task, if it is here.
     pub fn found(&self) -> Option<PathBuf> {
         let folder = self.named(".folder");
         let found = match folder.is_dir() {
             true => folder,
             false => fs::read_dir(self.named(".file")).ok()?.next()?.ok()?.path(),
         };
-        // If this fails, it is forgotten sooner than it might be.
+        // If this fails, the set may be dropped too early.
         let _ = File::create(self.named(".used"));
         Some(found)
     }
 
-    /// Remembers where on this machine the data is: at a path that somebody has named.
+    /// Remembers a path on this machine at which a user had the data.
     pub fn note(&self, path: &Path) -> Result<(), FileError> {
         fs::create_dir_all(&self.folder).at(&self.folder)?;
         let path = std::path::absolute(path).at(path)?;
@@ -71,21 +72,21 @@ impl Place {
         write_atomic(&self.named(".path"), |out| out.write_all(note.as_bytes()))
     }
 
-    /// Where it was noted to be, if anything is there.
+    /// The remembered path, if something is there.
     pub fn noted(&self) -> Option<PathBuf> {
         let path = PathBuf::from(fs::read_to_string(self.named(".path")).ok()?);
         path.exists().then_some(path)
     }
 
-    /// Throws away what is here, as it has turned out to be damaged.
+    /// Removes the set because it is damaged.
     pub fn remove(&self) -> Result<(), FileError> {
         [".folder", ".file"]
             .iter()
             .try_for_each(|kind| remove_dir(&self.named(kind)))
     }
 
-    /// Makes ready to fetch. While another process on this machine fetches the same, calls `wait` once and waits for that:
-    /// then there may be nothing left to fetch.
+    /// Prepares to fetch. If another process on this machine fetches the same set, calls `wait` once and waits for it.
+    /// Afterwards there may be nothing left to fetch.
     pub async fn fetching(&self, wait: impl FnOnce()) -> Result<Fetching, FileError> {
         let mut wait = Some(wait);
         fs::create_dir_all(&self.folder).at(&self.folder)?;
@@ -109,8 +110,8 @@ impl Place {
         })
     }
 
-    /// Forgets other sets, first those that were not used for the longest time, until there is room for so many bytes
-    /// within the limit. One that another process is fetching stays, and one that cannot be removed.
+    /// Drops other sets, the least recently used first, until this many bytes fit within the limit. Keeps those that
+    /// another process is fetching, and those that cannot be removed.
     fn make_room(&self, bytes: u64, limit: u64) -> Result<(), FileError> {
         let mut sets = BTreeMap::new();
         for entry in fs::read_dir(&self.folder).at(&self.folder)? {
@@ -140,7 +141,7 @@ impl Place {
             if kept.saturating_add(bytes) <= limit {
                 break;
             }
-            // One that cannot be removed, as some systems refuse while it is read, is in nobody's way.
+            // Some systems refuse to remove a set while it is read. It does no harm.
             if let Ok(true) = Self::new(self.folder.clone(), digest).forget() {
                 kept -= size;
             }
@@ -148,7 +149,7 @@ impl Place {
         Ok(())
     }
 
-    /// Removes all of the set, unless it is being fetched. Says whether it did.
+    /// Removes the whole set, unless it is being fetched. Returns whether it did.
     fn forget(&self) -> Result<bool, FileError> {
         let path = self.named(".lock");
         let lock = File::create(&path).at(&path)?;
@@ -166,7 +167,7 @@ impl Place {
     }
 }
 
-/// A data set on its way here. Dropping it keeps what has arrived, to go on with later.
+/// A data set that is being fetched. Dropping it keeps what has arrived, for the next time.
 #[derive(Debug)]
 pub struct Fetching {
     place: Place,
@@ -174,7 +175,7 @@ pub struct Fetching {
 }
 
 impl Fetching {
-    /// A store that `is_it` tells whether the data at a path is the one that is wanted.
+    /// A store in which `is_it` decides whether the data at a path is the right one.
     pub fn into_store<F: FnMut(&Path) -> Result<(), Trouble>>(self, is_it: F) -> Partial<F> {
         Partial {
             fetching: self,
@@ -208,7 +209,8 @@ impl<F> Partial<F> {
         let there: Result<Vec<_>, _> = fs::read_dir(&dir).at(&dir)?.collect();
         let there: Vec<PathBuf> = there.at(&dir)?.iter().map(DirEntry::path).collect();
         match (&there[..], &self.listing.files[..], self.listing.folder) {
-            // Another peer may call a single file otherwise: what has come of it is kept under the new name.
+            // Another peer may have another name for a single file. The part that has arrived is kept under the new
+            // name.
             ([path], [file], false) => fs::rename(path, dir.join(&file.name)).at(path)?,
             _ => {
                 let names: Vec<&OsStr> = self.listing.files.iter().map(|file| file.name.as_ref()).collect();
@@ -227,7 +229,7 @@ impl<F> Partial<F> {
                 .open(&path)
                 .at(&path)?;
             let len = file.metadata().at(&path)?.len();
-            // What is longer is something else, and of the last block only a part may have reached the disk.
+            // A longer file is something else, and only a part of the last block may have reached the disk.
             let keep = match len.cmp(size) {
                 Ordering::Less => len - len % BLOCK as u64,
                 Ordering::Equal => len,
@@ -251,13 +253,13 @@ impl<F> Partial<F> {
         out.write_all(bytes).at(&path)
     }
 
-    /// Gives the place its name.
+    /// Gives the place its final name.
     fn settle(&self) -> Result<PathBuf, FileError> {
         let place = &self.fetching.place;
         let dir = self.dir();
         for ListedFile { name, .. } in &self.listing.files {
             let path = dir.join(name);
-            // For writing, as some systems make nothing durable otherwise.
+            // Opened for writing, since some systems flush nothing otherwise.
             let file = OpenOptions::new().append(true).open(&path);
             file.and_then(|file| file.sync_all()).at(&path)?;
         }
@@ -347,16 +349,16 @@ mod tests {
         assert_eq!(place.found(), None);
         let two = listing(true, &[("a", BLOCK as u64 + 3), ("b", 2)]);
         let block = vec![b'x'; BLOCK];
-        // The first process ends in the middle of it.
+        // The first process stops in the middle.
         let is_it = |_: &Path| -> Result<(), Trouble> { panic!("it is not whole") };
         let mut store = place.fetching(|| ()).await.unwrap().into_store(is_it);
         assert_eq!(store.begin(&two).unwrap(), [0, 0]);
         store.append(0, &block).unwrap();
-        // A block that came in part only, as in a crash.
+        // A block that arrived only in part, as after a crash.
         store.append(0, b"on").unwrap();
         drop(store);
         assert_eq!(place.found(), None);
-        // The second goes on, and finds that it is something else.
+        // The second process continues, and finds other data.
         let is_it = |path: &Path| match &fs::read(path.join("a")).unwrap()[BLOCK..] {
             b"one" => Ok(()),
             _ => Err(Trouble::Data("another".into())),
@@ -401,7 +403,7 @@ mod tests {
         store.begin(&listing(true, &[("a.gz", 9), ("b", 9)])).unwrap();
         store.append(0, b"gzipped").unwrap();
         store.append(1, b"plain").unwrap();
-        // Somebody else has it as one file, whose name was that of a longer one.
+        // Another peer has it as one file, whose name was that of a longer one.
         assert_eq!(store.begin(&listing(false, &[("b", 4)])).unwrap(), [0]);
         store.append(0, b"text").unwrap();
         let found = store.finish().unwrap();
@@ -465,7 +467,7 @@ mod tests {
             fs::create_dir(kept).unwrap();
             fs::write(kept.join("a"), [0; 100]).unwrap();
         }
-        // Neither was ever used, so the first goes first; but its lock is nothing that can be taken.
+        // Neither was ever used, so the first goes first, but its lock cannot be taken.
         fs::create_dir(place(1).named(".lock")).unwrap();
         place(3).make_room(100, 200).unwrap();
         assert_eq!(kept.map(|kept| kept.exists()), [true, false]);
@@ -497,7 +499,7 @@ mod tests {
         assert_eq!([1, 2, 3].map(found), [true; 3]);
         place(4).make_room(100, 399).unwrap();
         assert_eq!([1, 2, 3].map(found), [true, false, true]);
-        // One that is being fetched is in use, however long ago it was begun; its own place is not counted.
+        // A set that is being fetched is in use, however old it is, and its own place does not count.
         let fetching = place(3).fetching(|| ()).await.unwrap();
         place(1).make_room(400, 400).unwrap();
         assert_eq!([1, 2, 3].map(found), [true, false, true]);

@@ -10,18 +10,18 @@ pub enum DataError {
     Read {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A folder holds none of the files that are looked for.
+    /// A folder has none of the expected files.
     #[error("{folder} holds no data set: it should hold {expected}", folder = .folder.display())]
     NothingFound {
         /// The folder.
         folder: PathBuf,
-        /// The files it should hold.
+        /// The expected files.
         expected: &'static str,
     },
-    /// A file is there, but what it holds is wrong.
+    /// A file exists, but its content is wrong.
     #[error("{path}: {problem}", path = .path.display())]
     Malformed {
         /// The file.

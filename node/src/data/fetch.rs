@@ -1,6 +1,6 @@
-//! Asking a peer for something before there is a link: the run's manifest, and its data.
+//! Asks a peer for the run's manifest and data before there is a link.
 //!
-//! It must not know what becomes of the answers.
+//! It does not know how the answers are used.
 
 use crate::data::provision::{DataDialer, DataStream, Pace, REST, SILENCE, Source, silent, too_slow};
 use crate::net::config::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT};
@@ -28,10 +28,10 @@ use tokio::{
 };
 use web_transport_quinn::{RecvStream, SendStream, Session};
 
-/// Between two times of knocking where nobody has opened.
+/// Time between two attempts while a peer has no slot.
 const KNOCK_AGAIN: Duration = Duration::from_millis(300);
 
-/// Somebody who holds a ticket and is not yet a peer.
+/// A holder of a ticket that is not yet a peer.
 pub struct Guest {
     me: LocalPeer,
     endpoint: Endpoint,
@@ -43,7 +43,7 @@ impl Guest {
     ///
     /// # Errors
     ///
-    /// If there is none to be had.
+    /// If there is none available.
     pub fn new(ticket: &Ticket, identity: &Identity) -> Result<Self, DialError> {
         let configs = Configs::new(identity, HANDSHAKE_TIMEOUT, (Congestion::default(), None), None);
         let endpoint = transport::dialling_endpoint()
@@ -65,12 +65,12 @@ impl Guest {
         })
     }
 
-    /// Lets the last closes go out, so that nobody need wait for a timeout.
+    /// Sends the final closes, so that nobody has to wait for a timeout.
     pub async fn leave(&self) {
         let _ = timeout(Duration::from_millis(200), self.endpoint.wait_idle()).await;
     }
 
-    /// Asks whoever is at one of these addresses for the run's manifest; again, if it has no place for one who knocks.
+    /// Asks the peer at these addresses for the run's manifest, again if it has no slot.
     async fn manifest(&self, contact: Contact) -> Result<(Source, Bytes), DialError> {
         let until = Instant::now() + HANDSHAKE_TIMEOUT;
         let mut told = no_answer();
@@ -97,12 +97,12 @@ impl Guest {
     }
 }
 
-/// Asks where a ticket leads for the run's manifest, and beside that where else its peers were once, before there is a node
-/// of our own: whoever answers first has told.
+/// Asks for the run's manifest at the ticket's addresses, and at addresses where peers of the run were before. Takes
+/// the first answer.
 ///
 /// # Errors
 ///
-/// If nobody answers, or nobody who takes part in the run: what became of the ticket's own addresses, if it has any.
+/// If nobody answers, or nobody who takes part in the run. Says what happened at the ticket's addresses, if it has any.
 pub async fn fetch_manifest(
     ticket: &Ticket,
     others: impl Iterator<Item = Contact>,
@@ -118,7 +118,7 @@ pub async fn fetch_manifest(
     }
     let (mut fetched, mut first) = (Err(no_answer()), usize::MAX);
     while let Some(answer) = asked.join_next().await {
-        // They neither panic nor are they aborted while this set lives.
+        // They neither panic nor are aborted while this set lives.
         let Ok((at, answer)) = answer else { continue };
         let done = answer.is_ok();
         if done || at < first {
@@ -133,7 +133,7 @@ pub async fn fetch_manifest(
     fetched
 }
 
-/// Asks at each of some addresses who is there, and tells of each as soon as it answers, or why it does not.
+/// Asks at each address who is there, and reports each answer, or why there is none, as soon as it is known.
 pub async fn who_is_there(
     ticket: &Ticket,
     addresses: Vec<SocketAddr>,
@@ -151,7 +151,7 @@ pub async fn who_is_there(
         asked.spawn(async move { Ok(guest.manifest(contact).await?.0) });
     }
     while let Some(answer) = asked.join_next().await {
-        // They neither panic nor are they aborted while this set lives.
+        // They neither panic nor are aborted while this set lives.
         answer.into_iter().for_each(&tell);
     }
     guest.leave().await;
@@ -188,7 +188,7 @@ impl DataDialer for Guest {
     }
 }
 
-/// A peer that was asked for data.
+/// A conversation with a peer that was asked for data.
 pub struct GuestStream {
     session: Session,
     send: SendStream,
@@ -232,7 +232,7 @@ mod tests {
     use crate::net::ticket::Secret;
     use crate::testing::Scratch;
 
-    /// Takes anything that comes to an end.
+    /// Collects everything until the end.
     #[derive(Default)]
     struct Any(Vec<Vec<u8>>);
 
@@ -287,7 +287,7 @@ mod tests {
         let mut lines = vec![];
         for _ in 0..TRANSFERS {
             let mut line = guest.dial(&source).await.unwrap();
-            // The offer shows that it has a place.
+            // The offer shows that it has a slot.
             line.receive(1).await.unwrap();
             lines.push(line);
         }
@@ -324,7 +324,7 @@ mod tests {
         )
         .await;
         assert_eq!(fetched.err(), Some(limit));
-        // A file that has changed ends in an error, and so does one that has become shorter.
+        // Reading a file that has changed or become shorter ends in an error.
         std::fs::write(&path, vec![7; 3_000_000]).unwrap();
         let fetched = fetch(
             &mut guest,
@@ -343,7 +343,7 @@ mod tests {
             others: vec![],
         };
         let offer = crate::net::hello::encode(&offer).len();
-        // The host may not have heard yet that those before have gone.
+        // The host may not know yet that the earlier guests are gone.
         let mut line = 'offered: loop {
             let mut line = guest.dial(&source).await.unwrap();
             let mut left = offer;

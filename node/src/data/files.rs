@@ -1,7 +1,7 @@
-//! The files that a run learns from, wherever they lie: on disk, as natively, or in memory, as in a browser's tab.
+//! The files that a run learns from: on disk natively, in memory in a browser's tab.
 //!
-//! A task asks for files by name and reads them; which ones it asked for is kept, because those and no others are handed
-//! to peers that lack them. It knows nothing of formats, devices or peers.
+//! A task asks for files by name and reads them. The names are recorded, because exactly these files are handed to
+//! peers that lack them. This module knows nothing of formats, devices or peers.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,18 +15,18 @@ use memmap2::Mmap;
 
 use super::error::DataError;
 
-/// What the user gave as data: one file, or a folder of files. Clones are the same data.
+/// The user's data: one file, or a folder of files. Clones are the same data.
 #[derive(Clone, Debug)]
 pub struct Data(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// For messages, and where it is if it is on disk.
+    /// The name in messages, and the path if it is on disk.
     path: PathBuf,
     folder: bool,
-    /// Files in memory; none if it is on disk.
+    /// Files in memory; none if the data is on disk.
     held: Option<Vec<(String, Bytes)>>,
-    /// What was asked for, by name.
+    /// The names of files that were asked for.
     used: Mutex<BTreeSet<String>>,
 }
 
@@ -35,7 +35,7 @@ impl Data {
     ///
     /// # Errors
     ///
-    /// If there is nothing to be read.
+    /// If nothing can be read there.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let metadata = std::fs::metadata(path).map_err(|source| read_error(path, source))?;
         Ok(Self::new(path.to_owned(), metadata.is_dir(), None))
@@ -62,7 +62,7 @@ impl Data {
         }))
     }
 
-    /// What to call it in messages: the path that the user gave.
+    /// The name in messages: the path that the user gave.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
@@ -117,7 +117,7 @@ impl Data {
         Ok(there.then(|| self.at(name.to_owned())))
     }
 
-    /// The files that were asked for and found, in the order of their names: all that it takes to make the same task.
+    /// The files that were asked for and found, sorted by name: everything that is needed to make the same task.
     pub fn files_used(&self) -> Vec<DataFile> {
         let used = self.used();
         used.iter().map(|name| self.at(name.clone())).collect()
@@ -148,7 +148,7 @@ impl DataFile {
         &self.name
     }
 
-    /// Where it is, or what to call it in messages if it is in memory.
+    /// Its path, or its name in messages if it is in memory.
     pub fn path(&self) -> PathBuf {
         match self.data.0.folder {
             true => self.data.0.path.join(&self.name),
@@ -184,7 +184,7 @@ impl DataFile {
         Ok(Box::new(file))
     }
 
-    /// All its bytes: a file on disk is mapped and not loaded, so it may be larger than memory.
+    /// All its bytes. A file on disk is mapped, not loaded, so it may be larger than memory.
     ///
     /// # Errors
     ///
@@ -197,12 +197,12 @@ impl DataFile {
         let read = |source| read_error(&path, source);
         let file = File::open(&path).map_err(read)?;
         if file.metadata().map_err(read)?.len() == 0 {
-            // Systems refuse to map nothing.
+            // Systems refuse to map an empty file.
             return Ok(Contents(Place::Held(Bytes::new())));
         }
-        // SAFETY: the map is only read. If somebody changes the file meanwhile, bytes change under us, which the users
-        // of `Contents` are told of: none may take earlier checks of its bytes for granted. The worst is then a wrong
-        // value, or the process's end if the file is cut short.
+        // SAFETY: the map is only read. If somebody changes the file meanwhile, its bytes change under us, as users of
+        // `Contents` are told, so none may rely on earlier checks of its bytes. The worst outcome is a wrong value, or
+        // the end of the process if the file is truncated.
         let map = unsafe { Mmap::map(&file) }.map_err(read)?;
         Ok(Contents(Place::Mapped(map)))
     }
@@ -213,8 +213,7 @@ impl DataFile {
     }
 }
 
-/// The bytes of a file. They may change if somebody changes the file: what was checked once must be checked again where
-/// it matters.
+/// The bytes of a file. They may change if somebody changes the file, so check again where it matters.
 #[derive(Debug)]
 pub struct Contents(Place);
 
@@ -225,7 +224,7 @@ enum Place {
 }
 
 impl Contents {
-    /// What is no file's.
+    /// Bytes that are not from a file.
     pub fn of(bytes: impl Into<Bytes>) -> Self {
         Self(Place::Held(bytes.into()))
     }

@@ -1,5 +1,5 @@
-//! Data from elsewhere: whatever is in it, reading it ends, with an error or without, and takes no more memory than it has
-//! bytes.
+//! Reads hostile data: whatever it contains, reading ends, with or without an error, and takes no more memory than the
+//! data has bytes.
 
 use super::files::Data;
 use super::idx;
@@ -11,7 +11,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write as _;
 
-/// How often each kind of file is spoilt.
+/// How often each kind of file is corrupted.
 const TIMES: u64 = 1000;
 
 /// An IDX file of unsigned bytes.

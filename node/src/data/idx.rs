@@ -1,10 +1,9 @@
-//! Images and labels in IDX files, the format of MNIST and its relatives, plain or gzipped.
+//! Reads images and labels from IDX files, the format of MNIST and its relatives, plain or gzipped.
 //!
-//! An IDX file is two zero bytes, a type byte, the number of dimensions, each dimension as a
-//! big-endian `u32`, then the elements. Only unsigned bytes are read: that is what images and
-//! labels are. See <https://yann.lecun.org/exdb/mnist/>.
+//! An IDX file has two zero bytes, a type byte, the number of dimensions, each dimension as a big-endian `u32`, and the
+//! elements. Only unsigned bytes are supported, which images and labels use. See <https://yann.lecun.org/exdb/mnist/>.
 //!
-//! A header is never believed: memory grows with the bytes that really arrive, up to a bound.
+//! A header is never trusted: memory grows with the bytes that arrive, up to a bound.
 
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -13,8 +12,7 @@ use flate2::read::MultiGzDecoder;
 
 use super::{Data, DataError, DataFile, Images, Split};
 
-/// The most elements a file may hold: EMNIST's largest split, the largest relative of MNIST in
-/// common use, holds 0.64 billion.
+/// Most elements of a file. EMNIST's largest split, the largest common relative of MNIST, has 0.64 billion.
 const MAX_ELEMENTS: u64 = 1 << 30;
 
 /// The type byte of unsigned bytes.
@@ -22,7 +20,7 @@ const UNSIGNED_BYTE: u8 = 0x08;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// One set's images and labels under the names that they usually have, without `.gz`.
+/// The usual names of one set's images and labels, without `.gz`.
 struct Names {
     images: &'static [&'static str],
     labels: &'static [&'static str],
@@ -54,9 +52,8 @@ const EXPECTED: &str = "IDX files such as train-images-idx3-ubyte.gz and \
 
 /// Reads the images and labels in a folder.
 ///
-/// With both a training and a test set (`train-*` and `t10k-*`) each is what its name says. With
-/// only one of them, its last fifth is held out as the test set and the rest is trained on: the
-/// 10,000 images of `t10k-*` alone make 8,000 and 2,000.
+/// A folder may have a training set (`train-*`) and a test set (`t10k-*`). With only one of them, its last fifth is
+/// held out: the 10,000 images of `t10k-*` become 8,000 and 2,000.
 ///
 /// # Errors
 ///
@@ -103,7 +100,7 @@ fn hold_out_last_fifth(path: &Path, images: Images) -> Result<Split, DataError> 
     Ok(Split { train, test })
 }
 
-/// Reads one set, if any of its files is there; also returns the file of its images.
+/// Reads one set if any of its files exists; also returns the file of its images.
 fn read_set(data: &Data, names: &Names) -> Result<Option<(DataFile, Images)>, DataError> {
     let images_file = find(data, names.images)?;
     let labels_file = find(data, names.labels)?;
@@ -202,11 +199,11 @@ fn parse<const D: usize>(path: &Path, mut reader: impl Read) -> Result<([usize; 
             path,
             format!(
                 "its header claims the dimensions {dimensions:?}, which is not between 1 and \
-                 {MAX_ELEMENTS} bytes; the file is damaged, get it anew"
+                 {MAX_ELEMENTS} bytes; the file is damaged, download it again"
             ),
         ));
     }
-    // One byte more than wanted shows whether something is left over.
+    // Reads one byte more, to see whether anything is left over.
     let mut data = Vec::new();
     reader
         .take(elements + 1)
@@ -221,7 +218,7 @@ fn parse<const D: usize>(path: &Path, mut reader: impl Read) -> Result<([usize; 
         };
         return Err(malformed(
             path,
-            format!("{problem}; the file is damaged, get it anew"),
+            format!("{problem}; the file is damaged, download it again"),
         ));
     }
     Ok((dimensions, data))
@@ -235,7 +232,7 @@ fn read_header(path: &Path, reader: &mut impl Read, bytes: &mut [u8]) -> Result<
 fn damaged(path: &Path, source: &std::io::Error) -> DataError {
     malformed(
         path,
-        format!("its content cannot be read ({source}); the file is damaged, get it anew"),
+        format!("its content cannot be read ({source}); the file is damaged, download it again"),
     )
 }
 
@@ -280,7 +277,7 @@ mod tests {
 
     impl Drop for Folder {
         fn drop(&mut self) {
-            // A folder that stays behind in the temporary directory harms nobody.
+            // A folder that stays in the temporary directory does no harm.
             let _ = std::fs::remove_dir_all(&self.0);
         }
     }
@@ -405,7 +402,7 @@ mod tests {
             let mut damaged = packed.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             folder.put("images.gz", &damaged);
-            // The bits of gzip's header that carry no data may be flipped without harm.
+            // Flipping bits of gzip's header that carry no data does no harm.
             if let Ok(split) = read_folder(&folder.0) {
                 assert_eq!(split.train.pixels, [3; 8]);
             }
@@ -428,7 +425,7 @@ mod tests {
             folder.put("images", &idx(&dimensions, &[]));
             assert!(problem(&folder).contains("its header claims"));
         }
-        // Within the bound, but with no data: only what arrives is allocated.
+        // Within the bound, but without data: only what arrives is allocated.
         folder.put("images", &idx(&[1 << 20, 1, 1 << 10], &[0; 9]));
         assert!(problem(&folder).contains("ends after 9"));
     }

@@ -34,7 +34,7 @@ impl Images {
         &self.pixels[index * size..(index + 1) * size]
     }
 
-    /// Cuts the images in two: those before `at`, and the rest.
+    /// Splits the images: those before `at`, and the rest.
     pub(super) fn split_off(mut self, at: usize) -> (Self, Self) {
         let rest = Self {
             pixels: self.pixels.split_off(at * self.rows * self.columns),
@@ -46,10 +46,10 @@ impl Images {
     }
 }
 
-/// What to train on, and what to measure with.
+/// A training set and a held-out set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// Samples that make gradients.
+    /// Samples to train on.
     pub train: Images,
     /// Held-out samples.
     pub test: Images,

@@ -1,23 +1,23 @@
-//! Which files a data set has, as one peer tells another and the run's manifest names them.
+//! Lists the files of a data set, as peers send it and the run's manifest names it.
 //!
-//! It must know no peers and no disk.
+//! It knows no peers and no disk.
 
 use annulus_core::Digest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Most files of a data set that is handed out.
+/// Most files of a data set.
 pub const MAX_FILES: usize = 256;
 
-/// Longest name of one, in bytes.
+/// Longest file name in bytes.
 pub const MAX_NAME: usize = 200;
 
 /// The files of a data set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
-    /// Whether the task is to see a folder; if not, there is one file.
+    /// Whether the task sees a folder; otherwise there is one file.
     pub folder: bool,
-    /// They.
+    /// The files.
     pub files: Vec<ListedFile>,
 }
 
@@ -33,9 +33,9 @@ pub struct ListedFile {
 }
 
 impl Listing {
-    /// Whether it can be acted on: at least one file, none of a dangerous name, none twice.
+    /// Whether it is safe to use: at least one file, no dangerous names, no duplicates.
     pub fn is_sound(&self) -> bool {
-        // Some file systems take names that differ in case alone for one.
+        // Some file systems ignore case.
         let mut names = BTreeSet::new();
         let mut is_new = |name: &str| names.insert(name.to_lowercase());
         (1..=MAX_FILES).contains(&self.files.len())
@@ -57,7 +57,7 @@ impl Listing {
         sizes.try_fold(0u64, u64::checked_add)
     }
 
-    /// What the run's manifest names it by. What a single file is called makes no difference.
+    /// The digest in the run's manifest. The name of a single file does not count.
     pub fn digest(&self) -> Digest {
         let mut listing = self.clone();
         if let ([file], false) = (&mut listing.files[..], self.folder) {
@@ -68,7 +68,7 @@ impl Listing {
     }
 }
 
-/// Whether a name from elsewhere can become a file's name, in the folder meant for it, on any system.
+/// Whether a name from elsewhere can safely become a file name, in its folder, on any system.
 pub fn is_safe_name(name: &str) -> bool {
     let bad = |c: char| c.is_control() || "/\\:*?\"<>|".contains(c);
     let stem = name.split('.').next().unwrap_or_default().to_ascii_uppercase();

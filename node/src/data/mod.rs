@@ -1,5 +1,4 @@
-//! Where data lies, data sets in memory, readers for the formats they come in, and how a run's data reaches peers that
-//! lack it.
+//! Data sets on disk and in memory, readers for their formats, and how a run's data reaches peers that lack it.
 
 mod error;
 pub mod files;

@@ -1,15 +1,16 @@
-//! How a run's data reaches a peer that lacks it: the words, their bounds, and the newcomer's way through them.
+//! Brings a run's data to a peer that lacks it: the messages, their bounds, and the newcomer's steps.
 //!
-//! A newcomer says hello with [`Purpose::Data`](crate::net::hello::Purpose::Data). On the same stream the welcome is followed
-//! by an [`Offer`]: which files there are, and who else may have them. The newcomer then says one [`Ask`] after the
-//! other, each answered by the nodes of that file's hash tree and its bytes from there to its end, raw: how many that are
-//! is known. If a peer falls silent, the newcomer goes on from another at the block it has reached.
+//! A newcomer says hello with [`Purpose::Data`](crate::net::hello::Purpose::Data). On the same stream the welcome is
+//! followed by an [`Offer`]: which files there are, and which other peers may have them. The newcomer then sends
+//! [`Ask`]s. The answer to each is the nodes of that file's hash tree, and the file's bytes from there to its end,
+//! whose number is known. If a peer falls silent, the newcomer continues with another one at the block that it has
+//! reached.
 //!
-//! Nothing that a peer says is believed: the run's manifest holds the hash of the listing, which holds the files' sizes and
-//! hashes, which prove the nodes, which prove each block before it is kept. Names become file names only if they are
-//! harmless everywhere, and what has arrived is used only if the task makes of it the data that the manifest names.
+//! Nothing that a peer sends is trusted. The run's manifest has the hash of the listing, which has the files' sizes and
+//! hashes, which prove the nodes, which prove each block before it is stored. Names become file names only if they are
+//! safe everywhere. What has arrived is used only if the task gets the data from it that the manifest names.
 //!
-//! It must know no transport, no files and no clock.
+//! It knows no transport, no files and no clock.
 
 use super::listing::{MAX_FILES, MAX_NAME};
 use super::tree::{BLOCK, Blocks, NODE, count};
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 pub use super::listing::{ListedFile, Listing};
 
-/// Most other peers that an offer names.
+/// Most other peers in an offer.
 pub const MAX_OTHERS: usize = 32;
 
 /// Longest offer.
@@ -32,33 +33,33 @@ pub const MAX_OFFER: usize =
 /// Longest [`Ask`].
 pub const MAX_ASK: usize = 32;
 
-/// Most data that a tab fetches: it stays in memory, of which WASM has at most 4 GiB in all.
+/// Most data that a tab fetches. It stays in memory, of which WASM has at most 4 GiB.
 pub const TAB_LIMIT: u64 = 512 << 20;
 
-/// How long a peer that hands out data may say nothing. It may have to wait for the ring between two blocks.
+/// How long a peer that sends data may be silent. It may have to wait for the ring between two blocks.
 pub const SILENCE: Duration = Duration::from_secs(15);
 
-/// Between two rounds of asking everybody.
+/// Time between two rounds of asking all peers.
 pub const REST: Duration = Duration::from_secs(1);
 
-/// What is said of a peer that kept silent for so long.
+/// The message about a peer that was silent for so long.
 pub fn silent() -> String {
     format!("nothing came for {} s", SILENCE.as_secs())
 }
 
-/// Bytes per second below which a peer that hands out data is left for another, or given up: a quarter of what one with
-/// the slowest line that is of use sends to each of four newcomers.
+/// A peer that sends fewer bytes per second is left for another, or given up: a quarter of what a peer with the slowest
+/// useful line sends to each of four newcomers.
 pub const SLOWEST: u64 = 8 << 10;
 
-/// Over so long a time of waiting.
+/// The time over which this is measured.
 pub const WAITED: Duration = Duration::from_secs(30);
 
-/// What is said of a peer that sends more slowly.
+/// The message about a peer that is too slow.
 pub fn too_slow() -> String {
     format!("it sent less than {SLOWEST} bytes/s for {} s", WAITED.as_secs())
 }
 
-/// Judges how fast a peer sends by what came in the time that it was waited for.
+/// Judges a peer's speed by what arrived while it was waited for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     bytes: u64,
@@ -66,7 +67,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Whether it is fast enough, after so many bytes more have come in so much more time.
+    /// Whether the peer is fast enough, after this many more bytes in this much more time.
     pub fn keeps(&mut self, bytes: usize, waited: Duration) -> bool {
         self.bytes += bytes as u64;
         self.waited += waited;
@@ -79,10 +80,10 @@ impl Pace {
     }
 }
 
-/// Peers that a newcomer remembers while it looks for one that hands out the data.
+/// Peers that a newcomer remembers while it looks for one with the data.
 const MAX_KNOWN: usize = 64;
 
-/// After so many visits in a row that brought nothing a peer is given up.
+/// A peer is given up after this many visits in a row without progress.
 const PATIENCE: u32 = 3;
 
 /// Where a peer can be found.
@@ -94,131 +95,131 @@ pub struct Source {
     pub contact: Contact,
 }
 
-/// What a peer says to whoever asks for data.
+/// The answer to a request for data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// Whether it hands any out.
+    /// Whether the peer has data to give.
     pub answer: Answer,
-    /// Who else may.
+    /// Other peers that may have it.
     pub others: Vec<Source>,
 }
 
-/// Whether a peer hands out its data.
+/// Whether a peer gives its data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// It does.
+    /// It does; these are the files.
     Files(Listing),
     /// Its user does not want to.
     Kept,
-    /// It has no files, or no longer.
+    /// It has no files, or lost them.
     Missing,
-    /// It does, but not to so many at once: later.
+    /// It does, but has too many guests now.
     Busy,
 }
 
 /// Asks for the rest of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
-    /// Its place in the listing.
+    /// Its index in the listing.
     pub file: u32,
-    /// From this byte on, at which a [`BLOCK`] begins.
+    /// The first byte, at the start of a [`BLOCK`].
     pub from: u64,
 }
 
-/// A conversation with a peer that has been welcomed. Dropping it ends it.
+/// A conversation with a peer after the welcome. Dropping it ends it.
 pub trait DataStream {
-    /// Says something.
+    /// Sends bytes.
     fn send(&mut self, bytes: &[u8]) -> impl Future<Output = Result<(), String>>;
 
-    /// Hears at most so many bytes, at least one; gives up after a bounded time.
+    /// Receives at most `most` bytes, at least one; gives up after a bounded time.
     fn receive(&mut self, most: usize) -> impl Future<Output = Result<Bytes, String>>;
 }
 
 /// How peers are reached.
 pub trait DataDialer {
-    /// What it leads to.
+    /// The conversation.
     type DataStream: DataStream;
 
-    /// Reaches one, for its data.
+    /// Connects to a peer, for its data.
     fn dial(&mut self, source: &Source) -> impl Future<Output = Result<Self::DataStream, DialError>>;
 
-    /// Waits a little, about a second.
+    /// Waits for about a second.
     fn rest(&mut self) -> impl Future<Output = ()>;
 }
 
-/// Where the data goes. It may hold some from an earlier time.
+/// Where the data is stored. It may hold some from an earlier time.
 pub trait Store {
-    /// What the data becomes.
+    /// The finished data.
     type Whole;
 
-    /// Makes ready for these files and says how many bytes of each are there already: all, or whole blocks of [`BLOCK`].
+    /// Prepares for these files, and returns how many bytes of each exist: all, or whole [`BLOCK`]s.
     fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String>;
 
-    /// Appends a block to a file, which has been found to be the right one.
+    /// Appends a checked block to a file.
     fn append(&mut self, file: usize, bytes: &[u8]) -> Result<(), String>;
 
-    /// All files are as long as they should be: what they become.
+    /// Turns the complete files into the finished data.
     fn finish(&mut self) -> Result<Self::Whole, Trouble>;
 
-    /// Throws away what is there.
+    /// Removes everything.
     fn clear(&mut self) -> Result<(), String>;
 }
 
-/// Why a [`Store`] cannot make something of its files.
+/// Why a [`Store`] cannot finish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// They are not the run's data.
+    /// The files are not the run's data.
     Data(String),
-    /// Something on this machine, of which no other peer is free.
+    /// A problem of this machine, which another peer would not solve.
     Here(String),
 }
 
-/// How a fetch goes.
+/// The progress of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// So much is here.
+    /// This much has arrived.
     Got {
-        /// Bytes.
+        /// Bytes that have arrived.
         bytes: u64,
-        /// Bytes of all.
+        /// Bytes of all files.
         total: u64,
     },
-    /// All that can be reached hand out as much as they can: waiting for one.
+    /// All peers that can be reached are busy, so it waits.
     Waiting,
 }
 
-/// Why the data could not be had. What has arrived may be gone on with later.
+/// Why the data could not be fetched. What has arrived is kept for the next time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
-    /// All that can be reached keep it to themselves.
+    /// All peers that can be reached keep their data.
     #[error("the members of this run keep its data to themselves (--keep-data)")]
     Kept,
-    /// There is more of it than may be fetched here.
+    /// There is more data than may be fetched here.
     #[error(
         "the run's data has {:.0} MB, and no more than {:.0} MB are fetched here",
         *.bytes as f64 / 1e6,
         *.limit as f64 / 1e6
     )]
     TooLarge {
-        /// Bytes of it.
+        /// Bytes of all files.
         bytes: u64,
         /// Bytes allowed.
         limit: u64,
     },
-    /// Nobody handed it out; why, of each that was asked.
+    /// No peer sent it; with the reason of each.
     #[error("no member of the run could hand out its data: {why}", why = .0.join("; "))]
     Nobody(Vec<String>),
-    /// Something on this machine.
+    /// A problem of this machine.
     #[error("{0}")]
     Here(String),
 }
 
-/// Fetches the run's data, whose listing has the digest `files`, from whoever hands it out, first asking `first`, but no
-/// more than `limit` bytes. Also gives the peer that was there to the last: `first` may be gone by then.
+/// Fetches the run's data, at most `limit` bytes, from any peer that has it, asking `first` first. `files` is the
+/// digest of its listing. Also returns the last peer that answered, since `first` may be gone by then.
 ///
 /// # Errors
 ///
-/// If nobody does, or it has no room here.
+/// If no peer has it, or there is no room here.
 pub async fn fetch<W: DataDialer, S: Store>(
     way: &mut W,
     store: &mut S,
@@ -230,7 +231,7 @@ pub async fn fetch<W: DataDialer, S: Store>(
     let mut known = vec![Known::new(first)];
     let mut rest = false;
     loop {
-        // The least visited first, so that whoever has failed is tried again after the others.
+        // The least visited first, so that a peer that has failed is tried again after the others.
         let open = known
             .iter_mut()
             .enumerate()
@@ -275,9 +276,9 @@ pub async fn fetch<W: DataDialer, S: Store>(
 struct Known {
     source: Source,
     visits: u32,
-    /// Visits in a row that brought nothing.
+    /// Visits in a row without progress.
     failures: u32,
-    /// Why it is asked no more.
+    /// Why it is not asked again.
     out: Option<Out>,
 }
 
@@ -302,7 +303,7 @@ enum Out {
     Because(String),
 }
 
-/// The most telling of the reasons.
+/// The most informative of the reasons.
 fn why_nobody(known: Vec<Known>, limit: u64) -> FetchError {
     let (mut because, mut kept) = (Vec::new(), false);
     for Known { source, out, .. } in known {
@@ -321,21 +322,21 @@ fn why_nobody(known: Vec<Known>, limit: u64) -> FetchError {
 
 /// How a visit ended without the data.
 enum Ended {
-    /// The peer has no slot free.
+    /// The peer has no free slot.
     Busy,
-    /// It need not be asked again.
+    /// There is no need to ask it again.
     Out(Out),
     /// It could not be reached, or fell silent.
     Lost(String),
-    /// Something on this machine.
+    /// A problem of this machine.
     Here(String),
 }
 
 /// A visit to one peer.
 struct Visit {
-    /// Whom it named.
+    /// The peers that it named.
     others: Vec<Source>,
-    /// Whether any block came.
+    /// Whether any block arrived.
     got: bool,
 }
 
@@ -381,13 +382,13 @@ impl Visit {
                             "what it handed out is not the run's data ({why})"
                         )));
                     }
-                    // Parts of two that do not fit each other, or of long ago: once more, all from this one.
+                    // The parts are of two peers that disagree, or outdated: fetch everything again from this peer.
                 }
             }
         }
     }
 
-    /// Fetches what is missing; says whether all of it came from this peer, now.
+    /// Fetches what is missing; returns whether all of it came from this peer now.
     async fn all_files<L: DataStream, S: Store>(
         &mut self,
         line: &mut L,
@@ -432,7 +433,7 @@ impl Visit {
     }
 }
 
-/// Hears one message of at most `max` bytes; memory grows with what arrives, not with what is announced.
+/// Receives one message of at most `max` bytes. Memory grows with what arrives, not with the announced length.
 async fn hear_message<T: DeserializeOwned>(line: &mut impl DataStream, max: usize) -> Result<T, String> {
     let senseless = |_: Unread| "its answer makes no sense".to_owned();
     let head = hear_exactly(line, HEAD).await?;

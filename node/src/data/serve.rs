@@ -1,12 +1,13 @@
-//! Handing out the run's data to peers that lack it, without getting into the ring's way.
+//! Sends the run's data to peers that lack it, without disturbing the exchange.
 //!
-//! **Bounds.** [`TRANSFERS`] at once; each holds one block of [`BLOCK`] and what QUIC has not yet sent of [`SEND_WINDOW`].
-//! All together send at most [`FASTEST`]. While this peer's links send, it is less: it grows only as long as packets on the
-//! links take hardly longer than at best, so that nothing waits in queues, and else falls to an eighth of what the links
-//! send. So the ring on a slow line hardly feels a transfer, and while its members compute, the line is the newcomer's.
-//! Stream priorities would not do: a newcomer has no link yet, and between connections QUIC knows no order.
+//! **Bounds.** At most [`TRANSFERS`] run at once. Each holds one block of [`BLOCK`] and at most [`SEND_WINDOW`] that
+//! QUIC has not yet sent. Together they send at most [`FASTEST`]. While this peer's links send, the limit is lower: it
+//! grows only while packets on the links take hardly longer than at best, so that nothing waits in queues, and
+//! otherwise falls to an eighth of what the links send. So the exchange on a slow line hardly notices a transfer, and
+//! while members compute, the newcomer has the line. Stream priorities would not help: a newcomer has no link yet, and
+//! QUIC has no priorities between connections.
 //!
-//! It must not know what is in the files.
+//! It does not know what is in the files.
 
 use crate::data::provision::{Answer, Ask, MAX_ASK, Offer, Source};
 use crate::data::stock::{Checked, Stock};
@@ -25,16 +26,16 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use web_transport_quinn::Session;
 
-/// Transfers at once; whoever else asks is told to come again.
+/// Most transfers at once. Further callers are told to try later.
 pub(crate) const TRANSFERS: usize = 4;
 
-/// Newcomers that are talked to at once, most of them to be told just that.
+/// Most callers at once, most of which are told just that.
 const GUESTS: usize = 32;
 
-/// How long a newcomer may take to go when there is nothing for it.
+/// How long a caller may take to leave if there is nothing for it.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Bytes read from the disk and handed to QUIC at once.
+/// Bytes that are read from the disk and handed to QUIC at once.
 const BLOCK: usize = 64 << 10;
 
 /// Most bytes of a transfer that QUIC keeps until they are acknowledged: 50 ms at 600 Mbit/s.
@@ -43,58 +44,58 @@ const SEND_WINDOW: u64 = 4 << 20;
 /// Fewest bytes of a transfer that QUIC keeps until they are acknowledged.
 const SMALL_WINDOW: u64 = 128 << 10;
 
-/// Bytes per second of all transfers together, however idle the links are: 256 Mbit/s. Reading, encrypting and sending
-/// that much takes about a tenth of a core, which the ring's own thread has to find.
+/// Most bytes per second of all transfers together, even if the links are idle: 256 Mbit/s. Reading, encrypting and
+/// sending that much takes about a tenth of a core, which the driver's thread also needs.
 const FASTEST: f64 = 32e6;
 
-/// Bytes per second until it is known what the ring does.
+/// Bytes per second until the links were measured.
 const FIRST: f64 = 4e6;
 
-/// Bytes per second of all transfers together, whatever the ring does: 1 Mbit/s.
+/// Fewest bytes per second of all transfers together, whatever the links do: 1 Mbit/s.
 const SLOWEST: f64 = 128e3;
 
-/// What the transfers get at least, of what the links send.
+/// The transfers' share, at least, of what the links send.
 const SHARE: f64 = 1.0 / 8.0;
 
-/// Links that send less than this many bytes per second only say that they are there.
+/// Links that send fewer bytes per second carry only keep-alives.
 const QUIET: f64 = 64e3;
 
-/// Packets that take so much longer than at best wait somewhere. Less is noise, also on a busy machine.
+/// Packets delayed by more than this wait in a queue. Less is noise, also on a busy machine.
 const DELAY: Duration = Duration::from_millis(10);
 
-/// By how much the transfers become faster from one look to the next, as long as nothing waits: twice as fast in 0.15 s.
+/// Factor by which transfers speed up from one check to the next while nothing waits: twice as fast in 0.15 s.
 const FASTER: f64 = 1.05;
 
-/// By how much they become slower when something waits.
+/// Factor by which they slow down when something waits.
 const SLOWER: f64 = 0.7;
 
-/// The links are looked at so often.
+/// How often the links are checked.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A look so long ago says nothing of now.
+/// After this time a check is outdated.
 const STALE: Duration = Duration::from_secs(1);
 
-/// So much sleep may be made up for by a burst: clocks wake late.
+/// How much oversleeping a burst may make up for, since clocks wake late.
 const SLACK: Duration = Duration::from_millis(8);
 
 /// How long a newcomer may take for a block, or to ask for the next file.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What there is to hand out.
+/// The data to send.
 #[derive(Clone, Debug, Default)]
 pub enum ServedData {
-    /// Nothing: the task makes its own data.
+    /// None: the task makes its own data.
     #[default]
     Empty,
     /// The user keeps it.
     Kept,
-    /// The files that the task asked for, if they are those of the listing with this digest: another may have been given
+    /// The files that the task asked for, if they are those of the listing with this digest. Another user may have had
     /// the same data in other files.
     Files(Stock, Digest),
 }
 
 impl ServedData {
-    /// Bytes that a newcomer would fetch; none if nothing is handed out.
+    /// Bytes that a newcomer would fetch; none if there is nothing to send.
     pub fn size(&self) -> Option<u64> {
         match self {
             Self::Empty => Some(0),
@@ -103,15 +104,15 @@ impl ServedData {
         }
     }
 
-    /// Reads what is to be handed out, in a thread of its own: until that is done there is nothing for anybody.
+    /// Hashes the files in a separate thread. Until this is done nobody gets anything.
     pub fn prepare(&self) {
         if let Self::Files(stock, _) = self.clone() {
-            // Not one of the runtime's: those are waited for at the end.
+            // Not a thread of the runtime, which would be waited for at the end.
             std::thread::spawn(move || stock.check().map(drop));
         }
     }
 
-    /// What there is for a newcomer.
+    /// The answer to a newcomer.
     fn answer(&self) -> (Answer, Option<&Checked>) {
         let Self::Files(stock, digest) = self else {
             let kept = matches!(self, Self::Kept);
@@ -127,7 +128,7 @@ impl ServedData {
     }
 }
 
-/// What all transfers of a peer share.
+/// State that all transfers of a peer share.
 pub(crate) struct Counter {
     slots: Semaphore,
     guests: Semaphore,
@@ -143,7 +144,7 @@ impl Counter {
         }
     }
 
-    /// Serves a caller that was welcomed, to the end. `ring` says what the links do by now.
+    /// Serves a welcomed caller to the end. `ring` returns what the links do now.
     pub(crate) async fn serve(
         &self,
         session: &Session,
@@ -163,16 +164,16 @@ impl Counter {
         let words = encode(&Offer { answer, others });
         let said = timeout(PATIENCE, caller.send.write_all(&words)).await;
         if let (Ok(Ok(())), Some(checked)) = (said, checked) {
-            // However it ends, there is nobody here to tell: the newcomer knows what it lacks.
+            // An error need not be reported here: the newcomer knows what it lacks.
             let _ = self.answer_all(session, &mut caller, checked, &ring).await;
         } else {
-            // The newcomer goes when it has read the offer.
+            // The newcomer leaves when it has read the offer.
             let _ = timeout(FAREWELL, session.closed()).await;
         }
         close(session, LEFT, "");
     }
 
-    /// Until the newcomer has all it wants. `None` if it, or the disk, has let us down.
+    /// Serves until the newcomer has everything. `None` if the newcomer or the disk fails.
     async fn answer_all(
         &self,
         session: &Connection,
@@ -204,7 +205,7 @@ impl Counter {
                     std::io::Result::Ok(block)
                 });
                 let block = block.await.ok()?.ok()?;
-                // A file that has become shorter: what is missing shows at the other end.
+                // If the file has become shorter, the other end notices that bytes are missing.
                 let len = u64::try_from(block.len()).ok().filter(|len| *len > 0)?;
                 self.send(session, caller, block, ring).await?;
                 left -= len;
@@ -221,7 +222,7 @@ impl Counter {
         ring: &impl Fn() -> LinkTraffic,
     ) -> Option<()> {
         self.pace.lock().await.wait(block.len() as u64, ring).await;
-        // What QUIC holds it sends whatever the ring does by then: not more than two round trips of it.
+        // QUIC sends what it holds whatever the ring does then, so it may hold at most two round trips.
         let held = 2 * session.stats().path.cwnd;
         session.set_send_window(held.clamp(SMALL_WINDOW, SEND_WINDOW));
         let writing = caller.send.write_chunk(block.into());
@@ -229,22 +230,22 @@ impl Counter {
     }
 }
 
-/// What the links do.
+/// The activity of the links.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkTraffic {
     /// Bytes that they have sent.
     pub sent: u64,
-    /// How much longer than at best packets are on their way on the slowest.
+    /// How much longer than at best packets take on the slowest link.
     pub delay: Duration,
 }
 
-/// When the next block may go.
+/// Decides when the next block may be sent.
 struct Pace {
-    /// What may be sent now, in bytes; below 0 it has to be waited for.
+    /// Bytes that may be sent now; if negative, wait.
     budget: f64,
-    /// When that was so.
+    /// When the budget was computed.
     at: Instant,
-    /// When the links were last looked at, and what they had sent.
+    /// When the links were last checked, and what they had sent.
     looked: (Instant, u64),
     /// Bytes per second of all transfers while the links send.
     beside: f64,
@@ -263,14 +264,14 @@ impl Pace {
         }
     }
 
-    /// Waits for a block's turn.
+    /// Waits until a block may be sent.
     async fn wait(&mut self, bytes: u64, ring: &impl Fn() -> LinkTraffic) {
         while let Some(rest) = self.take(bytes, Instant::now(), ring) {
             sleep(rest).await;
         }
     }
 
-    /// Notes that a block goes now, or says when to ask again.
+    /// Notes that a block is sent now, or returns how long to wait before asking again.
     fn take(&mut self, bytes: u64, now: Instant, ring: &impl Fn() -> LinkTraffic) -> Option<Duration> {
         let since = now - self.looked.0;
         self.budget += self.rate * (now - self.at).as_secs_f64();
@@ -293,13 +294,13 @@ impl Pace {
             self.budget -= bytes as f64;
             return None;
         }
-        // Not for longer, as the links may fall quiet meanwhile.
+        // No longer, as the links may fall quiet meanwhile.
         Some(LOOK.min(Duration::from_secs_f64(-self.budget / self.rate)))
     }
 }
 
-/// What the transfers may send per second beside the links from now on: `before` is what it was, `links` what the links
-/// sent.
+/// How much the transfers may send per second beside the links from now on. `before` is the previous value, `links` is
+/// what the links sent.
 fn beside(before: f64, links: f64, delay: Duration) -> f64 {
     let least = (links * SHARE).clamp(SLOWEST, FASTEST);
     let factor = if delay < DELAY { FASTER } else { SLOWER };
@@ -326,7 +327,7 @@ mod tests {
     fn blocks_keep_the_pace() {
         let begin = Instant::now();
         let late = Duration::from_millis(30);
-        // Bytes per second of the links, for which share of each second, their delay, and what is expected.
+        // Bytes per second of the links, their busy share of each second, their delay, and the expected rate.
         for (links, busy, delay, expected) in [
             (0.0, 1.0, late, FASTEST),
             (8e6, 1.0, Duration::ZERO, FASTEST),

@@ -1,6 +1,6 @@
-//! The files of a run as they are handed out: a listing that the run's manifest can name, and what proves each block.
+//! The files of a run that a peer serves: a listing that the run's manifest can name, and the proof of each block.
 //!
-//! It must know no peers.
+//! It knows no peers.
 
 use super::error::DataError;
 use super::files::Data;
@@ -19,19 +19,19 @@ struct Inner {
     checked: OnceLock<Result<Checked, String>>,
 }
 
-/// What was found by reading all of it once.
+/// The result of reading all files once.
 #[derive(Debug)]
 pub struct Checked {
-    /// Which files there are, and what is in them.
+    /// The files and their hashes.
     pub listing: Listing,
-    /// Where they are.
+    /// Their paths.
     pub paths: Vec<PathBuf>,
-    /// What proves their blocks.
+    /// The proofs of their blocks.
     pub blocks: Vec<Blocks>,
 }
 
 impl Stock {
-    /// The files that the task has asked for by now.
+    /// The files that the task has asked for so far.
     pub fn new(data: Data) -> Self {
         Self(Arc::new(Inner {
             data,
@@ -46,7 +46,7 @@ impl Stock {
         sizes.try_fold(0u64, |sum, size| sum.checked_add(size?))
     }
 
-    /// What is in them; reads all of them the first time.
+    /// Hashes the files; the first call reads all of them.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl Stock {
         checked.as_ref().map_err(Clone::clone)
     }
 
-    /// What was found if they have been read; none while they have not.
+    /// The result if they were read already.
     pub fn checked(&self) -> Option<Result<&Checked, String>> {
         Some(self.0.checked.get()?.as_ref().map_err(Clone::clone))
     }
@@ -70,7 +70,7 @@ fn check(data: &Data) -> Result<Checked, DataError> {
     for file in data.files_used() {
         let mut name = file.name().to_owned();
         if !data.is_folder() && !is_safe_name(&name) {
-            // Of a single file the name does not matter.
+            // The name of a single file does not matter.
             name = "data".to_owned();
         }
         let path = file.path();

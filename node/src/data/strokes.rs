@@ -1,18 +1,17 @@
-//! Digits that the program draws itself, for training without a download.
+//! Draws images of digits, for training without a download.
 //!
-//! Each sample is a stroke skeleton of one of the ten digits, bent, slanted, stretched, shifted,
-//! drawn with a pen of random width, crossed by stray strokes and covered with noise. Sample `i` of
-//! a seed depends on `i` and the seed alone, and is the same to the bit on every platform: the
-//! arithmetic is IEEE's basic operations in a fixed order, and sine and cosine come from the crate
-//! `libm`.
+//! Each sample is a stroke skeleton of one of the ten digits. It is bent, slanted, stretched, shifted, drawn with a pen
+//! of random width, crossed by stray strokes and covered with noise. Sample `i` depends only on the seed and `i`, and
+//! has the same bits on every platform: the arithmetic is IEEE's basic operations in a fixed order, and sine and cosine
+//! come from the crate `libm`.
 
 use super::{Images, Split};
 use annulus_core::random::SplitMix;
 
-/// Rows and columns of a drawn image, those of MNIST.
+/// Rows and columns of an image, as in MNIST.
 pub const SIDE: usize = 28;
 
-/// Draws `train` images to train on and the `test` images that follow them.
+/// Draws `train` images to train on, and the `test` images that follow them.
 ///
 /// Labels come in the order 0, 1, ... 9, 0, 1, ...
 pub fn draw(seed: u64, train: usize, test: usize) -> Split {
@@ -60,13 +59,13 @@ pub fn draw_one(seed: u64, index: u64) -> ([u8; SIDE * SIDE], u8) {
     (canvas.develop(&mut rng), label)
 }
 
-/// The most stray strokes on an image.
+/// Most stray strokes on an image.
 const STRAY_STROKES: u32 = 2;
 
 /// A point, as x to the right and y down. In a skeleton the digit fills the unit square.
 type Point = [f32; 2];
 
-/// The strokes of a digit, each a chain of points, with some freedom in how it is written.
+/// The strokes of a digit, each a chain of points, with some variation in how it is written.
 fn skeleton(label: u8, rng: &mut Rng) -> Vec<Vec<Point>> {
     let mut strokes: Vec<Vec<Point>> = match label {
         0 => vec![arc([0.5, 0.5], [rng.between(0.2, 0.36), 0.45], 0.0, 1.0)],
@@ -152,7 +151,7 @@ fn sin_cos(turns: f32) -> (f32, f32) {
     (libm::sinf(angle), libm::cosf(angle))
 }
 
-/// Takes a skeleton to the image: an affine map, then two sine waves a coordinate that bend it.
+/// Maps a skeleton to the image: an affine map, then two sine waves per coordinate that bend it.
 struct Warp {
     matrix: [Point; 2],
     shift: Point,
@@ -227,14 +226,14 @@ impl Canvas {
         let [columns, rows] = [0, 1].map(|axis| {
             let low = from[axis].min(to[axis]) - reach;
             let high = from[axis].max(to[axis]) + reach;
-            // A cast saturates, so what lies outside of the image is cut off.
+            // A cast saturates, so everything outside the image is cut off.
             low as usize..((high + 1.0) as usize).min(SIDE)
         });
         let [dx, dy] = [to[0] - from[0], to[1] - from[1]];
         let length_squared = (dx * dx + dy * dy).max(1e-12);
         for row in rows {
             for column in columns.clone() {
-                // The nearest point of the segment to the pixel's middle.
+                // The point of the segment nearest to the pixel's centre.
                 let [x, y] = [column as f32 + 0.5 - from[0], row as f32 + 0.5 - from[1]];
                 let along = ((x * dx + y * dy) / length_squared).clamp(0.0, 1.0);
                 let [x, y] = [x - along * dx, y - along * dy];
@@ -257,14 +256,14 @@ impl Canvas {
     }
 }
 
-/// What a picture's strokes are drawn from.
+/// The random numbers for one picture.
 struct Rng(SplitMix);
 
 impl Rng {
     fn new(seed: u64, index: u64) -> Self {
         let mut of_seed = SplitMix(seed);
         let mut rng = SplitMix(of_seed.bits() ^ index);
-        // Once more, so that neighbouring indices share no part of their sequences.
+        // Scrambles the seed once more, so that neighbouring indices share no part of their sequences.
         rng.0 = rng.bits();
         Self(rng)
     }

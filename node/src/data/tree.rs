@@ -1,7 +1,7 @@
-//! A file's bytes in blocks, each of which can be checked when it is there: BLAKE3 is a tree, and what its nodes above the
-//! blocks say adds up to the file's hash.
+//! Divides a file into blocks that can be checked one by one. BLAKE3 is a tree whose nodes above the blocks prove each
+//! block and add up to the file's hash.
 //!
-//! Aumasson et al., BLAKE3 (2020), section 2.1. It must know no files and no peers.
+//! Aumasson et al., BLAKE3 (2020), section 2.1. It knows no files and no peers.
 
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, left_subtree_len, merge_subtrees_non_root, merge_subtrees_root,
@@ -9,14 +9,15 @@ use blake3::hazmat::{
 use blake3::{Hash, Hasher};
 use std::io::{self, Read};
 
-/// Bytes of a block but the last: a power of two, as the tree wants it. A newcomer believes so much at most unchecked, and
-/// loses no more when a peer goes.
+/// Bytes of a block except the last: a power of two, as the tree needs. A newcomer holds at most this many unchecked
+/// bytes, and loses no more when a peer leaves.
 pub const BLOCK: usize = 256 << 10;
 
 /// Bytes that prove one block.
 pub const NODE: usize = 32;
 
-/// What proves the blocks of a file: a node of the tree for each, in order; none if there is only one, which the root proves.
+/// The proofs of a file's blocks: one node of the tree for each, in order; none if there is only one block, which the
+/// root proves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocks {
     len: u64,
@@ -25,7 +26,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Of a file that is read to its end.
+    /// Reads a file to its end.
     ///
     /// # Errors
     ///
@@ -58,8 +59,7 @@ impl Blocks {
         Ok(Self { len, root, nodes })
     }
 
-    /// Of a file of this length and hash, from the nodes that somebody says it has, one after the other; none if they do
-    /// not add up to that.
+    /// A file of this length and hash, from the nodes that a peer sent; none if they do not add up to the hash.
     pub fn proven(len: u64, root_said: [u8; 32], said: &[u8]) -> Option<Self> {
         let (nodes, rest) = said.as_chunks::<NODE>();
         if nodes.len() != count(len) || !rest.is_empty() {
@@ -88,7 +88,7 @@ impl Blocks {
         self.nodes.as_flattened()
     }
 
-    /// Whether these are the file's bytes from `from` on, which is where a block begins, to that block's end.
+    /// Whether these are the file's bytes from `from`, where a block begins, to the end of that block.
     pub fn proves(&self, from: u64, bytes: &[u8]) -> bool {
         let whole = (self.len - from).min(BLOCK as u64) == bytes.len() as u64;
         whole
@@ -99,7 +99,7 @@ impl Blocks {
     }
 }
 
-/// Nodes of a file of this length.
+/// Number of nodes of a file of this length.
 pub fn count(len: u64) -> usize {
     match len.div_ceil(BLOCK as u64) {
         0 | 1 => 0,
@@ -114,7 +114,7 @@ fn node(from: u64, bytes: &[u8]) -> ChainingValue {
         .finalize_non_root()
 }
 
-/// The hash of a file of `len` bytes with these nodes, of which there are at least two.
+/// The hash of a file of `len` bytes with these nodes, at least two.
 fn root(nodes: &[ChainingValue], len: u64) -> Hash {
     let (left, right) = halves(nodes, len);
     merge_subtrees_root(&left, &right, Mode::Hash)

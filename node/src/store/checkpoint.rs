@@ -1,7 +1,7 @@
-//! Writing to a run's directory: the ledger, and states in such a way that there is always a good one.
+//! Writes to a run's folder: the ledger, and states, in such a way that a good one always exists.
 //!
-//! [`RunWriter`] is the only one that writes; its [`Saver`] saves states from another thread. A checkpoint appears whole or
-//! not at all, and never before the ledger that leads to it. It must not know of peers, tasks or devices.
+//! [`RunWriter`] is the only writer; its [`Saver`] saves states from another thread. A checkpoint appears completely or
+//! not at all, and never before the ledger that leads to it. It knows nothing of peers, tasks or devices.
 
 use crate::store::files::{At, PARTIAL, remove_if_there, write_atomic};
 use crate::store::ledger_file::{Entry, LedgerWriter, advance};
@@ -24,7 +24,7 @@ pub use crate::store::run_dir::{CheckpointError, LoadedRun, RunDir};
 /// How many checkpoints are kept besides the base. A guess: one may be damaged, and a third costs little.
 pub const KEEP: usize = 3;
 
-/// The one that writes to a run's directory.
+/// The writer of a run's folder.
 pub struct RunWriter {
     dir: RunDir,
     ledger: LedgerWriter,
@@ -34,7 +34,7 @@ pub struct RunWriter {
 }
 
 impl RunWriter {
-    /// Makes the directory of a run that begins, for this peer, at `head`: round 0, or where it came in.
+    /// Creates the folder of a run that begins for this peer at `head`: round 0, or where it joined.
     pub fn create(
         path: &Path,
         manifest: &Manifest,
@@ -44,7 +44,7 @@ impl RunWriter {
         Self::create_in(Arc::new(RunLock::take(path)?), manifest, head, state)
     }
 
-    /// Creates a run in a directory that is held already.
+    /// Creates a run in a folder that is already locked.
     pub fn create_in(
         lock: Arc<RunLock>,
         manifest: &Manifest,
@@ -58,7 +58,7 @@ impl RunWriter {
             path: path.to_path_buf(),
             manifest: manifest.clone(),
         };
-        // The ledger is written last: without it there was a crash here before, and nothing to lose.
+        // The ledger is written last. If it does not exist, there was a crash here before, and nothing is lost.
         if dir.ledger_path().exists() {
             return Err(CheckpointError::Occupied(path.to_path_buf()));
         }
@@ -80,14 +80,14 @@ impl RunWriter {
         Self::new(dir, ledger, head.clone(), head.round, lock)
     }
 
-    /// Opens a run's directory to go on from its newest good checkpoint.
-    /// Follow with [`resume`](Self::resume) to go on alone, or [`rebase`](Self::rebase) having joined others.
+    /// Opens a run's folder to continue from its newest good checkpoint. Then call [`resume`](Self::resume) to go on
+    /// alone, or [`rebase`](Self::rebase) after joining others.
     pub fn open(path: &Path) -> Result<(Self, LoadedRun), CheckpointError> {
         RunDir::open(path)?;
         Self::open_in(Arc::new(RunLock::take(path)?))
     }
 
-    /// Opens the run in a directory that is held already.
+    /// Opens the run in a folder that is already locked.
     pub fn open_in(lock: Arc<RunLock>) -> Result<(Self, LoadedRun), CheckpointError> {
         let path = &lock.path().to_path_buf();
         let dir = RunDir::open(path)?;
@@ -102,7 +102,7 @@ impl RunWriter {
         let (ledger, base) = match at {
             Some(point) => (LedgerWriter::open(&dir.ledger_path(), point.end)?, point.base.1),
             None => {
-                // Nothing in the ledger leads here. Keep it for whoever can make sense of it.
+                // The ledger does not lead to this checkpoint. Keep the ledger for somebody who can make sense of it.
                 let aside = path.join("ledger.cut");
                 if dir.ledger_path().exists() {
                     fs::rename(dir.ledger_path(), &aside).at(&aside)?;
@@ -146,7 +146,7 @@ impl RunWriter {
         })
     }
 
-    /// The directory, for reading.
+    /// The folder, for reading.
     pub fn dir(&self) -> &RunDir {
         &self.dir
     }
@@ -164,9 +164,9 @@ impl RunWriter {
         })
     }
 
-    /// Notes that `founder` goes on alone, and returns the head that it goes on from.
+    /// Notes that `founder` goes on alone, and returns the head from which it does.
     pub fn resume(&mut self, founder: Founder) -> Result<Head, CheckpointError> {
-        // What is newer was found damaged, and is of the lineage that ends here.
+        // Newer checkpoints were found damaged, and belong to the lineage that ends here.
         for file in self
             .dir
             .checkpoints()?
@@ -180,7 +180,7 @@ impl RunWriter {
         Ok(self.head.clone())
     }
 
-    /// Begins another lineage: this peer has joined the run at `head` and knows nothing of how it came there.
+    /// Begins another lineage: this peer has joined the run at `head` and does not know the rounds before it.
     pub fn rebase(&mut self, head: &Head, state: &State) -> Result<(), CheckpointError> {
         let digest = state.digest();
         save(
@@ -196,7 +196,7 @@ impl RunWriter {
             digest,
         })?;
         self.saver.base.store(head.round, Ordering::Relaxed);
-        // What is newer belongs to the lineage that was left, and would be taken for the newest.
+        // Newer checkpoints belong to the former lineage, and would be mistaken for the newest.
         for file in self
             .dir
             .checkpoints()?
@@ -208,7 +208,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// What saves states; cheap to clone, for another thread.
+    /// A handle that saves states; cheap to clone, for another thread.
     pub fn saver(&self) -> Saver {
         self.saver.clone()
     }
@@ -221,7 +221,7 @@ impl RunWriter {
     }
 }
 
-/// Saves states. May be used by one thread at a time while the [`RunWriter`] goes on.
+/// Saves states. One thread at a time may use it while the [`RunWriter`] continues.
 #[derive(Clone)]
 pub struct Saver {
     dir: RunDir,
@@ -230,12 +230,12 @@ pub struct Saver {
     keep: usize,
 }
 
-/// A state that was saved.
+/// A saved state.
 #[derive(Debug)]
 pub struct Saved {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Why old checkpoints could not be removed, if so.
+    /// Why old checkpoints could not be removed, if they could not.
     pub warning: Option<String>,
 }
 
@@ -248,8 +248,8 @@ impl Saver {
         }
     }
 
-    /// Saves a state whose rounds have been appended, then removes what is old. On an error all that was saved before
-    /// is still there. Takes as long as the disk: call it where that blocks nobody.
+    /// Saves a state whose rounds were appended, then removes old ones. On an error everything saved before still
+    /// exists. It takes as long as the disk, so call it where that blocks nobody.
     pub fn save(&self, head: &Head, state: &State, digest: Digest) -> Result<Saved, CheckpointError> {
         let ledger = self.dir.ledger_path();
         self.ledger.sync_data().at(&ledger)?;
@@ -306,7 +306,7 @@ fn remove_partials(path: &Path) -> Result<(), CheckpointError> {
     Ok(())
 }
 
-/// The manifest as a person wants to read it. Never read back.
+/// The manifest in a form for people. It is never read back.
 fn readable(manifest: &Manifest) -> Value {
     let mut value = serde_json::to_value(manifest).expect("a manifest has only plain data");
     value["run"] = manifest.run_id().to_hex().into();

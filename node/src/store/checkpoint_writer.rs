@@ -1,4 +1,4 @@
-//! Writes the ledger and checkpoints on a thread of its own: the ring never waits for a disk.
+//! Writes the ledger and checkpoints on a separate thread, so that training never waits for a disk.
 
 use crate::store::checkpoint::RunWriter;
 use crate::store::evals::{self, Evaluated};
@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// What the writer tells the loop.
+/// What the writer reports to the driver.
 #[derive(Debug)]
 pub enum Written {
     /// A checkpoint is safe on disk.
@@ -22,9 +22,9 @@ pub enum Written {
         /// After this round.
         round: Round,
     },
-    /// All is well, but something should be known.
+    /// Writing continues, but the user should know this.
     Warning(String),
-    /// Nothing more can be written. What was saved before is still there.
+    /// Writing has failed for good. Everything saved before still exists.
     Failed(CheckpointError),
 }
 
@@ -49,11 +49,11 @@ enum Job {
     Known(Known),
 }
 
-/// The directory that is written to.
+/// The folder to write to.
 pub enum Destination {
-    /// There is no run in it yet.
+    /// It has no run yet.
     New(Arc<RunLock>),
-    /// Its run goes on.
+    /// Its run continues.
     Open(Box<RunWriter>),
 }
 
@@ -114,8 +114,8 @@ impl CheckpointWriter {
         self.push(Job::Append { record, digest });
     }
 
-    /// Saves a checkpoint, unless one is still being written: then says no, so that a slow disk does not
-    /// pile up copies of the state.
+    /// Saves a checkpoint. Returns false if another one is still being written, so that a slow disk does not pile up
+    /// copies of the state.
     pub fn save(&self, head: &Head, state: &State, digest: Digest) -> bool {
         if self.saving.swap(true, Ordering::AcqRel) {
             return false;
@@ -133,12 +133,12 @@ impl CheckpointWriter {
         self.push(Job::Evaluated(evaluated));
     }
 
-    /// Whom this peer knows has changed.
+    /// The peers that this one knows have changed.
     pub fn know(&self, known: Known) {
         self.push(Job::Known(known));
     }
 
-    /// Waits until all is written.
+    /// Waits until everything is written.
     pub fn finish(mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
@@ -147,7 +147,7 @@ impl CheckpointWriter {
     }
 
     fn push(&self, job: Job) {
-        // A writer that failed has said so; the loop is on its way out.
+        // A writer that failed has reported it, and the driver is about to end.
         if let Some(jobs) = &self.jobs {
             let _ = jobs.send(job);
         }
@@ -159,7 +159,7 @@ struct Disk {
     manifest: Arc<Manifest>,
     keep: usize,
     writer: Option<RunWriter>,
-    /// Until there is a writer.
+    /// Set until there is a writer.
     lock: Option<Arc<RunLock>>,
 }
 
@@ -208,7 +208,7 @@ impl Disk {
             }
             Job::Evaluated(evaluated) => evals::append(&self.dir, &evaluated)?,
             Job::Known(known) => {
-                // The run goes on without it as well.
+                // The run continues without it.
                 if let Err(error) = known.save(&self.dir) {
                     let _ = written.send(Written::Warning(format!(
                         "whom this peer knows is not kept: {error}"

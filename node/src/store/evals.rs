@@ -1,6 +1,6 @@
-//! What evaluations found, kept in a run's folder: one JSON object a line, in the order that they were made.
+//! The results of evaluations in a run's folder: one JSON object per line, in the order in which they were made.
 //!
-//! A run that goes on from an earlier checkpoint evaluates some rounds again; the later line counts.
+//! A run that continues from an earlier checkpoint evaluates some rounds again; the later line counts.
 
 use crate::store::files::{At, FileError};
 use annulus_core::id::Round;
@@ -19,11 +19,11 @@ pub struct Evaluated {
     pub round: Round,
     /// Mean loss on the held-out data.
     pub loss: f32,
-    /// Share of right answers, 0 to 1, for tasks that have such a thing.
+    /// Share of right answers, 0 to 1, for tasks that have answers.
     pub accuracy: Option<f32>,
 }
 
-/// Adds one.
+/// Appends a result.
 pub fn append(dir: &Path, evaluated: &Evaluated) -> Result<(), FileError> {
     let path = dir.join(FILE);
     let line = serde_json::to_string(evaluated).expect("plain data") + "\n";
@@ -32,7 +32,7 @@ pub fn append(dir: &Path, evaluated: &Evaluated) -> Result<(), FileError> {
         .at(&path)
 }
 
-/// All of them, in the order of their rounds. Lines that are torn or not numbers are passed over.
+/// All results, ordered by round. Skips lines that are torn or not numbers.
 pub fn read(dir: &Path) -> Result<Vec<Evaluated>, FileError> {
     let path = dir.join(FILE);
     let text = match fs::read_to_string(&path) {

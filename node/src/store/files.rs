@@ -1,36 +1,36 @@
-//! Files that are either the old one or the new one, never half of one, and errors that say what to do.
+//! Replaces files atomically, and explains errors of the operating system with advice.
 //!
-//! It must not know what is in the files.
+//! It does not know what is in the files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// What a file that is still being written is called: the final name and this.
+/// The suffix of a file that is still being written.
 pub const PARTIAL: &str = ".partial";
 
-/// Buffer for small writes; what is larger goes straight to the file.
+/// Buffer for small writes; larger ones go directly to the file.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Why a file could not be read or written. What was there before is still there.
+/// Why a file could not be read or written. The old content is still there.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// No space is left, or a quota or a limit on file sizes is reached.
     #[error("no space left for {path}: free some, what was saved before is kept", path = .0.display())]
     Full(PathBuf),
-    /// This user may not, or the file system is read-only.
+    /// The user has no permission, or the file system is read-only.
     #[error("no permission for {path}: choose another directory or change its owner", path = .0.display())]
     Denied(PathBuf),
     /// There is no such file.
     #[error("{path} does not exist", path = .0.display())]
     Missing(PathBuf),
-    /// Anything else that the operating system says.
+    /// Any other error of the operating system.
     #[error("{path}: {1}", path = .0.display())]
     Io(PathBuf, io::Error),
 }
 
 impl FileError {
-    /// Sorts an error of the operating system.
+    /// Classifies an error of the operating system.
     pub fn new(path: &Path, error: io::Error) -> Self {
         use io::ErrorKind as Kind;
         let path = path.to_path_buf();
@@ -43,9 +43,9 @@ impl FileError {
     }
 }
 
-/// Gives [`io::Error`]s the path that they lack.
+/// Adds to [`io::Error`]s the path that they lack.
 pub trait At<T> {
-    /// Names the file that an error speaks of.
+    /// Names the file that the error is about.
     fn at(self, path: &Path) -> Result<T, FileError>;
 }
 
@@ -55,7 +55,7 @@ impl<T> At<T> for io::Result<T> {
     }
 }
 
-/// Writes a file aside, makes it durable, and only then gives it its name. On an error nothing is left behind.
+/// Writes a temporary file, flushes it, and only then renames it. On an error nothing is left behind.
 pub fn write_atomic(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
@@ -63,7 +63,7 @@ pub fn write_atomic(
     write_by(path, OpenOptions::new(), write)
 }
 
-/// Writes bytes that only the owner may read, from the first of them on.
+/// Writes bytes to a file that only its owner may read, from the first byte on.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -87,20 +87,20 @@ fn write_by(
         .at(&partial.0)?;
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, &file);
     write(&mut out).and_then(|()| out.flush()).at(path)?;
-    // Without this a power cut could leave the name on an empty file.
+    // Without this a power failure could leave the name on an empty file.
     file.sync_all().at(path)?;
     drop(out);
     fs::rename(&partial.0, path).at(path)?;
     sync_parent(path)
 }
 
-/// Makes a directory's list of names durable.
+/// Flushes a folder's list of names.
 pub fn sync_parent(path: &Path) -> Result<(), FileError> {
     let parent = path
         .parent()
         .filter(|p| !p.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    // Only Unix opens directories; elsewhere the rename alone has to do.
+    // Only Unix opens folders; elsewhere the rename alone has to do.
     if cfg!(unix) {
         File::open(parent).and_then(|dir| dir.sync_all()).at(parent)
     } else {
@@ -108,7 +108,7 @@ pub fn sync_parent(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Removes a file; that it is not there is fine.
+/// Removes a file; a missing file is fine.
 pub fn remove_if_there(path: &Path) -> Result<(), FileError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::new(path, error)),
@@ -116,7 +116,7 @@ pub fn remove_if_there(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Reads a whole file of at most `limit` bytes; a longer one is cut there, for the reader's own check to refuse.
+/// Reads at most `limit` bytes of a file. A longer file is truncated, and the reader's own check refuses it.
 pub fn read_limited(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
     let mut bytes = Vec::new();
     File::open(path)
@@ -125,12 +125,12 @@ pub fn read_limited(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
     Ok(bytes)
 }
 
-/// A file that is removed when it did not become one with a name.
+/// A file that is removed unless it was renamed.
 struct Partial(PathBuf);
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // After the rename there is nothing of this name.
+        // After the rename there is no file of this name.
         let _ = fs::remove_file(&self.0);
     }
 }

@@ -1,7 +1,7 @@
-//! What the peers of this user have given to runs on this machine, over all runs and folders.
+//! Counts what this user's peers have given to runs on this machine, over all runs and folders.
 //!
-//! One small file, which processes change one after the other. Whoever loses it loses no more than a number to be proud of,
-//! so nothing waits for it and nothing fails with it.
+//! It is one small file, which processes change one after the other. Losing it loses only a number to be proud of, so
+//! nothing waits for it and nothing fails with it.
 
 use crate::store::files::{FileError, read_limited, write_atomic};
 use serde::{Deserialize, Serialize};
@@ -13,31 +13,31 @@ use std::time::{Duration, Instant};
 /// The file.
 const NAME: &str = "given.json";
 
-/// Between two times of adding to it.
+/// Time between two updates.
 const ADD_EVERY: Duration = Duration::from_secs(60);
 
-/// Runs whose names are kept, so that none counts twice; one from before counts anew.
+/// Runs whose names are remembered, so that none counts twice. An older run counts again.
 const REMEMBERED: usize = 64;
 
-/// Longer ones are none of ours.
+/// A longer file is not one of ours.
 const LIMIT: usize = 64 << 10;
 
-/// What was given.
+/// What was given so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Given {
-    /// Samples in contributions that counted.
+    /// Samples in counted contributions.
     pub samples: u64,
     /// Seconds of computing them.
     pub seconds: f64,
-    /// To so many runs.
+    /// How many runs.
     pub runs: u64,
-    /// The names of the last of them.
+    /// The names of the most recent runs.
     recent: Vec<String>,
 }
 
 impl Given {
-    /// What is kept in a folder; nothing if nothing is.
+    /// The totals in a folder; zero if there is no file.
     pub fn load(folder: &Path) -> Self {
         let bytes = read_limited(&folder.join(NAME), LIMIT).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
@@ -55,7 +55,7 @@ impl Given {
     }
 }
 
-/// What one peer has given to one run since this was last kept.
+/// What one peer has given to one run since the last update.
 #[derive(Clone, Debug)]
 pub struct Tally {
     run: String,
@@ -65,7 +65,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// To a run of this name.
+    /// For a run of this name.
     pub fn new(run: String) -> Self {
         Self {
             run,
@@ -75,7 +75,7 @@ impl Tally {
         }
     }
 
-    /// A round counted so many samples of this peer's, which took it so long.
+    /// Adds a round in which this many samples of this peer counted, and the seconds that it computed.
     pub fn count(&mut self, samples: u64, seconds: f64) {
         self.samples += samples;
         if samples > 0 && seconds.is_finite() {
@@ -83,18 +83,18 @@ impl Tally {
         }
     }
 
-    /// What is to be kept, if it is time to.
+    /// What to add to the file, if an update is due.
     pub fn due(&mut self) -> Option<Self> {
         (self.since.elapsed() >= ADD_EVERY).then(|| self.take()).flatten()
     }
 
-    /// What is to be kept, if there is any.
+    /// What to add to the file, if there is anything.
     pub fn take(&mut self) -> Option<Self> {
         let next = Self::new(self.run.clone());
         Some(std::mem::replace(self, next)).filter(|tally| tally.samples > 0)
     }
 
-    /// Keeps it in a folder, once no other process does.
+    /// Adds it to the file in a folder, once no other process uses it.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Files that are not what a run wrote: whatever is in them, reading them ends, with an error or without.
+//! Reads hostile files: whatever they contain, reading ends, with or without an error.
 
 use crate::offline::{audit, inspect};
 use crate::store::checkpoint::RunWriter;
@@ -10,10 +10,10 @@ use annulus_core::config::Manifest;
 use std::fs;
 use std::path::Path;
 
-/// How often each kind of file is spoilt.
+/// How often each kind of file is corrupted.
 const TIMES: u64 = 300;
 
-/// A run directory with everything in it, and what was appended to its ledger.
+/// A run folder with all its files, and what was appended to its ledger.
 fn written() -> (Scratch, Vec<Entry>) {
     let scratch = Scratch::new();
     let mut run = Run::new();
@@ -35,7 +35,7 @@ fn written() -> (Scratch, Vec<Entry>) {
     (scratch, entries)
 }
 
-/// All that reads a run directory.
+/// Calls everything that reads a run folder.
 fn read_all(path: &Path) {
     if let Ok(dir) = RunDir::open(path) {
         let _ = audit::audit(&dir);
@@ -48,7 +48,7 @@ fn read_all(path: &Path) {
     }
 }
 
-/// Spoils a file of a run directory again and again, and reads all of the directory each time.
+/// Corrupts a file of a run folder repeatedly, and reads the whole folder each time.
 fn spoil(file: impl Fn(&Path) -> std::path::PathBuf) {
     let (scratch, _) = written();
     let whole = scratch.0.join("run");
@@ -80,7 +80,7 @@ fn a_spoilt_manifest_is_no_more_than_an_error() {
     }
 }
 
-/// Spoilt bytes fail their frame's hash. What somebody has framed anew is read to its end.
+/// Corrupted bytes fail their frame's hash. A frame with a new valid hash is read to its end.
 #[test]
 fn a_ledger_of_invented_entries_is_no_more_than_an_error() {
     let (scratch, entries) = written();

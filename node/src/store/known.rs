@@ -1,6 +1,6 @@
-//! Whom a peer knows of its run, kept in its directory: so it finds the others again by itself, and they find it.
+//! Remembers a run's peers in its folder, so that this peer and the others find each other again without a ticket.
 //!
-//! It must not know how peers are dialled.
+//! It does not know how peers are dialled.
 
 use crate::store::files::{FileError, read_limited, write_private};
 use annulus_core::ledger::Member;
@@ -8,25 +8,25 @@ use annulus_core::{Contact, PeerId, RunId};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Its file in a run's directory.
+/// Its file in a run's folder.
 const FILE: &str = "peers.json";
 
-/// Peers that are remembered, members first. Who was one before may be the only one that is still there.
+/// Most peers that are remembered, members first. A former member may be the only one that is left.
 const PEERS: usize = 64;
 
-/// Longest file that is read: several times what [`PEERS`] with as many and as long addresses as there may be need.
+/// Longest file that is read: several times what [`PEERS`] need with the most and longest addresses.
 const LIMIT: usize = 1 << 20;
 
 /// What a peer keeps to find its run again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
-    /// The run, in hexadecimal digits.
+    /// The run, in hexadecimal.
     run: String,
-    /// The port that this peer listened on: others know it by that.
+    /// The port on which this peer listened, as others know it.
     pub port: u16,
-    /// The addresses that the ticket named by which it came; none of a founder.
+    /// The addresses in the ticket by which it joined; none for a founder.
     pub ticket_addresses: Vec<String>,
-    /// Peers of the run, those first that were members last.
+    /// Peers of the run, the most recent members first.
     peers: Vec<Acquaintance>,
 }
 
@@ -37,7 +37,7 @@ struct Acquaintance {
 }
 
 impl Known {
-    /// Nobody yet.
+    /// Without any peer yet.
     pub fn new(run: RunId) -> Self {
         Self {
             run: run.to_hex(),
@@ -45,8 +45,8 @@ impl Known {
         }
     }
 
-    /// What a directory holds of it for this run. A file that is of another, or makes no sense, is worth no error: nothing
-    /// is lost with it but some time.
+    /// Reads it from a folder, for this run. A file of another run, or a broken one, is no error: only some time is
+    /// lost.
     pub fn load(dir: &Path, run: RunId) -> Self {
         let read = read_limited(&dir.join(FILE), LIMIT).ok();
         let known: Option<Self> = read.and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -54,13 +54,13 @@ impl Known {
         known.unwrap_or_else(|| Self::new(run))
     }
 
-    /// Writes it, whole or not at all.
+    /// Writes it atomically.
     pub fn save(&self, dir: &Path) -> Result<(), FileError> {
         let json = serde_json::to_vec_pretty(self).expect("it is plain data");
         write_private(&dir.join(FILE), &json)
     }
 
-    /// The peers, and where they were.
+    /// The peers and their addresses.
     pub fn contacts(&self) -> impl Iterator<Item = (PeerId, Contact)> {
         self.peers.iter().filter_map(|known| {
             let contact = Contact(known.addresses.clone());
@@ -69,7 +69,7 @@ impl Known {
         })
     }
 
-    /// Takes in who are members now, without `me` and those whom nobody can dial. Says whether that changes anything.
+    /// Takes in the present members, without `me` and those that cannot be dialled. Returns whether anything changed.
     pub fn meet<'a>(&mut self, me: PeerId, members: impl Iterator<Item = &'a Member>) -> bool {
         let others = members.filter(|member| member.peer != me && !member.contact.0.is_empty());
         let mut peers: Vec<Acquaintance> = others

@@ -1,10 +1,10 @@
-//! The ledger as a file: committed rounds, one frame each, only ever appended to.
+//! The ledger as an append-only file of committed rounds, one frame each.
 //!
-//! The file begins with a mark, the run's name and a base: the head that this peer started from. A frame is
-//! `length: u32 | check: 8 bytes | payload`, little-endian; the check is the front of the BLAKE3 of the frame's offset
-//! and payload. A crash may leave half a frame at the end: reading stops before it, opening for writing cuts it off.
+//! The file begins with a mark, the run's name and a base: the head from which this peer started. A frame is `length:
+//! u32 | check: 8 bytes | payload`, little-endian. The check is the front of the BLAKE3 of the frame's offset and
+//! payload. A crash may leave half a frame at the end: reading stops before it, and opening for writing cuts it off.
 //!
-//! It must not know of states or checkpoints.
+//! It knows nothing of states or checkpoints.
 
 use crate::store::files::{At, FileError, write_atomic};
 use annulus_core::check::{HeadError, RecordError};
@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 /// One frame of the ledger.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Entry {
-    /// The history begins here: with the run itself, or where this peer came in. What stands before is another lineage.
+    /// The history begins here: with the run itself, or where this peer joined. Entries before it belong to another
+    /// lineage.
     Base {
         /// The ledger's end so far.
         head: Box<Head>,
@@ -34,7 +35,7 @@ pub enum Entry {
         /// The state after it.
         digest: Digest,
     },
-    /// One peer went on alone ([`Head::continued_by`]): after a restart.
+    /// One peer went on alone after a restart ([`Head::continued_by`]).
     Continued {
         /// That peer.
         founder: Founder,
@@ -47,10 +48,10 @@ pub enum LedgerError {
     /// The operating system refused.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The file does not begin as a ledger does.
+    /// The file does not begin like a ledger.
     #[error("{path} is not a ledger", path = .0.display())]
     NotALedger(PathBuf),
-    /// It is of another version than [`VERSION`].
+    /// It has another version than [`VERSION`].
     #[error(
         "{path} is of version {found}, and this program reads version {VERSION}: use a program of the version that \
          wrote it",
@@ -65,7 +66,7 @@ pub enum LedgerError {
     /// It belongs to another run.
     #[error("the ledger belongs to run {found}, not to run {expected}: choose another directory")]
     OtherRun {
-        /// The run that was asked for.
+        /// The expected run.
         expected: RunId,
         /// The run that the file names.
         found: RunId,
@@ -78,7 +79,7 @@ pub enum LedgerError {
         /// What is wrong with it.
         why: HeadError,
     },
-    /// There is no base before the first round.
+    /// It has no base before its first round.
     #[error("the ledger has rounds before its base")]
     NoBase,
     /// A record does not follow from those before it.
@@ -86,10 +87,10 @@ pub enum LedgerError {
     Record {
         /// Its round.
         round: Round,
-        /// What does not fit.
+        /// Why it does not.
         why: RecordError,
     },
-    /// An entry is larger than any that members can make.
+    /// An entry is larger than members can make.
     #[error("a ledger entry is larger than {FRAME_LIMIT} bytes")]
     TooLarge,
 }
@@ -101,8 +102,8 @@ const FRAME_HEAD: u64 = 4 + 8;
 /// Largest payload. 64 contributors with 64 newcomers of 1 KiB of addresses each come to 4 MiB.
 const FRAME_LIMIT: usize = 8 << 20;
 
-/// The head after an entry, given the one before it. Refuses what members cannot have agreed on. Whether they have signed
-/// it was checked before it came into a ledger, and is again by an audit.
+/// The head after an entry, given the one before. Refuses what members cannot have agreed on. Signatures were checked
+/// before the entry came into a ledger, and an audit checks them again.
 pub fn advance(head: Option<Head>, entry: &Entry, manifest: &Manifest) -> Result<Head, LedgerError> {
     match (entry, head) {
         (Entry::Base { head, .. }, _) => {
@@ -123,7 +124,7 @@ pub fn advance(head: Option<Head>, entry: &Entry, manifest: &Manifest) -> Result
     }
 }
 
-/// Reads entries one after the other and stops before the first that is damaged.
+/// Reads entries in order, and stops before the first damaged one.
 pub struct LedgerReader {
     input: BufReader<File>,
     path: PathBuf,
@@ -166,12 +167,12 @@ impl LedgerReader {
         })
     }
 
-    /// Where the last good entry ends.
+    /// The end of the last good entry.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Bytes after the last good entry: once the entries have ended, what a crash left behind.
+    /// Bytes after the last good entry: at the end of the ledger, what a crash left behind.
     pub fn rest(&self) -> u64 {
         self.len.saturating_sub(self.position)
     }
@@ -210,14 +211,14 @@ impl Iterator for LedgerReader {
         self.failed = !matches!(read, Ok(Some(_)));
         match read {
             Ok(entry) => entry.map(Ok),
-            // The file became shorter under our eyes: its writer cut it. What was read stands.
+            // The file was truncated while we read it: its writer cut it. What was read stands.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
             Err(error) => Some(Err(FileError::new(&self.path, error).into())),
         }
     }
 }
 
-/// Appends entries. Only one may exist per file; the run directory's lock sees to that.
+/// Appends entries. The lock on the run folder makes sure that there is only one per file.
 pub struct LedgerWriter {
     file: File,
     path: PathBuf,
@@ -225,7 +226,7 @@ pub struct LedgerWriter {
 }
 
 impl LedgerWriter {
-    /// Makes a ledger with a base, in place of any that is there.
+    /// Creates a ledger with a base, replacing an existing one.
     pub fn create(path: &Path, run: RunId, head: &Head, digest: Digest) -> Result<Self, LedgerError> {
         let base = frame(
             START,
@@ -248,7 +249,7 @@ impl LedgerWriter {
         })
     }
 
-    /// Continues a ledger after `end`, a [`LedgerReader::position`]. What follows it is moved to `ledger.cut`.
+    /// Continues a ledger after `end`, a [`LedgerReader::position`]. Anything after it is moved to `ledger.cut`.
     pub fn open(path: &Path, end: u64) -> Result<Self, LedgerError> {
         let file = OpenOptions::new().read(true).write(true).open(path).at(path)?;
         let mut ledger = Self {
@@ -260,8 +261,8 @@ impl LedgerWriter {
         Ok(ledger)
     }
 
-    /// Appends an entry. It survives this process's end at once, and a power cut from the next sync through [`Self::sync_handle`] on.
-    /// On an error the ledger is as before.
+    /// Appends an entry. It survives the end of the process at once, and a power failure after the next sync through
+    /// [`Self::sync_handle`]. On an error the ledger is unchanged.
     pub fn append(&mut self, entry: &Entry) -> Result<(), LedgerError> {
         let bytes = frame(self.end, entry)?;
         let written = self
@@ -269,7 +270,7 @@ impl LedgerWriter {
             .seek(SeekFrom::Start(self.end))
             .and_then(|_| self.file.write_all(&bytes));
         if let Err(error) = written {
-            // Half a frame would hide all that is appended later.
+            // Half a frame would hide all later entries.
             self.file.set_len(self.end).at(&self.path)?;
             return Err(FileError::new(&self.path, error).into());
         }
@@ -277,7 +278,7 @@ impl LedgerWriter {
         Ok(())
     }
 
-    /// Forgets all that follows `end`, but keeps its bytes in a file `ledger.cut` beside the ledger.
+    /// Drops everything after `end`, but keeps the bytes in a file `ledger.cut` beside the ledger.
     pub fn cut(&mut self, end: u64) -> Result<(), LedgerError> {
         let mut file = &self.file;
         if file.metadata().at(&self.path)?.len() > end {
@@ -292,7 +293,7 @@ impl LedgerWriter {
         Ok(())
     }
 
-    /// A second handle, with which another thread can make the entries durable (`sync_data`).
+    /// A second handle, with which another thread can flush the entries (`sync_data`).
     pub fn sync_handle(&self) -> Result<File, LedgerError> {
         Ok(self.file.try_clone().at(&self.path)?)
     }

@@ -1,11 +1,11 @@
-//! A run's directory belongs to one process at a time.
+//! Locks a run's folder, which belongs to one process at a time.
 
 use crate::store::files::{At, FileError};
 use crate::store::run_dir::CheckpointError;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
-/// The right to write into a run's directory, until it is dropped or the process ends, however it does.
+/// The right to write to a run's folder, until it is dropped or the process ends in any way.
 #[derive(Debug)]
 pub struct RunLock {
     path: PathBuf,
@@ -13,7 +13,7 @@ pub struct RunLock {
 }
 
 impl RunLock {
-    /// Takes a directory, and makes it if there is none.
+    /// Locks a folder, and creates it if needed.
     pub fn take(path: &Path) -> Result<Self, CheckpointError> {
         fs::create_dir_all(path).at(path)?;
         let name = path.join("lock");
@@ -36,7 +36,7 @@ impl RunLock {
 
 impl Drop for RunLock {
     fn drop(&mut self) {
-        // Closing alone would not do where a child process was just being started and holds a copy.
+        // Closing alone is not enough while a child process is being started and has a copy.
         let _ = self.file.unlock();
     }
 }

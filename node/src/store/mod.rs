@@ -1,4 +1,5 @@
-//! What a peer keeps on disk: the run directory with its ledger, checkpoints and evaluations, and whom it knows.
+//! Everything that a peer keeps on disk: the run folder with its ledger, checkpoints and evaluations, and the peers it
+//! knows.
 
 pub mod checkpoint;
 pub mod checkpoint_writer;

@@ -1,4 +1,4 @@
-//! The parts of a split model that a run's folder has in its checkpoints, for a peer that may have to go back to them.
+//! Finds the parts of a split model in a folder's checkpoints, for a peer that may have to go back to them.
 
 use crate::store::parts_file::SavedParts;
 use crate::store::run_dir::{CheckpointError, RunDir};
@@ -7,15 +7,15 @@ use annulus_core::saved::Saved;
 use annulus_core::{Digest, Round};
 use std::path::Path;
 
-/// Which checkpoints are there, and what is in them.
+/// The checkpoints and their parts.
 #[derive(Debug, Default)]
 pub struct OnDisk {
-    /// In the order of their rounds.
+    /// Ordered by round.
     files: Vec<(Round, Saved)>,
 }
 
 impl OnDisk {
-    /// What is in a folder. One that cannot be read is none.
+    /// The checkpoints in a folder, without those that cannot be read.
     pub fn of(dir: &RunDir) -> Self {
         let mut on_disk = Self::default();
         for file in dir.checkpoints().unwrap_or_default() {
@@ -27,7 +27,7 @@ impl OnDisk {
         on_disk
     }
 
-    /// One more is there, and so many are kept.
+    /// Adds a checkpoint, of which `keep` are kept.
     pub fn add(&mut self, round: Round, saved: Saved, keep: usize) {
         self.files.retain(|(other, _)| *other != round);
         self.files.push((round, saved));
@@ -35,12 +35,12 @@ impl OnDisk {
         self.files.drain(..old);
     }
 
-    /// What there is, as a peer is told it.
+    /// What a peer may say that it has.
     pub fn saved(&self) -> Vec<Saved> {
         self.files.iter().map(|(_, saved)| *saved).collect()
     }
 
-    /// The newest that is of a lineage.
+    /// The newest checkpoint of a lineage.
     pub fn newest_of(&self, stepped: Digest) -> Option<Round> {
         let mut files = self.files.iter().rev();
         files
@@ -49,11 +49,11 @@ impl OnDisk {
     }
 }
 
-/// Reads the parts of one, if they are of this lineage, and compares them with their digests.
+/// Reads a checkpoint's parts, if they are of this lineage, and compares them with their digests.
 ///
 /// # Errors
 ///
-/// If it is not as it was written.
+/// If it has changed since it was written.
 pub fn read(dir: &Path, round: Round, stepped: Digest) -> Result<Option<Moments>, CheckpointError> {
     let kept = RunDir::open(dir)?.load(round)?.state.kept;
     Ok(Some(kept).filter(|kept| kept.stepped == stepped))

@@ -1,5 +1,5 @@
-//! The parts of a model that is split over the members of a run, one after the other in a file as a checkpoint has them: of each
-//! the optimizer's vectors, then its weights. Each is read by itself, so that nobody needs memory for all of them.
+//! A file with parts of a split model, one after the other as in a checkpoint: for each the optimizer's vectors, then
+//! the weights. Parts are read one by one, so that nobody needs memory for all of them.
 
 use crate::store::files::{At, FileError};
 use crate::store::state_file::{self, Label, StateFileError};
@@ -19,7 +19,7 @@ pub struct PartsFile {
     parts: Parts,
     file: File,
     path: PathBuf,
-    /// Where each part begins.
+    /// The offset of each part.
     starts: BTreeMap<u16, u64>,
 }
 
@@ -41,11 +41,11 @@ impl PartsFile {
         }
     }
 
-    /// An empty one with room for all parts, without a name: it goes when it is needed no more.
+    /// An empty, unnamed file with room for all parts. It disappears when it is no longer needed.
     ///
     /// # Errors
     ///
-    /// If the folder takes no file.
+    /// If no file can be created in the folder.
     pub fn scratch(folder: &Path, manifest: &Manifest) -> Result<Self, FileError> {
         let file = tempfile::tempfile_in(folder).at(folder)?;
         let all = Parts::of_len(manifest.layout.len).all();
@@ -56,7 +56,7 @@ impl PartsFile {
         *self.starts.get(&part).expect("the part is in the file")
     }
 
-    /// Reads a part, and nothing else.
+    /// Reads one part.
     ///
     /// # Errors
     ///
@@ -73,11 +73,11 @@ impl PartsFile {
         Moments::load(&self.manifest, (&one, stepped), read)
     }
 
-    /// Writes a part in its place.
+    /// Writes one part in its place.
     ///
     /// # Errors
     ///
-    /// If there is no room on the disk.
+    /// If the disk is full.
     ///
     /// # Panics
     ///
@@ -96,7 +96,7 @@ impl PartsFile {
             .at(&self.path)
     }
 
-    /// Reads the weights of some elements of the vector, whose parts are in the file.
+    /// Reads the weights of some elements of the vector.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl PartsFile {
     ///
     /// # Panics
     ///
-    /// If a part is not in the file.
+    /// If their parts are not in the file.
     pub fn weights(&self, range: Range<usize>) -> Result<Vec<f32>, FileError> {
         let mut weights = Vec::with_capacity(range.len());
         while weights.len() < range.len() {
@@ -119,7 +119,7 @@ impl PartsFile {
         Ok(weights)
     }
 
-    /// Reads weights of a part, of these elements of the vector, and nothing else.
+    /// Reads the weights of these elements of the vector, all within one part.
     ///
     /// # Errors
     ///
@@ -127,14 +127,14 @@ impl PartsFile {
     ///
     /// # Panics
     ///
-    /// If the part is not in the file, or has not all of these elements.
+    /// If the part is not in the file, or does not have all of these elements.
     pub fn read_weights(&self, part: u16, range: Range<usize>) -> Result<Vec<f32>, FileError> {
         let whole = self.parts.range(part).unwrap_or(0..0);
         assert!(
             whole.start <= range.start && range.end <= whole.end,
             "elements of the part"
         );
-        // They are its last vector.
+        // The weights are its last vector.
         let end = self.start(part) + bytes(&self.manifest, self.parts, part);
         let from_end = (whole.end - range.start) * size_of::<f32>();
         let mut file = &self.file;
@@ -155,19 +155,19 @@ fn bytes(manifest: &Manifest, parts: Parts, part: u16) -> u64 {
 
 /// The parts in a checkpoint.
 pub struct SavedParts {
-    /// What the checkpoint says of itself.
+    /// The checkpoint's label.
     pub label: Label,
     parts: PartsFile,
-    /// As recorded.
+    /// The recorded digests.
     digests: BTreeMap<u16, u64>,
 }
 
 impl SavedParts {
-    /// Opens a checkpoint of a run whose model is split, and checks all but the parts' contents.
+    /// Opens a checkpoint of a split run, and checks everything but the parts' contents.
     ///
     /// # Errors
     ///
-    /// If it is no such checkpoint.
+    /// If it is not such a checkpoint.
     pub fn open(path: &Path, manifest: &Manifest) -> Result<Self, StateFileError> {
         let (mut file, label, (set, text, _)) = state_file::open(path, manifest)?;
         let recorded = |listed: &str| {
@@ -196,11 +196,11 @@ impl SavedParts {
     ///
     /// # Errors
     ///
-    /// If it cannot be read or is another.
+    /// If it cannot be read or differs.
     ///
     /// # Panics
     ///
-    /// If it is none of these.
+    /// If it is not one of these.
     pub fn read(&self, part: u16) -> Result<Moments, StateFileError> {
         let read = self.parts.read(part)?;
         match read.digest(part) == self.digests.get(&part).copied() {
@@ -211,7 +211,7 @@ impl SavedParts {
         }
     }
 
-    /// Reads weights of a part as they are.
+    /// Reads weights of a part without a comparison.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl SavedParts {
     ///
     /// # Panics
     ///
-    /// If the part is none of these, or has not all of these elements.
+    /// If it is not one of these, or does not have all of these elements.
     pub fn read_weights(&self, part: u16, range: Range<usize>) -> Result<Vec<f32>, StateFileError> {
         Ok(self.parts.read_weights(part, range)?)
     }

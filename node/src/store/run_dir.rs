@@ -1,13 +1,15 @@
-//! A run's directory, read: its manifest, its ledger, and the last few states.
+//! Reads a run's folder: its manifest, its ledger, and the last few states.
 //!
 //! ```text
 //! manifest.bin    the manifest, exactly as hashed       ledger        committed rounds, append-only
 //! manifest.json   the same for people                   ledger.cut    what was last cut off its end
 //! lock            held by the process that trains here  checkpoints/round-00000042.safetensors
-//! evals.jsonl     what evaluations found                identity        the peer's private key
-//! peers.json      whom it knows                         ticket          what lets others take part
+//! evals.jsonl     results of evaluations                identity      the peer's private key
+//! peers.json      peers that it knows                   ticket        lets others take part
 //! ```
-//! It only reads, also while a process trains there; `checkpoint.rs` writes. It must not know of peers, tasks or devices.
+//!
+//! It only reads, and works while a process trains there; `checkpoint.rs` writes. It knows nothing of peers, tasks or
+//! devices.
 
 use crate::store::files::{At, FileError, read_limited};
 use crate::store::ledger_file::{Entry, LedgerError, LedgerReader, advance};
@@ -19,23 +21,23 @@ use annulus_core::state::State;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a run's directory refuses. Unless a variant says otherwise nothing was changed.
+/// Why a run's folder cannot be used. Unless a variant says otherwise nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The operating system refused.
     #[error(transparent)]
     File(#[from] FileError),
-    /// There is no run in this directory.
+    /// The folder has no run.
     #[error("{dir} holds no run: name a run's directory", dir = .0.display())]
     NoRun(PathBuf),
-    /// There is another run in this directory.
+    /// The folder has another run.
     #[error(
         "{dir} holds another run, or the same one with other settings or data: go on with it by `annulus resume {dir}`, \
          or choose another directory with --out",
         dir = .0.display()
     )]
     Occupied(PathBuf),
-    /// Another process trains in this directory.
+    /// Another process trains in the folder.
     #[error("another process is training in {dir}: stop it or choose another directory", dir = .0.display())]
     Locked(PathBuf),
     /// The manifest cannot be used.
@@ -44,25 +46,25 @@ pub enum CheckpointError {
     /// The ledger cannot be used.
     #[error(transparent)]
     Ledger(LedgerError),
-    /// A state could not be saved, or one that was asked for not be read.
+    /// A state could not be saved, or a requested one could not be read.
     #[error("{path}: {1}", path = .0.display())]
     State(PathBuf, StateFileError),
-    /// The folder is of another run than the first that was named.
+    /// The folder belongs to another run than the first one.
     #[error("{dir} is of another run: name folders of one run's members", dir = .0.display())]
     OtherRun(PathBuf),
-    /// Members held parts of the model, and not all are here.
+    /// Members held parts of the model, and some are missing here.
     #[error(
         "the model of the run in {dir} is split over its members, and {1} of its {2} parts are not in the folders that were named: \
          name those of other members too, with --with",
         dir = .0.display()
     )]
     Parts(PathBuf, usize, usize),
-    /// No checkpoint is good; for each that is there, why not.
+    /// No checkpoint is good; with the reason for each.
     #[error("{dir} has no {}", checkpoint(.1), dir = .0.display())]
     NoneGood(PathBuf, Vec<String>),
 }
 
-/// What it is that a directory has none of.
+/// What a folder lacks.
 fn checkpoint(reasons: &[String]) -> String {
     if reasons.is_empty() {
         return "checkpoint: start the run again".into();
@@ -86,7 +88,7 @@ pub struct RunDir {
     pub(crate) manifest: Manifest,
 }
 
-/// A checkpoint that was read and found good.
+/// A checkpoint that was read and is good.
 #[derive(Debug)]
 pub struct LoadedRun {
     /// The run.
@@ -95,18 +97,18 @@ pub struct LoadedRun {
     pub head: Head,
     /// The state there.
     pub state: State,
-    /// Its digest, as recorded and as computed.
+    /// Its digest, recorded and computed.
     pub digest: Digest,
     /// Where it was read.
     pub path: PathBuf,
-    /// What was found damaged and passed over.
+    /// Checkpoints that were damaged and skipped.
     pub warnings: Vec<String>,
 }
 
 /// A checkpoint's file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckpointFile {
-    /// Committed rounds, by its name.
+    /// Committed rounds, according to its name.
     pub round: Round,
     /// Where it is.
     pub path: PathBuf,
@@ -115,7 +117,7 @@ pub struct CheckpointFile {
 }
 
 impl RunDir {
-    /// Whether a run has begun in a directory: what has no ledger yet has nothing to lose.
+    /// Whether a run has begun in a folder. Without a ledger there is nothing to lose.
     pub fn is_begun(path: &Path) -> bool {
         path.join("ledger").exists()
     }
@@ -161,14 +163,14 @@ impl RunDir {
         base.ok_or_else(|| LedgerError::NotALedger(self.ledger_path()).into())
     }
 
-    /// The checkpoints that are there, good or not, oldest first.
+    /// All checkpoints, good or not, oldest first.
     pub fn checkpoints(&self) -> Result<Vec<CheckpointFile>, CheckpointError> {
         let dir = self.path.join("checkpoints");
         let mut found = Vec::new();
         for file in fs::read_dir(&dir).at(&dir)? {
             let file = file.at(&dir)?;
             let round = file.file_name().to_str().and_then(round_of);
-            // It may have been pruned since; then it is as if it had not been listed.
+            // If it was removed meanwhile, it is as if it had not been listed.
             if let (Some(round), Ok(metadata)) = (round, file.metadata()) {
                 found.push(CheckpointFile {
                     round,
@@ -188,13 +190,13 @@ impl RunDir {
         Ok(self.loaded(path, label, state, Vec::new()))
     }
 
-    /// Reads what one checkpoint says of itself, without its state.
+    /// Reads a checkpoint's label, without its state.
     pub fn label(&self, round: Round) -> Result<Label, CheckpointError> {
         let path = self.checkpoint_path(round);
         state_file::read_label(&path, &self.manifest).map_err(|error| state_error(path, error))
     }
 
-    /// Reads the newest good checkpoint. Those of a lineage that was left come last, however new.
+    /// Reads the newest good checkpoint. Those of a former lineage come last, however new.
     pub fn load_latest(&self) -> Result<LoadedRun, CheckpointError> {
         let mut warnings = Vec::new();
         let points = self.points(&mut warnings);
@@ -212,7 +214,7 @@ impl RunDir {
         };
         let present = points.last().map(|p| p.base);
         let mut files: Vec<_> = self.checkpoints()?.into_iter().map(|f| (place(&f), f)).collect();
-        // What the ledger does not know is no worse than what it knows: the ledger may be the one that is damaged.
+        // A checkpoint that the ledger does not know is no worse than others, since the ledger may be the damaged one.
         files.sort_by_key(|(place, file)| (place.is_none() || *place == present, file.round));
         for (place, file) in files.into_iter().rev() {
             match self.read(&file.path) {
@@ -296,11 +298,11 @@ impl RunDir {
 
 /// A place in the ledger's file.
 pub(crate) struct Point {
-    /// Which base it follows, counted from 1, and that base's round.
+    /// The base that it follows: its number from 1, and its round.
     pub base: (usize, Round),
     pub round: Round,
     chain: Digest,
-    /// Where its entry ends.
+    /// The end of its entry.
     pub end: u64,
 }
 

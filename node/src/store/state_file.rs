@@ -1,8 +1,9 @@
-//! A state as a safetensors file that any tool can read: the model's tensors under their own names, the optimizer's as
-//! `optimizer.0.NAME`, and in `__metadata__` the run, the head and the digest that make it a checkpoint. Where moments are
-//! kept in 8 bits the optimizer's tensors are codes, and the scales of a vector's blocks are `optimizer.scales.0`.
+//! A state as a safetensors file that any tool can read. It has the model's tensors under their own names, the
+//! optimizer's as `optimizer.0.NAME`, and in `__metadata__` the run, the head and the digest that make it a checkpoint.
+//! If moments are kept in 8 bits, the optimizer's tensors are codes, and the scales of a vector's blocks are
+//! `optimizer.scales.0`.
 //!
-//! Written and read in place, without a second copy in memory. It must not know of directories.
+//! It is written and read in place, without a second copy in memory. It knows nothing of folders.
 
 use crate::store::files::{At, FileError};
 use annulus_core::config::Manifest;
@@ -20,13 +21,13 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-// Tensors are copied between memory and file as they are.
+// Tensors are copied between memory and file unchanged.
 const _: () = assert!(
     cfg!(target_endian = "little"),
     "checkpoints are little-endian, like every supported target"
 );
 
-/// What a checkpoint says of itself.
+/// A checkpoint's label.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Label {
     /// The ledger's end.
@@ -35,16 +36,16 @@ pub struct Label {
     pub digest: Digest,
 }
 
-/// Why a file is no usable checkpoint.
+/// Why a file is not a usable checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum StateFileError {
     /// The operating system refused.
     #[error(transparent)]
     File(#[from] FileError),
-    /// It is torn, altered, or no checkpoint at all.
+    /// It is torn, altered, or not a checkpoint.
     #[error("it is damaged: {0}")]
     Damaged(String),
-    /// It is of another version.
+    /// It has another version.
     #[error(
         "it is of version {0}, and this program reads version {VERSION}: use a program of the version that wrote it"
     )]
@@ -52,29 +53,29 @@ pub enum StateFileError {
     /// It belongs to another run.
     #[error("it belongs to run {found}, not to run {expected}")]
     OtherRun {
-        /// The run that was asked for.
+        /// The expected run.
         expected: RunId,
         /// The run that the file names.
         found: RunId,
     },
-    /// Its contents are not those that were saved.
+    /// Its contents differ from what was saved.
     #[error("its contents have digest {found} instead of the recorded {recorded}")]
     Digest {
-        /// As recorded in it.
+        /// The recorded digest.
         recorded: Digest,
-        /// Of what is in it.
+        /// The digest of the contents.
         found: Digest,
     },
-    /// The state to save is not of the manifest's shape, or two tensors have one name.
+    /// The state to save does not have the manifest's shape, or two tensors have one name.
     #[error("the state cannot be saved: {0}")]
     Shape(String),
 }
 
-/// The most bytes of a header that readers of the format accept.
+/// Longest header that readers of the format accept.
 const HEADER_LIMIT: usize = 100_000_000;
-/// Name of the format, before its version.
+/// The name of the format, before its version.
 const FORMAT: &str = "annulus-checkpoint-";
-/// Its version, and that of the head in it: another field is another version.
+/// Its version, and that of the head in it. Another field means another version.
 const VERSION: u8 = 14;
 const _: () = assert!(
     annulus_core::ledger::VERSION == 14,
@@ -111,12 +112,12 @@ pub fn checkpoint_header(
         ("kept", kept_text(&state.kept)),
         ("stepped", state.kept.stepped.to_hex()),
     ];
-    // Where each peer keeps all it has no parts.
+    // Each peer keeps all of them if there are no parts.
     let parts = if manifest.copies.is_some() { 0 } else { 2 };
     header(&metadata[..metadata.len() - parts], manifest, slots, &kept)
 }
 
-/// The optimizer's vectors that each peer keeps whole.
+/// How many of the optimizer's vectors each peer keeps whole.
 fn vectors(manifest: &Manifest) -> usize {
     match manifest.copies {
         None => manifest.shared_optimizer().0.slots(),
@@ -124,14 +125,13 @@ fn vectors(manifest: &Manifest) -> usize {
     }
 }
 
-/// Which parts of the optimizer's vectors are kept, each with its digest.
+/// The kept parts of the optimizer's vectors, each with its digest.
 fn kept_text(kept: &Moments) -> String {
     let part = |part| format!("{part}:{:016x}", kept.digest(part).unwrap_or(0));
     kept.set().iter().map(part).collect::<Vec<_>>().join(",")
 }
 
-/// Which parts a checkpoint says that it has, with their digests, and the lineage after the round that they were stepped by
-/// last.
+/// The parts in a checkpoint, their digests, and the lineage after the round that stepped them last.
 pub(super) type Parts = (PartSet, String, Digest);
 
 fn parts(header: &Metadata, manifest: &Manifest) -> Result<Parts, StateFileError> {
@@ -158,7 +158,7 @@ fn parts(header: &Metadata, manifest: &Manifest) -> Result<Parts, StateFileError
         .ok_or_else(|| StateFileError::Damaged("its parts of the optimizer's vectors cannot be read".into()))
 }
 
-/// The header of a file with the parameters alone.
+/// The header of a file with only the parameters.
 pub fn params_header(manifest: &Manifest, label: &Label) -> Result<Vec<u8>, StateFileError> {
     let metadata = [
         ("task", manifest.task.clone()),
@@ -167,7 +167,7 @@ pub fn params_header(manifest: &Manifest, label: &Label) -> Result<Vec<u8>, Stat
         ("round", label.head.round.to_string()),
         ("digest", label.digest.to_hex()),
     ];
-    // Where the model is split, too, all of them are there.
+    // It has all of them even if the model is split.
     let whole = &Manifest {
         split: None,
         ..manifest.clone()
@@ -175,23 +175,23 @@ pub fn params_header(manifest: &Manifest, label: &Label) -> Result<Vec<u8>, Stat
     header(&metadata, whole, 0, &PartSet::default())
 }
 
-/// Writes a state's vectors straight from where they lie.
+/// Writes a state's vectors without copying them.
 pub fn write_vectors(out: &mut impl Write, state: &State) -> io::Result<()> {
     let mut sections = state.sections().chain(state.kept.sections());
     sections.try_for_each(|section| write_bytes(out, section))
 }
 
-/// Writes one vector straight from where it lies.
+/// Writes one vector without copying it.
 pub fn write_vector(out: &mut impl Write, vector: &[f32]) -> io::Result<()> {
     write_bytes(out, bytemuck::cast_slice(vector))
 }
 
 fn write_bytes(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
-    // In portions, so that a full disk shows early and a background thread stays interruptible by the scheduler.
+    // In portions, so that a full disk shows early and the scheduler can interrupt a background thread.
     bytes.chunks(8 << 20).try_for_each(|part| out.write_all(part))
 }
 
-/// Reads only what a checkpoint says of itself, after checking that the file is whole.
+/// Reads only a checkpoint's label, after checking that the file is complete.
 pub fn read_label(path: &Path, manifest: &Manifest) -> Result<Label, StateFileError> {
     Ok(open(path, manifest)?.1)
 }
@@ -199,7 +199,7 @@ pub fn read_label(path: &Path, manifest: &Manifest) -> Result<Label, StateFileEr
 /// Reads a checkpoint and checks it against the manifest's layout and its own digest.
 pub fn read(path: &Path, manifest: &Manifest) -> Result<(Label, State), StateFileError> {
     let (mut file, label, (kept, text, stepped)) = open(path, manifest)?;
-    // Allocated only now: the file is known to be as long as the layout asks for.
+    // Allocated only now, when the file is known to be as long as the layout requires.
     let shared = match manifest.split {
         None => manifest.layout.len,
         Some(_) => 0,
@@ -244,10 +244,10 @@ fn header(
         .map(|(key, value)| (key.to_string(), value.clone()));
     let header = Metadata::new(Some(metadata.collect()), tensors(manifest, slots, kept).collect())
         .map_err(|error| StateFileError::Shape(error.to_string()))?;
-    // A value's keys are in order: equal states make equal files.
+    // Keys are sorted, so equal states make equal files.
     let json = serde_json::to_value(&header).expect("a header has only plain data");
     let mut json = json.to_string().into_bytes();
-    // The format asks for tensors at multiples of eight bytes.
+    // The format wants tensors at multiples of eight bytes.
     json.resize(json.len().next_multiple_of(8), b' ');
     if json.len() > HEADER_LIMIT {
         return Err(StateFileError::Shape(
@@ -259,10 +259,10 @@ fn header(
     Ok(bytes)
 }
 
-/// The tensors of a file, in the order in which they lie in it: that of a [state's sections](State::sections).
-/// Then come the parts of the optimizer's vectors that are kept.
+/// The tensors of a file, in the order of a [state's sections](State::sections), followed by the kept parts of the
+/// optimizer's vectors.
 fn tensors(manifest: &Manifest, slots: usize, kept: &PartSet) -> impl Iterator<Item = (String, TensorInfo)> {
-    // Where the model is split no peer has them all: they are with its parts.
+    // In a split run no peer has them all: they are with its parts.
     let shared = match manifest.split {
         None => &manifest.layout.tensors[..],
         Some(_) => &[],
@@ -333,7 +333,7 @@ fn of_parts(manifest: &Manifest, kept: &PartSet) -> Vec<(String, Dtype, Vec<usiz
     tensors
 }
 
-/// Checks all but the tensors' contents and leaves the file where they begin.
+/// Checks everything but the tensors' contents, and leaves the file at their start.
 pub(super) fn open(path: &Path, manifest: &Manifest) -> Result<(File, Label, Parts), StateFileError> {
     let damaged = |why: &str| StateFileError::Damaged(why.into());
     let mut file = File::open(path).at(path)?;
@@ -417,7 +417,7 @@ fn label(header: &Metadata, manifest: &Manifest) -> Result<Label, StateFileError
     })
 }
 
-/// The state's digest does not cover the head; this covers both.
+/// A check over the head and the digest, since the state's digest does not cover the head.
 fn check(head: &[u8], digest: Digest) -> Digest {
     Digest::of(&[head, &digest.0].concat())
 }

@@ -1,13 +1,13 @@
-//! Where a system keeps what belongs to a user and not to a run.
+//! The system's folders for data that belongs to a user and not to a run.
 
 use std::path::PathBuf;
 
-/// For what can be fetched again.
+/// The folder for data that can be fetched again.
 pub fn cache() -> Option<PathBuf> {
     ours("XDG_CACHE_HOME", "LOCALAPPDATA", "Library/Caches", ".cache")
 }
 
-/// For what is to stay.
+/// The folder for data that should stay.
 pub fn data() -> Option<PathBuf> {
     ours(
         "XDG_DATA_HOME",
@@ -17,14 +17,14 @@ pub fn data() -> Option<PathBuf> {
     )
 }
 
-/// The folder that a variable names. As the XDG specification wants it, one that is relative is passed over.
+/// The folder in an environment variable. A relative one is ignored, as the XDG specification requires.
 pub fn named(variable: &str) -> Option<PathBuf> {
     let path = PathBuf::from(std::env::var_os(variable)?);
     path.is_absolute().then_some(path)
 }
 
-/// Our part of the folder that XDG's variable names, or else of what is usual: on Windows another variable says it, elsewhere
-/// it is in the user's home.
+/// Our folder: within XDG's variable if it is set, else in the usual place, which on Windows another variable names and
+/// which is elsewhere in the user's home.
 fn ours(xdg: &str, windows: &str, mac: &str, other: &str) -> Option<PathBuf> {
     let usual = || match std::env::consts::OS {
         "windows" => named(windows),

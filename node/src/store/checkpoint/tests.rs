@@ -1,4 +1,4 @@
-//! Run directories that are written, cut short, locked, full, and read again.
+//! Run folders that are written, truncated, locked, full, and read again.
 
 use super::*;
 use crate::store::files::FileError;
@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Held while processes are started: until they run, they have copies of all files that are open, which keeps
-/// removed ones on the disk and a file system writable.
+/// Held while processes are started. Until they run they have copies of all open files, which keep removed files on the
+/// disk and a file system writable.
 static STARTING: Mutex<()> = Mutex::new(());
 
 fn begun() -> (Scratch, PathBuf, Run, RunWriter) {
@@ -88,7 +88,7 @@ fn a_damaged_checkpoint_is_passed_over_for_the_one_before() {
     );
     assert!(loaded.warnings[1].contains("3 rounds"), "{:?}", loaded.warnings);
 
-    // The rounds that the lost state stood for are done again, on a lineage of their own.
+    // The rounds of the lost state are done again, on a lineage of their own.
     let head = writer.resume(founder(1)).unwrap();
     assert_eq!(head, before.0.continued_by(founder(1)));
     (run.head, run.state) = (head, before.1);
@@ -165,7 +165,7 @@ fn a_newcomer_starts_where_it_came_in_and_may_be_moved_to_another_lineage() {
     writer.rebase(&other.head, &other.state).unwrap();
     assert_eq!(rounds(writer.dir()), [5, 8]);
 
-    // A crash before the left lineage's newer checkpoint was removed.
+    // A crash before the newer checkpoint of the former lineage was removed.
     let left = Label {
         head: run.head.clone(),
         digest: run.state.digest(),
@@ -219,7 +219,7 @@ fn a_state_of_another_shape_is_refused() {
     );
 }
 
-/// Runs this very test as another process, which saves without end, and kills it.
+/// Runs this test as another process that saves without end, and kills it.
 #[test]
 fn a_process_killed_at_any_moment_loses_nothing_that_it_had_saved() {
     const DIRECTORY: &str = "ANNULUS_TEST_SAVE_IN";
@@ -286,7 +286,7 @@ fn save_for_ever(path: &Path) -> ! {
     }
 }
 
-/// A file system of the given size; gone in the end.
+/// A file system of the given size, unmounted in the end.
 struct SmallDisk(Scratch);
 
 impl SmallDisk {
@@ -322,7 +322,7 @@ fn a_full_or_read_only_disk_loses_nothing() {
     save(&run, &writer);
     let saved = (run.head.clone(), run.state.clone());
 
-    // All but a few bytes are taken.
+    // All but a few bytes are used.
     let ballast = path.join("ballast");
     let error = fs::write(&ballast, vec![1; 1 << 20]).unwrap_err();
     assert!(matches!(FileError::new(&ballast, error), FileError::Full(_)));
@@ -361,7 +361,7 @@ fn a_full_or_read_only_disk_loses_nothing() {
         "{names:?}"
     );
 
-    // Space again: all that was saved is there, and the ledger goes on where it stopped.
+    // With space again, everything saved is there, and the ledger continues where it stopped.
     fs::remove_file(&ballast).unwrap();
     let reader = writer.dir().entries().unwrap();
     assert_eq!(reader.count(), 1 + 2 + appended);

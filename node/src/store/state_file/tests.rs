@@ -125,7 +125,7 @@ fn every_cut_and_every_changed_byte_is_refused() {
             unseen.push(at);
         }
     }
-    // Text for people may change; nothing else.
+    // Only text for people may change.
     let text = b"\"task\":\"test\"";
     let start = whole
         .windows(text.len())
