@@ -1,14 +1,13 @@
-//! Which device a peer trains on: what there is, and what was asked for.
+//! Chooses the device that a peer trains on.
 //!
-//! Burn's own default device is never used: it neither looks for hardware nor fails where there is
-//! none.
+//! Burn's own default device is never used: it neither looks for hardware nor fails if there is none.
 
 use std::fmt;
 use std::str::FromStr;
 
 use burn::tensor::Device;
 
-/// What the user asks for with `--device`.
+/// The device that `--device` asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
     /// A hardware GPU if there is one, else the CPU.
@@ -52,12 +51,12 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-/// What `--device` says: a device, and with `+f16` behind it that linear layers keep their weights as halves there.
+/// The value of `--device`: a device, with `+f16` behind it if linear layers should keep their weights as halves there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceRequest {
     /// The device.
     pub choice: DeviceChoice,
-    /// Whether weights are kept as halves: products load less, and are a little less exact. Sums stay `f32`.
+    /// Whether weights are kept as halves: products load fewer bytes and are slightly less exact. Sums stay `f32`.
     pub f16: bool,
 }
 
@@ -83,32 +82,32 @@ impl FromStr for DeviceRequest {
     }
 }
 
-/// What kind of device computes.
+/// The kinds of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
     /// Burn's CPU backend.
     Cpu,
     /// A GPU.
     Gpu,
-    /// A program that plays a GPU on the CPU, such as lavapipe: right, but slow.
+    /// A software GPU that runs on the CPU, such as lavapipe: correct, but slow.
     SoftwareGpu,
 }
 
 /// A device that is ready to use.
 #[derive(Clone, Debug)]
 pub struct OpenDevice {
-    /// Burn's handle.
+    /// Burn's handle of it.
     pub device: Device,
-    /// What to call it, such as `Radeon RX 7900 XTX (Vulkan)`.
+    /// Its name, such as `Radeon RX 7900 XTX (Vulkan)`.
     pub name: String,
-    /// What computes.
+    /// Its kind.
     pub kind: DeviceKind,
-    /// Something the user should know about the choice.
+    /// Something that the user should know about the choice.
     pub note: Option<String>,
 }
 
 impl OpenDevice {
-    /// Burn's CPU backend, which is always there.
+    /// Burn's CPU backend, which is always available.
     pub fn cpu() -> Self {
         Self {
             device: Device::flex(),
@@ -122,22 +121,22 @@ impl OpenDevice {
 /// Why there is no device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// The text after `--device` means nothing.
+    /// The value of `--device` is invalid.
     #[error(
         "unknown device {text:?}: choose auto, gpu, gpu:N (N from `annulus doctor`) or cpu; +f16 behind it \
          keeps weights as halves"
     )]
     UnknownChoice {
-        /// The text.
+        /// The value.
         text: String,
     },
-    /// A GPU was asked for, and there is none.
+    /// A GPU was requested, and there is none.
     #[error(
         "no GPU found: install its driver (on Linux the Vulkan one, or \
          mesa-vulkan-drivers for a software adapter), or use --device cpu"
     )]
     NoAdapter,
-    /// An adapter was asked for by a number that does not exist.
+    /// There is no adapter of this number.
     #[error("no adapter gpu:{number}: there are {count}, numbered from 0 (see `annulus doctor`)")]
     NoSuchAdapter {
         /// The number.
@@ -145,12 +144,12 @@ pub enum DeviceError {
         /// How many adapters there are.
         count: usize,
     },
-    /// The adapter is there but cannot be used.
+    /// The adapter exists but cannot be used.
     #[error("{name} cannot be used: {reason}; try another adapter or --device cpu")]
     Unusable {
         /// The adapter.
         name: String,
-        /// What the driver said.
+        /// The driver's message.
         reason: String,
     },
 }
@@ -160,7 +159,7 @@ pub use native::{Adapter, AdapterLimits, adapters, open};
 
 #[cfg(not(target_family = "wasm"))]
 mod native {
-    //! Adapters of this machine. In a browser the page asks for one instead.
+    //! The adapters of this machine. In a browser the page requests one instead.
 
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -174,7 +173,7 @@ mod native {
     /// An adapter as the graphics driver describes it.
     #[derive(Clone, Debug)]
     pub struct Adapter {
-        /// N of `--device gpu:N`.
+        /// The N in `--device gpu:N`.
         pub number: usize,
         /// The name that the driver gives.
         pub name: String,
@@ -184,14 +183,14 @@ mod native {
         pub driver: String,
         /// What kind of adapter it is.
         pub device_type: DeviceType,
-        /// What it can do.
+        /// Its limits.
         pub limits: AdapterLimits,
-        /// How Burn is told to take this one; some kinds it cannot be told.
+        /// How to tell Burn to use this adapter, which is not possible for some kinds.
         selector: Option<Selector>,
     }
 
     impl Adapter {
-        /// Whether the adapter is a program and not a piece of hardware.
+        /// Whether the adapter is software.
         pub fn is_software(&self) -> bool {
             self.device_type == DeviceType::Cpu
         }
@@ -228,7 +227,7 @@ mod native {
     }
 
     impl AdapterLimits {
-        /// Name and value of each, for people to read.
+        /// Each limit's name and value, for people.
         pub fn list(&self) -> [(&'static str, u64); 5] {
             [
                 ("buffer bytes", self.buffer_bytes),
@@ -240,31 +239,29 @@ mod native {
         }
     }
 
-    /// Held while graphics drivers are asked: the Vulkan loader crashes when instances come and go
-    /// on several threads at once. Remembers the devices that are open, since Burn refuses to open
-    /// an adapter twice.
+    /// Held while graphics drivers are called: the Vulkan loader crashes when instances come and go on several threads
+    /// at once. Also holds the open devices, since Burn refuses to open an adapter twice.
     static DRIVERS: Mutex<Vec<(Selector, Device)>> = Mutex::new(Vec::new());
 
     fn lock_drivers() -> MutexGuard<'static, Vec<(Selector, Device)>> {
-        // The list is only ever pushed to, so it is whole even if a driver made its thread panic.
+        // The list is only ever pushed to, so it is valid even if a driver made its thread panic.
         DRIVERS.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All adapters that can be chosen, in the driver's order.
     ///
-    /// They are those of the first graphics API that offers hardware, or else of the first that
-    /// offers anything, as one adapter shows under several APIs. It is the rule by which Burn
-    /// settles on an API.
+    /// One adapter appears under several graphics APIs. These are the adapters of the first API with hardware, or else
+    /// of the first with any adapter, which is the rule by which Burn settles on an API.
     pub fn adapters() -> Vec<Adapter> {
         let _drivers = lock_drivers();
         enumerate()
     }
 
-    /// Opens the device that was asked for.
+    /// Opens the requested device.
     ///
     /// # Errors
     ///
-    /// If it is not there or refuses. [`DeviceChoice::Auto`] and [`DeviceChoice::Cpu`] never fail.
+    /// If it does not exist or cannot be used. [`DeviceChoice::Auto`] and [`DeviceChoice::Cpu`] never fail.
     pub fn open(request: impl Into<DeviceRequest>) -> Result<OpenDevice, DeviceError> {
         let DeviceRequest { choice, f16 } = request.into();
         let device = open_choice(choice)?;
@@ -293,7 +290,7 @@ mod native {
 
     fn open_choice(choice: DeviceChoice) -> Result<OpenDevice, DeviceError> {
         if choice == DeviceChoice::Cpu {
-            // Without waking any graphics driver.
+            // This wakes no graphics driver.
             return Ok(OpenDevice::cpu());
         }
         let mut drivers = lock_drivers();
@@ -347,8 +344,8 @@ mod native {
         let device = match known {
             Some((_, device)) => device.clone(),
             None => {
-                // A buffer of its own for each tensor: kernels read some and write others, and
-                // WebGPU forbids both within one buffer.
+                // A separate buffer for each tensor: kernels read some and write others, and WebGPU forbids both within
+                // one buffer.
                 let device = Device::wgpu_options()
                     .device_kind(selector.clone())
                     .memory_config(MemoryConfiguration::ExclusivePages)
@@ -421,7 +418,7 @@ mod native {
         described.collect()
     }
 
-    /// Burn counts each type of adapter on its own, and knows only the first software one.
+    /// Burn numbers each type of adapter separately, and knows only the first software one.
     fn selector(device_type: DeviceType, counts: &mut [usize; 3]) -> Option<Selector> {
         let mut next = |slot: usize| {
             counts[slot] += 1;

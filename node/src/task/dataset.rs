@@ -1,4 +1,4 @@
-//! What a task learns from, sample by sample: [`Dataset`], and one for samples that fit into memory.
+//! The data of a task, sample by sample: [`Dataset`], and [`InMemory`] for samples that fit into memory.
 //!
 //! It knows neither models nor devices.
 
@@ -7,29 +7,29 @@ use serde::Serialize;
 
 /// Samples to train on, made into batches on the host.
 ///
-/// Batches are made ahead on a thread of their own while the device works, so this is the place for what takes time:
-/// decoding, cropping, tokenizing. What it makes must follow from the samples' numbers alone: every peer that works on a
-/// sample works on the same.
+/// Batches are made ahead of time on a separate thread while the device works, so put slow work here: decoding,
+/// cropping, tokenizing. A batch must depend on the samples' numbers alone, since every peer that works on a sample
+/// must get the same.
 pub trait Dataset: Send + Sync {
-    /// What the loss is computed from: plain numbers, which the task makes tensors of. Tensors have no place in it.
+    /// The input of the loss: plain numbers, which the task turns into tensors. It holds no tensors.
     type Batch: Send + 'static;
 
-    /// How many samples there are: they are called 0 to `len() - 1`.
+    /// How many samples there are. Their numbers are 0 to `len() - 1`.
     fn len(&self) -> u64;
 
-    /// Whether there are none, which no run can be trained on.
+    /// Whether there are none, in which case no run can train.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A hash of all that is trained on. A peer with another one is refused.
+    /// A hash of all training data. A peer with another hash is refused.
     fn digest(&self) -> Digest;
 
-    /// The samples of these numbers, never none, in this order.
+    /// The samples with these numbers, at least one, in this order.
     fn batch(&self, samples: &[u64]) -> Self::Batch;
 }
 
-/// A data set of samples in memory; a batch is a `Vec` of copies of them.
+/// A data set of samples in memory. A batch is a `Vec` of copies of them.
 #[derive(Clone, Debug)]
 pub struct InMemory<S> {
     samples: Vec<S>,
@@ -37,12 +37,12 @@ pub struct InMemory<S> {
 }
 
 impl<S: Serialize> InMemory<S> {
-    /// Of these samples, whose hash is that of their fields in order: all peers must come by equal bits. (A sine is not the
-    /// same on all machines; a tenth is.)
+    /// A data set of these samples. Its hash covers their fields in order, so all peers must have equal bits. (A sine
+    /// is not the same on all machines; a tenth is.)
     ///
     /// # Panics
     ///
-    /// If a sample cannot be written down: serde's own types and derives can.
+    /// If a sample cannot be serialized. All of serde's own types and derives can.
     pub fn new(samples: Vec<S>) -> Self {
         let mut hasher = blake3::Hasher::new();
         for sample in &samples {

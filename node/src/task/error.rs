@@ -1,4 +1,4 @@
 //! Why a task cannot do what was asked.
 
-/// Whatever the task says, for a person to read.
+/// A task's error, for a person to read.
 pub type TaskError = Box<dyn std::error::Error + Send + Sync>;

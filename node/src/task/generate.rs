@@ -1,4 +1,4 @@
-//! What a trained model can write: [`Generate`], for tasks that have it.
+//! Text generation with a trained model: [`Generate`], for tasks that support it.
 
 use std::pin::Pin;
 
@@ -7,15 +7,15 @@ use burn::tensor::Device;
 
 use super::error::TaskError;
 
-/// Writes text with a trained model: what `annulus sample` prints, and a tab's page shows while the model learns.
+/// Generates text with a trained model: `annulus sample` prints it, and a tab's page shows it while the model learns.
 pub trait Generate<M: Module> {
-    /// Goes on after a prompt: hands text out as it comes, `emit(text).await`. `model` is on `device`, without autodiff;
-    /// numbers are read back by `into_data_async().await`, as a tab must not wait in any other way. Write it as
+    /// Continues a prompt, and emits text as it is generated: `emit(text).await`. `model` is on `device`, without
+    /// autodiff. Read numbers back by `into_data_async().await`, since a tab must not block. Write the body as
     /// `Box::pin(async move { ... })`.
     ///
     /// # Errors
     ///
-    /// If the prompt makes no sense or the device gives up.
+    /// If the prompt makes no sense or the device fails.
     fn generate<'a>(
         &'a self,
         model: &'a M,
@@ -24,30 +24,30 @@ pub trait Generate<M: Module> {
         emit: Emit<'a>,
     ) -> Generating<'a>;
 
-    /// Whether it takes the run's own data to write, such as a vocabulary that was found in them. If not, the task is made
-    /// without data where these are no longer at hand.
+    /// Whether it needs the run's own data, such as a vocabulary from it. If not, the task is made without data where
+    /// it is no longer available.
     fn needs_data(&self) -> bool {
         true
     }
 }
 
-/// Takes pieces of text, one after the other: the next is asked for once the future is done.
+/// Receives pieces of text, one after the other. Wait for the future before the next one.
 pub type Emit<'a> = &'a mut dyn FnMut(&str) -> Pin<Box<dyn Future<Output = ()>>>;
 
-/// What [`Generate::generate`] is at.
+/// A [`Generate::generate`] in progress.
 pub type Generating<'a> = Pin<Box<dyn Future<Output = Result<(), TaskError>> + 'a>>;
 
 /// What to write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
-    /// The text to go on from.
+    /// The text to continue.
     pub text: String,
     /// How many tokens.
     pub tokens: usize,
-    /// Below 1 the likely becomes likelier; 0 always takes the likeliest.
+    /// Divides the logits: below 1 likely tokens become likelier, and 0 always takes the likeliest.
     pub temperature: f64,
-    /// Only so many of the likeliest tokens are chosen from; 0: all.
+    /// Samples from this many of the likeliest tokens; 0: from all.
     pub top_k: usize,
-    /// Picks one of the texts.
+    /// Seed of the random choices.
     pub seed: u64,
 }

@@ -1,17 +1,17 @@
-//! How good a model is: [`Scores`] on the device, [`Eval`] as numbers.
+//! A model's scores: [`Scores`] on the device, [`Eval`] as numbers.
 
 use burn::tensor::Tensor;
 
-/// What [`Task::evaluate`](crate::task::Task::evaluate) measures, still on the device: tensors of one element.
+/// The result of [`Task::evaluate`](crate::task::Task::evaluate), still on the device: tensors of one element.
 #[derive(Debug)]
 pub struct Scores {
     /// Mean loss.
     pub loss: Tensor<1>,
-    /// Share of right answers, 0 to 1, for tasks that have such a thing.
+    /// Share of right answers, 0 to 1, for tasks that have answers.
     pub accuracy: Option<Tensor<1>>,
 }
 
-/// A loss alone.
+/// Scores with only a loss.
 impl From<Tensor<1>> for Scores {
     fn from(loss: Tensor<1>) -> Self {
         Self { loss, accuracy: None }

@@ -1,4 +1,4 @@
-//! What a task offers whose model is larger than a machine: [`Stages`], its loss in steps.
+//! Splits models that are larger than a machine: [`Stages`], the loss in steps.
 
 use std::pin::Pin;
 
@@ -9,72 +9,74 @@ use super::error::TaskError;
 use super::generate::{Emit, Generating, Prompt};
 use super::scores::Scores;
 
-/// A model's loss in steps that can be computed on different machines, for pipeline parallelism: the
-/// [`input`](Self::input) makes activations of a batch, [`step`](Self::step)s make activations of activations, the
-/// [`head`](Self::head) makes the loss of them. One after the other they are the task's
+/// A model's loss in steps that different machines can compute, for pipeline parallelism. The [`input`](Self::input)
+/// turns a batch into activations, [`step`](Self::step)s turn activations into activations, and the
+/// [`head`](Self::head) turns them into the loss. One after the other they must be the task's
 /// [`loss`](crate::task::Task::loss), operation for operation.
 ///
-/// Activations are `[samples, positions, features]`; a model without positions has one. A step uses the parameters that it
-/// looks at and no others: which these are is found out by running it, and only they are ever in memory where it is
-/// computed. Two steps may use the same (a tied embedding). Parameters should be made lazily, as Burn's initializers do.
+/// Activations are `[samples, positions, features]`; a model without positions has one. A step uses the parameters that
+/// it reads, and no others. Annulus finds them by running the step, and only these are ever in memory where it is
+/// computed. Two steps may use the same parameter (a tied embedding). Create parameters lazily, as Burn's initializers
+/// do.
 ///
-/// A step is computed again on the way back, so it must be a function of the model and what it is given alone, but for random
+/// The backward pass computes a step again. So a step must depend only on the model and its input, and on random
 /// numbers of the device, which is seeded before each step.
 ///
-/// With [`held_out`](Self::held_out) and [`writer`](Self::writer) a model is evaluated and writes, too, on a machine that has
-/// no room for it: a few steps at a time. Without them that takes all of it.
+/// With [`held_out`](Self::held_out) and [`writer`](Self::writer) a machine without room for the whole model can also
+/// evaluate it and generate text, a few steps at a time.
 pub trait Stages<M: Module, B>: Send + Sync {
-    /// How many steps there are, input and head included: at least two.
+    /// The number of steps, input and head included: at least two.
     fn steps(&self) -> usize;
 
-    /// The first step: activations `[samples, positions, features]` of a batch that goes to `device`, where `model` is.
+    /// The first step: activations `[samples, positions, features]` of a batch. Put the batch on `device`, where
+    /// `model` is.
     fn input(&self, model: &M, batch: B, device: &Device) -> Tensor<3>;
 
-    /// A step between the first and the last, `1..steps() - 1`: activations to activations. Their shape may change.
+    /// A step between the first and the last, `1..steps() - 1`: activations to activations. It may change their shape.
     fn step(&self, model: &M, step: usize, x: Tensor<3>) -> Tensor<3>;
 
-    /// The last step: the mean loss over the batch that the activations were made of, one element.
+    /// The last step: the mean loss over the batch from which the activations were computed, one element.
     fn head(&self, model: &M, x: Tensor<3>, batch: B, device: &Device) -> Tensor<1>;
 
-    /// A batch of held-out data, numbered from 0: what the task's [`evaluate`](crate::task::Task::evaluate) looks at. None behind
-    /// the last.
+    /// A batch of held-out data, numbered from 0: the data of the task's [`evaluate`](crate::task::Task::evaluate).
+    /// None after the last.
     fn held_out(&self, number: usize) -> Option<HeldOut<B>> {
         let _ = number;
         None
     }
 
-    /// The last step where a model is evaluated: means over the predictions of a held-out batch.
+    /// The last step of an evaluation: means over the predictions of a held-out batch.
     fn scores(&self, model: &M, x: Tensor<3>, batch: B, device: &Device) -> Scores {
         self.head(model, x, batch, device).into()
     }
 
-    /// What writes by the steps, if the model can: `Some(self)` for a task that implements [`WriteInSteps`].
+    /// The generator in steps, if the model has one: return `Some(self)` if the task implements [`WriteInSteps`].
     fn writer(&self) -> Option<&dyn WriteInSteps<M, B>> {
         None
     }
 }
 
-/// A batch that a model is evaluated on.
+/// A batch for an evaluation.
 #[derive(Clone, Debug)]
 pub struct HeldOut<B> {
-    /// What goes through the steps.
+    /// The input of the steps.
     pub batch: B,
-    /// Samples in it: by these it is known beforehand what memory it takes.
+    /// Its number of samples, from which its memory is estimated.
     pub samples: usize,
-    /// For how many predictions its scores stand.
+    /// How many predictions its scores cover.
     pub predictions: usize,
 }
 
-/// Writes with a model of which no more than some steps are in memory at a time.
+/// Generates text with a model of which only a few steps are in memory at a time.
 pub trait WriteInSteps<M: Module, B>: Send + Sync {
-    /// The last step where a model writes: what it says of the batch of one sample that the activations were made of.
+    /// The last step of generation: the logits for a batch of one sample, from its activations.
     fn answer(&self, model: &M, x: Tensor<3>) -> Tensor<1>;
 
-    /// Goes on after a prompt, as [`generate`](crate::task::Generate::generate) does, by what the model answers.
+    /// Continues a prompt, as [`generate`](crate::task::Generate::generate) does, with the model's answers.
     ///
     /// # Errors
     ///
-    /// If the prompt makes no sense or the model cannot be asked.
+    /// If the prompt makes no sense or the model cannot be computed.
     fn write<'a>(
         &'a self,
         model: &'a mut dyn Answers<B>,
@@ -83,11 +85,11 @@ pub trait WriteInSteps<M: Module, B>: Send + Sync {
     ) -> Generating<'a>;
 }
 
-/// A model that is asked, wherever it is.
+/// A model that can be asked, wherever it is.
 pub trait Answers<B> {
-    /// What the model says of a batch of one sample: the numbers of [`answer`](WriteInSteps::answer).
+    /// The model's logits for a batch of one sample: the numbers of [`answer`](WriteInSteps::answer).
     fn answer(&mut self, batch: B) -> Answering<'_>;
 }
 
-/// What [`Answers::answer`] is at.
+/// An [`Answers::answer`] in progress.
 pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Vec<f32>, TaskError>> + 'a>>;

@@ -1,4 +1,4 @@
-//! The tasks that come with the program, each small enough to learn from.
+//! The built-in tasks, each small enough to learn from.
 
 pub mod digits;
 pub mod gpt;

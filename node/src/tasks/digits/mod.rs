@@ -1,9 +1,8 @@
-//! Which digit is this? Small grey images, ten classes: the classic first model.
+//! Recognizes digits in small grey images, with ten classes: the classic first model.
 //!
-//! Trains on digits that the program draws itself, or on MNIST (or another set of 28 x 28 images in
-//! the same files) from a folder. The default model is a multi-layer perceptron 784-128-10 as in
-//! most first examples; `model=cnn` is a small convolutional network, `model=linear` no more than
-//! multinomial logistic regression.
+//! It trains on digits that the program draws, or on MNIST (or another set of 28 x 28 images in the same files) from a
+//! folder. The default model is a multi-layer perceptron 784-128-10, as in most first examples. `model=cnn` is a small
+//! convolutional network, and `model=linear` a multinomial logistic regression.
 
 pub mod model;
 pub mod pictures;
@@ -18,10 +17,10 @@ use pictures::{CLASSES, Labelled, Pictures};
 
 pub use model::ModelKind;
 
-/// The most digits that are drawn: 0.8 GB of pixels.
+/// Most digits to draw: 0.8 GB of pixels.
 const MAX_DRAWN: usize = 1_000_000;
 
-/// Images evaluated at once: enough to keep any device busy, and 3 MB of input.
+/// Images to evaluate at once: enough to keep any device busy, and 3 MB of input.
 const EVALUATION_BATCH: usize = 1_000;
 
 /// Settings of [`Digits`].
@@ -32,9 +31,9 @@ pub struct DigitsConfig {
     pub model: ModelKind,
     /// Hidden units of the `mlp` and the `cnn`.
     pub hidden: usize,
-    /// Digits drawn to train on; not for data from a folder.
+    /// Digits drawn to train on; unused with data from a folder.
     pub train: usize,
-    /// Digits drawn and held out; not for data from a folder.
+    /// Digits drawn and held out; unused with data from a folder.
     pub test: usize,
 }
 
@@ -49,7 +48,7 @@ impl Default for DigitsConfig {
     }
 }
 
-/// The data set, and how the model is built.
+/// The data set, and the settings of the model.
 #[derive(Debug)]
 pub struct Digits {
     config: DigitsConfig,
@@ -85,7 +84,7 @@ impl Task for Digits {
     }
 
     fn layers(&self) -> Vec<Layer> {
-        // Its convolutions are Burn's.
+        // The convolutions are Burn's.
         vec![Layer::Linear, Layer::CrossEntropy { classes: CLASSES }]
     }
 
@@ -119,14 +118,14 @@ impl Task for Digits {
     }
 }
 
-/// How many of these are most likely as the logits say.
+/// How many of the logits' most likely classes are right.
 fn right_answers(logits: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
     let answers = logits.argmax(1).squeeze_dim::<1>(1);
     answers.equal(labels).float().sum()
 }
 
-/// All but the output layer, and that with the loss: nobody needs it for a model so small, but it is the least that a task
-/// takes to offer its steps.
+/// Two steps: everything but the output layer, then the output layer with the loss. Nobody needs to split a model this
+/// small; this shows the least code that a task needs for it.
 impl Stages<Classifier, Labelled> for Digits {
     fn steps(&self) -> usize {
         2
@@ -138,7 +137,7 @@ impl Stages<Classifier, Labelled> for Digits {
     }
 
     fn step(&self, _model: &Classifier, _step: usize, x: Tensor<3>) -> Tensor<3> {
-        // There is none between the two.
+        // There is no inner step.
         x
     }
 

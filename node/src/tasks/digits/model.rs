@@ -1,4 +1,4 @@
-//! The models of the digits' task. They know nothing of data or training.
+//! The models of the digits task. They know nothing of data or training.
 
 use burn::module::Module;
 use burn::nn::PaddingConfig2d;
@@ -16,15 +16,15 @@ use super::pictures::{CLASSES, PIXELS, SIDE};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ModelKind {
-    /// Pixels to classes, nothing between.
+    /// From pixels to classes directly.
     Linear,
     /// One hidden layer.
     Mlp,
-    /// Two convolutions, then as the MLP.
+    /// Two convolutions, then like the MLP.
     Cnn,
 }
 
-/// All three models: what a kind does not have is left out.
+/// All three models; each kind has only the layers that it needs.
 #[derive(Module, Debug)]
 pub struct Classifier {
     features: Option<Features>,
@@ -82,10 +82,10 @@ impl Classifier {
 
 /// Two convolutions of 3 x 3, each followed by a ReLU and a max-pooling that halves the image.
 ///
-/// The convolutions are Burn's own. With 64 images on lavapipe, forward and backward, they and what is around them
-/// take 140 ms of processor time, 43 launches and 1.1 s at first; as copies and our matrix products (im2col) 246 ms,
-/// 111 launches and 2.5 s. The transposed convolution, by which Burn makes the gradient for the input, as a plain one
-/// with turned weights: 122 ms, too little to gain for an operation of our own. On the CPU backend all takes 17 ms.
+/// The convolutions are Burn's. With 64 images on lavapipe, forward and backward, they take 140 ms of processor time,
+/// 43 launches and 1.1 s the first time. As copies and our matrix products (im2col) it is 246 ms, 111 launches and 2.5
+/// s. Burn computes the gradient for the input as a transposed convolution; as a plain one with turned weights it is
+/// 122 ms, too little gain for an operation of our own. On the CPU backend everything takes 17 ms.
 #[derive(Module, Debug)]
 pub struct Features {
     first: Conv2d,

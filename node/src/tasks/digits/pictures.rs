@@ -1,4 +1,4 @@
-//! What the digits' task learns from: small grey images with labels, drawn by the program or from files.
+//! The data of the digits task: small grey images with labels, drawn by the program or read from files.
 //!
 //! It knows nothing of models.
 
@@ -8,15 +8,15 @@ use crate::data::{Images, Split, idx, strokes};
 use crate::task::{Data, Dataset, TaskError};
 use annulus_core::Digest;
 
-/// Pixels in a row and in a column.
+/// Pixels per row and per column.
 pub(super) const SIDE: usize = strokes::SIDE;
 pub(super) const PIXELS: usize = SIDE * SIDE;
 pub(super) const CLASSES: usize = 10;
 
-/// Seed of the digits that are drawn: part of the data set, not of the run.
+/// Seed of the drawn digits: part of the data set, not of the run.
 const STROKES_SEED: u64 = 1;
 
-/// Images to train on, and those that are held out.
+/// Training images, and held-out images.
 #[derive(Debug)]
 pub struct Pictures {
     split: Split,
@@ -26,9 +26,9 @@ pub struct Pictures {
 /// Images and their labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Labelled {
-    /// Values from 0 to 1, 784 for each image.
+    /// Values from 0 to 1, 784 per image.
     pub pixels: Vec<f32>,
-    /// One for each image.
+    /// One per image.
     pub labels: Vec<i32>,
 }
 
@@ -44,16 +44,16 @@ impl Labelled {
 }
 
 impl Pictures {
-    /// So many that the program draws.
+    /// Draws this many images.
     pub fn drawn(train: usize, test: usize) -> Self {
         Self::of(strokes::draw(STROKES_SEED, train, test))
     }
 
-    /// MNIST, or a set like it, from a folder.
+    /// Reads MNIST, or a similar set, from a folder.
     ///
     /// # Errors
     ///
-    /// If it cannot be read, or holds other images.
+    /// If it cannot be read, or has other images.
     pub fn read_from(folder: &Data) -> Result<Self, TaskError> {
         let split = idx::read_folder(folder)?;
         check(&split.train)
@@ -82,7 +82,7 @@ impl Pictures {
         self.split.test.len()
     }
 
-    /// Some of the images that are held out.
+    /// Some of the held-out images.
     pub fn test(&self, indices: std::ops::Range<usize>) -> Labelled {
         labelled(&self.split.test, indices)
     }
@@ -95,7 +95,7 @@ impl Dataset for Pictures {
         self.split.train.len() as u64
     }
 
-    /// Moving the border between training and test data changes what is trained on, so both are in it.
+    /// Covers both sets, since moving the border between them changes the training data.
     fn digest(&self) -> Digest {
         self.digest
     }
@@ -105,7 +105,7 @@ impl Dataset for Pictures {
     }
 }
 
-/// Whether images are as the models want them; if not, what is wrong.
+/// Whether the images suit the models; otherwise what is wrong.
 fn check(images: &Images) -> Result<(), String> {
     if (images.rows, images.columns) != (SIDE, SIDE) {
         let (rows, columns) = (images.rows, images.columns);

@@ -1,4 +1,4 @@
-//! The digits' task as a whole: learning, data, settings.
+//! The digits task as a whole: learning, data, settings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,7 +99,7 @@ fn the_digest_tells_data_sets_apart() {
         ..small.clone()
     };
     assert_eq!(digest(linear), first);
-    // Moving the border between training and test data changes what is trained on.
+    // Moving the border between training and test data changes the training data.
     let shifted = DigitsConfig {
         train: 99,
         test: 11,

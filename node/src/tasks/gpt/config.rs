@@ -1,11 +1,11 @@
-//! Settings of the language model, and the model's size that follows from them.
+//! Settings of the language model, and the size of the model that follows from them.
 
 use serde::{Deserialize, Serialize};
 
 use super::presets::{Preset, Shape};
 use super::text::Unit;
 
-/// Settings of [`Gpt`](super::Gpt). A number that is 0 is the preset's.
+/// Settings of [`Gpt`](super::Gpt). A number 0 means the preset's value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GptConfig {
@@ -15,22 +15,23 @@ pub struct GptConfig {
     pub layers: usize,
     /// Attention heads of each block.
     pub heads: usize,
-    /// Length of the vector that stands for a token; a multiple of the heads.
+    /// Length of a token's vector; a multiple of the heads.
     pub width: usize,
     /// Tokens seen at once.
     pub context: usize,
-    /// Whether linear layers and norms have biases; null: as the preset says.
+    /// Whether linear layers and norms have biases; null: as in the preset.
     pub bias: Option<bool>,
-    /// What a token is: `bytes` or `characters`.
+    /// The unit of text that is a token: `bytes` or `characters`.
     pub vocabulary: Unit,
-    /// Rows of the embedding, if there are to be more than the vocabulary has.
+    /// Rows of the embedding, if there should be more than the vocabulary has.
     pub vocabulary_size: usize,
     /// Share of the features that are zeroed in training.
     pub dropout: f64,
-    /// Whether to keep less in memory and compute more: gradient checkpointing. Burn's keeps what matrix products make
-    /// and computes the rest again: `nano` with context 256 and batch 32 took 514 MB instead of 785, and 14 % longer.
+    /// Gradient checkpointing: keeps fewer activations in memory and computes more. Burn keeps the results of matrix
+    /// products and recomputes the rest: `nano` with context 256 and batch 32 took 514 MB instead of 785, and 14 %
+    /// longer.
     pub recompute: bool,
-    /// Most windows of the held-out text that an evaluation looks at, spread evenly.
+    /// Most windows of the held-out text for an evaluation, spread evenly.
     pub eval_windows: usize,
 }
 
@@ -54,11 +55,11 @@ impl Default for GptConfig {
 }
 
 impl GptConfig {
-    /// The model's size for data with so many tokens in its vocabulary.
+    /// The size of the model for a vocabulary of this many tokens.
     ///
     /// # Errors
     ///
-    /// If a number is out of its bounds.
+    /// If a number is out of bounds.
     pub fn shape(&self, tokens: usize) -> Result<Shape, String> {
         let preset = self.preset.shape();
         let or = |value, preset| if value == 0 { preset } else { value };
@@ -70,7 +71,7 @@ impl GptConfig {
             bias: self.bias.unwrap_or(preset.bias),
             vocabulary: or(self.vocabulary_size, preset.vocabulary.max(tokens)),
         };
-        // Bounds that keep a slip of the finger from asking for terabytes.
+        // Bounds that keep a typing error from allocating terabytes.
         let bounds = [
             ("layers", shape.layers, 1, 256),
             ("heads", shape.heads, 1, 256),

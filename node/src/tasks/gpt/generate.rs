@@ -1,4 +1,4 @@
-//! Text from a trained model, token by token.
+//! Generates text from a trained model, token by token.
 
 use annulus_core::random::SplitMix;
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -8,16 +8,16 @@ use super::text::Vocabulary;
 use super::windows::Tokens;
 use crate::task::{Answering, Answers, Emit, TaskError};
 
-/// How the next token is chosen.
+/// How to choose the next token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
-    /// Divides the logits: below 1 the likely becomes likelier; 0 always takes the likeliest.
+    /// Divides the logits: below 1 likely tokens become likelier, and 0 always takes the likeliest.
     pub temperature: f64,
-    /// Only so many of the likeliest tokens are chosen from; 0: all.
+    /// Samples from this many of the likeliest tokens; 0: from all.
     pub top_k: usize,
 }
 
-/// Writes text: what a model that was trained on a vocabulary takes for likely.
+/// Generates text with a model that was trained on a vocabulary.
 pub struct Writer<'a> {
     model: &'a mut dyn Answers<Tokens>,
     vocabulary: &'a Vocabulary,
@@ -27,7 +27,7 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// With a model that sees `context` tokens and says the logits of the one behind them.
+    /// For a model that sees `context` tokens and predicts the logits of the next one.
     pub fn new(
         model: &'a mut dyn Answers<Tokens>,
         vocabulary: &'a Vocabulary,
@@ -44,16 +44,16 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Goes on after `prompt` for `count` tokens, and hands each piece of text out as soon as it is whole. Nothing to
-    /// go on from is taken for the beginning of a line.
+    /// Continues `prompt` by `count` tokens, and emits each piece of text as soon as it is complete. An empty prompt
+    /// stands for the beginning of a line.
     ///
     /// # Errors
     ///
-    /// If the device gives up.
+    /// If the device fails.
     pub async fn write(&mut self, prompt: &[i32], count: usize, emit: Emit<'_>) -> Result<(), TaskError> {
         let mut tokens = prompt.to_vec();
         if tokens.is_empty() {
-            // A vocabulary without the end of a line has some token 0.
+            // A vocabulary without the end of a line has a token 0.
             tokens = self.vocabulary.encode("\n").unwrap_or_else(|_| vec![0]);
         }
         let mut pieces = Pieces::default();
@@ -65,7 +65,7 @@ impl<'a> Writer<'a> {
                 windows: 1,
             };
             let logits = self.model.answer(seen).await?;
-            // What only fills the embedding up is no token.
+            // Rows that only pad the embedding are not tokens.
             let token = self
                 .choice
                 .of(&logits[..self.vocabulary.size()], &mut self.random);
@@ -88,7 +88,7 @@ impl<'a> Writer<'a> {
 pub struct Whole<'a> {
     /// The model.
     pub model: &'a Transformer,
-    /// Where it is.
+    /// The model's device.
     pub device: &'a Device,
 }
 
@@ -108,10 +108,10 @@ impl Answers<Tokens> for Whole<'_> {
 }
 
 impl Choice {
-    /// A token, by its logits.
+    /// Chooses a token by its logits.
     fn of(&self, logits: &[f32], random: &mut SplitMix) -> usize {
         let mut order: Vec<usize> = (0..logits.len()).collect();
-        // Likeliest first, and of equals the first, so that the outcome does not depend on the sorting.
+        // Likeliest first, and of equals the first, so that the result does not depend on the sorting.
         order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
         if self.temperature == 0.0 {
             return order[0];
@@ -129,19 +129,20 @@ impl Choice {
                 return *token;
             }
         }
-        // Rounding may leave a little.
+        // Rounding may leave a remainder.
         order[0]
     }
 }
 
-/// Bytes that come one by one, as pieces of text.
+/// Assembles text from bytes that come one by one.
 #[derive(Debug, Default)]
 struct Pieces {
     bytes: Vec<u8>,
 }
 
 impl Pieces {
-    /// All that is whole, with a sign in place of bytes that are no text. What may still become a character waits.
+    /// All complete text, with a replacement character for bytes that are not text. Bytes that may still become a
+    /// character wait.
     fn take(&mut self) -> String {
         let mut text = String::new();
         loop {

@@ -1,8 +1,8 @@
-//! What comes next? A small language model: GPT-2's transformer on the bytes or characters of any text.
+//! Predicts the next token: a small language model, GPT-2's transformer on the bytes or characters of any text.
 //!
-//! Learns from a text that comes with it, or from a file of any size. Sample *i* is the stretch of text that
-//! begins at token *i*, so that the run's shuffled order gives the random crops that such models are trained on. The
-//! last tenth of the text is held out.
+//! It learns from a built-in text, or from a file of any size. Sample *i* is the window of text that begins at token
+//! *i*, so the run's shuffled order gives the random crops that such models are trained on. The last tenth of the text
+//! is held out.
 
 pub mod config;
 pub mod generate;
@@ -28,13 +28,13 @@ use windows::{Tokens, Windows};
 
 pub use config::GptConfig;
 
-/// Tokens evaluated at once: enough to keep a processor busy; more only costs memory.
+/// Tokens to evaluate at once: enough to keep a processor busy. More would only cost memory.
 const EVALUATION_TOKENS: usize = 2048;
 
-/// Tokens that a processor's core works on at once: fewer make matrices too small to be quick, more leave cores idle.
+/// Tokens per processor core at once: with fewer the matrices are too small to be fast, with more some cores are idle.
 const PIECE_TOKENS: usize = 192;
 
-/// The text, and how the model is built.
+/// The text, and the settings of the model.
 #[derive(Debug)]
 pub struct Gpt {
     config: GptConfig,
@@ -50,7 +50,7 @@ impl Task for Gpt {
     const NAME: &'static str = "gpt";
     const ABOUT: &'static str = "what comes next? a small language model of a text about this project, or of any text \
                                  with --data FILE";
-    // nanoGPT's for a processor (its README, "I only have a macbook").
+    // nanoGPT's settings for a processor (its README, "I only have a macbook").
     const SETTINGS: &'static [&'static str] = &[
         "rounds=2000",
         "batch=12",
@@ -154,7 +154,8 @@ impl Task for Gpt {
     }
 }
 
-/// Embeddings, each block, and norm with output layer and loss, whose matrix is the embedding's.
+/// The steps: embeddings, each block, and norm with output layer and loss. The output layer shares the embedding's
+/// matrix.
 impl Stages<Transformer, Tokens> for Gpt {
     fn steps(&self) -> usize {
         self.shape.layers + 2
@@ -226,7 +227,7 @@ impl WriteInSteps<Transformer, Tokens> for Gpt {
     }
 }
 
-/// What the first block is given.
+/// The input of the first block.
 fn embed(model: &Transformer, inputs: Vec<i32>, windows: usize, device: &Device) -> Tensor<3> {
     let length = inputs.len() / windows;
     model.embed(Tensor::from_data(
@@ -235,7 +236,7 @@ fn embed(model: &Transformer, inputs: Vec<i32>, windows: usize, device: &Device)
     ))
 }
 
-/// Of what the last block gives.
+/// The loss, from the output of the last block.
 fn loss(model: &Transformer, x: Tensor<3>, targets: Vec<i32>, device: &Device) -> Tensor<1> {
     let count = targets.len();
     let targets = Tensor::from_data(TensorData::new(targets, [count]), device);
@@ -256,7 +257,7 @@ impl Generate<Transformer> for Gpt {
         })
     }
 
-    /// For characters only the text tells which there are.
+    /// Only the text tells which characters there are.
     fn needs_data(&self) -> bool {
         self.config.vocabulary == Unit::Characters
     }

@@ -1,7 +1,7 @@
-//! The transformer: GPT-2's, as nanoGPT writes it.
+//! The transformer of GPT-2, as in nanoGPT.
 //!
-//! Decoder only, norms before the branches, learned positions, GELU in its exact form (by the error function), one
-//! matrix for embedding and output. It knows nothing of text or training.
+//! Decoder only, norms before the branches, learned positions, exact GELU (by the error function), one matrix for
+//! embedding and output. It knows nothing of text or training.
 
 use annulus_shaders::nn::{
     Activation, CausalSelfAttention, CausalSelfAttentionConfig, Embedding, EmbeddingConfig, LayerNorm,
@@ -13,7 +13,7 @@ use burn::tensor::{Device, Int, Tensor};
 
 use super::presets::Shape;
 
-/// Deviation of initial weights (GPT-2's; Radford et al. 2019, section 2.3).
+/// Standard deviation of initial weights (GPT-2's; Radford et al. 2019, section 2.3).
 const DEVIATION: f64 = 0.02;
 
 /// Tokens to logits.
@@ -51,23 +51,23 @@ impl Transformer {
         self.norm.forward(self.blocks(self.embed(tokens)))
     }
 
-    /// Tokens `[windows, length]` to what the first block is given.
+    /// Tokens `[windows, length]` to the input of the first block.
     pub fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         self.dropout
             .forward(self.tokens.forward_at(tokens, &self.positions))
     }
 
-    /// One block of them: `[windows, length, width]` to the same.
+    /// One block: `[windows, length, width]` to the same shape.
     pub fn block(&self, index: usize, x: Tensor<3>) -> Tensor<3> {
         self.blocks[index].forward(x)
     }
 
-    /// All blocks: `[windows, length, width]` to the same.
+    /// All blocks: `[windows, length, width]` to the same shape.
     pub fn blocks(&self, x: Tensor<3>) -> Tensor<3> {
         self.blocks.iter().fold(x, |x, block| block.forward(x))
     }
 
-    /// What the last block gives of one window, `[1, length, width]`, to the logits of the token behind it, `[vocabulary]`.
+    /// The last block's output for one window, `[1, length, width]`, to the logits of the next token, `[vocabulary]`.
     pub fn last_logits(&self, x: Tensor<3>) -> Tensor<1> {
         let features = self.norm.forward(x);
         let [_, length, width] = features.dims();
@@ -75,7 +75,7 @@ impl Transformer {
         self.logits(last).squeeze_dim(0)
     }
 
-    /// What the last block gives, `[windows, length, width]`, to logits `[windows * length, vocabulary]`.
+    /// The last block's output, `[windows, length, width]`, to logits `[windows * length, vocabulary]`.
     pub fn head(&self, x: Tensor<3>) -> Tensor<2> {
         let [windows, length, width] = x.dims();
         let features = self.norm.forward(x);
@@ -109,12 +109,12 @@ impl Block {
         }
     }
 
-    /// `[windows, length, width]` to the same.
+    /// `[windows, length, width]` to the same shape.
     ///
-    /// Dropout is on the branches alone; not on attention weights, which a fused attention never has in memory.
+    /// Dropout is only on the branches, not on attention weights, which a fused attention never has in memory.
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         if self.dropout.prob == 0.0 {
-            // The branch's last product adds what the branch is added to.
+            // The branch's last product adds the residual.
             let x = self.attention.forward(self.norm_1.forward(x.clone()), Some(x));
             return self
                 .mlp
@@ -148,7 +148,7 @@ fn mlp(shape: &Shape, device: &Device) -> Mlp {
     }
 }
 
-/// Deviation where a branch ends: smaller, since there are two branches a layer that add up.
+/// Standard deviation at the end of a branch: smaller, since each layer adds up two branches.
 fn residual(shape: &Shape) -> f64 {
     DEVIATION / (2.0 * shape.layers as f64).sqrt()
 }
@@ -166,7 +166,7 @@ fn norm(shape: &Shape, device: &Device) -> LayerNorm {
         .init(device)
 }
 
-/// Random weights, and biases of 0: Burn would draw those too.
+/// Random weights, and zero biases: Burn would draw those too.
 fn layer(inputs: usize, outputs: usize, bias: bool, deviation: f64, device: &Device) -> Linear {
     let config = LinearConfig::new(inputs, outputs).with_bias(false);
     let mut layer = config.with_initializer(normal(deviation)).init(device);

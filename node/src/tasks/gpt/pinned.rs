@@ -1,4 +1,4 @@
-//! A tiny model against PyTorch: `tests/fixtures/gpt.py` makes the values.
+//! Compares a tiny model with PyTorch: `tests/fixtures/gpt.py` makes the values.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ struct Expected {
     gradients: BTreeMap<String, Vec<f32>>,
 }
 
-/// From -1/4 to 1/4, as the script has it.
+/// From -1/4 to 1/4, as in the script.
 fn value(i: usize) -> f32 {
     let h = (i as u32).wrapping_mul(2_654_435_761).wrapping_add(97);
     let h = (h ^ (h >> 15)).wrapping_mul(2_246_822_519);
@@ -27,7 +27,7 @@ fn value(i: usize) -> f32 {
     ((h >> 8) as f32 / (1 << 24) as f32 - 0.5) / 2.0
 }
 
-/// Ten losses, and the gradient of the first step, by tensor.
+/// The losses of ten steps, and the gradient of the first, by tensor.
 fn ten_steps(device: &OpenDevice) -> (Vec<f32>, BTreeMap<String, Vec<f32>>) {
     let config = GptConfig {
         layers: 2,
@@ -70,7 +70,7 @@ fn ten_steps(device: &OpenDevice) -> (Vec<f32>, BTreeMap<String, Vec<f32>>) {
     )
 }
 
-/// Losses to `loss`; gradients to `gradient`, as a share of each tensor's largest.
+/// Compares losses up to `loss`, and gradients up to `gradient` relative to each tensor's largest.
 fn compare(device: &OpenDevice, loss: f32, gradient: f32) {
     let expected: Expected = serde_json::from_str(include_str!("../../../tests/fixtures/gpt.json")).unwrap();
     let (losses, gradients) = ten_steps(device);
@@ -110,6 +110,6 @@ fn a_gpu_agrees_with_pytorch() {
         }
         gpu => gpu.unwrap(),
     };
-    // Burn's GELU goes backward there by the slope of another formula, the one with a hyperbolic tangent.
+    // Burn's GELU uses the slope of another formula there, the one with a hyperbolic tangent.
     compare(&gpu, 1e-4, 1e-3);
 }

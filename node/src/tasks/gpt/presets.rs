@@ -16,8 +16,8 @@ pub enum Preset {
     Mini,
     /// 25.6 million.
     Small,
-    /// 124 million: the shape of GPT-2 small, biases and vocabulary included (50,304 as in nanoGPT: 50,257 and what
-    /// fills it up to a multiple of 64).
+    /// 124 million: the shape of GPT-2 small, with biases and its vocabulary (50,304 as in nanoGPT: 50,257, padded to a
+    /// multiple of 64).
     Gpt2,
 }
 
@@ -28,7 +28,7 @@ pub struct Shape {
     pub layers: usize,
     /// Attention heads of each.
     pub heads: usize,
-    /// Length of the vector that stands for a token.
+    /// Length of a token's vector.
     pub width: usize,
     /// Tokens seen at once.
     pub context: usize,
@@ -39,7 +39,7 @@ pub struct Shape {
 }
 
 impl Preset {
-    /// Its size. The vocabulary is 0 where it is the data's.
+    /// Its size. The vocabulary is 0 if it depends on the data.
     pub fn shape(self) -> Shape {
         let [layers, heads, width, context] = match self {
             Self::Pico => [2, 2, 64, 64],

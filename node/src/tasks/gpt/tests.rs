@@ -1,4 +1,4 @@
-//! The task as a whole: sizes, settings, windows, learning, writing.
+//! The task as a whole: sizes, settings, windows, learning, generating.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Run {
         }
     }
 
-    /// One step; the mean loss and the mean gradient before it.
+    /// One step; returns the mean loss and the mean gradient before it.
     pub fn step(&mut self, samples: &[u64]) -> (f32, Vec<f32>) {
         self.steps += 1;
         let made = self.worker.contribute(self.params.clone(), samples).unwrap();
@@ -164,7 +164,7 @@ fn initial_parameters_are_gpt_2_s() {
             square.sqrt()
         );
     }
-    // Such a model knows nothing: all bytes are about as likely.
+    // An untrained model knows nothing: all bytes are about equally likely.
     let made = trainer.contribute(params, &[0, 500, 1000]).unwrap();
     assert!(
         (made.loss_sum / 3.0 - 256f32.ln()).abs() < 0.1,
@@ -356,7 +356,7 @@ fn a_small_model_learns_the_documentation_in_seconds() {
     run.steps(task.dataset().len(), 400, 8);
     let eval = run.worker.score(run.params).unwrap().unwrap();
     println!("after 400 steps of 512 tokens: {:.3}", eval.loss);
-    // Who knows nothing has 5.5, and who knows how often each byte comes, 3.2.
+    // A model that knows nothing has a loss of 5.5, and one that knows how often each byte occurs, 3.2.
     assert!(eval.loss < 2.75, "{}", eval.loss);
 }
 
@@ -395,7 +395,7 @@ fn a_model_that_has_learnt_to_count_writes_what_it_has_learnt() {
         .unwrap();
         text
     };
-    // Longer than the context, so that it is moved along.
+    // Longer than the context, so that the window moves.
     assert_eq!(write("3456", 0.0, 0), "789012345678901234567890123456");
     assert_eq!(write("", 0.0, 0).len(), 30);
     let hot = write("3456", 3.0, 1);

@@ -1,4 +1,4 @@
-//! A text as a long row of tokens: read where it lies, so that a file may be larger than memory.
+//! A text as a long sequence of tokens. It is read from the file as needed, so the file may be larger than memory.
 //!
 //! It knows nothing of models, devices or peers.
 
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::{Contents, DataError, DataFile};
 
-/// What to train on without a file: a text about this project. It never changes, whatever becomes of the project, as it is
-/// the data of all runs without a file: peers of other releases take part in them, and they are replayed later.
+/// The built-in training text, about this project. It never changes: it is the data of all runs without a file, which
+/// peers of other releases take part in and which are replayed later.
 const SHIPPED: &str = include_str!("default_text.txt");
 
-/// Characters from one entry of the index to the next: one entry costs 8 bytes, a look-up at most this many steps.
+/// Characters between two entries of the index: an entry costs 8 bytes, and a look-up at most this many steps.
 const STRIDE: u64 = 1024;
 
-/// Bytes hashed at once: few enough to stay in the cache.
+/// Bytes to hash at once: few enough to stay in the cache.
 const HASHED: usize = 1 << 18;
 
-/// What a token is.
+/// The unit of text that is a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// One byte: any file will do.
+    /// One byte; works for any file.
     Bytes,
-    /// One character of those that occur in the data, which must be UTF-8.
+    /// One of the characters in the data, which must be UTF-8.
     Characters,
 }
 
-/// The tokens that there are.
+/// All tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Vocabulary {
     /// All bytes; a byte is its own token.
     Bytes,
-    /// These characters in the order of their code points; a token is a place in this list.
+    /// These characters, ordered by code point; a token is an index into this list.
     Characters(Vec<char>),
 }
 
@@ -45,11 +45,11 @@ impl Vocabulary {
         }
     }
 
-    /// The tokens of a text; or the first character that has none.
+    /// The tokens of a text.
     ///
     /// # Errors
     ///
-    /// If the text has a character that the data did not have.
+    /// The first character that the data does not have.
     pub fn encode(&self, text: &str) -> Result<Vec<i32>, char> {
         match self {
             Self::Bytes => Ok(text.bytes().map(i32::from).collect()),
@@ -57,7 +57,7 @@ impl Vocabulary {
         }
     }
 
-    /// The bytes of a token, appended. A token that there is none of has no bytes.
+    /// Appends the bytes of a token, none if there is no such token.
     pub fn decode(&self, token: usize, into: &mut Vec<u8>) {
         match self {
             Self::Bytes => into.extend(u8::try_from(token)),
@@ -69,7 +69,7 @@ impl Vocabulary {
         }
     }
 
-    /// All characters; of bytes there is nothing to list.
+    /// All characters; empty if tokens are bytes.
     pub fn characters(&self) -> String {
         match self {
             Self::Bytes => String::new(),
@@ -91,19 +91,19 @@ pub struct Text {
     bytes: Contents,
     vocabulary: Vocabulary,
     tokens: u64,
-    /// Where every [`STRIDE`]th character begins; empty where tokens are bytes.
+    /// Where every [`STRIDE`]th character begins; empty if tokens are bytes.
     starts: Vec<u64>,
     digest: Digest,
 }
 
 impl Text {
-    /// The text that comes with the program.
+    /// The built-in text.
     pub fn shipped(unit: Unit) -> Self {
         let text = Self::of(Contents::of(SHIPPED.as_bytes()), unit);
         text.expect("a string of Rust's is UTF-8")
     }
 
-    /// One that says nothing, of so many tokens, with a vocabulary of so many.
+    /// A blank text of this many tokens, with a vocabulary of this size.
     pub fn blank(unit: Unit, tokens: usize, vocabulary: usize) -> Self {
         let bytes = Contents::of(vec![b' '; tokens]);
         let text = Self::of(bytes, unit).expect("blanks are UTF-8");
@@ -117,11 +117,12 @@ impl Text {
         }
     }
 
-    /// A file, read once from end to end. One on disk is mapped into memory and must not change while the program runs.
+    /// Reads a file once from end to end. A file on disk is mapped into memory and must not change while the program
+    /// runs.
     ///
     /// # Errors
     ///
-    /// If it cannot be read or has no bytes, or for characters, if it is not UTF-8.
+    /// If it cannot be read or is empty, or for characters, if it is not UTF-8.
     pub fn read_from(file: &DataFile, unit: Unit) -> Result<Self, DataError> {
         let malformed = |problem: String| DataError::Malformed {
             path: file.path(),
@@ -131,8 +132,8 @@ impl Text {
         if bytes.is_empty() {
             return Err(malformed("is empty".to_owned()));
         }
-        // A file on disk may change meanwhile: nothing here takes earlier checks of its bytes for granted (each character
-        // is decoded from a copy of them), so that the worst is a wrong token.
+        // The file on disk may change meanwhile. Nothing here relies on earlier checks of its bytes (each character is
+        // decoded from a copy), so the worst outcome is a wrong token.
         Self::of(bytes, unit).map_err(|at| {
             malformed(format!(
                 "is not UTF-8 text (byte {at}): use vocabulary=bytes, which takes any file"
@@ -140,7 +141,7 @@ impl Text {
         })
     }
 
-    /// Or the place of the first byte that is no text.
+    /// On an error, the place of the first byte that is not text.
     fn of(bytes: Contents, unit: Unit) -> Result<Self, usize> {
         let all: &[u8] = &bytes;
         let mut hasher = blake3::Hasher::new();
@@ -166,7 +167,7 @@ impl Text {
         self.tokens
     }
 
-    /// The tokens that there are.
+    /// All tokens.
     pub fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
     }
@@ -176,7 +177,7 @@ impl Text {
         self.digest
     }
 
-    /// Appends `count` tokens, from token `at` on.
+    /// Appends `count` tokens from token `at` on.
     ///
     /// # Panics
     ///
@@ -194,7 +195,7 @@ impl Text {
             place += decode(bytes, place).map_or(1, |(_, length)| length);
         }
         for _ in 0..count {
-            // Only a file that has changed has a character without a token, or none at all.
+            // Only a file that has changed has invalid characters, or ones without a token.
             let (c, length) = decode(bytes, place).unwrap_or(('\0', 1));
             into.push(self.vocabulary.token(c).unwrap_or(0));
             place += length;
@@ -202,8 +203,8 @@ impl Text {
     }
 }
 
-/// Goes through a text: its characters, how many there are, and where some of them begin. Or the place of the first
-/// byte that is no text.
+/// Scans a text: its characters, how many there are, and where some of them begin. On an error, the place of the first
+/// byte that is not text.
 fn index(bytes: &[u8]) -> Result<(Vocabulary, u64, Vec<u64>), usize> {
     let mut seen = vec![false; char::MAX as usize + 1];
     let (mut starts, mut count, mut place) = (Vec::new(), 0u64, 0);
@@ -220,7 +221,7 @@ fn index(bytes: &[u8]) -> Result<(Vocabulary, u64, Vec<u64>), usize> {
     Ok((Vocabulary::Characters(all), count, starts))
 }
 
-/// The character that begins at a place, and its length in bytes; none where no valid one begins.
+/// The character at a place, and its length in bytes; none if no valid one begins there.
 fn decode(bytes: &[u8], place: usize) -> Option<(char, usize)> {
     let first = *bytes.get(place)?;
     let length = match first {
@@ -329,7 +330,7 @@ mod tests {
         assert_eq!(mapped.digest(), Digest::of("naïve".as_bytes()));
         let bytes = open(&path, Unit::Bytes).unwrap();
         assert_eq!((bytes.tokens(), bytes.digest()), (6, mapped.digest()));
-        // What is no text can be trained on as bytes.
+        // Such a file can still be trained on as bytes.
         std::fs::write(&path, b"ab\xffcd").unwrap();
         let error = open(&path, Unit::Characters).unwrap_err().to_string();
         assert!(

@@ -1,4 +1,4 @@
-//! What the language model learns from: windows of a text, of which the last tenth is held out.
+//! The data of the language model: windows of a text, of which the last tenth is held out.
 //!
 //! It knows nothing of models or devices.
 
@@ -6,7 +6,7 @@ use super::text::Text;
 use crate::task::{Dataset, TaskError};
 use annulus_core::Digest;
 
-/// All windows of one length in the first nine tenths of a text; sample *i* begins at token *i*.
+/// All windows of one length in the first nine tenths of a text. Sample *i* begins at token *i*.
 #[derive(Debug)]
 pub struct Windows {
     text: Text,
@@ -16,19 +16,19 @@ pub struct Windows {
     train: u64,
 }
 
-/// Tokens, and for each the one that comes next.
+/// Tokens, and for each the next token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tokens {
-    /// One window after the other.
+    /// The windows, one after the other.
     pub inputs: Vec<i32>,
-    /// As many.
+    /// The next token of each.
     pub targets: Vec<i32>,
     /// How many windows.
     pub windows: usize,
 }
 
 impl Windows {
-    /// Windows of so many tokens.
+    /// Windows of this many tokens.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Windows {
         Ok(Self { text, length, train })
     }
 
-    /// The text that they are windows of.
+    /// The whole text.
     pub fn text(&self) -> &Text {
         &self.text
     }
@@ -58,7 +58,7 @@ impl Windows {
         self.train
     }
 
-    /// Windows of another length, wherever in the text.
+    /// Windows of another length, anywhere in the text.
     pub fn read(&self, starts: &[u64], length: usize) -> Tokens {
         let count = starts.len() * length;
         let (mut inputs, mut targets) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -76,8 +76,8 @@ impl Windows {
         }
     }
 
-    /// Where the held-out windows begin, end to end, or spread evenly if there are more than `most`; and the shorter one
-    /// that is left at the end, with its length, if all are looked at.
+    /// Where held-out windows begin: end to end, or spread evenly if there are more than `most`. If all are used, also
+    /// the shorter one that is left at the end, with its length.
     pub fn held_out(&self, most: u64) -> (Vec<u64>, Option<(u64, usize)>) {
         let length = self.length as u64;
         // The last token is only predicted.
