@@ -5,6 +5,7 @@ mod exceptions;
 mod functions;
 mod modules;
 mod prose;
+mod rooms;
 mod tokens;
 
 use exceptions::Exceptions;
@@ -111,6 +112,7 @@ fn check_but(root: &Path, long_files: &Exceptions, long_functions: &Exceptions) 
             .flat_map(circles::circles)
             .map(|circle| circle.display(relative)),
     );
+    problems.extend(crates.iter().flat_map(|all| rooms::misplaced(all, relative)));
     let product: HashSet<&PathBuf> = crates.iter().flat_map(|all| &all.files).collect();
     let (mut long, mut product_files, mut product_lines) = (Long::default(), 0, 0);
     for path in &files {
@@ -437,26 +439,26 @@ mod tests {
 
     #[test]
     fn dead_files_broken_links_lonely_kernels_and_circles_are_found() {
-        let page = "# A `b`, c-d\n[code](core/src/a.rs#L1) [web](https://example.org/x) [gone](docs/gone.md#a)\n\
+        let page = "# A `b`, c-d\n[code](node/src/a.rs#L1) [web](https://example.org/x) [gone](docs/gone.md#a)\n\
                     [b](#a-b-c-d) [lost](#a-b) [there](docs/b.md#b) [not](docs/b.md#no)\n```\n# no\n```\n";
         let files = [
-            ("core/src/lib.rs", "//! A.\nmod a;\nmod b;\n"),
-            ("core/src/a.rs", "//! A.\nmod inner;\nuse crate::b::B;\n"),
-            ("core/src/a/inner.rs", "//! A.\n"),
+            ("node/src/lib.rs", "//! A.\nmod a;\nmod b;\n"),
+            ("node/src/a.rs", "//! A.\nmod inner;\nuse crate::b::B;\n"),
+            ("node/src/a/inner.rs", "//! A.\n"),
             (
-                "core/src/b/mod.rs",
+                "node/src/b/mod.rs",
                 "//! A.\nuse crate::a::A;\n#[cfg(test)]\nmod tests;\n",
             ),
-            ("core/src/b/tests.rs", "//! A.\n"),
-            ("core/tests/any.rs", "//! A.\n"),
+            ("node/src/b/tests.rs", "//! A.\n"),
+            ("node/tests/any.rs", "//! A.\n"),
             ("README.md", page),
             ("docs/b.md", "## B\n```\n# no\n```\n"),
             ("shaders/wgsl/add.wgsl", "// add\n"),
             ("shaders/wgsl/add_in_place.wgsl", "// add\n"),
             ("shaders/wgsl/mul.wgsl", "// mul\n"),
             ("shaders/src/cpu/add.rs", "//! A.\n"),
-            ("core/src/dead.rs", "//! A.\n"),
-            ("core/target/x.rs", "no\n"),
+            ("node/src/dead.rs", "//! A.\n"),
+            ("node/target/x.rs", "no\n"),
         ];
         let expected = [
             "README.md: links to #a-b, which is not there",
@@ -465,10 +467,37 @@ mod tests {
             "core/src/dead.rs: no module declares it",
             "imports in a circle: core/src/a.rs, core/src/b/mod.rs\n    core/src/a.rs:3: crate::b::B\n    \
              core/src/b/mod.rs:2: crate::a::A",
+            "README.md: links to docs/gone.md, which is not there",
+            "imports in a circle: node/src/a.rs, node/src/b/mod.rs\n    node/src/a.rs:3: crate::b::B\n    \
+             node/src/b/mod.rs:2: crate::a::A",
+            "node/src/dead.rs: no module declares it",
             "shaders/src/cpu/add.rs: no module declares it",
             "shaders/wgsl/mul: has no twin shaders/src/cpu/mul.rs",
         ];
         assert_eq!(planted("files", &files, [&[], &[]]), expected);
+    }
+
+    #[test]
+    fn an_import_from_a_room_above_is_found_and_a_file_outside_of_all_rooms() {
+        let files = [
+            ("core/src/lib.rs", "//! A.\nmod base;\nmod run;\nmod extra;\n"),
+            ("core/src/base/mod.rs", "//! A.\nmod id;\npub use id::Id;\n"),
+            ("core/src/base/id.rs", "//! A.\nuse crate::run::Run;\npub struct Id;\n"),
+            (
+                "core/src/run/mod.rs",
+                "//! A.\nmod config;\npub use config::{Manifest, Run};\n",
+            ),
+            (
+                "core/src/run/config.rs",
+                "//! A.\nuse crate::base;\npub struct Run;\npub struct Manifest;\n",
+            ),
+            ("core/src/extra.rs", "//! A.\nuse crate::base::Id;\n"),
+        ];
+        let expected = [
+            "core/src/base/id.rs:2: crate::run::Run is in `run`, above `base`: move the name down, or the import up",
+            "core/src/extra.rs: is in no room of xtask/src/tidy/rooms.rs",
+        ];
+        assert_eq!(planted("rooms", &files, [&[], &[]]), expected);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::sum::{Room, sum_encode};
 use super::{Cut, Kept, Plan};
-use crate::codec::Codec;
-use crate::optim::norm_squared;
+use crate::numeric::codec::Codec;
+use crate::numeric::optim::norm_squared;
 use crate::wire::{Leg, Message, ViewKey};
 use bytes::Bytes;
 use std::ops::Range;
@@ -355,7 +355,7 @@ impl<C: AsRef<[f32]>> Serial<'_, C> {
 mod tests {
     use super::super::Chain;
     use super::*;
-    use crate::parts::Parts;
+    use crate::run::parts::Parts;
     use std::sync::Arc;
 
     /// Updates of a vector of 5,000 elements in parts of 768, of two members.

@@ -2,11 +2,11 @@
 
 use super::kept::Kept;
 use super::lanes::Lanes;
-use crate::config::Manifest;
-use crate::id::PeerId;
+use crate::base::id::PeerId;
 use crate::ledger::Head;
-use crate::parts::Parts;
-use crate::route::Batch;
+use crate::ledger::route::Batch;
+use crate::run::config::Manifest;
+use crate::run::parts::Parts;
 use std::ops::Range;
 use std::sync::Arc;
 

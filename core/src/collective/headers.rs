@@ -10,9 +10,9 @@
 //! two honest ones commit different records; in a ring each compares with the one before it.
 
 use super::Plan;
-use crate::id::Digest;
+use crate::access::signature::Signed;
+use crate::base::id::Digest;
 use crate::ledger::Header;
-use crate::signature::Signed;
 
 /// The headers of one attempt, as far as one member knows them.
 #[derive(Debug)]

@@ -11,7 +11,7 @@
 //! global norm. Of these the bytes are `f64`, one for each part that the member is the first keeper of.
 
 use super::lanes::Lanes;
-use crate::parts::Parts;
+use crate::run::parts::Parts;
 use std::ops::Range;
 
 /// One piece.
@@ -131,8 +131,8 @@ impl Kept {
 
     /// Whom the sum of a piece passes, in order: of a word, its member alone.
     pub fn chain(&self, chunk: usize, piece: usize) -> &[usize] {
-        const ALL: [usize; crate::config::MAX_PEERS] = {
-            let mut all = [0; crate::config::MAX_PEERS];
+        const ALL: [usize; crate::run::config::MAX_PEERS] = {
+            let mut all = [0; crate::run::config::MAX_PEERS];
             let mut i = 0;
             while i < all.len() {
                 all[i] = i;

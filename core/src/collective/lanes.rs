@@ -4,8 +4,8 @@
 //! holder that has computed the lane sends as it is. So who adds them up needs not know who has computed what with whom: lanes
 //! are added in their order, then steps in theirs.
 
-use crate::route::Route;
-use crate::split::Split;
+use crate::ledger::route::Route;
+use crate::run::split::Split;
 use std::ops::Range;
 
 /// The lanes of an attempt.

@@ -24,10 +24,10 @@
 
 use super::Cut;
 use super::kept::Kept;
-use crate::codec::Codec;
-use crate::config::{Manifest, Topology};
-use crate::id::PeerId;
+use crate::base::id::PeerId;
 use crate::ledger::Head;
+use crate::numeric::codec::Codec;
+use crate::run::config::{Manifest, Topology};
 
 /// Where in a row of keepers a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! What each topology's all-reduce leaves with all members, and what rounding takes from each on the way, written from its definition in plain loops, without the plan.
 
 use super::Cut;
-use crate::codec::Codec;
-use crate::config::Topology;
+use crate::numeric::codec::Codec;
+use crate::run::config::Topology;
 use std::ops::Range;
 
 /// The sums as decoded, of contributions in the order of the view, and by member what rounding took from what it encoded.

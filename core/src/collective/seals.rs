@@ -4,9 +4,9 @@
 //! where somebody sends what is missing.
 
 use super::Cut;
-use crate::id::Digest;
-use crate::seal::{Finished, Seal};
-use crate::signature::{Attempt, Key};
+use crate::access::signature::{Attempt, Key};
+use crate::base::id::Digest;
+use crate::ledger::seal::{Finished, Seal};
 
 /// One chunk.
 #[derive(Debug, Default)]

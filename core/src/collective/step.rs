@@ -1,7 +1,7 @@
 //! What one step of a member's part in an attempt gives: what is to be sent, or who broke the plan.
 
-use crate::conviction::Conviction;
-use crate::id::PeerId;
+use crate::base::id::PeerId;
+use crate::ledger::conviction::Conviction;
 use crate::wire::Message;
 
 /// What one step of a member's part gives.

@@ -1,6 +1,6 @@
 //! What a member does to a piece: it decodes what came, adds up in the order given, adds its own values, and encodes.
 
-use crate::codec::Codec;
+use crate::numeric::codec::Codec;
 
 /// Room to add up in, kept from piece to piece.
 #[derive(Debug, Default)]

@@ -1,18 +1,18 @@
 //! Plans are checked against what an all-reduce is, runs against the sums' definitions, whatever comes when.
 
 use super::*;
-use crate::codec::Codec;
-use crate::config::Topology;
-use crate::id::{Digest, PeerId};
+use crate::access::signature::{Key, Signed};
+use crate::base::id::{Digest, PeerId};
 use crate::ledger::Header;
-use crate::signature::{Key, Signed};
+use crate::numeric::codec::Codec;
+use crate::run::config::Topology;
 use crate::wire::{Leg, Message, ViewKey};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 
 mod kept;
 
-const ATTEMPT: crate::signature::Attempt = crate::signature::Attempt {
+const ATTEMPT: crate::access::signature::Attempt = crate::access::signature::Attempt {
     chain: Digest([0; 32]),
     view: ViewKey {
         round: 1,

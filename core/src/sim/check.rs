@@ -6,9 +6,9 @@ use super::kind::Kind;
 use super::ledger::Fate;
 use super::node::Node;
 use super::world::{World, tell};
-use crate::agreement::is_cut_off;
-use crate::decision::Decided;
-use crate::id::{Digest, PeerId};
+use crate::base::id::{Digest, PeerId};
+use crate::ledger::decision::Decided;
+use crate::peer::agreement::is_cut_off;
 use crate::peer::{Change, Commit, Event, Exit, Input, OutcastReason, Output, Peer, Phase, Reason};
 use crate::wire::{Message, ViewKey};
 

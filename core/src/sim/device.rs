@@ -1,9 +1,9 @@
 //! A device that computes something like a gradient: it depends on every parameter and on each sample's
 //! position, so that a wrong state, a wrong share or a sample counted twice changes the sum.
 
-use crate::config::Manifest;
-use crate::local::{LocalOptimizer, LocalRound};
-use crate::random::mix;
+use crate::base::random::mix;
+use crate::ledger::local::{LocalOptimizer, LocalRound};
+use crate::run::config::Manifest;
 use std::ops::Range;
 
 /// The sum of the first `weight` samples' gradients, in order, and the sum of their losses.

@@ -2,7 +2,7 @@
 
 use super::kind::Kind;
 use super::world::{What, World};
-use crate::id::Round;
+use crate::base::id::Round;
 use crate::peer::Commit;
 
 /// Checkpoints that a peer keeps where a model is split.

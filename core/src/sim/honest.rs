@@ -4,17 +4,17 @@
 use super::check::{Duty, stands};
 use super::node::Node;
 use super::world::World;
-use crate::config::Topology;
-use crate::decision::{HeldSuspicion, Suspicion};
-use crate::fork::Fork;
-use crate::id::{Digest, PeerId};
+use crate::access::signature::{Attempt, Signature, Signed};
+use crate::base::id::{Digest, PeerId};
+use crate::base::time::Time;
+use crate::ledger::decision::{HeldSuspicion, Suspicion};
+use crate::ledger::fork::Fork;
+use crate::ledger::seal::Finished;
 use crate::ledger::{Header, Newcomer};
-use crate::member::Member;
+use crate::peer::member::Member;
 use crate::peer::{Change, Commit, Event, Exit, Input, Output, Peer, Phase, Reason};
-use crate::seal::Finished;
-use crate::signature::{Attempt, Signature, Signed};
+use crate::run::config::Topology;
 use crate::state::State;
-use crate::time::Time;
 use crate::wire::{Message, ViewKey};
 
 /// Whoever's lie was seen in an attempt is out of it within this time, if there are no other faults.

@@ -1,15 +1,15 @@
 //! What must hold where members keep parts of the moments: rounds as they should be, from their definition and one by one, and
 //! what each member keeps beside them.
 
-use crate::codec::Codec;
-use crate::config::Manifest;
-use crate::id::PeerId;
+use crate::access::signature::Signed;
+use crate::base::id::PeerId;
 use crate::ledger::{Head, Header, Member, Record};
-use crate::optim::{Slot, clip_scale, norm_squared};
-use crate::parts::PartSet;
+use crate::numeric::codec::Codec;
+use crate::numeric::optim::{Slot, clip_scale, norm_squared};
 use crate::peer::Peer;
-use crate::room::Room;
-use crate::signature::Signed;
+use crate::run::config::Manifest;
+use crate::run::parts::PartSet;
+use crate::run::room::Room;
 use crate::state::State;
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -25,7 +25,7 @@ pub(super) fn begin(state: &State, manifest: &Manifest) -> State {
 }
 
 /// The digest of what all hold of a state.
-pub(super) fn digest(state: &State, manifest: &Manifest) -> crate::id::Digest {
+pub(super) fn digest(state: &State, manifest: &Manifest) -> crate::base::id::Digest {
     if manifest.copies.is_none() {
         return state.digest();
     }

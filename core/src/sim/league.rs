@@ -2,7 +2,7 @@
 
 use super::lie::Episode;
 use super::rng::Rng;
-use crate::id::{Digest, PeerId};
+use crate::base::id::{Digest, PeerId};
 use crate::wire::{Message, ViewKey};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -8,12 +8,12 @@ mod invent;
 use super::resign::resign;
 use super::rng::Rng;
 use super::twist::Twist;
-use crate::codec::Codec;
-use crate::id::{Digest, PeerId};
+use crate::access::signature::{Key, Signed};
+use crate::base::id::{Digest, PeerId};
+use crate::base::random::mix;
 use crate::ledger::Header;
+use crate::numeric::codec::Codec;
 use crate::peer::{Peer, Phase};
-use crate::random::mix;
-use crate::signature::{Key, Signed};
 use crate::wire::{Leg, Message, ViewKey};
 use bytes::Bytes;
 use std::fmt;
@@ -280,11 +280,11 @@ fn elements(codec: Codec, data: &Bytes) -> usize {
 }
 
 /// The key of a name that nobody has.
-pub(super) fn invented_key(scheme: crate::signature::Scheme, number: u64) -> Key {
+pub(super) fn invented_key(scheme: crate::access::signature::Scheme, number: u64) -> Key {
     let mut bytes = [0xee; 32];
     bytes[..8].copy_from_slice(&number.to_le_bytes());
     match scheme {
-        crate::signature::Scheme::Ed25519 => Key::from_seed(&bytes),
-        crate::signature::Scheme::StandIn => Key::stand_in(PeerId(bytes)),
+        crate::access::signature::Scheme::Ed25519 => Key::from_seed(&bytes),
+        crate::access::signature::Scheme::StandIn => Key::stand_in(PeerId(bytes)),
     }
 }

@@ -1,13 +1,13 @@
 //! Lies where a model is split over the members: of what a pass of a span has given, of sums that are held.
 
 use super::lie::{Lie, Speaker};
+use crate::access::signature::Attempt;
+use crate::base::id::Digest;
 use crate::collective::Chain;
-use crate::id::Digest;
-use crate::interface::SpanDone;
 use crate::ledger::Head;
-use crate::parts::Parts;
-use crate::seal::Finished;
-use crate::signature::Attempt;
+use crate::ledger::seal::Finished;
+use crate::peer::interface::SpanDone;
+use crate::run::parts::Parts;
 use crate::wire::{Leg, Message, ViewKey};
 use bytes::Bytes;
 

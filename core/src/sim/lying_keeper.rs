@@ -3,7 +3,7 @@
 use super::lie::{Lie, Speaker};
 use super::rng::Rng;
 use crate::ledger::Header;
-use crate::parts::{PartSet, Parts};
+use crate::run::parts::{PartSet, Parts};
 use crate::wire::{Leg, Message};
 
 impl Speaker<'_> {

@@ -4,8 +4,8 @@
 
 use super::plan::{MOST_PEERS, Plan};
 use super::rng::Rng;
+use crate::base::random::mix;
 use crate::peer::Lane;
-use crate::random::mix;
 use crate::wire::Message;
 
 /// Bytes of a frame beside its payload. A guess: enough for the headers of a small ring.

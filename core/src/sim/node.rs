@@ -2,15 +2,15 @@
 
 use super::league::Liar;
 use super::plan::PeerPlan;
-use crate::config::Manifest;
-use crate::id::{Contact, Digest, PeerId, Round};
+use crate::access::signature::Key;
+use crate::base::id::{Contact, Digest, PeerId, Round};
 use crate::ledger::Head;
-use crate::local::LocalOptimizer;
-use crate::moments::Moments;
+use crate::ledger::local::LocalOptimizer;
+use crate::ledger::saved::Saved as OnDisk;
 use crate::peer::{Exit, Input, Peer, Phase};
-use crate::saved::Saved as OnDisk;
-use crate::signature::Key;
+use crate::run::config::Manifest;
 use crate::state::State;
+use crate::state::moments::Moments;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A crash that waits for its moment.

@@ -5,11 +5,11 @@ use super::kind::Kind;
 use super::lie::Lie;
 use super::rng::Rng;
 use super::splits;
-use crate::codec::Codec;
-use crate::config::{Layout, Manifest, TensorSpec, Topology};
-use crate::optim::{LocalSteps, Moments, Optimizer};
-use crate::pace::Pace;
-use crate::random::mix;
+use crate::base::random::mix;
+use crate::ledger::pace::Pace;
+use crate::numeric::codec::Codec;
+use crate::numeric::optim::{LocalSteps, Moments, Optimizer};
+use crate::run::config::{Layout, Manifest, TensorSpec, Topology};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
 /// Most peers that a world ever has, the dead ones counted.

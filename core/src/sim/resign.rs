@@ -1,9 +1,9 @@
 //! A liar's own hand: what it says otherwise in its own name it signs, so that more than its signatures is looked at.
 
-use crate::decision::Suspicion;
-use crate::id::{Digest, RunId};
+use crate::access::signature::{Attempt, Key, Signed};
+use crate::base::id::{Digest, RunId};
 use crate::ledger::Header;
-use crate::signature::{Attempt, Key, Signed};
+use crate::ledger::decision::Suspicion;
 use crate::wire::{Message, ViewKey};
 
 /// Signs anew what a message says in the name of a key's owner, as if it belonged to this lineage.

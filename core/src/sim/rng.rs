@@ -1,6 +1,6 @@
 //! What is random in a world, drawn from its seed.
 
-use crate::random::SplitMix;
+use crate::base::random::SplitMix;
 
 /// Draws everything that is random in a world.
 #[derive(Clone, Debug)]

@@ -2,11 +2,11 @@
 
 use super::kept::needs_of_span;
 use super::rng::Rng;
-use crate::codec::Codec;
-use crate::config::{Manifest, Topology};
-use crate::optim::Moments;
-use crate::room::Room;
-use crate::split::{Split, Step};
+use crate::numeric::codec::Codec;
+use crate::numeric::optim::Moments;
+use crate::run::config::{Manifest, Topology};
+use crate::run::room::Room;
+use crate::run::split::{Split, Step};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
 /// From this seed on more worlds have a model that is split, a quarter of all, and some of those with liars. What failed once

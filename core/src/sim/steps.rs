@@ -2,11 +2,11 @@
 //! a wrong tensor, a wrong sample or one counted twice changes the sums. And what a round of it should be, worked out in one
 //! place.
 
-use crate::config::Manifest;
-use crate::interface::{Pass, SpanDone};
+use crate::base::random::mix;
 use crate::ledger::{Head, Record};
-use crate::random::mix;
-use crate::split::{Split, Step};
+use crate::peer::interface::{Pass, SpanDone};
+use crate::run::config::Manifest;
+use crate::run::split::{Split, Step};
 use std::ops::Range;
 
 /// Numbers that go on behind the last step.

@@ -2,13 +2,13 @@
 
 use super::plan::{PeerPlan, Plan};
 use super::world::{World, tell};
-use crate::id::PeerId;
-use crate::keeps::Keeps;
+use crate::access::signature::Signed;
+use crate::base::id::PeerId;
+use crate::ledger::keeps::Keeps;
+use crate::ledger::shifts::Goal;
 use crate::ledger::{Head, Header, Record};
-use crate::parts::PartSet;
 use crate::peer::{Event, Input, Lane, Output, Peer, Phase};
-use crate::shifts::Goal;
-use crate::signature::Signed;
+use crate::run::parts::PartSet;
 use crate::wire::{Leg, Message, Standing, ViewKey};
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 use super::plan::Shelter;
 use super::trace;
 use super::world::{What, World};
-use crate::id::{Contact, PeerId};
+use crate::base::id::{Contact, PeerId};
 use crate::peer::{Input, Lane};
 use crate::wire::Message;
 use std::time::Duration;

@@ -1,13 +1,13 @@
 //! What a liar says otherwise: a message that was said before, with some of its fields changed.
 
 use super::rng::Rng;
-use crate::conviction::Contradiction;
-use crate::cut::SampleRange;
-use crate::id::{Contact, Digest, PeerId};
-use crate::invitation::{Admission, Revocation, Root};
+use crate::access::invitation::{Admission, Revocation, Root};
+use crate::access::signature::{Key, Signed};
+use crate::base::id::{Contact, Digest, PeerId};
+use crate::ledger::conviction::Contradiction;
+use crate::ledger::cut::SampleRange;
 use crate::ledger::{Header, Member, Newcomer, Ready, Record};
-use crate::room::Room;
-use crate::signature::{Key, Signed};
+use crate::run::room::Room;
 use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
 use bytes::Bytes;
 

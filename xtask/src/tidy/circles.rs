@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// One file's need of another, and the line and path of the first import.
-struct Need {
-    from: usize,
-    to: usize,
-    what: String,
+pub struct Need {
+    pub from: usize,
+    pub to: usize,
+    pub what: String,
 }
 
 /// Files in a circle, and the imports among them.
@@ -74,7 +74,7 @@ fn reach(needs: &[Need], file: usize) -> BTreeSet<usize> {
 }
 
 /// Each pair of different files once.
-fn needs(all: &Crate) -> Vec<Need> {
+pub fn needs(all: &Crate) -> Vec<Need> {
     let mut first: BTreeMap<(usize, usize), Need> = BTreeMap::new();
     for (at, module) in all.modules.iter().enumerate() {
         for (path, line, is_glob) in asked_for(module) {

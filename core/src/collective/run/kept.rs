@@ -4,9 +4,9 @@
 use super::super::plan::Passes;
 use super::super::step::{Sends, Violation};
 use super::{Held, Run, Sum};
-use crate::optim::norm_squared;
-use crate::planted::Bug;
-use crate::seal::Seal;
+use crate::base::planted::Bug;
+use crate::ledger::seal::Seal;
+use crate::numeric::optim::norm_squared;
 use crate::wire::Leg;
 use bytes::Bytes;
 use std::collections::BTreeSet;

@@ -4,8 +4,8 @@
 use super::super::lanes::add_up;
 use super::super::step::{Sends, Violation};
 use super::{Run, Sum};
-use crate::id::PeerId;
-use crate::planted::Bug;
+use crate::base::id::PeerId;
+use crate::base::planted::Bug;
 use crate::wire::Leg;
 use bytes::Bytes;
 use std::ops::Range;

@@ -2,8 +2,8 @@
 
 use super::super::step::{Sends, Violation};
 use super::Run;
-use crate::id::PeerId;
-use crate::planted::Bug;
+use crate::base::id::PeerId;
+use crate::base::planted::Bug;
 use crate::wire::{Leg, Message};
 
 impl Run {

@@ -3,12 +3,12 @@
 use super::super::seals::Broken;
 use super::super::step::{Sends, Violation, Wrong};
 use super::Run;
-use crate::conviction::Conviction;
-use crate::id::Digest;
+use crate::access::signature::Signed;
+use crate::base::id::Digest;
+use crate::base::planted::Bug;
 use crate::ledger::Header;
-use crate::planted::Bug;
-use crate::seal::Seal;
-use crate::signature::Signed;
+use crate::ledger::conviction::Conviction;
+use crate::ledger::seal::Seal;
 use bytes::Bytes;
 
 impl Run {

@@ -2,7 +2,7 @@
 
 use super::super::{Chain, Kept};
 use super::*;
-use crate::parts::Parts;
+use crate::run::parts::Parts;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -140,7 +140,7 @@ fn at_a_second_attempt_keepers_are_sent_updates_too() {
         attempt: 1,
         ..ATTEMPT.view
     };
-    let attempt = crate::signature::Attempt { view, ..ATTEMPT };
+    let attempt = crate::access::signature::Attempt { view, ..ATTEMPT };
     let members: Vec<PeerId> = (0..MEMBERS).map(peer).collect();
     let key = Key::stand_in(peer(0));
     let later = Run::new(attempt, members, 0, kept_plan(), Codec::F32, key);
@@ -183,7 +183,7 @@ fn a_keeper_is_told_of_an_update_whose_sum_it_holds_and_is_sent_none() {
 
 #[test]
 fn where_a_model_is_split_nobody_makes_updates() {
-    use crate::stand_ins::spans;
+    use crate::sim::stand_ins::spans;
     let manifest = spans::manifest(2, 2);
     let head = spans::head(&manifest, &[&[0], &[0], &[1], &[1], &[2], &[2], &[3], &[3]]);
     let names: Vec<PeerId> = head.members.iter().map(|m| m.peer).collect();

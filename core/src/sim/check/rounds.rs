@@ -1,6 +1,6 @@
 //! What must hold of a round as its member commits it: what it took, and from which state.
 
-use crate::interface::Commit;
+use crate::peer::interface::Commit;
 use crate::sim::world::World;
 
 impl World {

@@ -1,11 +1,11 @@
 //! What a round makes of a state: its sums, and a step by them.
 
 use super::{Errors, Ledger};
+use crate::base::id::{Digest, PeerId};
 use crate::collective::{Cut, reference};
-use crate::config::Manifest;
-use crate::id::{Digest, PeerId};
 use crate::ledger::Record;
-use crate::optim::{Moments, clip_scale, norm_squared};
+use crate::numeric::optim::{Moments, clip_scale, norm_squared};
+use crate::run::config::Manifest;
 use crate::sim::{kept, steps};
 use crate::state::State;
 use std::collections::BTreeMap;

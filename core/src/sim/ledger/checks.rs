@@ -1,8 +1,8 @@
 //! What a record and a head must be, from the definition.
 
 use super::{Point, Sample};
-use crate::config::Manifest;
 use crate::ledger::{Head, Record};
+use crate::run::config::Manifest;
 use crate::sim::{kept, steps};
 
 /// Whether a record may follow a head at all.

@@ -1,7 +1,7 @@
 //! Where peers may stand: in a lineage that some have committed, or in one that they begin.
 
 use super::{Held, Ledger, Point, Sample, same_bits};
-use crate::id::Digest;
+use crate::base::id::Digest;
 use crate::ledger::Head;
 use crate::peer::{Commit, Peer};
 use crate::sim::node::Node;

@@ -1,18 +1,18 @@
 //! What a liar makes of what its peer wants to say.
 
 use super::{Speaker, elements, headers_of, invented_key};
-use crate::check::{MAX_COMPUTE_US, MAX_SPEED};
-use crate::codec::Codec;
+use crate::access::invitation::{Admission, Chain, Invitation, Revocation, Role};
+use crate::access::signature::Attempt;
+use crate::base::id::{Contact, Digest, PeerId};
 use crate::collective::Assembly;
-use crate::id::{Contact, Digest, PeerId};
-use crate::invitation::{Admission, Chain, Invitation, Revocation, Role};
+use crate::ledger::check::{MAX_COMPUTE_US, MAX_SPEED};
+use crate::ledger::seal::Finished;
+use crate::ledger::tickets::Barred;
 use crate::ledger::{Header, Newcomer, Ready};
+use crate::numeric::codec::Codec;
 use crate::peer::Phase;
-use crate::room::Room;
-use crate::seal::Finished;
-use crate::signature::Attempt;
+use crate::run::room::Room;
 use crate::sim::rng::Rng;
-use crate::tickets::Barred;
 use crate::wire::{Claim, Doing, Leg, Message, Standing};
 use bytes::Bytes;
 

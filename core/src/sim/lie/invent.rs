@@ -1,15 +1,15 @@
 //! What a liar says when its peer says nothing.
 
 use super::{Lie, Speaker, headers_of};
-use crate::config::Settings;
-use crate::conviction::Conviction;
-use crate::decision::Suspicion;
-use crate::id::{Contact, Digest, PeerId};
+use crate::access::signature::Attempt;
+use crate::base::id::{Contact, Digest, PeerId};
+use crate::ledger::conviction::Conviction;
+use crate::ledger::decision::Suspicion;
+use crate::ledger::seal::Finished;
 use crate::ledger::{Ready, Record};
-use crate::relayed::Relayed;
-use crate::room::Room;
-use crate::seal::Finished;
-use crate::signature::Attempt;
+use crate::run::config::Settings;
+use crate::run::room::Room;
+use crate::wire::relayed::Relayed;
 use crate::wire::{Lane, Leg, Message, ViewKey};
 use bytes::Bytes;
 

@@ -1,0 +1,492 @@
+//! What honest members agree on, and nothing else: whether a record can follow a head, and whether a head can be one.
+//!
+//! Whoever takes a record checks it first: before a commit, from a member that told of it, as a follower, out of a file.
+//! All members hold the same headers, so all of them refuse the same, and know whose header it is.
+
+use crate::access::invitation::{Revocation, Role, Root};
+use crate::access::signature::{Attempt, Scheme, Signed};
+use crate::base::id::{Digest, PeerId, Round, RunId};
+use crate::ledger::admission::MAX_NAMED;
+use crate::ledger::allot::Allotment;
+use crate::ledger::cut::{Given, SampleRange};
+use crate::ledger::fork::{FORKS, Fork};
+use crate::ledger::route::Batch;
+use crate::ledger::{Head, Header, Member, Newcomer, Ready, Record};
+use crate::run::config::{MAX_PEERS, Manifest, Settings};
+use crate::run::parts::{PartSet, Parts};
+use crate::wire::view::view_key;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Fastest speed that a header may tell, in samples per 1,000 seconds: a guess, far above any device.
+pub const MAX_SPEED: u64 = 1_000_000_000_000_000;
+
+/// Rounds for which "ready" holds: a few times what a newcomer may be behind. Who is gone since then is not named again
+/// by whoever has kept what it said.
+pub const READY_ROUNDS: Round = 4 * Settings::LAG;
+
+/// Longest computing and longest exchange that a header may tell, in microseconds: twelve days. Keeps the arithmetic of deadlines from overflow.
+pub const MAX_COMPUTE_US: u64 = 1 << 40;
+
+/// Most rounds of a run: a guess, far above any. Keeps the arithmetic of rounds from overflow.
+pub const MAX_ROUND: Round = 1 << 48;
+
+/// Why a record cannot follow a head. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// It is not of the round after the head's.
+    #[error("it does not follow round {head}")]
+    Round {
+        /// The head's round.
+        head: Round,
+        /// The record's.
+        record: Round,
+    },
+    /// Nobody contributed.
+    #[error("it has no contributors")]
+    Empty,
+    /// Nobody of those who count took part: contributors alone keep no run.
+    #[error("it has no contributor that is a full member")]
+    NoMember,
+    /// A first attempt is one of all members, and one of them is missing.
+    #[error("a member is missing in its first attempt")]
+    Missing,
+    /// A header is wrong.
+    #[error("the header of {peer} {fault}")]
+    Header {
+        /// Whose.
+        peer: PeerId,
+        /// What is wrong.
+        fault: Fault,
+    },
+}
+
+/// What is wrong with a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// Its author is no member.
+    #[error("is not a member's")]
+    NotAMember,
+    /// It stands at another place than its author in the ring, or for the second time.
+    #[error("is not in ring order")]
+    Order,
+    /// Its author has not signed it, or not for this attempt.
+    #[error("is not signed by its author")]
+    Signature,
+    /// It counts more samples than its author was given.
+    #[error("counts {counted} samples of a share of {share}")]
+    Samples {
+        /// How many it counts.
+        counted: u32,
+        /// How many were given.
+        share: u64,
+    },
+    /// It counts samples in a round of fewer members than the run trains with.
+    #[error("counts samples in a round of too few members")]
+    TooFew,
+    /// Its loss is not finite, or there is one without samples.
+    #[error("has a loss that cannot be")]
+    Loss,
+    /// Its speed is 0 or above [`MAX_SPEED`].
+    #[error("has a speed that cannot be")]
+    Speed,
+    /// Its computing or its exchange took longer than [`MAX_COMPUTE_US`].
+    #[error("has a time that cannot be")]
+    Time,
+    /// It was made from another state than most.
+    #[error("is of another state than the majority's")]
+    Digest,
+    /// It names a contributor as a newcomer, one newcomer twice, one that has not signed that it is ready or shows no ticket
+    /// that lets it in, or something else that a newcomer cannot be; or its author may name nobody.
+    #[error("names a newcomer that cannot be one")]
+    Ready,
+    /// It names a newcomer whose ticket has expired.
+    #[error("names a newcomer whose ticket has expired")]
+    Expired,
+    /// It tells of a ticket taken back that no issuer has taken back.
+    #[error("tells of a revocation that no issuer has signed")]
+    Revocation,
+    /// It names a newcomer too soon after one that did not come.
+    #[error("names a newcomer too soon after one that did not come")]
+    Barred,
+    /// It keeps parts of the moments that its author cannot have.
+    #[error("keeps parts of the moments that its author cannot have")]
+    Keeps,
+    /// Its author's moments of some part are not those of most that keep it.
+    #[error("is of other moments than most keep")]
+    Moments,
+}
+
+impl Fault {
+    /// Whether it says that its author's state is not the others'.
+    pub(crate) fn is_of_state(self) -> bool {
+        matches!(self, Self::Digest | Self::Moments)
+    }
+}
+
+/// Why a head cannot be a ledger's. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeadError {
+    /// There are too many members, or one of them twice.
+    #[error("it has too many members, or one of them twice")]
+    Members,
+    /// It has more rounds than [`MAX_ROUND`].
+    #[error("it has more rounds than can be")]
+    Round,
+    /// What it says of newcomers cannot be.
+    #[error("what it says of newcomers cannot be")]
+    Admissions,
+    /// What it says of tickets cannot be.
+    #[error("what it says of tickets cannot be")]
+    Tickets,
+    /// What it says of keepers cannot be.
+    #[error("what it says of who keeps parts of the moments cannot be")]
+    Keepers,
+    /// What it says of rounds that members have saved cannot be.
+    #[error("what it says of rounds that members have saved cannot be")]
+    Points,
+    /// What it says of members that were lost cannot be.
+    #[error("what it says of members that were lost cannot be")]
+    Forks,
+    /// It does not exchange as the run wants it.
+    #[error("it does not exchange as the run wants it")]
+    Pace,
+    /// Whom it says to go to another span cannot be, or not to that.
+    #[error("whom it says to go to another span cannot be, or not to that")]
+    Shifts,
+    /// Its holes do not lie below its cursor, one after the other.
+    #[error("it has holes that do not lie below its cursor")]
+    Holes,
+    /// What is counted, given up and in holes is not what was handed out, or more than there is.
+    #[error("its samples do not add up")]
+    Sums,
+}
+
+impl Head {
+    /// The state's digest that most full members started from; among equals, that of the earliest in ring order. None if no
+    /// full member has contributed.
+    pub fn majority(&self, record: &Record) -> Option<Digest> {
+        let full = record.headers.iter().filter(|h| self.is_full(h.peer));
+        let digests: Vec<Digest> = full.map(|h| h.digest).collect();
+        let votes = |digest| digests.iter().filter(|d| **d == digest).count();
+        let first_of_most = |best, other| if votes(other) > votes(best) { other } else { best };
+        digests.iter().copied().reduce(first_of_most)
+    }
+
+    /// Whether a member may name newcomers in the next round, given who takes part in it.
+    pub(crate) fn may_name(&self, peer: PeerId, takes_part: impl Fn(PeerId) -> bool) -> bool {
+        let (round, full) = (self.round + 1, self.full_members());
+        self.admissions.may_name(peer, round, full, takes_part)
+    }
+
+    /// Whether a member may name nobody in the next round because such as it has named did not come.
+    pub(crate) fn bars_namer(&self, peer: PeerId) -> bool {
+        let (round, full) = (self.round + 1, self.full_members());
+        self.admissions.is_barred(peer, round, full)
+    }
+
+    /// Whether members that stand at this head can have agreed on a record, and have signed for it.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that they cannot have agreed on.
+    pub fn check(&self, record: &Record, manifest: &Manifest, scheme: Scheme) -> Result<(), RecordError> {
+        self.check_said(record, manifest, scheme)?;
+        let attempt = self.attempt_of(record);
+        for header in &record.headers {
+            if !header.is_by(header.peer, &attempt, scheme) {
+                return Err(RecordError::Header {
+                    peer: header.peer,
+                    fault: Fault::Signature,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the headers of a record that follows are signed for.
+    pub fn attempt_of(&self, record: &Record) -> Attempt {
+        let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
+        Attempt {
+            chain: self.chain,
+            view: view_key(self.hash(), self.round + 1, record.attempt, &members),
+        }
+    }
+
+    /// Checks a record but for its headers' signatures, which were checked when they came.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that they cannot have agreed on.
+    pub fn check_said(
+        &self,
+        record: &Record,
+        manifest: &Manifest,
+        scheme: Scheme,
+    ) -> Result<(), RecordError> {
+        if record.round != self.round + 1 {
+            return Err(RecordError::Round {
+                head: self.round,
+                record: record.round,
+            });
+        }
+        if record.headers.is_empty() {
+            return Err(RecordError::Empty);
+        }
+        let allotment = self.allot(manifest);
+        let trains = self.trains_record(manifest, record);
+        let majority = self.majority(record).ok_or(RecordError::NoMember)?;
+        let takes_part = |peer| record.headers.iter().any(|h| h.peer == peer);
+        let computed = self.computed(record, manifest, &allotment, trains);
+        let mut next = 0;
+        for header in &record.headers {
+            let wrong = |fault| RecordError::Header {
+                peer: header.peer,
+                fault,
+            };
+            let place = self.position(header.peer).ok_or(wrong(Fault::NotAMember))?;
+            if place < next {
+                return Err(wrong(Fault::Order));
+            }
+            next = place + 1;
+            let names_nobody = header.ready.is_empty() || !trains;
+            let may_name = names_nobody || self.may_name(header.peer, takes_part);
+            let share = match &computed {
+                Some(computed) => computed.get(&header.peer).copied().unwrap_or(0),
+                None => allotment.len(place),
+            };
+            check_samples(header, trains, share)
+                .and_then(|()| match computed {
+                    Some(_) => check_computed(header, share),
+                    None => Ok(()),
+                })
+                .and_then(|()| check_claims(header))
+                .and_then(|()| self.check_ready(header, record, manifest, scheme))
+                .and_then(|()| check_revoked(header, manifest, scheme))
+                .and_then(|()| self.check_keeps(header, manifest))
+                .and_then(|()| self.check_saved(header, manifest))
+                .and(if may_name { Ok(()) } else { Err(Fault::Barred) })
+                .map_err(wrong)?;
+        }
+        if record.attempt == 0 && record.headers.len() < self.members.len() {
+            return Err(RecordError::Missing);
+        }
+        // Last, so that who is refused for it is refused for nothing else.
+        let minority = record.headers.iter().find(|h| h.digest != majority);
+        let minority = minority.map(|header| (header.peer, Fault::Digest));
+        let keeper = || self.differing_keeper(record).map(|peer| (peer, Fault::Moments));
+        match minority.or_else(keeper) {
+            Some((peer, fault)) => Err(RecordError::Header { peer, fault }),
+            None => Ok(()),
+        }
+    }
+
+    /// Where the model is split over the members, the samples whose losses each contributor of a record has: those of its lanes
+    /// of the last span.
+    fn computed(
+        &self,
+        record: &Record,
+        manifest: &Manifest,
+        allotment: &Allotment,
+        trains: bool,
+    ) -> Option<BTreeMap<PeerId, u64>> {
+        let (split, parts) = (self.split(manifest)?, Parts::of(manifest)?);
+        let mut computed = BTreeMap::new();
+        let batch = Batch::new(&split, &allotment.batch);
+        if trains && !batch.is_empty() {
+            let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
+            let route = self.route(&split, parts, &members, batch.lanes());
+            for lane in 0..batch.lanes() {
+                let member = members[route.of(split.spans.len() - 1, lane)];
+                *computed.entry(member).or_default() += batch.lane_len(lane);
+            }
+        }
+        Some(computed)
+    }
+
+    /// A member that was excluded from this round may be a newcomer again; a contributor is none.
+    fn check_ready(
+        &self,
+        header: &Header,
+        record: &Record,
+        manifest: &Manifest,
+        scheme: Scheme,
+    ) -> Result<(), Fault> {
+        if header.ready.is_empty() {
+            return Ok(());
+        }
+        let root = manifest.root();
+        let can_be = |newcomer: &Newcomer| {
+            newcomer.contact.is_bounded()
+                && record.headers.iter().all(|h| h.peer != newcomer.peer())
+                && newcomer.ready.is_good(self.round, manifest, root.run, scheme)
+                && newcomer.may_enter(root, scheme)
+                && self
+                    .tickets
+                    .check(&newcomer.admission, newcomer.peer(), root.run)
+                    .is_ok()
+        };
+        let sound = self.is_full(header.peer)
+            && header.ready.len() <= MAX_NAMED
+            && header.ready.is_sorted_by(|a, b| a.peer() < b.peer())
+            && header.ready.iter().all(can_be);
+        if sound { Ok(()) } else { Err(Fault::Ready) }
+    }
+
+    /// Whether a ledger can stand here.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that no records lead to.
+    pub fn check_itself(&self, manifest: &Manifest) -> Result<(), HeadError> {
+        let need = |ok: bool, error| if ok { Ok(()) } else { Err(error) };
+        let names: BTreeSet<PeerId> = self.members.iter().map(|m| m.peer).collect();
+        need(
+            names.len() == self.members.len() && names.len() <= MAX_PEERS,
+            HeadError::Members,
+        )?;
+        need(self.round <= MAX_ROUND, HeadError::Round)?;
+        let is_member = |peer| names.contains(&peer);
+        need(self.admissions.is_sound(is_member), HeadError::Admissions)?;
+        need(self.tickets.is_sound(), HeadError::Tickets)?;
+        let parts = Parts::of(manifest).map(|parts| parts.all()).unwrap_or_default();
+        let of_guests = |m: &Member| !m.is_full() && m.keeper.kept.or(&m.keeper.learns) != PartSet::default();
+        let held = self.members.iter().map(|m| m.keeper.kept.or(&m.keeper.learns));
+        let all = held.fold(self.untrained, |all, held| all.or(&held));
+        let spans = manifest.split.as_ref().map_or(0, |split| split.spans.len());
+        let room = |m: &Member| m.keeper.room == m.keeper.room.within(spans);
+        need(
+            all.without(&parts).is_empty()
+                && !self.members.iter().any(of_guests)
+                && self.members.iter().all(room),
+            HeadError::Keepers,
+        )?;
+        need(self.has_sound_points(manifest), HeadError::Points)?;
+        need(self.pace.is_sound(manifest), HeadError::Pace)?;
+        let cut = match &manifest.split {
+            Some(split) => split.can_be(&self.spans),
+            None => self.spans.is_empty(),
+        };
+        let shifts = self.shifts.is_sound(self.round, manifest, is_member);
+        need(cut && shifts, HeadError::Shifts)?;
+        let few = |names: &[PeerId]| names.len() <= MAX_PEERS;
+        let bounded = |f: &Fork| few(&f.lost) && few(&f.members) && f.samples <= self.samples;
+        let sound = self.forks.len() <= FORKS && self.forks.iter().chain(&self.before).all(bounded);
+        need(sound, HeadError::Forks)?;
+        let open = self.open();
+        let apart = open.is_sorted_by(|a, b| a.end <= b.start);
+        let ordered = self.holes.is_sorted_by(|a, b| a.end <= b.start);
+        let good = |hole: &SampleRange| hole.start < hole.end && hole.end <= self.cursor;
+        let to_members = self.ahead.iter().all(|given| self.position(given.peer).is_some());
+        let is_cut = |given: &Given| match &given.cut {
+            None => manifest.local.is_none(),
+            Some(cut) => {
+                let share = given.share.iter().map(|hole| hole.len()).sum();
+                manifest.local.is_some() && cut.is_sound(share, manifest)
+            }
+        };
+        let given = to_members && self.ahead.len() <= MAX_PEERS && manifest.overlap;
+        let ahead = self.ahead.is_empty() || given;
+        need(
+            ordered && apart && ahead && open.iter().all(|hole| good(hole)) && self.ahead.iter().all(is_cut),
+            HeadError::Holes,
+        )?;
+        let returned: u64 = open.iter().map(|hole| hole.len()).sum();
+        let sum = self.counted().checked_add(self.skipped);
+        let sum = sum.and_then(|sum| sum.checked_add(returned));
+        need(
+            sum == Some(self.cursor) && self.cursor <= manifest.target.get() && self.steps <= self.round,
+            HeadError::Sums,
+        )
+    }
+}
+
+/// Who has computed the end of a model counts all of it, or refuses all.
+fn check_computed(header: &Header, share: u64) -> Result<(), Fault> {
+    let counted = header.weight;
+    let whole = if header.keeps.refuses { 0 } else { share };
+    if u64::from(counted) == whole {
+        return Ok(());
+    }
+    Err(Fault::Samples { counted, share })
+}
+
+fn check_samples(header: &Header, trains: bool, share: u64) -> Result<(), Fault> {
+    let counted = header.weight;
+    if counted > 0 && !trains {
+        return Err(Fault::TooFew);
+    }
+    if u64::from(counted) > share {
+        return Err(Fault::Samples { counted, share });
+    }
+    if !header.loss.is_finite() || (counted == 0 && header.loss != 0.0) {
+        return Err(Fault::Loss);
+    }
+    Ok(())
+}
+
+fn check_claims(header: &Header) -> Result<(), Fault> {
+    if !(1..=MAX_SPEED).contains(&header.speed) {
+        return Err(Fault::Speed);
+    }
+    if header.compute_us.max(header.exchange_us) > MAX_COMPUTE_US {
+        return Err(Fault::Time);
+    }
+    Ok(())
+}
+
+fn check_revoked(header: &Header, manifest: &Manifest, scheme: Scheme) -> Result<(), Fault> {
+    if header.revoked.is_empty() {
+        return Ok(());
+    }
+    let root = manifest.root();
+    let good = |revocation: &Revocation| revocation.is_good(root, scheme);
+    let sound = header.revoked.len() <= Revocation::MOST && header.revoked.iter().all(good);
+    if sound { Ok(()) } else { Err(Fault::Revocation) }
+}
+
+/// By how much clocks may differ, in seconds: a guess.
+const CLOCKS_S: u64 = 300;
+
+impl Record {
+    /// Whether those whom it lets in come in time, by a clock that may differ from others'. Only who commits it first looks:
+    /// what others have committed stands.
+    ///
+    /// # Errors
+    ///
+    /// The first header that names one whose ticket has expired.
+    pub(crate) fn check_expiry(&self, now_s: u64) -> Result<(), RecordError> {
+        let at_least_s = now_s.saturating_sub(CLOCKS_S);
+        let is_late = |newcomer: &Newcomer| newcomer.admission.chain.has_expired(at_least_s);
+        let late = self.headers.iter().find(|h| h.ready.iter().any(is_late));
+        late.map_or(Ok(()), |header| {
+            let (peer, fault) = (header.peer, Fault::Expired);
+            Err(RecordError::Header { peer, fault })
+        })
+    }
+}
+
+impl Newcomer {
+    /// Whether what it shows lets it be a member, as far as tickets tell that nobody has used or taken back.
+    pub(crate) fn may_enter(&self, root: Root, scheme: Scheme) -> bool {
+        self.admission.role() >= Role::Contribute && self.admission.is_of(self.peer(), root, scheme)
+    }
+}
+
+impl Signed<Ready> {
+    /// Whether who is named here may become a member after a round: it has said so itself, and not too long ago.
+    pub fn is_good(&self, after: Round, manifest: &Manifest, run: RunId, scheme: Scheme) -> bool {
+        let spans = manifest.split.as_ref().map_or(0, |split| split.spans.len());
+        (1..=MAX_SPEED).contains(&self.speed)
+            && self.room == self.room.within(spans)
+            && is_fresh(self.round, after)
+            && self.is_by(self.peer, &run, scheme)
+    }
+}
+
+/// Whether "ready", said after one round, still holds after another.
+pub(crate) fn is_fresh(said: Round, after: Round) -> bool {
+    said <= after && after - said <= READY_ROUNDS
+}
+
+#[cfg(test)]
+mod tests;

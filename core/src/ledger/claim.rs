@@ -1,0 +1,93 @@
+//! Where a lineage stands, and what a member shows of it to others.
+//!
+//! How many samples a lineage counts anybody can claim; that its members signed for it nobody can. So a member shows the
+//! last round of its lineage, whose headers were signed for the lineage before it, and that lineage opened as far as the
+//! samples that it counts.
+
+use crate::access::signature::{Attempt, Scheme};
+use crate::base::id::{Digest, PeerId, Round};
+use crate::ledger::{Head, Record, lineage};
+use crate::run::config::Manifest;
+use crate::wire::view::view_key;
+use serde::{Deserialize, Serialize};
+
+/// Where a peer's lineage stands: compared when lineages meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Samples counted.
+    pub samples: u64,
+    /// Committed rounds.
+    pub round: Round,
+    /// The lineage.
+    pub chain: Digest,
+}
+
+impl Standing {
+    /// The standing of a ledger's head.
+    pub fn of(head: &Head) -> Self {
+        Self {
+            samples: head.samples,
+            round: head.round,
+            chain: head.chain,
+        }
+    }
+
+    /// Whether this lineage stands against another: more samples, then more rounds, ties by chain.
+    pub fn beats(&self, other: &Self) -> bool {
+        (self.samples, self.round, self.chain) > (other.samples, other.round, other.chain)
+    }
+}
+
+/// What a member shows of its lineage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Claim {
+    /// With the samples, the lineage that the last round's headers are signed for.
+    pub trail: Digest,
+    /// Samples counted before the last round.
+    pub samples: u64,
+    /// Hash of the head before the last round, by which its view is named.
+    pub head: Digest,
+    /// The last round.
+    pub record: Record,
+}
+
+impl Claim {
+    /// The lineage before the last round.
+    pub(crate) fn before(&self) -> Digest {
+        lineage(&self.trail, self.samples)
+    }
+
+    /// Where its lineage stands.
+    pub fn standing(&self) -> Standing {
+        let samples = self.samples.saturating_add(self.record.weight());
+        Standing {
+            samples,
+            round: self.record.round,
+            chain: lineage(&self.record.trail_after(&self.attempt()), samples),
+        }
+    }
+
+    /// The attempt that has made the last round.
+    pub(crate) fn attempt(&self) -> Attempt {
+        let Record { round, attempt, .. } = self.record;
+        let members: Vec<PeerId> = self.record.headers.iter().map(|h| h.peer).collect();
+        Attempt {
+            chain: self.before(),
+            view: view_key(self.head, round, attempt, &members),
+        }
+    }
+
+    /// Whether all that are in the last round have signed for it.
+    pub(crate) fn is_signed(&self, scheme: Scheme) -> bool {
+        let attempt = self.attempt();
+        self.record
+            .headers
+            .iter()
+            .all(|h| h.is_by(h.peer, &attempt, scheme))
+    }
+
+    /// Whether a lineage can stand where it says: what one round adds is no more than a round has.
+    pub(crate) fn is_of(&self, standing: &Standing, manifest: &Manifest) -> bool {
+        self.record.weight() <= manifest.most_samples() && self.standing() == *standing
+    }
+}

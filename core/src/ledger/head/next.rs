@@ -1,0 +1,76 @@
+//! Who is a member after a record.
+
+use super::{Head, Header, Member, Newcomer, Record};
+use crate::access::signature::Signed;
+use crate::base::id::{PeerId, RunId};
+use crate::ledger::cut::SampleRange;
+use crate::run::config::{MAX_CONTRIBUTORS, MAX_PEERS, Manifest};
+
+impl Head {
+    /// The next round's, given what this round's had to do if it had samples. Who is new has used its ticket.
+    pub(super) fn next_members(
+        &mut self,
+        record: &Record,
+        shares: Option<&[Vec<SampleRange>]>,
+        run: impl Fn() -> RunId,
+    ) -> Vec<Member> {
+        let mut next = Vec::new();
+        for header in record.headers.iter().filter(|h| !h.leaving) {
+            // A record that follows has members' headers only.
+            let Some(place) = self.position(header.peer) else {
+                continue;
+            };
+            let member = &self.members[place];
+            let trials = match shares {
+                Some(shares) if shares[place].iter().any(|part| part.len() > 0) => {
+                    member.trials.after(record.round, header.weight)
+                }
+                _ => member.trials,
+            };
+            next.push(Member {
+                speed: header.speed,
+                trials,
+                ..member.clone()
+            });
+        }
+        let mut ready: Vec<Member> = record
+            .headers
+            .iter()
+            .flat_map(|h| h.ready.iter().map(Newcomer::member))
+            .collect();
+        ready.sort_by_key(|m| m.peer);
+        ready.dedup_by_key(|m| m.peer);
+        for member in ready {
+            let guests = next.iter().filter(|m| !m.is_full()).count();
+            let room = next.len() < MAX_PEERS && (member.is_full() || guests < MAX_CONTRIBUTORS);
+            let took_part = record.headers.iter().any(|h| h.peer == member.peer);
+            let may = || self.tickets.check(&member.admission, member.peer, run()).is_ok();
+            if room && !took_part && may() {
+                self.tickets.spend(&member.admission, member.peer, run());
+                next.push(member);
+            }
+        }
+        next
+    }
+
+    /// Notes which of the new members were named by whom, and which of the last came.
+    pub(super) fn admit(&mut self, record: &Record, manifest: &Manifest) {
+        let took_part = |peer| record.headers.iter().any(|h| h.peer == peer);
+        let named_by = |peer| {
+            let mut headers = record.headers.iter();
+            let names = |h: &&Signed<Header>| h.ready.iter().any(|n| n.peer() == peer);
+            headers.find(names).map(|h| h.peer)
+        };
+        let next: Vec<PeerId> = self.members.iter().map(|m| m.peer).collect();
+        // How long such a round takes to compute: a liar that is faster than it is bars itself for longer, and no other.
+        let speeds: u64 = record
+            .headers
+            .iter()
+            .map(|h| h.speed)
+            .fold(0, u64::saturating_add);
+        let samples = self.pace.round_samples(manifest);
+        let compute_us = samples.saturating_mul(1_000_000_000) / speeds.max(1);
+        self.admissions
+            .apply((record.round, compute_us), took_part, &next, named_by);
+    }
+}

@@ -1,0 +1,134 @@
+//! What becomes of the positions of the sample stream: handed out, counted, given up, or open again. Who gets which is in
+//! `allot.rs`.
+
+use crate::base::id::PeerId;
+use crate::ledger::cut::{Cut, Given, SampleRange};
+use crate::ledger::{Head, Member, Record};
+use crate::run::config::Manifest;
+
+impl Head {
+    /// Samples that it has counted since it lost a member.
+    pub(crate) fn counted_without(&self, peer: PeerId) -> u64 {
+        let fork = self.forks.iter().rfind(|fork| fork.lost.contains(&peer));
+        fork.map_or(0, |fork| self.samples.saturating_sub(fork.samples))
+    }
+
+    /// All that is before the cursor and not counted, whether handed out by now or not, in order.
+    pub fn open(&self) -> Vec<&SampleRange> {
+        let given = self.ahead.iter().flat_map(|given| &given.share);
+        let mut open: Vec<&SampleRange> = self.holes.iter().chain(given).collect();
+        open.sort_by_key(|hole| hole.start);
+        open
+    }
+
+    /// Whether every sample has been counted or given up.
+    pub fn finished(&self, manifest: &Manifest) -> bool {
+        self.cursor >= manifest.target.get() && self.holes.is_empty() && self.ahead.is_empty()
+    }
+
+    /// Counts what a record says of shares, as far as it does; the rest is open again, or given up.
+    pub(crate) fn count(&mut self, record: &Record, shares: &[Vec<SampleRange>]) {
+        let mut uncounted = Vec::new();
+        for (member, share) in self.members.iter().zip(shares) {
+            let header = record.headers.iter().find(|h| h.peer == member.peer);
+            let refuses = header.is_some_and(|h| h.weight == 0);
+            let mut counted = header.map_or(0, |h| u64::from(h.weight));
+            for range in share {
+                let n = counted.min(range.len());
+                counted -= n;
+                self.samples += n;
+                let rest = SampleRange {
+                    start: range.start + n,
+                    end: range.end,
+                    refused_by: range.refused_by.or(refuses.then_some(member.peer)),
+                };
+                if refuses && rest.refused_by != Some(member.peer) {
+                    self.skipped += rest.len();
+                } else if rest.len() > 0 {
+                    uncounted.push(rest);
+                }
+            }
+        }
+        self.give_back(uncounted);
+        self.count_step(record);
+    }
+
+    /// Counts what all have computed together, where the model is split over the members: all of it, or nothing if somebody
+    /// refuses some. What two refuse one after the other is given up.
+    pub(crate) fn count_batch(&mut self, record: &Record, batch: &[SampleRange]) {
+        let refused = record.headers.iter().find(|h| h.keeps.refuses).map(|h| h.peer);
+        let mut uncounted = Vec::new();
+        for range in batch {
+            match (refused, range.refused_by) {
+                (None, _) => self.samples += range.len(),
+                (Some(_), Some(_)) => self.skipped += range.len(),
+                (Some(_), None) => uncounted.push(SampleRange {
+                    refused_by: refused,
+                    ..range.clone()
+                }),
+            }
+        }
+        self.give_back(uncounted);
+        self.count_step(record);
+    }
+
+    fn count_step(&mut self, record: &Record) {
+        self.steps += u64::from(record.weight() > 0);
+    }
+
+    /// What was handed out for the next round stays with those who are members then; the rest is open again.
+    pub(crate) fn hand_over(
+        &mut self,
+        ahead: impl Iterator<Item = (Vec<SampleRange>, Option<Cut>)>,
+        members: &[Member],
+    ) {
+        let stays = |peer: PeerId| members.iter().any(|m| m.peer == peer);
+        let names = self.members.iter().map(|m| m.peer);
+        let given = names
+            .zip(ahead)
+            .map(|(peer, (share, cut))| Given { peer, share, cut });
+        let given = given.filter(|given| !given.share.is_empty());
+        let (kept, lost): (Vec<Given>, Vec<Given>) = given.partition(|given| stays(given.peer));
+        self.ahead = kept;
+        self.give_back(lost.into_iter().flat_map(|given| given.share));
+    }
+
+    /// These are to be handed out again.
+    pub(crate) fn give_back(&mut self, open: impl IntoIterator<Item = SampleRange>) {
+        self.holes.extend(open);
+        self.holes.sort_by_key(|hole| hole.start);
+        self.holes.dedup_by(|next, hole| {
+            let adjacent = hole.end == next.start && hole.refused_by == next.refused_by;
+            if adjacent {
+                hole.end = next.end;
+            }
+            adjacent
+        });
+    }
+
+    /// What was handed out is open no more.
+    pub(crate) fn take_out(&mut self, shares: &[Vec<SampleRange>]) {
+        let mut given: Vec<&SampleRange> = shares.iter().flatten().collect();
+        given.sort_by_key(|range| range.start);
+        let fresh = given.iter().filter(|range| range.start >= self.cursor);
+        let fresh: u64 = fresh.map(|range| range.len()).sum();
+        let mut given = given.into_iter().peekable();
+        let mut left = Vec::new();
+        for mut hole in std::mem::take(&mut self.holes) {
+            while let Some(range) = given.next_if(|range| range.start < hole.end) {
+                if hole.start < range.start {
+                    left.push(SampleRange {
+                        end: range.start,
+                        ..hole.clone()
+                    });
+                }
+                hole.start = range.end;
+            }
+            if hole.start < hole.end {
+                left.push(hole);
+            }
+        }
+        self.holes = left;
+        self.cursor += fresh;
+    }
+}

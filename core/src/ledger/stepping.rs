@@ -1,0 +1,80 @@
+//! One step of a run's optimizer over a range of the flat vector: with weight decay where the layout has it, and with moments
+//! as the run keeps them.
+
+use crate::numeric::optim::{Moments as Kind, Optimizer, Slot, Step, step_coded};
+use crate::run::config::{Layout, Manifest};
+use std::ops::Range;
+
+/// The optimizer's vectors of so many elements before the first step.
+pub(crate) fn zeros(manifest: &Manifest, len: usize) -> Vec<Slot> {
+    let values = manifest.shared_optimizer().0.slot_values().iter();
+    values
+        .map(|values| Slot::zeros(manifest.moments, *values, len))
+        .collect()
+}
+
+/// Steps a range of elements, of which these are the parameters and the sums, and whose moments are among these vectors,
+/// which are those from the element `origin` on.
+pub(crate) fn step_slots(
+    manifest: &Manifest,
+    step: &Step,
+    range: Range<usize>,
+    params: &mut [f32],
+    (origin, slots): (usize, &mut [Slot]),
+    sums: &[f32],
+) {
+    let (optimizer, _) = manifest.shared_optimizer();
+    let layout = &manifest.layout;
+    match manifest.moments {
+        Kind::F32 => {
+            let here = range.start - origin..range.end - origin;
+            let slots = slots.iter_mut();
+            let mut slots: Vec<&mut [f32]> = slots.map(|slot| slot.floats_mut(here.clone())).collect();
+            apply_optimizer(optimizer, layout, step, range.start, params, &mut slots, sums);
+        }
+        Kind::EightBit => step_coded(step.step, (origin, slots), range.clone(), |at, slots| {
+            let part = at.start - range.start..at.end - range.start;
+            let (params, sums) = (&mut params[part.clone()], &sums[part]);
+            apply_optimizer(optimizer, layout, step, at.start, params, slots, sums);
+        }),
+    }
+}
+
+/// Applies one step to a run of the flat vector's elements, from the one at `start` on: with weight decay where the layout
+/// has it.
+pub(crate) fn apply_optimizer(
+    optimizer: &Optimizer,
+    layout: &Layout,
+    step: &Step,
+    start: usize,
+    params: &mut [f32],
+    slots: &mut [&mut [f32]],
+    sums: &[f32],
+) {
+    for part in decay_parts(layout, start..start + params.len()) {
+        let local = part.range.start - start..part.range.end - start;
+        let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(|s| &mut s[local.clone()]).collect();
+        let params = &mut params[local.clone()];
+        optimizer.apply(step, params, &mut slots, &sums[local], part.decay);
+    }
+}
+
+struct Part {
+    range: Range<usize>,
+    decay: bool,
+}
+
+/// Splits a range where weight decay starts or stops to apply.
+fn decay_parts(layout: &Layout, range: Range<usize>) -> impl Iterator<Item = Part> {
+    let tensors = &layout.tensors;
+    let first = tensors.partition_point(|t| t.offset + t.len() <= range.start);
+    let last = tensors.partition_point(|t| t.offset < range.end);
+    let alike = tensors[first..last.max(first)].chunk_by(|a, b| a.decay == b.decay);
+    alike.map(move |tensors| {
+        let (start, last) = (tensors[0].offset, &tensors[tensors.len() - 1]);
+        Part {
+            range: start.max(range.start)..range.end.min(last.offset + last.len()),
+            decay: last.decay,
+        }
+    })
+}

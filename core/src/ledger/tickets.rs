@@ -1,0 +1,215 @@
+//! What a lineage knows of tickets: which were taken back, and who has used those that let in only so many. A function of the
+//! records alone, so that all members know the same. What a ticket is, is not known here.
+
+use crate::access::invitation::{Admission, Revocation};
+use crate::base::id::{PeerId, RunId, TicketId};
+use serde::{Deserialize, Serialize};
+
+/// Tickets that are remembered as revoked. Those nearest to the run's key are kept, so that nobody can crowd out the word of
+/// those above by revoking what it has made itself.
+const MAX_REVOKED: usize = 256;
+
+/// Uses of limited tickets that are remembered, in all. While there is no room for more, no limited ticket lets in anybody
+/// new.
+const MAX_SPENT: usize = 1024;
+
+/// Why somebody is not let in, though what it shows is in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+pub enum Barred {
+    /// Its time is over.
+    #[error("the ticket has expired: ask a member of the run for a new one")]
+    Expired,
+    /// It, or one that it was made from, was taken back.
+    #[error("the ticket was revoked: ask a member of the run for a new one")]
+    Revoked,
+    /// As many as it lets in have come by it.
+    #[error(
+        "the ticket is used up, since as many as it lets in have come by it: ask a member of the run for a new one"
+    )]
+    UsedUp,
+    /// Who came by it has signed two things that contradict each other.
+    #[error("whoever came by this ticket before has lied to the run: ask a member of the run for another")]
+    Convicted,
+}
+
+/// What the records say of tickets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tickets {
+    /// How far from the run's key, and which. In order.
+    revoked: Vec<(u8, TicketId)>,
+    /// Who has come by which limited one. In order.
+    spent: Vec<(TicketId, PeerId)>,
+}
+
+impl Tickets {
+    /// Whether a peer may come in, as far as the records tell. Who has come before does not use a ticket again.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub fn check(&self, admission: &Admission, peer: PeerId, run: RunId) -> Result<(), Barred> {
+        if self.revokes(admission, run) {
+            return Err(Barred::Revoked);
+        }
+        let room = self.spent.len() + admission.chain.0.len() <= MAX_SPENT;
+        let left = |(id, uses): (TicketId, u32)| {
+            let by_it = self.spent.iter().filter(|(spent, _)| *spent == id);
+            self.spent.contains(&(id, peer)) || (room && by_it.count() < uses as usize)
+        };
+        if limited(admission, run).all(left) {
+            Ok(())
+        } else {
+            Err(Barred::UsedUp)
+        }
+    }
+
+    /// Whether any was taken back.
+    pub fn has_revoked(&self) -> bool {
+        !self.revoked.is_empty()
+    }
+
+    /// Whether a ticket that somebody came by was taken back since.
+    pub fn revokes(&self, admission: &Admission, run: RunId) -> bool {
+        let is_revoked = |id: &TicketId| self.revoked.iter().any(|(_, revoked)| revoked == id);
+        self.has_revoked() && admission.chain.ids(run).iter().any(is_revoked)
+    }
+
+    /// A ticket was taken back.
+    pub fn revoke(&mut self, revocation: &Revocation, run: RunId) {
+        let Some(ticket) = revocation.ticket(run) else {
+            return;
+        };
+        if let Err(place) = self.revoked.binary_search(&ticket) {
+            self.revoked.insert(place, ticket);
+            self.revoked.truncate(MAX_REVOKED);
+        }
+    }
+
+    /// Whether a ticket was taken back itself.
+    pub fn knows(&self, revocation: &Revocation, run: RunId) -> bool {
+        let ticket = revocation.ticket(run);
+        ticket.is_none_or(|ticket| self.revoked.binary_search(&ticket).is_ok())
+    }
+
+    /// A peer has come in.
+    pub fn spend(&mut self, admission: &Admission, peer: PeerId, run: RunId) {
+        for (id, _) in limited(admission, run) {
+            if let Err(place) = self.spent.binary_search(&(id, peer)) {
+                self.spent.insert(place, (id, peer));
+            }
+        }
+    }
+
+    /// Whether records can lead to it.
+    pub(crate) fn is_sound(&self) -> bool {
+        let is_row = |ordered: bool, len: usize, most: usize| ordered && len <= most;
+        is_row(
+            self.revoked.is_sorted_by(|a, b| a < b),
+            self.revoked.len(),
+            MAX_REVOKED,
+        ) && is_row(self.spent.is_sorted_by(|a, b| a < b), self.spent.len(), MAX_SPENT)
+    }
+}
+
+/// Those tickets of a chain that let in only so many, and how many.
+fn limited(admission: &Admission, run: RunId) -> impl Iterator<Item = (TicketId, u32)> {
+    let grants = admission.chain.0.iter().zip(admission.chain.ids(run));
+    grants.filter_map(|(grant, id)| Some((id, grant.uses?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::invitation::{Invitation, Role, Root};
+    use crate::access::signature::Key;
+
+    const ROOT: Root = Root {
+        run: RunId([9; 32]),
+        key: PeerId([0; 32]),
+    };
+
+    fn key(n: usize) -> Key {
+        let mut name = [7; 32];
+        name[..8].copy_from_slice(&n.to_le_bytes());
+        Key::stand_in(PeerId(name))
+    }
+
+    fn made(from: &Invitation, n: usize, uses: Option<u32>) -> Invitation {
+        from.narrow(ROOT, key(n), Role::Member, None, uses).unwrap()
+    }
+
+    fn of_run() -> Invitation {
+        Invitation::of_run(Key::stand_in(ROOT.key))
+    }
+
+    #[test]
+    fn a_limited_ticket_lets_in_so_many_whatever_is_made_from_it_and_nobody_twice() {
+        let mut tickets = Tickets::default();
+        let three = made(&of_run(), 1, Some(3));
+        let (one, other) = (made(&three, 2, Some(1)), made(&three, 3, Some(3)));
+        let mut come = |by: &Invitation, n: usize| {
+            let (peer, admission) = (key(n).peer(), by.admit(key(n).peer(), ROOT.run));
+            tickets.check(&admission, peer, ROOT.run)?;
+            tickets.spend(&admission, peer, ROOT.run);
+            Ok(())
+        };
+        assert_eq!(come(&one, 10), Ok(()));
+        assert_eq!(come(&one, 11), Err(Barred::UsedUp));
+        assert_eq!(come(&one, 10), Ok(()), "it has come before");
+        assert_eq!(come(&other, 11), Ok(()));
+        assert_eq!(come(&three, 12), Ok(()));
+        assert_eq!(
+            come(&other, 13),
+            Err(Barred::UsedUp),
+            "what it was made from is used up"
+        );
+        assert_eq!(come(&other, 11), Ok(()));
+        assert_eq!(come(&of_run(), 14), Ok(()));
+        assert!(tickets.is_sound());
+    }
+
+    #[test]
+    fn what_was_made_from_a_revoked_ticket_is_revoked() {
+        let mut tickets = Tickets::default();
+        let (first, beside) = (made(&of_run(), 1, None), made(&of_run(), 2, None));
+        let second = made(&first, 3, None);
+        let revocation = of_run().revoke(ROOT, first.chain.clone()).unwrap();
+        assert!(!tickets.knows(&revocation, ROOT.run));
+        tickets.revoke(&revocation, ROOT.run);
+        assert!(tickets.knows(&revocation, ROOT.run));
+        let peer = key(9).peer();
+        let check = |by: &Invitation| tickets.check(&by.admit(peer, ROOT.run), peer, ROOT.run);
+        assert_eq!(check(&first), Err(Barred::Revoked));
+        assert_eq!(check(&second), Err(Barred::Revoked));
+        assert_eq!(check(&beside), Ok(()));
+    }
+
+    #[test]
+    fn the_books_are_bounded_and_those_above_are_heard() {
+        let mut tickets = Tickets::default();
+        let first = made(&of_run(), 1, None);
+        for n in 0..2 * MAX_REVOKED {
+            let own = made(&first, 1000 + n, None);
+            tickets.revoke(&first.revoke(ROOT, own.chain).unwrap(), ROOT.run);
+        }
+        let above = of_run().revoke(ROOT, first.chain.clone()).unwrap();
+        tickets.revoke(&above, ROOT.run);
+        assert!(tickets.knows(&above, ROOT.run) && tickets.is_sound());
+        assert_eq!(tickets.revoked.len(), MAX_REVOKED);
+        let many = made(&of_run(), 2, Some(crate::access::invitation::MAX_USES));
+        let more = made(&of_run(), 3, Some(1));
+        for n in 0.. {
+            let peer = key(n).peer();
+            let admission = many.admit(peer, ROOT.run);
+            if tickets.check(&admission, peer, ROOT.run).is_err() {
+                break;
+            }
+            tickets.spend(&admission, peer, ROOT.run);
+        }
+        assert_eq!(tickets.spent.len(), MAX_SPENT);
+        let peer = key(5000).peer();
+        let late = more.admit(peer, ROOT.run);
+        assert_eq!(tickets.check(&late, peer, ROOT.run), Err(Barred::UsedUp));
+        assert!(tickets.is_sound());
+    }
+}

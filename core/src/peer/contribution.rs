@@ -1,0 +1,368 @@
+//! A member's own values for a round: the device makes them, and they are kept for every attempt.
+
+use crate::base::id::{Digest, Round};
+use crate::base::planted::Bug;
+use crate::base::time::Time;
+use crate::ledger::allot::Allotment;
+use crate::ledger::check::MAX_SPEED;
+use crate::ledger::local::Part;
+use crate::numeric::codec::Codec;
+use crate::peer::device::{Asked, Device, Made};
+use crate::peer::interface::Event;
+use crate::peer::shared::Shared;
+use std::time::Duration;
+
+/// How long a contribution is held back for a slow newcomer, if that is more than half of the time that it took: well
+/// below what the other members take for a failure.
+const HOLD: Duration = Duration::from_millis(300);
+
+/// A trial of the device is as long as this by what is known of its speed.
+const TRIAL: Duration = Duration::from_secs(2);
+
+/// A round that is longer by this than was promised is a nuisance to all.
+const NOTICEABLE: Duration = Duration::from_millis(250);
+
+/// The bit of a float's sign.
+const SIGN: u32 = 1 << 31;
+
+#[derive(Debug)]
+enum Values {
+    /// The device is at work.
+    Computing,
+    /// There, but not handed in yet.
+    Held { made: Made, since: Time, until: Time },
+    /// They wait for a reduce, or are in one; kept for another attempt.
+    Ready(Made),
+}
+
+/// One round's values of this member.
+#[derive(Debug)]
+pub(crate) struct Contribution {
+    round: Round,
+    /// When the round began.
+    pub began: Time,
+    /// When they were handed in.
+    pub made_at: Option<Time>,
+    values: Values,
+}
+
+impl Contribution {
+    pub fn new(round: Round, began: Time) -> Self {
+        Self {
+            round,
+            began,
+            made_at: None,
+            values: Values::Computing,
+        }
+    }
+
+    /// The values, once they are handed in.
+    pub fn made(&self) -> Option<&Made> {
+        match &self.values {
+            Values::Ready(made) => Some(made),
+            _ => None,
+        }
+    }
+
+    /// Samples in them.
+    fn weight(&self) -> u32 {
+        match &self.values {
+            Values::Computing => 0,
+            Values::Held { made, .. } | Values::Ready(made) => made.weight,
+        }
+    }
+
+    /// Until when they are held back, if they are.
+    pub fn held_until(&self) -> Option<Time> {
+        match &self.values {
+            Values::Held { until, .. } => Some(*until),
+            _ => None,
+        }
+    }
+
+    /// Takes what was made ahead for this round, or else asks for it. Gives back what may be handed in.
+    pub fn begin(&self, allotment: &Allotment, shared: &mut Shared) -> Option<Made> {
+        if shared.manifest.local.is_some() {
+            self.ask(allotment, shared);
+            return None;
+        }
+        let ahead = before(shared).and_then(|chain| shared.device.take_ahead(self.round, chain));
+        if let Some(given) = ahead {
+            return Some(accept(
+                self.round,
+                Made { ahead: true, ..given },
+                allotment,
+                shared,
+            ));
+        }
+        self.ask(allotment, shared);
+        None
+    }
+
+    /// Asks the device for the values, unless it is still at older ones.
+    pub fn ask(&self, allotment: &Allotment, shared: &mut Shared) {
+        let Some(place) = shared.head().position(shared.me()) else {
+            return;
+        };
+        let positions = allotment.ranges(place);
+        let wanted = matches!(self.values, Values::Computing) && shared.device.asked.is_none();
+        if !wanted || positions.is_empty() || !shared.head().all_train(&shared.manifest) {
+            return;
+        }
+        let asked = share(self.round, false, shared);
+        let lineages = (before(shared), shared.head().chain);
+        let cut = shared.head().cut(allotment, place, &shared.manifest);
+        let mut local = cut.map(|cut| shared.device.local_round(self.round, lineages, cut));
+        if let Some(local) = &mut local {
+            local.fresh &= !shared.settings.planted(Bug::MomentsOutliveMembership);
+            if shared.settings.planted(Bug::FirstStepsTwice) {
+                local.part = Part::Whole;
+            }
+        }
+        let params = &shared.lineage.state.params;
+        let output = shared.device.ask(asked, (self.round, local), positions, params);
+        shared.out.push_back(output);
+    }
+
+    /// Has an idle device compute for the next round while this one's sums travel, if the run wants that.
+    pub fn ask_ahead(&self, shared: &mut Shared) {
+        let (round, head) = (self.round + 1, shared.head());
+        let done = shared.device.ahead.as_ref();
+        let at_work = shared.device.asked.is_some() || matches!(self.values, Values::Computing);
+        if !shared.manifest.overlap
+            || at_work
+            || done.is_some_and(|(asked, _)| asked.is_ahead(round, head.chain))
+        {
+            return;
+        }
+        let Some(place) = head.position(shared.me()) else {
+            return;
+        };
+        let now = head.allot(&shared.manifest);
+        let ahead = match shared.settings.planted(Bug::AheadOfNothing) {
+            true => now.clone(),
+            false => head.allot_ahead(&shared.manifest),
+        };
+        let positions = ahead.ranges(place);
+        if positions.is_empty() {
+            return;
+        }
+        let mut local = None;
+        if let Some(cut) = head.cuts_ahead((&now, &ahead), &shared.manifest)[place] {
+            // The first steps begin where this round's have led.
+            if self.weight() > 0 {
+                local = shared.device.local_lead(cut);
+            }
+            if local.is_none() {
+                return;
+            }
+        }
+        let asked = share(round, true, shared);
+        let params = &shared.lineage.state.params;
+        let output = shared.device.ask(asked, (round, local), positions, params);
+        shared.out.push_back(output);
+    }
+
+    /// Tries the device out, if it was idle for long: the share that it does not get it might be able to do by now.
+    pub fn try_out(&self, shared: &mut Shared) {
+        let members = shared.head().members.len();
+        let equal = u64::from(shared.manifest.batch.get()) / members as u64;
+        // Where there are fewer samples than members, it is no slowness to have none.
+        if equal == 0 || !shared.device.may_try(shared.now) || !shared.head().all_train(&shared.manifest) {
+            return;
+        }
+        // As many as an equal share would have, since devices are faster with more; but no more than it can do soon.
+        let soon = shared.speed.unwrap_or(1) * TRIAL.as_secs() / 1000;
+        let count = equal.min(soon).max(1);
+        let params = &shared.lineage.state.params;
+        let positions = std::iter::once(0..count).collect();
+        let output = shared
+            .device
+            .ask(Asked::Trial, (self.round, None), positions, params);
+        shared.out.push_back(output);
+    }
+
+    /// A member without a share adds nothing but what rounding took from its sums before.
+    pub fn make_empty(&mut self, shared: &Shared) {
+        let mut gradient = vec![0.0; shared.manifest.layout.len];
+        let anew = !shared.feedback.goes_on(shared.head().chain);
+        if !anew {
+            shared.feedback.add_to(&mut gradient);
+        }
+        let made = Made {
+            gradient: gradient.into(),
+            anew,
+            ..Made::default()
+        };
+        self.hand_in(made, shared.now);
+    }
+
+    /// Another attempt may ask for other values. Those that there were, if any.
+    pub fn reopen(&mut self) -> Option<Vec<f32>> {
+        match std::mem::replace(&mut self.values, Values::Computing) {
+            Values::Computing => None,
+            Values::Held { made, .. } | Values::Ready(made) => Some(made.gradient.into_vec()),
+        }
+    }
+
+    fn hand_in(&mut self, made: Made, now: Time) {
+        self.values = Values::Ready(made);
+        self.made_at = Some(now);
+    }
+
+    /// The device has finished. Gives back what may be handed in: nothing if it was for a round since given up.
+    pub fn take(
+        &self,
+        round: Round,
+        given: Made,
+        allotment: &Allotment,
+        shared: &mut Shared,
+    ) -> Option<Made> {
+        let asked = shared.device.done(shared.now, given.compute);
+        if asked == Some(Asked::Trial) && is_usable(&given, shared.manifest.layout.len) {
+            shared.speed = Some(speed_of(given.weight.into(), given.compute) as u64);
+        }
+        let Some(asked) = asked.filter(|asked| *asked != Asked::Trial) else {
+            return self.no_use(given, allotment, shared);
+        };
+        if asked.is_ahead(self.round + 1, shared.head().chain) {
+            shared.device.ahead = Some((asked, given));
+            return None;
+        }
+        let ahead = before(shared).is_some_and(|chain| asked.is_ahead(self.round, chain));
+        if ahead && shared.manifest.local.is_some() {
+            shared.device.ahead = Some((asked, given));
+            self.ask(allotment, shared);
+            return None;
+        }
+        let current = (ahead || asked == share(self.round, false, shared)) && self.round == round;
+        if !current || !matches!(self.values, Values::Computing) {
+            return self.no_use(given, allotment, shared);
+        }
+        Some(accept(self.round, Made { ahead, ..given }, allotment, shared))
+    }
+
+    /// The device was at work for something since given up.
+    fn no_use(&self, given: Made, allotment: &Allotment, shared: &mut Shared) -> Option<Made> {
+        shared.device.give_back(given.gradient);
+        self.ask(allotment, shared);
+        None
+    }
+
+    /// Puts what was taken in, or holds it back for a slow newcomer. To others a member that holds its values back is
+    /// still computing.
+    pub fn put(&mut self, made: Made, hold: bool, now: Time) {
+        if hold {
+            let until = now + HOLD.max(made.compute / 2);
+            let since = now;
+            self.values = Values::Held { made, since, until };
+        } else {
+            self.hand_in(made, now);
+        }
+    }
+
+    /// Hands in what was held back. How long it was.
+    pub fn release(&mut self, now: Time) -> Option<Duration> {
+        match std::mem::replace(&mut self.values, Values::Computing) {
+            Values::Held { made, since, .. } => {
+                self.hand_in(made, now);
+                Some(now - since)
+            }
+            other => {
+                self.values = other;
+                None
+            }
+        }
+    }
+
+    /// The planted bug of adding errors for each attempt.
+    pub fn feed_again(&mut self, shared: &Shared) {
+        if let Values::Ready(made) = &mut self.values
+            && !made.anew
+        {
+            shared.feedback.add_to(made.gradient.to_mut());
+        }
+    }
+
+    /// The round is over: its buffer may serve again.
+    pub fn end(&mut self, device: &mut Device) {
+        if let Values::Ready(made) = std::mem::replace(&mut self.values, Values::Computing) {
+            device.give_back(made.gradient);
+        }
+    }
+}
+
+/// What the device is asked for a round's share, from the head.
+fn share(round: Round, ahead: bool, shared: &Shared) -> Asked {
+    Asked::Share {
+        round,
+        ahead,
+        chain: shared.head().chain,
+        state: shared.lineage.digest,
+    }
+}
+
+/// The lineage before the last round.
+fn before(shared: &Shared) -> Option<Digest> {
+    shared.head().before.as_ref().map(|fork| fork.chain)
+}
+
+/// What may be handed in of what the device gave for a round.
+fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared) -> Made {
+    let mut made = given;
+    if let Some((compute, loss)) = shared.device.take_lead() {
+        made.ahead = true;
+        made.compute += compute;
+        made.loss += loss;
+    }
+    if is_usable(&made, shared.manifest.layout.len) {
+        // The share is that of the place in the head, not in the attempt's view.
+        let place = shared.head().position(shared.me());
+        let share = place.map_or(0, |place| allotment.len(place));
+        made.weight = made.weight.min(share.min(u64::from(u32::MAX)) as u32);
+        measure_speed(&mut shared.speed, made.weight.into(), made.compute);
+    } else {
+        shared.tell(Event::NotFinite { round });
+        made.gradient = vec![0.0; shared.manifest.layout.len].into();
+        (made.weight, made.loss) = (0, 0.0);
+    }
+    // Moments that are lost take the errors with them: one word tells of both.
+    made.anew = shared.device.from_zero || !shared.feedback.goes_on(shared.head().chain);
+    if !made.anew {
+        shared.feedback.add_to(made.gradient.to_mut());
+    }
+    made
+}
+
+/// Whether what the device gave may enter a sum.
+fn is_usable(given: &Made, elements: usize) -> bool {
+    let summable = given.loss.is_finite() && are_summable(&given.gradient);
+    given.weight > 0 && given.gradient.len() == elements && summable
+}
+
+/// Samples per 1,000 seconds, at least 1.
+fn speed_of(samples: f64, took: Duration) -> f64 {
+    let seconds = took.as_secs_f64().max(1e-6);
+    (samples * 1000.0 / seconds).clamp(1.0, MAX_SPEED as f64)
+}
+
+pub(crate) fn measure_speed(speed: &mut Option<u64>, samples: f64, took: Duration) {
+    let now = speed_of(samples, took);
+    // A quarter of each new measurement: shares follow a change within a few rounds but not each hiccup.
+    let smooth = speed.map_or(now, |old| 0.75 * old as f64 + 0.25 * now);
+    // But others wait for who promises far more than it does.
+    let overstated = now < smooth / 2.0 && took > NOTICEABLE;
+    *speed = Some(if overstated { now } else { smooth } as u64);
+}
+
+/// Whether every element is finite, and so small that the sum of all members' is too ([`Codec::LARGEST`]). Without a branch
+/// per element, so that it goes as fast as memory does.
+fn are_summable(values: &[f32]) -> bool {
+    let largest = Codec::LARGEST.to_bits();
+    let block = |values: &[f32]| {
+        values
+            .iter()
+            .fold(false, |bad, x| bad | (x.to_bits() & !SIGN > largest))
+    };
+    !values.chunks(4096).any(block)
+}

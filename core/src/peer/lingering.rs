@@ -1,0 +1,219 @@
+//! A peer that is done, and there for a while to answer those who are not: they may lack a piece of the last round, or
+//! take the result from here.
+
+use crate::base::id::PeerId;
+use crate::base::time::Time;
+use crate::peer::interface::{Exit, Input};
+use crate::peer::late;
+use crate::peer::meeting::{Shown, Side, Stands, compare};
+use crate::peer::next::{Next, Outcast};
+use crate::peer::reason::OutcastReason;
+use crate::peer::shared::{Shared, Stage};
+use crate::peer::sponsor::{Sponsor, hand_out, hand_out_digests};
+use crate::wire::{Doing, Message, ViewKey};
+use std::collections::BTreeSet;
+
+/// Done, until nobody can need it any more.
+pub(crate) struct Lingering {
+    pub exit: Exit,
+    until: Time,
+    /// Who may still lack a piece of the last round.
+    waits_for: BTreeSet<PeerId>,
+    pub sponsor: Sponsor,
+}
+
+impl Lingering {
+    /// Tells the others that this peer is done.
+    pub fn new(exit: Exit, sponsor: Sponsor, shared: &mut Shared) -> Self {
+        let mut waits_for = BTreeSet::new();
+        if let Some(last) = &shared.lineage.last {
+            waits_for.extend(last.record.headers.iter().map(|h| h.peer));
+            waits_for.remove(&shared.me());
+        }
+        if exit == Exit::Finished {
+            // Who did not make it to the end takes the result from here.
+            waits_for.extend(shared.links.reachable());
+        }
+        let status = Message::Status {
+            standing: shared.lineage.standing(),
+            places: shared.lineage.places(),
+            claim: shared.lineage.claim(),
+            member: true,
+            finished: true,
+        };
+        // A follower hears of the end with the last commit.
+        for peer in waits_for.iter().filter(|p| !sponsor.has(**p)) {
+            shared.control(*peer, status.clone());
+        }
+        waits_for.retain(|peer| !shared.ended.contains(peer));
+        Self {
+            exit,
+            until: longer(shared),
+            waits_for,
+            sponsor,
+        }
+    }
+
+    /// When [`Input::Tick`] is due.
+    pub fn wake_at(&self) -> Time {
+        self.until
+    }
+
+    /// Goes as soon as nobody can need this peer any more.
+    pub fn on_time(&self, shared: &Shared) -> Next {
+        if self.waits_for.is_empty() || shared.now >= self.until {
+            return Next::Exit(self.exit.clone());
+        }
+        Next::Stay
+    }
+
+    /// Takes an input.
+    pub fn handle(&mut self, input: Input, shared: &mut Shared) -> Next {
+        match input {
+            Input::Message { from, message } => return self.on_message(from, message, shared),
+            Input::LinkDown { peer } => {
+                self.sponsor.forget(peer);
+                self.waits_for.remove(&peer);
+            }
+            Input::Contribution { gradient, .. } => shared.device.take_back(gradient),
+            Input::Span(_) => shared.device.asked = None,
+            _ => {}
+        }
+        Next::Stay
+    }
+
+    fn on_message(&mut self, from: PeerId, message: Message, shared: &mut Shared) -> Next {
+        match message {
+            Message::Probe { view, nonce } => self.on_probe(from, view, nonce, shared),
+            Message::Flush { view, suspects, .. } => answer_late(from, view, Some(suspects), shared),
+            Message::Repair { view, missing } => self.on_repair(from, view, &missing, shared),
+            Message::Status {
+                standing,
+                places,
+                claim,
+                member,
+                finished,
+            } => {
+                if finished || standing.round >= shared.head().round {
+                    self.waits_for.remove(&from);
+                }
+                if member {
+                    // Who is a member follows nobody.
+                    self.sponsor.forget(from);
+                    let shown = Shown {
+                        standing,
+                        places: &places,
+                        claim: claim.as_deref(),
+                    };
+                    return self.on_status(from, &shown, finished, shared);
+                }
+            }
+            Message::Follow {
+                have,
+                admission,
+                contact,
+            } => {
+                if shared.head().finished(&shared.manifest) {
+                    self.until = longer(shared);
+                    self.sponsor
+                        .on_follow(from, (have, *admission, contact), None, shared);
+                } else {
+                    shared.control(from, late::not_a_member());
+                }
+            }
+            Message::Followed { round } => self.sponsor.on_followed(from, round, None, shared),
+            Message::Ready { ready } => {
+                self.sponsor.on_ready(from, ready, None, shared);
+            }
+            Message::Seals { view, seals } => drop(shared.compare_seals(from, view, &seals)),
+            Message::Convicted(proof) => drop(shared.convict(*proof)),
+            Message::Headers { view, headers } => {
+                if let Some(proof) = late::contradiction(view, &headers, shared) {
+                    shared.convict(proof);
+                }
+            }
+            Message::Fetch { block } => {
+                self.until = longer(shared);
+                hand_out(from, block, shared);
+            }
+            Message::Doubt => {
+                self.until = longer(shared);
+                hand_out_digests(from, shared);
+            }
+            _ => {}
+        }
+        Next::Stay
+    }
+
+    /// Where lineages meet, the one that has come to its end may be the lighter: then its result is none of the run's.
+    fn on_status(&mut self, from: PeerId, shown: &Shown<'_>, finished: bool, shared: &mut Shared) -> Next {
+        let here: Vec<PeerId> = shared.head().members.iter().map(|m| m.peer).collect();
+        let side = Side {
+            members: &here,
+            until: shared.head().round,
+            lead: 0,
+        };
+        let differs = shown.standing.chain != shared.head().chain;
+        // Who has left has no result to give, and would only lead others astray.
+        if !differs || !shared.head().finished(&shared.manifest) {
+            return Next::Stay;
+        }
+        match compare(&side, from, shown, shared) {
+            Stands::Theirs(via) => {
+                return Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(via)));
+            }
+            Stands::Forged => drop(shared.outlaw(from, None)),
+            Stands::Ours if !finished => {
+                // It may have been told where this lineage ends before it could compare that with its own. If it comes over, it
+                // asks for the result.
+                self.until = longer(shared);
+                self.waits_for.insert(from);
+                shared.send_status(from, Stage::Finished);
+            }
+            Stands::Ours => {}
+        }
+        Next::Stay
+    }
+
+    /// Somebody lacks pieces of the last round, or has not heard that it is committed.
+    fn on_repair(&mut self, from: PeerId, view: ViewKey, missing: &[(u16, u32)], shared: &mut Shared) {
+        self.until = longer(shared);
+        let follows = self.sponsor.has(from);
+        if late::repair(from, follows, view, missing, shared) {
+            return;
+        }
+        if follows {
+            return self.sponsor.restart(from, None, shared);
+        }
+        answer_late(from, view, None, shared);
+    }
+
+    /// Somebody asks whether this peer is there.
+    fn on_probe(&self, from: PeerId, view: ViewKey, nonce: u32, shared: &mut Shared) {
+        let head = shared.head().round;
+        let is_last = shared.lineage.last.as_ref().is_some_and(|last| last.view == view);
+        if view.round <= head && !is_last && !self.sponsor.has(from) {
+            return late::tell_stranger(from, view, None, Stage::Finished, shared);
+        }
+        let alive = Message::Alive {
+            nonce,
+            round: head + 1,
+            doing: Doing::Waiting {
+                sent: 0,
+                came: 0,
+                of_all: 0,
+                beside: 0,
+            },
+        };
+        shared.control(from, alive);
+    }
+}
+
+fn answer_late(from: PeerId, view: ViewKey, flush: Option<Vec<PeerId>>, shared: &mut Shared) {
+    late::answer(from, view, flush, None, Stage::Finished, shared);
+}
+
+/// Somebody still needs something: stays a while longer.
+fn longer(shared: &Shared) -> Time {
+    shared.now + 2 * shared.detector.answer()
+}

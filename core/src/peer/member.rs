@@ -1,0 +1,719 @@
+//! A member's way through one round: contribute and reduce here, then `commit.rs`. When another member fails, `agreement.rs` says
+//! what follows for the attempt; what newcomers need is in `sponsor.rs`.
+
+mod commit;
+mod heard;
+mod spans;
+mod updates;
+
+use self::spans::Flowing;
+use self::updates::NotKept;
+use crate::access::invitation::Revocation;
+use crate::access::signature::Signed;
+use crate::base::id::{PeerId, Round};
+use crate::base::planted::Bug;
+use crate::base::time::Time;
+use crate::collective::{Plan, Run, Sends, Violation, Wrong};
+use crate::ledger::allot::Allotment;
+use crate::ledger::check::MAX_COMPUTE_US;
+use crate::ledger::conviction::Conviction;
+use crate::ledger::seal::Seal;
+use crate::ledger::{self, Header};
+use crate::numeric::optim::Step;
+use crate::peer::agreement::{Agreement, Verdict, Work};
+use crate::peer::contribution::Contribution;
+use crate::peer::device::Made;
+use crate::peer::disk;
+use crate::peer::handover;
+use crate::peer::interface::{Event, Exit, Input};
+use crate::peer::keeping::LOST;
+use crate::peer::late::{self};
+use crate::peer::meeting::Shown;
+use crate::peer::next::{Next, Outcast};
+use crate::peer::reason::{OutcastReason, Reason};
+use crate::peer::shared::{Shared, Stage};
+use crate::peer::sponsor::{InWork, Sponsor, hand_out, hand_out_digests};
+use crate::run::parts::PartSet;
+use crate::state::apply::Applying;
+use crate::wire::rights::Kind;
+use crate::wire::view::View;
+use crate::wire::{Message, ViewKey};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A member in the round after the head.
+pub(crate) struct Member {
+    pub view: View,
+    /// Whether the view is too small to train: its rounds only change the membership.
+    is_null: bool,
+    pub agreement: Agreement,
+    /// Who works on what, whatever attempt it is.
+    allotment: Allotment,
+    contribution: Contribution,
+    /// What it computes, where the model is split.
+    flowing: Option<Flowing>,
+    /// Since when its device is at work on what it was last asked for of that.
+    at_work_since: Time,
+    pub reduce: Run,
+    /// The round is committed, and on its way into the state.
+    applying: Option<Box<Applying>>,
+    /// Who has let out an update of this round that its sum does not give here, and of which part.
+    doubted: BTreeSet<(PeerId, u16)>,
+    /// The step by which this member has let updates out in this attempt.
+    out_by: Option<Step>,
+    /// When others were last told where this lineage stands.
+    told_at: Time,
+    pub sponsor: Sponsor,
+}
+
+/// Who waits for others tells those that are not in its view so often where its lineage stands: an answer may have been
+/// held back, or taken for that of a member, and no round follows in which it would be told again.
+const TELL_AGAIN: Duration = Duration::from_secs(10);
+
+impl Member {
+    /// In the first attempt at the round. Gives the followers back if this peer is not among the members, or no full one is.
+    pub fn new(sponsor: Sponsor, shared: &Shared) -> Result<Self, Sponsor> {
+        let head = shared.head();
+        let members: Vec<PeerId> = head.members.iter().map(|m| m.peer).collect();
+        let view = View::new(head, 0, members, shared.me());
+        let counts = |m: &ledger::Member| m.is_full() || shared.settings.planted(Bug::GuestsGoOn);
+        let Some(view) = view.filter(|_| head.members.iter().any(counts)) else {
+            return Err(sponsor);
+        };
+        Ok(Self {
+            is_null: !head.trains(&shared.manifest, &view.members),
+            reduce: new_reduce(&view, shared),
+            agreement: Agreement::new(shared.now),
+            allotment: head.allot(&shared.manifest),
+            contribution: Contribution::new(view.key.round, shared.now),
+            flowing: None,
+            at_work_since: shared.now,
+            applying: None,
+            doubted: BTreeSet::new(),
+            out_by: None,
+            told_at: shared.now,
+            sponsor,
+            view,
+        })
+    }
+
+    /// Begins the round.
+    pub fn begin(&mut self, shared: &mut Shared) -> Next {
+        if !handover::begin_round(shared) {
+            return Next::Outcast(match shared.manifest.split {
+                None => Outcast::damaged(OutcastReason::Behind),
+                // What it does have is as it should be, and perhaps nobody else has it.
+                Some(_) => Outcast::new(OutcastReason::Behind, None),
+            });
+        }
+        if shared.keeping.is_damaged {
+            return Next::Outcast(Outcast::new(OutcastReason::Damaged, None));
+        }
+        if self.is_null {
+            self.tell_waiting(shared);
+        } else if self.flows(shared) {
+            // It begins to compute with the attempt.
+        } else if self.allotment.len(self.view.me) > 0 {
+            if let Some(made) = self.contribution.begin(&self.allotment, shared) {
+                self.put(made, shared);
+            }
+        } else {
+            self.contribution.make_empty(shared);
+            self.contribution.ask_ahead(shared);
+            self.contribution.try_out(shared);
+        }
+        self.begin_attempt(shared)
+    }
+
+    /// What an attempt begins with, the first and any other.
+    fn begin_attempt(&mut self, shared: &mut Shared) -> Next {
+        self.tell_strangers(shared);
+        shared.differing.retain(|peer, _| self.view.contains(*peer));
+        let head = shared.head();
+        let is_bound = |peer| {
+            let bars =
+                |m: &ledger::Member| m.peer == peer && shared.outlaws.bars(&m.admission, shared.root.run);
+            head.admissions.is_fresh(peer) && head.members.iter().any(bars)
+        };
+        let outlaws = self
+            .view
+            .others()
+            .filter(|m| shared.outlaws.contains(*m) || is_bound(*m));
+        let outlaws: BTreeSet<PeerId> = outlaws.collect();
+        if !outlaws.is_empty() {
+            // Whoever let them in has not heard of it.
+            self.view.others().for_each(|other| shared.tell_proofs(other));
+            let verdict = self
+                .agreement
+                .suspect(&self.view, outlaws, Reason::Convicted, shared);
+            return self.conclude(verdict, shared);
+        }
+        match self.begin_flow(shared) {
+            Next::Stay => {}
+            next => return next,
+        }
+        match self.start_if_ready(shared) {
+            Next::Stay => self.take_early(shared),
+            next => next,
+        }
+    }
+
+    /// The next attempt at the same round, without some members, from the contributions still held.
+    fn next_attempt(&mut self, members: Vec<PeerId>, shared: &mut Shared) -> Next {
+        let counts = |m: &PeerId| shared.head().is_full(*m) || shared.settings.planted(Bug::GuestsGoOn);
+        if !members.iter().any(counts) {
+            return Next::Outcast(Outcast::new(OutcastReason::NoMember, None));
+        }
+        let attempt = self.view.key.attempt + 1;
+        let Some(view) = View::new(shared.head(), attempt, members, shared.me()) else {
+            return Next::Outcast(Outcast::new(OutcastReason::Excluded, None));
+        };
+        // Whom this one suspects may commit the attempt that ends here.
+        self.keep_pending(shared);
+        self.is_null = !shared.head().trains(&shared.manifest, &view.members);
+        self.view = view;
+        self.reduce = new_reduce(&self.view, shared);
+        self.agreement.next_attempt();
+        self.out_by = None;
+        if shared.settings.planted(Bug::FeedTwice) {
+            self.contribution.feed_again(shared);
+        }
+        if self.is_null {
+            self.tell_waiting(shared);
+        }
+        self.sponsor.begin_attempt(shared);
+        self.begin_attempt(shared)
+    }
+
+    fn conclude(&mut self, verdict: Verdict, shared: &mut Shared) -> Next {
+        match verdict {
+            Verdict::Wait => Next::Stay,
+            Verdict::Retry(members) => self.next_attempt(members, shared),
+            Verdict::Outcast(outcast) => Next::Outcast(outcast),
+            Verdict::Commit => self.commit_held(shared),
+        }
+    }
+
+    fn tell_waiting(&self, shared: &mut Shared) {
+        let members = self.view.members.len();
+        handover::tell_lacking(&self.view.members, shared);
+        if !shared.manifest.trains(members) {
+            shared.tell(Event::Waiting { members });
+        }
+    }
+
+    /// Tells all peers that can be reached and are not in this peer's view where this lineage stands: links
+    /// outlive views, so lineages may meet without a link coming up.
+    fn tell_strangers(&mut self, shared: &mut Shared) {
+        self.told_at = shared.now;
+        let strangers: Vec<PeerId> = self.strangers(shared).collect();
+        for peer in strangers {
+            shared.send_status(peer, Stage::Member);
+        }
+    }
+
+    fn strangers(&self, shared: &Shared) -> impl Iterator<Item = PeerId> {
+        let stranger = |peer: &PeerId| !self.view.contains(*peer) && !self.sponsor.has(*peer);
+        shared.links.reachable().filter(stranger)
+    }
+
+    /// When it tells strangers again where its lineage stands, if it waits and there are any.
+    fn tells_again_at(&self, shared: &Shared) -> Option<Time> {
+        let waits = self.is_null && self.strangers(shared).next().is_some();
+        waits.then(|| self.told_at + TELL_AGAIN)
+    }
+
+    /// Until when what members learn that a round needs to train is waited for: who has said that it learns, or has just come
+    /// and is to take something, may be gone since, and only a round shows that.
+    fn learns_until(&self, shared: &Shared) -> Option<Time> {
+        let none = PartSet::default();
+        let has_come = |m: &ledger::Member| m.is_full() && m.keeper.kept == none && m.peer != shared.me();
+        let learns =
+            |m: &ledger::Member| self.view.contains(m.peer) && (m.keeper.learns != none || has_come(m));
+        let waits = shared.manifest.split.is_some() && self.is_null;
+        (waits && shared.head().members.iter().any(learns)).then(|| self.contribution.began + LOST)
+    }
+
+    /// Until when a member that lets nobody in waits for those that do and to none of which it has a link: while nothing is handed
+    /// out nobody is asked for anything, so that only a round shows whether they are gone, and whoever comes finds nobody to follow.
+    fn waits_for_full_until(&self, shared: &Shared) -> Option<Time> {
+        let head = shared.head();
+        let can_begin =
+            |peer: PeerId| head.is_full(peer) && (peer == shared.me() || shared.links.is_up(peer));
+        let waits = self.is_null && !self.view.members.iter().copied().any(can_begin);
+        waits.then(|| self.contribution.began + LOST)
+    }
+
+    pub fn is_applying(&self) -> bool {
+        self.applying.is_some()
+    }
+
+    /// When [`Input::Tick`] is due.
+    pub fn wake_at(&self, shared: &Shared) -> Option<Time> {
+        let differing = self.view.others().filter_map(|peer| shared.differing.get(&peer));
+        [
+            self.agreement.wake_at(),
+            self.contribution.held_until(),
+            differing.min().copied(),
+            shared.keeping.wake_at(shared.now),
+            self.tells_again_at(shared),
+            self.learns_until(shared).filter(|at| *at > shared.now),
+            self.waits_for_full_until(shared).filter(|at| *at > shared.now),
+            self.newcomers_wait_until(shared),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Takes an input.
+    pub fn handle(&mut self, input: Input, shared: &mut Shared) -> Next {
+        match input {
+            Input::Tick if self.tells_again_at(shared).is_some_and(|at| at <= shared.now) => {
+                self.tell_strangers(shared);
+            }
+            Input::Tick | Input::DialFailed { .. } | Input::Warm { .. } | Input::Line { .. } => {}
+            Input::Message { from, message } => return self.on_message(from, message, shared),
+            Input::LinkUp { peer, .. } if self.view.contains(peer) => {
+                self.agreement.probe_again(&self.view, peer, shared);
+            }
+            Input::LinkUp { peer, .. } if self.sponsor.has(peer) => {}
+            Input::LinkUp { peer, .. } => shared.send_status(peer, Stage::Member),
+            Input::LinkDown { peer } => {
+                handover::lost(peer, shared);
+                self.sponsor.forget(peer);
+                if self.view.contains(peer) {
+                    self.agreement.hurry(shared.now);
+                }
+            }
+            Input::Contribution {
+                round,
+                gradient,
+                weight,
+                loss,
+                compute,
+            } => {
+                let made = Made {
+                    gradient: gradient.into(),
+                    weight,
+                    loss,
+                    compute,
+                    ..Made::default()
+                };
+                return self.on_contribution(round, made, shared);
+            }
+            Input::Span(done) => return self.on_span(*done, shared),
+            Input::Saved(_) => disk::ask(shared),
+            Input::Restored { stepped, kept } => disk::on_restored(stepped, kept, shared),
+            Input::Leave if self.is_null && self.view.members.len() == 1 => {
+                return Next::Finish(Exit::Left);
+            }
+            Input::Leave | Input::Revoke(_) => return self.start_if_ready(shared),
+        }
+        Next::Stay
+    }
+
+    fn on_message(&mut self, from: PeerId, message: Message, shared: &mut Shared) -> Next {
+        match message {
+            Message::Piece { view, .. } => return self.route_piece(from, view, message, shared),
+            Message::Want { .. } => return self.on_want(from, message, shared),
+            Message::Tensor { .. } => return self.on_tensor(from, message, shared),
+            Message::Held { .. } => return self.on_held(from, shared),
+            Message::Probe { view, nonce } => self.on_probe(from, view, nonce, shared),
+            Message::Alive { nonce, round, doing } => {
+                let (work, agreement) = self.judged(shared);
+                let verdict = agreement.on_alive(work, from, (nonce, round, doing), shared);
+                return self.conclude(verdict, shared);
+            }
+            Message::Flush {
+                view,
+                suspects,
+                signature,
+            } => return self.on_flush(from, view, (suspects, signature), shared),
+            Message::Decision {
+                view,
+                suspects,
+                proof,
+            } => {
+                let agreement = &mut self.agreement;
+                let verdict = agreement.on_decision(&self.view, from, view, (suspects, proof), shared);
+                return self.conclude(verdict, shared);
+            }
+            Message::Committed { view, record, .. } => return self.on_committed(from, view, record, shared),
+            Message::Headers { view, headers } => return self.on_headers(view, &headers, shared),
+            Message::Seals { view, seals } => return self.on_seals(from, view, &seals, shared),
+            Message::Convicted(proof) => return self.on_proof(*proof, shared),
+            Message::Repair { view, missing } => self.on_repair(from, view, &missing, shared),
+            Message::Out { view } if self.view.key.round == view.round && self.view.contains(from) => {
+                return self.suspect(from, Reason::Out, shared);
+            }
+            Message::Status {
+                standing,
+                places,
+                claim,
+                member: true,
+                finished,
+            } => {
+                let shown = Shown {
+                    standing,
+                    places: &places,
+                    claim: claim.as_deref(),
+                };
+                return self.on_status(from, &shown, finished, shared);
+            }
+            Message::Status {
+                standing,
+                places,
+                claim: Some(claim),
+                member: false,
+                ..
+            } => {
+                let shown = Shown {
+                    standing,
+                    places: &places,
+                    claim: Some(&claim),
+                };
+                return self.on_followed_status(from, &shown, shared);
+            }
+            Message::Follow {
+                have,
+                admission,
+                contact,
+            } => {
+                let work = in_work(&self.view, &self.reduce);
+                let asked = self
+                    .sponsor
+                    .on_follow(from, (have, *admission, contact), work, shared);
+                return self.after_asked(from, asked, shared);
+            }
+            Message::Followed { round } => {
+                let work = in_work(&self.view, &self.reduce);
+                self.sponsor.on_followed(from, round, work, shared);
+                return self.release(shared);
+            }
+            Message::Ready { ready } => {
+                let work = in_work(&self.view, &self.reduce);
+                let asked = self.sponsor.on_ready(from, ready, work, shared);
+                return self.after_asked(from, asked, shared);
+            }
+            Message::Fetch { block } => hand_out(from, block, shared),
+            Message::Doubt => hand_out_digests(from, shared),
+            Message::Learn { part } => return self.on_learn(from, part, shared),
+            Message::Moments {
+                part,
+                piece,
+                stepped,
+                data,
+            } => {
+                let came = handover::on_moments(from, (part, piece), stepped, &data, shared);
+                came.then(|| self.agreement.saw_another(from, shared));
+            }
+            _ => {}
+        }
+        Next::Stay
+    }
+
+    /// Somebody asks for a part that this peer keeps, which may turn out to have changed by itself.
+    fn on_learn(&self, from: PeerId, part: u16, shared: &mut Shared) -> Next {
+        handover::on_learn(from, part, !self.reduce.is_started(), shared);
+        match shared.keeping.is_damaged {
+            true => Next::Outcast(Outcast::new(OutcastReason::Damaged, None)),
+            false => Next::Stay,
+        }
+    }
+
+    /// What is due.
+    pub fn on_time(&mut self, shared: &mut Shared) -> Next {
+        match self.release(shared) {
+            Next::Stay => {}
+            next => return next,
+        }
+        if self.is_null && (self.has_news_of_parts(shared) || self.has_news_of_newcomers(shared)) {
+            match self.start_if_ready(shared) {
+                Next::Stay => {}
+                next => return next,
+            }
+        }
+        let (work, agreement) = self.judged(shared);
+        let verdict = agreement.on_time(work, shared);
+        self.conclude(verdict, shared)
+    }
+
+    /// The attempt, and who judges it.
+    fn judged(&mut self, shared: &Shared) -> (Work<'_>, &mut Agreement) {
+        let work = Work {
+            at_work: self.at_work_for(shared).is_some(),
+            view: &self.view,
+            allotment: &self.allotment,
+            reduce: &self.reduce,
+        };
+        (work, &mut self.agreement)
+    }
+
+    /// This peer was stopped for longer than the others wait for an answer.
+    pub fn overslept(&mut self, shared: &mut Shared) -> Next {
+        let made = self.contribution.made_at.is_some();
+        let verdict = self.agreement.overslept(&self.view, made, shared);
+        self.conclude(verdict, shared)
+    }
+
+    /// The device has finished.
+    fn on_contribution(&mut self, round: Round, given: Made, shared: &mut Shared) -> Next {
+        let Some(made) = self.contribution.take(round, given, &self.allotment, shared) else {
+            self.contribution.ask_ahead(shared);
+            return Next::Stay;
+        };
+        self.put(made, shared);
+        self.start_if_ready(shared)
+    }
+
+    /// The values are there. The device may go on to the next round's.
+    fn put(&mut self, made: Made, shared: &mut Shared) {
+        let hold = self.sponsor.waits(&self.view, shared);
+        self.contribution.put(made, hold, shared.now);
+        self.contribution.ask_ahead(shared);
+    }
+
+    /// Hands in what is held back for a slow newcomer, once there is no need to wait or no time.
+    fn release(&mut self, shared: &mut Shared) -> Next {
+        let Some(until) = self.contribution.held_until() else {
+            return Next::Stay;
+        };
+        if shared.now < until && self.sponsor.waits(&self.view, shared) {
+            return Next::Stay;
+        }
+        if let Some(waited) = self.contribution.release(shared.now) {
+            self.sponsor.waited(waited);
+        }
+        self.start_if_ready(shared)
+    }
+
+    /// Puts this member's values into the reduce, if they are there and nothing speaks against it.
+    fn start_if_ready(&mut self, shared: &mut Shared) -> Next {
+        let stopped = self.agreement.flush().is_some() || self.agreement.told().is_some();
+        if self.reduce.is_started() || stopped {
+            return Next::Stay;
+        }
+        let null = self.is_null;
+        let nothing = Made {
+            anew: !shared.feedback.goes_on(shared.head().chain),
+            ..Made::default()
+        };
+        let made = match self.contribution.made() {
+            // A round that only changes the membership begins when there is something to change.
+            _ if null && self.has_news(shared) => &nothing,
+            Some(made) if !null => made,
+            _ => return Next::Stay,
+        };
+        let mut keeps = handover::say(shared);
+        let flowing = self.flowing.as_ref().filter(|_| self.flows(shared));
+        keeps.refuses = flowing.is_some_and(|flowing| flowing.flow.refuses);
+        let said = Header {
+            peer: shared.me(),
+            weight: made.weight,
+            loss: made.loss,
+            speed: shared.speed.unwrap_or(1),
+            compute_us: (made.compute.as_micros() as u64).min(MAX_COMPUTE_US),
+            exchange_us: (shared.exchange.as_micros() as u64).min(MAX_COMPUTE_US),
+            digest: shared.lineage.digest,
+            ahead: made.ahead,
+            anew: made.anew,
+            ready: self.sponsor.ready(&self.view, shared),
+            revoked: shared
+                .revocations
+                .iter()
+                .take(Revocation::MOST)
+                .cloned()
+                .collect(),
+            leaving: shared.leaving,
+            keeps,
+        };
+        let header = shared
+            .settings
+            .key
+            .signed(&self.view.attempt(shared.head()), said);
+        let mut sends = Sends::default();
+        let result = self.reduce.start(&made.gradient, header, &mut sends);
+        self.agreement.watch(shared);
+        if let Err(violation) = result {
+            return self.on_violation(violation, shared);
+        }
+        self.carry_out(sends, shared)
+    }
+
+    /// Whether a round that only changes the membership has something to change.
+    fn has_news(&self, shared: &Shared) -> bool {
+        let here = shared.has_news() || self.has_news_of_parts(shared);
+        here || self.has_news_of_newcomers(shared) || self.reduce.waits()
+    }
+
+    /// When one that is kept waiting may come into a run that waits itself.
+    fn newcomers_wait_until(&self, shared: &Shared) -> Option<Time> {
+        self.is_null.then(|| self.sponsor.waits_until(shared))?
+    }
+
+    fn has_news_of_newcomers(&self, shared: &Shared) -> bool {
+        self.sponsor.has_ready(&self.view, shared)
+    }
+
+    fn has_news_of_parts(&self, shared: &Shared) -> bool {
+        let until = [self.learns_until(shared), self.waits_for_full_until(shared)];
+        let is_late = until.into_iter().flatten().any(|at| at <= shared.now);
+        is_late || handover::has_news(shared, &self.view.members)
+    }
+
+    /// A piece goes to the attempt that it belongs to, or waits for that to begin.
+    fn route_piece(&mut self, from: PeerId, view: ViewKey, piece: Message, shared: &mut Shared) -> Next {
+        if view == self.view.key {
+            return self.on_piece(from, piece, shared);
+        }
+        if self.view.is_before(&view) {
+            let known = self.view.contains(from) || shared.lineage.knows(from);
+            shared.early.keep(from, known, piece);
+        } else if !self.view.contains(from) {
+            self.answer_late(from, view, None, shared);
+        }
+        Next::Stay
+    }
+
+    /// Takes the pieces that waited for the view that has begun.
+    fn take_early(&mut self, shared: &mut Shared) -> Next {
+        let here = self.view.key;
+        for (from, piece) in shared.early.take(here) {
+            if self.view.key != here {
+                break;
+            }
+            let next = match piece {
+                // It came before the attempt, when nobody could tell whose right it is.
+                Message::Want { .. } if self.view.contains(from) => self.on_want(from, piece, shared),
+                piece => self.on_piece(from, piece, shared),
+            };
+            match next {
+                Next::Stay => {}
+                next => return next,
+            }
+        }
+        Next::Stay
+    }
+
+    /// A piece of the current attempt.
+    fn on_piece(&mut self, from: PeerId, piece: Message, shared: &mut Shared) -> Next {
+        if !self.view.contains(from) {
+            // It came before the attempt, when nobody could tell whose right it is.
+            shared.refused.count(Kind::Piece);
+            return Next::Stay;
+        }
+        let told_by = self.agreement.told().map(|told| told.by);
+        if told_by.is_none() && self.agreement.is_frozen(shared) {
+            return Next::Stay;
+        }
+        let null = self.is_null;
+        let own = match self.contribution.made() {
+            _ if null => Some(&[][..]),
+            made => made.map(|made| &made.gradient[..]),
+        };
+        let mut sends = Sends::default();
+        let result = match told_by {
+            Some(told_by) => self.reduce.accept_repair((from, told_by), piece, &mut sends),
+            None => self.reduce.accept(from, own, piece, &mut sends),
+        };
+        if let Err(violation) = result {
+            return self.on_violation(violation, shared);
+        }
+        self.agreement.saw_piece(from, shared);
+        match self.carry_out(sends, shared) {
+            Next::Stay if null => self.start_if_ready(shared),
+            next => next,
+        }
+    }
+
+    /// Does what the reduce asks for.
+    fn carry_out(&mut self, mut sends: Sends, shared: &mut Shared) -> Next {
+        match self.let_out(&mut sends, shared) {
+            Ok(()) => {}
+            Err(NotKept::Damaged) => return Next::Outcast(Outcast::damaged(OutcastReason::Damaged)),
+            Err(NotKept::Behind) => return Next::Outcast(Outcast::damaged(OutcastReason::Behind)),
+        }
+        for (to, message) in sends.to {
+            shared.bulk(to, message);
+        }
+        for piece in sends.finished {
+            self.sponsor.forward_piece(&self.view, &piece, shared);
+        }
+        for other in sends.differing {
+            shared.differs(other, self.view.key, self.reduce.known_headers());
+        }
+        self.try_commit(shared)
+    }
+
+    fn suspect(&mut self, peer: PeerId, reason: Reason, shared: &mut Shared) -> Next {
+        let verdict = self.agreement.suspect(&self.view, [peer].into(), reason, shared);
+        self.conclude(verdict, shared)
+    }
+
+    /// A member has done what none may do.
+    fn on_violation(&mut self, Violation { by, what }: Violation, shared: &mut Shared) -> Next {
+        match what {
+            Wrong::Plan => self.suspect(by, Reason::Violation, shared),
+            Wrong::Forged => {
+                shared.outlaw(by, None);
+                self.suspect(by, Reason::Forged, shared)
+            }
+            Wrong::Contradiction(proof) => self.on_proof(*proof, shared),
+        }
+    }
+
+    /// Somebody has said two things at once.
+    fn on_proof(&mut self, proof: Conviction, shared: &mut Shared) -> Next {
+        match shared.convict(proof) {
+            Some(peer) if self.view.contains(peer) => self.suspect(peer, Reason::Convicted, shared),
+            _ => Next::Stay,
+        }
+    }
+
+    /// Somebody whose state is another shows what owners have signed of the last round's sums.
+    fn on_seals(&mut self, from: PeerId, view: ViewKey, seals: &[Seal], shared: &mut Shared) -> Next {
+        match shared.compare_seals(from, view, seals) {
+            Some((peer, why)) if self.view.contains(peer) => self.suspect(peer, why, shared),
+            _ => Next::Stay,
+        }
+    }
+
+    /// A member has other headers than this one.
+    fn on_headers(&mut self, view: ViewKey, headers: &[Signed<Header>], shared: &mut Shared) -> Next {
+        let proof = if view == self.view.key {
+            let attempt = self.view.attempt(shared.head());
+            Conviction::find(attempt, &self.reduce.known_headers(), headers)
+        } else {
+            late::contradiction(view, headers, shared)
+        };
+        proof.map_or(Next::Stay, |proof| self.on_proof(proof, shared))
+    }
+}
+
+fn in_work<'a>(view: &'a View, reduce: &'a Run) -> Option<InWork<'a>> {
+    Some(InWork {
+        view,
+        finished: &reduce.gathered,
+    })
+}
+
+/// An attempt's reduce before anything has come or gone.
+fn new_reduce(view: &View, shared: &Shared) -> Run {
+    let plan = Plan::of(&shared.manifest, shared.head(), &view.members);
+    let run = Run::new(
+        view.attempt(shared.head()),
+        view.members.clone(),
+        view.me,
+        plan,
+        shared.manifest.codec,
+        shared.settings.key.clone(),
+    );
+    let run = match shared.manifest.feedback() {
+        true => run.with_errors(),
+        false => run,
+    };
+    #[cfg(feature = "sim")]
+    let run = run.with_bug(shared.settings.bug);
+    run
+}

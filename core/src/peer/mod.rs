@@ -1,0 +1,27 @@
+//! The state machine of a peer, its phases, and all that a driver and a peer say to each other.
+
+pub(crate) mod agreement;
+pub(crate) mod barren;
+pub(crate) mod catchup;
+pub(crate) mod commit;
+pub(crate) mod contribution;
+pub(crate) mod device;
+pub(crate) mod disk;
+pub(crate) mod handover;
+pub mod interface;
+pub(crate) mod keeping;
+pub(crate) mod late;
+pub(crate) mod lingering;
+pub(crate) mod machine;
+pub(crate) mod meeting;
+pub(crate) mod member;
+pub(crate) mod newcomer;
+pub(crate) mod next;
+pub mod reason;
+pub(crate) mod shared;
+pub(crate) mod sponsor;
+
+pub use interface::{Commit, Event, Exit, Input, Lane, Output};
+pub use machine::Peer;
+pub(crate) use machine::Phase;
+pub use reason::{Change, OutcastReason, Reason};

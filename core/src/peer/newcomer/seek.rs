@@ -1,0 +1,244 @@
+//! Whom a newcomer asks to be its sponsor, who refuses it, and what it does when there is nobody.
+
+use super::Newcomer;
+use crate::access::invitation::Role;
+use crate::base::id::{PeerId, Round};
+use crate::base::planted::Bug;
+use crate::ledger::tickets::Barred;
+use crate::peer::interface::{Event, Exit};
+use crate::peer::meeting::{Shown, Side, Stands, compare};
+use crate::peer::next::Next;
+use crate::peer::shared::{MAX_REMEMBERED, Shared, Stage};
+use crate::peer::sponsor::Sponsor;
+use crate::wire::{Message, Standing};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Without any other peer for so many answer deadlines, a peer that holds a whole state goes on alone.
+const LONELY: u32 = 8;
+
+/// Or for so long: how soon others answer they can make seem long, and that says nothing when there is nobody. A guess.
+const LONELIEST: Duration = Duration::from_secs(120);
+
+/// With nothing but peers that hold nothing either for so many answer deadlines, a newcomer gives up.
+const HOPELESS: u32 = 30;
+
+impl Newcomer {
+    /// Asks a peer to be the sponsor: the one given, else any that can be reached and has not refused.
+    pub(super) fn seek(&mut self, via: Option<PeerId>, shared: &mut Shared) {
+        let have = self.whole_standing(shared).filter(|_| !self.damaged);
+        let next = via.filter(|v| shared.links.is_up(*v));
+        let next = next.or_else(|| sponsors(shared).find(|peer| !self.refused.contains_key(peer)));
+        let former = std::mem::replace(&mut self.sponsor, next).filter(|former| Some(*former) != next);
+        self.following = false;
+        self.catchup.forget_told();
+        self.ready = None;
+        self.past = 0;
+        self.asked_at = shared.now;
+        self.heard(shared);
+        if let Some(former) = former {
+            // Else it would be admitted there, and waited for.
+            shared.control(former, Message::Ready { ready: None });
+        }
+        if let Some(sponsor) = next {
+            let contact = shared.settings.contact.clone();
+            let admission = Box::new(shared.settings.admission.clone());
+            let follow = Message::Follow {
+                have,
+                admission,
+                contact,
+            };
+            shared.control(sponsor, follow);
+        }
+    }
+
+    /// What the sponsor tells of does not go on from where it has begun: begins again, with another if there is one, since
+    /// what it has handed out may not be true.
+    pub(super) fn begin_elsewhere(&mut self, sponsor: PeerId, shared: &mut Shared) {
+        self.refused.insert(sponsor, None);
+        let other = sponsors(shared).find(|peer| !self.refused.contains_key(peer));
+        self.seek(other.or(Some(sponsor)), shared);
+    }
+
+    /// Goes on with another sponsor from what is held.
+    pub(super) fn follow_elsewhere(&mut self, sponsor: PeerId, shared: &mut Shared) {
+        self.note_whole(shared);
+        self.seek(Some(sponsor), shared);
+    }
+
+    /// A peer cannot be followed.
+    pub(super) fn on_refused(
+        &mut self,
+        from: PeerId,
+        standing: Option<Standing>,
+        shared: &mut Shared,
+    ) -> Next {
+        self.no_longer_late(from);
+        if self.refused.len() < MAX_REMEMBERED || self.refused.contains_key(&from) {
+            self.refused.insert(from, standing);
+        }
+        self.catchup.lost(from);
+        if self.sponsor == Some(from) {
+            self.seek(None, shared);
+            return self.resume_if_last(shared);
+        }
+        self.fetch(shared);
+        Next::Stay
+    }
+
+    /// A peer does not let this one in. It is done when no other is left to ask, and most of those say so that counted when
+    /// it last knew of any, or all of those and whoever else it can reach. One that lies must not be able to send others
+    /// away.
+    pub(super) fn on_barred(&mut self, from: PeerId, why: Barred, shared: &mut Shared) -> Next {
+        if self.barred_by.len() < MAX_REMEMBERED {
+            self.barred_by.insert(from);
+        }
+        self.barred.get_or_insert((shared.now, why));
+        self.refused.insert(from, None);
+        self.catchup.lost(from);
+        if self.sponsor == Some(from) {
+            self.seek(None, shared);
+        }
+        let me = shared.me();
+        let others: BTreeSet<PeerId> = shared.head().full_members().filter(|m| *m != me).collect();
+        let of_others = others.intersection(&self.barred_by).count();
+        let most = of_others > 1 && 2 * of_others > others.len();
+        let alone = self.whole && others.is_empty();
+        let all = !alone && of_others == others.len() && self.is_barred_by_all(shared);
+        let enough = most || all || self.is_barred(shared).is_some();
+        match self.sponsor {
+            Some(_) => Next::Stay,
+            None if enough || shared.settings.planted(Bug::HeedWhoBars) => Next::Exit(Exit::Barred(why)),
+            None => self.resume_if_last(shared),
+        }
+    }
+
+    /// Why it is not let in, if nobody else has been in sight for long.
+    pub(super) fn is_barred(&self, shared: &Shared) -> Option<Barred> {
+        let (since, why) = self.barred?;
+        let long = shared.now - since > HOPELESS * shared.detector.answer();
+        (long && self.is_barred_by_all(shared)).then_some(why)
+    }
+
+    /// Whether nobody is in sight that has not barred it.
+    fn is_barred_by_all(&self, shared: &Shared) -> bool {
+        sponsors(shared).all(|peer| self.barred_by.contains(&peer))
+    }
+
+    /// A member is there, and perhaps it shows where its lineage stands.
+    pub(super) fn on_candidate(&mut self, from: PeerId, shown: Option<Shown<'_>>, shared: &mut Shared) {
+        if shown.is_some() {
+            self.hope_at = shared.now;
+        }
+        self.refused.remove(&from);
+        // A sponsor tells its standing only to those who do not follow it: it has let go of this peer.
+        let dropped = self.follows(from);
+        if self.sponsor.is_none() || dropped {
+            return self.seek(Some(from), shared);
+        }
+        let Some(shown) = shown.filter(|_| self.following) else {
+            return;
+        };
+        // Members of the lineage that is followed are a round or two ahead of a newcomer. Lineages that take turns in
+        // leading do not make it go to and fro.
+        let here: Vec<PeerId> = shared.head().members.iter().map(|m| m.peer).collect();
+        let side = Side {
+            members: &here,
+            until: Round::MAX,
+            lead: 2 * shared.head().pace.round_samples(&shared.manifest),
+        };
+        match compare(&side, from, &shown, shared) {
+            Stands::Ours if !here.contains(&from) => self.acquaint(from, shared),
+            Stands::Ours => {}
+            Stands::Theirs(via) => self.follow_elsewhere(via, shared),
+            Stands::Forged => drop(shared.outlaw(from, None)),
+        }
+    }
+
+    /// A member of another lineage and the sponsor may know each other through this peer alone: then neither would yield. If
+    /// they cannot reach each other at all, it sees here what members have signed.
+    fn acquaint(&mut self, from: PeerId, shared: &mut Shared) {
+        shared.send_status(from, Stage::Follower);
+        let Some(sponsor) = self
+            .sponsor
+            .filter(|sponsor| self.acquainted != Some((from, *sponsor)))
+        else {
+            return;
+        };
+        self.acquainted = Some((from, sponsor));
+        for (to, other) in [(from, sponsor), (sponsor, from)] {
+            let acquaintances = shared.links.acquaintance(other);
+            shared.control(to, Message::Acquaintances { acquaintances });
+        }
+    }
+
+    /// If nobody that can be reached is a member, the best whole state goes on.
+    pub(super) fn resume_if_last(&mut self, shared: &mut Shared) -> Next {
+        if !self.whole || self.sponsor.is_some() || shared.settings.role() != Role::Member {
+            return Next::Stay;
+        }
+        let mine = shared.lineage.standing();
+        let patience = shared.detector.answer();
+        let waited = shared.now - self.lonely_since;
+        let nobody = sponsors(shared).next().is_none();
+        if !nobody && self.barred.is_some() && self.is_barred_by_all(shared) {
+            // Alone it would meet their lineage again, yield to it, and be barred again, for ever. It gives up unless
+            // somebody else comes into sight in time, or all of them go.
+            return Next::Stay;
+        }
+        let all_refused = sponsors(shared).all(|p| self.refused.contains_key(&p));
+        let mut reachable = self.refused.iter().filter(|(p, _)| shared.links.is_up(**p));
+        // Of those who hold the same, one goes on.
+        let yields = |peer: PeerId, s: Standing| s.beats(&mine) || (s == mine && peer < shared.me());
+        let best = reachable.all(|(peer, standing)| standing.is_none_or(|s| !yields(*peer, s)));
+        let alone = nobody && waited > (LONELY * patience).min(LONELIEST);
+        // Who holds more, by what it says, and does not go on, is not waited for much longer.
+        let best = best || waited > LONELY * patience;
+        if alone || (!nobody && all_refused && best && waited > 2 * patience) {
+            shared.go_on_alone();
+            shared.tell(Event::Continued);
+            return Next::Round(Sponsor::default());
+        }
+        Next::Stay
+    }
+
+    /// Whether all that can be reached hold as little as this peer, and have for long.
+    pub(super) fn is_hopeless(&mut self, shared: &Shared) -> bool {
+        if self.whole || self.following || shared.links.reachable().next().is_none() {
+            // Nobody there is no reason to give up: whoever holds the state may be cut off for a while.
+            self.hope_at = shared.now;
+        }
+        shared.now - self.hope_at > HOPELESS * shared.detector.answer()
+    }
+
+    /// A member that may name newcomers, if the sponsor may not for some rounds.
+    pub(super) fn who_may_name(&self, shared: &Shared) -> Option<PeerId> {
+        let head = shared.head();
+        let barred = |peer| head.bars_namer(peer);
+        let waits = shared.settings.role() > Role::Watch && self.sponsor.is_some_and(barred);
+        if !waits || !head.all_train(&shared.manifest) {
+            return None;
+        }
+        let usable = |peer: &PeerId| shared.links.is_up(*peer) && !self.refused.contains_key(peer);
+        head.full_members().find(|peer| usable(peer) && !barred(*peer))
+    }
+
+    /// The link to a peer is gone: what it was asked for does not come.
+    pub(super) fn on_lost(&mut self, peer: PeerId, shared: &mut Shared) {
+        self.catchup.lost(peer);
+        if self.sponsor != Some(peer) {
+            return self.fetch(shared);
+        }
+        self.sponsor = None;
+        let next = shared.links.reachable().next();
+        self.note_whole(shared);
+        self.seek(next, shared);
+    }
+}
+
+/// Who can be reached and may be followed. A contributor sponsors nobody: it is not asked, and no word of it waited for.
+fn sponsors(shared: &Shared) -> impl Iterator<Item = PeerId> {
+    let head = shared.head();
+    let is_guest = |peer: &PeerId| head.position(*peer).is_some() && !head.is_full(*peer);
+    shared.links.reachable().filter(move |peer| !is_guest(peer))
+}

@@ -1,0 +1,141 @@
+//! Why members come and go, as a peer tells the world.
+
+use crate::ledger::check::Fault;
+use std::fmt;
+
+/// A change of membership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is a member from the next round on.
+    Joined,
+    /// It said that it leaves.
+    Left,
+    /// It is silent.
+    Failed,
+    /// It answers but cannot stay.
+    Evicted,
+}
+
+/// Why somebody became a member or ceased to be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It holds the state and has been named by its sponsor.
+    CaughtUp,
+    /// It said that it leaves.
+    Goodbye,
+    /// The ticket that it came by was revoked.
+    Revoked,
+    /// It did not answer, or not deliver.
+    Silent,
+    /// It computes for longer than its own past says.
+    TooSlow,
+    /// It is there, but what it sends does not come.
+    Mute,
+    /// It said that it is no member any more.
+    Out,
+    /// It sent what the protocol does not allow.
+    Violation,
+    /// What it said of itself cannot be: no member may commit it.
+    Header(Fault),
+    /// It told of a commit that cannot be.
+    FalseCommit,
+    /// It told of a decision that others have not signed.
+    FalseDecision,
+    /// It sent what somebody else should have signed, and has not.
+    Forged,
+    /// It has said two things at once, and signed both.
+    Convicted,
+    /// Another member suspects it.
+    Suspected,
+    /// It suspects so many that it is itself the one that is cut off.
+    CutOff,
+    /// The state that it started from is not the majority's.
+    Diverged,
+}
+
+impl Reason {
+    /// The change that it is the reason of.
+    pub fn change(&self) -> Change {
+        match self {
+            Self::CaughtUp => Change::Joined,
+            Self::Goodbye => Change::Left,
+            Self::Revoked | Self::TooSlow | Self::Diverged => Change::Evicted,
+            Self::Silent
+            | Self::Mute
+            | Self::Out
+            | Self::Violation
+            | Self::Header(_)
+            | Self::FalseCommit
+            | Self::FalseDecision
+            | Self::Forged
+            | Self::Convicted
+            | Self::Suspected
+            | Self::CutOff => Change::Failed,
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CaughtUp => "caught up",
+            Self::Goodbye => "said goodbye",
+            Self::Revoked => "its ticket was revoked",
+            Self::Silent => "silent",
+            Self::TooSlow => "too slow",
+            Self::Mute => "what it sends does not come",
+            Self::Out => "said that it is out",
+            Self::Violation => "broke the protocol",
+            Self::Header(fault) => return write!(f, "its header {fault}"),
+            Self::FalseCommit => "told of a commit that cannot be",
+            Self::Forged => "sent what is falsely signed",
+            Self::Convicted => "has signed two things that contradict each other",
+            Self::FalseDecision => "told of a decision that there was not",
+            Self::Suspected => "suspected by another member",
+            Self::CutOff => "cut off: it suspects most of the others",
+            Self::Diverged => "its state differs from the majority's",
+        })
+    }
+}
+
+/// Why this peer ceased to be a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutcastReason {
+    /// The round after the head is not one of its.
+    NotAMember,
+    /// No full member is left, and this peer is none.
+    NoMember,
+    /// The next attempt is without it.
+    Excluded,
+    /// Another member suspects it.
+    Suspected,
+    /// The others have decided without it.
+    Decided,
+    /// A lineage that it has met has most of the members of old, or counts more samples than this one.
+    OtherLineage,
+    /// A part of its own lineage, which waits as it does, goes before.
+    OtherPart,
+    /// Its state is not the majority's.
+    Diverged,
+    /// Its state is not what its digest says.
+    Damaged,
+    /// It lacks moments that it should keep.
+    Behind,
+}
+
+impl fmt::Display for OutcastReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotAMember => "not among the members",
+            Self::NoMember => "no full member is there",
+            Self::Excluded => "excluded",
+            Self::Suspected => "excluded by another member",
+            Self::Decided => "excluded by the others' decision",
+            Self::OtherLineage => "the run has gone on in another lineage",
+            Self::OtherPart => "another part of the same lineage waits too",
+            Self::Diverged => "its state differs from the majority's",
+            Self::Damaged => "its state was damaged",
+            Self::Behind => "it lacks moments that it should keep",
+        })
+    }
+}

@@ -1,0 +1,499 @@
+//! What every phase of a peer needs: the run, the time, the ways to others, and what it holds. It knows no phase.
+
+use crate::access::invitation::{Admission, Revocation, Role, Root};
+use crate::access::signature::{Scheme, Signed};
+use crate::base::id::{Contact, Digest, PeerId};
+use crate::base::planted::Bug;
+use crate::base::time::Time;
+use crate::ledger::check::{Fault, RecordError};
+use crate::ledger::conviction::{Conviction, Forged, Outlaws};
+use crate::ledger::fork::Fork;
+use crate::ledger::saved::Saved;
+use crate::ledger::seal::Seal;
+use crate::ledger::tickets::Barred;
+use crate::ledger::{Founder, Head, Header, Member, Record};
+use crate::numeric::feedback::Feedback;
+use crate::peer::barren::Barren;
+use crate::peer::device::Device;
+use crate::peer::interface::{Event, Lane, Output};
+use crate::peer::keeping::{self, Keeping};
+use crate::peer::reason::Reason;
+use crate::reach::allowance::Allowance;
+use crate::reach::detector::Detector;
+use crate::reach::links::Links;
+use crate::reach::probation::Probation;
+use crate::run::config::{MAX_PEERS, Manifest, Settings};
+use crate::state::State;
+use crate::state::lineage::Lineage;
+use crate::wire::early::EarlyPieces;
+use crate::wire::rights::{Kind, Refused};
+use crate::wire::{Message, Standing, ViewKey};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most peers of which anything is remembered beside what the head says of its members.
+pub(crate) const MAX_REMEMBERED: usize = 4 * MAX_PEERS;
+
+/// Most lineages that are remembered of those in which this peer has ceased to be a member: more than a liar leads back to
+/// while anybody listens to it.
+const LEFT: usize = 64;
+
+/// How far a peer is in the run, as others are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// No member: what it holds may be old.
+    Newcomer,
+    /// No member either: it shows the lineage of the members that it follows.
+    Follower,
+    Member,
+    Finished,
+}
+
+/// What every phase needs.
+pub(crate) struct Shared {
+    pub manifest: Arc<Manifest>,
+    pub root: Root,
+    pub settings: Settings,
+    pub now: Time,
+    pub out: VecDeque<Output>,
+    pub links: Links,
+    pub detector: Detector,
+    pub lineage: Lineage,
+    pub device: Device,
+    pub feedback: Feedback,
+    pub early: EarlyPieces,
+    pub outlaws: Outlaws,
+    /// Members that have said to have other headers than this one, which has sent them its own: until when they may show
+    /// who has said two things.
+    pub differing: BTreeMap<PeerId, Time>,
+    /// Tickets that are to be revoked, and were not yet.
+    pub revocations: Vec<Revocation>,
+    /// Who is not let in any more since the last round: its link is cut after the next.
+    pub ousted: Vec<PeerId>,
+    /// Measured speed in samples per 1,000 seconds.
+    pub speed: Option<u64>,
+    pub leaving: bool,
+    /// Who said that it has finished: nobody needs to wait for it at the end.
+    pub ended: BTreeSet<PeerId>,
+    /// Whether the run's numbers are past saving.
+    pub barren: Barren,
+    pub committed_at: Time,
+    /// How long the exchange of the last round took; zero if it had none, or it failed at first.
+    pub exchange: Duration,
+    /// When the round before this one began.
+    pub began_before: Time,
+    /// Whether it goes on from a checkpoint, and has met nobody since: it does not know whom it has trained with after
+    /// that.
+    pub forgetful: bool,
+    /// Places in whose next round this peer was a member and is none any more, the last of them.
+    pub left: VecDeque<Fork>,
+    /// The last lineage after which this peer has taken part in a round since it was started, ...
+    pub member_at: Option<Digest>,
+    /// ... and whether it has asked to be let in since then. What it has signed before it was started it does not know.
+    pub has_asked: bool,
+    /// Who was excluded, and comes back.
+    pub probation: Probation,
+    /// Number of the last probe of all members, and when it was sent.
+    pub probed: Option<(u32, Time)>,
+    /// When a peer that is not in the view was last told the standing.
+    told: BTreeMap<PeerId, (Time, Standing)>,
+    pub allowance: Allowance,
+    /// When the state was last compared with its digest because a newcomer could make nothing of it.
+    pub examined_at: Option<Time>,
+    /// What was dropped because its sender had no right to say it.
+    pub refused: Refused,
+    /// What parts of the moments it fetches, hands out and waits for.
+    pub keeping: Keeping,
+    /// What it has on its disk, where a model is split.
+    pub saved: Vec<Saved>,
+}
+
+impl Shared {
+    pub fn new(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
+        let root = manifest.root();
+        let vector = match settings.planted(Bug::HoldWithoutEnd) {
+            true => 1 << 30,
+            false => manifest.codec.encoded_len(manifest.layout.len),
+        };
+        Self {
+            lineage: Lineage::new(head, state),
+            links: Links::new(&settings, root.run),
+            root,
+            early: EarlyPieces::new(vector),
+            allowance: Allowance::new(&manifest),
+            outlaws: Outlaws::default(),
+            differing: BTreeMap::new(),
+            revocations: Vec::new(),
+            ousted: Vec::new(),
+            manifest,
+            settings,
+            now,
+            out: VecDeque::new(),
+            detector: Detector::default(),
+            device: Device::default(),
+            feedback: Feedback::default(),
+            speed: None,
+            leaving: false,
+            ended: BTreeSet::new(),
+            barren: Barren::default(),
+            committed_at: now,
+            exchange: Duration::ZERO,
+            began_before: now,
+            forgetful: false,
+            left: VecDeque::new(),
+            member_at: None,
+            has_asked: false,
+            probation: Probation::default(),
+            probed: None,
+            told: BTreeMap::new(),
+            examined_at: None,
+            refused: Refused::default(),
+            keeping: Keeping::default(),
+            saved: Vec::new(),
+        }
+    }
+
+    pub fn me(&self) -> PeerId {
+        self.settings.me
+    }
+
+    pub fn head(&self) -> &Head {
+        &self.lineage.head
+    }
+
+    /// Sends on the lane for what is small and urgent. False if there is no way.
+    pub fn control(&mut self, to: PeerId, message: Message) -> bool {
+        self.send(to, Lane::Control, message)
+    }
+
+    /// Sends on the lane of pieces and blocks. False if there is no way.
+    pub fn bulk(&mut self, to: PeerId, message: Message) -> bool {
+        self.send(to, Lane::Bulk, message)
+    }
+
+    fn send(&mut self, to: PeerId, lane: Lane, message: Message) -> bool {
+        // Nobody passes anything on to one that is cut off either.
+        !self.outlaws.contains(to) && self.links.send(&mut self.out, to, lane, message)
+    }
+
+    /// Whether a peer may be given so many bytes more of what it asks for. If not, its question is refused.
+    pub fn allow(&mut self, peer: PeerId, bytes: usize, question: Kind) -> bool {
+        let answer = self.detector.answer();
+        let may = self.allowance.take(peer, bytes, self.now, answer);
+        if !may {
+            self.refused.count(question);
+        }
+        may
+    }
+
+    pub fn tell(&mut self, event: Event) {
+        self.out.push_back(Output::Event(event));
+    }
+
+    /// Somebody says that it has finished.
+    pub fn has_ended(&mut self, peer: PeerId) {
+        if self.ended.len() < MAX_REMEMBERED {
+            self.ended.insert(peer);
+        }
+    }
+
+    /// Whether it has something to say that a round is worth by itself.
+    pub fn has_news(&self) -> bool {
+        self.leaving || !self.revocations.is_empty()
+    }
+
+    /// A ticket is to be taken back.
+    pub fn revoke(&mut self, revocation: Revocation) {
+        let known = self.head().tickets.knows(&revocation, self.root.run);
+        let good = revocation.is_good(self.root, self.scheme());
+        let said = self.revocations.contains(&revocation);
+        if good && !known && !said && self.revocations.len() < MAX_REMEMBERED {
+            self.revocations.push(revocation);
+        }
+    }
+
+    /// This peer goes on from what it holds, as its only member so far.
+    pub fn go_on_alone(&mut self) {
+        let may = (self.settings.role(), self.settings.room(&self.manifest));
+        let keeper = keeping::alone(&mut self.lineage, may, &mut self.keeping.pending, &self.manifest);
+        let founder = Founder {
+            member: Member {
+                keeper,
+                ..Member::new(&self.settings, self.speed)
+            },
+            at: self.settings.started.wrapping_add(self.now.0),
+        };
+        self.lineage.head = self.head().clone().continued_by(founder.clone());
+        self.lineage.founder = Some(founder);
+    }
+
+    /// This peer is no member of the round after its head any more. It does not become one again, whatever a sponsor says:
+    /// what it has signed there it cannot sign once more.
+    pub fn leave_round(&mut self) {
+        if self.left.len() >= LEFT {
+            self.left.pop_front();
+        }
+        self.left.push_back(self.lineage.head.place());
+    }
+
+    /// What the clock says, in seconds since 1970.
+    pub fn clock_s(&self) -> u64 {
+        self.settings.epoch_s + self.now.0 / 1_000_000
+    }
+
+    /// Whether a peer that shows what is in order may come in now. Who only watches may go on when its time is over.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub fn may_enter(&self, peer: PeerId, admission: &Admission, is_new: bool) -> Result<(), Barred> {
+        let expires = is_new || admission.role() > Role::Watch;
+        if expires && admission.chain.has_expired(self.clock_s()) {
+            return Err(Barred::Expired);
+        }
+        if self.outlaws.bars(admission, self.root.run) {
+            return Err(Barred::Convicted);
+        }
+        self.head().tickets.check(admission, peer, self.root.run)
+    }
+
+    /// Bytes that others have had it hold.
+    pub fn bytes(&self) -> usize {
+        let peers = self.ended.len() + self.told.len() + self.allowance.len();
+        let last = self.lineage.last.as_ref().map_or(0, |last| last.sums.bytes());
+        self.early.bytes()
+            + self.links.bytes()
+            + self.outlaws.bytes()
+            + last
+            + self.lineage.seals.bytes()
+            + self.keeping.bytes()
+            + peers * size_of::<(PeerId, (Time, Standing))>()
+    }
+
+    /// Keeps links to the head's members up.
+    pub fn want_members(&mut self) {
+        let members = self.lineage.head.members.iter();
+        for member in members.clone().filter(|m| !self.outlaws.contains(m.peer)) {
+            self.links.want(member.peer, &member.contact, self.now);
+        }
+        self.links.bearers = members.map(|member| member.peer).collect();
+        let before = self.lineage.head.before.as_ref();
+        let is_new = |peer: &&PeerId| before.is_none_or(|before| !before.members.contains(peer));
+        self.links.new_bearers = self.links.bearers.iter().filter(is_new).copied().collect();
+    }
+
+    /// This peer leaves: those who only know each other through it would lose each other.
+    pub fn say_goodbye(&mut self) {
+        let all = self.links.acquaintances(MAX_PEERS);
+        for peer in self.links.reachable().collect::<Vec<_>>() {
+            let others = all.iter().filter(|(other, _)| *other != peer);
+            let acquaintances = others.cloned().collect();
+            self.control(peer, Message::Acquaintances { acquaintances });
+        }
+    }
+
+    /// A peer that leaves has told whom it knows. Only one of the run's members, or of those that it was, is listened to;
+    /// who has met nobody else listens to anybody.
+    pub fn meet(&mut self, from: PeerId, acquaintances: Vec<(PeerId, Contact)>) {
+        let alone = self.head().members.iter().all(|m| m.peer == self.me());
+        let was = self
+            .lineage
+            .last
+            .as_ref()
+            .is_some_and(|last| last.record.headers.iter().any(|h| h.peer == from));
+        if alone || was || self.head().position(from).is_some() {
+            for (peer, contact) in acquaintances {
+                self.links.hear_of(peer, &contact, self.now);
+            }
+        }
+    }
+
+    /// How names sign.
+    pub fn scheme(&self) -> Scheme {
+        self.settings.key.scheme()
+    }
+
+    /// Whether a record that somebody tells of follows the head.
+    pub fn check(&self, record: &Record) -> Result<(), RecordError> {
+        if self.settings.planted(Bug::TrustCommits) {
+            return self.check_said(record);
+        }
+        let head = &self.lineage.head;
+        self.allowed(head.check(record, &self.manifest, self.scheme()))
+    }
+
+    /// Whether a record follows the head, if its headers' signatures were checked when they came.
+    pub fn check_said(&self, record: &Record) -> Result<(), RecordError> {
+        let head = &self.lineage.head;
+        self.allowed(head.check_said(record, &self.manifest, self.scheme()))
+    }
+
+    fn allowed(&self, checked: Result<(), RecordError>) -> Result<(), RecordError> {
+        let planted = |bug| self.settings.planted(bug);
+        checked.or_else(|error| match error {
+            _ if planted(Bug::CheckNothing) => Ok(()),
+            RecordError::NoMember if planted(Bug::GuestsGoOn) => Ok(()),
+            RecordError::Header { fault, .. } => {
+                let bug = match fault {
+                    Fault::Digest | Fault::Moments => Bug::IgnoreDivergence,
+                    Fault::Ready => Bug::TrustSponsors,
+                    Fault::Revocation => Bug::TrustRevocations,
+                    Fault::Samples { .. } => Bug::CountAboveShare,
+                    _ => return Err(error),
+                };
+                if planted(bug) { Ok(()) } else { Err(error) }
+            }
+            error => Err(error),
+        })
+    }
+
+    pub fn apply_record(&mut self, view: ViewKey, record: &Record) {
+        let head = self.head();
+        let (from, undone, stepped) = (head.round, head.undone, head.stepped);
+        self.lineage
+            .apply_record(view, record, &self.manifest, &self.settings);
+        if let Some(to) = self.head().went_back(stepped).map(|point| point.round) {
+            // What is on disks takes a while to come.
+            self.keeping.lacks_since = None;
+            let samples = self.head().undone - undone;
+            self.tell(Event::WentBack { from, to, samples });
+        }
+    }
+
+    /// Somebody has said two things at once. Who, if it is news: then all hear of it.
+    pub fn convict(&mut self, mut proof: Conviction) -> Option<PeerId> {
+        let peer = proof.author();
+        let known = self.outlaws.proof(peer).is_some() || peer == self.me();
+        let proven = proof.of(self.scheme()).is_some() || self.settings.planted(Bug::TrustProofs);
+        if known || !proven || self.settings.planted(Bug::Forgive) {
+            return None;
+        }
+        let (root, scheme) = (self.root, self.scheme());
+        proof.admission = proof
+            .admission
+            .filter(|admission| admission.is_of(peer, root, scheme))
+            .or_else(|| {
+                let member = self.head().members.iter().find(|m| m.peer == peer);
+                member.map(|member| Box::new(member.admission.clone()))
+            });
+        let matters = matters(&self.links, self.head(), peer);
+        if !self.outlaw(peer, Some(proof.clone())) {
+            return None;
+        }
+        let others: Vec<PeerId> = self.links.reachable().filter(|_| matters).collect();
+        for other in others {
+            self.control(other, Message::Convicted(Box::new(proof.clone())));
+        }
+        self.differing.clear();
+        Some(peer)
+    }
+
+    /// A member has other headers than this one: it gets these, and can show then who has said two things.
+    pub fn differs(&mut self, peer: PeerId, view: ViewKey, headers: Vec<Signed<Header>>) {
+        let until = self.now + self.detector.answer();
+        self.differing.entry(peer).or_insert(until);
+        self.control(peer, Message::Headers { view, headers });
+    }
+
+    /// Whether a member has had its time for that: its headers do not differ, or it does not want to show them, or what it
+    /// shows does not come.
+    pub fn differs_for_long(&self, peer: PeerId) -> bool {
+        self.differing.get(&peer).is_some_and(|until| *until <= self.now)
+    }
+
+    /// The states of some are others than this one's, or the moments that they keep: they get what owners have signed of the
+    /// last round's sums, and this peer from them. So does whom the record is refused for, from all and all from it: it may
+    /// differ from a liar alone, by what that has given it.
+    pub fn show_seals(&mut self, record: &Record, refused: PeerId) {
+        let (digest, me) = (self.lineage.digest, self.me());
+        let own = record.headers.iter().find(|h| h.peer == me);
+        let differs = |h: &Header| h.digest != digest || own.is_some_and(|own| own.keeps.differs(&h.keeps));
+        let last = self.lineage.last.as_ref();
+        let sealed = last.and_then(|last| self.lineage.seals.of(last.view));
+        let Some(sealed) = sealed.filter(|_| !self.settings.planted(Bug::CompareNoSeals)) else {
+            return;
+        };
+        let (view, seals) = (sealed.attempt.view, sealed.seals.clone());
+        let concerns =
+            |h: &&Signed<Header>| h.peer != me && (refused == me || h.peer == refused || differs(h));
+        for header in record.headers.iter().filter(concerns) {
+            let seals = seals.clone();
+            self.control(header.peer, Message::Seals { view, seals });
+        }
+    }
+
+    /// Somebody whose state is another shows what owners have signed. Who is cut off now, and why: an owner that has signed
+    /// two things, or who shows what none has signed.
+    pub fn compare_seals(&mut self, from: PeerId, view: ViewKey, seals: &[Seal]) -> Option<(PeerId, Reason)> {
+        let known = self.lineage.seals.of(view)?;
+        match Conviction::find_seal(known, seals, self.scheme()) {
+            Ok(proof) => Some((self.convict(proof?)?, Reason::Convicted)),
+            Err(Forged) => {
+                self.outlaw(from, None);
+                Some((from, Reason::Forged))
+            }
+        }
+    }
+
+    /// Nothing is taken from a peer any more. False if that is no news.
+    pub fn outlaw(&mut self, peer: PeerId, proof: Option<Conviction>) -> bool {
+        let proven = proof.is_some();
+        let (links, head) = (&self.links, &self.lineage.head);
+        if !self.outlaws.add(peer, proof, |peer| matters(links, head, peer)) {
+            return false;
+        }
+        self.hang_up(peer);
+        self.tell(Event::Outlawed { peer, proven });
+        true
+    }
+
+    /// Has nothing more to do with a peer.
+    pub fn hang_up(&mut self, peer: PeerId) {
+        if self.links.is_up(peer) {
+            self.out.push_back(Output::HangUp { peer });
+        }
+        self.links.drop(peer);
+    }
+
+    /// Tells a peer what is known of those who are cut off.
+    pub fn tell_proofs(&mut self, to: PeerId) {
+        for proof in self.outlaws.proofs() {
+            let message = Message::Convicted(Box::new(proof.clone()));
+            self.links.send(&mut self.out, to, Lane::Control, message);
+        }
+    }
+
+    /// What this peer was told may have been lost with an older link.
+    pub fn forget_told(&mut self, peer: PeerId) {
+        self.told.remove(&peer);
+    }
+
+    /// Tells a peer that is not in this peer's view where this lineage stands; the same not more often than it
+    /// could answer.
+    pub fn send_status(&mut self, peer: PeerId, stage: Stage) {
+        let (now, patience) = (self.now, self.detector.answer() / 4);
+        let standing = self.lineage.standing();
+        let told = self.told.get(&peer);
+        if told.is_some_and(|(at, told)| now - *at < patience && *told == standing) {
+            return;
+        }
+        self.told.retain(|_, (at, _)| now - *at < patience);
+        if self.told.len() < MAX_REMEMBERED {
+            self.told.insert(peer, (now, standing));
+        }
+        let status = Message::Status {
+            standing,
+            places: self.lineage.places(),
+            claim: self.lineage.claim().filter(|_| stage != Stage::Newcomer),
+            member: !matches!(stage, Stage::Newcomer | Stage::Follower),
+            finished: stage == Stage::Finished,
+        };
+        self.control(peer, status);
+    }
+}
+
+/// Whether a peer is one that this one has to do with, now or in the next round.
+fn matters(links: &Links, head: &Head, peer: PeerId) -> bool {
+    links.knows(peer) || head.position(peer).is_some()
+}

@@ -1,0 +1,441 @@
+//! What a member does for newcomers: it forwards each finished piece and each commit to those who follow
+//! it, hands out blocks of its state, and names those who have caught up in its next header.
+
+mod follower;
+
+use self::follower::Follower;
+use crate::access::invitation::{Admission, Role};
+use crate::access::signature::Signed;
+use crate::base::id::{Contact, PeerId, Round};
+use crate::base::planted::Bug;
+use crate::base::time::Time;
+use crate::collective::Assembly;
+use crate::ledger::admission::MAX_NAMED;
+use crate::ledger::check::is_fresh;
+use crate::ledger::tickets::Barred;
+use crate::ledger::{Head, Newcomer, Ready};
+use crate::peer::late;
+use crate::peer::shared::Shared;
+use crate::reach::detector::FLOOR;
+use crate::run::config::MAX_PEERS;
+use crate::state::{joined, root};
+use crate::wire::rights::Kind;
+use crate::wire::view::View;
+use crate::wire::{Message, Standing};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Bytes of vectors that may be on their way to a follower before pieces are no longer forwarded to it, if that is more
+/// than [`LEAST_LAG`] rounds: a small model's rounds may be shorter than the way to a newcomer, or quicker than it can
+/// follow. As a member it will be waited for, but for that it has to be let in first.
+const LAG_BYTES: usize = 32 << 20;
+
+/// A newcomer may be so many rounds behind, however large their vectors.
+const LEAST_LAG: Round = 2;
+
+/// What a head may take on its way to a newcomer: a guess, for one with few contacts and short chains of tickets.
+const HEAD_BYTES: usize = 16 << 10;
+
+/// Most followers that only watch: they stay, and others must find a place too.
+const WATCHERS: usize = MAX_PEERS / 2;
+
+/// The state is hashed for newcomers not more often than once in so many answers' time.
+const EXAMINE_TIMES: u32 = 4;
+
+/// A newcomer that had to begin again so often is slower than the ring: its sponsor waits for it.
+const SLOW: u32 = 2;
+
+/// How long a slow newcomer is waited for in all.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The attempt in work at a sponsor, as far as its followers need it.
+#[derive(Clone, Copy)]
+pub(crate) struct InWork<'a> {
+    pub view: &'a View,
+    pub finished: &'a Assembly,
+}
+
+/// What a question to a sponsor shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Nothing.
+    Well,
+    /// Who asks is in the view in work, and is no member any more.
+    IsOut,
+    /// The sponsor's state is damaged.
+    Damaged,
+}
+
+/// The newcomers that follow this peer: no more than a view has room for.
+#[derive(Debug, Default)]
+pub(crate) struct Sponsor {
+    followers: BTreeMap<PeerId, Follower>,
+}
+
+impl Sponsor {
+    pub fn has(&self, peer: PeerId) -> bool {
+        self.followers.contains_key(&peer)
+    }
+
+    /// Bytes that the followers have had it hold.
+    pub fn bytes(&self) -> usize {
+        let followers = self.followers.values();
+        let bytes = |f: &Follower| size_of::<Follower>() + f.contact.bytes() + f.admission.chain.bytes();
+        followers.map(bytes).sum()
+    }
+
+    pub fn forget(&mut self, peer: PeerId) -> bool {
+        self.followers.remove(&peer).is_some()
+    }
+
+    /// This peer can be followed no longer.
+    pub fn dismiss(self, shared: &mut Shared) {
+        for follower in self.followers.into_keys() {
+            shared.control(follower, late::not_a_member());
+        }
+    }
+
+    /// A new attempt begins.
+    pub fn begin_attempt(&mut self, shared: &Shared) {
+        let lag = lag(shared);
+        self.followers.values_mut().for_each(|f| f.begin_attempt(lag));
+    }
+
+    /// Whether there is a place for one more. Only full members have followers, while the run goes on.
+    fn has_room(&self, peer: PeerId, role: Role, goes_on: bool, shared: &Shared) -> bool {
+        let mut watchers = self
+            .followers
+            .values()
+            .filter(|f| f.admission.role() == Role::Watch);
+        let room =
+            self.followers.len() < MAX_PEERS && (role > Role::Watch || watchers.nth(WATCHERS - 1).is_none());
+        (self.has(peer) || room) && (shared.settings.role() == Role::Member || !goes_on)
+    }
+
+    /// A newcomer asks to follow.
+    pub fn on_follow(
+        &mut self,
+        from: PeerId,
+        (have, admission, contact): (Option<Standing>, Admission, Contact),
+        work: Option<InWork<'_>>,
+        shared: &mut Shared,
+    ) -> Asked {
+        if !self.has_room(from, admission.role(), work.is_some(), shared) {
+            shared.control(from, late::not_a_member());
+            return Asked::Well;
+        }
+        if !may_begin(from, work, Kind::Follow, shared) {
+            return Asked::Well;
+        }
+        if !admission.is_of(from, shared.root, shared.scheme()) {
+            shared.control(from, late::not_a_member());
+            return Asked::Well;
+        }
+        let is_member = shared.head().position(from).is_some();
+        if let Some(why) = shared.may_enter(from, &admission, !is_member).err() {
+            self.forget(from);
+            shared.control(from, Message::Barred { why });
+            return Asked::Well;
+        }
+        // If it begins again, perhaps what it was given did not fit together.
+        if self.has(from) && !examine_state(work, shared) {
+            return Asked::Damaged;
+        }
+        // A peer behind a wildcard or NAT does not know all its addresses; the link that it opened shows one.
+        let contact = shared.links.known_contact(from, contact);
+        let (head, last) = (shared.head(), shared.lineage.last.as_ref());
+        let have = have.map(|have| have.chain);
+        let missed = last.filter(|last| have == Some(last.before.chain));
+        // A member that asks to follow is no member any more, unless it has just become one and not heard.
+        let in_view = work.is_some_and(|work| work.view.contains(from));
+        let fresh = last.is_some_and(|last| last.record.headers.iter().all(|h| h.peer != from));
+        // Had it heard, it would hold the present head, and might have left the attempt in work already.
+        let member = in_view && fresh && missed.is_some();
+        let resumes = have == Some(head.chain) || missed.is_some();
+        let following = Message::Following {
+            head: Box::new(head.clone()),
+            digest: shared.lineage.digest,
+            resumes: have.filter(|_| resumes),
+            member,
+            claim: shared.lineage.claim(),
+        };
+        let (round, missed) = (head.round, missed.map(|last| last.message()));
+        let applied = round - u64::from(missed.is_some());
+        let follower = match self.followers.get(&from) {
+            Some(before) => before.again(contact, applied, round),
+            None => Follower::new(admission, contact, applied, round),
+        };
+        self.followers.insert(from, follower);
+        shared.bulk(from, following);
+        if let Some(committed) = missed {
+            shared.bulk(from, committed);
+        }
+        forward_so_far(from, work, shared);
+        shared.tell_proofs(from);
+        if in_view && !member {
+            Asked::IsOut
+        } else {
+            Asked::Well
+        }
+    }
+
+    /// The follower has fallen too far behind: it begins again from here.
+    pub fn restart(&mut self, peer: PeerId, work: Option<InWork<'_>>, shared: &mut Shared) {
+        if !self.has(peer) || !may_begin(peer, work, Kind::Repair, shared) {
+            return;
+        }
+        let following = Message::Following {
+            head: Box::new(shared.head().clone()),
+            digest: shared.lineage.digest,
+            resumes: None,
+            member: false,
+            claim: shared.lineage.claim(),
+        };
+        let round = shared.head().round;
+        if let Some(f) = self.followers.get_mut(&peer) {
+            *f = f.again(f.contact.clone(), round, round);
+            shared.bulk(peer, following);
+            forward_so_far(peer, work, shared);
+        }
+    }
+
+    /// A piece is finished here.
+    pub fn forward_piece(&self, view: &View, piece: &Message, shared: &mut Shared) {
+        let live = self.followers.iter().filter(|(_, f)| f.live);
+        for (peer, _) in live.filter(|(peer, _)| !view.contains(**peer)) {
+            shared.bulk(*peer, piece.clone());
+        }
+    }
+
+    /// A round is committed here: tells the followers, and lets go of those who are members now.
+    pub fn forward_commit(&mut self, shared: &mut Shared) {
+        let (lag, here) = (lag(shared), shared.head().round);
+        let Some(last) = &shared.lineage.last else { return };
+        let (round, committed) = (last.view.round, last.message());
+        for (peer, f) in &mut self.followers {
+            if f.live {
+                shared.bulk(*peer, committed.clone());
+                f.sends(round, shared.now);
+            } else {
+                f.gap = true;
+                f.ready = None;
+            }
+            f.ready.take_if(|ready| !is_fresh(ready.round, here));
+            f.begin_attempt(lag);
+        }
+        let head = shared.head();
+        self.followers.retain(|peer, _| head.position(*peer).is_none());
+        self.bar(shared);
+    }
+
+    /// Lets go of those who may not come in any more.
+    fn bar(&mut self, shared: &mut Shared) {
+        let barred = |(peer, f): (&PeerId, &Follower)| {
+            let why = shared.may_enter(*peer, &f.admission, false).err()?;
+            Some((*peer, why))
+        };
+        let barred: Vec<(PeerId, Barred)> = self.followers.iter().filter_map(barred).collect();
+        for (peer, why) in barred {
+            self.forget(peer);
+            shared.control(peer, Message::Barred { why });
+            shared.ousted.push(peer);
+        }
+    }
+
+    /// A follower has applied a round.
+    pub fn on_followed(&mut self, from: PeerId, round: Round, work: Option<InWork<'_>>, shared: &mut Shared) {
+        let Some(f) = self.followers.get_mut(&from) else {
+            return;
+        };
+        f.applies(round, shared.now);
+        if f.gap && f.applied >= f.sent {
+            self.restart(from, work, shared);
+        } else if !f.live {
+            f.begin_attempt(lag(shared));
+            if f.live {
+                forward_so_far(from, work, shared);
+            }
+        }
+    }
+
+    /// Whether a follower that is slower than the ring would miss the round after this one. Such a peer could not come
+    /// in at all otherwise; as a member it will be waited for in every round.
+    pub fn waits(&self, view: &View, shared: &Shared) -> bool {
+        let (lag, bound) = (lag(shared), prompt(shared));
+        self.followers.iter().any(|(peer, f)| {
+            let slow = f.restarts >= SLOW && f.live && f.waited < PATIENCE;
+            let is_late = f.behind() + 1 > lag || !f.is_prompt(bound, shared.now);
+            slow && is_late && !view.contains(*peer)
+        })
+    }
+
+    /// The slow newcomers were waited for so long.
+    pub fn waited(&mut self, time: Duration) {
+        let slow = self.followers.values_mut().filter(|f| f.restarts >= SLOW);
+        slow.for_each(|f| f.waited += time);
+    }
+
+    /// A follower has caught up to a round, or (`None`) follows somebody else.
+    pub fn on_ready(
+        &mut self,
+        from: PeerId,
+        ready: Option<Signed<Ready>>,
+        work: Option<InWork<'_>>,
+        shared: &mut Shared,
+    ) -> Asked {
+        match (self.followers.get_mut(&from), ready) {
+            (Some(f), Some(ready)) => {
+                // What its sponsor names, all members check: the sponsor would be taken for the liar.
+                let good = ready.peer == from
+                    && ready.is_good(
+                        shared.head().round,
+                        &shared.manifest,
+                        shared.root.run,
+                        shared.scheme(),
+                    );
+                let good = good && f.admission.role() > Role::Watch;
+                let good = good || shared.settings.planted(Bug::TrustSponsors);
+                if good && ready.round >= f.since {
+                    f.ready = Some(ready);
+                }
+            }
+            (Some(_), None) => {
+                self.forget(from);
+                // Perhaps what it was given did not fit together.
+                if !examine_state(work, shared) {
+                    return Asked::Damaged;
+                }
+            }
+            _ => {}
+        }
+        Asked::Well
+    }
+
+    /// Whether a follower waits to become a member, and may.
+    pub fn has_ready(&self, view: &View, shared: &Shared) -> bool {
+        self.named(view, shared).next().is_some()
+    }
+
+    /// When one may become a member of a run that waits, which may not before.
+    pub fn waits_until(&self, shared: &Shared) -> Option<Time> {
+        let ready = self.followers.iter().filter(|(_, f)| f.live && f.ready.is_some());
+        let until = ready.filter_map(|(peer, _)| shared.probation.until(*peer, false));
+        until.filter(|until| *until > shared.now).min()
+    }
+
+    /// The followers to name in a header.
+    pub fn ready(&self, view: &View, shared: &Shared) -> Vec<Newcomer> {
+        let newcomer = |(ready, f): (&Signed<Ready>, &Follower)| Newcomer {
+            ready: ready.clone(),
+            admission: f.admission.clone(),
+            contact: f.contact.clone(),
+        };
+        self.named(view, shared).take(MAX_NAMED).map(newcomer).collect()
+    }
+
+    /// Those who may be named: only those to whom this round is forwarded, since who is not told of the round that admits it
+    /// does not come, and among them who will be there soon. A member of the attempt may have said "ready" before it was
+    /// one.
+    ///
+    /// Who fails again and again has to wait, though not for as long if the others cannot train without it; and all, if one
+    /// that was named before did not come.
+    fn named<'a>(
+        &'a self,
+        view: &'a View,
+        shared: &'a Shared,
+    ) -> impl Iterator<Item = (&'a Signed<Ready>, &'a Follower)> {
+        let trains = shared.head().trains(&shared.manifest, &view.members);
+        let may_name = !trains || shared.head().may_name(shared.me(), |peer| view.contains(peer));
+        let bound = prompt(shared);
+        let may_enter = move |peer: PeerId, f: &Follower| {
+            let is_prompt = !trains || f.is_prompt(bound, shared.now);
+            let is_over = shared.probation.is_over(peer, trains, shared.now);
+            is_prompt && is_over && shared.may_enter(peer, &f.admission, true).is_ok()
+        };
+        let live = self.followers.iter().filter(move |(_, f)| may_name && f.live);
+        let ready = live.filter_map(|(peer, f)| Some((*peer, f.ready.as_ref()?, f)));
+        let named = ready.filter(move |(peer, _, f)| !view.contains(*peer) && may_enter(*peer, f));
+        named.map(|(_, ready, f)| (ready, f))
+    }
+}
+
+/// A newcomer that takes longer than this for what is sent to it would have the others wait for it as for one that is gone.
+fn prompt(shared: &Shared) -> Duration {
+    FLOOR.max(shared.detector.quiet())
+}
+
+/// Rounds that a follower may be behind before pieces are no longer forwarded to it. What it is behind when it is
+/// let in, the others wait for, so it must not be much.
+fn lag(shared: &Shared) -> Round {
+    let vector = 4 * shared.manifest.layout.len.max(1);
+    ((LAG_BYTES / vector) as Round).clamp(LEAST_LAG, shared.settings.lag)
+}
+
+/// A newcomer fetches a block of the state.
+pub(crate) fn hand_out(to: PeerId, block: u32, shared: &mut Shared) {
+    let bytes = shared.lineage.state.block_len(block);
+    if bytes.is_none_or(|bytes| !shared.allow(to, bytes, Kind::Fetch)) {
+        return;
+    }
+    let Some(data) = shared.lineage.state.read_block(block) else {
+        return;
+    };
+    let Head { round, chain, .. } = *shared.head();
+    let data = data.into();
+    let message = Message::Block {
+        block,
+        round,
+        chain,
+        data,
+    };
+    shared.bulk(to, message);
+}
+
+/// What a newcomer holds of the state is not what it should be: it is told the digests of all blocks, and so which of them
+/// are wrong.
+pub(crate) fn hand_out_digests(to: PeerId, shared: &mut Shared) {
+    let data = joined(&shared.lineage.blocks);
+    if shared.allow(to, data.len(), Kind::Doubt) {
+        let (chain, data) = (shared.head().chain, data.into());
+        // After what was forwarded of the round that led here, and before what will be of the next.
+        shared.bulk(to, Message::Digests { chain, data });
+    }
+}
+
+/// Compares the state with its digest, and says whether it may stay: damaged, a member among others is none any more; a
+/// lone one has nothing else to go on from.
+fn examine_state(work: Option<InWork<'_>>, shared: &mut Shared) -> bool {
+    let pause = EXAMINE_TIMES * shared.detector.answer();
+    if shared.examined_at.is_some_and(|at| shared.now - at < pause) {
+        return true;
+    }
+    shared.examined_at = Some(shared.now);
+    let blocks = shared.lineage.state.block_digests();
+    let actual = root(&blocks);
+    let Some(work) = work.filter(|_| actual != shared.lineage.digest) else {
+        return true;
+    };
+    if work.view.members.len() > 1 {
+        return false;
+    }
+    shared.lineage.hashed(blocks);
+    true
+}
+
+/// Whether a peer may be given, for this question, what somebody who follows begins with: a head, and what is finished of the attempt.
+fn may_begin(peer: PeerId, work: Option<InWork<'_>>, question: Kind, shared: &mut Shared) -> bool {
+    let so_far = work.map_or(0, |work| work.finished.bytes());
+    shared.allow(peer, so_far + HEAD_BYTES, question)
+}
+
+/// Forwards what is finished of the attempt in work to a follower that comes in its middle. It would have to ask
+/// for it otherwise, and rounds may go by faster than it asks: at worst it would be admitted while it lacks one.
+fn forward_so_far(peer: PeerId, work: Option<InWork<'_>>, shared: &mut Shared) {
+    // To one that is a member already they come as the plan has it, and from nobody else.
+    let Some(work) = work.filter(|work| !work.view.contains(peer)) else {
+        return;
+    };
+    for piece in work.finished.messages(work.view.key) {
+        shared.bulk(peer, piece);
+    }
+}

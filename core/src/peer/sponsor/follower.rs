@@ -1,0 +1,137 @@
+//! One newcomer that follows this peer: what it was told, what it has applied, and how long it takes for that.
+
+use crate::access::invitation::Admission;
+use crate::access::signature::Signed;
+use crate::base::id::{Contact, Round};
+use crate::base::time::Time;
+use crate::ledger::Ready;
+use std::time::Duration;
+
+/// No way there and back is longer than this; what takes longer is waiting before a slow line.
+const LONGEST_WAY: Duration = Duration::from_secs(2);
+
+/// A newcomer that follows this peer.
+#[derive(Debug)]
+pub(super) struct Follower {
+    pub admission: Admission,
+    pub contact: Contact,
+    /// What it has said once it had caught up.
+    pub ready: Option<Signed<Ready>>,
+    /// The round that it began from: what it said at an earlier one counts no more.
+    pub since: Round,
+    pub sent: Round,
+    pub applied: Round,
+    /// A round that it has not said it has applied, and since when it is on its way. As TCP measures a round trip: one at a
+    /// time.
+    timed: Option<(Round, Time)>,
+    /// How long the last one that was timed took.
+    took: Duration,
+    /// The least that any took: of that much its distance may be the cause.
+    least: Option<Duration>,
+    /// Whether this attempt's pieces are forwarded.
+    pub live: bool,
+    /// Whether a round was not forwarded: it must begin again.
+    pub gap: bool,
+    /// How often it had to.
+    pub restarts: u32,
+    /// How long it was waited for.
+    pub waited: Duration,
+}
+
+impl Follower {
+    /// One that is at `applied` and is told of all rounds after `sent`.
+    pub fn new(admission: Admission, contact: Contact, applied: Round, sent: Round) -> Self {
+        Self {
+            admission,
+            contact,
+            ready: None,
+            since: applied,
+            sent,
+            applied,
+            timed: None,
+            took: Duration::ZERO,
+            least: None,
+            live: true,
+            gap: false,
+            restarts: 0,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// The same peer, from here on.
+    pub fn again(&self, contact: Contact, applied: Round, sent: Round) -> Self {
+        Self {
+            restarts: self.restarts + 1,
+            waited: self.waited,
+            ..Self::new(self.admission.clone(), contact, applied, sent)
+        }
+    }
+
+    /// Rounds that it has not said it has applied.
+    pub fn behind(&self) -> Round {
+        self.sent - self.applied.min(self.sent)
+    }
+
+    /// A round is on its way to it.
+    pub fn sends(&mut self, round: Round, now: Time) {
+        self.sent = round;
+        self.timed.get_or_insert((round, now));
+    }
+
+    /// It has applied a round.
+    pub fn applies(&mut self, round: Round, now: Time) {
+        self.applied = self.applied.max(round);
+        if let Some((_, since)) = self.timed.take_if(|(timed, _)| *timed <= self.applied) {
+            self.took = now - since;
+            self.least = Some(self.least.map_or(self.took, |least| least.min(self.took)));
+        }
+    }
+
+    /// Whether it lacks nothing, or has what is sent to it no more than `bound` later than the way there takes. As a member it
+    /// will be waited for until it has what is on its way to it.
+    pub fn is_prompt(&self, bound: Duration, now: Time) -> bool {
+        let on_its_way = self.timed.map_or(Duration::ZERO, |(_, since)| now - since);
+        let way = self.least.unwrap_or_default().min(LONGEST_WAY);
+        self.behind() == 0 || self.took.max(on_its_way) <= bound + way
+    }
+
+    /// Decides whether the next attempt is forwarded, if it may be so many rounds behind.
+    pub fn begin_attempt(&mut self, lag: Round) {
+        self.live = !self.gap && self.behind() <= lag;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::PeerId;
+    use crate::run::config::{Layout, Manifest};
+
+    #[test]
+    fn who_is_long_in_taking_what_it_is_sent_is_not_prompt() {
+        let (bound, at) = (Duration::from_secs(1), |ms: u64| Time(ms * 1000));
+        let admission = Admission::stand_in(PeerId([1; 32]), Manifest::new(Layout::flat(3)).root());
+        let mut f = Follower::new(admission, Contact::default(), 5, 5);
+        assert!(f.is_prompt(bound, at(0)), "it lacks nothing");
+        f.sends(6, at(0));
+        f.sends(7, at(500));
+        assert!(f.is_prompt(bound, at(1000)));
+        assert!(!f.is_prompt(bound, at(1001)), "the first is still on its way");
+        f.applies(6, at(1500));
+        f.sends(8, at(1500));
+        assert!(f.is_prompt(bound, at(1500)), "its way may be so long");
+        f.applies(8, at(1800));
+        f.sends(9, at(1800));
+        assert!(!f.is_prompt(bound, at(3101)), "it is not");
+        f.applies(9, at(4000));
+        assert!(f.is_prompt(bound, at(4000)), "it has caught up");
+        f.sends(10, at(4000));
+        assert!(
+            !f.is_prompt(bound, at(4000)),
+            "but the last that was timed took long"
+        );
+        f.applies(10, at(4300));
+        f.sends(11, at(4300));
+        assert!(f.is_prompt(bound, at(4400)));
+    }
+}

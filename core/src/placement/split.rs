@@ -1,0 +1,265 @@
+//! Which steps go together: spans that fit the memory of their machines, such that the slowest takes the least time.
+
+use super::schedule::{MORE, in_flight_limit};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// What one step of a model takes, for one microbatch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepNeeds {
+    /// Microseconds of its forward pass; of the last step, which gives the loss, 0: its backward pass has it.
+    pub forward_us: u64,
+    /// Microseconds of its backward pass, in which its forward pass is computed again.
+    pub backward_us: u64,
+    /// The parameter tensors that it uses: number in the layout, and elements. Another step may use the same (a tied
+    /// embedding).
+    pub tensors: Vec<(usize, u64)>,
+    /// Bytes that its backward pass takes beside parameters and boundaries: activations and what is computed from them.
+    pub working_bytes: u64,
+}
+
+/// What a machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Bytes that its span may take.
+    pub memory_bytes: u64,
+    /// Thousandths of the speed at which the steps' times were measured. At least 1.
+    pub speed: u64,
+}
+
+/// What holds for all spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Bytes for each parameter: the weight, its gradient, the optimizer's moments.
+    pub bytes_per_parameter: u64,
+    /// Bytes of one microbatch's activations as they travel between two spans, and are stashed.
+    pub boundary_bytes: u64,
+    /// Bytes of a process that holds nothing.
+    pub fixed_bytes: u64,
+}
+
+/// Parameters of a run of steps, each tensor counted once.
+pub fn span_parameters(span: &[StepNeeds]) -> u64 {
+    let tensors = span.iter().flat_map(|step| step.tensors.iter().copied());
+    tensors.collect::<BTreeMap<_, _>>().values().sum()
+}
+
+/// Microseconds that a run of steps works on one microbatch, forward and backward. The `last` span computes its
+/// forward pass once, since the gradient is there as soon as the loss is.
+pub fn span_us(span: &[StepNeeds], last: bool) -> u64 {
+    let forward: u64 = span.iter().map(|step| step.forward_us).sum();
+    let backward: u64 = span.iter().map(|step| step.backward_us).sum();
+    if last { backward } else { forward + backward }
+}
+
+/// Bytes that a machine holds at most for a run of steps with so many spans behind it, in a run: as many microbatches are
+/// stashed as may be under way there. `first`: its stash is the samples' numbers, which are nothing.
+pub fn span_bytes(span: &[StepNeeds], first: bool, behind: usize, terms: &Terms) -> u64 {
+    let stashed = if first {
+        0
+    } else {
+        in_flight_limit(0, behind + 1, MORE)
+    };
+    let working: u64 = span.iter().map(|step| step.working_bytes).sum();
+    terms.fixed_bytes
+        + terms.bytes_per_parameter * span_parameters(span)
+        + terms.boundary_bytes * u64::from(stashed)
+        + working
+}
+
+/// One span for each machine, in their order, such that each fits and the slowest takes as little time for a microbatch as
+/// can be: what bounds a full pipeline. Of equally good ones the one whose last spans are longest. None if nothing fits,
+/// or there are fewer steps than machines.
+///
+/// By dynamic programming over steps and machines, `O(machines x steps^2)` spans looked at.
+pub fn split(steps: &[StepNeeds], machines: &[Machine], terms: &Terms) -> Option<Vec<Range<usize>>> {
+    // For each number of steps, the slowest span's time when the machines so far have these, and where the last of their
+    // spans begins.
+    let mut best: Vec<Option<(u64, usize)>> = vec![None; steps.len() + 1];
+    best[0] = Some((0, 0));
+    let mut begins = Vec::new();
+    for (place, machine) in machines.iter().enumerate() {
+        let behind = machines.len() - 1 - place;
+        let mut next = vec![None; steps.len() + 1];
+        for end in 1..=steps.len() {
+            for begin in (0..end).rev() {
+                let span = &steps[begin..end];
+                if span_bytes(span, place == 0, behind, terms) > machine.memory_bytes {
+                    // A longer one takes no less.
+                    break;
+                }
+                let Some((before, _)) = best[begin] else {
+                    continue;
+                };
+                let own = span_us(span, behind == 0) * 1000 / machine.speed.max(1);
+                let slowest = own.max(before);
+                if next[end].is_none_or(|(found, _)| slowest < found) {
+                    next[end] = Some((slowest, begin));
+                }
+            }
+        }
+        begins.push(next.iter().map(|found| found.map(|(_, begin)| begin)).collect());
+        best = next;
+    }
+    walk_back(&begins, steps.len())
+}
+
+/// The spans, from where each of them begins if it ends at a step.
+fn walk_back(begins: &[Vec<Option<usize>>], steps: usize) -> Option<Vec<Range<usize>>> {
+    let mut spans = Vec::new();
+    let mut end = steps;
+    for begin_of in begins.iter().rev() {
+        let begin = begin_of[end]?;
+        spans.push(begin..end);
+        end = begin;
+    }
+    spans.reverse();
+    (end == 0).then_some(spans)
+}
+
+/// The fewest spans, at most so many, that fit machines all alike, split as [`split`] does. None if even that many do not.
+pub fn fewest_spans(
+    steps: &[StepNeeds],
+    machine: Machine,
+    most: usize,
+    terms: &Terms,
+) -> Option<Vec<Range<usize>>> {
+    (1..=most.min(steps.len())).find_map(|count| split(steps, &vec![machine; count], terms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::random::SplitMix;
+
+    /// A model of so many steps, of which the first and the last share a tensor.
+    fn drawn(random: &mut SplitMix, count: usize) -> Vec<StepNeeds> {
+        let mut up_to = |most: u64| random.bits() % most;
+        let mut steps: Vec<StepNeeds> = (0..count)
+            .map(|i| StepNeeds {
+                forward_us: up_to(50),
+                backward_us: 1 + up_to(100),
+                tensors: vec![(i + 1, up_to(40))],
+                working_bytes: up_to(100),
+            })
+            .collect();
+        let tied = (0, up_to(60));
+        steps[0].tensors.push(tied);
+        steps[count - 1].tensors.push(tied);
+        steps
+    }
+
+    /// The slowest span's time of the best split, by looking at all.
+    fn exhaustive(steps: &[StepNeeds], machines: &[Machine], terms: &Terms) -> Option<u64> {
+        fn go(
+            steps: &[StepNeeds],
+            begin: usize,
+            machines: &[Machine],
+            count: usize,
+            terms: &Terms,
+        ) -> Option<u64> {
+            let Some((machine, others)) = machines.split_first() else {
+                return (begin == steps.len()).then_some(0);
+            };
+            let own = |end: usize| {
+                let span = &steps[begin..end];
+                let first = machines.len() == count;
+                (span_bytes(span, first, others.len(), terms) <= machine.memory_bytes)
+                    .then(|| span_us(span, others.is_empty()) * 1000 / machine.speed)
+            };
+            let ends = begin + 1..=steps.len();
+            ends.filter_map(|end| Some(own(end)?.max(go(steps, end, others, count, terms)?)))
+                .min()
+        }
+        go(steps, 0, machines, machines.len(), terms)
+    }
+
+    fn slowest(steps: &[StepNeeds], machines: &[Machine], spans: &[Range<usize>]) -> u64 {
+        let times = spans.iter().zip(machines).enumerate();
+        times
+            .map(|(i, (span, machine))| {
+                span_us(&steps[span.clone()], i + 1 == spans.len()) * 1000 / machine.speed
+            })
+            .max()
+            .unwrap()
+    }
+
+    #[test]
+    fn it_is_as_good_as_looking_at_all_splits() {
+        let (mut fitting, mut not) = (0, 0);
+        for seed in 0..600 {
+            let mut random = SplitMix(seed);
+            let count = 1 + (random.bits() % 12) as usize;
+            let steps = drawn(&mut random, count.max(2));
+            let terms = Terms {
+                bytes_per_parameter: 20,
+                boundary_bytes: random.bits() % 50,
+                fixed_bytes: 10,
+            };
+            let machines: Vec<Machine> = (0..1 + random.bits() % 6)
+                .map(|_| Machine {
+                    memory_bytes: 400 + random.bits() % 5_000,
+                    speed: 200 + random.bits() % 2_000,
+                })
+                .collect();
+            let expected = exhaustive(&steps, &machines, &terms);
+            let found = split(&steps, &machines, &terms);
+            let time = found.as_ref().map(|spans| slowest(&steps, &machines, spans));
+            assert_eq!(time, expected, "seed {seed}");
+            let Some(spans) = found else {
+                not += 1;
+                continue;
+            };
+            fitting += 1;
+            assert_eq!(spans.len(), machines.len());
+            assert_eq!((spans[0].start, spans[spans.len() - 1].end), (0, steps.len()));
+            assert!(spans.windows(2).all(|pair| pair[0].end == pair[1].start));
+            assert!(spans.iter().all(|span| !span.is_empty()));
+            for (place, (span, machine)) in spans.iter().zip(&machines).enumerate() {
+                let bytes = span_bytes(
+                    &steps[span.clone()],
+                    place == 0,
+                    machines.len() - 1 - place,
+                    &terms,
+                );
+                assert!(bytes <= machine.memory_bytes);
+            }
+        }
+        assert!(fitting > 100 && not > 100, "{fitting} {not}");
+    }
+
+    #[test]
+    fn equal_steps_make_equal_spans_and_memory_asks_for_more_of_them() {
+        let step = |tensor| StepNeeds {
+            forward_us: 10,
+            backward_us: 20,
+            tensors: vec![(tensor, 100)],
+            working_bytes: 0,
+        };
+        let steps: Vec<StepNeeds> = (0..8).map(step).collect();
+        let terms = Terms {
+            bytes_per_parameter: 20,
+            boundary_bytes: 0,
+            fixed_bytes: 1000,
+        };
+        let machine = |memory_bytes| Machine {
+            memory_bytes,
+            speed: 1000,
+        };
+        let spans = |bytes| fewest_spans(&steps, machine(bytes), 8, &terms).map(|spans| spans.len());
+        assert_eq!(spans(1000 + 8 * 2000), Some(1));
+        assert_eq!(spans(1000 + 8 * 2000 - 1), Some(2));
+        assert_eq!(spans(1000 + 4 * 2000 - 1), Some(3));
+        assert_eq!(spans(1000 + 2000), Some(8));
+        assert_eq!(spans(1000 + 1999), None);
+        // The last computes its forward passes once, and so has more steps.
+        let four = split(&steps, &[machine(1 << 20); 4], &terms).unwrap();
+        let lengths: Vec<usize> = four.iter().map(Range::len).collect();
+        assert_eq!(lengths.iter().sum::<usize>(), 8);
+        assert!(
+            lengths[..3].iter().all(|length| *length <= 2) && lengths[3] <= 3,
+            "{lengths:?}"
+        );
+        assert_eq!(split(&steps, &[machine(1 << 20); 9], &terms), None);
+    }
+}

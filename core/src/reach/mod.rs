@@ -1,0 +1,8 @@
+//! Which peers can be reached, by which way, and how fast they answer.
+
+pub(crate) mod allowance;
+pub mod detector;
+pub(crate) mod laggard;
+pub(crate) mod links;
+pub(crate) mod probation;
+pub(crate) mod ways;

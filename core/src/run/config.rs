@@ -1,0 +1,598 @@
+//! The run's manifest, equal on all peers, and each peer's own settings.
+
+mod members;
+
+use crate::access::invitation::{Admission, Role, Root};
+use crate::access::signature::Key;
+use crate::base::id::{Contact, Digest, PeerId, Round, RunId};
+use crate::base::planted::Bug;
+use crate::numeric::codec::Codec;
+use crate::numeric::optim::{LocalSteps, Moments, Optimizer, Schedule};
+use crate::run::initial::Initial;
+use crate::run::room::Room;
+use crate::run::split::Split;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::str::FromStr;
+
+/// One parameter tensor's place in the flat vector.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TensorSpec {
+    /// Path in the model, such as `layer1.weight`.
+    pub name: String,
+    /// Dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// First element in the flat vector.
+    pub offset: usize,
+    /// Whether weight decay applies (not to biases and norms).
+    pub decay: bool,
+}
+
+impl TensorSpec {
+    /// Elements of the tensor.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether the tensor has no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// How the model's parameters lie in the flat vector.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Layout {
+    /// Tensors in visiting order, without gaps.
+    pub tensors: Vec<TensorSpec>,
+    /// Elements of the flat vector.
+    pub len: usize,
+}
+
+impl Layout {
+    /// A layout of one tensor, for vectors without a model behind them.
+    pub fn flat(len: usize) -> Self {
+        let tensor = TensorSpec {
+            name: "vector".into(),
+            shape: vec![len],
+            offset: 0,
+            decay: true,
+        };
+        Self {
+            tensors: vec![tensor],
+            len,
+        }
+    }
+}
+
+/// Who sends what to whom in an all-reduce: see [`Plan`](crate::collective::Plan). Written and read as `ring` and
+/// `direct`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Topology {
+    /// Each member sends to the next alone: 2(n-1) one-way delays, two links for each member.
+    #[default]
+    Ring,
+    /// Each member owns a share of the vector, gets all contributions to it and sends its sum to all: 2 one-way delays,
+    /// a link between any two. A parameter server spread over all members, as BytePS has it.
+    Direct,
+}
+
+impl Topology {
+    /// All topologies.
+    pub const ALL: [Self; 2] = [Self::Ring, Self::Direct];
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ring => "ring",
+            Self::Direct => "direct",
+        })
+    }
+}
+
+/// No topology has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no topology is called \"{0}\": use one of ring, direct")]
+pub struct UnknownTopology(pub String);
+
+impl FromStr for Topology {
+    type Err = UnknownTopology;
+
+    fn from_str(name: &str) -> Result<Self, UnknownTopology> {
+        let found = Self::ALL
+            .into_iter()
+            .find(|topology| topology.to_string() == name);
+        found.ok_or_else(|| UnknownTopology(name.to_owned()))
+    }
+}
+
+/// Where a run's data comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DataSource {
+    /// The task makes it itself, the same on every peer.
+    Made,
+    /// The founder was given it, in files. Whoever lacks it fetches those from a peer, or is given a copy.
+    Given {
+        /// Hash of what says which files they are, how long, and what is in them: so a fetch is checked as it comes.
+        files: Digest,
+    },
+}
+
+/// All that defines a run. Immutable; its hash is the [`RunId`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Public half of the run's key: every right to take part goes back to it.
+    pub key: PeerId,
+    /// Name of the task, such as `digits`.
+    pub task: String,
+    /// The task's own configuration as JSON text, exactly as all peers read it.
+    pub task_config: String,
+    /// Seed of initial parameters and of the order of samples.
+    pub seed: u64,
+    /// Samples in the training set.
+    pub samples: NonZeroU64,
+    /// Hash of the training data.
+    pub data: Digest,
+    /// Where the training data comes from.
+    pub data_source: DataSource,
+    /// Samples after which the run ends (epochs times samples, or rounds times batch).
+    pub target: NonZeroU64,
+    /// Samples of a step, over all peers: of a round, but for [local steps](Self::local).
+    pub batch: NonZeroU32,
+    /// Samples a device works on at once (0: as many as its share).
+    pub micro_batch: u32,
+    /// The parameters' places.
+    pub layout: Layout,
+    /// How gradients become parameters.
+    pub optimizer: Optimizer,
+    /// How its vectors are kept between two steps.
+    pub moments: Moments,
+    /// Base learning rate.
+    pub lr: f32,
+    /// The learning rate over the steps.
+    pub schedule: Schedule,
+    /// Largest global norm of the mean gradient.
+    pub clip: Option<f32>,
+    /// Whether members take steps of their own between two exchanges: then optimizer, rate and clipping are those of the
+    /// members' own steps.
+    pub local: Option<LocalSteps>,
+    /// Whether members compute for the next round while the sums of this one travel: gradients are then one step late.
+    pub overlap: bool,
+    /// How chunks travel.
+    pub codec: Codec,
+    /// Who sends them to whom; none: whichever takes less time ([`Pace`](crate::ledger::pace::Pace)).
+    pub topology: Option<Topology>,
+    /// Elements in one piece of a chunk.
+    pub piece: NonZeroU32,
+    /// Below this many members the run waits.
+    pub min_peers: NonZeroU16,
+    /// How many members keep the optimizer's vectors of each part of the parameters, as ZeRO-1 has it; none: every member
+    /// keeps all.
+    pub copies: Option<NonZeroU16>,
+    /// How the model is cut over its members, where who keeps a part keeps its weights too; none: every member has all weights.
+    pub split: Option<Split>,
+}
+
+/// What is wrong with a manifest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// It is of another version than [`Manifest::VERSION`].
+    #[error(
+        "the run's manifest is of version {found}, and this program reads version {reads}: use a program of the \
+         version that began the run, or begin another run",
+        reads = Manifest::VERSION
+    )]
+    Version {
+        /// Which.
+        found: u8,
+    },
+    /// It does not begin as a manifest does: it was made before there were versions, or is something else.
+    #[error(
+        "the run's manifest names no version, as those of the first programs did not, and this program reads \
+         version {reads}: use a program of the version that began the run, or begin another run",
+        reads = Manifest::VERSION
+    )]
+    NoVersion,
+    /// It cannot be used.
+    #[error("the run's manifest is not usable: {0}")]
+    Unusable(&'static str),
+}
+
+/// What an encoded manifest begins with, before its version.
+const MARK: &[u8] = b"annrun\0";
+
+impl Manifest {
+    /// Version of a manifest's encoding. Another field is another version.
+    pub const VERSION: u8 = 8;
+
+    /// A run of one sample with these parameters, for whoever names only what matters to it:
+    /// `Manifest { lr: 0.1, ..Manifest::new(layout) }`.
+    pub fn new(layout: Layout) -> Self {
+        Self {
+            key: PeerId([0; 32]),
+            task: String::new(),
+            task_config: String::new(),
+            seed: 0,
+            samples: NonZeroU64::MIN,
+            data: Digest([0; 32]),
+            data_source: DataSource::Made,
+            target: NonZeroU64::MIN,
+            batch: NonZeroU32::MIN,
+            micro_batch: 0,
+            layout,
+            optimizer: Optimizer::Sgd { weight_decay: 0.0 },
+            moments: Moments::F32,
+            lr: 0.01,
+            schedule: Schedule::Constant,
+            clip: None,
+            local: None,
+            overlap: false,
+            codec: Codec::F32,
+            topology: Some(Topology::Ring),
+            piece: Self::PIECE,
+            min_peers: NonZeroU16::MIN,
+            copies: None,
+            split: None,
+        }
+    }
+
+    /// Most bytes of an encoded manifest.
+    pub const SIZE_LIMIT: usize = 1 << 20;
+    /// Default elements per piece: 64 KiB of f32, 5 ms at 100 Mbit/s, so that a ring's pipeline fills early.
+    pub const PIECE: NonZeroU32 = NonZeroU32::new(16 * 1024).unwrap();
+
+    /// Elements of one block, the unit in which a state travels to a newcomer: four pieces, at most as many as
+    /// with the default piece, so that a block with all optimizer slots stays below 1 MiB.
+    pub fn block(&self) -> usize {
+        4 * self.piece.min(Self::PIECE).get() as usize
+    }
+
+    /// Whether a round of so many members trains, rather than only changing the membership.
+    pub fn trains(&self, members: usize) -> bool {
+        members >= usize::from(self.min_peers.get())
+    }
+
+    /// Most samples that a round hands out.
+    pub fn most_samples(&self) -> u64 {
+        let most = |local: &LocalSteps| local.steps.map_or(LocalSteps::MOST, NonZeroU32::get);
+        u64::from(self.batch.get()) * u64::from(self.local.as_ref().map_or(1, most))
+    }
+
+    /// What a round's sum is applied to the shared state by, and at which base rate.
+    pub fn shared_optimizer(&self) -> (&Optimizer, f32) {
+        match &self.local {
+            None => (&self.optimizer, self.lr),
+            Some(local) => (&local.outer, local.outer_lr),
+        }
+    }
+
+    /// Bytes of what every member holds: of the parameters and, unless members keep [parts](Self::copies) of it, of the
+    /// optimizer's vectors. Nothing where the model is [split](Self::split).
+    pub fn state_bytes(&self) -> u64 {
+        if self.split.is_some() {
+            return 0;
+        }
+        let moments = if self.copies.is_some() {
+            0
+        } else {
+            self.moments_bytes()
+        };
+        4 * self.layout.len as u64 + moments
+    }
+
+    /// Bytes of all the optimizer's vectors.
+    pub fn moments_bytes(&self) -> u64 {
+        self.shared_optimizer().0.slots() as u64 * self.moments.bytes(self.layout.len as u64)
+    }
+
+    /// Bytes of parameters and optimizer's vectors that one of so many full members holds, once all have taken their parts.
+    pub fn member_bytes(&self, members: u64) -> u64 {
+        let members = members.max(1);
+        let weights = self.split.as_ref().map_or(0, |_| 4 * self.layout.len as u64);
+        let kept = self.copies.map_or(0, |copies| {
+            (weights + self.moments_bytes()) * u64::from(copies.get()).min(members) / members
+        });
+        self.state_bytes() + kept
+    }
+
+    /// Whether each member adds what rounding has taken from its sums to its next contribution: see [`Codec::has_feedback`].
+    pub fn feedback(&self) -> bool {
+        self.codec.has_feedback(self.local.is_some())
+    }
+
+    /// Whether members go on with what they alone know, so that only a ledger from the beginning can be replayed: rounding
+    /// errors, moments of their own or of parts, the state before the last round.
+    pub fn is_replayed_from_the_beginning(&self) -> bool {
+        self.feedback() || self.local.is_some() || self.overlap || self.copies.is_some()
+    }
+
+    /// The run's name.
+    pub fn run_id(&self) -> RunId {
+        RunId(*blake3::hash(&self.encode()).as_bytes())
+    }
+
+    /// What every right in the run goes back to.
+    pub fn root(&self) -> Root {
+        Root {
+            run: self.run_id(),
+            key: self.key,
+        }
+    }
+
+    /// As bytes, the same on every platform: a mark, the version, the fields.
+    pub fn encode(&self) -> Vec<u8> {
+        let front = [MARK, &[Self::VERSION]].concat();
+        postcard::to_extend(self, front).expect("a manifest has only plain data")
+    }
+
+    /// Reads and checks a manifest, also one from a stranger.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
+        if bytes.len() > Self::SIZE_LIMIT {
+            return Err(ManifestError::Unusable("it is larger than 1 MiB"));
+        }
+        let fields = match bytes.strip_prefix(MARK) {
+            Some([Self::VERSION, fields @ ..]) => fields,
+            Some([found, ..]) => return Err(ManifestError::Version { found: *found }),
+            _ => return Err(ManifestError::NoVersion),
+        };
+        let manifest: Self =
+            postcard::from_bytes(fields).map_err(|_| ManifestError::Unusable("it cannot be decoded"))?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Whether all numbers make sense together.
+    pub fn check(&self) -> Result<(), ManifestError> {
+        let need = |ok: bool, why| ok.then_some(()).ok_or(ManifestError::Unusable(why));
+        need(
+            self.piece.get() <= 1 << 20,
+            "piece must be at most 1048576 elements",
+        )?;
+        need(
+            (self.piece.get() as usize).is_multiple_of(self.moments.grain()),
+            "with moments=8bit piece must be a multiple of 256",
+        )?;
+        need(
+            self.local.is_none() || self.moments == Moments::F32,
+            "moments=8bit is for runs whose every batch is a round, without local steps: their moments are each member's own",
+        )?;
+        need(
+            self.codec != Codec::Sign || self.local.is_some(),
+            "codec=sign is for local steps: of a single batch's gradients signs tell too little to learn from",
+        )?;
+        self.check_copies()?;
+        self.check_split()?;
+        need(
+            usize::from(self.min_peers.get()) <= MAX_PEERS,
+            "min_peers must be at most 64",
+        )?;
+        need(
+            self.lr.is_finite() && self.lr >= 0.0,
+            "lr must be a finite number, at least 0",
+        )?;
+        need(
+            self.clip.is_none_or(|c| c.is_finite() && c > 0.0),
+            "clip must be greater than 0",
+        )?;
+        need(
+            self.optimizer.check().is_ok(),
+            "an optimizer setting is out of its range",
+        )?;
+        need(
+            self.schedule.check().is_ok(),
+            "a schedule setting is out of its range",
+        )?;
+        need(
+            self.local.as_ref().is_none_or(|local| local.check().is_ok()),
+            "a setting of local steps is out of its range",
+        )?;
+        let mut end = 0usize;
+        for tensor in &self.layout.tensors {
+            let len = tensor.shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
+            let next = len.and_then(|len| end.checked_add(len));
+            need(
+                tensor.offset == end && next.is_some(),
+                "the tensors do not lie one after the other",
+            )?;
+            end = next.expect("checked above");
+        }
+        need(
+            end == self.layout.len && end as u64 <= MAX_ELEMENTS,
+            "the layout's length is not that of its tensors",
+        )
+    }
+}
+
+/// Most members of a view. A guess: rings much longer than this want another schedule anyway.
+pub const MAX_PEERS: usize = 64;
+
+/// Most of them that are no full members: half, so that guests never crowd out those who keep the run.
+pub const MAX_CONTRIBUTORS: usize = MAX_PEERS / 2;
+
+/// Most elements of the flat vector (64 GiB of f32): keeps index arithmetic far from overflow.
+pub const MAX_ELEMENTS: u64 = 1 << 34;
+
+/// What one peer decides for itself.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// This peer.
+    pub me: PeerId,
+    /// What signs in its name.
+    pub key: Key,
+    /// What shows its right to take part.
+    pub admission: Admission,
+    /// Where others can dial it.
+    pub contact: Contact,
+    /// What the protocol's time 0 is in seconds since 1970: whether a ticket has expired is all that depends on it.
+    pub epoch_s: u64,
+    /// When this peer was started, in microseconds since some fixed moment: what others pass on for it is numbered from
+    /// here on, so that nobody can pass on what it wrote in an earlier life.
+    pub started: u64,
+    /// Most rounds that a newcomer which follows this peer may be behind, at least 2.
+    pub lag: Round,
+    /// What this peer has room for of a model that is [split](Manifest::split).
+    pub room: Room,
+    /// What its weights begin with there.
+    pub initial: Option<Initial>,
+    /// After each so many rounds this peer saves what it has, and tells the others, where a model is split; 0: never.
+    pub saves_every: Round,
+    /// A bug switched on to prove that the simulation finds it.
+    #[cfg(feature = "sim")]
+    pub bug: Option<Bug>,
+}
+
+impl Settings {
+    /// Usual [`lag`](Self::lag).
+    pub const LAG: Round = 128;
+
+    /// A peer without bugs.
+    pub fn new(key: Key, admission: Admission, contact: Contact) -> Self {
+        Self {
+            me: key.peer(),
+            key,
+            admission,
+            contact,
+            epoch_s: 0,
+            started: 0,
+            lag: Self::LAG,
+            room: Room::of(1),
+            initial: None,
+            saves_every: 0,
+            #[cfg(feature = "sim")]
+            bug: None,
+        }
+    }
+
+    /// A full member that signs by a stand-in.
+    #[cfg(any(test, feature = "sim"))]
+    pub fn stand_in(me: PeerId, contact: Contact, manifest: &Manifest) -> Self {
+        Self::new(
+            Key::stand_in(me),
+            Admission::stand_in(me, manifest.root()),
+            contact,
+        )
+    }
+
+    /// What this peer may do.
+    pub fn role(&self) -> Role {
+        self.admission.role()
+    }
+
+    /// What it has room for of a run's model, if that is split.
+    pub(crate) fn room(&self, manifest: &Manifest) -> Room {
+        let split = manifest.split.as_ref();
+        split.map_or_else(Room::default, |split| self.room.within(split.spans.len()))
+    }
+
+    /// Whether this bug is switched on.
+    #[inline]
+    pub(crate) fn planted(&self, bug: Bug) -> bool {
+        self.bug() == Some(bug)
+    }
+
+    /// The bug that is switched on.
+    #[inline]
+    pub(crate) fn bug(&self) -> Option<Bug> {
+        #[cfg(feature = "sim")]
+        let bug = self.bug;
+        #[cfg(not(feature = "sim"))]
+        let bug = None;
+        bug
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_0_is_not_read_as_0() {
+        let one = Manifest {
+            piece: NonZeroU32::MIN,
+            ..Manifest::new(Layout::flat(3))
+        };
+        let to_two: [fn(&mut Manifest); 5] = [
+            |m| m.samples = 2.try_into().unwrap(),
+            |m| m.target = 2.try_into().unwrap(),
+            |m| m.batch = 2.try_into().unwrap(),
+            |m| m.piece = 2.try_into().unwrap(),
+            |m| m.min_peers = 2.try_into().unwrap(),
+        ];
+        for change in to_two {
+            let mut two = one.clone();
+            change(&mut two);
+            let (one, mut bytes) = (one.encode(), two.encode());
+            assert_eq!(Manifest::decode(&bytes), Ok(two));
+            // It is this byte.
+            let at = (0..one.len()).find(|i| one[*i] != bytes[*i]).unwrap();
+            bytes[at] = 0;
+            let refused = ManifestError::Unusable("it cannot be decoded");
+            assert_eq!(Manifest::decode(&bytes), Err(refused));
+        }
+    }
+
+    #[test]
+    fn a_manifest_of_another_version_is_refused_by_name() {
+        let manifest = Manifest::new(Layout::flat(3));
+        let bytes = manifest.encode();
+        assert_eq!(Manifest::decode(&bytes), Ok(manifest.clone()));
+        let mut later = bytes.clone();
+        later[MARK.len()] = 9;
+        let error = Manifest::decode(&later).unwrap_err();
+        assert_eq!(error, ManifestError::Version { found: 9 });
+        let text = error.to_string();
+        assert!(
+            text.contains("version 9") && text.contains("reads version 8"),
+            "{text}"
+        );
+        // As it was before there were versions.
+        let first = postcard::to_allocvec(&manifest).unwrap();
+        assert_eq!(Manifest::decode(&first), Err(ManifestError::NoVersion));
+        assert_eq!(Manifest::decode(&[]), Err(ManifestError::NoVersion));
+        let cut = &bytes[..bytes.len() - 1];
+        assert!(matches!(Manifest::decode(cut), Err(ManifestError::Unusable(_))));
+    }
+
+    #[test]
+    fn a_model_is_split_only_where_its_rounds_can_be() {
+        let step = |start: usize| crate::run::split::Step {
+            ranges: std::iter::once(start..start + 4).collect(),
+            cost: 1,
+            boundary: 2,
+        };
+        let good = Manifest {
+            copies: NonZeroU16::new(2),
+            topology: Some(Topology::Direct),
+            optimizer: "adam".parse().unwrap(),
+            split: Some(Split {
+                steps: vec![step(0), step(4)],
+                spans: vec![NonZeroU16::MIN; 2],
+                micro_batch: NonZeroU32::MIN,
+                boundary: Codec::F16,
+                lanes: NonZeroU16::MIN,
+            }),
+            ..Manifest::new(Layout::flat(8))
+        };
+        assert_eq!(good.check(), Ok(()));
+        assert_eq!(Manifest::decode(&good.encode()), Ok(good.clone()));
+        // Nothing is held by all, and who holds a span holds its weights and moments.
+        assert_eq!((good.state_bytes(), good.member_bytes(2)), (0, 8 * 12));
+        type Change = fn(&mut Manifest);
+        let wrong: [(&str, Change); 5] = [
+            ("copies", |m| m.copies = None),
+            ("codec=f32", |m| m.codec = Codec::Int8),
+            ("overlap", |m| m.overlap = true),
+            ("topology", |m| m.topology = None),
+            ("uses", |m| m.layout = Layout::flat(9)),
+        ];
+        for (why, change) in wrong {
+            let mut manifest = good.clone();
+            change(&mut manifest);
+            let error = manifest.check().unwrap_err().to_string();
+            assert!(error.contains(why), "{why}: {error}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Which settings go with what members keep parts of.
+
+use super::{MAX_PEERS, Manifest, ManifestError, Topology};
+use crate::numeric::codec::Codec;
+
+impl Manifest {
+    /// Whether what needs everybody's moments is left alone where not everybody has them.
+    pub(super) fn check_copies(&self) -> Result<(), ManifestError> {
+        let why = match self.copies {
+            None => return Ok(()),
+            Some(_) if self.local.is_some() => {
+                "copies goes with every batch a round, not with local_steps: their moments are each member's own"
+            }
+            Some(_) if self.overlap => "copies does not go with overlap=on",
+            Some(_) if self.topology != Some(Topology::Direct) => {
+                "copies is for topology=direct: sums go straight to those who keep the moments"
+            }
+            Some(_) if self.optimizer.slots() == 0 => {
+                "copies is for optimizers that keep moments, and sgd keeps none"
+            }
+            Some(copies) if usize::from(copies.get()) > MAX_PEERS => "copies must be at most 64",
+            Some(_) => return Ok(()),
+        };
+        Err(ManifestError::Unusable(why))
+    }
+
+    /// Whether the model is cut in a way that members can hold.
+    pub(super) fn check_split(&self) -> Result<(), ManifestError> {
+        let Some(split) = &self.split else { return Ok(()) };
+        let why = match self.copies {
+            None => "split goes with copies: who keeps a part keeps its weights and moments",
+            Some(_) if self.codec != Codec::F32 => "split is for codec=f32: sums travel as they are",
+            Some(_) => return split.check(self.layout.len).map_err(ManifestError::Unusable),
+        };
+        Err(ManifestError::Unusable(why))
+    }
+}

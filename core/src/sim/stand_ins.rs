@@ -1,0 +1,58 @@
+//! Headers and records for tests and the simulation, of peers that are only names.
+
+#[cfg(test)]
+pub(crate) mod spans;
+
+#[cfg(test)]
+use crate::access::signature::{Key, Signed};
+use crate::base::id::{Digest, PeerId};
+use crate::ledger::Header;
+#[cfg(test)]
+use crate::ledger::{Head, Record};
+
+impl Header {
+    /// That of a member that adds nothing to a first round, for who has only names.
+    pub fn stand_in(peer: PeerId) -> Self {
+        Self {
+            peer,
+            weight: 0,
+            loss: 0.0,
+            speed: 1,
+            compute_us: 1,
+            exchange_us: 0,
+            digest: Digest([0; 32]),
+            ahead: false,
+            anew: false,
+            ready: Vec::new(),
+            revoked: Vec::new(),
+            leaving: false,
+            keeps: Default::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Record {
+    /// A first attempt of these after a head.
+    pub(crate) fn signed_by_stand_ins(head: &Head, headers: Vec<Header>) -> Self {
+        let unsigned = |content: Header| Signed {
+            signature: Key::stand_in(content.peer).sign_bytes(b""),
+            content,
+        };
+        let mut record = Self {
+            round: head.round + 1,
+            attempt: 0,
+            headers: headers.into_iter().map(unsigned).collect(),
+        };
+        record.sign_by_stand_ins(head);
+        record
+    }
+
+    /// All authors sign what it says of them.
+    pub(crate) fn sign_by_stand_ins(&mut self, head: &Head) {
+        let attempt = head.attempt_of(self);
+        for header in &mut self.headers {
+            header.signature = Key::stand_in(header.peer).sign(&attempt, &header.content);
+        }
+    }
+}

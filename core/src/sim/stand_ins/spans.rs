@@ -1,0 +1,151 @@
+//! Runs of a model that is split over members that are only names, and rounds of them in which spans go where they had better be.
+
+use crate::base::id::PeerId;
+use crate::ledger::keeps::{Keeper, Keeps};
+use crate::ledger::{Head, Header, Member, Record};
+use crate::numeric::codec::Codec;
+use crate::run::config::{Layout, Manifest, Topology};
+use crate::run::parts::{PartSet, Parts};
+use crate::run::room::Room;
+use crate::run::split::{Split, Step};
+use std::num::{NonZeroU16, NonZeroU32};
+
+/// Four spans of two steps each over 8,000 elements, the last step of which uses the first step's again.
+pub(crate) fn manifest(copies: u16, lanes: u16) -> Manifest {
+    let step = |i: usize| Step {
+        ranges: match i {
+            7 => vec![0..500, 7000..8000],
+            i => std::iter::once(i * 1000..(i + 1) * 1000).collect(),
+        },
+        cost: 1,
+        boundary: 4,
+    };
+    Manifest {
+        copies: NonZeroU16::new(copies),
+        topology: Some(Topology::Direct),
+        optimizer: "adam".parse().unwrap(),
+        batch: 10.try_into().unwrap(),
+        target: 1000.try_into().unwrap(),
+        samples: 1000.try_into().unwrap(),
+        split: Some(Split {
+            steps: (0..8).map(step).collect(),
+            spans: vec![NonZeroU16::new(2).unwrap(); 4],
+            micro_batch: NonZeroU32::new(2).unwrap(),
+            boundary: Codec::F32,
+            lanes: lanes.try_into().unwrap(),
+        }),
+        ..Manifest::new(Layout::flat(8000))
+    }
+}
+
+pub(crate) fn peer(n: u8) -> PeerId {
+    PeerId([n; 32])
+}
+
+/// One that holds these spans, and has room for no more than one.
+pub(crate) fn member(n: u8, spans: &[usize], manifest: &Manifest) -> Member {
+    let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(manifest).unwrap());
+    let kept = spans.iter().map(|span| split.parts(parts, *span));
+    let keeper = Keeper {
+        kept: kept.fold(PartSet::default(), |all, kept| all.or(&kept)),
+        room: Room::of(1),
+        ..Keeper::default()
+    };
+    keeping(n, keeper, manifest)
+}
+
+/// One that keeps such parts.
+pub(crate) fn keeping(n: u8, keeper: Keeper, manifest: &Manifest) -> Member {
+    Member {
+        peer: peer(n),
+        admission: crate::access::invitation::Admission::stand_in(peer(n), manifest.root()),
+        speed: 1000,
+        contact: Default::default(),
+        trials: Default::default(),
+        keeper,
+    }
+}
+
+/// After some members hold these spans, and something was trained.
+pub(crate) fn head(manifest: &Manifest, members: &[&[usize]]) -> Head {
+    let mut head = Head::unfounded(manifest);
+    head.untrained = PartSet::default();
+    head.members = members
+        .iter()
+        .zip(1..)
+        .map(|(spans, n)| member(n, spans, manifest))
+        .collect();
+    head
+}
+
+/// Goes on until nobody has anything to learn or to drop, as members do.
+pub(crate) fn settle(head: &mut Head, manifest: &Manifest) {
+    for round in 0.. {
+        assert!(round < 60, "it comes to no end: {:?}", held(head, manifest));
+        if next(head, manifest, |_| 1) {
+            return;
+        }
+    }
+}
+
+/// A round in which nothing is computed, though members have such speeds, and all do as is suggested: what is learnt is there a
+/// round later. Whether nobody has anything to learn or to drop.
+pub(crate) fn next(head: &mut Head, manifest: &Manifest, speed: impl Fn(usize) -> u64) -> bool {
+    let parts = Parts::of(manifest).unwrap();
+    let lacks = head.lacks(manifest, |_| true);
+    let mut is_done = true;
+    let mut said = |member: &Member| {
+        let (learns, drops) = head.suggest(manifest, member.peer);
+        let (anew, keeper) = (learns.and(&lacks).and(&head.untrained), member.keeper);
+        let kept = keeper.kept.or(&keeper.learns.without(&lacks)).or(&anew);
+        is_done &= keeper.learns.is_empty() && learns.is_empty() && drops.is_empty();
+        let may: PartSet = match (&manifest.split, keeper.room.inner) {
+            (Some(split), true) => (1..split.spans.len() - 1)
+                .flat_map(|s| split.parts(parts, s).iter())
+                .collect(),
+            _ => parts.all(),
+        };
+        assert!(
+            learns.without(&may).is_empty(),
+            "who takes no ends is to learn one"
+        );
+        let learns = learns.or(&keeper.learns).without(&kept);
+        Keeps {
+            kept,
+            digests: vec![0; kept.len()],
+            learns,
+            drops: drops.and(&kept),
+            room: keeper.room,
+            line: keeper.line,
+            ..Keeps::default()
+        }
+    };
+    let header = |(place, member): (usize, &Member)| Header {
+        keeps: said(member),
+        speed: speed(place),
+        ..Header::stand_in(member.peer)
+    };
+    let headers: Vec<Header> = head.members.iter().enumerate().map(header).collect();
+    let record = Record::signed_by_stand_ins(head, headers);
+    head.apply(&record, manifest);
+    assert_eq!(head.check_itself(manifest), Ok(()));
+    is_done
+}
+
+/// Which spans each member holds.
+pub(crate) fn held(head: &Head, manifest: &Manifest) -> Vec<Vec<usize>> {
+    let (split, parts) = (head.split(manifest).unwrap(), Parts::of(manifest).unwrap());
+    let needs = split.needs(parts);
+    let of = |m: &Member| {
+        (0..needs.len())
+            .filter(|span| m.keeper.holds(*span, &needs))
+            .collect()
+    };
+    head.members.iter().map(of).collect()
+}
+
+/// Spans of so many of the eight steps each.
+pub(crate) fn cut(manifest: &mut Manifest, steps: &[u16]) {
+    let steps = steps.iter().map(|steps| NonZeroU16::new(*steps).unwrap());
+    manifest.split.as_mut().unwrap().spans = steps.collect();
+}

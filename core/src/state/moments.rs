@@ -1,0 +1,437 @@
+//! The parts of the optimizer's vectors that one peer keeps: stepped by the sums that it holds, and proven by their digests.
+//!
+//! Where a run's model is split over its members a part has one vector more, the last: its weights.
+
+use crate::base::id::Digest;
+use crate::collective::Held;
+use crate::ledger::stepping::{step_slots, zeros};
+use crate::numeric::codec::Codec;
+use crate::numeric::optim::{Slot, Step};
+use crate::run::config::Manifest;
+use crate::run::initial::Initial;
+use crate::run::parts::{PartSet, Parts};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// One part.
+#[derive(Clone, Debug, PartialEq)]
+struct Part {
+    slots: Vec<Slot>,
+    seal: Seal,
+}
+
+/// What a part was when it was stepped last.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Seal {
+    /// What others are told: nobody can make other vectors with it.
+    digest: u64,
+    /// A CRC-32, against what memory does by itself: a tenth of the digest's time, and looked at as often.
+    check: u32,
+}
+
+/// The parts of the optimizer's vectors that a peer keeps, all of them after the same round.
+#[derive(Clone, Debug)]
+pub struct Moments {
+    /// Shared with copies of all this, until one changes them: a checkpoint that is being written costs no second copy.
+    parts: BTreeMap<u16, Arc<Part>>,
+    /// The lineage after the last round that has stepped them.
+    pub stepped: Digest,
+    /// What weights begin with, where they are kept here too.
+    pub initial: Option<Initial>,
+    /// How often a part that had changed was taken as it was, since nobody else had it.
+    taken: u64,
+}
+
+impl PartialEq for Moments {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts == other.parts && self.stepped == other.stepped
+    }
+}
+
+impl Default for Moments {
+    /// No part.
+    fn default() -> Self {
+        Self {
+            parts: BTreeMap::new(),
+            stepped: Digest([0; 32]),
+            initial: None,
+            taken: 0,
+        }
+    }
+}
+
+/// A part's vectors before anything is in them: those of the optimizer, and the weights where members hold parts of them.
+pub(crate) fn blank(manifest: &Manifest, len: usize) -> Vec<Slot> {
+    let mut slots = zeros(manifest, len);
+    if manifest.split.is_some() {
+        slots.push(Slot::F32(vec![0.0; len]));
+    }
+    slots
+}
+
+/// A part's moments are not what they were when they were stepped last.
+#[derive(Debug)]
+pub(crate) struct Damaged;
+
+impl Moments {
+    /// Which parts they are.
+    pub fn set(&self) -> PartSet {
+        self.parts.keys().copied().collect()
+    }
+
+    /// A part's vectors, from its first element on, if it is kept.
+    pub fn slots(&self, part: u16) -> Option<&[Slot]> {
+        self.parts.get(&part).map(|part| &part.slots[..])
+    }
+
+    /// The digest of a part, if it is kept.
+    pub fn digest(&self, part: u16) -> Option<u64> {
+        self.parts.get(&part).map(|part| part.seal.digest)
+    }
+
+    /// The digests of some parts, in order; 0 of one that is not kept.
+    pub fn digests(&self, of: &PartSet) -> Vec<u64> {
+        of.iter().map(|part| self.digest(part).unwrap_or(0)).collect()
+    }
+
+    /// Bytes of what is kept.
+    pub fn bytes(&self) -> usize {
+        let slots = self.parts.values().flat_map(|part| &part.slots);
+        slots
+            .map(|slot| sections(slot, 0..slot.len()).map(<[u8]>::len).sum::<usize>())
+            .sum()
+    }
+
+    /// Keeps a part from here on.
+    pub fn insert(&mut self, part: u16, slots: Vec<Slot>) {
+        let seal = seal(&slots);
+        self.parts.insert(part, Arc::new(Part { slots, seal }));
+    }
+
+    /// Keeps these parts from here on, as they are before the first step.
+    pub fn begin(&mut self, manifest: &Manifest, parts: &PartSet) {
+        let all = Parts::of_len(manifest.layout.len);
+        let range = |part| all.range(part).unwrap_or(0..0);
+        let ranges: Vec<Range<usize>> = parts.iter().map(range).collect();
+        let initial = match (&manifest.split, &self.initial) {
+            (Some(_), Some(initial)) if !ranges.is_empty() => initial.values(&ranges),
+            _ => Vec::new(),
+        };
+        let mut initial = initial.into_iter();
+        for (part, range) in parts.iter().zip(ranges) {
+            let mut slots = blank(manifest, range.len());
+            if let Some(values) = initial.next() {
+                let weights = slots.last_mut().expect("the weights are one of them");
+                *weights = Slot::F32(values);
+            }
+            self.insert(part, slots);
+        }
+    }
+
+    /// Keeps these parts and no others.
+    pub fn retain(&mut self, parts: &PartSet) {
+        self.parts.retain(|part, _| parts.contains(*part));
+    }
+
+    /// Keeps also what somebody else's has of these parts, and this does not.
+    pub(crate) fn take_from(&mut self, mut other: Self, parts: &PartSet) {
+        other.retain(&parts.without(&self.set()));
+        self.parts.append(&mut other.parts);
+    }
+
+    /// Keeps none.
+    pub fn clear(&mut self) {
+        self.parts.clear();
+    }
+
+    /// Whether a part is what it was when it was stepped last.
+    pub(crate) fn prove(&self, part: u16) -> Result<(), Damaged> {
+        let same = |part: &Arc<Part>| check(&part.slots) == part.seal.check;
+        self.parts
+            .get(&part)
+            .is_none_or(same)
+            .then_some(())
+            .ok_or(Damaged)
+    }
+
+    /// Those of some parts that are kept and are not what they were when they were stepped last.
+    pub(crate) fn damaged(&self, of: &PartSet) -> PartSet {
+        of.iter().filter(|part| self.prove(*part).is_err()).collect()
+    }
+
+    /// Begins those of some parts anew that were never trained, since what they begin with is known. Gives the others.
+    pub(crate) fn restore(&mut self, manifest: &Manifest, parts: &PartSet, untrained: &PartSet) -> PartSet {
+        let anew = parts.and(untrained);
+        self.begin(manifest, &anew);
+        parts.without(&anew)
+    }
+
+    /// Goes on with some parts as they are, whatever they were when they were stepped last.
+    pub(crate) fn take_as_they_are(&mut self, parts: &PartSet) {
+        for part in parts.iter() {
+            if let Some(kept) = self.parts.get_mut(&part) {
+                let kept = Arc::make_mut(kept);
+                kept.seal = seal(&kept.slots);
+                self.taken += 1;
+            }
+        }
+    }
+
+    /// Has some parts stay what has changed in memory, though they were stepped since.
+    pub(crate) fn doubt(&mut self, parts: &PartSet) {
+        for part in parts.iter() {
+            if let Some(kept) = self.parts.get_mut(&part) {
+                let kept = Arc::make_mut(kept);
+                kept.seal.check = !check(&kept.slots);
+            }
+        }
+    }
+
+    /// Whether any part was taken so.
+    #[cfg(feature = "sim")]
+    pub(crate) fn has_taken(&self) -> bool {
+        self.taken > 0
+    }
+
+    /// What of the parameters becomes of a piece by its sum; the moments stay as they are. Nothing if its part is not kept.
+    pub(crate) fn try_step(
+        &self,
+        manifest: &Manifest,
+        step: &Step,
+        range: Range<usize>,
+        params: &[f32],
+        sums: &[f32],
+    ) -> Option<Vec<f32>> {
+        let parts = Parts::of_len(manifest.layout.len);
+        let part = parts.part_of(range.start);
+        let start = parts.range(part)?.start;
+        let here = range.start - start..range.end - start;
+        let slots = self.slots(part)?.iter();
+        let mut slots: Vec<Slot> = slots.map(|slot| slot.part(here.clone())).collect();
+        let mut params = params[range.clone()].to_vec();
+        let origin = range.start;
+        step_slots(manifest, step, range, &mut params, (origin, &mut slots), sums);
+        Some(params)
+    }
+
+    /// Steps a piece, if its part is kept, by the sum that is held of it, from the parameters before the round. A part without
+    /// its sum is dropped: it is behind for good. Who `proves` looks first whether the part is what it was.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub(crate) fn step_piece(
+        &mut self,
+        manifest: &Manifest,
+        step: &Step,
+        (params, piece): (&[f32], Range<usize>),
+        (codec, held, proves): (Codec, &Held, bool),
+    ) -> Result<(), Damaged> {
+        let parts = Parts::of_len(manifest.layout.len);
+        let part = parts.part_of(piece.start);
+        let whole = parts.range(part).filter(|_| self.parts.contains_key(&part));
+        let Some(whole) = whole else {
+            return Ok(());
+        };
+        if proves && whole.start == piece.start {
+            self.prove(part)?;
+        }
+        let Some(data) = held.get(&piece.start) else {
+            self.parts.remove(&part);
+            return Ok(());
+        };
+        let kept = Arc::make_mut(self.parts.get_mut(&part).expect("it was just there"));
+        let (mut sums, mut params) = (vec![0.0; piece.len()], params[piece.clone()].to_vec());
+        codec
+            .decode(data, &mut sums)
+            .expect("it was checked when it came");
+        let is_last = piece.end == whole.end;
+        let slots = (whole.start, &mut kept.slots[..]);
+        step_slots(manifest, step, piece, &mut params, slots, &sums);
+        if is_last {
+            kept.seal = seal(&kept.slots);
+        }
+        Ok(())
+    }
+
+    /// The weights of some elements, where they are kept here: zeros of what is not.
+    pub fn weights(&self, manifest: &Manifest, range: Range<usize>) -> Vec<f32> {
+        self.weights_of(manifest, &[range])
+    }
+
+    /// The weights of several ranges of elements, one after the other: zeros of what is not kept here.
+    pub(crate) fn weights_of(&self, manifest: &Manifest, ranges: &[Range<usize>]) -> Vec<f32> {
+        let parts = Parts::of_len(manifest.layout.len);
+        let mut weights = Vec::with_capacity(ranges.iter().map(Range::len).sum());
+        for range in ranges {
+            let begin = weights.len();
+            for (part, kept) in &self.parts {
+                let whole = parts.range(*part).unwrap_or(0..0);
+                let here = whole.start.max(range.start)..whole.end.min(range.end);
+                if let (true, Some(slot)) = (!here.is_empty(), kept.slots.last()) {
+                    weights.resize(begin + here.start - range.start, 0.0);
+                    let values = slot.floats(here.start - whole.start..here.end - whole.start);
+                    weights.extend_from_slice(values);
+                }
+            }
+            weights.resize(begin + range.len(), 0.0);
+        }
+        weights
+    }
+
+    /// Steps weights and moments of all parts that are kept, by the sums that are held of their pieces, where the model is split
+    /// over the members. A part without all of its sums is dropped: it is behind for good.
+    pub(crate) fn step_weights(&mut self, manifest: &Manifest, step: &Step, held: &Held) {
+        let parts = Parts::of_len(manifest.layout.len);
+        for part in self.set().iter() {
+            let whole = parts.range(part).unwrap_or(0..0);
+            // The whole part at once: pieces may begin anywhere, and blocks of moments do not.
+            let mut sums = vec![0.0; whole.len()];
+            let mut done = whole.start;
+            while let Some(data) = held.get(&done) {
+                let len = data.len() / size_of::<f32>();
+                if len == 0 || done + len > whole.end {
+                    break;
+                }
+                let here = done - whole.start..done - whole.start + len;
+                Codec::F32
+                    .decode(data, &mut sums[here])
+                    .expect("it was checked when it came");
+                done += len;
+            }
+            if done == whole.end {
+                self.step_part(manifest, step, part, &sums);
+            } else {
+                self.parts.remove(&part);
+            }
+        }
+    }
+
+    /// Steps weights and moments of a part that is kept, by the sums of all of its elements, where the model is split over the
+    /// members.
+    pub(crate) fn step_part(&mut self, manifest: &Manifest, step: &Step, part: u16, sums: &[f32]) {
+        let whole = Parts::of_len(manifest.layout.len).range(part).unwrap_or(0..0);
+        let kept = Arc::make_mut(self.parts.get_mut(&part).expect("it is kept"));
+        let (weights, slots) = kept.slots.split_last_mut().expect("it has weights");
+        let weights = weights.floats_mut(0..whole.len());
+        let origin = whole.start;
+        step_slots(manifest, step, whole, weights, (origin, slots), sums);
+        kept.seal = seal(&kept.slots);
+    }
+
+    /// The bytes of a piece of a part, as they travel.
+    pub(crate) fn read(&self, part: u16, piece: Range<usize>) -> Option<Vec<u8>> {
+        let slots = self.slots(part)?;
+        let bytes = slots.iter().flat_map(|slot| sections(slot, piece.clone()));
+        Some(bytes.flatten().copied().collect())
+    }
+
+    /// Damages one bit of what goes with an element, as failing memory would: of its moments, or of its weight, where that is kept
+    /// here too and the bit is even. Whether the element is in a part that is kept.
+    #[cfg(feature = "sim")]
+    pub(crate) fn flip(&mut self, manifest: &Manifest, element: usize, bit: u32) -> bool {
+        let parts = Parts::of_len(manifest.layout.len);
+        let part = parts.part_of(element);
+        let Some(kept) = self.parts.get_mut(&part) else {
+            return false;
+        };
+        let at = element - parts.range(part).map_or(0, |range| range.start);
+        let slots = &mut Arc::make_mut(kept).slots;
+        let is_weight = manifest.split.is_some() && bit.is_multiple_of(2);
+        let slot = if is_weight { slots.len() - 1 } else { 0 };
+        let value = &mut slots[slot].floats_mut(at..at + 1)[0];
+        *value = f32::from_bits(value.to_bits() ^ (1 << bit));
+        true
+    }
+
+    /// Each part's vectors as bytes, in order, to be saved.
+    pub fn sections(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.values().flat_map(|part| all(&part.slots))
+    }
+}
+
+/// The bytes of some elements of a vector: its numbers, then its codes.
+fn sections(slot: &Slot, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+    let floats = bytemuck::cast_slice(slot.floats(range.clone()));
+    [floats, slot.codes(range)].into_iter()
+}
+
+/// Bytes that are hashed and checked one after the other: few enough that the second finds them in the cache.
+const AT_ONCE: usize = 64 << 10;
+
+/// The digest is the first bits of the hash of a part's vectors: enough against chance, and nobody gains by two that have the
+/// same.
+fn seal(slots: &[Slot]) -> Seal {
+    let (mut hasher, mut crc) = (blake3::Hasher::new(), crc32fast::Hasher::new());
+    for some in all(slots).flat_map(|section| section.chunks(AT_ONCE)) {
+        hasher.update(some);
+        crc.update(some);
+    }
+    let hash = hasher.finalize();
+    let (first, _) = hash.as_bytes().as_chunks::<8>();
+    Seal {
+        digest: u64::from_le_bytes(first[0]),
+        check: crc.finalize(),
+    }
+}
+
+/// What the seal has of it against memory's faults.
+fn check(slots: &[Slot]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    all(slots).for_each(|section| crc.update(section));
+    crc.finalize()
+}
+
+/// All bytes of a part's vectors.
+fn all(slots: &[Slot]) -> impl Iterator<Item = &[u8]> {
+    slots.iter().flat_map(|slot| sections(slot, 0..slot.len()))
+}
+
+/// Writes the bytes of a piece, as they travelled, into a part's vectors. False, and unchanged, if they are not of the right
+/// length.
+pub(crate) fn write(slots: &mut [Slot], piece: Range<usize>, mut bytes: &[u8]) -> bool {
+    let len = |slot: &Slot| sections(slot, piece.clone()).map(<[u8]>::len).sum::<usize>();
+    if slots.iter().map(len).sum::<usize>() != bytes.len() {
+        return false;
+    }
+    for slot in slots {
+        let (floats, codes) = slot.parts_mut(piece.clone());
+        for section in [bytemuck::cast_slice_mut(floats), codes] {
+            let (here, rest) = bytes.split_at(section.len());
+            section.copy_from_slice(here);
+            bytes = rest;
+        }
+    }
+    true
+}
+
+/// Reads parts that were saved, from one section to the next.
+impl Moments {
+    /// Parts as they were saved: `read` fills one section after the other.
+    ///
+    /// # Errors
+    ///
+    /// That of `read`.
+    pub fn load<E>(
+        manifest: &Manifest,
+        (parts, stepped): (&PartSet, Digest),
+        mut read: impl FnMut(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let all = Parts::of_len(manifest.layout.len);
+        let mut loaded = Self {
+            stepped,
+            ..Self::default()
+        };
+        for part in parts.iter() {
+            let len = all.range(part).map_or(0, |range| range.len());
+            let mut slots = blank(manifest, len);
+            for slot in &mut slots {
+                let (floats, codes) = slot.parts_mut(0..len);
+                read(bytemuck::cast_slice_mut(floats))?;
+                read(codes)?;
+            }
+            loaded.insert(part, slots);
+        }
+        Ok(loaded)
+    }
+}

@@ -1,0 +1,287 @@
+//! What all peers share: parameters and optimizer state. Changed by committed rounds alone, block by
+//! block, so that a newcomer may take blocks of different rounds and bring each up to date on its own.
+
+use crate::base::id::Digest;
+use crate::collective::Assembly;
+use crate::ledger::Head;
+use crate::ledger::Record;
+use crate::ledger::stepping::{step_slots, zeros};
+use crate::numeric::codec::Codec;
+use crate::numeric::optim::{Slot, Step, clip_scale, norm_squared};
+use crate::run::config::Manifest;
+use crate::state::moments::Moments;
+use std::ops::Range;
+
+/// Parameters and optimizer state, flat.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// All parameters. None where members hold parts of a model: these are with what this peer [keeps](Self::kept).
+    pub params: Vec<f32>,
+    /// The optimizer's vectors, each as long as the parameters. None where members keep parts of them.
+    pub slots: Vec<Slot>,
+    /// The parts of the optimizer's vectors that this peer keeps, where members keep parts. No part of the state's digest.
+    pub kept: Moments,
+    /// Elements of a block.
+    block: usize,
+}
+
+/// The digest of a state from those of its blocks.
+pub(crate) fn root(blocks: &[Digest]) -> Digest {
+    Digest::of(&joined(blocks))
+}
+
+/// Digests one after the other, as they travel.
+pub(crate) fn joined(digests: &[Digest]) -> Vec<u8> {
+    digests.iter().flat_map(|digest| digest.0).collect()
+}
+
+impl State {
+    /// A state before the first step: slots are zero.
+    pub fn new(params: Vec<f32>, manifest: &Manifest) -> Self {
+        let slots = match manifest.copies {
+            None => zeros(manifest, params.len()),
+            Some(_) => Vec::new(),
+        };
+        Self {
+            slots,
+            kept: Moments::default(),
+            block: manifest.block(),
+            params,
+        }
+    }
+
+    /// All that it is, as bytes: the parameters, the optimizer's vectors, and the codes of those that are kept in 8 bits. In
+    /// this order they are saved.
+    pub fn sections(&self) -> impl Iterator<Item = &[u8]> {
+        self.sections_of(0..self.params.len())
+    }
+
+    /// The same, to be read from elsewhere.
+    pub fn sections_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        self.sections_of_mut(0..self.params.len())
+    }
+
+    /// All its numbers but the codes.
+    pub fn floats(&self) -> impl Iterator<Item = &[f32]> {
+        self.floats_of(0..self.params.len())
+    }
+
+    fn floats_of(&self, range: Range<usize>) -> impl Iterator<Item = &[f32]> {
+        let slots = self.slots.iter();
+        std::iter::once(&self.params[range.clone()]).chain(slots.map(move |slot| slot.floats(range.clone())))
+    }
+
+    fn sections_of(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+        // Little-endian is what every supported target has in memory.
+        let floats = self.floats_of(range.clone()).map(bytemuck::cast_slice);
+        floats.chain(self.slots.iter().map(move |slot| slot.codes(range.clone())))
+    }
+
+    fn sections_of_mut(&mut self, range: Range<usize>) -> impl Iterator<Item = &mut [u8]> {
+        let slots = self.slots.iter_mut().map(|slot| slot.parts_mut(range.clone()));
+        let (floats, codes): (Vec<_>, Vec<_>) = slots.unzip();
+        let floats = std::iter::once(&mut self.params[range]).chain(floats);
+        floats.map(bytemuck::cast_slice_mut).chain(codes)
+    }
+
+    /// Hash of all bits of a block: of its parameters, and of what of the optimizer's vectors goes with them.
+    pub(crate) fn block_digest(&self, elements: Range<usize>) -> Digest {
+        let mut hasher = blake3::Hasher::new();
+        for section in self.sections_of(elements) {
+            hasher.update(section);
+        }
+        Digest(*hasher.finalize().as_bytes())
+    }
+
+    /// Those of all blocks.
+    pub(crate) fn block_digests(&self) -> Vec<Digest> {
+        let blocks = (0..).map_while(|block| self.block_range(block));
+        blocks.map(|elements| self.block_digest(elements)).collect()
+    }
+
+    /// Hash of all bits: of the digests of all blocks.
+    pub fn digest(&self) -> Digest {
+        root(&self.block_digests())
+    }
+
+    /// Number of blocks.
+    pub fn blocks(&self) -> u32 {
+        self.params.len().div_ceil(self.block) as u32
+    }
+
+    /// Elements of a block, if there is such a block.
+    pub fn block_range(&self, block: u32) -> Option<Range<usize>> {
+        let start = (block as usize).checked_mul(self.block)?;
+        (start < self.params.len()).then(|| start..self.params.len().min(start + self.block))
+    }
+
+    /// How long a block is, if there is such a block.
+    pub(crate) fn block_len(&self, block: u32) -> Option<usize> {
+        let range = self.block_range(block)?;
+        Some(self.sections_of(range).map(<[u8]>::len).sum())
+    }
+
+    /// A block's bytes: its part of each section.
+    pub fn read_block(&self, block: u32) -> Option<Vec<u8>> {
+        let range = self.block_range(block)?;
+        let mut bytes = Vec::with_capacity(self.block_len(block)?);
+        self.sections_of(range)
+            .for_each(|section| bytes.extend_from_slice(section));
+        Some(bytes)
+    }
+
+    /// Takes a block's bytes. False, and unchanged, if they are not of the right length.
+    pub fn write_block(&mut self, block: u32, mut bytes: &[u8]) -> bool {
+        if self.block_len(block) != Some(bytes.len()) {
+            return false;
+        }
+        let range = self.block_range(block).expect("it has a length");
+        for section in self.sections_of_mut(range) {
+            let (part, rest) = bytes.split_at(section.len());
+            section.copy_from_slice(part);
+            bytes = rest;
+        }
+        true
+    }
+
+    /// Applies a committed round's sums to a range of elements; or its updates, where members keep parts of the moments:
+    /// then these stay as they are.
+    pub fn apply_round(&mut self, manifest: &Manifest, step: &Step, sums: &Assembly, range: Range<usize>) {
+        match manifest.copies {
+            None => sums.decode(range, |part, values| self.apply(manifest, step, part, values)),
+            Some(_) => self.take_updates(sums, range),
+        }
+    }
+
+    /// Applies the sums of gradients of one range of elements, which ends where the vector does or at a multiple of the
+    /// [`grain`](crate::numeric::optim::Moments::grain) of its moments, and begins at one.
+    pub fn apply(&mut self, manifest: &Manifest, step: &Step, range: Range<usize>, sums: &[f32]) {
+        let params = &mut self.params[range.clone()];
+        step_slots(manifest, step, range, params, (0, &mut self.slots), sums);
+    }
+
+    /// Takes the updates of a committed round, where members keep parts of the moments.
+    pub(crate) fn take_updates(&mut self, updates: &Assembly, range: Range<usize>) {
+        if updates.codec() == Codec::F32 {
+            return updates.decode_into(range.clone(), &mut self.params[range]);
+        }
+        updates.decode(range, |part, values| {
+            let params = self.params[part].iter_mut();
+            params.zip(values).for_each(|(param, change)| *param += change);
+        });
+    }
+}
+
+/// What weights become by a step, as it travels to all: they themselves, or what they change by.
+pub(crate) fn encode_update(codec: Codec, old: &[f32], new: &[f32]) -> Vec<u8> {
+    let mut update = Vec::with_capacity(codec.encoded_len(new.len()));
+    if codec == Codec::F32 {
+        codec.encode(new, &mut update);
+        return update;
+    }
+    // What is no number that can travel changes nothing.
+    let largest = Codec::LARGEST;
+    let change = new.iter().zip(old).map(|(new, old)| new - old);
+    let change = change.map(|x| {
+        if x.is_nan() {
+            0.0
+        } else {
+            x.clamp(-largest, largest)
+        }
+    });
+    codec.encode(&change.collect::<Vec<f32>>(), &mut update);
+    update
+}
+
+impl State {
+    /// Applies a committed round's sums where one peer keeps all parts of the moments, as all members together do: for whoever
+    /// computes rounds anew. Nothing, and `false`, for a round without a step.
+    ///
+    /// # Panics
+    /// If the sums are not [serial](Assembly::serial) ones of the round, or a part is not kept.
+    pub fn apply_alone(
+        &mut self,
+        manifest: &Manifest,
+        head: &Head,
+        record: &Record,
+        sums: &Assembly,
+    ) -> bool {
+        let Some(step) = plan(manifest, head, record, sums) else {
+            return false;
+        };
+        let updates = sums.codec().of_updates();
+        for (range, data) in sums.sums() {
+            let old = self.params[range.clone()].to_vec();
+            let mut values = vec![0.0; range.len()];
+            sums.codec().decode(data, &mut values).expect("these are sums");
+            let new = self
+                .kept
+                .try_step(manifest, &step, range.clone(), &self.params, &values);
+            let update = encode_update(updates, &old, &new.expect("all parts are kept"));
+            let held = [(range.start, data.clone())].into();
+            let stepped = self.kept.step_piece(
+                manifest,
+                &step,
+                (&self.params, range.clone()),
+                (sums.codec(), &held, false),
+            );
+            stepped.expect("nothing is compared");
+            let params = &mut self.params[range];
+            match updates {
+                Codec::F32 => updates.decode(&update, params).expect("just encoded"),
+                _ => {
+                    updates.decode(&update, &mut values).expect("just encoded");
+                    params
+                        .iter_mut()
+                        .zip(&values)
+                        .for_each(|(param, change)| *param += change);
+                }
+            }
+        }
+        true
+    }
+}
+
+/// What a committed round does to every element: learning rate, step number and scale.
+/// `None` for a round without samples, which leaves the state as it is.
+///
+/// The mean gradient is the sum over its weight; its global norm, for clipping, is taken piece by piece in
+/// the order of the vector, so that it is the same wherever the round is applied. Where members keep parts of the moments they
+/// have told each other the squares.
+pub fn plan(manifest: &Manifest, head: &Head, record: &Record, sums: &Assembly) -> Option<Step> {
+    let squared = || {
+        sums.squared().unwrap_or_else(|| {
+            let mut squared = 0.0f64;
+            sums.decode(0..manifest.layout.len, |_, values| {
+                squared += norm_squared(values)
+            });
+            squared
+        })
+    };
+    plan_by(manifest, head, record, squared)
+}
+
+/// A round's step by what the squares of all sums add up to, which is asked for only where it matters.
+pub(crate) fn plan_by(
+    manifest: &Manifest,
+    head: &Head,
+    record: &Record,
+    squared: impl FnOnce() -> f64,
+) -> Option<Step> {
+    let weight = record.weight();
+    if weight == 0 || !head.trains_record(manifest, record) {
+        return None;
+    }
+    let mut scale = 1.0 / weight as f32;
+    let step = head.steps + 1;
+    if let Some(local) = &manifest.local {
+        // Members have clipped their own steps, and the schedule is theirs.
+        return Some(local.outer.step(local.outer_lr, step, scale));
+    }
+    if let Some(max) = manifest.clip {
+        // `f64::sqrt` is exactly rounded everywhere.
+        scale *= clip_scale(squared().sqrt() * f64::from(scale), max);
+    }
+    let lr = manifest.schedule.rate(manifest.lr, step);
+    Some(manifest.optimizer.step(lr, step, scale))
+}

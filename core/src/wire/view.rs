@@ -1,0 +1,75 @@
+//! The members of one attempt, and what tells it from all others. Who sums what with whom is not its concern.
+
+use crate::access::signature::Attempt;
+use crate::base::id::{Digest, PeerId, Round, ViewKey};
+use crate::ledger::Head;
+
+/// The members of one attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub key: ViewKey,
+    /// Hash of the head that it goes on from.
+    pub head: Digest,
+    /// In ring order.
+    pub members: Vec<PeerId>,
+    /// This peer's position.
+    pub me: usize,
+}
+
+impl View {
+    /// `None` if this peer is not among the members.
+    pub fn new(head: &Head, attempt: u32, members: Vec<PeerId>, me: PeerId) -> Option<Self> {
+        let me = members.iter().position(|m| *m == me)?;
+        let (hash, round) = (head.hash(), head.round + 1);
+        Some(Self {
+            key: view_key(hash, round, attempt, &members),
+            head: hash,
+            members,
+            me,
+        })
+    }
+
+    /// What its members sign, at the head that it goes on from.
+    pub fn attempt(&self, head: &Head) -> Attempt {
+        Attempt {
+            chain: head.chain,
+            view: self.key,
+        }
+    }
+
+    /// A member's position.
+    pub fn position(&self, peer: PeerId) -> Option<usize> {
+        self.members.iter().position(|m| *m == peer)
+    }
+
+    pub fn contains(&self, peer: PeerId) -> bool {
+        self.members.contains(&peer)
+    }
+
+    pub fn others(&self) -> impl Iterator<Item = PeerId> {
+        let me = self.me;
+        let others = self.members.iter().enumerate().filter(move |(i, _)| *i != me);
+        others.map(|(_, member)| *member)
+    }
+
+    /// Whether a key is of a later attempt or round than this one.
+    pub fn is_before(&self, key: &ViewKey) -> bool {
+        (self.key.round, self.key.attempt) < (key.round, key.attempt)
+    }
+}
+
+/// An attempt at a round, after a head with this hash: all that follows from it is the same for all whose view has this
+/// name.
+pub(crate) fn view_key(head: Digest, round: Round, attempt: u32, members: &[PeerId]) -> ViewKey {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&head.0).update(&attempt.to_le_bytes());
+    for member in members {
+        hasher.update(&member.0);
+    }
+    let id = hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes");
+    ViewKey {
+        round,
+        attempt,
+        id: u64::from_le_bytes(id),
+    }
+}
