@@ -76,6 +76,24 @@ pub struct ViewKey {
     pub id: u64,
 }
 
+impl ViewKey {
+    /// An attempt at a round, after a head with this hash: all that follows from it is the same for all whose view has this
+    /// name.
+    pub(crate) fn of(head: Digest, round: Round, attempt: u32, members: &[PeerId]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&head.0).update(&attempt.to_le_bytes());
+        for member in members {
+            hasher.update(&member.0);
+        }
+        let id = hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes");
+        Self {
+            round,
+            attempt,
+            id: u64::from_le_bytes(id),
+        }
+    }
+}
+
 /// Where a peer can be dialled, as the transport writes it (`"192.0.2.7:4433"`).
 /// Empty for a peer that can only dial out. Opaque to the protocol, bounded by [`Contact::LIMIT`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

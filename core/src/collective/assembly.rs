@@ -353,8 +353,8 @@ impl<C: AsRef<[f32]>> Serial<'_, C> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Chain;
     use super::*;
+    use crate::ledger::keepers::Chain;
     use crate::run::parts::Parts;
     use std::sync::Arc;
 

@@ -11,6 +11,7 @@
 //! global norm. Of these the bytes are `f64`, one for each part that the member is the first keeper of.
 
 use super::lanes::Lanes;
+use crate::ledger::keepers::Chain;
 use crate::run::parts::Parts;
 use std::ops::Range;
 
@@ -20,15 +21,6 @@ struct Piece {
     range: Range<usize>,
     /// Of none, the word.
     part: Option<u16>,
-}
-
-/// Whom the sums of a part pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chain {
-    /// In order.
-    pub members: Vec<usize>,
-    /// So many of them, the first ones, have no moments of it yet.
-    pub learners: usize,
 }
 
 /// Which pieces there are, and whom their sums pass. Members are positions in the view.

@@ -28,7 +28,7 @@ mod sum;
 pub use assembly::Assembly;
 pub(crate) use assembly::finished_piece;
 pub use cut::Cut;
-pub use kept::{Chain, Kept};
+pub use kept::Kept;
 pub use lanes::Lanes;
 pub(crate) use lanes::add_up;
 pub use plan::Plan;

@@ -5,7 +5,7 @@
 
 use crate::access::invitation::{Revocation, Role, Root};
 use crate::access::signature::{Attempt, Scheme, Signed};
-use crate::base::id::{Digest, PeerId, Round, RunId};
+use crate::base::id::{Digest, PeerId, Round, RunId, ViewKey};
 use crate::ledger::admission::MAX_NAMED;
 use crate::ledger::allot::Allotment;
 use crate::ledger::cut::{Given, SampleRange};
@@ -14,7 +14,6 @@ use crate::ledger::route::Batch;
 use crate::ledger::{Head, Header, Member, Newcomer, Ready, Record};
 use crate::run::config::{MAX_PEERS, Manifest, Settings};
 use crate::run::parts::{PartSet, Parts};
-use crate::wire::view::view_key;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Fastest speed that a header may tell, in samples per 1,000 seconds: a guess, far above any device.
@@ -208,7 +207,7 @@ impl Head {
         let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
         Attempt {
             chain: self.chain,
-            view: view_key(self.hash(), self.round + 1, record.attempt, &members),
+            view: ViewKey::of(self.hash(), self.round + 1, record.attempt, &members),
         }
     }
 

@@ -5,10 +5,9 @@
 //! samples that it counts.
 
 use crate::access::signature::{Attempt, Scheme};
-use crate::base::id::{Digest, PeerId, Round};
+use crate::base::id::{Digest, PeerId, Round, ViewKey};
 use crate::ledger::{Head, Record, lineage};
 use crate::run::config::Manifest;
-use crate::wire::view::view_key;
 use serde::{Deserialize, Serialize};
 
 /// Where a peer's lineage stands: compared when lineages meet.
@@ -73,7 +72,7 @@ impl Claim {
         let members: Vec<PeerId> = self.record.headers.iter().map(|h| h.peer).collect();
         Attempt {
             chain: self.before(),
-            view: view_key(self.head, round, attempt, &members),
+            view: ViewKey::of(self.head, round, attempt, &members),
         }
     }
 

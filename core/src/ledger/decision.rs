@@ -5,8 +5,7 @@
 //! in the name of members that did not agree, and whoever holds the proof may pass it on.
 
 use crate::access::signature::{Attempt, Key, Scheme, Signature, Statement};
-use crate::base::id::{Digest, PeerId};
-use crate::wire::{Message, ViewKey};
+use crate::base::id::{Digest, PeerId, ViewKey};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -53,15 +52,6 @@ pub(crate) fn signed(
     }
 }
 
-/// The message with which a member stops an attempt.
-pub(crate) fn flush(attempt: &Attempt, suspects: Vec<PeerId>, held: bool, key: &Key) -> Message {
-    Message::Flush {
-        view: attempt.view,
-        signature: sign(attempt, &suspects, held, key),
-        suspects,
-    }
-}
-
 /// An aborted attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Decided {
@@ -75,14 +65,6 @@ pub(crate) struct Decided {
 }
 
 impl Decided {
-    pub fn message(&self) -> Message {
-        Message::Decision {
-            view: self.view,
-            suspects: self.suspects.iter().copied().collect(),
-            proof: self.proof.clone(),
-        }
-    }
-
     /// Bytes that it holds.
     pub fn bytes(&self) -> usize {
         let names = self.members.len() + self.suspects.len();

@@ -15,7 +15,6 @@ mod tests;
 use self::spans::holders;
 use crate::access::signature::Signed;
 use crate::base::id::PeerId;
-use crate::collective::Chain;
 use crate::ledger::check::Fault;
 use crate::ledger::keeps::{Keeper, Keeps};
 use crate::ledger::spans::all_needed;
@@ -25,6 +24,15 @@ use crate::run::parts::{MOST_PARTS, PartSet, Parts};
 use crate::run::room::Room;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+
+/// Whom the sums of a part pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// In order.
+    pub members: Vec<usize>,
+    /// So many of them, the first ones, have no moments of it yet.
+    pub learners: usize,
+}
 
 impl Head {
     /// Whether a round of these members trains: they are enough, and each part has a keeper among them.

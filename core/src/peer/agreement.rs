@@ -29,7 +29,7 @@ use crate::collective::Run;
 use crate::ledger::Record;
 use crate::ledger::allot::Allotment;
 use crate::ledger::check::{Fault, RecordError};
-use crate::ledger::decision::{Decided, Known, flush as flush_message, sign, signed};
+use crate::ledger::decision::{Decided, Known, sign, signed};
 use crate::peer::interface::Event;
 use crate::peer::next::Outcast;
 use crate::peer::reason::{OutcastReason, Reason};
@@ -425,7 +425,7 @@ impl Agreement {
         for peer in &decided.suspects {
             let reason = reasons.get(peer).copied().unwrap_or(Reason::Suspected);
             shared.tell(Event::member(*peer, reason));
-            shared.control(*peer, decided.message());
+            shared.control(*peer, Message::decision(&decided));
             shared.probation.excluded(*peer, shared.now);
         }
         if self.decided.len() >= DECIDED {
@@ -624,7 +624,7 @@ impl Agreement {
 impl Flush {
     fn message(&self, view: &View, held: bool, shared: &Shared) -> Message {
         let suspects = self.suspects.iter().copied().collect();
-        flush_message(&view.attempt(shared.head()), suspects, held, &shared.settings.key)
+        Message::flush(&view.attempt(shared.head()), suspects, held, &shared.settings.key)
     }
 
     /// Whether a member has last said the same.

@@ -6,7 +6,7 @@ use crate::base::planted::Bug;
 use crate::collective::finished_piece;
 use crate::ledger::Header;
 use crate::ledger::conviction::Conviction;
-use crate::ledger::decision::{Decided, flush as flush_message};
+use crate::ledger::decision::Decided;
 use crate::peer::shared::{Shared, Stage};
 use crate::wire::rights::Kind;
 use crate::wire::view::View;
@@ -33,13 +33,13 @@ pub(crate) fn answer(
     let of_last = last.map_or(&[][..], |last| &last.decided);
     let mut decided = here.map_or(&[][..], |here| here.decided).iter().chain(of_last);
     if let Some(decided) = decided.find(|d| d.view == view) {
-        let message = decided.message();
+        let message = Message::decision(decided);
         shared.control(from, message);
     } else if let Some(last) = last.filter(|last| last.view == view) {
         let Some(suspects) = flush else { return };
         let message = match last.attempt(view) {
             Some(known) if shared.settings.planted(Bug::CommittedFlushes) => {
-                flush_message(&known.attempt, suspects, false, &shared.settings.key)
+                Message::flush(&known.attempt, suspects, false, &shared.settings.key)
             }
             _ => last.message(),
         };
@@ -68,7 +68,7 @@ pub(crate) fn tell_stranger(
                 .iter()
                 .filter(|d| d.view.attempt >= view.attempt)
             {
-                shared.control(from, decided.message());
+                shared.control(from, Message::decision(decided));
             }
             return;
         }

@@ -23,5 +23,6 @@ pub(crate) mod sponsor;
 
 pub use interface::{Commit, Event, Exit, Input, Lane, Output};
 pub use machine::Peer;
+#[cfg(feature = "sim")]
 pub(crate) use machine::Phase;
 pub use reason::{Change, OutcastReason, Reason};

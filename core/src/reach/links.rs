@@ -6,7 +6,6 @@
 
 use crate::base::id::{Contact, Digest, PeerId, RunId};
 use crate::base::time::Time;
-use crate::peer::interface::Output;
 use crate::reach::ways::{Bearing, Candidate, Ways};
 use crate::run::config::Settings;
 use crate::wire::relayed::Relayed;
@@ -27,6 +26,19 @@ const ASKED: usize = 4;
 const INTRODUCTION: Duration = Duration::from_secs(1);
 /// Peers that are remembered after they ceased to be members. The oldest are forgotten first.
 const ACQUAINTANCES: usize = 128;
+
+/// What links ask of the driver. It becomes one of the driver's own requests.
+#[derive(Debug)]
+pub enum LinkOutput {
+    /// Send a message over the open link to a peer.
+    Send {
+        to: PeerId,
+        lane: Lane,
+        message: Message,
+    },
+    /// Open a link.
+    Dial { peer: PeerId, contact: Contact },
+}
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -56,12 +68,12 @@ impl Entry {
         self.dial_at.filter(|_| !self.up && !self.dialling)
     }
 
-    fn dial(&mut self, peer: PeerId, out: &mut VecDeque<Output>) {
+    fn dial(&mut self, peer: PeerId, out: &mut VecDeque<impl From<LinkOutput>>) {
         if !self.contact.0.is_empty() {
             self.dialling = true;
             self.asked_at = None;
             let contact = self.contact.clone();
-            out.push_back(Output::Dial { peer, contact });
+            out.push_back(LinkOutput::Dial { peer, contact }.into());
         }
     }
 }
@@ -309,9 +321,15 @@ impl Links {
 
     /// Sends over the direct link, else over a peer that may have one. False if there is no way:
     /// what must arrive is said again by whoever waits for it, since a frame may be lost under way just as well.
-    pub fn send(&mut self, out: &mut VecDeque<Output>, to: PeerId, lane: Lane, message: Message) -> bool {
+    pub fn send(
+        &mut self,
+        out: &mut VecDeque<impl From<LinkOutput>>,
+        to: PeerId,
+        lane: Lane,
+        message: Message,
+    ) -> bool {
         if self.is_up(to) {
-            out.push_back(Output::Send { to, lane, message });
+            out.push_back(LinkOutput::Send { to, lane, message }.into());
             return true;
         }
         let Some(relay) = self.way(to) else {
@@ -320,11 +338,14 @@ impl Links {
         let frame = message.to_frame();
         let envelope = self.relayed.seal(to, lane, &frame);
         self.give(relay, &envelope, &frame);
-        out.push_back(Output::Send {
-            to: relay,
-            lane,
-            message: Message::Relay { envelope, frame },
-        });
+        out.push_back(
+            LinkOutput::Send {
+                to: relay,
+                lane,
+                message: Message::Relay { envelope, frame },
+            }
+            .into(),
+        );
         true
     }
 
@@ -334,11 +355,11 @@ impl Links {
     }
 
     /// Passes a frame on for its author, who has a link to this peer.
-    pub fn relay(&mut self, out: &mut VecDeque<Output>, envelope: Envelope, frame: Bytes) {
+    pub fn relay(&mut self, out: &mut VecDeque<impl From<LinkOutput>>, envelope: Envelope, frame: Bytes) {
         let (from, to, lane) = (envelope.from, envelope.to, envelope.lane);
         if self.is_up(to) {
             let message = Message::Relay { envelope, frame };
-            out.push_back(Output::Send { to, lane, message });
+            out.push_back(LinkOutput::Send { to, lane, message }.into());
         } else {
             self.send(out, from, lane, Message::Unreachable { envelope, frame });
         }
@@ -349,7 +370,7 @@ impl Links {
     /// could have this peer say what it likes.
     pub fn on_unreachable(
         &mut self,
-        out: &mut VecDeque<Output>,
+        out: &mut VecDeque<impl From<LinkOutput>>,
         relay: PeerId,
         envelope: Envelope,
         frame: Bytes,
@@ -375,17 +396,20 @@ impl Links {
             self.give(way, &envelope, &frame);
             let lane = envelope.lane;
             let message = Message::Relay { envelope, frame };
-            out.push_back(Output::Send {
-                to: way,
-                lane,
-                message,
-            });
+            out.push_back(
+                LinkOutput::Send {
+                    to: way,
+                    lane,
+                    message,
+                }
+                .into(),
+            );
         }
         true
     }
 
     /// Somebody has no link to another peer: if there is one to each here, both are told to dial.
-    pub fn introduce(&mut self, out: &mut VecDeque<Output>, from: PeerId, to: PeerId) {
+    pub fn introduce(&mut self, out: &mut VecDeque<impl From<LinkOutput>>, from: PeerId, to: PeerId) {
         let pair = [from, to].map(|peer| self.peers.get(&peer).filter(|entry| entry.up));
         let [Some(one), Some(other)] = pair else { return };
         for (whom, peer, entry) in [(from, to, other), (to, from, one)] {
@@ -395,11 +419,14 @@ impl Links {
                 rtt_us: u32::try_from(entry.rtt.as_micros()).unwrap_or(u32::MAX),
             };
             let lane = Lane::Control;
-            out.push_back(Output::Send {
-                to: whom,
-                lane,
-                message,
-            });
+            out.push_back(
+                LinkOutput::Send {
+                    to: whom,
+                    lane,
+                    message,
+                }
+                .into(),
+            );
         }
     }
 
@@ -407,7 +434,7 @@ impl Links {
     /// it does so too.
     pub fn introduced(
         &mut self,
-        out: &mut VecDeque<Output>,
+        out: &mut VecDeque<impl From<LinkOutput>>,
         by: PeerId,
         (peer, contact): (PeerId, Contact),
         rtt: Duration,
@@ -442,7 +469,7 @@ impl Links {
 
     /// Dials that are due. After one that came to nothing others are asked to have the other end dial as well, once for each
     /// dial; who cannot be dialled at all is asked after too, more seldom, to find the nearest way to it.
-    pub fn on_time(&mut self, out: &mut VecDeque<Output>, now: Time) {
+    pub fn on_time(&mut self, out: &mut VecDeque<impl From<LinkOutput>>, now: Time) {
         let due = |entry: &Entry| entry.to_dial().is_some_and(|at| at <= now);
         let due = self.peers.iter().filter(|(_, entry)| due(entry));
         for peer in due.map(|(peer, _)| *peer).collect::<Vec<_>>() {
@@ -464,10 +491,9 @@ impl Links {
                     entry.dial_at = Some(now + INTRODUCTION);
                 }
                 let (lane, message) = (Lane::Control, Message::Introduce { to: peer });
-                out.extend(asked.into_iter().map(|to| Output::Send {
-                    to,
-                    lane,
-                    message: message.clone(),
+                out.extend(asked.into_iter().map(|to| {
+                    let message = message.clone();
+                    LinkOutput::Send { to, lane, message }.into()
                 }));
             } else {
                 entry.dial(peer, out);

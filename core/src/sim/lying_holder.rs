@@ -3,8 +3,8 @@
 use super::lie::{Lie, Speaker};
 use crate::access::signature::Attempt;
 use crate::base::id::Digest;
-use crate::collective::Chain;
 use crate::ledger::Head;
+use crate::ledger::keepers::Chain;
 use crate::ledger::seal::Finished;
 use crate::peer::interface::SpanDone;
 use crate::run::parts::Parts;

@@ -168,7 +168,8 @@ impl Lineage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::{Chain, Cut, Kept};
+    use crate::collective::{Cut, Kept};
+    use crate::ledger::keepers::Chain;
     use crate::numeric::codec::Codec;
     use crate::run::config::Layout;
     use crate::run::parts::Parts;

@@ -5,6 +5,7 @@ pub(crate) mod flow;
 pub(crate) mod lineage;
 pub mod moments;
 pub(crate) mod parameters;
+pub mod pass;
 pub mod recompute;
 
 pub use parameters::{State, plan};

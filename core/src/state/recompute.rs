@@ -12,11 +12,11 @@ use crate::ledger::route::Batch;
 use crate::ledger::{Head, Record};
 use crate::numeric::codec::Codec;
 use crate::numeric::optim::norm_squared;
-use crate::peer::interface::{Pass, SpanDone};
 use crate::run::config::Manifest;
 use crate::run::parts::Parts;
 use crate::run::split::Split;
 use crate::state::moments::Moments;
+use crate::state::pass::{Pass, SpanDone};
 use crate::state::plan_by;
 use std::ops::Range;
 

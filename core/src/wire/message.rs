@@ -4,6 +4,7 @@
 //! Hostile input is an error: every length is checked before anything of that length is allocated.
 
 mod said;
+mod stopping;
 
 pub use self::said::{Doing, Leg};
 use crate::access::invitation::{Admission, Revocation};

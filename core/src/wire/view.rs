@@ -1,7 +1,7 @@
 //! The members of one attempt, and what tells it from all others. Who sums what with whom is not its concern.
 
 use crate::access::signature::Attempt;
-use crate::base::id::{Digest, PeerId, Round, ViewKey};
+use crate::base::id::{Digest, PeerId, ViewKey};
 use crate::ledger::Head;
 
 /// The members of one attempt.
@@ -22,7 +22,7 @@ impl View {
         let me = members.iter().position(|m| *m == me)?;
         let (hash, round) = (head.hash(), head.round + 1);
         Some(Self {
-            key: view_key(hash, round, attempt, &members),
+            key: ViewKey::of(hash, round, attempt, &members),
             head: hash,
             members,
             me,
@@ -55,21 +55,5 @@ impl View {
     /// Whether a key is of a later attempt or round than this one.
     pub fn is_before(&self, key: &ViewKey) -> bool {
         (self.key.round, self.key.attempt) < (key.round, key.attempt)
-    }
-}
-
-/// An attempt at a round, after a head with this hash: all that follows from it is the same for all whose view has this
-/// name.
-pub(crate) fn view_key(head: Digest, round: Round, attempt: u32, members: &[PeerId]) -> ViewKey {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&head.0).update(&attempt.to_le_bytes());
-    for member in members {
-        hasher.update(&member.0);
-    }
-    let id = hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes");
-    ViewKey {
-        round,
-        attempt,
-        id: u64::from_le_bytes(id),
     }
 }

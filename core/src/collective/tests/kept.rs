@@ -1,7 +1,8 @@
 //! Where members keep parts of the moments: what is sent, what keepers make themselves, and what of it is not as it should be.
 
-use super::super::{Chain, Kept};
+use super::super::Kept;
 use super::*;
+use crate::ledger::keepers::Chain;
 use crate::run::parts::Parts;
 use bytes::Bytes;
 use std::sync::Arc;

@@ -33,7 +33,7 @@ fn dials(lasts_ms: u64) -> usize {
     );
     let contact = Contact(vec!["somewhere".into()]);
     links.want(ben, &contact, Time(0));
-    let (mut out, mut dials, mut now) = (VecDeque::new(), 0, Time(0));
+    let (mut out, mut dials, mut now) = (VecDeque::<LinkOutput>::new(), 0, Time(0));
     while now < Time(60_000_000) {
         links.on_time(&mut out, now);
         if out.pop_front().is_some() {
@@ -64,7 +64,7 @@ fn contact(at: &str) -> Contact {
 }
 
 /// A member among others, some of which have a link to it.
-fn member(me: PeerId, linked: &[(PeerId, u64)]) -> (Links, VecDeque<Output>) {
+fn member(me: PeerId, linked: &[(PeerId, u64)]) -> (Links, VecDeque<LinkOutput>) {
     let settings = Settings::stand_in(me, Contact::default(), &manifest());
     let mut links = Links::new(&settings, RunId([0; 32]));
     links.bearers = vec![ANN, BEN, CAT, DAN];
@@ -75,11 +75,11 @@ fn member(me: PeerId, linked: &[(PeerId, u64)]) -> (Links, VecDeque<Output>) {
 }
 
 /// What a member asks for, in a few words.
-fn said(out: &mut VecDeque<Output>) -> Vec<String> {
+fn said(out: &mut VecDeque<LinkOutput>) -> Vec<String> {
     let name = |peer: PeerId| ["Ann", "Ben", "Cat", "Dan"][usize::from(peer.0[0]) - 1];
     let word = |output| match output {
-        Output::Dial { peer, contact } => format!("dial {} at {}", name(peer), contact.0.join(" ")),
-        Output::Send { to, lane, message } => match message {
+        LinkOutput::Dial { peer, contact } => format!("dial {} at {}", name(peer), contact.0.join(" ")),
+        LinkOutput::Send { to, lane, message } => match message {
             Message::Introduce { to: whom } => {
                 format!("{lane:?} to {}: introduce {}", name(to), name(whom))
             }
@@ -96,7 +96,6 @@ fn said(out: &mut VecDeque<Output>) -> Vec<String> {
             Message::Relay { .. } => format!("{lane:?} to {}: pass it on", name(to)),
             other => format!("{lane:?} to {}: {other:?}", name(to)),
         },
-        other => format!("{other:?}"),
     };
     out.drain(..).map(word).collect()
 }
@@ -127,7 +126,7 @@ fn a_dial_in_vain_is_repeated_when_somebody_has_introduced_the_two() {
         "and none to Dan"
     );
     ann.now = due;
-    let told = |ann: &mut Links, out: &mut VecDeque<Output>, rtt_ms| {
+    let told = |ann: &mut Links, out: &mut VecDeque<LinkOutput>, rtt_ms| {
         ann.introduced(out, CAT, (BEN, contact("there")), Duration::from_millis(rtt_ms));
     };
     told(&mut ann, &mut out, 30);
@@ -165,7 +164,7 @@ fn who_is_no_member_is_not_dialled_at_anybodys_word() {
 #[test]
 fn frames_take_the_nearest_way_in_their_lane_until_there_is_a_link() {
     let (mut ann, mut out) = member(ANN, &[(CAT, 10), (DAN, 40)]);
-    let say = |ann: &mut Links, out: &mut VecDeque<Output>, lane| {
+    let say = |ann: &mut Links, out: &mut VecDeque<LinkOutput>, lane| {
         let message = Message::Followed { round: 1 };
         assert!(ann.send(out, BEN, lane, message));
         said(out)
