@@ -19,6 +19,7 @@ use burn::cubecl::{CubeCount, Device};
 use burn::cubecl::{CubeKernel, PrecompiledSource};
 use burn::tensor::{DType, Device as BurnDevice, IntDType, Shape, Tensor};
 use bytemuck::Pod;
+use std::sync::OnceLock;
 
 use crate::kernel::{Interface, Kernel};
 
@@ -168,9 +169,27 @@ pub fn adapter_of(device: &BurnDevice) -> Option<Adapter> {
     raw(Tensor::<1>::zeros([1], &device)).map(|tensor| adapter(&tensor))
 }
 
+/// The environment variable that says which kernels a device gets, whatever it is: `gpu`, `cpu` or `swiftshader`. With
+/// it a program that plays a GPU runs those meant for hardware.
+pub const ADAPTER_VARIABLE: &str = "ANNULUS_ADAPTER";
+
+/// What [`ADAPTER_VARIABLE`] says.
+fn named_adapter() -> Option<Adapter> {
+    static NAMED: OnceLock<Option<Adapter>> = OnceLock::new();
+    *NAMED.get_or_init(|| match std::env::var(ADAPTER_VARIABLE).ok()?.as_str() {
+        "gpu" => Some(Adapter::Gpu),
+        "cpu" => Some(Adapter::Cpu),
+        "swiftshader" => Some(Adapter::SwiftShader),
+        other => panic!("{ADAPTER_VARIABLE} is {other:?}; set it to gpu, cpu or swiftshader, or unset it"),
+    })
+}
+
 /// What plays the GPU that a tensor lies on.
 pub(crate) fn adapter(tensor: &CubeTensor) -> Adapter {
-    if !is_emulated(tensor) {
+    if let Some(named) = named_adapter() {
+        return named;
+    }
+    if !matches!(&tensor.device, Device::Wgpu(device) if device.kind == WgpuDeviceKind::Cpu) {
         return Adapter::Gpu;
     }
     let properties = tensor.client.properties();
@@ -185,7 +204,7 @@ pub(crate) fn adapter(tensor: &CubeTensor) -> Adapter {
 
 /// Whether the adapter is a program that plays a GPU on the CPU.
 pub(crate) fn is_emulated(tensor: &CubeTensor) -> bool {
-    matches!(&tensor.device, Device::Wgpu(device) if device.kind == WgpuDeviceKind::Cpu)
+    adapter(tensor) != Adapter::Gpu
 }
 
 /// How many neighbouring invocations share a row of `width` elements: a power of two, at most 64.

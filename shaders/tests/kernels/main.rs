@@ -2,6 +2,7 @@
 //!
 //! One program for all of it, so that one file is enough for a machine with other hardware.
 
+mod adapters;
 mod attention;
 #[allow(dead_code, reason = "`all` is for browsers")]
 mod cases;

@@ -38,26 +38,25 @@ pub fn gpu() -> Option<Device> {
     device.clone()
 }
 
+const ALONE: &str = "ANNULUS_TEST_ALONE";
+
 /// Runs a test again in a process of its own, for what holds for a whole process; true in that process.
 pub fn alone(test: &str) -> bool {
-    const MARK: &str = "ANNULUS_TEST_ALONE";
-    if std::env::var_os(MARK).is_some() {
+    if std::env::var_os(ALONE).is_some() {
         return true;
     }
-    let program = std::env::current_exe().unwrap();
-    let mut command = Command::new(program);
-    let output = command
-        .args([test, "--exact", "--nocapture"])
-        .env(MARK, "1")
-        .output()
-        .unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{test}, alone:\n{said}"
-    );
+    let said = again(&[test, "--exact", "--nocapture"], (ALONE, "1"));
+    assert!(said.contains("1 passed"), "{test}, alone:\n{said}");
     false
+}
+
+/// Runs tests of this program again with an environment variable; what they say.
+pub fn again(tests: &[&str], (variable, value): (&str, &str)) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(tests).env(variable, value).output().unwrap();
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{variable}={value} {tests:?}:\n{said}");
+    said
 }
 
 /// How many kernels of the table this process has launched so far.
