@@ -4,20 +4,21 @@
 // heads, tokens]; d = 4 width. With p = exp(scale q kᵀ - lse): d_v = pᵀ d_out; with
 // d_s = p (d_out vᵀ - rowsum(d_out out)): d_q = scale d_s k, d_k = scale d_sᵀ q. Nothing of size
 // tokens x tokens is stored.
-// Grid: two halves of as many workgroups each. One of the first half makes 32 rows of d_q and walks
-// over keys; one of the second half makes 32 rows of d_k and d_v and walks over queries; 64 of d's
-// columns each. An invocation makes 4 x 4 of the scores of 32 queries and 32 keys.
-// Workgroup memory: 32 tokens' 32 columns twice, 32 x 32 weights, and 8 partial sums for each query:
-// 13 KiB.
+// Grid: three kinds of workgroups, as many of each. One of the first kind makes 32 rows of d_q and walks over keys; one
+// of the others makes 32 rows of d_k or of d_v and walks over queries; 64 of d's columns each. An invocation makes
+// 4 x 4 of the scores of 32 queries and 32 keys.
+// Workgroup memory: 32 tokens' 32 columns twice, 32 x 32 weights, and 8 partial sums for each query: 13 KiB.
 // Accumulation order: keys (d_q) or queries (d_k, d_v) ascending in steps of 32.
-// How it got fast: (1) attention_backward, for CPUs that play a GPU; (2) this one shares what it loads
-// among 64 invocations, which a GPU wants.
+// How it got fast: (1) attention_backward, for CPUs that play a GPU; (2) this one shares what it loads among 64
+// invocations, which a GPU wants; (3) no array is indexed at run time, products are there once, and d_v is a kind of its
+// own: it makes p again, but nobody holds more sums than registers.
 
 //#include "attention_tiles"
 
 struct Params {
     //#include "attention_params"
-    half: u32,
+    // Workgroups of each kind.
+    each: u32,
 }
 
 @group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
@@ -40,16 +41,17 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let number = group.y * groups.x + group.x;
-    let for_keys = number >= params.half;
-    let unit = number % params.half;
+    let made_kind = min(number / params.each, VALUES);
+    let for_keys = made_kind != QUERIES;
+    let unit = number % params.each;
     let pair = unit % params.pairs;
     let first = 16u * (unit / params.pairs % params.chunks);
     let block = unit / (params.pairs * params.chunks);
     let blocks = (params.tokens + 31u) / 32u;
     // Surplus groups walk over nothing and store nothing.
-    let there = block < blocks && number < 2u * params.half;
+    let there = block < blocks && number < 3u * params.each;
     let near = min(block, blocks - 1u);
-    // Those with most to do come first in either half.
+    // Those with most to do come first of each kind.
     let base = 32u * select(blocks - 1u - near, near, for_keys);
     let causal = params.causal != 0u;
     let begin = select(0u, base, causal && for_keys);
@@ -59,75 +61,73 @@ fn main(
     let x = 4u * (lane % 8u);
     let y = 4u * (lane / 8u);
     let mine = base + y + vec4(0u, 1u, 2u, 3u);
-    let last = vec4(params.tokens - 1u);
     let wide = first + 8u < params.width;
-    // rowsum(d_out out) and lse of the queries: mine, or else those walked over.
-    var delta = vec4(0.0);
-    var level = vec4(0.0);
+    let place = 8u * y + x / 4u;
     if !for_keys {
         deltas(pair, base, lane);
     }
-    workgroupBarrier();
-    if !for_keys {
-        delta = gathered(y);
-        level = lse_of(pair * params.tokens + min(mine, last));
-    }
     var acc0 = mat4x4<f32>();
     var acc1 = mat4x4<f32>();
-    var d_v0 = mat4x4<f32>();
-    var d_v1 = mat4x4<f32>();
     for (var at = begin; at < end; at += 32u) {
         let others = at + x + vec4(0u, 1u, 2u, 3u);
-        if for_keys {
+        if made_kind == KEYS {
             // Read only after the barriers of the products.
             deltas(pair, at, lane);
         }
-        let s = products(pair, select(QUERIES, KEYS, for_keys), base, select(KEYS, QUERIES, for_keys), at, lane);
-        let d_p =
-            products(pair, select(D_OUT, VALUES, for_keys), base, select(VALUES, D_OUT, for_keys), at, lane);
-        var p = mat4x4<f32>();
-        var d_s = mat4x4<f32>();
-        if for_keys {
-            delta = gathered(x);
-            level = lse_of(pair * params.tokens + min(others, last));
+        // First the weights p, then d_s. A loop, lest products are there twice; what lies in workgroup memory is held in
+        // no registers meanwhile.
+        for (var step = 0u; step < select(2u, 1u, made_kind == VALUES); step++) {
+            let scores = step == 0u;
+            let query_kind = select(D_OUT, QUERIES, scores);
+            let key_kind = select(VALUES, KEYS, scores);
+            let made = products(
+                pair, select(query_kind, key_kind, for_keys), base, select(key_kind, query_kind, for_keys), at, lane,
+            );
+            if scores {
+                let queries = select(mine, others, for_keys);
+                let level = lse_of(pair * params.tokens + min(queries, vec4(params.tokens - 1u)));
+                put_weights(mat4x4<f32>(
+                    weight(made[0], mine.x, others, level.x, level, for_keys),
+                    weight(made[1], mine.y, others, level.y, level, for_keys),
+                    weight(made[2], mine.z, others, level.z, level, for_keys),
+                    weight(made[3], mine.w, others, level.w, level, for_keys),
+                ), place);
+            } else {
+                let delta = gathered(select(y, x, for_keys));
+                put_weights(mat4x4<f32>(
+                    weights[place] * (made[0] - select(vec4(delta.x), delta, for_keys)),
+                    weights[place + 8u] * (made[1] - select(vec4(delta.y), delta, for_keys)),
+                    weights[place + 16u] * (made[2] - select(vec4(delta.z), delta, for_keys)),
+                    weights[place + 24u] * (made[3] - select(vec4(delta.w), delta, for_keys)),
+                ), place);
+            }
         }
-        for (var i = 0u; i < 4u; i++) {
-            let token = vec4(mine[i]);
-            let query = select(token, others, for_keys);
-            let key = select(others, token, for_keys);
-            let limit = select(last, min(query, last), causal);
-            let seen = (key <= limit) & (query <= last);
-            let own_level = select(vec4(level[i]), level, for_keys);
-            let own_delta = select(vec4(delta[i]), delta, for_keys);
-            p[i] = select(vec4(0.0), exp(params.scale * s[i] - own_level), seen);
-            d_s[i] = p[i] * (d_p[i] - own_delta);
-        }
-        put_weights(d_s, x, y);
-        let source = select(KEYS, QUERIES, for_keys);
-        acc0 += weighted(pair, source, at, first, lane);
-        if wide {
-            acc1 += weighted(pair, source, at, first + 8u, lane);
-        }
-        if for_keys {
-            put_weights(p, x, y);
-            d_v0 += weighted(pair, D_OUT, at, first, lane);
-            if wide {
-                d_v1 += weighted(pair, D_OUT, at, first + 8u, lane);
+        let source = select(select(D_OUT, QUERIES, made_kind == KEYS), KEYS, made_kind == QUERIES);
+        for (var half = 0u; half < select(1u, 2u, wide); half++) {
+            let more = weighted(pair, source, at, first + 8u * half, lane);
+            if half == 0u {
+                acc0 += more;
+            } else {
+                acc1 += more;
             }
         }
     }
     if there {
+        let scale = select(params.scale, 1.0, made_kind == VALUES);
         let column = first + x / 4u;
-        let kind = select(QUERIES, KEYS, for_keys);
-        for (var i = 0u; i < 4u; i++) {
-            store(pair, kind, mine[i], column, params.scale * acc0[i]);
-            store(pair, kind, mine[i], column + 8u, params.scale * acc1[i]);
-            if for_keys {
-                store(pair, VALUES, mine[i], column, d_v0[i]);
-                store(pair, VALUES, mine[i], column + 8u, d_v1[i]);
-            }
-        }
+        store_rows(pair, made_kind, mine, column, scale * acc0);
+        store_rows(pair, made_kind, mine, column + 8u, scale * acc1);
     }
+}
+
+// The weights of four tokens with one whose slopes are made; both have levels, of which the queries' count.
+fn weight(s: vec4<f32>, own: u32, others: vec4<u32>, own_level: f32, levels: vec4<f32>, for_keys: bool) -> vec4<f32> {
+    let last = vec4(params.tokens - 1u);
+    let query = select(vec4(own), others, for_keys);
+    let key = select(others, vec4(own), for_keys);
+    let limit = select(last, min(query, last), params.causal != 0u);
+    let seen = (key <= limit) & (query <= last);
+    return select(vec4(0.0), exp(params.scale * s - select(vec4(own_level), levels, for_keys)), seen);
 }
 
 // The rows of 32 tokens times those of 32 others; a column for each of this invocation's tokens.
@@ -160,12 +160,6 @@ fn weighted(pair: u32, kind: u32, row: u32, column: u32, lane: u32) -> mat4x4<f3
     }
     workgroupBarrier();
     return sum;
-}
-
-fn put_weights(p: mat4x4<f32>, x: u32, y: u32) {
-    for (var i = 0u; i < 4u; i++) {
-        weights[8u * (y + i) + x / 4u] = p[i];
-    }
 }
 
 // Each query's rowsum(d_out out), in eight parts.
@@ -208,16 +202,23 @@ fn load_b(pair: u32, kind: u32, row: u32, column: u32, lane: u32) {
 
 // 0 outside.
 fn element(pair: u32, kind: u32, row: u32, column: u32) -> vec4<f32> {
-    if row >= params.tokens || column >= params.width {
-        return vec4(0.0);
-    }
-    let token = pair / params.heads * params.tokens + row;
-    let place = pair % params.heads * params.width + column;
+    let token = pair / params.heads * params.tokens + min(row, params.tokens - 1u);
+    let place = pair % params.heads * params.width + min(column, params.width - 1u);
     let inner = params.heads * params.width;
+    var x: vec4<f32>;
     if kind == D_OUT {
-        return d_out[token * inner + place];
+        x = d_out[token * inner + place];
+    } else {
+        x = qkv[(3u * token + kind) * inner + place];
     }
-    return qkv[(3u * token + kind) * inner + place];
+    return select(vec4(0.0), x, row < params.tokens && column < params.width);
+}
+
+fn store_rows(pair: u32, kind: u32, rows: vec4<u32>, column: u32, x: mat4x4<f32>) {
+    store(pair, kind, rows.x, column, x[0]);
+    store(pair, kind, rows.y, column, x[1]);
+    store(pair, kind, rows.z, column, x[2]);
+    store(pair, kind, rows.w, column, x[3]);
 }
 
 fn store(pair: u32, kind: u32, row: u32, column: u32, x: vec4<f32>) {

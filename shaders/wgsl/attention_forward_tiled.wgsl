@@ -84,9 +84,7 @@ fn main(
         let p = mat4x4<f32>(exp(s[0] - top.x), exp(s[1] - top.y), exp(s[2] - top.z), exp(s[3] - top.w));
         // Of this invocation's keys only; added up at the end.
         sum = sum * fade + vec4(1.0) * p;
-        for (var i = 0u; i < 4u; i++) {
-            weights[8u * (y + i) + x / 4u] = p[i];
-        }
+        put_weights(p, 8u * y + x / 4u);
         acc0 = scaled_rows(acc0, fade);
         acc1 = scaled_rows(acc1, fade);
         for (var half = 0u; half < halves; half++) {
@@ -113,19 +111,36 @@ fn main(
     let out_at = batch * params.tokens * inner + pair % params.heads * params.width;
     let column = first + x / 4u;
     let level = top + log(sum);
-    for (var i = 0u; i < 4u; i++) {
-        if there && rows[i] < params.tokens {
-            let at = out_at + rows[i] * inner + column;
-            if column < params.width {
-                out[at] = acc0[i] / sum[i];
-            }
-            if column + 8u < params.width {
-                out[at + 8u] = acc1[i] / sum[i];
-            }
-            if first == 0u && x == 0u {
-                lse[pair * params.tokens + rows[i]] = level[i];
-            }
+    let place = out_at + column;
+    if there {
+        store(rows.x, place, column, acc0[0] / sum.x, acc1[0] / sum.x);
+        store(rows.y, place, column, acc0[1] / sum.y, acc1[1] / sum.y);
+        store(rows.z, place, column, acc0[2] / sum.z, acc1[2] / sum.z);
+        store(rows.w, place, column, acc0[3] / sum.w, acc1[3] / sum.w);
+        if first == 0u && x == 0u {
+            store_level(pair, rows.x, level.x);
+            store_level(pair, rows.y, level.y);
+            store_level(pair, rows.z, level.z);
+            store_level(pair, rows.w, level.w);
         }
+    }
+}
+
+fn store(row: u32, place: u32, column: u32, x: vec4<f32>, y: vec4<f32>) {
+    if row < params.tokens {
+        let at = place + row * params.heads * params.width;
+        if column < params.width {
+            out[at] = x;
+        }
+        if column + 8u < params.width {
+            out[at + 8u] = y;
+        }
+    }
+}
+
+fn store_level(pair: u32, row: u32, x: f32) {
+    if row < params.tokens {
+        lse[pair * params.tokens + row] = x;
     }
 }
 
@@ -145,17 +160,17 @@ fn load_b(at: u32, row: u32, column: u32, lane: u32) {
 
 // 0 outside.
 fn of_qkv(at: u32, row: u32, column: u32) -> vec4<f32> {
-    if row >= params.tokens || column >= params.width {
-        return vec4(0.0);
-    }
-    return qkv[at + row * 3u * params.heads * params.width + column];
+    let near = min(row, params.tokens - 1u) * 3u * params.heads * params.width + min(column, params.width - 1u);
+    return select(vec4(0.0), qkv[at + near], row < params.tokens && column < params.width);
 }
 
 // An invocation's number for each of its four rows, and what invocation i of these rows has put.
 fn spread(lane: u32, x: vec4<f32>) {
-    for (var i = 0u; i < 4u; i++) {
-        parts[8u * (4u * (lane / 8u) + i) + lane % 8u] = x[i];
-    }
+    let at = 32u * (lane / 8u) + lane % 8u;
+    parts[at] = x.x;
+    parts[at + 8u] = x.y;
+    parts[at + 16u] = x.z;
+    parts[at + 24u] = x.w;
 }
 
 fn gathered(y: u32, i: u32) -> vec4<f32> {

@@ -144,7 +144,7 @@ struct ForwardParams {
 #[repr(C)]
 struct BackwardParams {
     forward: ForwardParams,
-    half: u32,
+    each: u32,
 }
 
 /// Kernels and the tile that a unit of their work makes.
@@ -158,8 +158,8 @@ struct Plan {
 
 /// What makes the slopes.
 enum Slopes {
-    /// One launch, with two halves of workgroups.
-    AtOnce(&'static Kernel),
+    /// One launch, with so many kinds of workgroups.
+    AtOnce(&'static Kernel, usize),
     /// One for the queries' and one for the keys' and values', where half of the workgroups would wait for the
     /// other half's branch.
     InTurn {
@@ -171,7 +171,7 @@ enum Slopes {
 /// For CPUs that play a GPU.
 static SERIAL: Plan = Plan {
     forward: &ATTENTION_FORWARD,
-    backward: Slopes::AtOnce(&ATTENTION_BACKWARD),
+    backward: Slopes::AtOnce(&ATTENTION_BACKWARD, 2),
     tokens: 4,
     columns: 32,
     units_per_group: 8,
@@ -180,7 +180,7 @@ static SERIAL: Plan = Plan {
 /// [`SERIAL`] for heads of one unit's columns.
 static NARROW: Plan = Plan {
     forward: &ATTENTION_FORWARD_NARROW,
-    backward: Slopes::AtOnce(&ATTENTION_BACKWARD_NARROW),
+    backward: Slopes::AtOnce(&ATTENTION_BACKWARD_NARROW, 2),
     ..SERIAL
 };
 
@@ -218,7 +218,7 @@ static UNROLLED_SLIM: Plan = Plan {
 /// For GPUs.
 static TILED: Plan = Plan {
     forward: &ATTENTION_FORWARD_TILED,
-    backward: Slopes::AtOnce(&ATTENTION_BACKWARD_TILED),
+    backward: Slopes::AtOnce(&ATTENTION_BACKWARD_TILED, 3),
     tokens: 32,
     columns: 64,
     units_per_group: 1,
@@ -258,7 +258,7 @@ impl Plan {
 pub(crate) fn kernels(adapter: Adapter, head_dim: usize) -> Vec<&'static Kernel> {
     let plan = Plan::of(adapter, head_dim);
     match plan.backward {
-        Slopes::AtOnce(backward) => vec![plan.forward, backward],
+        Slopes::AtOnce(backward, _) => vec![plan.forward, backward],
         Slopes::InTurn { queries, keys } => vec![plan.forward, queries, keys],
     }
 }
@@ -294,15 +294,15 @@ impl Attention for CubeBackend {
         let Saved { out, lse, .. } = saved;
         let forward = plan.params(sizes);
         match plan.backward {
-            Slopes::AtOnce(kernel) => {
-                let half = groups as u32;
-                let params = BackwardParams { forward, half };
+            Slopes::AtOnce(kernel, kinds) => {
+                let each = groups as u32;
+                let params = BackwardParams { forward, each };
                 launch(
                     kernel,
                     &[&qkv, out, lse, &gradient],
                     &[&d_qkv],
                     params,
-                    grid(2 * groups),
+                    grid(kinds * groups),
                 );
             }
             Slopes::InTurn { queries, keys } => {

@@ -20,3 +20,11 @@ fn quad_b(at: u32) -> mat4x4<f32> {
 fn quad_w(at: u32) -> mat4x4<f32> {
     return mat4x4<f32>(weights[at], weights[at + 8u], weights[at + 16u], weights[at + 24u]);
 }
+
+// Four rows' weights of four tokens.
+fn put_weights(p: mat4x4<f32>, at: u32) {
+    weights[at] = p[0];
+    weights[at + 8u] = p[1];
+    weights[at + 16u] = p[2];
+    weights[at + 24u] = p[3];
+}

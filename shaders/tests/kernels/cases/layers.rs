@@ -131,7 +131,8 @@ pub async fn attentions(bench: &mut Bench) {
             if let Some(kernel) = backward {
                 let [a, b, c, d, e, f, g] = params;
                 let params = [a, b, c, d, e, f, g, groups as u32];
-                let groups = spare(2 * groups);
+                let kinds = if units == 1 { 3 } else { 2 };
+                let groups = spare(kinds * groups);
                 bench
                     .case(kernel, &what, &inputs, &[&d_qkv], 1e-5, params, groups)
                     .await;
